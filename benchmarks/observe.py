@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 
 from kfjob.events import Event, LogLine
 from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.view import JobView, reduce_all
+from kfjob.observe.reduction import reduce_all
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 
 COUNT = 100_000

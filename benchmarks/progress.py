@@ -21,14 +21,16 @@ ROUNDS = 3
 WORK = r"""
 import json, sys, time
 from kfjob.events import LogLine
-from kfjob.observe import prefilter, view
+from kfjob.observe import prefilter
 from kfjob.observe.view import JobView
 try:
+    from kfjob.observe.reduction import reduce_all
     from kfjob.spec.observe_config import ObserveConfig
-    make, reduce_all = (lambda: prefilter.Prefilter(ObserveConfig()).select), view.reduce_all
+    make = lambda: prefilter.Prefilter(ObserveConfig()).select
 except ImportError:
     from kfjob.observe.config import ObserveConfig
-    make, reduce_all = (lambda: prefilter.Sieve(ObserveConfig()).sift), view.fold
+    from kfjob.observe.view import fold as reduce_all
+    make = lambda: prefilter.Sieve(ObserveConfig()).sift
 
 COUNT, BLOCK = 20_000, 1 << 16
 

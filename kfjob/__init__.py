@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kfjob.api.images.push_image import push_image as push_image
+    from kfjob.api.jobs import apply as apply
+    from kfjob.api.jobs import attach as attach
+    from kfjob.api.jobs import list_jobs as list_jobs
+    from kfjob.api.jobs import render as render
+    from kfjob.api.jobs import stop as stop
+    from kfjob.api.jobs import submit as submit
     from kfjob.api.run import Run as Run
-    from kfjob.api.run import apply as apply
-    from kfjob.api.run import attach as attach
-    from kfjob.api.run import list_jobs as list_jobs
-    from kfjob.api.run import render as render
-    from kfjob.api.run import stop as stop
-    from kfjob.api.run import submit as submit
     from kfjob.api.settings import Settings as Settings
     from kfjob.api.specs.sdk import from_pytorchjob as from_pytorchjob
     from kfjob.api.specs.sdk import to_pytorchjob as to_pytorchjob
@@ -112,14 +112,14 @@ _MODULES = {
     "Volume": "kfjob.spec.volumes",
     "WaitTimeout": "kfjob.errors",
     "Watchdog": "kfjob.spec.watchdog",
-    "apply": "kfjob.api.run",
-    "attach": "kfjob.api.run",
+    "apply": "kfjob.api.jobs",
+    "attach": "kfjob.api.jobs",
     "from_pytorchjob": "kfjob.api.specs.sdk",
-    "list_jobs": "kfjob.api.run",
+    "list_jobs": "kfjob.api.jobs",
     "push_image": "kfjob.api.images.push_image",
-    "render": "kfjob.api.run",
-    "stop": "kfjob.api.run",
-    "submit": "kfjob.api.run",
+    "render": "kfjob.api.jobs",
+    "stop": "kfjob.api.jobs",
+    "submit": "kfjob.api.jobs",
     "to_pytorchjob": "kfjob.api.specs.sdk",
 }
 

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from kfjob.api import jobs
 from kfjob.api import run as sync
 from kfjob.concurrency import Task
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
@@ -35,27 +36,27 @@ _END: Any = object()
 
 async def submit(*args: Any, **options: Any) -> Run:
     """Start a job; see `kfjob.submit`."""
-    return Run(await _call(sync.submit, *args, **options))
+    return Run(await _call(jobs.submit, *args, **options))
 
 
 async def apply(*args: Any, **options: Any) -> Run:
     """Change a live job in place; see `kfjob.apply`."""
-    return Run(await _call(sync.apply, *args, **options))
+    return Run(await _call(jobs.apply, *args, **options))
 
 
 async def attach(*args: Any, **options: Any) -> Run:
     """Return the live launch of a job, or its last archived one; see `kfjob.attach`."""
-    return Run(await _call(sync.attach, *args, **options))
+    return Run(await _call(jobs.attach, *args, **options))
 
 
 async def list_jobs(**options: Any) -> list[JobSnapshot]:
     """Return the jobs of a namespace; see `kfjob.list_jobs`."""
-    return await _call(sync.list_jobs, **options)
+    return await _call(jobs.list_jobs, **options)
 
 
 async def stop(job: str, **options: Any) -> Path | None:
     """Stop a job and return the folder of its archive; see `kfjob.stop`."""
-    return await _call(sync.stop, job, **options)
+    return await _call(jobs.stop, job, **options)
 
 
 class Run:

@@ -21,6 +21,10 @@ LOCAL_HOST_IP = "127.0.0.1"
 """`host_ip` of a pod of the local backend; a Kubernetes node never has a loopback address."""
 
 
+END_UNKNOWN = "EndUnknown"
+"""Reason of a job of which only logs are saved: they do not show how it ended."""
+
+
 class JobPhase(StrEnum):
     """The state of a job: the operator's conditions, and two states that it has no condition for."""
 

@@ -20,6 +20,8 @@ MAX_DEPTH = 200
 """Nested levels of a JSON or TOML text; the deepest object of Kubernetes has a tenth of them."""
 MAX_DOCUMENT_BYTES = 64 * MIB
 """Size of a file with one document, such as `status.json`; the snapshot of a job with 10,000 pods has a tenth of it."""
+MAX_KUBECONFIG_BYTES = 16 * MIB
+"""Size of a kubeconfig; one with the certificates of 1000 clusters has 5 MiB."""
 MAX_CAUSE = 200
 """Characters of a parser's message in an error."""
 _HALF_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")

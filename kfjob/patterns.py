@@ -56,6 +56,12 @@ class Match(Struct, frozen=True):
         """The text before the match."""
         return str(self.matched.string[: self.matched.start()].decode(errors="replace"))
 
+    def around(self, group: str) -> tuple[str, str]:
+        """Return the text before and after the group; both are empty for a group that took no part."""
+        start, end = self.matched.span(self.names[group])
+        text = self.matched.string
+        return (text[:start].decode(errors="replace"), text[end:].decode(errors="replace")) if start >= 0 else ("", "")
+
 
 class Pattern:
     """A regular expression. It is compiled at the first search: most commands need few of the patterns."""

@@ -1,4 +1,4 @@
-"""Units of time and size, and Kubernetes quantities."""
+"""Units of time and size, suffixes of counts, and Kubernetes quantities."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ SECOND = 1_000_000_000
 MAX_TIME = 2**63 - 1
 """Nanoseconds since 1970 of the last time that 64 bits hold, in the year 2262; later times come from broken clocks or
 hostile lines."""
+COUNT_SUFFIXES = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+"""What a letter after a count multiplies it by: `1.2K`, `5B`. Programs write it in either case."""
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 """Bytes."""
 

@@ -21,7 +21,8 @@ from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.diagnose.warnings import DistinctWarning
 from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.view import JobView, reduce
+from kfjob.observe.reduction import reduce
+from kfjob.observe.view import JobView
 from kfjob.redaction import Redactor
 
 

@@ -15,7 +15,7 @@ from kfjob.api.reader import open_folder
 from kfjob.api.settings import load_current_settings
 from kfjob.errors import KfjobError
 from kfjob.observe.diagnose.futile_restarts import find_futile_restart
-from kfjob.observe.diagnose.ranking import describe
+from kfjob.observe.diagnose.issues import describe
 
 
 def explain_futile_restart(folder: Path) -> str:

@@ -10,15 +10,10 @@ from pathlib import Path
 from msgspec import Struct, ValidationError, convert
 
 from kfjob.errors import Unreachable
-from kfjob.parsing import ParseError, read_document
+from kfjob.parsing import MAX_KUBECONFIG_BYTES, ParseError, read_document
 from kfjob.spec.yaml_loader import load_yaml
-from kfjob.units import MIB
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
-
-MAX_KUBECONFIG_BYTES = 16 * MIB
-"""Size of a kubeconfig; one with the certificates of 1000 clusters has 5 MiB."""
 
 
 class KubeContext(Struct, frozen=True):

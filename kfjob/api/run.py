@@ -1,27 +1,21 @@
-"""The Python API: `submit`, `attach` and `list_jobs`, and `Run`, the handle to one launch of a job.
-
-Nothing in `api` imports this module; each method calls the function that the CLI calls.
-"""
+"""`Run`, the handle of the Python API to one launch of a job. Each method calls the function that the CLI calls."""
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kfjob.api.arguments import check_arguments
 from kfjob.api.logs.merge import read_logs, take_last
 from kfjob.api.logs.selection import PodSelection
 from kfjob.api.master.cache import find_master
 from kfjob.api.master.discover import watch_masters
-from kfjob.api.reader import ArchiveReader, JobReader, LiveReader, open_job
-from kfjob.api.settings import Settings, load_current_settings
-from kfjob.api.target import find_job_target, find_target, make_target
+from kfjob.api.reader import ArchiveReader, JobReader, LiveReader
 from kfjob.api.view import read_view
 from kfjob.backends.base import LogRange
-from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.errors import JobFailed, JobStopped, KfjobError, NotFound, UsageError
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.master import Master
@@ -32,8 +26,6 @@ from kfjob.redaction import Redactor, cut_text
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
     from kfjob.observe.diagnose.diagnosis import Diagnosis
-    from kfjob.spec.job import JobSpec
-    from kfjob.spec.source import LoadedSpec
 
 STOP_TIMEOUT = 300.0
 """Time that the pods of a stopped job have to end, for `Run.stop` and `Run.relaunch`."""
@@ -44,6 +36,7 @@ class HtmlPage(str):
 
     __slots__ = ()
 
+    @check_arguments
     def save(self, path: Path | str) -> Path:
         """Write the page to a file, and return the file's path."""
         file = Path(path)
@@ -112,6 +105,7 @@ class Run:
         """Return the present state of the job and its pods, without reading logs."""
         return self._reader.snapshot()
 
+    @check_arguments
     def master(self, *, timeout: float = 0.0, fresh: bool = False) -> Master:
         """Return the pod that prints progress, and the evidence. With a `timeout` (seconds), wait for evidence.
 
@@ -123,6 +117,7 @@ class Run:
         """
         return find_master(self._reader, timeout=timeout, fresh=fresh)
 
+    @check_arguments
     def masters(self, *, interval: float = 2.0) -> Iterator[Master]:
         """Yield the pod that prints progress, again whenever another pod takes over, until the job has ended.
 
@@ -146,6 +141,7 @@ class Run:
 
         return HtmlPage(make_report(self._reader))
 
+    @check_arguments
     def logs(
         self, pod: str | None = None, *, tail: int | None = None, previous: bool = False, include: str | None = None
     ) -> Iterator[LogLine | LogGap]:
@@ -184,6 +180,7 @@ class Run:
 
         return follow_job(_require_live(self._reader))
 
+    @check_arguments
     def wait(self, *, timeout: float | None = None, check: bool = False) -> JobPhase:
         """Wait until the job has ended and return its final phase. A terminal or a notebook shows a progress line on stderr.
 
@@ -197,32 +194,31 @@ class Run:
             JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
             JobFailed: with `check`, the job has failed; the error holds the diagnosis.
         """
-        _check_timeout(timeout)
         reader = self._reader
         phase = _wait(reader, timeout) if isinstance(reader, LiveReader) else reader.snapshot().job.phase
         if check and phase is not JobPhase.SUCCEEDED:
             raise self._failure(phase)
         return phase
 
+    @check_arguments
     def stop(self, *, timeout: float = STOP_TIMEOUT) -> Path | None:
         """Stop the job, remove it and return the folder of its archive, which this Run reads from then on."""
         from kfjob.api.lifecycle.stop import stop
 
-        _check_timeout(timeout)
         reader = _require_live(self._reader)
         folder = stop(reader.target, self.name, timeout=timeout, uid=reader.ref.uid)
         if folder:
             self._reader = ArchiveReader(folder, reader.target)
         return folder
 
+    @check_arguments
     def relaunch(self, *, timeout: float = STOP_TIMEOUT, code: str | Path | None = None) -> Run:
         """Stop the job, submit its recorded spec again and return the new launch; `code` is a folder to add to the image."""
         from kfjob.api.lifecycle.relaunch import relaunch
 
-        _check_timeout(timeout)
         uid = self._reader.ref.uid
         self._reader.snapshot()  # raises NotFound if a later launch has the job's name
-        return Run(relaunch(self._reader.target, self.name, timeout=timeout, code=_code_layer(code), uid=uid))
+        return Run(relaunch(self._reader.target, self.name, timeout=timeout, code=make_code_layer(code), uid=uid))
 
     def _failure(self, phase: JobPhase) -> KfjobError:
         if phase is JobPhase.STOPPED:
@@ -231,142 +227,6 @@ class Run:
         cause = diagnosis.first_cause
         hint = cause.remedy if cause and cause.remedy else f"`kfjob logs {self.name}` shows the logs"
         return JobFailed(f"job `{self.name}` has failed", cause=cause.title if cause else diagnosis.headline, hint=hint)
-
-
-def submit(
-    spec: JobSpec | JsonMapping | str | Path,
-    *,
-    backend: str | None = None,
-    context: str | None = None,
-    namespace: str | None = None,
-    settings: Settings | None = None,
-    strict: bool = False,
-    code: str | Path | None = None,
-    replace: bool = False,
-    notify: Notify = ignore_notice,
-) -> Run:
-    """Start a job and return its launch.
-
-    Args:
-        spec: the job, a mapping with the fields of a spec, or the path of a spec file.
-        backend: `kubernetes` or `local`; default: the settings decide, else the kubeconfig.
-        context: the kubeconfig context.
-        namespace: the namespace; default: that of the kubeconfig context.
-        settings: all settings at once, instead of the three arguments above.
-        strict: treat lint warnings as errors.
-        code: a folder to add to the spec's image.
-        replace: stop the launch that has this name now, once everything that can be checked has been checked.
-        notify: receives lint warnings and notices.
-
-    Raises:
-        SpecError: every problem of the spec.
-        AlreadyExists: a job with this name exists, or with `replace` another command has started it in the meantime; that
-            job was not changed.
-    """
-    from dataclasses import replace as replace_fields
-
-    from kfjob.api.lifecycle.submit import submit_loaded
-
-    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
-    target = find_target(replace_fields(current, strict=current.strict or strict), notify=notify)
-    return Run(submit_loaded(_load(spec, current), target, code=_code_layer(code), replace=replace, notify=notify))
-
-
-def apply(
-    spec: JobSpec | JsonMapping | str | Path,
-    *,
-    backend: str | None = None,
-    context: str | None = None,
-    namespace: str | None = None,
-    settings: Settings | None = None,
-    notify: Notify = ignore_notice,
-) -> Run:
-    """Change a live job to the spec, where that is possible in place, and return its launch, which stays the same.
-
-    Raises:
-        SpecError: every problem of the spec.
-        NotFound: the job does not exist.
-        Refused: the change needs a relaunch.
-    """
-    from kfjob.api.lifecycle.submit import apply_loaded
-
-    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
-    return Run(apply_loaded(_load(spec, current), find_target(current, notify=notify), notify=notify))
-
-
-def render(
-    spec: JobSpec | JsonMapping | str | Path,
-    *,
-    context: str | None = None,
-    namespace: str | None = None,
-    settings: Settings | None = None,
-    notify: Notify = ignore_notice,
-) -> list[JsonObject]:
-    """Return the manifests that `submit` would create on a cluster, the PyTorchJob first; nothing is sent.
-
-    Raises:
-        SpecError: every problem of the spec.
-    """
-    from kfjob.api.planning import plan_job
-
-    current = settings or load_current_settings(context=context, namespace=namespace)
-    planned = plan_job(_load(spec, current), make_target(current, "kubernetes"))
-    planned.check_findings(notify)
-    return list(planned.manifests)
-
-
-def attach(
-    job: str,
-    *,
-    backend: str | None = None,
-    context: str | None = None,
-    namespace: str | None = None,
-    settings: Settings | None = None,
-    notify: Notify = ignore_notice,
-) -> Run:
-    """Return the live launch of a job; of a job that was stopped, its last launch from the archive.
-
-    Raises:
-        NotFound: neither the backend nor the archive has the job.
-    """
-    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
-    return Run(open_job(job, current, notify=notify))
-
-
-def list_jobs(
-    *,
-    backend: str | None = None,
-    context: str | None = None,
-    namespace: str | None = None,
-    settings: Settings | None = None,
-    notify: Notify = ignore_notice,
-) -> list[JobSnapshot]:
-    """Return the jobs of a namespace, oldest first, without their pods."""
-    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
-    target = find_target(current, notify=notify)
-    return target.backend.list(namespace=target.namespace)
-
-
-def stop(
-    job: str,
-    *,
-    backend: str | None = None,
-    context: str | None = None,
-    namespace: str | None = None,
-    settings: Settings | None = None,
-    timeout: float = STOP_TIMEOUT,
-    notify: Notify = ignore_notice,
-) -> Path | None:
-    """Stop a job, remove it and return the folder of its archive.
-
-    Raises:
-        NotFound: the job does not exist.
-        WaitTimeout: its pods still exist after `timeout` seconds.
-    """
-    from kfjob.api.lifecycle.stop import stop as stop_job
-
-    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
-    return stop_job(find_job_target(job, current, notify=notify), job, timeout=timeout)
 
 
 def _wait(reader: LiveReader, timeout: float | None) -> JobPhase:
@@ -395,28 +255,11 @@ def _require_live(reader: JobReader) -> LiveReader:
     raise NotFound(f"job `{name}` is gone, only its archive is left", hint=f"`kfjob relaunch {name}` starts it again")
 
 
-def _code_layer(code: str | Path | None) -> CodeLayer | None:
+def make_code_layer(code: str | Path | None) -> CodeLayer | None:
+    """Return the layer for a folder of code; None without a folder."""
     from kfjob.api.images.code_layer import CodeLayer
 
     return CodeLayer(folder=Path(code)) if code else None
-
-
-def _load(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> LoadedSpec:
-    """Return the spec of a model, of a mapping with its fields, or of a file."""
-    from kfjob.api.planning import finish_draft
-    from kfjob.spec.job import JobSpec
-    from kfjob.spec.source import LoadedSpec, Positions, draft_fields, draft_spec
-
-    if isinstance(spec, JobSpec):
-        return LoadedSpec(spec, Positions())
-    if isinstance(spec, Mapping):
-        return finish_draft(draft_fields(spec), settings)
-    try:
-        return finish_draft(draft_spec(Path(spec).read_text(encoding="utf-8"), file=str(spec)), settings)
-    except FileNotFoundError as err:
-        raise NotFound(f"spec `{spec}` does not exist", hint="`kfjob init` writes a first spec") from err
-    except OSError as err:
-        raise NotFound(f"spec `{spec}` cannot be read", cause=str(err)) from err
 
 
 def _compile_filter(include: str | None) -> Callable[[str], bool] | None:
@@ -430,9 +273,3 @@ def _compile_filter(include: str | None) -> Callable[[str], bool] | None:
     except PatternError as err:
         raise UsageError(f"`{include}` is not a regular expression", cause=str(err), hint=SYNTAX_HINT) from err
     return lambda text: pattern.search(text) is not None
-
-
-def _check_timeout(timeout: object) -> None:
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout)):
-        hint = "write seconds as a number, for example `timeout=600`"
-        raise UsageError(f"`timeout` is not a number of seconds: `{str(timeout)[:80]}`", hint=hint)

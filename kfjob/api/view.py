@@ -12,7 +12,8 @@ from kfjob.api.reader import JobReader
 from kfjob.concurrency import map_parallel
 from kfjob.errors import KfjobError
 from kfjob.events import Tick
-from kfjob.observe.view import JobView, reduce_all
+from kfjob.observe.reduction import reduce_all
+from kfjob.observe.view import JobView
 
 THREADS = 16
 """Logs that are read at the same time."""

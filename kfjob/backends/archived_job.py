@@ -12,6 +12,7 @@ from kfjob.backends.base import LogRange
 from kfjob.backends.saved_logs import find_saved_logs
 from kfjob.errors import NotFound
 from kfjob.events import (
+    END_UNKNOWN,
     TRAINING_CONTAINER,
     JobChanged,
     JobPhase,
@@ -88,6 +89,7 @@ class ArchivedJob:
             snapshot = folder.read_snapshot(self._path)
         except NotFound:
             pods = tuple(PodChanged(pod=pod, phase=PodPhase.UNKNOWN) for pod in self._logs)
-            return JobSnapshot(name=self._saved.name, namespace="", job=JobChanged(phase=JobPhase.STOPPED), pods=pods)
+            job = JobChanged(phase=JobPhase.STOPPED, reason=END_UNKNOWN)
+            return JobSnapshot(name=self._saved.name, namespace="", job=job, pods=pods)
         ended = snapshot.job.phase.ended
         return snapshot if ended else replace(snapshot, job=replace(snapshot.job, phase=JobPhase.STOPPED))

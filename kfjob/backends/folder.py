@@ -167,7 +167,9 @@ def replace_file(file: Path, text: str) -> None:
     """Replace the content of a file; a reader sees the old or the new one."""
     staged = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_native_id()}")  # several threads may write the file
     try:
-        staged.write_text(text, encoding="utf-8")
+        staged.unlink(missing_ok=True)
+        with staged.open("x", encoding="utf-8") as stream:  # never through a link that another user has put there
+            stream.write(text)
         staged.replace(file)
     except OSError:
         with suppress(OSError):

@@ -133,7 +133,7 @@ def _open(path: Path) -> BinaryIO | None:
 
 
 def _open_replacement(path: Path, file: BinaryIO) -> BinaryIO | None:
-    """Open the file that has replaced `file` at the path; None if there is none."""
+    """Open the file that has replaced `file` at the path, or return None."""
     with suppress(FileNotFoundError, NotADirectoryError):
         if not os.path.samestat(path.stat(), os.fstat(file.fileno())):
             return path.open("rb")

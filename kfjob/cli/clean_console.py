@@ -1,4 +1,4 @@
-"""A console of rich for live displays: it moves the cursor itself, and cleans and redacts the text of others."""
+"""A console of rich for live displays: it moves the cursor itself, and cleans and redacts text from outside."""
 
 from __future__ import annotations
 

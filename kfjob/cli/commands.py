@@ -18,7 +18,7 @@ import click
 
 from kfjob.cli.colours import colour_marks, wants_colour
 from kfjob.cli.exit_codes import INTERRUPTED, SIGNAL_BASE
-from kfjob.cli.interrupts import end_on_interrupt, raise_on_interrupt
+from kfjob.cli.interrupts import end_on_interrupt, find_interrupt, raise_on_interrupt
 from kfjob.cli.output import clean_output
 from kfjob.errors import KfjobError
 
@@ -217,12 +217,12 @@ def _run(argv: list[str]) -> int:
         return INTERRUPTED
     except click.ClickException as err:
         return _print_usage_error(err)
-    except RuntimeError as err:
-        if not isinstance(err.__context__, KeyboardInterrupt):
-            raise
-        return INTERRUPTED  # Ctrl-C while a Condition waited: it then releases its lock twice
     except LostOutput as err:
         return _report_lost_output(err.error)
+    except Exception as err:  # such as that of a Condition that waited at the signal: it then releases its lock twice
+        if (code := find_interrupt(err)) is None:
+            raise
+        return code
     return result if isinstance(result, int) else 0
 
 

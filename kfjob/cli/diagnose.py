@@ -86,6 +86,9 @@ def _verdict(diagnosis: Diagnosis) -> list[str]:
     """Return what is known of a job without an error that explains its end; success only where it was seen."""
     if diagnosis.succeeded:
         return ["no problems found"]
+    if diagnosis.reports and not diagnosis.failed:
+        lines = ["no known error was found; the log ends with a report of success, and the exit code is unknown"]
+        return lines + [f"  pod `{pod}`: {text}" for pod, text in diagnosis.reports]
     lines = ["no cause found" if diagnosis.failed else "no known error was found, and nothing shows that the job succeeded"]
     for pod, texts in diagnosis.last_lines:
         lines += [f"the last lines of pod `{pod}`:", *(f"    | {text}" for text in texts)]
@@ -121,7 +124,10 @@ def _location(issue: Issue) -> str:
     parts.append(f"rank {issue.rank}" if issue.rank is not None else "")
     parts.append(f"line {issue.line}{' of the previous container' if issue.previous else ''}" if issue.line else "")
     if issue.time is not None and check_time(issue.time) is not None:
-        parts.append(time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(issue.time / SECOND)))
+        from kfjob.observe.timestamps import has_year
+
+        day = "%Y-%m-%d" if has_year(issue.time) else "%m-%d"
+        parts.append(time.strftime(f"{day} %H:%M:%SZ", time.gmtime(issue.time / SECOND)))
     location = ", ".join(part for part in parts if part)
     other_pods = [f"`{pod}`" for pod in issue.pods if pod != issue.pod]
     return f"{location}; also in {join_names(other_pods, limit=MAX_NAMES)}" if other_pods else location

@@ -17,7 +17,7 @@ from kfjob.cli.diagnose import diagnosis_json, first_cause
 from kfjob.cli.formatting import format_age, local_clock, sparkline
 from kfjob.cli.output import print_json, redact
 from kfjob.cli.panel import panel
-from kfjob.cli.view_text import news_text, outcome_text, progress_json, progress_line, view_json
+from kfjob.cli.view_text import format_loss, news_text, outcome_text, progress_json, progress_line, speed_text, view_json
 from kfjob.errors import KfjobError
 from kfjob.events import JobChanged, JobPhase, LogLine
 from kfjob.observe.agent_records import AgentEventKind
@@ -28,7 +28,8 @@ from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.master import Confidence, Master, format_ranks
 from kfjob.observe.program_lines import ProgramLines
 from kfjob.observe.program_output import OutputLine, ProgramOutput
-from kfjob.observe.startup import describe_startup
+from kfjob.observe.progress import CUSTOM
+from kfjob.observe.startup import OUTPUT, describe_stage
 from kfjob.observe.view import JobView, News
 from kfjob.text import plural
 from kfjob.units import SECOND
@@ -119,7 +120,7 @@ class Display:
 
     def show_stage(self, view: JobView) -> None:
         """Print what the job does before its first step, and how long it has done so."""
-        if text := self._stage.announce(view):
+        if text := self._stage.announce(view, job=self.reader.ref.name):
             self.show_message(view.now, self.reader.ref.name, text)
 
     def reads_all(self, pod: str) -> bool:
@@ -152,12 +153,16 @@ class Display:
         """Print the summary of a job that has ended."""
         if self._output:
             self._show_output(self._output.flush(), view.now)
-        lines = summary(self.reader, view, self.diagnosis(view))
+        lines = summary(self.reader, view, self.diagnosis(view), left_out=self._count_left_out())
         print("\n" + "\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
 
     def diagnosis(self, view: JobView) -> Diagnosis:
         """Return the diagnosis from the events so far."""
         return diagnose(self._symptoms, view, job=self.reader.ref.name)
+
+    def _count_left_out(self) -> int:
+        """Return the number of lines of the program that were not shown."""
+        return self._output.warnings.count if self._output else 0
 
     def _take_news(self, view: JobView) -> list[News]:
         unseen: list[News] = []
@@ -272,20 +277,25 @@ class LiveDisplay(Display):
         if self._output:
             self._show_output(self._output.flush(), view.now)
         self._print_lines()
-        first, *rest = map(redact, summary(self.reader, view, self.diagnosis(view)))
+        lines = summary(self.reader, view, self.diagnosis(view), left_out=self._count_left_out())
+        first, *rest = map(redact, lines)
         self._console.print()
         self._console.print(Text(first, style=f"bold {colour}"))
         for line in rest:
             self._console.print(Text(line), soft_wrap=True)
 
 
-def summary(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list[str]:
+def summary(reader: LiveReader, view: JobView, diagnosis: Diagnosis, *, left_out: int = 0) -> list[str]:
     """Return the summary of a job that has ended: state, master, loss, files, next commands, first cause."""
     duration = ""
     if view.job and view.job.created:
         duration = f" after {format_age(view.job.created, view.job.ended or view.now or view.job.created)}"
     lines = [f"{reader.ref.name}: {view.headline}{duration}"]
-    lines += [f"  {label:<10} {value}" for label, value in _summary_rows(reader, view)]
+    rows = list(_summary_rows(reader, view))
+    if left_out:
+        text = f"{plural(left_out, 'line')} with warnings of libraries; `kfjob logs {reader.ref.name}` shows them"
+        rows.insert(-1, ("left out", text))
+    lines += [f"  {label:<10} {value}" for label, value in rows]
     if diagnosis.first_cause:
         lines += ["", *first_cause(diagnosis)]
     if view.phase is JobPhase.FAILED:
@@ -299,10 +309,15 @@ def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]
         yield "master", f"{view.master.pod} ({view.master.confidence}{ranks})"
     training = view.training
     if training.loss is not None:
-        steps = f" in {plural(training.step, 'step')}" if training.step is not None else ""
+        steps = f" in {plural(training.steps, 'step')}" if training.steps is not None else ""
         place = f" (step {training.first_step}, where the log begins)" if training.begins_late else ""
         first = f"{training.first_loss:.4f}{place} → " if training.first_loss is not None else ""
-        yield "loss", f"{first}{training.loss:.4f}{steps}  {sparkline([point.loss for point in training.curve])}"
+        epoch = f", epoch {training.epoch:g}" if training.epoch is not None else ""
+        yield "loss", f"{first}{training.loss:.4f}{steps}{epoch}  {sparkline([point.loss for point in training.curve])}"
+    if training.format == CUSTOM and (speed := speed_text(training)):
+        yield "speed", speed
+    if view.evaluation_loss is not None:
+        yield "eval loss", format_loss(view.evaluation_loss)
     if view.outcome:
         yield "outcome", outcome_text(view)
     if view.checkpoint:
@@ -319,14 +334,15 @@ class Stage:
     """What the job does before its first progress line, and since when."""
 
     def __init__(self) -> None:
-        self._text = ""
+        self._stage = ""
         self._since = self._next = 0
 
-    def announce(self, view: JobView) -> str:
+    def announce(self, view: JobView, *, job: str) -> str:
         """Return the stage with its duration: once it has lasted a moment, and again from time to time; else ""."""
-        text, now = describe_startup(view), view.now or 0
-        if text != self._text:
-            self._text, self._since, self._next = text, now, now + STAGE_AFTER
+        text, now = describe_stage(view, job=job), view.now or 0
+        stage = OUTPUT if text.startswith(OUTPUT) else text
+        if stage != self._stage:
+            self._stage, self._since, self._next = stage, now, now + STAGE_AFTER
         if not text or now < self._next:
             return ""
         self._next = now + STAGE_EVERY
@@ -355,8 +371,9 @@ def _program_lines(reader: LiveReader, pod: str) -> list[str]:
 
 
 def _logs_folder(reader: LiveReader) -> Path | None:
-    """Return the folder of the log files, if they are on this machine."""
+    """Return the folder of the log files, if they are on this machine and no stop has archived them."""
     if reader.ref.backend != "local":
         return None
     root, ref = reader.target.settings.state / "local", reader.ref
-    return folder.launch_folder(root, ref.namespace, ref.name, ref.launch)
+    path = folder.launch_folder(root, ref.namespace, ref.name, ref.launch)
+    return path if path.is_dir() else None

@@ -9,6 +9,7 @@ import click
 
 from kfjob.cli.options import Settings, notify, output_option, target_options
 from kfjob.cli.output import print_json
+from kfjob.cli.parameter_types import Number
 from kfjob.cli.spec_source import Source, read_spec, spec_argument
 from kfjob.text import plural
 
@@ -18,13 +19,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @spec_argument
-@click.option(
-    "--tokens-per-second", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Measured speed of the whole job."
-)
+@click.option("--tokens-per-second", type=Number(), metavar="N", help="Measured speed of the whole job.")
 @click.option("--job", metavar="JOB", help="Use the speed that this job shows, running or ended.")
 @click.option(
     "--mfu",
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=Number(1),
     metavar="SHARE",
     help="Share of the GPUs' peak FLOPs, without a measured speed. Default: 0.4.",
 )

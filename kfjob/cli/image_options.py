@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.cli.options import collect_options
+from kfjob.cli.parameter_types import Count
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ image_options = collect_options(
     click.option("--immutable-tags", is_flag=True, help="Forbid moving a tag. Applies to a new ECR repository."),
     click.option(
         "--keep-images",
-        type=click.IntRange(1),
+        type=Count(1),
         metavar="N",
         help="Expire all but the newest N images. Applies to a new ECR repository.",
     ),

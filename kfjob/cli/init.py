@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from kfjob.cli.colours import colour_marks, wants_colour
 from kfjob.cli.completion import FILE, INSTANCE, MODEL
-from kfjob.errors import UsageError
+from kfjob.cli.parameter_types import Count
+from kfjob.errors import KfjobError, UsageError
+
+DEFAULT_NAME = "train"
+"""The name of a job that gets no other."""
 
 
 @click.command()
 @click.argument("file", default="job.yaml", type=FILE)
 @click.option("--name", metavar="NAME", help="Name of the job.")
 @click.option("--image", metavar="IMAGE", help="Container image of the pods.")
-@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes.")
+@click.option("--nodes", type=Count(1), metavar="N", help="Number of nodes.")
 @click.option("--instance", metavar="TYPE", type=INSTANCE, help="Instance type of the nodes; `kfjob instances` lists them.")
-@click.option("--gpus", type=click.IntRange(min=0), metavar="N", help="GPUs per node, if no instance type is named.")
+@click.option("--gpus", type=Count(0), metavar="N", help="GPUs per node, if no instance type is named.")
 @click.option("--rendezvous", type=click.Choice(["c10d", "etcd", "etcd-v2"]), help="Rendezvous backend.")
 @click.option("--command", metavar="COMMAND", help="Command to run, as one line. Default: the trainer of kfjob.")
 @click.option("--model", metavar="MODEL", type=MODEL, help="Model for the trainer: a preset or a directory.")
@@ -64,8 +70,13 @@ def init(
     answers: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
     if not yes and sys.stdin.isatty():
         _prompt(answers)
+    if yes and "name" not in answers:
+        answers["name"] = DEFAULT_NAME
+        click.echo(f"note: the job is named `{DEFAULT_NAME}`; `--name NAME` gives another name", err=True)
     if "name" not in answers:
-        raise UsageError("the job has no name", hint="add for example `--name llama3`")
+        raise UsageError(
+            "the job has no name", hint="add for example `--name llama3`, or `--yes` for the default of each option"
+        )
     try:
         shlex.split(answers.get("command", ""))
     except ValueError as err:
@@ -77,18 +88,26 @@ def init(
 
 def _prompt(answers: dict[str, Any]) -> None:
     """Ask for what `answers` does not hold, and add it; the prompts go to stderr."""
+    from kfjob.api.specs.init import check_answer
 
-    def ask(name: str, question: str, default: Any, kind: Any = str) -> None:
-        if name not in answers:
-            answers[name] = click.prompt(question, default=default, type=kind, err=True, show_default=default != "")
+    def ask(name: str, question: str, default: str, kind: Callable[[str], Any] = str) -> None:
+        """Ask until the answer is valid: a wrong one gets its error, as in a spec, and the same question again."""
+        while name not in answers:
+            text = click.prompt(question, default=default, err=True, show_default=default != "").strip()
+            try:
+                if text:
+                    check_answer(name, text)
+                answers[name] = kind(text)
+            except KfjobError as err:
+                click.echo(colour_marks(str(err)), err=True, color=wants_colour())
 
-    ask("name", "Job name", "train")
+    ask("name", "Job name", DEFAULT_NAME)
     ask("image", "Container image (empty: set it later)", "")
-    ask("nodes", "Number of nodes", 1, click.IntRange(min=1))
+    ask("nodes", "Number of nodes", "1", int)
     if "gpus" not in answers:
         ask("instance", "Instance type (empty: any)", "")
         if not answers["instance"]:
-            ask("gpus", "GPUs per node", 0, click.IntRange(min=0))
+            ask("gpus", "GPUs per node", "0", int)
     ask("claim", "PersistentVolumeClaim that all nodes share (empty: none)", "")
     if "model" not in answers and "data" not in answers:
         ask("command", "Command to run (empty: the trainer of kfjob)", "")

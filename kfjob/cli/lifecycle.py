@@ -9,13 +9,16 @@ import click
 from kfjob.cli.colours import colour_marks
 from kfjob.cli.completion import JOB, LIVE_JOB
 from kfjob.cli.options import Settings, code_options, combine, notify, quiet_option, target_options
+from kfjob.cli.parameter_types import DURATION
 from kfjob.errors import KfjobError
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
 
 _TIMEOUT_HELP = "How long to wait until the job's pods are gone."
-timeout_option = combine(click.option("--timeout", default=300.0, show_default=True, metavar="SECONDS", help=_TIMEOUT_HELP))
+timeout_option = combine(
+    click.option("--timeout", type=DURATION, default=300.0, show_default=True, metavar="SECONDS", help=_TIMEOUT_HELP)
+)
 
 
 @click.command()

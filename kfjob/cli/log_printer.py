@@ -37,6 +37,11 @@ class LineFormat:
     exclude: Sequence[Pattern] = ()
     highlight: Sequence[Pattern] = ()
 
+    @property
+    def filters(self) -> bool:
+        """Whether some lines are not printed."""
+        return bool(self.include or self.exclude)
+
     def includes(self, text: str) -> bool:
         """Return whether the line is printed."""
         if self.include and not any(pattern.search(text) for pattern in self.include):

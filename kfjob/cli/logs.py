@@ -16,12 +16,14 @@ from kfjob.cli.log_printer import LineFormat, LogPrinter
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, collect_options, from_option, notify, output_option, target_options
 from kfjob.cli.output import open_log_output
-from kfjob.cli.parameter_types import PATTERN, SINCE
+from kfjob.cli.parameter_types import PATTERN, SINCE, Count
 from kfjob.errors import NoEvidence, UsageError
 from kfjob.events import TRAINING_CONTAINER
+from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.excerpts import Line
+    from kfjob.api.logs.agents import AgentFilter
     from kfjob.api.logs.selection import PodSelection
     from kfjob.api.reader import JobReader
     from kfjob.backends.base import LogRange
@@ -46,6 +48,7 @@ class LogOptions:
     since: int | None
     container: str
     previous: bool
+    agents: bool
 
     def selection(self) -> PodSelection:
         """Return the selected pods."""
@@ -124,7 +127,7 @@ _log_options = collect_options(
     click.option("--first-error", is_flag=True, help="Only the lines around the first error of the job."),
     click.option(
         "--tail",
-        type=click.IntRange(min=0),
+        type=Count(0),
         metavar="LINES",
         help=_TAIL_HELP,
     ),
@@ -135,6 +138,7 @@ _log_options = collect_options(
         "-c", "--container", metavar="NAME", default=TRAINING_CONTAINER, show_default=True, help="Container of the pods."
     ),
     click.option("-p", "--previous", is_flag=True, help="Logs of the container before the last restart."),
+    click.option("--agents", is_flag=True, help="Print the lines of torchrun's agents too; `-o raw` and `-o json` always do."),
 )
 _format_options = collect_options(
     "format_options",
@@ -173,24 +177,46 @@ def logs(
 
     If several pods are selected, each line begins with the name of its pod. A pod is selected if --pod, --node or --rank
     names it. With --follow, the logs continue across restarts of containers and pods; without a selection they follow the
-    pod that prints the progress, also when another pod takes over.
+    pod that prints the progress, also when another pod takes over. The lines of torchrun's agents are left out.
     """
-    from kfjob.api.logs.merge import take_last
+    from kfjob.api.logs.agents import AgentFilter
 
     selection = options.selection()
     options.check()
     reader = open_reader(job, folder, settings)
-    log_range = options.log_range()
     needs_times = reader.archived and (format_options.timestamps or options.since is not None)
     line_format = format_options.line_format(output, needs_times=needs_times)
-    tails_matches = options.tail is not None and not options.follow and bool(format_options.include or format_options.exclude)
-    if tails_matches:
-        log_range = replace(log_range, tail=None)
-    pods, lines = _read_lines(reader, options, selection, log_range)
-    if tails_matches:
-        lines = take_last(lines, line_format.includes, options.tail or 0)
     out = open_log_output(raw=output == "raw", keeps_colours=line_format.colour)
-    LogPrinter(line_format, pods, out, notify).write(lines, live=options.follow)
+    has_agents = options.agents or output != "default" or options.container != TRAINING_CONTAINER
+    agents = None if has_agents else AgentFilter(line_format.includes)
+    pods, lines = _select_lines(reader, options, selection, line_format, agents)
+    try:
+        LogPrinter(line_format, pods, out, notify).write(lines, live=options.follow)
+    finally:
+        if agents and agents.left_out:
+            notify(f"{plural(agents.left_out, 'line')} of torchrun's agents left out; `--agents` shows them")
+
+
+def _select_lines(
+    reader: JobReader, options: LogOptions, selection: PodSelection, line_format: LineFormat, agents: AgentFilter | None
+) -> tuple[Sequence[str], Iterable[Line]]:
+    """Return the pods that may print, and the lines to print, without those of the agents."""
+    from kfjob.api.logs.merge import take_last
+
+    log_range = options.log_range()
+    if options.tail is None or options.follow or not (agents or line_format.filters):
+        pods, lines = _read_lines(reader, options, selection, log_range)
+        if agents and options.first_error:
+            return pods, agents.filter_unless_empty(lines)
+        return pods, agents.filter(lines) if agents else lines
+    pods, lines = _read_lines(reader, options, selection, replace(log_range, tail=None))
+    if not agents or line_format.filters:
+        return pods, take_last(agents.filter(lines) if agents else lines, line_format.includes, options.tail)
+
+    def read_last(count: int) -> Iterable[Line]:
+        return _read_lines(reader, options, selection, replace(log_range, tail=count))[1]
+
+    return pods, agents.take_last(read_last, options.tail)
 
 
 def _read_lines(

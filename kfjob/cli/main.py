@@ -1,4 +1,4 @@
-"""The entry point. It sets what Ctrl-C does before it imports the command line, which takes a while."""
+"""The entry point. It sets what signals do before it imports the command line, which takes a while."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kfjob.cli.interrupts import end_on_interrupt
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with its code. SIGTERM, SIGHUP and Ctrl-C end it within a second."""
     end_on_interrupt()
-    from kfjob.cli.signals import handle_signals
+    from kfjob.cli.signals import limit_cleanup
 
-    handle_signals()
+    limit_cleanup()
     from kfjob.cli.commands import run_and_flush
 
     sys.exit(run_and_flush(sys.argv[1:] if argv is None else argv))

@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
+from types import TracebackType
 from typing import Any, TextIO, cast
 
 from kfjob.cli.json_output import format_json
@@ -54,9 +56,18 @@ class MessageStream(CleanStream):
 
 @contextmanager
 def clean_output() -> Iterator[None]:
-    """Clean and redact standard output and error while the context is open."""
-    with redirect_stdout(CleanStream(sys.stdout, Redactor())), redirect_stderr(MessageStream(sys.stderr, Redactor())):
+    """Clean and redact standard output and error while the context is open, and the traceback of an error that leaves it."""
+    messages = MessageStream(sys.stderr, Redactor())
+    sys.excepthook = partial(_print_traceback, messages)
+    with redirect_stdout(CleanStream(sys.stdout, Redactor())), redirect_stderr(messages):
         yield
+
+
+def _print_traceback(stream: MessageStream, kind: type[BaseException], err: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an unexpected error, or with `--debug` of any: its message may quote a credential."""
+    import traceback
+
+    stream.write("".join(traceback.format_exception(kind, err, trace)))
 
 
 def hide_secrets(known: Iterable[str]) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from kfjob.cli.formatting import format_age, local_clock, sparkline
 from kfjob.cli.view_text import first_loss_text, format_loss, mfu_text, remaining_text, setbacks_text, speed_text, step_text
 from kfjob.observe.master import Master
-from kfjob.observe.startup import describe_startup
+from kfjob.observe.startup import describe_stage
+from kfjob.observe.training import describe_divergence
 from kfjob.observe.view import JobView
 from kfjob.text import plural
 
@@ -34,9 +35,11 @@ def panel(name: str, view: JobView, *, width: int = 100) -> Group:
     grid.add_column(no_wrap=True, overflow="ellipsis")
     bar_width = max(MIN_BAR_WIDTH, min(MAX_BAR_WIDTH, width - TEXT_WIDTH))
     rows = {
-        "now": Text(describe_startup(view)),
+        "now": Text(describe_stage(view, job=name)),
         "progress": _progress(view, bar_width),
         "loss": _loss(view, bar_width),
+        "eval loss": Text("" if view.evaluation_loss is None else format_loss(view.evaluation_loss)),
+        "warning": Text(describe_divergence(view.training), style="bold red"),
         "speed": Text(_speed(view)),
         "pods": Text(_pods(view)),
         "master": Text(f"{view.master.pod} ({view.master.confidence})" if isinstance(view.master, Master) else ""),
@@ -71,7 +74,9 @@ def _loss(view: JobView, width: int) -> Text:
     if training.loss is None:
         return Text()
     curve = sparkline([point.loss for point in training.curve], width) if len(training.curve) > 1 else ""
-    return Text(f"{curve.ljust(width)}  " if curve else "").append(f"{format_loss(training.loss)}{first_loss_text(training)}")
+    style = "" if training.not_finite_since is None else "bold red"
+    row = Text(f"{curve.ljust(width)}  " if curve else "")
+    return row.append(f"{format_loss(training.loss)}{first_loss_text(training)}", style=style)
 
 
 def _speed(view: JobView) -> str:

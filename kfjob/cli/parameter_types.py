@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,42 @@ if TYPE_CHECKING:
     from kfjob.patterns import Pattern
 
 
+MAX_COUNT = 10**9
+"""Value of an option that is a number; lists, slices and sleeps of C take no integer of any size."""
+MAX_DURATION_SECONDS = 10 * 365 * 86_400
+"""Duration in an option."""
+_TOO_LONG = "a duration is at most 10 years"
+
+
+class Count(click.IntRange):
+    """A whole number."""
+
+    def __init__(self, minimum: int) -> None:
+        """Accept numbers from `minimum`."""
+        super().__init__(min=minimum, max=MAX_COUNT)
+
+    def _describe_range(self) -> str:
+        return f"x>={self.min}"  # in `--help`, where the maximum says nothing
+
+
+class Number(click.FloatRange):
+    """A positive number."""
+
+    def __init__(self, maximum: float = MAX_COUNT) -> None:
+        """Accept numbers up to `maximum`."""
+        super().__init__(min=0, min_open=True, max=maximum)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, which is not `nan`: that is outside of no range."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"`{value}` is not a number", param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        return "x>0" if self.max == MAX_COUNT else super()._describe_range()
+
+
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """Seconds: `0.5`, `90`, `5m`, `1h30m`."""
 
@@ -21,14 +58,13 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer v
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number of seconds."""
-        from kfjob.spec.durations import parse_duration
-
         if isinstance(value, int | float):
             return float(value)
-        seconds = float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else parse_duration(value)
-        if seconds is None:
+        if (seconds := _read_seconds(value)) is None:
             self.fail(f"`{value}` is not a duration; write for example `90` (seconds), `5m` or `1h30m`", param, ctx)
-        return float(seconds)
+        if seconds > MAX_DURATION_SECONDS:
+            self.fail(_TOO_LONG, param, ctx)
+        return seconds
 
 
 class Since(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
@@ -44,10 +80,22 @@ class Since(click.ParamType):  # type: ignore[type-arg]  # generic in newer vers
             return value
         if (timestamp := parse_rfc3339(value)) is not None:
             return timestamp
-        try:
-            return time.time_ns() - int(DURATION.convert(value, param, ctx) * SECOND)
-        except click.BadParameter:
+        if (seconds := _read_seconds(value)) is None:
             self.fail(f"`{value}` is neither a duration (`10m`) nor a time (`2026-11-21T08:30:00Z`)", param, ctx)
+        if seconds > MAX_DURATION_SECONDS:
+            self.fail(_TOO_LONG, param, ctx)
+        return time.time_ns() - int(seconds * SECOND)
+
+
+def _read_seconds(text: str) -> float | None:
+    """Return the seconds of a duration; None if the text is no duration."""
+    from kfjob.spec.durations import parse_duration
+
+    try:
+        seconds = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else parse_duration(text)
+        return None if seconds is None else float(seconds)
+    except (ValueError, OverflowError):  # an integer with thousands of digits
+        return math.inf
 
 
 class Expression(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only

@@ -8,6 +8,7 @@ import click
 
 from kfjob.cli.options import Settings, notify, output_option, strict_option, target_options
 from kfjob.cli.output import print_json
+from kfjob.cli.parameter_types import DURATION
 from kfjob.cli.spec_source import Source, read_spec, spec_argument
 from kfjob.text import plural
 from kfjob.units import MIB
@@ -27,10 +28,22 @@ _RUN_HELP = (
 @spec_argument
 @click.option("--run", "should_run", is_flag=True, help=_RUN_HELP)
 @click.option(
-    "--timeout", default=600.0, show_default=True, metavar="SECONDS", help="Limit for that job, from submit to result."
+    "--timeout",
+    type=DURATION,
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Limit for that job, from submit to result.",
 )
 @click.option("--sizes", metavar="BYTES,…", help="Array sizes, for example `8K,1M,64M`. Default: sizes for the job's network.")
-@click.option("--seconds", default=0.25, show_default=True, metavar="SECONDS", help="Approximate time per collective and size.")
+@click.option(
+    "--seconds",
+    type=DURATION,
+    default=0.25,
+    show_default=True,
+    metavar="SECONDS",
+    help="Approximate time per collective and size.",
+)
 @output_option("text", "json")
 @target_options
 @strict_option

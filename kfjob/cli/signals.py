@@ -12,29 +12,22 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import NoReturn
 
 from kfjob.cli.exit_codes import SIGNAL_BASE
+from kfjob.cli.interrupts import drop_interrupts
 
 CLEANUP_SECONDS = 0.8
 """Time that an interrupted command has to delete what it has created in part, and its temporary files."""
 _SIGNALS = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
 
-def handle_signals() -> None:
-    """Let SIGTERM and SIGHUP raise SystemExit in the main thread, and limit the time after a signal."""
-    for number in _SIGNALS:
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
-            signal.signal(number, _exit)
+def limit_cleanup() -> None:
+    """Start the thread that ends a command some time after a signal."""
+    drop_interrupts()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=_end_late, args=(reading,), name="kfjob-signals", daemon=True).start()
-
-
-def _exit(number: int, _frame: object) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
-    raise SystemExit(SIGNAL_BASE + number)
 
 
 def _end_late(pipe: int) -> None:

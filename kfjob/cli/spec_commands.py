@@ -10,6 +10,7 @@ from msgspec import to_builtins
 
 from kfjob.cli.options import Settings, notify, output_option, target_options
 from kfjob.cli.output import print_json, write_data
+from kfjob.cli.parameter_types import Count
 from kfjob.cli.spec_source import Source, read_spec, spec_argument
 from kfjob.printable import encode_json
 from kfjob.redaction import Redactor
@@ -21,7 +22,9 @@ MAX_VALUE_WIDTH = 72
 @click.command()
 @spec_argument
 @click.option("--operator-env", is_flag=True, help="Show the environment variables that the operator adds to a pod.")
-@click.option("--node-rank", default=0, show_default=True, metavar="N", help="Node rank of the pod for --operator-env.")
+@click.option(
+    "--node-rank", type=Count(0), default=0, show_default=True, metavar="N", help="Node rank of the pod for --operator-env."
+)
 @output_option("table", "json")
 @target_options
 def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, settings: Settings) -> None:

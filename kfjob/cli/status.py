@@ -58,7 +58,7 @@ def status(*, job: str | None, folder: str | None, pattern: str | None, output: 
 
     reader = open_reader(job, folder, settings, pattern=pattern)
     view = read_view(reader, with_events=True)
-    cause = _find_cause(reader) if view.phase == "Failed" else None
+    cause = _find_cause(reader) if view.phase == "Failed" or view.is_end_unknown else None
     if output == "json":
         print_json(describe_ref(reader.ref) | view_json(view) | {"cause": to_builtins(cause)}, indent=2)
     else:

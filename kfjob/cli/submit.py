@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,13 +20,16 @@ from kfjob.cli.options import (
 )
 from kfjob.cli.output import print_json, write_data
 from kfjob.cli.spec_source import Source, read_spec, spec_argument, spec_or_template
+from kfjob.common_types import ignore_notice
+from kfjob.errors import KfjobError, Problem, SpecError
 from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
+    from kfjob.api.planning import Planned
     from kfjob.api.reader import LiveReader
     from kfjob.api.specs.dry_run import DryRun
-    from kfjob.common_types import JsonObject
+    from kfjob.common_types import JsonObject, Notify
     from kfjob.compile.images import ImageChange
     from kfjob.spec.source import LoadedSpec
 
@@ -170,20 +173,59 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
 
 @click.command()
 @spec_argument
+@output_option("text", "json")
 @target_options
 @strict_option
-def validate(*, source: Source, settings: Settings) -> None:
-    """Check SPEC, and report every problem with its file, line and column."""
-    from kfjob.api.local_data import check_local_data
-    from kfjob.api.planning import plan_job
-    from kfjob.api.target import find_target
+def validate(*, source: Source, output: str, settings: Settings) -> int:
+    """Check SPEC, and report every problem with its file, line and column.
 
-    planned = plan_job(read_spec(source, settings), find_target(settings))
-    planned.check_findings(notify)
-    if settings.backend == "local" or not planned.spec.image:  # else the spec is for a cluster, which this machine may lack
-        check_local_data(planned)
+    With `-o json`, standard output is one object: `file`, `valid`, and `problems`, each with `severity`, `message`, `field`,
+    `file`, `line`, `column`, `detail`, `hint` and `rule`. The exit codes are the same.
+    """
+    if output == "json":
+        return _validate_as_json(source, settings)
+    planned = _validate(source, settings, notify)
     plan = planned.plan
     count = plan.processes_per_node
     processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
     summary = f"{plural(plan.nodes, 'node')}, {processes} per node, rendezvous {plan.rendezvous.backend}"
     click.echo(f"`{source.name}` is valid: {summary}", err=True)
+    return 0
+
+
+def _validate(source: Source, settings: Settings, notify_finding: Notify) -> Planned:
+    """Return the plan of a valid spec; `notify_finding` gets its warnings.
+
+    Raises:
+        KfjobError: the spec is not valid or cannot be read.
+    """
+    from kfjob.api.local_data import check_local_data
+    from kfjob.api.planning import plan_job
+    from kfjob.api.target import find_target
+
+    planned = plan_job(read_spec(source, settings), find_target(settings))
+    planned.check_findings(notify_finding)
+    if settings.backend == "local" or not planned.spec.image:  # else the spec is for a cluster, which this machine may lack
+        check_local_data(planned)
+    return planned
+
+
+def _validate_as_json(source: Source, settings: Settings) -> int:
+    """Print the problems of the spec as JSON, and return the exit code."""
+    problems: tuple[Problem, ...]
+    code = 0
+    try:
+        planned = _validate(source, settings, ignore_notice)
+        problems = (*planned.warnings, *planned.findings)
+    except SpecError as err:
+        problems, code = err.problems, err.exit_code
+    except KfjobError as err:
+        problems, code = (Problem(title=err.title, file=err.location, detail=err.cause, hint=err.hint),), err.exit_code
+    described = [_describe_problem(problem) for problem in problems]
+    print_json({"file": source.name, "valid": code == 0, "problems": described}, indent=2)
+    return code
+
+
+def _describe_problem(problem: Problem) -> JsonObject:
+    fields = {name: value or None for name, value in asdict(problem).items()}
+    return {"severity": fields.pop("severity"), "message": fields.pop("title"), "field": fields.pop("path"), **fields}

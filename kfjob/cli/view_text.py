@@ -14,11 +14,13 @@ from kfjob.observe.agent_records import RendezvousResult
 from kfjob.observe.diagnose.diagnosis import Issue
 from kfjob.observe.master import Master, format_ranks
 from kfjob.observe.pods import PodView
-from kfjob.observe.training import Training
-from kfjob.observe.view import JobView, News
+from kfjob.observe.progress import CUSTOM
+from kfjob.observe.startup import find_end_of_some
+from kfjob.observe.training import Training, describe_divergence
+from kfjob.observe.view import ENDED_WITH_ERROR, JobView, News
 from kfjob.text import plural
 
-HUGE_LOSS = 1e6
+HUGE_LOSS, THOUSAND = 1e6, 1000
 MAX_ROUNDS = 5
 """Rendezvous rounds in a table; the newest ones are shown."""
 
@@ -28,25 +30,30 @@ def progress_line(view: JobView) -> str:
     training = view.training
     if training.step is None and training.loss is None:
         return ""
-    parts = [step_text(view), loss_text(training), speed_text(training)]
+    parts = [step_text(view), loss_text(training), evaluation_text(view), speed_text(training)]
     parts.append(f"lr {training.lr:.3g}" if training.lr is not None else "")
     parts += [mfu_text(training), setbacks_text(training), remaining_text(view)]
     return " · ".join(part for part in parts if part)
 
 
 def step_text(view: JobView) -> str:
-    """Return `step 120/300`, `step 120` without a total, or `epoch 2/5, step 20/100` where steps restart in each epoch."""
+    """Return `step 120/300`, `step 120` without a total, or `epoch 2/5, step 120/300` where the epoch is known."""
     training = view.training
     epoch = f"epoch {training.epoch:g}{f'/{training.epochs}' if training.epochs else ''}" if training.epoch is not None else ""
     if training.step is None:
         return epoch
     step = f"step {training.step}{f'/{view.total}' if view.total else ''}"
-    return f"{epoch}, {step}" if epoch and training.per_epoch else step
+    return f"{epoch}, {step}" if epoch else step
 
 
 def loss_text(training: Training) -> str:
     """Return `loss 4.2104 (7.61 at first)`."""
     return "" if training.loss is None else f"loss {format_loss(training.loss)}{first_loss_text(training)}"
+
+
+def evaluation_text(view: JobView) -> str:
+    """Return `eval loss 4.3120`."""
+    return "" if view.evaluation_loss is None else f"eval loss {format_loss(view.evaluation_loss)}"
 
 
 def format_loss(loss: float) -> str:
@@ -63,8 +70,16 @@ def first_loss_text(training: Training) -> str:
 
 
 def speed_text(training: Training) -> str:
-    """Return `35.1 samples/s`."""
-    return "" if training.speed is None else f"{training.speed:.4g} {training.unit}".strip()
+    """Return `35.1 samples/s`, and the tokens that a pattern of the job reads: `3,290 tok/s`."""
+    speed, tokens = training.speed, training.tokens_per_second
+    shows_tokens = tokens is not None and (speed is None or training.format == CUSTOM)
+    parts = [f"{_format_rate(speed)} {training.unit}".strip()] if speed is not None else []
+    parts += [f"{_format_rate(tokens)} tok/s"] if shows_tokens and tokens is not None else []
+    return " · ".join(parts)
+
+
+def _format_rate(rate: float) -> str:
+    return f"{rate:,.0f}" if abs(rate) >= THOUSAND else f"{rate:.4g}"
 
 
 def mfu_text(training: Training) -> str:
@@ -123,7 +138,8 @@ def _replica(pod: PodView) -> tuple[str, int, str]:
 def status_text(view: JobView, *, name: str, now: int, cause: Issue | None = None) -> str:
     """Return the output of `kfjob status`; `cause` is the first cause of a failure."""
     created = view.job.created if view.job else None
-    lines = [format_table(("NAME", "STATE", "AGE"), [(name, view.headline, format_age(created, now))]), ""]
+    headline = ENDED_WITH_ERROR if cause and view.is_end_unknown else view.headline
+    lines = [format_table(("NAME", "STATE", "AGE"), [(name, headline, format_age(created, now))]), ""]
     lines.append(pods_table(view, now))
     rows = [f"{label:<10} {value}" for label, value in (*_status_rows(view), *_cause_rows(view, name, cause)) if value]
     return "\n".join([*lines, "", *rows] if rows else lines)
@@ -133,6 +149,8 @@ def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
     if isinstance(view.master, Master):
         yield "master", f"{view.master.pod} ({view.master.confidence})"
     yield "progress", progress_line(view)
+    yield "waiting", str(find_end_of_some(view) or "")
+    yield "warning", describe_divergence(view.training)
     yield "read from", source_text(view)
     yield "loss", sparkline([point.loss for point in view.training.curve])
     if view.checkpoint:
@@ -142,12 +160,13 @@ def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
 
 def _cause_rows(view: JobView, name: str, cause: Issue | None) -> Iterator[tuple[str, str]]:
     """Yield why a job has failed, and the command that shows more."""
-    if view.phase is not JobPhase.FAILED:
+    if view.phase is not JobPhase.FAILED and cause is None:
         return
     if cause is not None:
         places = (f"at {cause.place}" if cause.place else "", f"in {cause.pod}" if cause.pod else "")
         yield "cause", " ".join(filter(None, (cause.title, *places)))
-    yield "next", f"kfjob diagnose {name}"
+    if not view.is_end_unknown:
+        yield "next", f"kfjob diagnose {name}"
 
 
 def source_text(view: JobView) -> str:
@@ -157,8 +176,7 @@ def source_text(view: JobView) -> str:
     if view.unread is None:
         return ""
     pod, lines = view.unread
-    advice = f"; `progress: '{lines.pattern}'` in the spec reads them" if lines.pattern else ""
-    return f"nothing; {plural(lines.lines, 'line')} of {pod} like `{lines.example}` look like progress{advice}"
+    return f"nothing; {plural(lines.lines, 'line')} of {pod} like {str(lines).removeprefix('lines like ')}"
 
 
 def outcome_text(view: JobView) -> str:
@@ -184,7 +202,16 @@ def untrained_text(view: JobView) -> str:
 
 def training_json(training: Training) -> dict[str, Any]:
     """Return the progress as JSON, without the curve."""
-    internal = {"curve", "curve_interval", "smoothed_count", "setbacks", "position", "evaluations"}
+    internal = {
+        "curve",
+        "curve_interval",
+        "smoothed_count",
+        "setbacks",
+        "position",
+        "evaluations",
+        "first_run_step",
+        "not_finite_line",
+    }
     values = asdict(training)
     if training.per_epoch:
         values |= {"run_step": training.run_step, "run_total": training.position.run_total}
@@ -196,6 +223,7 @@ def progress_json(view: JobView) -> dict[str, Any]:
     since = view.seconds_since_progress if view.running else None
     return training_json(view.training) | {
         "total": view.total,
+        "evaluation_loss": view.evaluation_loss,
         "eta": view.eta,
         "seconds_since_progress": None if since is None else round(since),
         "stalled": view.stalled,
@@ -211,6 +239,7 @@ def view_json(view: JobView) -> dict[str, Any]:
         "pods": [to_builtins(pod.state) | {"ranks": list(pod.global_ranks)} for pod in view.pods.values() if pod.state],
         "master": master_json(master) if isinstance(master, Master) else None,
         "progress": progress_json(view),
+        "waiting": to_builtins(find_end_of_some(view)),
         "checkpoint": to_builtins(view.checkpoint) if view.checkpoint else None,
         "outcome": to_builtins(view.outcome) if view.outcome else None,
     }

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,8 @@ DEFAULT_IGNORE = "**/.git\n.hg\n.svn\n.venv\n**/__pycache__\n**/*.pyc\n**/.ipynb
 """Patterns for a folder that has no `.dockerignore`."""
 MAX_DEPTH = 200
 """Nested folders of code that goes into an image."""
+MAX_ENTRIES = 200_000
+"""Files, folders and links of code that goes into an image."""
 _PIECE = 1024 * 1024
 
 
@@ -135,15 +138,19 @@ def read_folder(root: Path, *, ignore: IgnorePatterns | None = None) -> Folder:
 
     Raises:
         NotFound: the path is not a folder.
-        UsageError: its `.dockerignore` cannot be read, or an entry is neither a file, a folder nor a link.
+        UsageError: its `.dockerignore` cannot be read, it has more than `MAX_ENTRIES`, or an entry is neither a file, a folder
+            nor a link.
         Refused: a link leads out of the folder.
     """
     if not root.is_dir():
         raise NotFound(f"`{root}` is not a folder")
     real = root.resolve()
     ignore = ignore or _read_ignore_file(real)
-    entries = sorted(_list_entries(real, real, ignore), key=lambda entry: entry.path.split("/"))
-    return Folder(root=root, entries=tuple(entries))
+    entries = list(islice(_list_entries(real, real, ignore), MAX_ENTRIES + 1))
+    if len(entries) > MAX_ENTRIES:
+        hint = f"exclude data and environments in `{IGNORE_FILE}`"
+        raise UsageError(f"`{root}` has more than {MAX_ENTRIES:,} files and folders", hint=hint)
+    return Folder(root=root, entries=tuple(sorted(entries, key=lambda entry: entry.path.split("/"))))
 
 
 def _read_ignore_file(root: Path) -> IgnorePatterns:
@@ -169,9 +176,11 @@ def _list_entries(root: Path, folder: Path, ignore: IgnorePatterns) -> Iterator[
         is_excluded = ignore.excludes(path)
         if child.is_dir(follow_symlinks=False):
             is_searched = not is_excluded or ignore.may_include_again(path)
-            contents = list(_list_entries(root, source, ignore)) if is_searched else []
-            if contents or not is_excluded:
+            contents = _list_entries(root, source, ignore) if is_searched else iter(())
+            first = next(contents, None) if is_excluded else None
+            if first or not is_excluded:
                 yield Entry(path=path, kind="folder", source=source)
+            yield from [first] if first else []
             yield from contents
         elif not is_excluded:
             yield _make_entry(root, path, source, child)

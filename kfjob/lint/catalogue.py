@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from kfjob.lint import elastic, fit, hardware, operator, secrets, storage, torchrun, training
+from kfjob.lint import commands, elastic, fit, hardware, operator, secrets, storage, torchrun, training
 
 RULES = (
     elastic.elastic_bounds,
@@ -21,6 +21,8 @@ RULES = (
     torchrun.host_network,
     torchrun.unconnected_nodes,
     torchrun.cluster_launcher,
+    commands.launcher_program,
+    commands.shell_variable,
     hardware.more_than_the_instance,
     hardware.processes_and_gpus,
     hardware.idle_gpus,

@@ -6,26 +6,15 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from kfjob.plan.programs import is_python
+from kfjob.plan.programs import LAUNCHER_MODULES, RUNNERS, SHELLS, WRAPPERS, get_basename, is_python
 from kfjob.spec.rendezvous import Launcher
 
-_Runner = Literal["accelerate", "deepspeed"]
-_SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
-_WRAPPERS = ("exec", "time", "nohup", "nice", "env", "command", "stdbuf", "timeout", "numactl", "taskset", "sudo")
-_RUNNERS = ("uv", "poetry", "pipenv", "pdm", "pixi", "hatch", "rye", "conda", "mamba", "micromamba")
-"""Programs whose subcommand `run` starts another program."""
+_WRAPPERS = (*WRAPPERS, "command")  # `command` is a part of shells
 _CLUSTER_LAUNCHERS = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "mpirun.mpich", "orterun", "prun", "jsrun", "horovodrun")
 """Programs that start processes on several machines, which they find through Slurm, ssh or a host file."""
 _CONNECTING = ("torchrun", *_CLUSTER_LAUNCHERS, "ray", "torchx", "composer")
-_PROGRAMS = frozenset({*_SHELLS, *_WRAPPERS, *_RUNNERS, *_CONNECTING, "accelerate", "deepspeed"})
-_LAUNCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
-_LAUNCHER_MODULES: dict[str, _Runner] = {
-    "accelerate.commands.launch": "accelerate",
-    "deepspeed": "deepspeed",
-    "deepspeed.launcher.runner": "deepspeed",
-}
+_PROGRAMS = frozenset({*SHELLS, *_WRAPPERS, *RUNNERS, *_CONNECTING, "accelerate", "deepspeed"})
 _TOOL_MODULES = ("pip", "venv", "ensurepip", "compileall", "http.server", "site", "zipfile", "tarfile", "uv", "json.tool")
 _MACHINE_OPTIONS = {
     "accelerate": ("num_machines", "machine_rank", "main_process_ip", "config_file", "rdzv", "same_network"),
@@ -40,14 +29,14 @@ _SEPARATORS = frozenset(";&|()\n")
 class UnconnectedProgram:
     """A program of which each node runs a copy."""
 
-    command: str  # as far as the program: `python -m pkg`
+    command: str  # the command up to the program: `python -m pkg`
     program: str  # what torchrun would start: `-m pkg`
     launcher: Launcher  # the value of `launcher` that connects the copies
 
 
 def find_unconnected(command: Sequence[str]) -> UnconnectedProgram | None:
     """Return the first program that trains on its own on each node; None if another part of the command connects them."""
-    programs = [_read_program(words) for words in _split_commands(command)]
+    programs = [_read_program(words) for words in split_commands(command)]
     if any(program is True for program in programs):
         return None
     return next((program for program in programs if isinstance(program, UnconnectedProgram)), None)
@@ -63,17 +52,18 @@ class ClusterLauncher:
 
 def find_cluster_launcher(command: Sequence[str]) -> ClusterLauncher | None:
     """Return the first program of the command that starts processes on several machines itself."""
-    for words in _split_commands(command):
-        if words and _name(words[0]) in _CLUSTER_LAUNCHERS:
-            program = _read_program(_skip_until_program(words[1:]))
-            return ClusterLauncher(_name(words[0]), program.program if isinstance(program, UnconnectedProgram) else "PROGRAM")
+    for words in split_commands(command):
+        if words and get_basename(words[0]) in _CLUSTER_LAUNCHERS:
+            read = _read_program(_skip_until_program(words[1:]))
+            program = read.program if isinstance(read, UnconnectedProgram) else "PROGRAM"
+            return ClusterLauncher(get_basename(words[0]), program)
     return None
 
 
-def _split_commands(command: Sequence[str]) -> Iterator[list[str]]:
+def split_commands(command: Sequence[str]) -> Iterator[list[str]]:
     """Yield the words of each simple command; those of a script after `bash -c` one by one."""
     words = _skip_wrappers(list(command))
-    if not words or _name(words[0]) not in _SHELLS:
+    if not words or get_basename(words[0]) not in SHELLS:
         yield words
         return
     is_script = next((i for i, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), None)
@@ -84,7 +74,7 @@ def _split_commands(command: Sequence[str]) -> Iterator[list[str]]:
         yield ["torchrun"]  # the script connects the nodes itself
         return
     for part in _split_script(script):
-        yield from _split_commands(part)
+        yield from split_commands(part)
 
 
 def _split_script(script: str) -> Iterator[list[str]]:
@@ -106,12 +96,12 @@ def _split_script(script: str) -> Iterator[list[str]]:
 def _skip_wrappers(words: list[str]) -> list[str]:
     """Return the words from the program on: without variables, `exec`, `timeout 5`, `uv run --frozen` and the like."""
     while words:
-        name = _name(words[0])
+        name = get_basename(words[0])
         if re.match(r"[A-Za-z_]\w*=", words[0]) or words[0] in ("then", "do", "else", "{", "!"):
             words = words[1:]
         elif name in _WRAPPERS:
             words = _skip_until_program(words[1:])
-        elif name in _RUNNERS and "run" in words[1:3]:
+        elif name in RUNNERS and "run" in words[1:3]:
             words = _skip_until_program(words[words.index("run") + 1 :])
         else:
             return words
@@ -121,7 +111,7 @@ def _skip_wrappers(words: list[str]) -> list[str]:
 def _skip_until_program(words: list[str]) -> list[str]:
     """Return the words from the first that can be a program: not an option, its value, a number or a variable."""
     for index, word in enumerate(words):
-        if is_python(_name(word)) or _name(word) in _PROGRAMS or word.endswith(".py"):
+        if is_python(get_basename(word)) or get_basename(word) in _PROGRAMS or word.endswith(".py"):
             return words[index:]
     return []
 
@@ -130,7 +120,7 @@ def _read_program(words: list[str]) -> UnconnectedProgram | bool:
     """Return the unconnected program; True if the command connects the nodes, False if it trains nothing."""
     if not words:
         return False
-    name = _name(words[0])
+    name = get_basename(words[0])
     if name in _CONNECTING:
         return True
     if words[0].endswith(".py") and "/" not in words[0]:  # `uv run train.py`
@@ -142,7 +132,7 @@ def _read_program(words: list[str]) -> UnconnectedProgram | bool:
     return _read_python(words) if is_python(name) else False
 
 
-def _read_launcher(launcher: _Runner, start: list[str], options: list[str]) -> UnconnectedProgram | bool:
+def _read_launcher(launcher: Launcher, start: list[str], options: list[str]) -> UnconnectedProgram | bool:
     names = [word.lstrip("-").replace("-", "_") for word in options if word.startswith("-")]
     if any(name.startswith(_MACHINE_OPTIONS[launcher]) for name in names):
         return True
@@ -166,14 +156,8 @@ def _read_python(words: list[str]) -> UnconnectedProgram | bool:
 def _read_module(start: list[str], options: list[str]) -> UnconnectedProgram | bool:
     """Read `python -m MODULE`."""
     module = start[-1]
-    if module in _LAUNCH_MODULES:
-        return True
-    if module in _LAUNCHER_MODULES:
-        return _read_launcher(_LAUNCHER_MODULES[module], start, options)
+    if launcher := LAUNCHER_MODULES.get(module):
+        return _read_launcher(launcher, start, options) if launcher in _MACHINE_OPTIONS else True
     if module.partition(".")[0] in _TOOL_MODULES or module in _TOOL_MODULES:
         return False
     return UnconnectedProgram(" ".join(start), f"-m {module}", "torchrun")
-
-
-def _name(word: str) -> str:
-    return word.rpartition("/")[2]

@@ -71,7 +71,7 @@ def unreliable_policy(job: Job) -> Iterator[Violation]:
     """A job does not depend on the operator's deadline and back-off limit.
 
     The operator checks `activeDeadlineSeconds` only when another event of the job arrives, and `backoffLimit` counts only
-    restarts of running pods. Up to v1.9.3 both delete all pods and their logs, whatever `cleanPodPolicy` is; v1.9.4 follows
+    restarts of running pods. Up to v1.9.3 both delete all pods and their logs, with every `cleanPodPolicy`; v1.9.4 follows
     `cleanPodPolicy`. `kfjob wait`, `watch` and `submit --follow` enforce the limits of `watchdog` and archive the logs first.
     """
     watchdog = job.spec.watchdog

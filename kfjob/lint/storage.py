@@ -27,7 +27,7 @@ def _read_option(job: Job, options: tuple[str, ...]) -> str | None:
 
 
 def _checkpoint_folder(job: Job) -> tuple[str, str] | None:
-    """Return the checkpoint folder in the pods and the field that sets it; None if there is none, or in an object store."""
+    """Return the checkpoint folder in the pods and the field that sets it; None without a folder or in an object store."""
     if job.spec.train:
         folder = job.spec.train.checkpoint_dir
         return (folder, "train.checkpoint_dir") if folder and not _is_url(folder) else None

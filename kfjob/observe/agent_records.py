@@ -56,7 +56,6 @@ class AgentEventKind(StrEnum):
     """What happened to an agent or its workers."""
 
     RENDEZVOUS = "rendezvous"  # waits for the other agents
-    JOINED = "joined"
     STARTED = "started"  # starts its workers
     WORKER_FAILED = "worker failed"
     RESTARTING = "restarting"  # a worker failed and restarts are left

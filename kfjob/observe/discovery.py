@@ -264,7 +264,7 @@ def _explain_failure(search: _Search) -> NoMaster:
         unread = next((found for _, log in search.logs if (found := find_unread(log.general))), None)
         if unread:
             reasons.append(f"lines like `{unread.example}` look like progress")
-            hint = f"add `progress: '{unread.pattern}'` to the spec: it reads these lines" if unread.pattern else hint
+            hint = f"add `progress: '{unread.pattern}'` to the spec: it reads {unread.values}" if unread.pattern else hint
     level = search.config.loglevel
     if not results and lines and level not in {"INFO", "DEBUG", "NOTSET"}:
         reasons.append(

@@ -60,7 +60,7 @@ class Position(Struct, frozen=True, kw_only=True):
             interval = self.interval or reading.step - self.step
             return replace(after, interval=interval), False
         if self._begins_epoch(reading, restarted=restarted):
-            length = reading.epoch_steps or self._epoch_length()
+            length = reading.epoch_steps or self._epoch_length(first_step)
             return replace(after, base=self.base + length, epoch_steps=length, per_epoch=True), False
         if reading.step >= self.step:
             return after, False
@@ -81,10 +81,11 @@ class Position(Struct, frozen=True, kw_only=True):
         is_first = self.first_step is not None and reading.step is not None and reading.step <= self.first_step
         return reading.format in _COUNTS_ON and is_first and self.interval > 0
 
-    def _epoch_length(self) -> int:
+    def _epoch_length(self, first_step: int) -> int:
+        """Return the steps of the epoch that ends here; the first step of the next one says whether it counts from 0."""
         if self.total:
             return self.total
-        return (self.step or 0) + (self.interval if self.first_step == 0 else 0)
+        return (self.step or 0) + (self.interval if first_step == 0 else 0)
 
 
 def _counts_within_epoch(reading: Reading) -> bool:

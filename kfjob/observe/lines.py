@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from kfjob.events import LogLine, OpenLine
-from kfjob.observe.timestamps import parse_rfc3339
+from kfjob.observe.prefixes import strip_stamps
 from kfjob.printable import NARROW_SEQUENCE
 
+TRACEBACK_HEADING = "Traceback (most recent call last)"
+"""The first line of a Python traceback, without the colon."""
 L = TypeVar("L", bound=LogLine | OpenLine)
 MATCHED_CHARACTERS = 4096
 """Characters of a line that are searched; no line of a trainer, an agent or an error needs more."""
-
-_MAX_PREFIXES = 8
-"""Prefixes of log tools that are removed from a line."""
-_TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (?:(?:stdout|stderr) [FP] )?")
-_SOURCE = re.compile(r"\[pod/[^\]\s]+\] ")  # kubectl logs --prefix
 
 
 def cut_line(text: str) -> str:
@@ -47,11 +43,4 @@ def clean_line(text: str) -> tuple[str, int | None]:
     if "\x1b" in text:
         text = NARROW_SEQUENCE.sub("", text)
     text = text.rstrip("\r\n")
-    time = None
-    for _ in range(_MAX_PREFIXES):
-        if not (match := _SOURCE.match(text) or _TIMESTAMP.match(text)):
-            break
-        if match.re is _TIMESTAMP:
-            time = parse_rfc3339(match[1])
-        text = text[match.end() :]
-    return text, time
+    return strip_stamps(text)

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from kfjob.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase
 from kfjob.observe.agent_log import AgentLog
-from kfjob.observe.agent_records import AgentEvent, AgentRecord, LaunchConfig, RendezvousResult
-from kfjob.observe.general.state import Emission, GeneralReader
+from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult
+from kfjob.observe.general.state import Emission, ReaderState
 from kfjob.observe.log_progress import read_progress
 from kfjob.observe.progress import ProgressReader, Reading
 from kfjob.observe.timestamps import resolve_year
@@ -49,8 +49,10 @@ class ContainerLog(Struct, frozen=True):
     reading: Reading | None = None
     reading_line: EvidenceLine | None = None
     result_at_reading: RendezvousResult | None = None  # the rendezvous result at the time of the newest progress line
-    general: GeneralReader = field(default_factory=GeneralReader)
+    general: ReaderState = field(default_factory=ReaderState)
     rank: int | None = None  # the lowest rank that its progress lines name
+    finished: bool = False  # its agent has reported that its processes ended with success
+    agent_lines: int = 0  # lines up to the newest one of the agent
 
     def feed(
         self, event: LogLine | OpenLine, order: int, progress: ProgressReader
@@ -73,6 +75,8 @@ class ContainerLog(Struct, frozen=True):
             self.result_at_reading,
             general,
             self.rank,
+            self.finished,
+            number + 1 if records or (self.reading is None and _is_from_agent(event.text)) else self.agent_lines,
         )
         for record in records:
             log = log._with_record(record, order)
@@ -98,14 +102,23 @@ class ContainerLog(Struct, frozen=True):
         if isinstance(record, LaunchConfig):
             return replace(self, launch=record)
         if isinstance(record, AgentEvent):
-            return self
+            return replace(self, finished=True) if record.kind is AgentEventKind.SUCCEEDED else self
         line = EvidenceLine(text=record.quote, number=record.line, order=order, time=record.time, yearless=record.yearless)
-        return replace(self, result=record, result_line=line)
+        return replace(self, result=record, result_line=line, finished=False)
+
+    @property
+    def program_lines(self) -> int:
+        """Lines after the newest one of the agent."""
+        return self.lines - self.agent_lines
 
     @property
     def has_evidence(self) -> bool:
         """Whether the log holds a rendezvous result or a progress line."""
         return self.result is not None or self.reading is not None
+
+
+def _is_from_agent(text: str) -> bool:
+    return "torch/distributed/" in text or "torch.distributed" in text
 
 
 class PodView(Struct, frozen=True):
@@ -122,6 +135,11 @@ class PodView(Struct, frozen=True):
     def phase(self) -> PodPhase | None:
         """The pod's phase, None if no status is known."""
         return self.state.phase if self.state else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether its training processes have ended with success; its agent may wait for others."""
+        return self.phase is PodPhase.SUCCEEDED or self.log.finished
 
     @property
     def live(self) -> bool:
@@ -177,7 +195,8 @@ class Pods(Mapping[str, PodView]):
     """The pods of a job by name, as an immutable value.
 
     Replacing one pod costs the same for 2 pods and for 1000, while a dict would be copied for every log line. Pods keep the
-    order in which they appeared.
+    order in which they appeared. A library's map, such as `immutables.Map`, is compiled code that installs need for these 40
+    lines alone, and it keeps no order.
     """
 
     __slots__ = ("_chunks", "_positions")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
@@ -17,8 +17,9 @@ from kfjob.observe import milestones
 from kfjob.observe.agent_log import HEADINGS
 from kfjob.observe.diagnose.literals import LINES_AFTER, find_literals
 from kfjob.observe.general import skeletons, tables
+from kfjob.observe.general.markers import FIRST_MARKERS, FOREIGN_MARKERS, MAIN_MARKERS, MORE_MARKERS, RARE_MARKERS
+from kfjob.observe.general.messages import find_message
 from kfjob.observe.lines import clean_line
-from kfjob.observe.log_progress import FIRST_MARKERS, MARKERS
 from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
 from kfjob.spec.observe_config import ObserveConfig
 
@@ -28,11 +29,13 @@ _LINES_AFTER_HEADING = 40
 GLOG_WARNINGS = (" W0", " W1", "\nW0", "\nW1")
 """Every glog warning contains one of these: glog prints the month after the `W`, and a time may precede it."""
 
-_ROW_START = re.compile(
-    rb"(?m)^(?:\d{4}-\d\d-\d\dT[^ \n]{1,40} (?:std(?:out|err) [FP] )?)?(?:[ \t|]|\xe2\x94[\x82\x83])*+\d[\d.]*+[ \t|,(%]"
-)
+_STAMP = rb"\d{4}-\d\d-\d\dT[^ \n]{1,40} (?:std(?:out|err) [FP] )?"
+_NUMBER_FIRST = rb"(?:[ \t|]|\xe2\x94[\x82\x83])*+\d[\d.]*+[ \t|,(%]"
+_ROW_START = re.compile(rb"(?m)^(?:" + _STAMP + rb")?" + _NUMBER_FIRST)
 """A line that begins with a number, after the stamp of a log tool."""
 
+_SAMPLE = 2048
+"""Bytes at the beginning and the end of a block in which other characters than ASCII are searched."""
 _BUCKETS = 16
 """Groups into which the search divides its literals: literal n belongs to group n modulo 16 (aho-corasick, packed/teddy)."""
 
@@ -45,10 +48,15 @@ def _spread(literals: Iterable[str]) -> tuple[str, ...]:
 
 
 _AGENT_MARKERS = ("elastic", "endezvous")
-_GENERAL_MARKERS = frozenset((*MARKERS, *(f"\n{marker}" for marker in FIRST_MARKERS)))
-"""Every line that the known formats or the general reader may read contains one of these, except the rows of tables."""
-_ALL_MARKERS = _spread({*_AGENT_MARKERS, *_GENERAL_MARKERS})
+_MORE_MARKERS = (*MORE_MARKERS, *(f"\n{marker}" for marker in FIRST_MARKERS))
+_GENERAL_MARKERS = frozenset((*MAIN_MARKERS, *_MORE_MARKERS, *FOREIGN_MARKERS, *RARE_MARKERS))
+"""Every line that the view reads for its figures contains one of these, except the rows of tables."""
+RARE_SAMPLE = 2048
+"""Bytes at the beginning of each later block in which kfjob searches for the names of `RARE_MARKERS`."""
+_MAIN_MARKERS = _spread({*_AGENT_MARKERS, *MAIN_MARKERS})
 
+_MAX_PREFIX = 400
+"""Characters in the pattern of the prefix of a table's rows."""
 LineRange = tuple[int, int]
 """Position of a line within its block: its start, and its line end."""
 
@@ -63,7 +71,7 @@ def find_markers(config: ObserveConfig) -> tuple[str, ...]:
         return (milestones.MARKER,) if config.rendezvous in {"c10d", "etcd-v2", "static"} else (milestones.MARKER, "endezvous")
     formats = progress_reader(config.trainer, config.progress_pattern)
     if formats.general:
-        return _ALL_MARKERS
+        return _MAIN_MARKERS
     return (*_AGENT_MARKERS, *formats.markers) if formats.markers else ()
 
 
@@ -81,13 +89,21 @@ class Prefilter:
         groups = [markers, (*find_literals(), *GLOG_WARNINGS)] if diagnosis else [markers]
         self._searches = tuple(_build_search(literals, weak) for literals in groups)
         self.literals = tuple(literal.encode() for literals in groups for literal in literals)
+        self._reads_any = progress_reader(config.trainer, config.progress_pattern).general
+        self._more = _build_search(_spread(_MORE_MARKERS), weak)
+        self._foreign = _build_search(_spread(FOREIGN_MARKERS), weak)
+        self._rare = _build_search(RARE_MARKERS, weak)
+        self._is_first = True  # no block was read
+        self._has_rare = False  # only a rare name found a line with figures, so other lines may have such names too
+        self._is_foreign = False  # a block had other characters than ASCII at its beginning or end
+        self._has_progress = False  # a line with the layout of progress was selected, so lines below it matter too
         self._first_line_starts = tuple(literal[1:] for literal in self.literals if literal.startswith(b"\n"))
+        self._first_figures = tuple(marker.encode() for marker in FIRST_MARKERS) if self._reads_any else ()
         self._lines_after = {heading.encode(): _LINES_AFTER_HEADING for heading in HEADINGS}
         if diagnosis:
             self._lines_after |= {first.encode(): lines for first, lines in LINES_AFTER.items()}
         self._remaining = 0  # lines that the last heading still selects
-        self._reads_tables = progress_reader(config.trainer, config.progress_pattern).general
-        self._has_table = False  # the header of a table was selected, so rows of numbers matter
+        self._rows: re.Pattern[bytes] | None = None  # the header of a table was selected, so rows of numbers matter
 
     def select(self, block: bytes) -> list[LineRange]:
         """Return the relevant lines of the next block; a block consists of whole lines."""
@@ -98,38 +114,68 @@ class Prefilter:
 
     def _select_relevant(self, block: bytes) -> list[LineRange]:
         matches = self._find_literals(block)
-        if self._reads_tables:
+        if self._reads_any:
             matches = self._add_rows(block, matches)
-        if not self._remaining and not any(self._count_lines_after(block, *line) for line in matches):
+        if not self._remaining and not (matches and any(heading in block for heading in self._lines_after)):
             return matches
         return list(self._add_lines_after_headings(block, frozenset(matches)))
 
     def _find_literals(self, block: bytes) -> list[LineRange]:
         """Return the lines with a strong literal, and those with another literal and a layout that may hold progress."""
-        lines: dict[LineRange, bool] = {}  # whether a literal is strong
+        selected: set[LineRange] = set()
         if block.startswith(self._first_line_starts):
-            lines[0, _find_line_end(block, 0)] = True
+            selected.add((0, _find_line_end(block, 0)))
         for search in self._searches:
-            start, end = 0, -1
-            for number, _, stop in search.automaton.find_matches_as_indexes(block):
-                last = stop - 1  # a literal may begin with the end of the previous line
-                if last > end:
-                    start, end = block.rfind(b"\n", 0, last) + 1, _find_line_end(block, last)
-                    lines[start, end] = number in search.strong or lines.get((start, end), False)
-                elif number in search.strong:
-                    lines[start, end] = True
-        selected = [line for line, is_strong in lines.items() if is_strong or _may_hold_progress(block, *line)]
-        return sorted(selected) if len(self._searches) > 1 else selected
+            selected |= self._search(block, search)
+        if self._reads_any:
+            selected |= self._find_figures(block) | self._find_rare(block, selected)
+        return sorted(selected)
+
+    def _find_figures(self, block: bytes) -> set[LineRange]:
+        """Return the lines that may hold progress in another language, or next to a line that does."""
+        self._is_foreign = self._is_foreign or not (block[:_SAMPLE].isascii() and block[-_SAMPLE:].isascii())
+        selected = self._search(block, self._foreign) if self._is_foreign else set()
+        if not self._has_progress:
+            return selected
+        if block.startswith(self._first_figures):
+            selected.add((0, _find_line_end(block, 0)))
+        return selected | self._search(block, self._more)
+
+    def _find_rare(self, block: bytes, others: set[LineRange]) -> set[LineRange]:
+        """Return the lines with figures that have rare names, in whole blocks once such a line is not among the others."""
+        is_whole, self._is_first = self._is_first or len(block) <= RARE_SAMPLE, False
+        if not self._has_rare:
+            head = block if is_whole else block[: _find_line_end(block, RARE_SAMPLE)]
+            selected = self._search(head, self._rare)
+            self._has_rare = not selected <= others
+            if is_whole or not self._has_rare:
+                return selected
+        return self._search(block, self._rare)
+
+    def _search(self, block: bytes, search: _Search) -> set[LineRange]:
+        """Return the relevant lines with a literal of this search."""
+        lines: dict[LineRange, bool] = {}  # whether a literal is strong
+        start, end = 0, -1
+        for number, _, stop in search.automaton.find_matches_as_indexes(block):
+            last = stop - 1  # a literal may begin with the end of the previous line
+            if last > end:
+                start, end = block.rfind(b"\n", 0, last) + 1, _find_line_end(block, last)
+                lines[start, end] = number in search.strong or lines.get((start, end), False)
+            elif number in search.strong:
+                lines[start, end] = True
+        figures = {line for line, is_strong in lines.items() if not is_strong and _may_hold_progress(block, *line)}
+        self._has_progress = self._has_progress or bool(figures)
+        return figures | {line for line, is_strong in lines.items() if is_strong}
 
     def _add_rows(self, block: bytes, matches: list[LineRange]) -> list[LineRange]:
         """Add the rows of a table, which have no literal: they begin with a number."""
         first = 0
-        if not self._has_table:
+        if self._rows is None:
             header = next((line for line in matches if _is_table_header(block[line[0] : line[1]])), None)
             if header is None:
                 return matches
-            self._has_table, first = True, header[1]
-        starts = (match.start() for match in _ROW_START.finditer(block, first))
+            self._rows, first = _make_row_pattern(block[header[0] : header[1]]), header[1]
+        starts = (match.start() for match in self._rows.finditer(block, first))
         return sorted({*matches, *((start, _find_line_end(block, start)) for start in starts)})
 
     def _count_lines_after(self, block: bytes, start: int, end: int) -> int:
@@ -171,8 +217,8 @@ def _may_hold_progress(block: bytes, start: int, end: int) -> bool:
     """Return whether the layout of the line may hold progress."""
     if end - start > skeletons.MAX_LENGTH:
         return True
-    text = block[start:end].decode(errors="replace")
-    return skeletons.may_hold_progress(text) or milestones.parse_milestone(text) is not None
+    line = block[start:end]
+    return skeletons.may_hold_progress(line) or milestones.parse_milestone(line.decode(errors="replace")) is not None
 
 
 def _find_weak_literals(config: ObserveConfig) -> frozenset[str]:
@@ -184,7 +230,23 @@ def _is_table_header(line: bytes) -> bool:
     """Return whether the line names the columns of a table."""
     if len(line) > tables.MAX_WIDTH + 100:
         return False
-    return tables.parse_header(clean_line(line.decode(errors="replace"))[0]) is not None
+    return _is_header_layout(skeletons.mask_digits(line))
+
+
+def _make_row_pattern(header: bytes) -> re.Pattern[bytes]:
+    """Return the pattern of rows: they have the prefix of the header, with other digits, before their first number."""
+    message = find_message(clean_line(header.decode(errors="replace"))[0]).text.encode(errors="replace")
+    prefix = re.escape(header.removesuffix(message))
+    if len(prefix) > _MAX_PREFIX or not header.endswith(message):
+        return _ROW_START
+    return re.compile(rb"(?m)^(?:" + _STAMP + rb"|" + re.sub(rb"\d", rb"\\d", prefix) + rb")?" + _NUMBER_FIRST)
+
+
+@lru_cache(maxsize=skeletons.TABLE_SIZE)
+def _is_header_layout(masked: bytes) -> bool:
+    """Return the answer for a line whose digits are ones: only its prefix has digits."""
+    plain, _ = clean_line(masked.decode(errors="replace"))
+    return tables.parse_header(find_message(plain).text) is not None
 
 
 @cache

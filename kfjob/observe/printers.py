@@ -7,7 +7,7 @@ pod.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kfjob.observe.general.readings import FORMAT
 from kfjob.observe.pods import PodView
@@ -79,6 +79,14 @@ def printing_order(pod: PodView, workers: Sequence[str]) -> tuple[object, ...]:
         [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", pod.name)],
         pod.name,
     )
+
+
+def predict_printer(pods: Collection[PodView], workers: Sequence[str]) -> str:
+    """Return the pod that stands for the job before anything shows which one prints; "" without pods."""
+    if workers:
+        return workers[0]
+    candidates = [pod for pod in pods if pod.live] or pods
+    return min(candidates, key=lambda pod: printing_order(pod, workers)).name if candidates else ""
 
 
 def _is_ahead(reading: Reading, training: Training) -> bool:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
+from kfjob.events import LogLine
 from kfjob.observe.agent_log import find_agent_message, is_agent_detail
-from kfjob.observe.diagnose.incidents import exceptions
-from kfjob.observe.lines import clean_line, find_newest_state
+from kfjob.observe.lines import TRACEBACK_HEADING, clean_line, find_newest_state
 from kfjob.printable import clean_text
 
-HEADING = f"{exceptions.HEADING}:"
+HEADING = f"{TRACEBACK_HEADING}:"
+_Selected = tuple[str, LogLine | None]
 MAX_HELD = 300
 """Lines of a traceback in memory until its end shows which program wrote it."""
 
@@ -37,47 +40,81 @@ class ProgramLines:
 
     def __init__(self) -> None:
         """Begin where the log begins."""
-        self._held: list[str] = []  # lines of a traceback, or a border, that may be the agent's
-        self._in_box = False
-        self._after_traceback = False  # the last lines were an agent's traceback
+        self._selector = _Selector()
 
     def feed(self, text: str) -> list[str]:
         """Read a line; return the lines of the program that are now complete, without colours and control characters."""
-        text = _to_plain(text)
+        return [plain for plain, _ in self._selector.feed(_to_plain(text), None)]
+
+    def flush(self) -> list[str]:
+        """Return the lines that wait for the next one."""
+        return [plain for plain, _ in self._selector.flush()]
+
+
+class ProgramFilter:
+    """Filter for the program's lines in the logs of several containers. The lines keep their times, colours and spaces."""
+
+    def __init__(self) -> None:
+        """Begin where the logs begin."""
+        self._selectors: dict[tuple[str, str], _Selector] = {}
+
+    def feed(self, line: LogLine) -> list[LogLine]:
+        """Read a line; return the lines of the program that are now complete."""
+        selector = self._selectors.setdefault((line.pod, line.container_id), _Selector())
+        return [_restore(plain, item) for plain, item in selector.feed(_to_plain(line.text), line) if item]
+
+    def flush(self) -> list[LogLine]:
+        """Return the lines that wait for the next one."""
+        return [_restore(plain, item) for selector in self._selectors.values() for plain, item in selector.flush() if item]
+
+
+class _Selector:
+    """Selects the program's lines of one container; each has its plain text and the line that it comes from."""
+
+    def __init__(self) -> None:
+        self._held: list[_Selected] = []  # lines of a traceback, or a border, that may be the agent's
+        self._in_box = False
+        self._after_traceback = False  # the last lines were an agent's traceback
+
+    def feed(self, text: str, line: LogLine | None) -> list[_Selected]:
         if self._in_box:
             self._in_box = not _BORDER.match(text)
             return []
         if self._held:
-            return self._continue(text)
+            return self._continue(text, line)
         if text == HEADING or _BORDER.match(text):
-            self._held = [text]
+            self._held = [(text, line)]
             return []
         if self._after_traceback and _GOES_ON.match(text):
             return []
         self._after_traceback = False
-        return _select(text)
+        return [(part, line) for part in _select(text)]
 
-    def flush(self) -> list[str]:
-        """Return the lines that wait for the next one."""
+    def flush(self) -> list[_Selected]:
         held, self._held = self._held, []
         return held
 
-    def _continue(self, text: str) -> list[str]:
+    def _continue(self, text: str, line: LogLine | None) -> list[_Selected]:
         """Read the line after the first line of a traceback, or after a border."""
-        if self._held[0] != HEADING:
+        if self._held[0][0] != HEADING:
             border = self.flush()
             self._in_box = text.rstrip().endswith(" FAILED")
-            return [] if self._in_box else [*border, *self.feed(text)]
+            return [] if self._in_box else [*border, *self.feed(text, line)]
         if find_agent_message(text) is not None:
             return []  # the agent goes on logging while a program prints
-        self._held.append(text)
+        self._held.append((text, line))
         if text.startswith("  ") and len(self._held) < MAX_HELD:
             return []
         lines = self.flush()
-        if any(frame in line for line in lines for frame in _AGENT_FRAMES):
+        if any(frame in plain for plain, _ in lines for frame in _AGENT_FRAMES):
             self._after_traceback = True
             return []
         return lines
+
+
+def _restore(plain: str, line: LogLine) -> LogLine:
+    """Return the line as it was printed; without the part that the agent printed, if it has one."""
+    return line if find_agent_message(_to_plain(line.text)) is None else replace(line, text=plain)
 
 
 def _select(text: str) -> list[str]:

@@ -7,7 +7,9 @@ from collections import deque
 from msgspec import Struct
 
 from kfjob.events import Event, JobChanged, LogLine, PodChanged, Tick
+from kfjob.observe.library_warnings import LibraryWarnings
 from kfjob.observe.master import Master
+from kfjob.observe.printers import predict_printer
 from kfjob.observe.program_lines import ProgramLines
 from kfjob.observe.view import JobView
 from kfjob.units import SECOND
@@ -32,6 +34,8 @@ class ProgramOutput:
         """Show all lines, or with `since` (nanoseconds) the last lines before that time and all after it."""
         self.pod = ""
         """The pod whose lines are shown."""
+        self.warnings = LibraryWarnings()
+        """The warnings of libraries, which are left out."""
         self._lines = ProgramLines()
         self._container = ""
         self._since = since
@@ -49,7 +53,7 @@ class ProgramOutput:
             return []
         if event.container_id != self._container:
             self._container, self._lines = event.container_id, ProgramLines()
-        lines = self._number(self._lines.feed(event.text))
+        lines = self._number([text for text in self._lines.feed(event.text) if self.warnings.accepts(text)])
         self._last_line = event.time if lines else self._last_line
         if self._since is None:
             return lines
@@ -95,5 +99,4 @@ def find_printing_pod(view: JobView) -> str:
     """Return the pod that prints for the job; before anything shows it, the one with the lowest name; "" without pods."""
     if isinstance(view.master, Master):
         return view.master.pod
-    names = [pod.name for pod in view.pods.values() if pod.live] or list(view.pods)
-    return view.config.workers[0] if view.config.workers else min(names, default="")
+    return predict_printer(view.pods.values(), view.config.workers)

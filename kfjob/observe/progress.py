@@ -7,6 +7,7 @@ possible, so that other lines cost few scans. A new trainer is a new row. Units 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -17,9 +18,12 @@ from msgspec.structs import replace
 from kfjob.errors import Problem, SpecError
 from kfjob.observe.lines import clean_line, cut_line
 from kfjob.observe.numbers import MAX_NUMBER, parse_count, parse_number
+from kfjob.observe.progress_bars import find_bar
 from kfjob.observe.timestamps import parse_rfc3339
-from kfjob.patterns import Pattern
+from kfjob.observe.vocabulary import Quantity, find_meaning, parse_unit, split_name
+from kfjob.patterns import Match, Pattern
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
+from kfjob.units import COUNT_SUFFIXES
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -48,7 +52,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     conclusive: bool = True
     """False for a bare progress bar, which data preparation prints too: any other progress line takes precedence over it."""
 
-    def with_rank(self, rank: int | None) -> Reading:
+    def with_rank(self, rank: int) -> Reading:
         """Return the reading with the rank that a prefix of the line names."""
         return replace(self, rank=rank)
 
@@ -76,7 +80,6 @@ _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
 _TIME = r"(?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
 
 
-_SUFFIXES = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _SAFE_DIGITS = 18
 """Digits below which a whole number is never larger than `MAX_COUNT`."""
 
@@ -85,15 +88,15 @@ def _parse_number(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        scale = _SUFFIXES.get(text[-1:].lower(), 1.0)
-        return parse_number(text if scale == 1.0 else text[:-1]) * scale
+        scale = COUNT_SUFFIXES.get(text[-1:].lower(), 1)
+        return parse_number(text if scale == 1 else text[:-1]) * scale
     return value if abs(value) <= MAX_NUMBER else parse_number(text)
 
 
 def _parse_integer(text: str) -> int | None:
     if text.isdecimal() and len(text) < _SAFE_DIGITS:
         return int(text)
-    return parse_count(text if text[-1:].lower() not in _SUFFIXES else f"{_parse_number(text):.0f}")
+    return parse_count(text if text[-1:].lower() not in COUNT_SUFFIXES else f"{_parse_number(text):.0f}")
 
 
 _INTEGERS = frozenset({"step", "total", "epochs", "epoch_steps"})
@@ -175,10 +178,6 @@ def _read_megatron(text: str) -> Reading | None:
     return _to_reading("megatron", match.groupdict() | values | {"speed": speed}, unit="samples/s")
 
 
-_BAR = Pattern(
-    rf"(?P<description>[^|\r]*?)\s*\d+%\|[^|]*\| (?P<step>\d+)/(?P<total>\d+) "
-    rf"\[[^\]<]*<[^\],]*, *(?P<rate>{_NUMBER}|\?)(?P<per>it/s|s/it)(?P<rest>[^\]]*)"
-)
 CURSOR_UP = "\x1b[A"
 """tqdm moves the cursor up after a bar below another one (`position`), such as evaluation within training."""
 _BAR_LOSS = Pattern(rf"\b(?:train_|train/)?loss(?:_step)?=(?P<loss>{_NUMBER})")
@@ -188,18 +187,18 @@ _BAR_EPOCH = Pattern(r"(?:Training )?[Ee]poch:? \[?(\d+)")
 
 def _read_bar(text: str) -> Reading | None:
     """Read a tqdm bar: with a description (Lightning: `Epoch 0: … train_loss=0.5`) or without one (transformers' Trainer)."""
-    match = next((match for state in reversed(text.split("\r")) if (match := _BAR.search(state))), None)
-    if match is None:
+    bar = next((bar for state in reversed(text.split("\r")) if (bar := find_bar(state))), None)
+    if bar is None or bar.unit not in {"it/s", "s/it"}:
         return None
-    description = match["description"].rpartition("]:")[2].strip(" :")
-    if _EVALUATION_BAR.search(match["description"]):
+    described = bar.description.rpartition("|")[2]
+    if _EVALUATION_BAR.search(described):
         return None
-    epoch, loss = _BAR_EPOCH.match(description), _BAR_LOSS.search(match["rest"])
+    description = described.rpartition("]:")[2].strip(" :")
+    epoch, loss = _BAR_EPOCH.match(description), _BAR_LOSS.search(bar.postfix)
     if description and not epoch and not (loss and description.lower().startswith(("train", "step"))):
         return None  # Map, Loading checkpoint shards, Downloading …
-    rate = _parse_number(match["rate"]) if match["rate"] != "?" else None
-    speed = 1 / rate if rate and match["per"] == "s/it" else rate
-    groups = {"step": match["step"], "total": match["total"], "speed": None if speed is None else f"{speed}"}
+    speed = 1 / bar.rate if bar.rate and bar.unit == "s/it" else bar.rate
+    groups = {"step": f"{bar.step:.0f}", "total": f"{bar.total:.0f}", "speed": None if speed is None else f"{speed}"}
     groups |= {"epoch": epoch[1] if epoch else None, "loss": loss["loss"] if loss else None}
     return _to_reading("tqdm", groups, unit="it/s", per_epoch=epoch is not None, conclusive=loss is not None)
 
@@ -275,6 +274,10 @@ FORMATS: tuple[ProgressFormat, ...] = (
 )
 
 
+CUSTOM = "custom"
+"""Readings of a job's own pattern have this format."""
+
+
 def custom_format(pattern: str) -> ProgressFormat:
     """Return the format of a job's own progress line: a regular expression with named groups (`kfjob.spec.progress`).
 
@@ -288,17 +291,28 @@ def custom_format(pattern: str) -> ProgressFormat:
     def read(text: str) -> Reading | None:
         match = compiled.search(text)
         try:
-            return _to_reading("custom", _join_units(match.groupdict())) if match else None
+            reading = _to_reading(CUSTOM, _join_units(match.groupdict())) if match else None
         except ValueError:  # a group matched text that is not a number
             return None
+        return replace(reading, unit=_find_unit(match)) if match and reading and reading.speed is not None else reading
 
-    return ProgressFormat("custom", "", read)
+    return ProgressFormat(CUSTOM, "", read)
+
+
+def _find_unit(match: Match) -> str:
+    """Return the unit of the speed: the word after it, or the name before it, as in `tok/s 3267`."""
+    before, after = match.around("speed")
+    words = after.removeprefix(" ").split(maxsplit=1)
+    meaning = parse_unit(words[0].rstrip(",;|)]")) if words else None
+    name = re.split(r"[\s\[(|,]", before.rstrip(" :=\"'"))[-1]
+    meaning = meaning or (find_meaning(split_name(name)) if name else None)
+    return meaning.unit if meaning and meaning.quantity is Quantity.SPEED else ""
 
 
 def _join_units(groups: Mapping[str, str | None]) -> Mapping[str, str | None]:
     """Return the groups with K, M and the like, which a group of their own matched, after their numbers."""
     units = {key: (groups.get(f"{key}_unit") or "").strip() for key in ("step", "speed") if groups.get(key)}
-    return {**groups, **{key: f"{groups[key]}{unit}" for key, unit in units.items() if unit.lower() in _SUFFIXES}}
+    return {**groups, **{key: f"{groups[key]}{unit}" for key, unit in units.items() if unit.lower() in COUNT_SUFFIXES}}
 
 
 def remove_nested_bars(text: str) -> str:

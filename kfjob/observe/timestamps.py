@@ -54,6 +54,11 @@ def parse_glog(date: str, clock: str) -> int | None:
     return parse_rfc3339(f"{GLOG_YEAR}-{date[:2]}-{date[2:]} {clock}")
 
 
+def has_year(time: int) -> bool:
+    """Return whether the year is known; torch is younger than `GLOG_YEAR`."""
+    return datetime.fromtimestamp(time // SECOND, UTC).year != GLOG_YEAR
+
+
 def resolve_year(yearless: int, near: int | None) -> int:
     """Return a glog time in the year that brings it closest to `near`; unchanged if `near` is None."""
     if near is None:

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kfjob.observe.epochs import Position
+from kfjob.observe.general.state import Line
 from kfjob.observe.milestones import Rollback, Setback, SkippedStep, StepMetrics
 from kfjob.observe.progress import Reading
 from kfjob.text import plural
@@ -53,8 +54,11 @@ class Training(Struct, frozen=True, kw_only=True):
     evaluations: tuple[Point, ...] = ()  # the newest evaluation losses
     epoch: float | None = None
     loss: float | None = None
+    not_finite_since: int | None = None  # step of the first of the newest losses that are NaN or infinite
+    not_finite_line: Line | None = None  # the first of these lines
     first_loss: float | None = None
     first_step: int | None = None  # of the first line with a step
+    first_run_step: int | None = None  # the same, as a step of the whole run
     step_interval: int | None = None  # smallest distance between the steps of two lines
     smoothed_loss: float | None = None
     lr: float | None = None
@@ -86,6 +90,16 @@ class Training(Struct, frozen=True, kw_only=True):
     def run_step(self) -> int | None:
         """The step of the whole run; `step` counts within the epoch where the program prints it so."""
         return self.position.run_step
+
+    @property
+    def steps(self) -> int | None:
+        """Steps from the first line to the newest one, or from the start of training where the log begins with it."""
+        step = self.run_step if self.per_epoch else self.step
+        if step is None or self.first_step is None:
+            return step
+        if self.step_interval is not None and self.first_step > self.step_interval and self.first_run_step is not None:
+            return step - self.first_run_step
+        return step + (self.first_step == 0 and self.step_interval == 1)
 
     @property
     def begins_late(self) -> bool:
@@ -136,8 +150,10 @@ class Training(Struct, frozen=True, kw_only=True):
             epochs=position.epochs,
             epoch=_first_known(reading.epoch, before.epoch),
             loss=loss,
+            not_finite_since=_next_not_finite(before, reading, position),
             first_loss=_first_known(before.first_loss, reading.loss),
             first_step=_first_known(before.first_step, reading.step),
+            first_run_step=_first_known(before.first_run_step, position.run_step),
             step_interval=_next_interval(before, reading),
             smoothed_loss=smoothed_loss,
             smoothed_count=smoothed_count,
@@ -177,7 +193,8 @@ class Training(Struct, frozen=True, kw_only=True):
             smoothed_loss=smoothed_loss,
             smoothed_count=smoothed_count,
         )
-        return replace(after, curve=(*after.curve, Point(step, reading.loss, time, smoothed_loss, reading.lr, reading.speed)))
+        smoothed = smoothed_loss if math.isfinite(reading.loss) else None
+        return replace(after, curve=(*after.curve, Point(step, reading.loss, time, smoothed, reading.lr, reading.speed)))
 
     def with_metrics(self, metrics: StepMetrics) -> Training:
         """Return the state with the second line of kfjob's trainer."""
@@ -208,6 +225,13 @@ class Training(Struct, frozen=True, kw_only=True):
         return replace(self, curve=curve, setbacks=(), seconds_per_step=None, last_time=None, step=None, position=Position())
 
 
+def describe_divergence(training: Training) -> str:
+    """Return that the loss is no number, and since which step; "" for a loss that is one."""
+    if training.not_finite_since is None or training.loss is None:
+        return ""
+    return f"loss is {'NaN' if math.isnan(training.loss) else 'infinite'} since step {training.not_finite_since}"
+
+
 def _next_setbacks(before: Training, reading: Reading) -> tuple[tuple[type[Setback], int], ...]:
     """Return the setbacks that other ranks may still report: every rank does so before the next step ends.
 
@@ -227,6 +251,13 @@ def _next_loss(before: Training, reading: Reading) -> tuple[float | None, float 
     weight = min(SMOOTHING, before.smoothed_count / (before.smoothed_count + 1))
     smoothed = weight * (before.smoothed_loss or 0.0) + (1 - weight) * reading.loss
     return reading.loss, smoothed, before.smoothed_count + 1
+
+
+def _next_not_finite(before: Training, reading: Reading, position: Position) -> int | None:
+    if reading.loss is None or math.isfinite(reading.loss):
+        return before.not_finite_since if reading.loss is None else None
+    step = before.lines if position.run_step is None else position.run_step
+    return _first_known(before.not_finite_since, step)
 
 
 def _next_interval(before: Training, reading: Reading) -> int | None:
@@ -260,7 +291,8 @@ def _add_point(training: Training, reading: Reading, time: int | None) -> Traini
     if reading.loss is None or (training.lines % training.curve_interval and not reading.extra):
         return training
     step = training.lines if training.run_step is None else training.run_step
-    point = Point(step, reading.loss, time, training.smoothed_loss, training.lr, training.speed)
+    smoothed = training.smoothed_loss if math.isfinite(reading.loss) else None  # a gap in the smoothed curve, too
+    point = Point(step, reading.loss, time, smoothed, training.lr, training.speed)
     curve = (*training.curve, point)
     if reading.extra and training.curve and training.curve[-1].step == step:
         curve = (*training.curve[:-1], point)

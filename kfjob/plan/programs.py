@@ -11,10 +11,10 @@ from types import MappingProxyType
 from kfjob.errors import Problem
 from kfjob.spec.rendezvous import Launcher
 
-_COMMANDS: Mapping[Launcher, tuple[str, ...]] = MappingProxyType(
+LAUNCHER_COMMANDS: Mapping[Launcher, tuple[str, ...]] = MappingProxyType(
     {"torchrun": ("torchrun",), "deepspeed": ("deepspeed",), "accelerate": ("accelerate", "launch")}
 )
-_MODULES: Mapping[str, Launcher] = MappingProxyType(
+LAUNCHER_MODULES: Mapping[str, Launcher] = MappingProxyType(
     {
         "torch.distributed.run": "torchrun",
         "torch.distributed.launch": "launch",
@@ -23,7 +23,7 @@ _MODULES: Mapping[str, Launcher] = MappingProxyType(
         "deepspeed.launcher.runner": "deepspeed",
     }
 )
-_OTHER_STARTERS = (
+OTHER_STARTERS = (
     "accelerate",
     "deepspeed",
     "torchrun",
@@ -35,12 +35,13 @@ _OTHER_STARTERS = (
     "torchx",
     "composer",
 )
-_NOT_PYTHON = (
-    *("bash", "sh", "dash", "zsh", "ksh", "env", "exec", "time", "nohup", "nice", "stdbuf", "timeout", "numactl", "taskset"),
-    *("sudo", "uv", "poetry", "pipenv", "pdm", "pixi", "hatch", "rye", "conda", "mamba", "micromamba"),
-)
-"""Shells, wrappers and runners of other programs."""
-_NO_PYTHON = ("--no-python", "--no_python")
+SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
+WRAPPERS = ("exec", "time", "nohup", "nice", "env", "stdbuf", "timeout", "numactl", "taskset", "sudo")
+"""Programs whose arguments are another command."""
+RUNNERS = ("uv", "poetry", "pipenv", "pdm", "pixi", "hatch", "rye", "conda", "mamba", "micromamba")
+"""Programs whose subcommand `run` starts another program."""
+NOT_PYTHON = (*SHELLS, *WRAPPERS, *RUNNERS)
+NO_PYTHON = ("--no-python", "--no_python")
 _PLAIN = ("python", "python3")
 _FIELDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -90,7 +91,7 @@ class Program:
 
 def is_python(word: str) -> bool:
     """Return whether the word is a Python interpreter: `python`, `/usr/bin/python3.12`."""
-    return re.fullmatch(r"python[\d.]*", _name(word)) is not None
+    return re.fullmatch(r"python[\d.]*", get_basename(word)) is not None
 
 
 def split_program(command: Sequence[str], launcher: Launcher) -> Program:
@@ -112,27 +113,41 @@ def find_command_problems(command: Sequence[str], launcher: Launcher) -> Iterato
     """Yield the parts of a command that the launcher cannot start, or that it would get twice."""
     program = split_program(command, launcher)
     yield from _find_doubled(program, launcher)
-    if any(option in _NO_PYTHON for option in program.options):
+    if any(option in NO_PYTHON for option in program.options):
         return
     checks = (_check_program,) if launcher == "python" else (_check_interpreter, _check_program)
     yield from islice((problem for check in checks if (problem := check(program, launcher))), 1)
 
 
 def _drop_launcher(words: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:
-    start = _COMMANDS.get(launcher, ())
-    if start and words and (_name(words[0]), *words[1 : len(start)]) == start:
+    start = LAUNCHER_COMMANDS.get(launcher, ())
+    if start and words and (get_basename(words[0]), *words[1 : len(start)]) == start:
         return words[len(start) :]
-    if words and is_python(words[0]):
-        length = _count_interpreter_words(words)
-        if words[length : length + 1] == ("-m",) and _MODULES.get("".join(words[length + 1 : length + 2])) == launcher:
-            return words[length + 2 :]
+    if words and is_python(words[0]) and _find_launcher_module(words) == launcher:
+        return words[_count_interpreter_words(words) + 2 :]
     return words
+
+
+def _find_launcher_module(words: tuple[str, ...]) -> Launcher | None:
+    """Return the launcher of `python -m MODULE`."""
+    length = _count_interpreter_words(words)
+    is_module = words[length : length + 1] == ("-m",)
+    return LAUNCHER_MODULES.get("".join(words[length + 1 : length + 2])) if is_module else None
+
+
+def find_launcher(command: Sequence[str]) -> Launcher | None:
+    """Return the launcher that a command begins with, as a program or as a module of Python; None without one."""
+    words = tuple(command)
+    for launcher, start in LAUNCHER_COMMANDS.items():
+        if words and (get_basename(words[0]), *words[1 : len(start)]) == start:
+            return launcher
+    return _find_launcher_module(words) if words and is_python(words[0]) else None
 
 
 def _find_interpreter(words: Sequence[str]) -> int | None:
     """Return the index of the interpreter; None if the program is not behind one."""
     for index, word in enumerate(words[: _find_options(words) + 1]):
-        if word in _NO_PYTHON:
+        if word in NO_PYTHON:
             return None
         if is_python(word):
             return index
@@ -143,9 +158,9 @@ def _find_options(words: Sequence[str]) -> int:
     """Return the number of words before the program: options, and values of options."""
     for index, word in enumerate(words):
         after_option = index > 0 and words[index - 1].startswith("-") and "=" not in words[index - 1]
-        if word in ("-m", "--module") or word.endswith(".py") or is_python(word) or _name(word) in _NOT_PYTHON:
+        if word in ("-m", "--module") or word.endswith(".py") or is_python(word) or get_basename(word) in NOT_PYTHON:
             return index
-        if not word.startswith("-") and (not after_option or words[index - 1] in _NO_PYTHON):
+        if not word.startswith("-") and (not after_option or words[index - 1] in NO_PYTHON):
             return index
     return len(words)
 
@@ -174,7 +189,7 @@ def _check_interpreter(program: Program, launcher: Launcher) -> Problem | None:
     if not program.interpreter:
         return None
     python, *options = program.interpreter
-    no_python = f"{_no_python(launcher)} {' '.join(program.interpreter)}"
+    no_python = f"{get_no_python(launcher)} {' '.join(program.interpreter)}"
     if python not in _PLAIN:
         title = f"launcher `{launcher}` starts its own Python, and the command names `{python}`"
         return Problem(title=title, path="command", hint=f"remove `{python}`, or write `{no_python} …` to keep it")
@@ -194,27 +209,31 @@ def _check_program(program: Program, launcher: Launcher) -> Problem | None:
     words = program.words if launcher != "python" else (*program.interpreter, *program.words)
     if words and launcher == "python" and is_python(words[0]):
         words = program.words
-        if _MODULES.get("".join(words[1:2])) is None:
+        if LAUNCHER_MODULES.get("".join(words[1:2])) is None:
             return None
     if not words:
         return None
-    module = _MODULES.get(words[1]) if words[0] in ("-m", "--module") and len(words) > 1 else None
-    starter = _name(words[0])
-    if module or starter in _OTHER_STARTERS:
+    module = LAUNCHER_MODULES.get(words[1]) if words[0] in ("-m", "--module") and len(words) > 1 else None
+    starter = get_basename(words[0])
+    if module or starter in OTHER_STARTERS:
         other = module or starter
         title = f"the command starts `{other}`, and launcher `{launcher}` starts it again in each process"
-        hint = f"set `launcher: {other}`" if other in (*_COMMANDS, "launch") else "remove `launcher`"
+        hint = f"set `launcher: {other}`" if other in (*LAUNCHER_COMMANDS, "launch") else "remove `launcher`"
         return Problem(title=title, path="command", hint=f"{hint}, or remove `{other}` from the command")
-    if starter in _NOT_PYTHON or starter.endswith((".sh", ".bash")):
+    if starter in NOT_PYTHON or starter.endswith((".sh", ".bash")):
         once = "remove `launcher` to start it once in each pod"
-        each = f"write `{_no_python(launcher)} {words[0]} …` to start it in each process, or " if launcher != "python" else ""
+        each = (
+            f"write `{get_no_python(launcher)} {words[0]} …` to start it in each process, or " if launcher != "python" else ""
+        )
         return Problem(title=f"launcher `{launcher}` starts `{words[0]}` as a Python file", path="command", hint=each + once)
     return None
 
 
-def _no_python(launcher: Launcher) -> str:
-    return _NO_PYTHON[0] if launcher in ("torchrun", "launch") else _NO_PYTHON[1]
+def get_no_python(launcher: Launcher) -> str:
+    """Return the launcher's option for a program that is no Python file."""
+    return NO_PYTHON[0] if launcher in ("torchrun", "launch") else NO_PYTHON[1]
 
 
-def _name(word: str) -> str:
+def get_basename(word: str) -> str:
+    """Return the name of a program without its folder."""
     return word.rpartition("/")[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+from kfjob.observe.timestamps import has_year
 from kfjob.units import SECOND, check_time
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -18,7 +19,9 @@ _SMALL, _LARGE = 0.01, 100_000
 
 def format_time(time_ns: int | None) -> str:
     """Return `2026-11-21 07:10:48 UTC`, or a dash for None."""
-    return "–" if check_time(time_ns) is None else _format_utc("%Y-%m-%d %H:%M:%S UTC", time_ns or 0)
+    if time_ns is None or check_time(time_ns) is None:
+        return "–"
+    return _format_utc("%Y-%m-%d %H:%M:%S UTC" if has_year(time_ns) else "%m-%d %H:%M:%S UTC", time_ns)
 
 
 def format_time_of_day(time_ns: int) -> str:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from kfjob.spec import names, shell_syntax
 from kfjob.spec.base import SpecModel, field_error
+from kfjob.spec.number_words import suggest_quantity
 
 QUANTITY_PATTERN = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?", re.ASCII)
 """Quantities that a spec accepts. Kubernetes accepts more forms, such as `1e3`; `kfjob.units.parse_quantity` reads them all."""
@@ -32,14 +33,24 @@ def _check_quantity(value: object) -> object:
         return value
     text = str(value)
     if not QUANTITY_PATTERN.fullmatch(text):
-        size = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGTP]i?)B?", text, re.ASCII)
-        suggestion = size and size[1] + ("k" if size[2] == "K" else size[2])
+        suggestion = suggest_quantity(text)
         hint = f"write `{suggestion}`" if suggestion else "for example `2`, `500m`, `16Gi`"
         raise field_error("quantity", f"`{text}` is not a Kubernetes quantity", hint=hint)
     return text
 
 
 Quantity = Annotated[str, BeforeValidator(_check_quantity, json_schema_input_type=str | int | float)]
+
+
+def _check_size(value: str) -> str:
+    if value.endswith("m"):
+        title = f"`{value}` is a number of thousandths of a byte"
+        raise field_error("size", title, hint=f"write `{value[:-1]}Mi` or `{value[:-1]}M`")
+    return value
+
+
+Size = Annotated[Quantity, AfterValidator(_check_size)]
+"""A quantity of bytes."""
 
 
 def _convert_env_value(value: object) -> object:
@@ -69,14 +80,16 @@ def _split_command(value: object) -> object:
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise field_error("command_quotes", f"cannot split the command into words: {str(error).lower()}") from error
+        syntax = shell_syntax.find_in_line(line)
+        also = {"detail": f"it also needs a shell for {syntax.phrase}"} if syntax else {}
+        raise field_error("command_quotes", f"cannot split the command into words: {str(error).lower()}", **also) from error
     _refuse_shell_syntax(shell_syntax.find_in_line(line))
     return words
 
 
 def _refuse_shell_syntax(syntax: shell_syntax.ShellSyntax | None) -> None:
     if syntax:
-        title = f"the command needs a shell for {syntax.part}, and runs without one"
+        title = f"the command needs a shell for {syntax.phrase}, and runs without one"
         raise field_error("command_shell", title, hint=syntax.hint)
 
 

@@ -20,8 +20,8 @@ from kfjob.spec.fields import (
     LabelValue,
     MetadataKey,
     ObjectName,
-    Quantity,
     SecretRef,
+    Size,
     find_duplicate,
 )
 from kfjob.spec.paths import join_path
@@ -117,7 +117,7 @@ class JobSpec(SpecModel):
     hub_token: SecretRef | None = Field(default=None, description="Secret for HF_TOKEN: `SECRET/KEY`")
     wandb_key: SecretRef | None = Field(default=None, description="Secret for WANDB_API_KEY: `SECRET/KEY`")
     volumes: tuple[Volume, ...] = Field(default=(), description="Storage that every pod mounts")
-    shared_memory: Quantity | None = Field(
+    shared_memory: Size | None = Field(
         default=None,
         description="Size of /dev/shm; default: half of the pod's memory; 0: the size that the container runtime chooses",
     )

@@ -243,12 +243,16 @@ def _split_state(setup: MemorySetup, state: _State) -> tuple[_State, int]:
 def _estimate_copies(setup: MemorySetup) -> int:
     """Return the bytes of temporary copies of parameters: casts for autocast, and gathered units.
 
-    Autocast keeps the cast of each matrix from the forward to the backward pass. FSDP and ZeRO-3 gather the current unit and
-    the next one; the root unit (tied embeddings, last norm) stays gathered, and with `shard_grad_op` every unit does.
+    Autocast keeps the cast of each matrix from the forward to the backward pass; of the recomputed layers it keeps one. FSDP
+    and ZeRO-3 gather the current unit and the next one; the root unit (tied embeddings, last norm) stays gathered, and with
+    `shard_grad_op` every unit does.
     """
     shape, width = setup.shape, setup.compute_bytes
     if setup.scheme in ("none", "ddp"):
-        return 0 if width == setup.stored_bytes else (count_parameters(shape) - _count_lookup_parameters(shape)) * width
+        if width == setup.stored_bytes:
+            return 0
+        released = max(0, _count_recomputed_layers(setup) - 1) * count_layer_parameters(shape)
+        return (count_parameters(shape) - _count_lookup_parameters(shape) - released) * width
     if setup.scheme in ("zero-0", "zero-1", "zero-2"):
         return 0
     if setup.scheme == "shard_grad_op":
@@ -329,7 +333,7 @@ def _estimate_activations(setup: MemorySetup) -> _Activations:
     shape, form = setup.shape, _find_form(setup)
     layer = _estimate_layer_activations(setup, form)
     norm = _STREAM_BYTES[_find_family(shape), form][1]
-    checkpointed = -(-shape.num_hidden_layers // setup.recompute_every) if setup.activation_checkpointing else 0
+    checkpointed = _count_recomputed_layers(setup)
     layers = checkpointed * layer.checkpoint + (shape.num_hidden_layers - checkpointed) * layer.full
     recomputed = layer.recomputed if checkpointed else 0
     last_norm = setup.tokens * norm * shape.hidden_size
@@ -369,6 +373,11 @@ def _estimate_layer_activations(setup: MemorySetup, form: str) -> _LayerActivati
     products += 0 if is_neox else 2 * shape.key_value_heads * shape.head_dim
     checkpoint = layer_input + softmax_sums + width * (products + 2 * shape.hidden_size)
     return _LayerActivations(full, checkpoint, full - softmax_sums - width * products)
+
+
+def _count_recomputed_layers(setup: MemorySetup) -> int:
+    """Return the number of layers with activation checkpointing."""
+    return -(-setup.shape.num_hidden_layers // setup.recompute_every) if setup.activation_checkpointing else 0
 
 
 def count_layer_parameters(shape: ModelShape) -> int:

@@ -9,16 +9,16 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator,
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import names, pytorchjob_schema
 from kfjob.spec.base import SpecModel, field_error
-from kfjob.spec.fields import AbsolutePath, DnsLabel, EnvValue, ObjectName, Quantity, find_duplicate
+from kfjob.spec.fields import AbsolutePath, DnsLabel, EnvValue, ObjectName, Quantity, Size, find_duplicate
 
 
 class Resources(SpecModel):
     """Resources of one pod. Requests equal limits, so that the pod is not the first one to be evicted."""
 
     cpu: Quantity | None = Field(default=None, description="CPU cores, for example `8` or `500m`")
-    memory: Quantity | None = Field(default=None, description="Memory, for example `64Gi`")
+    memory: Size | None = Field(default=None, description="Memory, for example `64Gi`")
     gpus: int = Field(default=0, ge=0, le=64, description="GPUs (nvidia.com/gpu)")
-    gpu_memory: Quantity | None = Field(
+    gpu_memory: Size | None = Field(
         default=None,
         description="Memory of each GPU, for example `80Gi`, to check whether the model fits; default: that of `instance`",
     )
@@ -29,7 +29,7 @@ class Resources(SpecModel):
         "(Kubernetes 1.34), instead of `efa`",
     )
     neuron: int = Field(default=0, ge=0, le=64, description="Neuron devices (aws.amazon.com/neuron)")
-    huge_pages: dict[Literal["2Mi", "1Gi"], Quantity] = Field(
+    huge_pages: dict[Literal["2Mi", "1Gi"], Size] = Field(
         default_factory=dict, description="Huge pages by page size, for example `2Mi: 5Gi`"
     )
     requests: dict[str, Quantity] = Field(

@@ -10,8 +10,16 @@ from pydantic_core import ErrorDetails
 
 from kfjob.errors import Problem
 from kfjob.redaction import cut_text, is_secret_name
+from kfjob.spec.number_words import suggest_number
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.synonyms import suggest_field
+from kfjob.spec.value_suggestions import (
+    suggest_choice,
+    suggest_list,
+    suggest_mapping,
+    suggest_section,
+    suggest_truth,
+)
 
 _KINDS: dict[type, str] = {
     bool: "yes-or-no value",
@@ -86,7 +94,29 @@ def make_problem(detail: ErrorDetails, model: type[BaseModel], show: Callable[[P
         return Problem(title=f"unknown field `{path[-1]}`", path=name, hint=suggest_field(path, model).hint)
     if detail["type"] == "missing":
         return Problem(title=f"`{name}` is missing", path=name)
-    return Problem(title=_make_title(detail, name), path=name, detail=context.get("detail"), hint=context.get("hint"))
+    hint = context.get("hint") or _suggest_value(detail, path, model)
+    return Problem(title=_make_title(detail, name), path=name, detail=context.get("detail"), hint=hint)
+
+
+def _suggest_value(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str | None:
+    """Return a hint with the value that the user probably means."""
+    kind, value = detail["type"], detail["input"]
+    if kind in ("model_type", "model_attributes_type"):
+        return suggest_section(value, path, model)
+    if kind in ("tuple_type", "list_type"):
+        return suggest_list(value, path)
+    if kind == "dict_type":
+        return suggest_mapping(value, path)
+    if kind == "literal_error":
+        suggestion = suggest_choice(value, re.findall(r"'([^']*)'", detail["ctx"]["expected"]))
+        return f"did you mean `{suggestion}`?" if suggestion else None
+    if kind.startswith("bool_"):
+        suggestion = suggest_truth(value)
+    elif kind.startswith(("int_", "float_")):
+        suggestion = suggest_number(value, whole=kind.startswith("int_"))
+    else:
+        return None
+    return f"write `{suggestion}`" if suggestion else None
 
 
 def _make_title(detail: ErrorDetails, name: str) -> str:

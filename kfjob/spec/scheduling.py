@@ -10,6 +10,8 @@ from kfjob.spec import pytorchjob_schema
 from kfjob.spec.base import SpecModel, field_error
 from kfjob.spec.durations import parse_duration
 from kfjob.spec.fields import LabelValue, MetadataKey, ObjectName
+from kfjob.spec.number_words import suggest_duration
+from kfjob.spec.value_suggestions import suggest_truth
 
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
@@ -19,7 +21,9 @@ def _convert_duration(value: object) -> object:
     if not isinstance(value, str):
         return value
     if (seconds := parse_duration(value)) is None:
-        raise field_error("duration", f"`{value}` is not a duration", hint="write seconds, or for example `90m` or `1d12h`")
+        suggestion = suggest_duration(value)
+        hint = f"write `{suggestion}`" if suggestion else "write seconds, or for example `90m` or `1d12h`"
+        raise field_error("duration", f"`{value}` is not a duration", hint=hint)
     return seconds
 
 
@@ -45,7 +49,12 @@ class Restarts(SpecModel):
 
 
 def _convert_restarts(value: object) -> object:
-    return {"always": True} if value == "always" else value
+    if value == "always":
+        return {"always": True}
+    if value is False or (isinstance(value, str) and suggest_truth(value) == "false"):
+        title = f"`restarts` must be `always` or a mapping, not `{value}`"
+        raise field_error("restarts", title, hint="write `restarts: {max: 0}` for no restarts")
+    return value
 
 
 RestartsField = Annotated[Restarts, BeforeValidator(_convert_restarts, json_schema_input_type=Literal["always"] | Restarts)]

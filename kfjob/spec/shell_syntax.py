@@ -24,6 +24,7 @@ _REDIRECTION = re.compile(r"(\d*|&)(>>?|<)[^=>].*|\d*>&\d?.*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _SUBSTITUTION = re.compile(r"\$\((?![A-Za-z_][A-Za-z0-9_]*\))|`")
 """`$(hostname -i)` or backquotes; Kubernetes itself replaces `$(NAME)`."""
+_VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})")
 _LIST_OPERATORS = ("&&", "||", "|", "2>&1")
 _MAX_EXAMPLE = 120
 """Characters of the shell text that a hint quotes."""
@@ -35,9 +36,15 @@ _QUOTED = "\ue000"
 class ShellSyntax:
     """A part of a command that needs a shell."""
 
-    part: str
-    """The part, as a phrase for a message."""
+    parts: tuple[str, ...]
+    """All parts, as phrases for a message."""
     hint: str
+
+    @property
+    def phrase(self) -> str:
+        """The parts in one phrase: `` `cd`, `&&` and `|` ``."""
+        *first, last = self.parts
+        return f"{', '.join(first)} and {last}" if first else last
 
 
 def join_lines(line: str) -> str:
@@ -47,22 +54,27 @@ def join_lines(line: str) -> str:
 
 
 def find_in_line(line: str) -> ShellSyntax | None:
-    """Return the first part of a command line that needs a shell; None if it can run without one."""
+    """Return the parts of a command line that need a shell; None if it can run without one."""
     words = list(_split(line))
     if not words:
         return None
+    parts, hint = [], _with_shell(line)
     if "\n" in "".join(word for word in re.split(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", line)):
-        return ShellSyntax("several lines", _with_shell(line))
+        parts.append("several lines")
     if match := _ASSIGNMENT.match(words[0]):
-        return ShellSyntax(f"`{match[0]}…`", _explain_assignment(words, line))
-    if words[0] in _BUILTINS:
-        return ShellSyntax(f"`{words[0]}`", _explain_folder(line) if words[0] == "cd" else _with_shell(line))
+        parts.append(f"`{match[0]}…`")
+        hint = hint if parts[1:] else _explain_assignment(words, line)
+    elif words[0] in _BUILTINS:
+        parts.append(f"`{words[0]}`")
+        hint = _explain_folder(line) if words[0] == "cd" and not parts[1:] else hint
     option = False
     for word in words:
-        if part := _find_in_word(word, follows_option=option):
-            return ShellSyntax(f"`{part}`", _with_shell(line))
+        parts += [f"`{part}`" for part in _find_in_word(word, follows_option=option)]
         option = word.startswith("-") and "=" not in word
-    return None
+    if not parts:
+        return None
+    variables = (f"`{match[0]}`" for word in words for match in _VARIABLE.finditer(word))
+    return ShellSyntax(tuple(dict.fromkeys([*parts, *variables])), hint)
 
 
 def find_in_words(words: Sequence[str]) -> ShellSyntax | None:
@@ -70,18 +82,21 @@ def find_in_words(words: Sequence[str]) -> ShellSyntax | None:
     if not words:
         return None
     if len(words) == 1 and re.search(r"\s", words[0].strip()):
-        return ShellSyntax("spaces in the name of the program", f"write `command: {json.dumps(words[0].split())}`")
-    if operator := next((word for word in words if word in _LIST_OPERATORS), None):
-        return ShellSyntax(f"`{operator}`", _with_shell(" ".join(words)))
+        return ShellSyntax(("spaces in the name of the program",), f"write `command: {json.dumps(words[0].split())}`")
+    parts, hint = [], _with_shell(shlex.join(words))
     if words[0] in _BUILTINS:
-        return ShellSyntax(f"`{words[0]}`", _with_shell(shlex.join(words)))
-    if match := _ASSIGNMENT.match(words[0]):
-        return ShellSyntax(f"`{match[0]}…`", _explain_assignment(list(words), shlex.join(words)))
-    return None
+        parts.append(f"`{words[0]}`")
+    elif match := _ASSIGNMENT.match(words[0]):
+        parts.append(f"`{match[0]}…`")
+        hint = _explain_assignment(list(words), shlex.join(words))
+    if operators := [word for word in words if word in _LIST_OPERATORS]:
+        parts += [f"`{operator}`" for operator in operators]
+        hint = _with_shell(" ".join(words))
+    return ShellSyntax(tuple(dict.fromkeys(parts)), hint) if parts else None
 
 
-def _find_in_word(word: str, *, follows_option: bool) -> str | None:
-    """Return the part of one word that needs a shell; quoted characters of the word are masked."""
+def _find_in_word(word: str, *, follows_option: bool) -> Iterator[str]:
+    """Yield the parts of one word that need a shell; quoted characters of the word are masked."""
     is_value = follows_option or word.startswith("-")
     substitution = _SUBSTITUTION.search(word)
     parts = (
@@ -93,7 +108,10 @@ def _find_in_word(word: str, *, follows_option: bool) -> str | None:
         ("|" in word and not is_value, "|"),
         ("*" in word.partition("=")[0] and not is_value, "*"),
     )
-    return next((part.replace(_QUOTED, "") for applies, part in parts if applies), None)
+    if parts[0][0]:
+        yield word.replace(_QUOTED, "")
+        return
+    yield from (part.replace(_QUOTED, "") for applies, part in parts if applies)
 
 
 def _split(line: str) -> Iterator[str]:

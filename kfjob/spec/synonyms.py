@@ -183,7 +183,7 @@ class Suggestion:
 
     hint: str
     field: Path | None = None
-    """The field that has the meaning, below the same root; None if there is none or several."""
+    """The only field with the meaning below the same root; None without a field or with several."""
 
 
 def suggest_field(path: Path, root: type[BaseModel]) -> Suggestion:
@@ -220,11 +220,14 @@ def list_synonyms() -> Iterator[tuple[str, str]]:
 def find_model(root: type[BaseModel], path: Path) -> type[BaseModel] | None:
     """Return the model of the mapping at a path below the root model; None if the schema has no model there."""
     model: type[BaseModel] | None = root
+    is_key = False
     for part in path:
-        if isinstance(part, int) or model is None:
+        if isinstance(part, int) or model is None or is_key:
+            is_key = False
             continue
         info = model.model_fields.get(part)
         model = _find_model_in(info.annotation) if info else None
+        is_key = info is not None and _is_mapping(info.annotation)
     return model
 
 
@@ -307,6 +310,10 @@ def _walk(model: type[BaseModel], prefix: Path) -> Iterator[Path]:
         inner = _find_model_in(info.annotation, repeated=False)
         if inner is not None:
             yield from _walk(inner, (*prefix, name))
+
+
+def _is_mapping(annotation: Any) -> bool:
+    return get_origin(annotation) is dict or any(_is_mapping(part) for part in get_args(annotation))
 
 
 def _find_model_in(annotation: Any, *, repeated: bool = True) -> type[BaseModel] | None:

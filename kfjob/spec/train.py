@@ -238,7 +238,9 @@ class TrainSpec(SpecModel):
         default=2.0, gt=1, description="Multiple of the median of the last 50 losses above which a loss is a spike"
     )
 
-    log_every: PositiveInt = Field(default=1, description="Steps between progress lines")
+    log_every: PositiveInt = Field(
+        default=10, description="Steps between progress lines; the first and the last step of a launch are always logged"
+    )
     log_rank: NonNegativeInt = Field(
         default=0, description="Rank that prints and reports; other ranks print warnings and errors only"
     )

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from kfjob.spec.base import SpecModel, field_error
-from kfjob.spec.fields import AbsolutePath, DnsLabel, ObjectName, Quantity
+from kfjob.spec.fields import AbsolutePath, DnsLabel, ObjectName, Size
 
 KINDS = ("pvc", "fsx", "efs", "host_path", "empty_dir", "config_map", "secret")
 
@@ -28,7 +28,7 @@ class Volume(SpecModel):
         default=None, description="Folder of the node; the local backend uses that folder of this machine"
     )
     empty_dir: bool = Field(default=False, description="Empty folder that is deleted with its pod")
-    size: Quantity | None = Field(default=None, description="Size limit of an `empty_dir`")
+    size: Size | None = Field(default=None, description="Size limit of an `empty_dir`")
     in_memory: bool = Field(default=False, description="Keep an `empty_dir` in memory")
     config_map: ObjectName | None = Field(default=None, description="ConfigMap whose keys are files")
     secret: ObjectName | None = Field(default=None, description="Secret whose keys are files")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.run import Run, attach
+from kfjob.api.jobs import attach
+from kfjob.api.run import Run
 from kfjob.api.settings import Settings
 from kfjob.events import JobPhase
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue

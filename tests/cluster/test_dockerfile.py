@@ -121,7 +121,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         for name, value in (engine.environment | {"CONTAINERS_REGISTRIES_CONF": str(conf)}).items():
             patch.setenv(name, value)
         url = f"http://127.0.0.1:{server.server_port}"
-        (src / "requirements" / "trainer.txt").write_text(f"{requirements('click')}torch @ {url}/{torch_wheel(files)}\n")
+        (src / "requirements" / "trainer.txt").write_text(
+            f"{requirements('click', 'ahocorasick-rs')}torch @ {url}/{torch_wheel(files)}\n"
+        )
         for arguments in (
             ["init", "-q"],
             ["add", "."],

@@ -19,7 +19,8 @@ from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, WaitTimeout
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodPhase
 from kfjob.observe.prefilter import prefilter_factory
-from kfjob.observe.view import JobView, reduce_all
+from kfjob.observe.reduction import reduce_all
+from kfjob.observe.view import JobView
 from kfjob.spec.job import Volume
 from kfjob.spec.observe_config import ObserveConfig
 from tests.cluster.facts import PATIENCE, Space, until

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.run import Run, attach
+from kfjob.api.jobs import attach
+from kfjob.api.run import Run
 from kfjob.api.settings import Settings
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.events import JobPhase, WorkloadStatus

@@ -58,7 +58,8 @@ def user(space: Space, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Use
 
 
 def test_tiny_llama_trains_and_master_names_the_right_pod(user):
-    out = user.submit("tiny-llama.yaml", "--follow", "-o", "json", "--set", f"train.max_steps={STEPS}")
+    changes = ("--set", f"train.max_steps={STEPS}", "--set", "train.log_every=1")
+    out = user.submit("tiny-llama.yaml", "--follow", "-o", "json", *changes)
     events = [json.loads(line) for line in out.splitlines()[1:]]
     losses = [value["loss"] for value in events if value["kind"] == "progress"]
     assert len(losses) == STEPS
@@ -87,7 +88,7 @@ def test_tiny_llama_trains_and_master_names_the_right_pod(user):
 
 def test_relaunch_resumes_a_stopped_job(user):
     folder, last_step = f"/workspace/{user.space.name}-stopped", 80
-    changes = ("name=stopped", f"train.checkpoint_dir={folder}", f"train.max_steps={last_step}")
+    changes = ("name=stopped", f"train.checkpoint_dir={folder}", f"train.max_steps={last_step}", "train.log_every=1")
     user.submit("tiny-llama.yaml", *(argument for change in changes for argument in ("--set", change)))
     assert "stopped-worker-0" in user("master", "stopped", "--wait", "120")
     wait_for_step(user, "stopped", 5)

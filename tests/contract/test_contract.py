@@ -13,7 +13,8 @@ from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import AlreadyExists, NotFound
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase
 from kfjob.observe.master import EvidenceKind, Master
-from kfjob.observe.view import JobView, reduce_all
+from kfjob.observe.reduction import reduce_all
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from tests.contract.side import Side
 

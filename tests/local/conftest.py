@@ -15,6 +15,8 @@ from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.local import processes
 from kfjob.backends.local.backend import LocalBackend
+from kfjob.backends.local.identity import read_identity
+from kfjob.backends.local.supervisor import IDENTITY
 from kfjob.errors import NotFound
 from kfjob.events import JobSnapshot, LogLine
 from kfjob.plan import Context, JobPlan, resolve
@@ -78,7 +80,9 @@ class Here:
         return folder.log_path(self.archived(ref), f"{ref.name}-worker-{index}").read_text()
 
     def supervisor(self, ref: JobRef) -> int:
-        return int((self.launch(ref) / folder.RUN / "supervisor.pid").read_text())
+        identity = read_identity(self.launch(ref) / folder.RUN / IDENTITY)
+        assert identity is not None
+        return identity.pid
 
     def alive(self, ref: JobRef) -> list[int]:
         return processes.find_marked(f"{ref.uid}/")

@@ -104,7 +104,7 @@ def test_progress_of_a_distributed_program_is_right_while_it_runs(shape: str, tm
 def pod_of_rank_0(machine: Machine) -> str:
     """Return the pod whose agent has group rank 0."""
     names = ("job-worker-0", "job-worker-1")
-    return next(name for name in names if "group_rank=0" in machine("logs", "job", "--pod", name))
+    return next(name for name in names if "group_rank=0" in machine("logs", "job", "--agents", "--pod", name))
 
 
 def wait_until(condition: Any) -> None:

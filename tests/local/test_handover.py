@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.run import attach
+from kfjob.api.jobs import attach
 from kfjob.api.settings import Settings
 from kfjob.observe.master import Confidence, Master
 from tests.local.conftest import Here

@@ -76,6 +76,45 @@ def test_states_of_a_progress_bar_are_written(tmp_path: Path, monkeypatch, block
     assert write_blocks(tmp_path / "p.log", *blocks) == lines
 
 
+@pytest.mark.parametrize(
+    ("block", "after", "lines"),
+    [
+        (b"\r10%\r20%", b"\n", [b"\r10%\r20%"]),
+        (b"\r10%\r20%\r", b"\n", [b"\r10%\r20%\r"]),
+        (b"one\n\r20%", b"\r30%\n", [b"one", b"\r20%", b"\r30%"]),
+        (b"\r20%", b"\n\nend\n", [b"\r20%", b"", b"end"]),
+        (b"no bar", b" end\n", [b"no bar end"]),
+    ],
+)
+def test_last_state_of_a_quiet_bar_is_written(tmp_path: Path, block: bytes, after: bytes, lines: list[bytes]):
+    path = tmp_path / "p.log"
+    reading, writing = os.pipe()
+    moved = LogWriter(reading, path)
+    os.write(writing, block)
+    moved.step()
+    moved.flush_bar()
+    if b"\r" in block:
+        assert raw(path)[-1] == block.rpartition(b"\n")[2]
+    os.write(writing, after)
+    moved.step()
+    moved.close()
+    os.close(reading)
+    os.close(writing)
+    assert raw(path) == lines
+
+
+@pytest.mark.local
+def test_bar_of_a_silent_program_is_in_its_log(here: Here, tmp_path: Path):
+    end = tmp_path / "end"
+    bar = "import os, time; [os.write(1, b'\\r %d%% %d/40' % (n, n)) for n in (1, 2)]"
+    code = f"{bar}\nwhile not os.path.exists({f'{end}'!r}): time.sleep(0.02)"
+    ref = here.submit(code)
+    here.until(lambda: here.get(ref).job.phase is JobPhase.RUNNING)
+    here.until(lambda: "2/40" in "".join(here.texts(ref)))
+    end.touch()
+    assert here.end(ref).job.phase is JobPhase.SUCCEEDED
+
+
 def test_a_full_disk_loses_lines_and_the_log_counts_them(tmp_path: Path):
     path = tmp_path / "p.log"
     reading, writing = os.pipe()

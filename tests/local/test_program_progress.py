@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,11 @@ def test_progress_is_right_while_the_program_runs(shape: str, here: Here, tmp_pa
     first_loss = 7.0 if shape == "bar" else 8.0  # of a line that was redrawn only the newest states are read
     assert (view.training.loss, view.training.first_loss, view.training.pod) == (5.0, first_loss, "job-worker-0")
     assert (view.master.pod, str(view.phase)) == ("job-worker-0", "Running")  # type: ignore[union-attr]
-    assert make_charts(view.training)[0].title == "Loss"
+    chart = make_charts(view.training)[0]
+    points = {int(step): float(loss) for _, _, step, loss in json.loads(chart.pictures[0].points)["loss"]}
+    steps = range(20 if shape == "bar" else 10, 50, 10)
+    assert chart.title == "Loss"
+    assert points == {step: pytest.approx(9 - step / 10) for step in steps}
     end.touch()
     assert here.end(ref).job.phase == "Succeeded"
 

@@ -294,3 +294,19 @@ def test_saved_logs_of_containers_that_are_gone_or_have_other_names_are_found(tm
     assert folder.previous_log_path(known["w-0"]).exists()
     assert folder.previous_log_path(known["w-2"]).exists()
     assert folder.previous_log_path(known["w-1"]) == tmp_path / "w-1" / "trainer.previous.log"
+
+
+def test_link_in_place_of_a_staged_file_is_not_followed(tmp_path: Path):
+    foreign, file = tmp_path / "foreign", tmp_path / "status.json"
+    foreign.write_text("precious")
+    (tmp_path / f".status.json.{os.getpid()}-{threading.get_native_id()}").symlink_to(foreign)
+    folder.replace_file(file, "{}")
+    assert (foreign.read_text(), file.read_text(), file.is_symlink()) == ("precious", "{}", False)
+
+
+def test_link_in_place_of_a_state_file_is_replaced(tmp_path: Path):
+    foreign, file = tmp_path / "foreign", tmp_path / "status.json"
+    foreign.write_text("precious")
+    file.symlink_to(foreign)
+    folder.replace_file(file, "{}")
+    assert (foreign.read_text(), file.read_text(), file.is_symlink()) == ("precious", "{}", False)

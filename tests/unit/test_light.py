@@ -41,7 +41,7 @@ def test_render_and_validate_import_nothing_heavy(tmp_path):
 
 
 def test_what_a_submit_begins_with_has_no_http_client_of_its_own():
-    program = "import sys, kfjob.cli.submit, kfjob.api.run, kfjob.api.lifecycle.relaunch; print(*sys.modules)"
+    program = "import sys, kfjob.cli.submit, kfjob.api.jobs, kfjob.api.lifecycle.relaunch; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()).isdisjoint({*HEAVY, "urllib3"})
 

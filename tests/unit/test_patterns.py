@@ -44,6 +44,7 @@ OF_USERS = {
     "kfjob.spec.pytorchjob_schema": "the patterns of the CRD, for values of the user's own file",
     "kfjob.redaction.redactor": "an alternation of escaped secrets",
     "kfjob.token_shapes": "the rows of `TOKEN_SHAPES`, whose patterns are searched below",
+    "kfjob.observe.prefilter": "the escaped prefix of a table's header, of limited length",
     "kfjob.image.build.engine_process": "a loop over the table `_SYMPTOMS`, which is searched below",
 }
 """Modules that pass a variable to `re`, and why that is safe."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kfjob.api.arguments import check_arguments
 from kfjob.api.images.build import (
     CONTENT_LABEL,
     OCI_PREFIX,
@@ -74,6 +75,7 @@ class Listener:
     progress: ReportProgress = ignore_progress  # of the upload
 
 
+@check_arguments
 def push_image(spec: ImageSpec) -> ImageRef:
     """Build and push an image, and return its reference with the digest.
 

@@ -106,7 +106,9 @@ class _LogArchive:
             folder.make_private(file.parent)
             written = file if after is not None else file.with_name(f".{file.name}.part")
             redactor = self.redactor.lines()
-            with written.open("wb" if after is None else "ab") as out:
+            if after is None:
+                written.unlink(missing_ok=True)  # never through a link that another user has put there
+            with written.open("xb" if after is None else "ab") as out:
                 for line in chain([first], lines):
                     if isinstance(line, LogLine):
                         out.write(_encode(line, redactor))

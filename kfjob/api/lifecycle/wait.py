@@ -13,7 +13,8 @@ from kfjob.backends.base import LineFilterFactory
 from kfjob.errors import WaitTimeout
 from kfjob.events import Event, JobPhase
 from kfjob.observe.prefilter import prefilter_factory
-from kfjob.observe.view import JobView, reduce
+from kfjob.observe.reduction import reduce
+from kfjob.observe.view import JobView
 
 
 def follow_job(reader: LiveReader, *, reads_all: Callable[[str], bool] = lambda _: False) -> Iterator[tuple[JobView, Event]]:

@@ -22,7 +22,8 @@ from kfjob.errors import NotFound, WaitTimeout
 from kfjob.events import JobSnapshot, PodChanged, PodPhase
 from kfjob.observe.addresses import find_address_owner
 from kfjob.observe.master import Confidence, Master, NoMaster
-from kfjob.observe.view import JobView, reduce_all
+from kfjob.observe.reduction import reduce_all
+from kfjob.observe.view import JobView
 from kfjob.units import SECOND
 
 T = TypeVar("T")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from kfjob.api.specs.schema import FILE_NAME, build_schema
-from kfjob.errors import AlreadyExists, NotFound
+from kfjob.errors import AlreadyExists, NotFound, SpecError
 from kfjob.spec.models import PRESETS
-from kfjob.spec.source import LoadedSpec, load_spec
+from kfjob.spec.source import LoadedSpec, draft_fields, load_spec
 from kfjob.spec.train_rules import SYNTHETIC, is_text_file
 
 TRIAL_MODEL = "tiny-llama"
@@ -58,6 +59,30 @@ def format_spec(answers: Answers) -> str:
     text = "\n".join(lines) + "\n"
     load_spec(text, file="the new spec")
     return text
+
+
+_FIELDS = {"gpus": ("resources", "gpus"), "claim": ("volumes", 0, "pvc")}
+"""The fields of a spec for answers that have another name there."""
+
+
+def check_answer(option: str, text: str) -> None:
+    """Check one answer as the field of a spec that it becomes.
+
+    Raises:
+        SpecError: the spec would not be valid.
+    """
+    path = _FIELDS.get(option, (option,))
+    volume = {"name": "data", "mount_path": "/data"}
+    spec = {"name": "train", "command": "true", **({"volumes": [volume]} if option == "claim" else {})}
+    value = int(text) if text.isdecimal() and option in ("nodes", "gpus") else text
+    section: Any = spec
+    for part in path[:-1]:
+        section = section.setdefault(part, {}) if isinstance(section, dict) else section[part]
+    section[path[-1]] = value
+    try:
+        draft_fields(spec).finish()
+    except SpecError as err:
+        raise SpecError([replace(problem, path="", line=None, column=None) for problem in err.problems]) from None
 
 
 def write_spec(file: Path, answers: Answers, *, force: bool = False) -> LoadedSpec:

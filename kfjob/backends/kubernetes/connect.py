@@ -7,6 +7,7 @@ the same in versions 31 to 37 (36.0.0 sends no credentials). Importing the packa
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import logging
 import os
@@ -25,10 +26,13 @@ from msgspec import Struct
 from urllib3.connection import HTTPConnection
 
 from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.credentials import check_files, make_headers, prepare_user
 from kfjob.backends.kubernetes.exec_plugin import Credential, get_credential, needs_renewal
 from kfjob.backends.kubernetes.transport import CONNECTIONS, PooledTransport, add_keepalive
 from kfjob.common_types import JsonMapping
 from kfjob.errors import Forbidden, KfjobError, Unreachable, UsageError
+from kfjob.parsing import MAX_KUBECONFIG_BYTES, read_document
+from kfjob.redaction import remember_credential
 
 _OTHER_CREDENTIALS = {"auth-provider", "token", "tokenFile"}
 """Fields of a user that the `kubernetes` package prefers to a credential plugin."""
@@ -39,6 +43,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
     """A configuration as it was read."""
 
     configuration: Any  # of the `kubernetes` package
+    location: str  # the kubeconfig, or the pod's service account
     context: str
     namespace: str
     expiry: float | None = None
@@ -98,7 +103,7 @@ def _load_file(*, path: str, context: str | None) -> Loaded:
         if selected is None:
             names = ", ".join(f"`{one['name']}`" for one in contexts)
             raise UsageError(f"there is no context `{context}` in the kubeconfig", location=path, hint=f"it has {names}")
-        credential = _run_plugin(files.config, selected["context"])
+        credential = _prepare_credentials(files.config, selected["context"])
         with _capture_errors() as errors:
             loader.set_active_context(context)
             loader.load_and_set(configuration)
@@ -115,30 +120,37 @@ def _load_file(*, path: str, context: str | None) -> Loaded:
         )
     return Loaded(
         configuration=configuration,
+        location=path,
         context=selected["name"],
         namespace=selected["context"].get("namespace") or "default",
         expiry=credential.expiry if credential else None,
     )
 
 
-def _run_plugin(kubeconfig: Any, context: JsonMapping) -> Credential | None:
-    """Replace the credential plugin of the context's user by what it prints; None if the user has other credentials.
+def _prepare_credentials(kubeconfig: Any, context: JsonMapping) -> Credential | None:
+    """Check the credentials and the files of a context; replace a credential plugin by what it prints, and return that.
 
     Raises:
-        Forbidden: the plugin gives no credential.
+        Forbidden: the plugin gives no credential, or a credential cannot be one.
+        OSError, ValueError: a file cannot be read, is not a regular file or is too large.
     """
     user = kubeconfig["users"].get_with_name(context.get("user"), safe=True)
-    settings = user.value.get("user") if user is not None else None
-    if not isinstance(settings, dict) or not settings.get("exec") or _OTHER_CREDENTIALS & settings.keys():
-        return None
     cluster = kubeconfig["clusters"].get_with_name(context.get("cluster"), safe=True)
+    user_settings = (user.value.get("user") if user is not None else None) or {}
+    cluster_settings = (cluster.value.get("cluster") if cluster is not None else None) or {}
+    if not isinstance(user_settings, dict) or not isinstance(cluster_settings, dict):
+        return None
+    if cluster is not None:
+        check_files(user_settings, cluster_settings, folder=Path(cluster.path).parent)
+    if user is None:
+        return None
+    prepare_user(user_settings, folder=Path(user.path).parent, location=user.path)
+    if not user_settings.get("exec") or _OTHER_CREDENTIALS & user_settings.keys():
+        return None
     credential = get_credential(
-        settings["exec"],
-        cluster=(cluster.value.get("cluster") if cluster is not None else None) or {},
-        folder=Path(user.path).parent,
-        location=user.path,
+        user_settings["exec"], cluster=cluster_settings, folder=Path(user.path).parent, location=user.path
     )
-    credential.write_to(settings)
+    credential.write_to(user_settings)
     return credential
 
 
@@ -149,7 +161,10 @@ def _join_full_files(path: str) -> str:
 
 
 def _has_content(file: Path) -> bool:
-    return file.exists() and any(line.strip() and not line.lstrip().startswith("#") for line in file.read_text().splitlines())
+    if not file.exists():
+        return False
+    lines = read_document(file, max_bytes=MAX_KUBECONFIG_BYTES).splitlines()
+    return any(line.strip() and not line.lstrip().startswith(b"#") for line in lines)
 
 
 def _find_proxy(kubeconfig: Any, name: str | None) -> str | None:
@@ -172,7 +187,7 @@ def _load_service_account() -> Loaded:
     try:
         config.load_incluster_config(client_configuration=configuration)
         namespace = _POD_NAMESPACE.read_text().strip() or "default"
-        return Loaded(configuration=configuration, context="", namespace=namespace)
+        return Loaded(configuration=configuration, location=str(_POD_NAMESPACE.parent), context="", namespace=namespace)
     except (config.ConfigException, OSError) as err:
         hint = "give the pod a service account and let its token be mounted (`automountServiceAccountToken`)"
         raise Unreachable("this pod has no access to its cluster", cause=str(err), hint=hint) from err
@@ -180,6 +195,8 @@ def _load_service_account() -> Loaded:
 
 def _client(loaded: Loaded, load: Load) -> Client:
     configuration = loaded.configuration
+    _remember_credentials(configuration)
+    make_headers(configuration.auth_settings(), location=loaded.location)  # an error now, and not in the first request
     configuration.connection_pool_maxsize = CONNECTIONS
     if configuration.no_proxy is None:  # versions up to 35 read the variable, then drop its value
         configuration.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
@@ -190,6 +207,19 @@ def _client(loaded: Loaded, load: Load) -> Client:
         PooledTransport(pool, configuration.host, ConfiguredCredentials(loaded, load, pool)),
         host=hide_login(configuration.host),
     )
+
+
+def _remember_credentials(configuration: Any) -> None:
+    """Redact the token, the password and the client key from all output: a server may quote them in an error."""
+    for setting in configuration.auth_settings().values():
+        scheme, _, credential = str(setting["value"]).strip().partition(" ")
+        remember_credential(credential.strip())
+        if scheme == "Basic":
+            with contextlib.suppress(ValueError):
+                remember_credential(base64.b64decode(credential).decode().partition(":")[2])
+    if configuration.key_file:
+        with contextlib.suppress(OSError, ValueError):
+            remember_credential(Path(configuration.key_file).read_text())
 
 
 class ConfiguredCredentials:
@@ -222,13 +252,13 @@ class ConfiguredCredentials:
         before, self._loaded = self._loaded.configuration, self._load()
         self._time = time.time()
         configuration = self._loaded.configuration
+        _remember_credentials(configuration)
         files = {"cert_file": configuration.cert_file, "key_file": configuration.key_file}
         if files["cert_file"] and files["cert_file"] != before.cert_file:
             self._pool.connection_pool_kw.update(files)  # for new connections
 
     def _headers(self) -> Mapping[str, str]:
-        settings = self._loaded.configuration.auth_settings().values()
-        return {one["key"]: one["value"] for one in settings if one["in"] == "header" and one["value"]}
+        return make_headers(self._loaded.configuration.auth_settings(), location=self._loaded.location)
 
 
 @contextlib.contextmanager

@@ -192,7 +192,7 @@ def _can_i(request: Request) -> str:
 
 
 def _parse_status(body: bytes) -> Status:
-    """Return the API's `Status` object; one without fields if the body is none."""
+    """Return the API's `Status` object; an empty one if the body holds none."""
     try:
         status = decode_json(body, Status)
     except ParseError:

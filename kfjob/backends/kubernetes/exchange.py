@@ -58,7 +58,7 @@ class Exchanger:
         """Return the complete response, of any status.
 
         Raises:
-            ConnectionLost: there is none within the limits.
+            ConnectionLost: no complete response arrives within the limits.
         """
         arrival = _Arrival(self._transport, request, read_timeout)
         return arrival.wait(self._read, self.limits.complete_seconds)

@@ -19,9 +19,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from kfjob.backends.kubernetes.credentials import MAX_CREDENTIAL_BYTES, is_header_text
 from kfjob.common_types import JsonMapping
 from kfjob.errors import Forbidden
-from kfjob.parsing import ParseError, ShapeError, decode_json
+from kfjob.parsing import ParseError, ShapeError, decode_json, read_document
 from kfjob.programs import Output, TooMuchOutputError, run_program
 from kfjob.redaction import Redactor
 from kfjob.units import MIB
@@ -105,7 +106,7 @@ def _describe_cluster(cluster: JsonMapping, folder: Path) -> dict[str, Any]:
     """Return the cluster as `spec.cluster` of an ExecCredential."""
     description = {name: cluster[name] for name in _CLUSTER_FIELDS if name in cluster}
     if "certificate-authority-data" not in cluster and (file := cluster.get("certificate-authority")):
-        content = (folder / str(file)).expanduser().read_bytes()
+        content = read_document((folder / str(file)).expanduser(), max_bytes=MAX_CREDENTIAL_BYTES)
         description["certificate-authority-data"] = base64.b64encode(content).decode()
     for extension in cluster.get("extensions") or ():
         if extension.get("name") == _EXTENSION:
@@ -147,7 +148,7 @@ class _Call(Struct, frozen=True):
             raise self._fail("its output has only one of clientCertificateData and clientKeyData")
         if not status.token and not status.client_certificate_data:
             raise self._fail("its output has neither a token nor clientCertificateData")
-        if any(character in status.token for character in "\r\n\0") or not status.token.isascii():
+        if not is_header_text(status.token):
             raise self._fail("its token has characters that no token has")
         return status
 
@@ -171,7 +172,7 @@ class _Call(Struct, frozen=True):
     def _is_interactive(self) -> bool:
         mode, terminal = self.plugin.interactive_mode or "IfAvailable", bool(sys.stdin) and sys.stdin.isatty()
         if mode == "Always" and not terminal:
-            raise self._fail("it needs a terminal (`interactiveMode: Always`), and standard input is none")
+            raise self._fail("it needs a terminal (`interactiveMode: Always`), and standard input is not a terminal")
         return terminal and mode != "Never"
 
     def _find_command(self) -> str:

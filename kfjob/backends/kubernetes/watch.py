@@ -175,6 +175,8 @@ class JobState:
         return [*deleted, *(event for pod in own for event in self._take_pod(pod, deleted=False, now=now))]
 
     def _take_job(self, change: Change, now: int) -> Iterator[JobChanged]:
+        if isinstance(change, ItemChange) and change.deleted and change.item["metadata"]["uid"] != self._uid:
+            return  # an earlier job of the same name has gone
         items = change.items if isinstance(change, Snapshot) else [] if change.deleted else [change.item]
         job = next((item for item in items if item["metadata"]["uid"] == self._uid), None)
         if job is not None:

@@ -15,6 +15,7 @@ from kfjob.backends import folder
 from kfjob.backends.local.cgroup import Cgroup
 from kfjob.backends.local.child import ChildProcess, ExitWatcher
 from kfjob.backends.local.launch_spec import AgentSpec, LaunchSpec
+from kfjob.backends.local.proc import count_out_of_memory_kills
 from kfjob.backends.local.processes import Guard
 from kfjob.events import PodChanged, PodPhase
 from kfjob.text import plural
@@ -119,7 +120,7 @@ class Agent:
                 self._log().replace(folder.log_path(self._folder, self._spec.pod, previous=True))
             self._change(restarts=self.state.restarts + 1)
         mark = f"{self._launch.uid}/{self._spec.pod}"
-        kills = _out_of_memory_kills()
+        kills = count_out_of_memory_kills()
         try:
             child = ChildProcess(
                 self._spec.argv,
@@ -138,10 +139,10 @@ class Agent:
             return START_ERROR
         self._child = child
         container_id = f"local://{mark}/{self.state.restarts}/{child.pid}"
-        self._change(phase=PodPhase.RUNNING, ready=True, container_id=container_id, started=time.time_ns())
-        self._change(reason="", message="", exit_code=None)  # of the previous run
+        previous_run = {"reason": "", "message": "", "exit_code": None}
+        self._change(phase=PodPhase.RUNNING, ready=True, container_id=container_id, started=time.time_ns(), **previous_run)
         report()
-        return self._record_end(await child.end(), kills=_out_of_memory_kills() - kills)
+        return self._record_end(await child.end(), kills=count_out_of_memory_kills() - kills)
 
     def _record_end(self, code: int, *, kills: int) -> int:
         """Set the state after the end of the process; return its exit code in a container's form."""
@@ -165,12 +166,3 @@ def _signal_name(number: int) -> str:
     with suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"
-
-
-def _out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed so far because memory ran out; 0 before Linux 4.13."""
-    with suppress(OSError):
-        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0

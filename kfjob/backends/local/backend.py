@@ -124,7 +124,7 @@ class LocalBackend:
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the job and its pods as they are now."""
-        if (launch := self._launch(name, namespace)) and (snapshot := read_state(launch)):
+        if (launch := self._find_launch(name, namespace)) and (snapshot := read_state(launch)):
             return snapshot
         raise _make_not_found(name, namespace)
 
@@ -138,7 +138,7 @@ class LocalBackend:
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
         """Yield the present state, then every change that lasts longer than the poll interval."""
         reported: dict[str, JobChanged | PodChanged] = {}
-        launch = self._launch_of(ref)
+        launch = self._find_launch_of(ref)
         while launch is not None and (snapshot := read_state(launch)) is not None:
             pods = {pod.pod: pod for pod in snapshot.pods}
             job = {"": snapshot.job}
@@ -175,7 +175,7 @@ class LocalBackend:
         pod_state: PodChanged | None = None,  # noqa: ARG002 - the state is read from a file
     ) -> Iterator[LogLine | LogGap]:
         """Yield the lines of one pod's process, oldest first. The job's own etcd has pod `<job>-etcd` and container `etcd`."""
-        launch = self._launch_of(ref)
+        launch = self._find_launch_of(ref)
         if launch is None:
             raise _make_not_found(ref.name, ref.namespace)
         if pod not in {entry.name for entry in folder.list_folders(launch)}:
@@ -194,7 +194,7 @@ class LocalBackend:
 
     def stop(self, ref: JobRef, *, timeout: float) -> None:
         """End the job if it runs, and move its folder to the archive. `timeout` (seconds) should exceed the grace time."""
-        launch = self._launch_of(ref)
+        launch = self._find_launch_of(ref)
         if launch is None:
             raise _make_not_found(ref.name, ref.namespace)
         remaining = end_processes(launch, ref, timeout=timeout)
@@ -215,15 +215,15 @@ class LocalBackend:
                 hint="it usually waits for a device or a network file system; `ps -o pid,stat,wchan,cmd -p PID` shows more",
             )
 
-    def _launch(self, name: str, namespace: str) -> Path | None:
+    def _find_launch(self, name: str, namespace: str) -> Path | None:
         if not names.DNS_1123.fullmatch(name) or not names.DNS_1123.fullmatch(namespace):
             return None
         remove_stale(self._jobs / namespace)
         return next(iter(folder.list_folders(self._jobs / namespace / name)), None)
 
-    def _launch_of(self, ref: JobRef) -> Path | None:
+    def _find_launch_of(self, ref: JobRef) -> Path | None:
         """Return the folder of this launch."""
-        launch = self._launch(ref.name, ref.namespace)
+        launch = self._find_launch(ref.name, ref.namespace)
         snapshot = launch and read_state(launch)
         return launch if snapshot and snapshot.uid == ref.uid else None
 

@@ -11,7 +11,9 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+
+from kfjob.backends.local.proc import find_cgroup_folder, is_cgroup_folder
 
 _MEMBERS = "cgroup.procs"
 _KILL = "cgroup.kill"
@@ -66,23 +68,23 @@ class Cgroup:
             time.sleep(_POLL_SECONDS)
 
 
+def get_name(uid: str) -> str:
+    """Return the name of a job's group."""
+    return f"kfjob-{uid}"
+
+
+def open_cgroup(path: Path, *, uid: str) -> Cgroup | None:
+    """Return the group of a job at a path that was read from a file; None if that is no group, another one, or holds us."""
+    home = find_cgroup_folder()
+    if not uid or path.name != get_name(uid) or not is_cgroup_folder(path) or (home and home.is_relative_to(path)):
+        return None
+    return Cgroup(path, home=path.parent)
+
+
 def make_cgroup(name: str) -> Cgroup | None:
     """Return a new group below that of this process; None where the system gives this user none."""
-    home = _find_home()
+    home = find_cgroup_folder()
     return _make(home / name, home) if home else None
-
-
-def _find_home() -> Path | None:
-    """Return the folder of the control group of this process; None without version 2 of control groups."""
-    with suppress(OSError, ValueError):
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-        path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "")
-        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
-            fields, _, kind = line.partition(" - ")
-            root, mount = fields.split()[3:5]
-            if path and kind.startswith("cgroup2 ") and PurePosixPath(path).is_relative_to(root):
-                return Path(mount) / PurePosixPath(path).relative_to(root)
-    return None
 
 
 def _make(path: Path, home: Path) -> Cgroup | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kfjob.backends.local import processes
 from kfjob.backends.local.cgroup import Cgroup
-from kfjob.backends.local.log_writer import LogWriter
+from kfjob.backends.local.log_writer import BAR_SECONDS, LogWriter
 from kfjob.backends.local.processes import Guard
 from kfjob.backends.local.subreaper import reap_orphans
 
@@ -100,6 +100,7 @@ class ChildProcess:
         self._exits = exits
         self._group = group
         self._reading, writing = os.pipe()
+        self._flush: asyncio.TimerHandle | None = None
         self._log_writer = LogWriter(self._reading, log, watched=FAILURE, on_watched=on_failure)
         try:
             with group.enter() if group else nullcontext():
@@ -149,10 +150,21 @@ class ChildProcess:
         processes.kill(groups, processes.exact_prefix(self._mark))
 
     def _step(self, drained: asyncio.Future[None]) -> None:
-        if not self._log_writer.step() and not drained.done():
-            asyncio.get_running_loop().remove_reader(self._reading)
+        loop = asyncio.get_running_loop()
+        self._cancel_flush()
+        if self._log_writer.step():
+            if self._log_writer.has_open_bar:
+                self._flush = loop.call_later(BAR_SECONDS, self._log_writer.flush_bar)
+        elif not drained.done():
+            loop.remove_reader(self._reading)
             drained.set_result(None)
 
+    def _cancel_flush(self) -> None:
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+
     def _close(self) -> None:
+        self._cancel_flush()
         self._log_writer.close()
         os.close(self._reading)

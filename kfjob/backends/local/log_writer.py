@@ -14,7 +14,9 @@ CHUNK = 1 << 16
 MAX_LINE_BYTES = 1 << 16
 """Size of a line without a line end; a longer one is split."""
 BAR_SECONDS = 1.0
-"""Age of the states of a progress bar with carriage returns, after which they are written as a line."""
+"""Age of the states of a progress bar with carriage returns, after which they are written as a line.
+
+After this time without output the last state is written too."""
 
 
 class LogWriter:
@@ -27,6 +29,7 @@ class LogWriter:
         self._source = source
         self._file = path.open("wb", buffering=0)
         self._partial = b""
+        self._has_written_bar = False  # its line end may follow
         self._written = time.monotonic()
         self._lost = 0  # lines that could not be written to a full disk
 
@@ -39,12 +42,27 @@ class LogWriter:
         self._partial = b""
         return False
 
+    @property
+    def has_open_bar(self) -> bool:
+        """Whether states of a progress bar wait for the end of their line."""
+        return b"\r" in self._partial
+
+    def flush_bar(self) -> None:
+        """Write the states of a progress bar that wait, as after a time without output."""
+        if self.has_open_bar:
+            self._write(self._partial)
+            self._partial = b""
+            self._has_written_bar = True
+
     def close(self) -> None:
         """Close the file. Output that was not read is lost."""
         self._write(self._partial)
         self._file.close()
 
     def _take(self, block: bytes) -> None:
+        if self._has_written_bar:
+            block = block.removeprefix(b"\n")
+            self._has_written_bar = False
         lines, newline, partial = block.rpartition(b"\n")
         if newline:
             self._write(self._partial + lines + newline)

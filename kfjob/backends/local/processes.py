@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from kfjob.backends.local.cgroup import Cgroup
-from kfjob.backends.local.subreaper import become_subreaper, kill_children, list_children
+from kfjob.backends.local.proc import has_proc, list_children, list_pids, read_environment
+from kfjob.backends.local.subreaper import become_subreaper, kill_children
 from kfjob.text import plural
 
 MARK = "KFJOB_LOCAL_POD"
@@ -25,7 +25,6 @@ MARK = "KFJOB_LOCAL_POD"
 _POLL_SECONDS = 0.02
 _UNKILLABLE_SECONDS = 5.0
 """Time that a process has to end after SIGKILL; one that stays is stuck in the kernel."""
-_PROC = Path("/proc")
 _SHOWN_PIDS = 8
 
 
@@ -36,7 +35,7 @@ def exact_prefix(mark: str) -> str:
 
 def find_marked(prefix: str) -> list[int]:
     """Return the processes whose mark begins with `prefix` (`<job uid>/` for all of a job); none on systems without /proc."""
-    return [pid for pid in _list_pids() if _has_mark(pid, prefix)]
+    return [pid for pid in list_pids() if _has_mark(pid, prefix)]
 
 
 def kill(groups: Iterable[int], prefix: str) -> None:
@@ -59,7 +58,7 @@ def end(groups: Collection[int], prefix: str, *, grace_seconds: float) -> None:
     for pid in () if groups else find_marked(prefix):
         _signal_marked(pid, prefix, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
-    while time.monotonic() < deadline and (find_marked(prefix) if _PROC.is_dir() else any(map(_is_group_alive, groups))):
+    while time.monotonic() < deadline and (find_marked(prefix) if has_proc() else any(map(_is_group_alive, groups))):
         time.sleep(_POLL_SECONDS)
     kill(groups, prefix)
 
@@ -122,7 +121,7 @@ def _guard(reading: int, prefix: str, grace_seconds: float, group: Cgroup | None
     words = received.decode().split()
     if "done" not in words:
         groups = {int(word) for word in words if f"-{word}" not in words and not word.startswith("-")}
-        if _PROC.is_dir():  # a group whose leader this process has not adopted has ended, and its number may be in use again
+        if has_proc():  # a group whose leader this process has not adopted has ended, and its number may be in use again
             groups &= set(list_children())
         end(groups, prefix, grace_seconds=grace_seconds)
         kill_all(group)
@@ -147,17 +146,5 @@ def _is_group_alive(group: int) -> bool:
     return True
 
 
-def _list_pids() -> Iterator[int]:
-    if _PROC.is_dir():
-        names = [entry.name for entry in _PROC.iterdir()]
-        yield from (int(name) for name in names if name.isdecimal() and int(name) != os.getpid())
-
-
 def _has_mark(pid: int, prefix: str) -> bool:
-    return f"\0{MARK}={prefix}".encode() in b"\0" + _read_environment(pid)
-
-
-def _read_environment(pid: int) -> bytes:
-    with suppress(OSError):
-        return (_PROC / str(pid) / "environ").read_bytes()
-    return b""
+    return f"\0{MARK}={prefix}".encode() in b"\0" + read_environment(pid)

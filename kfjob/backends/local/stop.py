@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from contextlib import suppress
@@ -11,10 +10,11 @@ from pathlib import Path
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
 from kfjob.backends.local import launch_spec, processes
-from kfjob.backends.local.cgroup import Cgroup
-from kfjob.backends.local.launch import is_supervised
+from kfjob.backends.local.cgroup import open_cgroup
+from kfjob.backends.local.identity import ProcessIdentity, read_identity
+from kfjob.backends.local.launch import LOCK, is_supervised
 from kfjob.backends.local.state import read_stopped
-from kfjob.backends.local.supervisor import GROUP, PID, REMAINING
+from kfjob.backends.local.supervisor import GROUP, IDENTITY, REMAINING
 from kfjob.errors import BackendError, WaitTimeout
 
 _POLL_SECONDS = 0.02
@@ -29,11 +29,11 @@ def end_processes(launch: Path, ref: JobRef, *, timeout: float) -> str:
 
     Raises:
         WaitTimeout: the processes still use their grace time after `timeout` seconds.
-        BackendError: the final state cannot be written.
+        BackendError: the supervisor is no process of this machine or container, or the final state cannot be written.
     """
     was_supervised = is_supervised(launch)
     _end_supervisor(launch, ref, time.monotonic() + timeout)
-    _end_leftovers(launch, was_supervised=was_supervised)
+    _end_leftovers(launch, ref, was_supervised=was_supervised)
     return _read_run_file(launch, REMAINING) if was_supervised else ""
 
 
@@ -41,10 +41,10 @@ def _end_supervisor(launch: Path, ref: JobRef, deadline: float) -> None:
     """Send SIGTERM to the supervisor, and wait until it has ended all processes."""
     next_signal = 0.0
     while is_supervised(launch):
-        with suppress(FileNotFoundError, ValueError, ProcessLookupError):
-            if time.monotonic() >= next_signal:  # again: a supervisor that gets very many signals may lose one
-                os.kill(int((launch / folder.RUN / PID).read_text(encoding="ascii")), signal.SIGTERM)
-                next_signal = time.monotonic() + _SIGNAL_SECONDS
+        if time.monotonic() >= next_signal and (supervisor := read_identity(launch / folder.RUN / IDENTITY)):
+            if not supervisor.send(signal.SIGTERM) and is_supervised(launch):
+                raise _make_unproven(launch, ref, supervisor)
+            next_signal = time.monotonic() + _SIGNAL_SECONDS  # again: a supervisor that gets very many signals may lose one
         if time.monotonic() > deadline:
             raise WaitTimeout(
                 f"job `{ref.name}` has not ended in time",
@@ -54,15 +54,31 @@ def _end_supervisor(launch: Path, ref: JobRef, deadline: float) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _end_leftovers(launch: Path, *, was_supervised: bool) -> None:
+def _make_unproven(launch: Path, ref: JobRef, supervisor: ProcessIdentity) -> BackendError:
+    """Return the error for a supervisor that runs, but is not the process that its file names here."""
+    if supervisor.pid > 1 and not supervisor.is_here:
+        return BackendError(
+            f"the supervisor of job `{ref.name}` runs elsewhere",
+            cause=f"it is process {supervisor.pid} of `{supervisor.host}`, on another machine or in another container",
+            hint=f"run `kfjob stop {ref.name}` there",
+        )
+    lock = launch / folder.RUN / LOCK
+    return BackendError(
+        f"the supervisor of job `{ref.name}` cannot be identified",
+        location=str(launch / folder.RUN / IDENTITY),
+        cause="the file does not name the process that holds the lock of the job",
+        hint=f"`fuser {lock}` shows that process; `kill PID` ends it with the job",
+    )
+
+
+def _end_leftovers(launch: Path, ref: JobRef, *, was_supervised: bool) -> None:
     """End processes that a killed supervisor has left, and write the job's final state if the supervisor could not."""
     with suppress(FileNotFoundError):
         spec = launch_spec.read(launch)
-        mark = f"{spec.uid}/"
+        mark = f"{ref.uid}/"
         if processes.find_marked(mark):
             processes.end([], mark, grace_seconds=spec.grace_seconds)
-    if path := _read_run_file(launch, GROUP):
-        group = Cgroup(Path(path), home=Path(path).parent)
+    if (path := _read_run_file(launch, GROUP)) and (group := open_cgroup(Path(path), uid=ref.uid)):
         group.kill()
         group.remove(timeout=_KILL_SECONDS)
     snapshot = read_stopped(launch, was_supervised=was_supervised)

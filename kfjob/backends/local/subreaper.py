@@ -13,10 +13,10 @@ import signal
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from pathlib import Path
+
+from kfjob.backends.local.proc import list_children, list_running_children
 
 _PR_SET_CHILD_SUBREAPER = 36
-_PROC = Path("/proc")
 _POLL_SECONDS = 0.02
 
 
@@ -24,21 +24,6 @@ def become_subreaper() -> bool:
     """Let the kernel give orphaned descendants to this process; return False on systems other than Linux."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     return prctl is not None and prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-
-
-def list_children() -> list[int]:
-    """Return the children of this process, also those that have ended and were not waited for; none without /proc."""
-    if not _PROC.is_dir():
-        return []
-    files = list((_PROC / "self/task").glob("*/children"))  # of each thread
-    if not files:
-        return _find_children()
-    return [int(pid) for file in files for pid in file.read_bytes().split()]
-
-
-def list_running_children() -> list[int]:
-    """Return the children of this process that have not ended."""
-    return [pid for pid in list_children() if (fields := _read_stat(pid)) and fields[0] not in (b"Z", b"X")]
 
 
 def reap_orphans(keep: Collection[int]) -> None:
@@ -68,18 +53,3 @@ def kill_children(*, timeout: float) -> list[int]:
             time.sleep(_POLL_SECONDS)
         killed = pids
     return []
-
-
-def _find_children() -> list[int]:
-    """Return the children of this process from the list of all processes, which takes long: for kernels without `children`."""
-    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
-    return [pid for pid in pids if (fields := _read_stat(pid)) and int(fields[1]) == os.getpid()]
-
-
-def _read_stat(pid: int) -> list[bytes]:
-    """Return the fields of /proc/PID/stat after the name of the program: state, parent, …; none if the process is gone."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_bytes()
-    except OSError:
-        return []
-    return text.rpartition(b")")[2].split()  # the name, in parentheses, may contain anything

@@ -22,17 +22,19 @@ from msgspec.structs import replace
 from kfjob.backends import folder
 from kfjob.backends.local import launch_spec, reserved_state
 from kfjob.backends.local.agent import Agent
-from kfjob.backends.local.cgroup import Cgroup, make_cgroup
+from kfjob.backends.local.cgroup import Cgroup, get_name, make_cgroup
 from kfjob.backends.local.check_runner import CheckRunner
 from kfjob.backends.local.child import ExitWatcher
 from kfjob.backends.local.etcd_server import CONTAINER, EtcdServer
+from kfjob.backends.local.identity import identify_process, write_identity
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.processes import Guard, describe_remaining, kill_all
 from kfjob.backends.local.subreaper import become_subreaper
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodPhase
 
 READY = b"ready\n"
-PID = "supervisor.pid"
+IDENTITY = "supervisor.json"
+"""File with the identity of this process."""
 GROUP = "cgroup"
 """File with the path of the job's control group, if it has one."""
 REMAINING = "remaining"
@@ -49,9 +51,9 @@ def main() -> None:
     for fd in (ready, lock):
         os.set_inheritable(fd, False)
     spec = launch_spec.read(folder_path)
-    group = make_cgroup(f"kfjob-{spec.uid}")
+    group = make_cgroup(get_name(spec.uid))
     guard = Guard(f"{spec.uid}/", grace_seconds=spec.grace_seconds, close=[ready, lock], group=group)
-    (folder_path / folder.RUN / PID).write_text(str(os.getpid()), encoding="ascii")
+    write_identity(folder_path / folder.RUN / IDENTITY, identify_process())
     if group:
         with suppress(OSError):  # the disk is full
             (folder_path / folder.RUN / GROUP).write_text(str(group.path), encoding="utf-8")

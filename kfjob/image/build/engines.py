@@ -1,7 +1,7 @@
 """Command lines of the container engines: build an image, and export it as files. Pure.
 
 No engine pushes. kfjob's own registry client uploads the exported image. So no engine receives a registry's password, a push
-resumes after a broken connection whatever engine built the image, and the digest is known before the first byte is sent.
+resumes after a broken connection with every engine, and the digest is known before the first byte is sent.
 """
 
 from __future__ import annotations

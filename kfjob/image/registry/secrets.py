@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
+from kfjob.redaction import remember_credential
+
 REFRESH_TOKEN = "<token>"  # noqa: S105 - the user name by which a credential helper marks one
 """The user name that marks the password as an OAuth2 refresh token (docker-credential-helpers)."""
 
@@ -17,7 +19,9 @@ class Secret:
     __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:
+        """Keep a text, and redact it from all output: a registry may quote it in an error."""
         self._text = text
+        remember_credential(text)
 
     def reveal(self) -> str:
         """Return the text. Use it only in a header that is about to be sent."""

@@ -161,7 +161,7 @@ class Transport:
         stream: bool,
         limit: int = DOCUMENT_BYTES,
     ) -> Response:
-        """Send a request once, and return the response: complete, or as a `stream` if it is none of an error.
+        """Send a request once, and return the response: complete, or as a `stream` if it is not an error.
 
         It does not follow redirects. It waits in a daemon thread, so Ctrl-C ends a command at once.
 

@@ -10,7 +10,8 @@ from msgspec import Struct
 from kfjob.events import JobPhase, PodPhase
 from kfjob.observe.diagnose.occurrences import JobHistory, Occurrence, PodHistory
 from kfjob.observe.diagnose.rule import Severity, Subject
-from kfjob.observe.diagnose.rules import BY_ID
+from kfjob.observe.diagnose.rules import BY_ID, check_ids
+from kfjob.observe.progress import KFJOB_TRAINER
 from kfjob.observe.stall import format_pause
 from kfjob.observe.timestamps import Timestamp
 from kfjob.observe.view import JobView
@@ -27,7 +28,7 @@ JOIN_TIME = 120 * SECOND
 
 _AFTER_ALL_LINES = 10**12
 """`order` of an occurrence that no line shows."""
-_UNREACHABLE_STORE = ("rendezvous-refused", "rendezvous-unresolvable", "rendezvous-no-route", "store-wait-timeout")
+_UNREACHABLE_STORE = check_ids("rendezvous-refused", "rendezvous-unresolvable", "rendezvous-no-route", "store-wait-timeout")
 
 Occurrences = Iterator[Occurrence]
 
@@ -65,8 +66,20 @@ def loss_not_finite(job: JobEvidence) -> Occurrences:
     """The newest loss is not a finite number."""
     training = job.view.training
     if training.loss is not None and not math.isfinite(training.loss):
-        timestamp = Timestamp(time=training.last_time)
-        yield job.occurrence("loss-not-finite", pod=training.pod, timestamp=timestamp, loss=training.loss)
+        line, since = training.not_finite_line, training.not_finite_since
+        timestamp = Timestamp(time=line.time if line else training.last_time)
+        is_own = job.view.config.trainer == KFJOB_TRAINER or job.view.start is not None
+        occurrence = job.occurrence(
+            "loss-not-finite",
+            pod=training.pod,
+            timestamp=timestamp,
+            loss=training.loss,
+            since="" if since is None else f" since step {since}",
+            change="a lower `lr`, `grad_clip: 1.0` or bf16" if is_own else "a lower learning rate, gradient clipping or bf16",
+        )
+        if line is not None:
+            occurrence.line, occurrence.evidence = line.number + 1, (line.text,)
+        yield occurrence
 
 
 def loss_constant(job: JobEvidence) -> Occurrences:

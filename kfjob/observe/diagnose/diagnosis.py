@@ -45,6 +45,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     recovered: tuple[Issue, ...] = ()  # errors after which training went on
     harmless: tuple[Issue, ...] = ()
     succeeded: bool = False  # the job, its agents or its containers reported success, or it trained
+    reports: tuple[tuple[str, str], ...] = ()  # of pods, the program's own report of success at the end of the log
     last_lines: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of pods, where no error explains the end
 
     def __repr__(self) -> str:

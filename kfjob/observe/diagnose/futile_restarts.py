@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from kfjob.observe.diagnose.occurrences import JobHistory, Occurrence, PodHistory, Symptom
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
+from kfjob.patterns import Pattern
 
 EXIT_CODES = frozenset({"1", "2", "126", "127"})
 """Exit codes of a Python program that ended with an exception or refused its arguments, and of a program that is missing."""
 
-DETERMINISTIC = (
-    "ArgumentError", "AssertionError", "AttributeError", "ImportError", "IndexError", "IsADirectoryError", "KeyError",
-    "NameError", "NotADirectoryError", "NotImplementedError", "PermissionError", "RecursionError", "TypeError",
-    "UnboundLocalError", "UnicodeDecodeError", "ValidationError", "ValueError", "ZeroDivisionError",
-)  # fmt: skip
-"""Exceptions that come from the program and its input. Of others, such as time-outs, two equal ones may be chance."""
+TRANSIENT = Pattern(
+    r"(?i)time.?out|timed out|connect|network|socket|http|\burl|\bssl|dist\w*error|\bnccl|\bgloo|\bcuda|\bcudnn|\becc\b|store"
+    r"|rendezvous|peer|unavailable|throttl|rate.?limit|too many requests|temporar|try again|retry|busy|interrupt|broken pipe"
+    r"|\bEOF|out of memory|memoryerror|no space|disk|i/o error|stale file|grpc|\brpc|terminated|killed|exited"
+)
+"""Words of exceptions that come from devices, networks or other processes: of these, two equal ones may be chance."""
 EXCEPTION_ROUNDS = 2
-"""Rounds that end with the same such exception after which another round is futile."""
+"""Rounds that end with the same exception, without progress between, after which another round is futile."""
 
 
 def find_futile_restart(history: JobHistory) -> Occurrence | None:
     """Return the failure that ended a worker and would end the next one too; None if a restart may help.
 
-    A failure after progress is left to the restarts: the next round may get further.
+    A failure after progress is left to the restarts: the next round may get further. A round that only comes to the same step
+    again, and ends with the same exception, has made none.
     """
     for pod in history.pods.values():
         newest = _find_newest(pod) if _has_failed(pod) else None
@@ -29,7 +31,7 @@ def find_futile_restart(history: JobHistory) -> Occurrence | None:
             continue
         symptom, occurrence = newest
         rounds = _futile_after(symptom, occurrence)
-        if rounds and len(symptom.occurrences) >= rounds and not _has_progress(history, symptom.occurrences[-rounds]):
+        if rounds and _count_rounds(symptom) >= rounds and not _has_progress(history, symptom.occurrences[-rounds]):
             return occurrence
     return None
 
@@ -54,15 +56,24 @@ def _find_newest(pod: PodHistory) -> tuple[Symptom, Occurrence] | None:
     return max(errors, key=lambda error: error[1].order, default=None)
 
 
+def _count_rounds(symptom: Symptom) -> int:
+    """Return in how many rounds the failure happened."""
+    return len({occurrence.mark.episode if occurrence.mark else occurrence.order for occurrence in symptom.occurrences})
+
+
 def _futile_after(symptom: Symptom, occurrence: Occurrence) -> int | None:
-    if symptom.rule.subject is not Subject.EXCEPTION:
+    """Return the number of rounds with this failure after which another round is futile; None if it may help."""
+    if symptom.rule.futile_after is not None:
         return symptom.rule.futile_after
-    kind = occurrence.values.get("what", "").strip("`").partition(":")[0].rpartition(".")[2]
-    return EXCEPTION_ROUNDS if kind in DETERMINISTIC else None
+    is_exception = symptom.rule.subject is Subject.EXCEPTION or occurrence.in_exception
+    newest = [item.evidence for item in symptom.occurrences[-EXCEPTION_ROUNDS:]]
+    is_same = all(evidence == occurrence.evidence for evidence in newest)
+    text = " ".join((occurrence.values.get("what", ""), *occurrence.evidence))
+    return EXCEPTION_ROUNDS if is_exception and is_same and not TRANSIENT.search(text) else None
 
 
 def _has_progress(history: JobHistory, since: Occurrence) -> bool:
-    """Return whether training made progress: with a restart after this failure, or before it in its only round."""
-    orders = [pod.progress[0] for pod in history.pods.values() if pod.progress]
-    is_first = since.rule.futile_after == 1
-    return any(is_first or order > since.order for order in orders)
+    """Return whether training made progress: beyond the steps before this failure, or before it in its only round."""
+    if since.rule.futile_after == 1:
+        return any(pod.progress for pod in history.pods.values())
+    return any(pod.furthest and pod.furthest[2] > since.order for pod in history.pods.values())

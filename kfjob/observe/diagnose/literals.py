@@ -7,6 +7,7 @@ from functools import cache
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
+from kfjob.observe.diagnose import activity, world_sizes
 from kfjob.observe.diagnose.incidents import exceptions, native
 from kfjob.observe.diagnose.rule import Subject
 from kfjob.observe.diagnose.rules import BY_SUBJECT
@@ -24,9 +25,9 @@ LINES_AFTER = {exceptions.HEADING: exceptions.MAX_LINES, "terminate called": 4, 
 
 @cache
 def find_literals() -> tuple[str, ...]:
-    """Return the literals of all rules about logs and of the incident stage."""
+    """Return the literals of all rules about logs, of the incident stage, of reports of success, and of world sizes."""
     markers = [marker for rule in BY_SUBJECT[Subject.LOG] for marker in rule.markers]
-    return _minimize((*STEMS, *native.MARKERS, *markers))
+    return _minimize((*STEMS, *exceptions.MARKERS, *native.MARKERS, *activity.LITERALS, *world_sizes.LITERALS, *markers))
 
 
 def is_suspicious(line: str) -> bool:

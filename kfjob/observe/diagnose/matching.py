@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from kfjob.observe.diagnose.advice import explain_class, find_advice, find_message
+from kfjob.observe.diagnose.incidents import native
 from kfjob.observe.diagnose.incidents.incident import Incident, Kind
 from kfjob.observe.diagnose.incidents.samples import has_label
 from kfjob.observe.diagnose.occurrences import MAX_CONTEXT_QUOTE, MAX_QUOTE, match_rules
@@ -39,7 +41,7 @@ class Explanation(Struct, frozen=True):
 
 def explain(incident: Incident, *, pod: str) -> Explanation | None:
     """Return the explanation of the best rule; None for a message that no rule knows."""
-    match = _find_best(incident)
+    match = None if incident.dump and incident.dump.frames else _find_best(incident)
     if match is not None:
         evidence = _quote(incident, match.first_line, match.last_line)
         return Explanation(match.rule, match.values, evidence, _quote_context(incident))
@@ -51,7 +53,7 @@ def explain(incident: Incident, *, pod: str) -> Explanation | None:
 
 
 def _find_best(incident: Incident) -> RuleMatch | None:
-    """Return the match that explains most. A harmless message is none where a process ended."""
+    """Return the match that explains most. Where a process ended, a harmless message explains nothing."""
     matches = [match for match in _match_all(incident) if _has_form(incident, match.rule)]
     ended = incident.kind in {Kind.EXCEPTION, Kind.NATIVE}
     return min(
@@ -83,23 +85,34 @@ def _match_all(incident: Incident) -> Iterator[RuleMatch]:
 def _find_general(incident: Incident) -> Rule | None:
     """Return the rule for an exception or a crash that no rule knows."""
     if incident.kind is Kind.NATIVE:
-        return BY_ID["native-crash"]
+        return BY_ID["crashed-in-call" if incident.dump and incident.dump.frames else "native-crash"]
     if incident.kind is not Kind.EXCEPTION or incident.name.endswith(_QUIET_NAMES):
         return None
     return BY_ID["thread-died" if incident.in_thread else "exception"]
 
 
 def _describe(incident: Incident, pod: str) -> dict[str, str]:
+    if incident.dump and incident.dump.frames:
+        call, package = native.name_call(incident.dump)
+        library = f"`{package}`" if package else "the program"
+        what = incident.lines[0].removeprefix(native.FATAL_ERROR).strip()
+        return {"what": what, "call": call, "library": library, "place": incident.location or "unknown", "pod": pod}
     if incident.kind is Kind.NATIVE:
         crash = " ".join(line.strip() for line in incident.lines[:2])
         return {"what": f"`{cut_text(crash, MAX_NAME)}`", "pod": pod}
-    what = f"{incident.name}: {incident.message}" if incident.message else incident.name
-    return {"what": f"`{cut_text(what, MAX_NAME)}`", "place": incident.location or "not in the traceback", "pod": pod}
+    message, advice = find_message(incident), find_advice(incident)
+    return {
+        "what": f"`{cut_text(f'{incident.name}: {message}' if message else incident.name, MAX_NAME)}`",
+        "place": incident.location or "not in the traceback",
+        "meaning": explain_class(incident),
+        "advice": f"the message advises: {advice}; " if advice else "",
+        "pod": pod,
+    }
 
 
 def _quote(incident: Incident, first: int, last: int) -> tuple[str, ...]:
-    """Return the frame, the first line of the message, and the lines that the rule matches."""
-    if incident.wrapped:
+    """Return the frame and the first line of the message, then its other lines, or those of a crash that the rule matches."""
+    if incident.wrapped or incident.kind is Kind.EXCEPTION:
         first, last = 0, len(incident.printed)
     lines = [*incident.frame, incident.printed[0].strip()]
     lines += [line.strip() for line in incident.printed[max(first, 1) : last + 1] if line.strip()]

@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from kfjob.events import PodChanged
 from kfjob.observe.agent_records import LaunchConfig, RendezvousResult
+from kfjob.observe.diagnose.activity import Activity
 from kfjob.observe.diagnose.incidents.incident import Mark
 from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.recent_lines import RecentLines
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Rule, RuleMatch, Subject
 from kfjob.observe.diagnose.rules import BY_SUBJECT
+from kfjob.observe.diagnose.world_sizes import WorldSize
 from kfjob.observe.pods import EvidenceLine
 from kfjob.observe.timestamps import Timestamp
 
@@ -50,6 +52,11 @@ class Occurrence(Struct, kw_only=True):
     in_previous_container: bool = False
     pod_waits: bool = False  # the pod had not started
     resolved: bool = False  # the pod has started since
+    handled: bool = False  # the program says what it does instead
+    retried: bool = False  # the program says that it tries again
+    stream: str = ""  # prefix of the process that printed it
+    first_position: int = 0  # of its traceback among the lines of its process
+    last_position: int = 0
 
     def fill_unknown(self, values: Mapping[str, str]) -> None:
         """Fill in values from a later line of the same symptom: a name may follow its error two lines below."""
@@ -65,7 +72,7 @@ class Symptom(Struct):
 
     rule: Rule
     count: int = 0
-    episode: int = -1  # number of the round or event of the newest occurrence
+    episode: tuple[int, int] = (-1, -1)  # number of the round or event of the newest occurrence, and the progress in it
     occurrences: list[Occurrence] = field(default_factory=list)
 
 
@@ -79,7 +86,7 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
     def __init__(self) -> None:
         self._symptoms: dict[SymptomKey, Symptom] = {}
 
-    def add(self, occurrence: Occurrence, *, episode: int, variant: str = "") -> None:
+    def add(self, occurrence: Occurrence, *, episode: tuple[int, int], variant: str = "") -> None:
         """Count the occurrence; keep it if it is the first of its episode, else let it complete the first one."""
         key = (occurrence.rule.id, variant)
         if key not in self._symptoms and len(self._symptoms) >= MAX_SYMPTOMS:
@@ -89,6 +96,8 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
         if symptom.episode != episode:
             symptom.episode = episode
             symptom.occurrences = [*symptom.occurrences[:1], *[*symptom.occurrences[1:], occurrence][1 - MAX_OCCURRENCES :]]
+        elif symptom.occurrences and symptom.occurrences[-1].in_warning and occurrence.in_exception:
+            symptom.occurrences = [*symptom.occurrences[:-1], occurrence]  # the failure that the warning announced
         elif symptom.occurrences and occurrence.order < symptom.occurrences[-1].order:
             occurrence.fill_unknown(symptom.occurrences[-1].values)
             symptom.occurrences = [*symptom.occurrences[:-1], occurrence]  # a message of several lines ends late
@@ -102,7 +111,7 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
             return
         symptom.count -= 1
         if symptom.occurrences and symptom.occurrences[-1].order == order:
-            symptom.occurrences, symptom.episode = symptom.occurrences[:-1], -1
+            symptom.occurrences, symptom.episode = symptom.occurrences[:-1], (-1, -1)
         if symptom.count <= 0 or not symptom.occurrences:
             del self._symptoms[key]
 
@@ -135,6 +144,7 @@ class PodHistory(Struct):
     joined: bool = False
     starts: list[tuple[int, Timestamp]] = field(default_factory=list)  # first and newest rounds and restarts: order and time
     progress: tuple[int, Timestamp] | None = None  # order and time of the newest progress line
+    furthest: tuple[float, int, int] | None = None  # highest epoch and step so far, and the order of the line that first had it
     finished: int | None = None  # order of the line in which its agent reported success
     launch: LaunchConfig | None = None
     result: RendezvousResult | None = None  # the newest rendezvous result
@@ -145,7 +155,15 @@ class PodHistory(Struct):
     evidence: tuple[EvidenceLine | None, EvidenceLine | None] = (None, None)  # newest rendezvous result and progress line
     readings: int = 0  # progress lines so far
     ranks: tuple[int, ...] = ()  # global ranks in the newest rendezvous result
+    world: WorldSize = field(default_factory=WorldSize)
+    activity: Activity = field(default_factory=Activity)
+    newest: Occurrence | None = None  # the newest occurrence in the log
     undated: list[Mark] = field(default_factory=list)  # marks whose `latest` is still unknown
+
+    @property
+    def has_one_process(self) -> bool:
+        """Whether the container has one training process, so that lines without a prefix are all its own."""
+        return len(self.ranks) == 1 if self.joined else self.launch is None
 
     def add_start(self, order: int) -> None:
         """Record the start of a round or of a container."""

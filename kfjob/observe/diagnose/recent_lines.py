@@ -64,7 +64,7 @@ class RecentLines:
 
 
 def find_timestamp(text: str) -> Timestamp | None:
-    """Return the timestamp at the start of the line, taken as UTC; None if there is none."""
+    """Return the timestamp at the start of the line, taken as UTC, or None."""
     text = text[:_SEARCH_LENGTH]
     if match := _FULL.search(text):
         return Timestamp(time=parse_rfc3339(f"{match[1]} {match[2]}"))

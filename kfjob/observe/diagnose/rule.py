@@ -114,6 +114,9 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     wraps: bool = False
     """Whether an exception of this kind only repeats that another one was raised below it."""
 
+    in_script: bool = False
+    """Whether a script may go on after it: later steps or success show recovery, and it is a warning while the job runs."""
+
     link: str = ""
     """URL of a document with more about it."""
 

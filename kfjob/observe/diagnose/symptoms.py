@@ -21,6 +21,8 @@ from kfjob.events import (
     WorkloadStatus,
 )
 from kfjob.observe.agent_records import RendezvousResult, ResultSource
+from kfjob.observe.diagnose import world_sizes
+from kfjob.observe.diagnose.activity import Activity, announces_recovery, announces_retry
 from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation
 from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.literals import is_suspicious
@@ -30,13 +32,18 @@ from kfjob.observe.diagnose.recent_lines import RecentLines, find_timestamp
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.states import StateReader
 from kfjob.observe.diagnose.warnings import WarningCounter
+from kfjob.observe.diagnose.world_sizes import WorldSize, read_world_size
 from kfjob.observe.lines import clean_line, shorten_line
+from kfjob.observe.prefixes import split_prefix
+from kfjob.observe.progress import Reading
 from kfjob.observe.timestamps import Timestamp
 from kfjob.observe.view import JobView
 from kfjob.patterns import Pattern
 
+MAX_DISTANCE = 2
+"""Lines after an error in which the program says how it goes on."""
+
 AGENT_SUCCESS = "worker group successfully finished"
-_RANK = Pattern(r"\[(rank|default|\w*?)(\d+)\]:")
 _SUMMARY_TIME = Pattern(r"\s+time\s+: ")
 
 
@@ -90,7 +97,8 @@ class SymptomCollector:
         event = shorten_line(event)
         pod.recent.append(event.time, event.text)
         self._follow_view(pod, event, view)
-        if pod.incidents.is_open or is_suspicious(event.text):
+        _follow_program(pod, event.text)
+        if pod.incidents.is_open or pod.lines <= pod.activity.last_watched or is_suspicious(event.text):
             self._read_line(pod, event)
         if pod.undated:
             _date_occurrences(pod, event)
@@ -101,11 +109,17 @@ class SymptomCollector:
         if _SUMMARY_TIME.match(text):
             _apply_summary_time(pod, text)
         episode = pod.starts[-1][0] if pod.starts else 0
-        mark = Mark(self._order, pod.recent.timestamp(), pod.lines, pod.joined, pod.readings, episode)
+        mark = Mark(self._order, pod.recent.timestamp(), pod.lines, pod.joined, pod.readings, episode, steps=pod.activity.steps)
         if not mark.timestamp.exact and len(pod.undated) < MAX_SYMPTOMS:
             pod.undated.append(mark)
         for incident in pod.incidents.feed(text, mark, pod.recent.before):
-            _add_incident(self._warnings, event.pod, pod, incident)
+            if (occurrence := _add_incident(self._warnings, event.pod, pod, incident)) is not None:
+                pod.newest = occurrence
+        if pod.incidents.has_exception or (pod.newest and pod.newest.rule.in_script and pod.newest.line == pod.lines):
+            pod.activity.watch(pod.lines)
+        pod.activity.read_success(text, order=self._order, line=pod.lines)
+        if any(literal in text for literal in world_sizes.LITERALS):
+            pod.world = read_world_size(pod.world, text)
 
     def _count_lines(self, event: LogLine | LinesSkipped, count: int) -> PodHistory:
         """Count lines of the event's container, and return the history of its pod."""
@@ -124,7 +138,8 @@ class SymptomCollector:
             for occurrence in pod.symptoms.occurrences():
                 occurrence.in_previous_container = True
         pod.container, pod.lines, pod.joined, pod.finished, pod.result = container, 0, False, None, None
-        pod.recent, pod.incidents = RecentLines(), IncidentReader()
+        pod.recent, pod.incidents, pod.activity, pod.newest = RecentLines(), IncidentReader(), Activity(), None
+        pod.world = WorldSize()
         pod.undated.clear()
 
     def _follow_view(self, pod: PodHistory, event: LogLine | OpenLine, view: JobView) -> None:
@@ -141,13 +156,34 @@ class SymptomCollector:
         if log.reading_line is not reading_line and log.reading_line is not None:
             pod.progress = (self._order, pod.recent.timestamp())
             pod.readings += 1
+            pod.furthest = _find_furthest(pod.furthest, log.reading, self._order)
         pod.evidence = (log.result_line, log.reading_line)
         pod.launch = log.launch or pod.launch
         if AGENT_SUCCESS in event.text:
             pod.finished = self._order
 
 
-def _add_incident(warnings: WarningCounter, name: str, pod: PodHistory, incident: Incident) -> None:
+def _find_furthest(before: tuple[float, int, int] | None, reading: Reading | None, order: int) -> tuple[float, int, int] | None:
+    """Return the highest epoch and step so far; a line without a step counts as one step more."""
+    epoch, step, _ = before or (0.0, -1, 0)
+    if reading is None or reading.step is None:
+        return epoch, step + 1, order
+    place = (reading.epoch if reading.epoch is not None else 0.0, reading.step)
+    return (*place, order) if place > (epoch, step) else before
+
+
+def _follow_program(pod: PodHistory, text: str) -> None:
+    """Record what the program prints after an error: steps, or how it goes on."""
+    pod.activity.count_step(text)
+    newest = pod.newest
+    if newest and newest.line and pod.lines - newest.line <= MAX_DISTANCE:
+        newest.handled = newest.handled or announces_recovery(text)
+        newest.retried = newest.retried or announces_retry(text)
+        if newest.retried:
+            pod.activity.is_watched = True
+
+
+def _add_incident(warnings: WarningCounter, name: str, pod: PodHistory, incident: Incident) -> Occurrence | None:
     """Add the warning and the symptom that an incident of pod `name` shows; retract those that it replaces."""
     explanation = explain(incident, pod=name)
     printed = incident.printed[0]
@@ -156,14 +192,14 @@ def _add_incident(warnings: WarningCounter, name: str, pod: PodHistory, incident
     harmless = rule is not None and rule.severity is Severity.HARMLESS
     warnings.add_line(printed, pod=name, rank=rank, rule=rule.id if rule else "", harmless=harmless)
     if explanation is None:
-        return
+        return None
     earlier = [(item, other) for item in list(incident.chain())[1:] if (other := explain(item, pod=name))]
     if _is_explained_by(explanation, [other for _, other in earlier]):
-        return
+        return None
     for item, other in earlier:
         if _is_replaced(other, explanation, incident.relation):
             pod.symptoms.retract(_make_key(other), item.mark.order)
-    _add_occurrence(name, pod, incident, explanation, rank)
+    return _add_occurrence(name, pod, incident, explanation, rank)
 
 
 def _is_explained_by(explanation: Explanation, earlier: Iterable[Explanation]) -> bool:
@@ -177,10 +213,12 @@ def _is_replaced(earlier: Explanation, explanation: Explanation, relation: Relat
     return is_cause or not earlier.is_specific or relation is Relation.EXPLAINS
 
 
-def _add_occurrence(name: str, pod: PodHistory, incident: Incident, explanation: Explanation, rank: int | None) -> None:
+def _add_occurrence(
+    name: str, pod: PodHistory, incident: Incident, explanation: Explanation, rank: int | None
+) -> Occurrence | None:
     key = _make_key(explanation)
     if key in pod.symptoms and incident.printed[0].startswith("  "):
-        return  # torchrun's summary repeats what the process has printed
+        return None  # torchrun's summary repeats what the process has printed
     occurrence = Occurrence(
         rule=explanation.rule,
         pod=name,
@@ -196,8 +234,15 @@ def _add_occurrence(name: str, pod: PodHistory, incident: Incident, explanation:
         in_exception=incident.kind is Kind.EXCEPTION,
         in_warning=incident.kind is Kind.WARNING,
         after_join=incident.mark.joined,
+        handled=incident.handled,
+        retried=incident.retried,
+        stream=incident.stream,
+        first_position=incident.first_position,
+        last_position=incident.last_position,
     )
-    pod.symptoms.add(occurrence, episode=incident.mark.episode, variant=key[1])
+    progress = incident.mark.steps + incident.mark.readings if incident.kind is Kind.EXCEPTION else 0
+    pod.symptoms.add(occurrence, episode=(incident.mark.episode, progress), variant=key[1])
+    return occurrence
 
 
 def _make_key(explanation: Explanation) -> SymptomKey:
@@ -226,12 +271,12 @@ def _date_occurrences(pod: PodHistory, event: LogLine) -> None:
 
 def _find_rank(text: str, ranks: tuple[int, ...]) -> int | None:
     """Return the global rank that printed the line: from its prefix, else the pod's only rank."""
-    if match := _RANK.match(text):
-        number = int(match[2])
-        if match[1] == "rank":
-            return number
-        return ranks[number] if number < len(ranks) else None
-    return ranks[0] if len(ranks) == 1 else None
+    prefix, _ = split_prefix(text)
+    if prefix.rank is None:
+        return ranks[0] if len(ranks) == 1 else None
+    if not prefix.is_local_rank:
+        return prefix.rank
+    return ranks[prefix.rank] if prefix.rank < len(ranks) else None
 
 
 def _apply_summary_time(pod: PodHistory, text: str) -> None:

@@ -8,6 +8,7 @@ from kfjob.events import PodPhase
 from kfjob.observe.diagnose.checks import JobEvidence, Occurrences
 from kfjob.observe.diagnose.occurrences import PodHistory
 from kfjob.observe.diagnose.rule import Role, Severity
+from kfjob.observe.diagnose.rules import check_ids
 from kfjob.observe.pods import PodView
 from kfjob.patterns import Pattern
 
@@ -17,8 +18,8 @@ _BAR = Pattern(
     r"|Caching|Computing|Preparing|Building|Indexing)[^|\r\n]{0,80}?): +(?P<percent>\d{1,3})%\|"
 )
 _CONNECTED = Pattern(r"\[c10d\S*.*\] The client socket has connected to ")
-_TIMEOUTS = ("nccl-timeout", "gloo-timeout", "store-wait-timeout")
-_LOST = ("peer-closed", "store-lost")
+_TIMEOUTS = check_ids("nccl-timeout", "gloo-timeout", "store-wait-timeout")
+_LOST = check_ids("peer-closed", "store-lost")
 _FIRST_POD = Pattern(r"-master-0$|-worker-0$")
 
 
@@ -92,6 +93,18 @@ def independent_trainings(job: JobEvidence) -> Occurrences:
     if nodes > 1 and len(pods) > 1 and all(_is_alone(pod) for pod in pods):
         evidence = pods[0].log.result.quote if pods[0].log.result else ""
         yield job.occurrence("independent-trainings", pod=pods[0].name, evidence=evidence, count=len(pods), nodes=nodes)
+    elif nodes > 1 and not pods and (first := _find_lonely_world(job)):
+        name, evidence = first
+        count = len(job.history.pods)
+        yield job.occurrence("independent-trainings", pod=name, evidence=evidence, count=count, nodes=nodes)
+
+
+def _find_lonely_world(job: JobEvidence) -> tuple[str, str] | None:
+    """Return the first pod and its line if the programs of all pods say that each has a world of its own."""
+    pods = list(job.history.pods.items())
+    sizes = {pod.world.size for _, pod in pods}
+    is_alone = sizes == {1} or (len(sizes) == 1 and 0 not in sizes and all(pod.world.has_rank0 for _, pod in pods))
+    return (pods[0][0], pods[0][1].world.evidence.strip()) if len(pods) > 1 and is_alone else None
 
 
 def _is_alone(pod: PodView) -> bool:

@@ -8,16 +8,13 @@ from collections.abc import Collection
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kfjob.observe.prefixes import Level, split_prefix
 from kfjob.patterns import Pattern
 
 MAX_DISTINCT = 500
 """Warnings that are counted separately; further ones only add to `uncounted`."""
 
-_WARNING = Pattern(r"Warning: |^(?:\[rank\d+\]:)?\[?W(?:\d{4} \d\d:| \S+:\d+\] )|\bWARN(?:ING)?\b|\bwarning: ")
-_PREFIXES = re.compile(
-    r"^(?:\[(?:rank|default|[a-z]+)\d+\]:? ?|\[?[IWEFCV]\d{4} [\d:.]+ [^\]]*\] ?|\[W [\w./]+:\d+\] ?"
-    r"|\[?\d{4}-\d\d-\d\d[ T_][\d:.,]+\]? ?)+"
-)
+_WARNING = Pattern(r"Warning: |\bWARN(?:ING)?\b|\bwarning: ")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+(?:[.,]\d+)*")
 
 
@@ -41,9 +38,10 @@ class WarningCounter:
 
     def add_line(self, text: str, *, pod: str, rank: int | None, rule: str, harmless: bool) -> None:
         """Count the line if it is a warning."""
-        if not _WARNING.search(text):
+        prefix, _ = split_prefix(text)
+        if prefix.level is not Level.WARNING and not _WARNING.search(text):
             return
-        message = _PREFIXES.sub("", text).strip()
+        message = text[prefix.varying :].strip()
         if not any(char.isalpha() for char in message):
             return  # a line of a banner
         key = _NUMBERS.sub("#", message)

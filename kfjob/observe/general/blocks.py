@@ -5,42 +5,42 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kfjob.observe.general.figures import Figures
-from kfjob.observe.general.state import Block, GeneralReader, Line, Step, add_figures
-from kfjob.observe.general.vocabulary import CLEAR_COUNT, WEAK_COUNT, Role
+from kfjob.observe.general.state import Block, Line, ReaderState, Transition, add_figures
+from kfjob.observe.vocabulary import CLEAR_COUNT, WEAK_COUNT, Quantity
 
 MAX_BLOCK = 60
 """Lines of a block of values; later values belong to another step."""
 
 
-def with_epoch(reader: GeneralReader, figures: Figures) -> Figures:
+def with_epoch(reader: ReaderState, figures: Figures) -> Figures:
     """Return the figures with the epoch that a line above counts."""
-    if reader.epoch is None or figures.counts(Role.EPOCH):
+    if reader.epoch is None or figures.counts(Quantity.EPOCH):
         return figures
     return replace(figures, counters=(*figures.counters, *reader.epoch.counters))
 
 
-def begin_block(reader: GeneralReader, figures: Figures, line: Line) -> Step:
-    """Return the step for a line that counts and has no value: the values may follow."""
+def begin_block(reader: ReaderState, figures: Figures, line: Line) -> Transition:
+    """Return the transition for a line that counts and has no value: the values may follow."""
     is_weak = not figures.has_reward and all(counter.rank >= WEAK_COUNT for counter in figures.counters)
     if reader.block and _continues(reader, line) and is_weak:
         return reader, ()  # `Total timesteps` below `Learning iteration`
     complete = with_epoch(reader, figures)
     if figures.lr is not None:
         return add_figures(reader, complete, line)
-    is_epoch = not figures.counts(Role.STEP) and all(counter.rank < CLEAR_COUNT for counter in figures.counters)
+    is_epoch = not figures.counts(Quantity.STEP) and all(counter.rank < CLEAR_COUNT for counter in figures.counters)
     after = replace(
         reader,
         block=Block(number=line.number, figures=complete),
         epoch=figures if is_epoch else reader.epoch,
         evaluating=False,
     )
-    if figures.metric is not None or figures.counts(Role.EPOCH):
+    if figures.metric is not None or figures.counts(Quantity.EPOCH):
         return add_figures(after, complete, line)
     return after, ()
 
 
-def add_pair(reader: GeneralReader, figures: Figures, line: Line) -> Step:
-    """Return the step for one line of a table `| name | value |`; a name that comes again begins the next block."""
+def add_pair(reader: ReaderState, figures: Figures, line: Line) -> Transition:
+    """Return the transition for one line of a table `| name | value |`; a name that comes again begins the next block."""
     names = _names(figures)
     block = reader.block
     if block is None or not block.from_cells or not _continues(reader, line) or names & block.names:
@@ -49,8 +49,8 @@ def add_pair(reader: GeneralReader, figures: Figures, line: Line) -> Step:
     return _add_block(replace(reader, block=block), block, line)
 
 
-def add_value(reader: GeneralReader, figures: Figures, line: Line) -> Step:
-    """Return the step for a line that has a value and counts nothing."""
+def add_value(reader: ReaderState, figures: Figures, line: Line) -> Transition:
+    """Return the transition for a line that has a value and counts nothing."""
     if reader.block is None or not _continues(reader, line):
         return add_figures(reader, figures, line)  # it cannot count without a counter, but it looks like progress
     if reader.evaluating:
@@ -62,13 +62,13 @@ def add_value(reader: GeneralReader, figures: Figures, line: Line) -> Step:
     return _add_block(replace(reader, block=block), block, line)
 
 
-def _add_block(reader: GeneralReader, block: Block, line: Line) -> Step:
+def _add_block(reader: ReaderState, block: Block, line: Line) -> Transition:
     if not block.figures.counters or (block.figures.loss is None and block.figures.speed is None):
         return reader, ()
     return add_figures(reader, block.figures, line, block=block.number)
 
 
-def _continues(reader: GeneralReader, line: Line) -> bool:
+def _continues(reader: ReaderState, line: Line) -> bool:
     return reader.block is not None and line.number - reader.block.number <= MAX_BLOCK
 
 

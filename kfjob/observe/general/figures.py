@@ -11,19 +11,22 @@ import math
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kfjob.observe.general.cursor import Cursor
+from kfjob.observe.general.messages import find_message
 from kfjob.observe.general.parser import NamedFigure, Parser
-from kfjob.observe.general.prefixes import strip_prefixes
 from kfjob.observe.general.tokens import split_tokens
-from kfjob.observe.general.vocabulary import (
+from kfjob.observe.vocabulary import (
     CLEAR_COUNT,
+    LOSS_PART,
     TRAINING_WORDS,
     WEAK_COUNT,
     Meaning,
     Phase,
-    Role,
+    Quantity,
     find_meaning,
     find_phase,
     is_metric,
+    is_other_rate,
     is_reward,
     parse_unit,
     seconds_in,
@@ -44,7 +47,7 @@ _HEAD_WORDS = 4
 class Counter(Struct, frozen=True):
     """A number that may count steps or epochs."""
 
-    role: Role
+    quantity: Quantity
     rank: int
     name: str
     value: float
@@ -82,20 +85,20 @@ class Figures(Struct, frozen=True, kw_only=True):
             not self.counters and self.loss is None and self.evaluation_loss is None and self.speed is None and self.lr is None
         )
 
-    def counts(self, role: Role) -> bool:
+    def counts(self, quantity: Quantity) -> bool:
         """Whether the line counts steps, or epochs."""
-        return any(counter.role is role for counter in self.counters)
+        return any(counter.quantity is quantity for counter in self.counters)
 
 
 def parse_line(text: str) -> Figures:
     """Return the figures in one line without colours."""
-    message = strip_prefixes(text)
+    message = find_message(text)
     return parse_message(message.text, rank=message.rank, phase=message.phase)
 
 
 def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NONE) -> Figures:
     """Return the figures in a line without prefixes."""
-    parser = Parser(split_tokens(text))
+    parser = Parser(Cursor(split_tokens(text)))
     parser.run()
     phase = phase or _find_line_phase(parser, text)
     builder = _Builder(phase)
@@ -115,7 +118,7 @@ def _find_line_phase(parser: Parser, text: str) -> Phase:
     if phase := find_phase(parser.free[: _count_head_words(parser.named)]):
         return phase
     meaning = find_meaning(first) if first else None
-    if first and (meaning is None or meaning.role is not Role.LOSS) and (phase := find_phase(first)):
+    if first and (meaning is None or meaning.quantity is not Quantity.LOSS) and (phase := find_phase(first)):
         return phase
     head = split_name(text[:_MAX_HEAD].partition("{")[0].partition(":")[0].partition("=")[0])
     words = tuple(word for word in head if not word.isdigit())
@@ -125,12 +128,22 @@ def _find_line_phase(parser: Parser, text: str) -> Phase:
 
 def _count_head_words(named: list[NamedFigure]) -> int | None:
     """Return how many words stand before the first value that is no count; None: all of them."""
-    counts = {Role.STEP, Role.EPOCH, Role.TOTAL, Role.RANK, Role.EPOCHS}
+    counts = {Quantity.STEP, Quantity.EPOCH, Quantity.TOTAL, Quantity.RANK, Quantity.EPOCHS}
     for item in named:
         meaning = find_meaning(item.words) if item.words else None
-        if meaning is not None and meaning.role not in counts:
+        if meaning is not None and meaning.quantity not in counts:
             return item.free
     return None
+
+
+def _find_figure_meaning(figure: NamedFigure) -> Meaning | None:
+    """Return what the number is, from its name and its unit."""
+    meaning = find_meaning(figure.words) if figure.words else None
+    if "/" in figure.unit and not (meaning and meaning.quantity is Quantity.LOSS):
+        return parse_unit(figure.unit) or (None if is_other_rate(figure.unit) else meaning)
+    if meaning is not None and meaning.quantity is Quantity.TOTAL and not figure.whole:
+        return meaning._replace(quantity=Quantity.LOSS, rank=LOSS_PART)  # `total=2.31` next to the parts of a loss
+    return meaning
 
 
 class _Builder:
@@ -145,45 +158,44 @@ class _Builder:
     @property
     def has_step_name(self) -> bool:
         """Whether a clear name counts steps."""
-        return any(counter.role is Role.STEP and counter.rank < CLEAR_COUNT for counter in self.counters)
+        return any(counter.quantity is Quantity.STEP and counter.rank < CLEAR_COUNT for counter in self.counters)
 
     def add(self, figure: NamedFigure) -> None:
         """Add a number with a name or a unit."""
-        meaning = find_meaning(figure.words) if figure.words else None
-        if "/" in figure.unit and not (meaning and meaning.role is Role.LOSS):
-            meaning = parse_unit(figure.unit) or meaning
+        meaning = _find_figure_meaning(figure)
         if meaning is None:
             self._add_unknown(figure)
-        elif meaning.role is Role.LOSS:
+        elif meaning.quantity is Quantity.LOSS:
             self._add_loss(figure, meaning)
-        elif meaning.role in {Role.STEP, Role.EPOCH}:
-            if figure.unit in {"", "it", "its"} and (figure.whole or meaning.role is Role.EPOCH) and figure.value >= 0:
-                self._add_counter(meaning.role, meaning.rank, figure)
-        elif meaning.role in {Role.SPEED, Role.SECONDS}:
+        elif meaning.quantity in {Quantity.STEP, Quantity.EPOCH}:
+            if figure.unit in {"", "it", "its"} and (figure.whole or meaning.quantity is Quantity.EPOCH) and figure.value >= 0:
+                self._add_counter(meaning.quantity, meaning.rank, figure)
+        elif meaning.quantity in {Quantity.SPEED, Quantity.SECONDS}:
             self._add_speed(figure, meaning)
-        elif meaning.role in {Role.LR, Role.GRAD_NORM}:
+        elif meaning.quantity in {Quantity.LR, Quantity.GRAD_NORM}:
             if not figure.unit and math.isfinite(figure.value) and not self._is_evaluation(meaning):
-                self._add_ranked(str(meaning.role), meaning.rank, figure.value)
+                self._add_ranked(str(meaning.quantity), meaning.rank, figure.value)
         elif figure.whole and not figure.unit and figure.total is None:
-            value = int(figure.value) if meaning.role is Role.RANK else figure.value
-            self.values.setdefault(str(meaning.role), value)
+            value = int(figure.value) if meaning.quantity is Quantity.RANK else figure.value
+            self.values.setdefault(str(meaning.quantity), value)
 
     def _add_unknown(self, figure: NamedFigure) -> None:
         if figure.words[-1:] and figure.words[-1] in TRAINING_WORDS and figure.whole and not figure.unit:
-            self._add_counter(Role.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`
+            self._add_counter(Quantity.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`
         elif is_metric(figure.words) and not seconds_in(figure.unit):
             self.values.setdefault("metric", figure.value)
             if is_reward(figure.words):
                 self.values["has_reward"] = True
 
-    def _add_counter(self, role: Role, rank: int, figure: NamedFigure) -> None:
+    def _add_counter(self, quantity: Quantity, rank: int, figure: NamedFigure) -> None:
         if math.isfinite(figure.value):
             is_first = figure.total is not None and not self.counters
-            rank = min(rank, CLEAR_COUNT - 1) if is_first and role is Role.STEP else rank  # `Episode 3/500 | Steps: 251`
-            self.counters.append(Counter(role, rank, " ".join(figure.words), figure.value, figure.total))
+            if is_first and quantity is Quantity.STEP:  # `Episode 3/500 | Steps: 251`
+                rank = min(rank, CLEAR_COUNT - 1)
+            self.counters.append(Counter(quantity, rank, " ".join(figure.words), figure.value, figure.total))
 
     def _add_loss(self, figure: NamedFigure, meaning: Meaning) -> None:
-        if figure.unit or figure.total is not None:
+        if figure.unit or (figure.total is not None and figure.whole):
             return
         if self._is_evaluation(meaning):
             self.values.setdefault("evaluation_loss", figure.value)
@@ -194,9 +206,9 @@ class _Builder:
         if self._is_evaluation(meaning) or not math.isfinite(figure.value):
             return
         unit = meaning.unit or (figure.unit if "/" in figure.unit else "")
-        if meaning.role is Role.SPEED and self._add_ranked("speed", meaning.rank, figure.value):
+        if meaning.quantity is Quantity.SPEED and self._add_ranked("speed", meaning.rank, figure.value):
             self.values["unit"] = unit
-        elif meaning.role is Role.SECONDS and figure.value > 0:
+        elif meaning.quantity is Quantity.SECONDS and figure.value > 0:
             rate = 1 / (figure.value * seconds_in(meaning.unit))
             if self._add_ranked("speed", _DERIVED_SPEED_RANK, rate):
                 self.values["unit"] = "it/s"
@@ -222,13 +234,14 @@ class _Builder:
             not slots
             and len(self.counters) == 1
             and self.counters[0].rank == WEAK_COUNT
-            and self.counters[0].role is Role.EPOCH
+            and self.counters[0].quantity is Quantity.EPOCH
         ):
             only = self.counters[0]
-            self.counters = [replace(only, role=Role.STEP, rank=CLEAR_COUNT)] if only.total else [only]  # `Training [10/100]`
+            if only.total:  # `Training [10/100]`
+                self.counters = [replace(only, quantity=Quantity.STEP, rank=CLEAR_COUNT)]
         has_named = bool(self.counters)
         if slots[1:] and not has_named:
-            self.counters.append(Counter(Role.EPOCH, _UNNAMED_COUNTER_RANK, "[]", *slots[-2]))
+            self.counters.append(Counter(Quantity.EPOCH, _UNNAMED_COUNTER_RANK, "[]", *slots[-2]))
         if slots and not self.has_step_name:
             name = "[][]" if slots[1:] else "[]"
-            self.counters.append(Counter(Role.STEP, _UNNAMED_COUNTER_RANK, name, *slots[-1]))
+            self.counters.append(Counter(Quantity.STEP, _UNNAMED_COUNTER_RANK, name, *slots[-1]))

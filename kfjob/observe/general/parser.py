@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kfjob.observe.general.cursor import PLAIN_UNITS, Cursor
 from kfjob.observe.general.tokens import Token, is_whole, parse_figure
-from kfjob.observe.general.vocabulary import (
+from kfjob.observe.vocabulary import (
     ANY_LOSS,
     CLEAR_COUNT,
     FILLERS,
-    Role,
+    LOSS_WORDS,
+    Quantity,
     find_meaning,
     find_phase,
     is_count,
     parse_unit,
-    seconds_in,
     split_name,
 )
 
 MAX_FIGURES = 128
 """Named values of one line."""
+_LOSS_AT = re.compile(r"(?P<name>[A-Za-z_/]*(?i:loss|cost))@(?P<step>\d+)$")
+"""A loss at a step, as `loss@100`; names such as `acc@1` have a number that is no step."""
+_ORDINAL = "第"
+"""It stands before a number whose name follows, as in `第3轮`."""
 MAX_NAME = 8
 """Words of the name of a value."""
 _MAX_NAME_AFTER = 3
 """Words of a name that stands after its value."""
-_SUFFIXES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _WRAPPERS = frozenset({"tensor", "array", "devicearray", "float", "float32", "float64", "int", "int64", "decimal", "scalar"})
-_PLAIN_UNITS = frozenset((
-    "it", "its", "step", "steps", "epoch", "epochs", "samples", "tokens", "tok", "kimg", "batch", "batches", "iterations",
-))  # fmt: skip
-_UNITS = frozenset((
-    "s", "sec", "secs", "ms", "us", "ns", "min", "mins", "h", "hr", "hrs", "d", "x", "gb", "mb", "kb", "gib", "mib", "tb", "w",
-    "tflops", "px", "it", "its",
-))  # fmt: skip
 
 
 class NamedFigure(NamedTuple):
@@ -51,7 +49,7 @@ class NamedFigure(NamedTuple):
 class Parser:
     """Reads one line from left to right: `run` fills `named`, `slots`, `free` and `percent`."""
 
-    tokens: list[Token]
+    cursor: Cursor
     words: list[str] = field(default_factory=list)  # since the last number or separator
     free: list[str] = field(default_factory=list)
     parents: list[list[str]] = field(default_factory=list)
@@ -59,16 +57,16 @@ class Parser:
     slots: list[tuple[float, float | None]] = field(default_factory=list)  # counters without a name
     gap: str = "^"  # punctuation since the last number
     depth: int = 0
+    ordinal: float | None = None
+    qualifier: int = 0  # words before a parenthesis in the name, as in `lr(Cosine): 0.1`
     last_words: tuple[str, ...] = ()
     percent: float | None = None
     index: int | None = None  # the number before a colon at the beginning: a counter, or the rank, as srun prints it
-    position: int = 0
 
     def run(self) -> None:
         """Read the line."""
-        while self.position < len(self.tokens) and len(self.named) < MAX_FIGURES:
-            token = self.tokens[self.position]
-            self.position += 1
+        while not self.cursor.at_end and len(self.named) < MAX_FIGURES:
+            token = self.cursor.take()
             if token.kind == "word":
                 self._take_word(token)
             elif token.kind == "number":
@@ -84,16 +82,18 @@ class Parser:
 
     def _take_space(self, token: Token) -> None:
         self.gap += " "
-        if (len(token.text) > 1 or "\t" in token.text) and self.words and self._next_is_word():
+        if (len(token.text) > 1 or "\t" in token.text) and self.words and self.cursor.next_is_word():
             self.free += self.words
             self.words.clear()
-
-    def _next_is_word(self) -> bool:
-        return self.position < len(self.tokens) and self.tokens[self.position].kind == "word"
 
     def _take_word(self, token: Token) -> None:
         if self._wraps_value(token):
             self.gap = ":"
+            return
+        if token.text == "#":
+            self.gap += "#"
+            return
+        if self._ends_ordinal(token):
             return
         if ":" in self.gap or "=" in self.gap:
             self.free += self.words
@@ -101,18 +101,32 @@ class Parser:
         name, digits = _split_digits(token.text)
         self.words += split_name(name)
         self.gap = ""
+        if place := _LOSS_AT.match(name):
+            self.words = [*split_name(place["name"])]
+            self._append(("step",), float(place["step"]), whole=True)
         if digits:
-            self._add_named(tuple(self.words), float(digits), whole=True, total=self._take_total(), unit="")
+            self._add_named(tuple(self.words), float(digits), whole=True, total=self.cursor.take_total(named=True), unit="")
 
     def _wraps_value(self, token: Token) -> bool:
         """Return whether the word is a type around a value, as in `tensor(2.3, device='cuda:0')`."""
         name = token.text.lower().rpartition(".")[2]
-        opens = self.position < len(self.tokens) and self.tokens[self.position].text == "("
+        opens = self.cursor.next_is("(")
         return opens and bool(self.words) and (name in _WRAPPERS or token.text.startswith("np."))
+
+    def _ends_ordinal(self, token: Token) -> bool:
+        """Return whether the word names the number of `第 3 轮` before it, and add that number."""
+        if self.ordinal is None:
+            return False
+        value, self.ordinal = self.ordinal, None
+        if not is_count(split_name(token.text)):
+            return False
+        self._add_named(split_name(token.text), value, whole=True, total=None, unit="")
+        return True
 
     def _take_mark(self, mark: str) -> None:
         if mark in "([":
             self.depth += 1
+            self.qualifier = len(self.words) if mark == "(" else 0
         elif mark in ")]":
             self.depth = max(self.depth - 1, 0)
         elif mark == "{":
@@ -130,7 +144,7 @@ class Parser:
     def _take_number(self, token: Token) -> None:
         ends_range = self._ends_range(token)
         value, whole = parse_figure(token.text), is_whole(token.text)
-        multiplier, unit = self._take_unit()
+        multiplier, unit = self.cursor.take_unit(named=bool(self.words), is_rate=self._names_rate())
         if value is None or unit is None:
             self.words.clear()
             self.gap, self.last_words = ",", ()
@@ -141,9 +155,12 @@ class Parser:
             words = split_name(unit) if is_count(split_name(unit)) else self.named[-1].words  # `51-60batch`
             self.named[-1] = self.named[-1]._replace(words=words, value=-value, unit="")
             return
+        if whole and self.words == [_ORDINAL]:
+            self.words, self.ordinal = [], value
+            return
         opened = self.gap.rstrip().endswith(("[", "("))
-        second = self._take_second(token) if whole and opened else None
-        total = None if second is not None else self._take_total()
+        second = self.cursor.take_second(token) if whole and opened else None
+        total = None if second is not None else self.cursor.take_total(named=bool(self.words))
         gap, self.gap = self.gap, "0"
         if self.words:
             words, self.words = tuple(self.words[-MAX_NAME:]), []
@@ -156,9 +173,14 @@ class Parser:
         else:
             self._add_unnamed(gap, value, whole=whole, total=total, unit=unit)
 
+    def _names_rate(self) -> bool:
+        """Return whether the words before a number are the name of a speed without its unit."""
+        meaning = find_meaning(tuple(self.words[-MAX_NAME:])) if self.words else None
+        return meaning is not None and meaning.quantity is Quantity.SPEED and not meaning.unit
+
     def _ends_range(self, token: Token) -> bool:
         """Return whether the number ends `[0-50]`."""
-        before = self.tokens[self.position - 2] if self.position > 1 else None
+        before = self.cursor.tokens[self.cursor.position - 2] if self.cursor.position > 1 else None
         return (
             token.text.startswith("-")
             and before is not None
@@ -168,8 +190,11 @@ class Parser:
         )
 
     def _add_named(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None, unit: str) -> None:
-        parents = tuple(word for parent in self.parents for word in parent if find_phase((word,)))
-        self._append(parents + words, value, whole=whole, total=total, unit=unit)
+        parents = tuple(word for parent in self.parents for word in parent if find_phase((word,)) or word in LOSS_WORDS)
+        plain = words[: self.qualifier]
+        known = plain if plain and find_meaning(words) is None and find_meaning(plain) else words
+        self._append(parents + known, value, whole=whole, total=total, unit=unit)
+        self.qualifier = 0
         self.last_words = words
         self.words = []
         self.gap = "0"
@@ -188,14 +213,14 @@ class Parser:
             self.percent = value
         elif unit and parse_unit(unit):
             self._append((), value, whole=whole, unit=unit)
-        elif unit.lower() in _PLAIN_UNITS and whole and total is None:
+        elif unit.lower() in PLAIN_UNITS and whole and total is None:
             self._append(split_name(unit), value, whole=whole)
         elif total is not None and not ("(" in plain and self.last_words):
             self.slots.append((value, total))
-        elif whole and plain in {"0[", "0][", "^[", "["} and self._closes():
+        elif whole and (plain == "^#" or (plain in {"0[", "0][", "^[", "["} and self.cursor.closes())):
             self.slots.append((value, None))
-        elif whole and plain == "^" and self._is_index():
-            self.index = int(value) if self.tokens[self.position].text == ":" else None
+        elif whole and plain == "^" and self.cursor.separates():
+            self.index = int(value) if self.cursor.next_is(":") else None
             self.slots.append((value, None))
         elif not unit and (name := self._find_name_after()):
             self._append(name, value, whole=whole)
@@ -211,29 +236,20 @@ class Parser:
         if not whole or total is not None or unit not in {"", "%"} or (plain == "0,"):
             return
         counts = tuple(word for word in words if word not in FILLERS)
-        cut = next(
-            (i for i in range(len(counts)) if (m := find_meaning(counts[i:])) and m.role in {Role.STEP, Role.EPOCH}), None
-        )
+        meanings = ((index, find_meaning(counts[index:])) for index in range(len(counts)))
+        cut = next((index for index, item in meanings if item and item.quantity in {Quantity.STEP, Quantity.EPOCH}), None)
         name = counts[:cut] if cut is not None else counts
         meaning = find_meaning(name) if name else None
-        if meaning is None or meaning.role is not Role.LOSS or unit:
+        if meaning is None or meaning.quantity is not Quantity.LOSS or unit:
             return
         self.named[-1] = NamedFigure(counts[cut:] if cut is not None else ("step",), index, True, None, "", free)
         self._append(name, value, whole=False)
         self.last_words = ()
 
-    def _is_index(self) -> bool:
-        """Return whether the number at the beginning of a line stands alone: `10 | loss 2.3`."""
-        if self.position >= len(self.tokens):
-            return False
-        after = self._skip_spaces(self.position)
-        separates = after < len(self.tokens) and self.tokens[after].text in {"|", ";"}
-        return separates or self.tokens[self.position].text in {":", ",", "\t"}
-
     def _find_name_after(self) -> tuple[str, ...]:
         """Return the name of a loss after its value: `2.3 avg loss`."""
         words: list[str] = []
-        for token in self.tokens[self.position : self.position + 6]:
+        for token in self.cursor.peek(6):
             if token.kind == "word":
                 words += split_name(token.text)
             elif token.kind != "space":
@@ -241,90 +257,7 @@ class Parser:
                     return ()
                 break
         meaning = find_meaning(tuple(words)) if 0 < len(words) <= _MAX_NAME_AFTER else None
-        return tuple(words) if meaning and meaning.role is Role.LOSS and meaning.rank <= ANY_LOSS else ()
-
-    def _closes(self) -> bool:
-        return any(token.text in "])" for token in self.tokens[self.position : self.position + 2] if token.kind == "mark")
-
-    def _take_second(self, token: Token) -> float | None:
-        """Return the second number of `[1, 100]`."""
-        rest = [item for item in self.tokens[self.position : self.position + 6] if item.kind != "space"]
-        closes = len(rest) > 2 and rest[2].text in {"]", ")"}  # noqa: PLR2004 - `, 100 ]`
-        if not closes or rest[0].text != "," or rest[1].kind != "number":
-            return None
-        if not is_whole(rest[1].text) or not is_whole(token.text):
-            return None
-        while self.tokens[self.position].text not in {"]", ")"}:
-            self.position += 1
-        return parse_figure(rest[1].text)
-
-    def _take_total(self) -> float | None:
-        """Return the number after `/`, `of` or `out of`."""
-        place = self._skip_spaces(self.position)
-        if place >= len(self.tokens):
-            return None
-        if self.tokens[place].text == "of" or self.tokens[place].text == "/":
-            place = self._skip_spaces(place + 1)
-        elif [item.text for item in self.tokens[place : place + 3 : 2]] == ["out", "of"]:
-            place = self._skip_spaces(place + 3)
-        else:
-            return None
-        if place >= len(self.tokens) or self.tokens[place].kind != "number":
-            return None
-        self.position = place + 1
-        value = parse_figure(self.tokens[place].text)
-        multiplier, unit = self._take_unit()
-        return value * multiplier if value is not None and unit is not None else None
-
-    def _skip_spaces(self, place: int) -> int:
-        while place < len(self.tokens) and self.tokens[place].kind == "space":
-            place += 1
-        return place
-
-    def _take_unit(self) -> tuple[float, str | None]:
-        """Return the multiplier and the unit after a number; None for a part of a word, such as `3f2a`."""
-        rest = self.tokens[self.position : self.position + 4]
-        if not rest:
-            return 1.0, ""
-        adjacent = rest[0]
-        if adjacent.kind == "word":
-            self.position += 1
-            multiplier, unit = _parse_suffix(adjacent.text)
-            return (multiplier, self._take_rate() or "") if unit == "" else (multiplier, unit)
-        if adjacent.text == "%" or (adjacent.kind == "space" and len(rest) > 1 and rest[1].text == "%"):
-            self.position += 1 if adjacent.text == "%" else 2
-            return 1.0, "%"
-        if adjacent.text == "/" and len(rest) > 1 and rest[1].kind == "word" and seconds_in(rest[1].text.partition("/")[0]):
-            self.position += 2
-            return 1.0, f"samples/{rest[1].text}"
-        if adjacent.kind == "space" and len(rest) > 1 and rest[1].kind == "word":
-            return self._take_spaced_unit(rest)
-        return 1.0, ""
-
-    def _take_rate(self) -> str | None:
-        """Return the unit in `12.5K tok/s`, after the suffix."""
-        rest = self.tokens[self.position : self.position + 3]
-        kinds = [token.kind for token in rest]
-        if kinds[:2] != ["space", "word"] or not parse_unit(rest[1].text) or rest[-1].text in {":", "="}:
-            return None
-        self.position += 2
-        return rest[1].text
-
-    def _take_spaced_unit(self, rest: list[Token]) -> tuple[float, str]:
-        """Return the unit in `12.3 samples/s`, `1.0 s / it` or `38.3 K`."""
-        word, after = rest[1].text, "".join(token.text for token in rest[2:])
-        parts = self.tokens[self.position + 2 : self.position + 6]
-        if [token.kind for token in parts] == ["space", "mark", "space", "word"] and parts[1].text == "/":
-            self.position += 6
-            return 1.0, f"{word}/{parts[3].text}"
-        if after.lstrip().startswith((":", "=")):
-            return 1.0, ""  # a name
-        multiplier, unit = (_SUFFIXES[word.lower()], "") if word in {"K", "M"} else (1.0, word)
-        is_unit = parse_unit(word) or seconds_in(word) or word == "percent" or (word.lower() in _PLAIN_UNITS and not self.words)
-        if unit and not is_unit:
-            return 1.0, ""
-        self.position += 2
-        return multiplier, unit
+        return tuple(words) if meaning and meaning.quantity is Quantity.LOSS and meaning.rank <= ANY_LOSS else ()
 
 
 def _split_digits(word: str) -> tuple[str, str]:
@@ -332,19 +265,6 @@ def _split_digits(word: str) -> tuple[str, str]:
     name = word.rstrip("0123456789")
     digits = word[len(name) :]
     meaning = find_meaning(split_name(name)) if digits and name else None
-    if meaning and meaning.role in {Role.STEP, Role.EPOCH} and meaning.rank < CLEAR_COUNT and name.isalpha():
+    if meaning and meaning.quantity in {Quantity.STEP, Quantity.EPOCH} and meaning.rank < CLEAR_COUNT and name.isalpha():
         return name, digits
     return word, ""
-
-
-def _parse_suffix(text: str) -> tuple[float, str | None]:
-    lower = text.lower()
-    if len(text) == 1 and lower in _SUFFIXES:
-        return _SUFFIXES[lower], ""
-    if lower in _UNITS or lower in _PLAIN_UNITS:
-        return 1.0, lower
-    if parse_unit(text) or lower.split("/", maxsplit=1)[0] in {"s", "gb", "mb", "ms"}:
-        return 1.0, lower
-    if lower[0] in _SUFFIXES and parse_unit(text[1:]):
-        return _SUFFIXES[lower[0]], text[1:]
-    return 1.0, None

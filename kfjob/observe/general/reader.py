@@ -12,43 +12,40 @@ from msgspec.structs import replace
 
 from kfjob.observe.general import bars, blocks, tables
 from kfjob.observe.general.figures import Figures, parse_message
-from kfjob.observe.general.prefixes import strip_prefixes
+from kfjob.observe.general.messages import find_message
 from kfjob.observe.general.readings import FORMAT, bar_reading
-from kfjob.observe.general.state import Emission, GeneralReader, Line, Step, add_figures, add_known
-from kfjob.observe.general.vocabulary import ANNOUNCEMENT, CLEAR_COUNT, Phase, Role, find_phase, is_preparation, split_name
+from kfjob.observe.general.state import Emission, Line, ReaderState, Transition, add_figures, add_known
 from kfjob.observe.progress import Reading
+from kfjob.observe.progress_bars import MARKER
+from kfjob.observe.vocabulary import ANNOUNCEMENT, CLEAR_COUNT, Phase, Quantity, find_phase, is_preparation, split_name
 
 _MAX_ANNOUNCEMENT = 400
 """Characters of a line in which the announcement of training is searched."""
 _MAX_HEADING = 120
 """Characters of the heading of a block."""
-_MAX_PAIR = 200
-"""Characters of a line with one name and one value."""
-_CELLS = re.compile(r"[ \t]*[|│┃][ \t>]{0,8}([^|│┃]{1,80})[|│┃]([^|│┃]{1,40})(?:[|│┃][ \t]*)?$")
-"""It matches `| name | value |`."""
 _QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
 """It matches one pair of a dictionary that a program prints over several lines."""
 _NUMBER = re.compile(r"\d|(?i:\bnan\b|\binf)")
 _WEB_REQUEST = " HTTP/"
 
 
-def read_line(reader: GeneralReader, line: Line, known: Reading | None) -> Step:
+def read_line(reader: ReaderState, line: Line, known: Reading | None) -> Transition:
     """Return the reader after one state of a line, and the readings in it. `known` is the reading of a known format."""
     if known is not None:
-        if bars.MARKER in line.text and (figures := bars.parse_bar(line.text)):
+        if MARKER in line.text and (figures := bars.parse_bar(line.text)):
             known = replace(known, lr=figures.lr, grad_norm=figures.grad_norm)
         return add_known(reader, known, line)
     if not line.text.strip() or _WEB_REQUEST in line.text:
         return reader, ()
     if ANNOUNCEMENT.search(line.text[:_MAX_ANNOUNCEMENT]):
         reader = replace(reader, announced=True)
-    if bars.MARKER in line.text:
+    if MARKER in line.text:
         figures = bars.parse_bar(line.text)
         return (reader, ()) if figures is None else _add_bar(reader, figures, line)
     return _read_text(reader, line)
 
 
-def _add_bar(reader: GeneralReader, figures: Figures, line: Line) -> Step:
+def _add_bar(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     figures = _with_row(reader, figures, line.text)
     if bars.is_other_work(figures):
         return reader, ()
@@ -59,9 +56,9 @@ def _add_bar(reader: GeneralReader, figures: Figures, line: Line) -> Step:
     return add_figures(reader, figures, line)
 
 
-def _with_row(reader: GeneralReader, figures: Figures, text: str) -> Figures:
+def _with_row(reader: ReaderState, figures: Figures, text: str) -> Figures:
     """Return the bar with the figures of the table's row before it, as YOLO prints it."""
-    description = text.partition(bars.MARKER)[0].rpartition(":")[0]
+    description = text.partition(MARKER)[0].rpartition(":")[0]
     if reader.table is None or not tables.looks_like_row(description):
         return figures
     row = tables.read_row(reader.table, description)
@@ -71,8 +68,8 @@ def _with_row(reader: GeneralReader, figures: Figures, text: str) -> Figures:
     return replace(merged, words=("epoch",), phase=Phase.NONE)
 
 
-def _read_text(reader: GeneralReader, line: Line) -> Step:
-    message = strip_prefixes(line.text)
+def _read_text(reader: ReaderState, line: Line) -> Transition:
+    message = find_message(line.text)
     if header := tables.parse_header(message.text):
         return replace(reader, table=header), ()
     if not _NUMBER.search(message.text):
@@ -80,11 +77,9 @@ def _read_text(reader: GeneralReader, line: Line) -> Step:
     if reader.table and tables.looks_like_row(message.text) and (row := tables.read_row(reader.table, message.text)):
         figures = parse_message(row, rank=message.rank)
         return add_figures(reader, figures, line) if figures.counters else (reader, ())
-    cells = _CELLS.match(line.text) if len(line.text) <= _MAX_PAIR else None
-    if cells:
-        figures = parse_message(f"{cells[1].strip()}: {cells[2].strip()}")
-    else:
-        figures = parse_message(message.text, rank=message.rank, phase=message.phase)
+    cells = tables.split_cells(line.text) or tables.split_cells(message.text)
+    text = ": ".join(cells) if cells else message.text
+    figures = parse_message(text, rank=message.rank, phase=Phase.NONE if cells else message.phase)
     if figures.is_empty:
         return _read_words(reader, message.text), ()
     if figures.phase is Phase.EVALUATION or (figures.loss is None and figures.evaluation_loss is not None):
@@ -92,14 +87,14 @@ def _read_text(reader: GeneralReader, line: Line) -> Step:
     return _add_message(reader, figures, line, is_pair=cells is not None or _QUOTED.match(line.text) is not None)
 
 
-def _read_words(reader: GeneralReader, text: str) -> GeneralReader:
+def _read_words(reader: ReaderState, text: str) -> ReaderState:
     """Return the reader after a line without a figure, which may be the heading of an evaluation."""
     if reader.block is None or len(text) >= _MAX_HEADING or find_phase(split_name(text)) is not Phase.EVALUATION:
         return reader
     return replace(reader, evaluating=True)
 
 
-def _add_message(reader: GeneralReader, figures: Figures, line: Line, *, is_pair: bool) -> Step:
+def _add_message(reader: ReaderState, figures: Figures, line: Line, *, is_pair: bool) -> Transition:
     if is_preparation(figures.words) and figures.loss is None:
         return reader, ()
     if is_pair:
@@ -112,12 +107,12 @@ def _add_message(reader: GeneralReader, figures: Figures, line: Line, *, is_pair
     return blocks.add_value(reader, figures, line)
 
 
-def _add_evaluation(reader: GeneralReader, figures: Figures, line: Line) -> Step:
+def _add_evaluation(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     if not figures.is_bar and figures.evaluation_loss is None:
         reader = replace(reader, evaluating=True)
     if figures.evaluation_loss is None or reader.primary is None:
         return reader, ()
-    steps = [counter.value for counter in figures.counters if counter.role is Role.STEP and counter.rank < CLEAR_COUNT]
+    steps = [counter.value for counter in figures.counters if counter.quantity is Quantity.STEP and counter.rank < CLEAR_COUNT]
     reading = Reading(
         format=FORMAT,
         evaluation_loss=figures.evaluation_loss,

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from kfjob.observe.general.figures import Counter, Figures
 from kfjob.observe.general.templates import Template, find_counter
-from kfjob.observe.general.vocabulary import WEAK_COUNT, Role
 from kfjob.observe.progress import Reading
+from kfjob.observe.vocabulary import WEAK_COUNT, Quantity
 
 FORMAT = "general"
 """Readings of the general reader have this format."""
@@ -80,16 +80,17 @@ def make_reading(template: Template, figures: Figures) -> Reading:
 def _read_counters(template: Template, figures: Figures) -> tuple[float | None, float | None, float | None, float | None]:
     """Return step, steps, epoch and epochs."""
     chosen = find_counter(figures, template.counter or "")
-    others = [counter for counter in figures.counters if counter.role is Role.EPOCH and counter is not chosen]
-    named = min(others, key=lambda counter: counter.rank, default=Counter(Role.EPOCH, 0, "", -1))
+    others = [counter for counter in figures.counters if counter.quantity is Quantity.EPOCH and counter is not chosen]
+    named = min(others, key=lambda counter: counter.rank, default=Counter(Quantity.EPOCH, 0, "", -1))
     epoch, epochs = (None, None) if named.value < 0 else (named.value, named.total)
-    if chosen is not None and chosen.role is Role.STEP:
+    if chosen is not None and chosen.quantity is Quantity.STEP:
         if template.swapped:  # `0/100` is epoch and step
             return chosen.total, None, chosen.value, None
         return chosen.value, chosen.total, epoch, epochs
     if chosen is not None:
         epoch, epochs = chosen.value, chosen.total
-    done = next((item for item in figures.counters if item.role is Role.STEP and item.total and item.rank < WEAK_COUNT), None)
+    steps = (item for item in figures.counters if item.quantity is Quantity.STEP)
+    done = next((item for item in steps if item.total and item.rank < WEAK_COUNT), None)
     return (done.value, done.total, epoch, epochs) if done else (None, None, epoch, epochs)  # `1875/1875` in each epoch
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from kfjob.observe.general import vocabulary
+from kfjob.observe import vocabulary
 from kfjob.observe.general.templates import MAX_SAMPLES, MAX_TEMPLATES, MIN_LINES, MIN_WEAK_LINES
 from kfjob.observe.progress import FORMATS
 from kfjob.spec.progress import PROGRESS_GROUPS
@@ -53,7 +53,12 @@ Of two names for the same figure the one that is listed first wins.
 {_table("Loss", vocabulary.LOSSES)}
 Every other name with the word `loss` is a loss too, and then {_join(sorted(vocabulary.LOSS_PARTS))}.
 
-kfjob also reads these names in German, French, Spanish, Chinese, Japanese and Korean, such as `Verlust`, `perte` and `损失`.
+kfjob also reads these names in German, French, Spanish, Portuguese, Italian, Russian, Chinese, Japanese and Korean, such as
+`Verlust`, `perte`, `потери` and `损失`. A single letter `L` is a loss too, and so is a `total` that is no whole number.
+
+To be fast, kfjob searches a log for few strings. Lines such as `it 12 nll 2.93`, with none of the words `step`, `iter`,
+`batch`, `epoch` and `loss`, are progress from the first one that kfjob meets: it reads the first block of a log (64 KiB) whole,
+and two kilobytes of each later one.
 
 Names and line heads with {_join(sorted(vocabulary.EVALUATION_WORDS))} belong to the evaluation.
 
@@ -91,7 +96,7 @@ def _rows(values: Mapping[str, str]) -> str:
     return "\n".join(f"| `{name}` | {text} |" for name, text in values.items())
 
 
-def _join(names: tuple[str, ...] | list[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 

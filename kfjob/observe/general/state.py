@@ -51,7 +51,7 @@ class Emission(Struct, frozen=True, kw_only=True):
     line: Line
 
 
-class GeneralReader(Struct, frozen=True, kw_only=True):
+class ReaderState(Struct, frozen=True, kw_only=True):
     """What the reader of one log remembers. Its size does not grow with the log."""
 
     templates: dict[Key, Template] = field(default_factory=dict)
@@ -72,12 +72,12 @@ class GeneralReader(Struct, frozen=True, kw_only=True):
         return self.templates.get(self.primary) if self.primary is not None else None
 
 
-Step = tuple[GeneralReader, tuple[Emission, ...]]
-"""A step is the reader after a line, and the readings in the line."""
+Transition = tuple[ReaderState, tuple[Emission, ...]]
+"""The state after a line, and the readings in the line."""
 
 
-def add_known(reader: GeneralReader, reading: Reading, line: Line, *, key: Key = ()) -> Step:
-    """Return the step for a reading of a known format, or of a bar without a name."""
+def add_known(reader: ReaderState, reading: Reading, line: Line, *, key: Key = ()) -> Transition:
+    """Return the transition for a reading of a known format, or of a bar without a name."""
     if reading.rank is not None and reader.rank is not None and reading.rank > reader.rank:
         return reader, ()
     fields = known_fields(reading)
@@ -98,8 +98,8 @@ def add_known(reader: GeneralReader, reading: Reading, line: Line, *, key: Key =
     return reader, (replace(emission, reading=extra),) if extra else ()
 
 
-def add_figures(reader: GeneralReader, figures: Figures, line: Line, *, block: int = -1) -> Step:
-    """Return the step for figures with a counter: they belong to a template, which may count now."""
+def add_figures(reader: ReaderState, figures: Figures, line: Line, *, block: int = -1) -> Transition:
+    """Return the transition for figures with a counter: they belong to a template, which may count now."""
     if figures.rank is not None and reader.rank is not None and figures.rank > reader.rank:
         return reader, ()
     reader = reader if figures.rank is None else replace(reader, rank=figures.rank)
@@ -115,7 +115,7 @@ def add_figures(reader: GeneralReader, figures: Figures, line: Line, *, block: i
     return (_with_template(reader, key, template), ()) if choice is None else _confirm(reader, key, template, choice)
 
 
-def _with_template(reader: GeneralReader, key: Key, template: Template) -> GeneralReader:
+def _with_template(reader: ReaderState, key: Key, template: Template) -> ReaderState:
     templates = {other: item for other, item in reader.templates.items() if other != key}
     if len(templates) >= MAX_TEMPLATES:
         del templates[next((other for other in templates if other != reader.primary), next(iter(templates)))]
@@ -123,15 +123,15 @@ def _with_template(reader: GeneralReader, key: Key, template: Template) -> Gener
     return replace(reader, templates=templates)
 
 
-def _confirm(reader: GeneralReader, key: Key, template: Template, choice: Choice) -> Step:
-    """Return the step in which a template begins to count: its first lines are read again."""
+def _confirm(reader: ReaderState, key: Key, template: Template, choice: Choice) -> Transition:
+    """Return the transition in which a template begins to count: its first lines are read again."""
     samples = template.samples
     template = replace(template, counter=choice.name, swapped=choice.swapped, samples=())
     reader = replace(_with_template(reader, key, template), announced=True)
     return _emit(reader, key, template, samples, updates=False)
 
 
-def _emit(reader: GeneralReader, key: Key, template: Template, samples: tuple[Sample, ...], *, updates: bool) -> Step:
+def _emit(reader: ReaderState, key: Key, template: Template, samples: tuple[Sample, ...], *, updates: bool) -> Transition:
     readings = [make_reading(template, sample.figures) for sample in samples]
     fields = template.fields.union(*map(known_fields, readings))
     if fields != template.fields:
@@ -150,5 +150,5 @@ def _emit(reader: GeneralReader, key: Key, template: Template, samples: tuple[Sa
     return reader, tuple(emissions)
 
 
-def _primary_fields(reader: GeneralReader) -> frozenset[str]:
+def _primary_fields(reader: ReaderState) -> frozenset[str]:
     return reader.template.fields if reader.template else reader.known_format_fields

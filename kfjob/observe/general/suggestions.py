@@ -6,16 +6,16 @@ import re
 
 from msgspec import Struct
 
-from kfjob.observe.general.state import GeneralReader
+from kfjob.observe.general.state import ReaderState
 from kfjob.observe.general.templates import Template
-from kfjob.observe.general.vocabulary import Role, find_meaning, split_name
 from kfjob.observe.progress import custom_format
+from kfjob.observe.vocabulary import Quantity, find_meaning, split_name
 from kfjob.patterns import Pattern
 
 MIN_UNREAD = 3
 """kfjob suggests a pattern after this number of lines of one layout."""
-_NAMED = Pattern(r"([A-Za-z][\w/.-]{0,40})([^\w\n]{1,8})([-+]?\d[\d.,]*(?:[eE][-+]?\d+)?)")
-_STEP, _NUMBER = r"(?P<step>\d+)", r"(?P<loss>[-+.\deE]+)"
+_NAMED = Pattern(r"([A-Za-z][\w/.-]{0,40})([^\w\n]{1,8})([-+]?(?:\d[\d.,]*(?:[eE][-+]?\d+)?|(?i:nan|inf)\w*))")
+_STEP, _NUMBER = r"(?P<step>\d+)", r"(?P<loss>[-+]?(?:[\d.]+(?:[eE][-+]?\d+)?|(?i:nan|inf)\w*))"
 
 
 class UnreadLines(Struct, frozen=True, kw_only=True):
@@ -27,11 +27,21 @@ class UnreadLines(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Return `lines like X look like progress`, with the pattern that reads them."""
-        advice = f"; `progress: '{self.pattern}'` in the spec reads them" if self.pattern else ""
-        return f"lines like `{self.example}` look like progress{advice}"
+        return f"lines like `{self.example}` look like progress{f'; {self.advice}' if self.advice else ''}"
+
+    @property
+    def values(self) -> str:
+        """What the pattern reads: the lines, or only one value in them."""
+        names = Pattern(self.pattern).names if self.pattern else {}
+        return "them" if {"step", "loss"} <= names.keys() else "only their loss" if "loss" in names else "only their step"
+
+    @property
+    def advice(self) -> str:
+        """The pattern and what it reads; "" without a pattern."""
+        return f"`progress: '{self.pattern}'` in the spec reads {self.values}" if self.pattern else ""
 
 
-def find_unread(reader: GeneralReader, *, min_lines: int = MIN_UNREAD) -> UnreadLines | None:
+def find_unread(reader: ReaderState, *, min_lines: int = MIN_UNREAD) -> UnreadLines | None:
     """Return the most frequent layout that looks like progress; None if progress was read, or if no line looks like it."""
     if reader.primary is not None:
         return None
@@ -45,10 +55,10 @@ def find_unread(reader: GeneralReader, *, min_lines: int = MIN_UNREAD) -> Unread
 def suggest_pattern(template: Template) -> str | None:
     """Return a pattern that reads all remembered lines of the template; None if none of the simple ones does."""
     parts = []
-    for role, group in ((Role.STEP, _STEP), (Role.LOSS, _NUMBER)):
+    for quantity, group in ((Quantity.STEP, _STEP), (Quantity.LOSS, _NUMBER)):
         for match in _NAMED.find_all(template.example):
             meaning = find_meaning(split_name(match[1]))
-            if meaning and meaning.role is role:
+            if meaning and meaning.quantity is quantity:
                 parts.append((len(match.before), rf"{re.escape(match[1])}[^\w\n]+{group}"))
                 break
     if not parts:

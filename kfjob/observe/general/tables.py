@@ -6,7 +6,7 @@ import re
 
 from msgspec import Struct
 
-from kfjob.observe.general.vocabulary import Role, find_meaning, split_name
+from kfjob.observe.vocabulary import Quantity, find_meaning, split_name
 
 MAX_WIDTH = 400
 """Characters of a row of a table."""
@@ -17,6 +17,11 @@ WIDE_GAP = 16
 
 _SPACED = re.compile(r"[ \t]{2,}|\t")
 _ROW = re.compile(r"[\s|│┃║]*[-+]?[\d.]")
+_MAX_PAIR = 200
+"""Characters of a line with one name and one value."""
+_CELLS = re.compile(r"[ \t]*[|│┃][ \t>]{0,8}([^|│┃]{1,80})[|│┃]([^|│┃]{1,40})(?:[|│┃][ \t]*)?$")
+_CELLS_WITHOUT_EDGE = re.compile(r"([A-Za-z][^|│┃\d]{0,78})[|│┃][ \t]*([-+.]?\d[^|│┃]{0,38})[|│┃][ \t]*$")
+"""The first edge of `| name | value |` may be taken for the end of a logger's prefix."""
 _LINES = str.maketrans("│┃║", "|||")
 _NUMBER = re.compile(r"(?<![\w#])[-+]?\d")
 _ALONE = {"e": "epoch", "#": "step", "it": "step", "i": "step"}
@@ -32,9 +37,9 @@ class Table(Struct, frozen=True):
 
 def parse_header(text: str) -> Table | None:
     """Return the columns if the line is the header of a table with a counter and something else that is known."""
-    text = text.translate(_LINES)
     if len(text) > MAX_WIDTH or _NUMBER.search(text) or "=" in text or "{" in text:
         return None
+    text = text if text.isascii() else text.translate(_LINES)
     separator = next((mark for mark in "|," if text.count(mark) >= MIN_COLUMNS - 1), "")
     if not separator and ":" in text:
         return None
@@ -52,19 +57,25 @@ def _split(text: str, separator: str) -> tuple[str, ...]:
 
 
 def _has_meaning(columns: tuple[str, ...]) -> bool:
-    roles = _find_roles(columns)
-    counts = [role for role in roles if role in {Role.STEP, Role.EPOCH}]
-    return bool(counts) and bool(roles[1:]) and len(counts) < len(columns)
+    quantities = _find_roles(columns)
+    counts = [quantity for quantity in quantities if quantity in {Quantity.STEP, Quantity.EPOCH}]
+    return bool(counts) and bool(quantities[1:]) and len(counts) < len(columns)
 
 
-def _find_roles(columns: tuple[str, ...]) -> list[Role]:
-    return [meaning.role for column in columns if (meaning := find_meaning(split_name(column_name(column))))]
+def _find_roles(columns: tuple[str, ...]) -> list[Quantity]:
+    return [meaning.quantity for column in columns if (meaning := find_meaning(split_name(column_name(column))))]
 
 
 def column_name(column: str) -> str:
     """Return the name of a column in words: `E` and `#` are epoch and step in tables."""
     plain = column.partition("(")[0].strip() or column
     return _ALONE.get(plain.lower(), plain)
+
+
+def split_cells(text: str) -> tuple[str, str] | None:
+    """Return name and value if the line is `| name | value |`."""
+    cells = (_CELLS.match(text) or _CELLS_WITHOUT_EDGE.match(text)) if len(text) <= _MAX_PAIR else None
+    return (cells[1].strip(), cells[2].strip()) if cells else None
 
 
 def looks_like_row(text: str) -> bool:
@@ -74,7 +85,7 @@ def looks_like_row(text: str) -> bool:
 
 def read_row(table: Table, text: str) -> str | None:
     """Return the row as `name: value` pairs; None if the line does not fit the header."""
-    text = text.translate(_LINES)
+    text = text if text.isascii() else text.translate(_LINES)
     cells = _split(text, table.separator)
     if len(cells) == len(table.spaced):
         return _join(table.spaced, cells)

@@ -9,12 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.observe.general.figures import Counter, Figures
-from kfjob.observe.general.vocabulary import ANY_LOSS, CLEAR_COUNT, WEAK_COUNT, Role, is_plain_epoch
+from kfjob.observe.vocabulary import ANY_LOSS, CLEAR_COUNT, WEAK_COUNT, Quantity, has_owner, is_plain_epoch
 
 MAX_TEMPLATES = 32
 """Layouts of progress lines per container; the least recently seen one is dropped."""
 MAX_SAMPLES = 6
-"""First lines of a layout that are kept until the layout counts, and are then read again."""
+"""First lines of a layout that the reader keeps. It reads them again once the layout counts."""
 MAX_EXAMPLE = 160
 """Characters of the example of a layout."""
 MIN_LINES, MIN_WEAK_LINES = 2, 3
@@ -60,7 +60,7 @@ class Template(Struct, frozen=True, kw_only=True):
 
 def make_key(figures: Figures, *, joined: bool) -> Key:
     """Return what lines of one template share: the names of the counters and of the loss."""
-    counters = tuple((counter.role, counter.name) for counter in figures.counters if counter.rank < WEAK_COUNT)
+    counters = tuple((counter.quantity, counter.name) for counter in figures.counters if counter.rank < WEAK_COUNT)
     if joined:
         return ("block", *counters[:1])
     return (figures.is_bar, counters, figures.loss_name, is_count_only(figures))
@@ -70,7 +70,7 @@ class Choice(Struct, frozen=True):
     """The counter that counts."""
 
     name: str
-    role: Role | None
+    quantity: Quantity | None
     swapped: bool = False
 
 
@@ -85,15 +85,17 @@ def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
     for counter in samples[-1].figures.counters:
         names.setdefault(counter.name, counter)
     has_loss = samples[-1].figures.loss is not None
-    ranked = sorted(names.values(), key=lambda item: (has_loss and item.rank >= WEAK_COUNT, item.role is Role.EPOCH, item.rank))
+    ranked = sorted(
+        names.values(), key=lambda item: (has_loss and item.rank >= WEAK_COUNT, item.quantity is Quantity.EPOCH, item.rank)
+    )
     for counter in ranked:
         values = [find_counter(sample.figures, counter.name) for sample in samples]
         known = [item for item in values if item is not None]
         if _grows([item.value for item in known]):
-            return Choice(counter.name, counter.role)
+            return Choice(counter.name, counter.quantity)
         totals = [item.total for item in known if item.total is not None]
         if len(totals) == len(known) and len({item.value for item in known}) == 1 and _grows(totals):
-            return Choice(counter.name, counter.role, swapped=True)
+            return Choice(counter.name, counter.quantity, swapped=True)
     percents = [sample.figures.percent for sample in samples if sample.figures.percent is not None]
     has_counter = any(sample.figures.counters for sample in samples)
     return Choice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
@@ -127,7 +129,7 @@ def find_choice(template: Template) -> Choice | None:
         return choice if distinct >= MIN_WEAK_LINES and _shows_training(samples, choice) else None
     has_speed = sum(sample.figures.speed is not None for sample in samples) >= MIN_WEAK_LINES
     is_video = {counter.name for counter in figures.counters} <= _FRAMES and not figures.has_reward
-    counts = choice.role is not None and not choice.swapped and not is_video
+    counts = choice.quantity is not None and not choice.swapped and not is_video
     if figures.is_bar and counts and figures.speed is not None:
         return choice if distinct >= MIN_LINES else None
     return choice if has_speed and counts and distinct >= MIN_WEAK_LINES else None
@@ -146,7 +148,8 @@ def _shows_training(samples: tuple[Sample, ...], choice: Choice) -> bool:
     metrics = {sample.figures.metric for sample in samples} - {None}
     if counter.rank >= CLEAR_COUNT:
         return len(metrics) >= MIN_LINES and all(sample.figures.has_reward for sample in samples)
-    return (counter.role is Role.EPOCH and counter.rank == 0 and is_plain_epoch(counter.name)) or len(metrics) >= MIN_LINES
+    is_epoch = counter.quantity is Quantity.EPOCH and counter.rank == 0 and is_plain_epoch(counter.name)
+    return (is_epoch and not has_owner(samples[-1].figures.words)) or len(metrics) >= MIN_LINES
 
 
 def _position(figures: Figures, choice: Choice) -> tuple[float | None, ...]:

@@ -21,10 +21,11 @@ _TOKEN = re.compile(
     r"|0[xX][0-9a-fA-F]++"
     r")"
     r"|(?P<number>[-+](?i:nan|infinity|inf)(?!\w)|[-+]?(?:\d{1,3}(?:,\d{3})++(?!\d)(?:\.\d*+)?|\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?)"
-    r"|(?P<word>[^\W\d_][\w]*+(?:(?:[/.@-](?=[^\W\d])|[@](?=\d))\w++)*+|_\w++|#(?!\w))"
+    r"|(?P<word>[\u3041-\u30ff\u4e00-\u9fff\uac00-\ud7af]++|[^\W\d_][\w]*+(?:(?:[/.@-](?=[^\W\d])|[@](?=\d))\w++)*+|_\w++|#(?!\w))"
     r"|(?P<mark>.)",
     re.DOTALL,
 )
+_FULL_WIDTH = str.maketrans("：，；（）［］｛｝／＝％｜、。", ":,;()[]{}/=%|,.")
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 
 
@@ -39,7 +40,8 @@ class Token(NamedTuple):
 
 def split_tokens(text: str) -> list[Token]:
     """Return the tokens of the line's beginning. The time is linear in the length."""
-    return list(_iterate_tokens(text[:MAX_LENGTH]))
+    text = text[:MAX_LENGTH]
+    return list(_iterate_tokens(text if text.isascii() else text.translate(_FULL_WIDTH)))
 
 
 def _iterate_tokens(text: str) -> Iterator[Token]:

@@ -16,11 +16,12 @@ from typing import NoReturn
 import pytest
 from msgspec.structs import replace
 
+from kfjob.api.jobs import attach
 from kfjob.api.logs import follow, merge
+from kfjob.api.logs.agents import AgentFilter
 from kfjob.api.logs.multiplexer import Multiplexer
 from kfjob.api.logs.selection import LAST, PodSelection, parse_ranks
 from kfjob.api.reader import LiveReader
-from kfjob.api.run import attach
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef, LogRange
@@ -417,3 +418,81 @@ def test_python_filters_lines_before_it_takes_the_last(fake):
     with pytest.raises(UsageError, match="is not a regular expression") as caught:
         list(run.logs(include="(?=a)"))
     assert "RE2" in str(caught.value)
+
+
+def play_two_printers(fake: FakeBackend) -> None:
+    """Play two pods that print ten lines each after the lines of their agents, and agents' lines at the end."""
+    events: list[Event] = [script.job(JobPhase.RUNNING)]
+    for index in range(2):
+        events += [script.pod(index, PodPhase.RUNNING), *script.block(index, index, 1)]
+        events += [script.line(index, f"step {number} of {index}", number) for number in range(10)]
+        events += script.block(index, index, 20)
+    fake.play("train", *events)
+
+
+def count_agent_lines() -> int:
+    return 4 * len(script.block(0, 0, 1))
+
+
+def test_agents_lines_are_left_out_and_counted_once(fake, kfjob):
+    play_two_printers(fake)
+    assert kfjob("logs", "train") == 0
+    assert [line.split()[0] for line in lines(kfjob.out)] == ["step"] * 20
+    assert kfjob.err == f"note: {count_agent_lines()} lines of torchrun's agents left out; `--agents` shows them\n"
+
+
+@pytest.mark.parametrize("option", [("--agents",), ("-o", "raw"), ("-o", "json")])
+def test_all_lines_are_printed_on_request_and_for_programs(fake, kfjob, option):
+    play_two_printers(fake)
+    assert kfjob("logs", "train", *option) == 0
+    assert len(lines(kfjob.out)) == 20 + count_agent_lines()
+    assert kfjob.err == ""
+
+
+def test_tail_counts_the_programs_lines(fake, kfjob, monkeypatch):
+    monkeypatch.setattr("kfjob.api.logs.agents._FIRST_EXTRA", 0)  # so that the first read holds agents' lines only
+    play_two_printers(fake)
+    assert kfjob("logs", "train", "--tail", "2") == 0
+    assert sorted(lines(kfjob.out)) == ["step 8 of 0", "step 8 of 1", "step 9 of 0", "step 9 of 1"]
+    assert "note: 4 lines of torchrun's agents left out" in kfjob.err
+    assert kfjob("logs", "train", "--tail", "2", "--include", "of 1") == 0
+    assert lines(kfjob.out) == ["step 8 of 1", "step 9 of 1"]
+
+
+def test_include_of_agents_lines_says_how_to_see_them(fake, kfjob):
+    play_two_printers(fake)
+    assert kfjob("logs", "train", "--include", "group_rank=") == 0
+    assert kfjob.out == ""
+    assert "4 lines of torchrun's agents left out; `--agents` shows them" in kfjob.err
+    assert kfjob("logs", "train", "--include", "group_rank=", "--agents") == 0
+    assert len(lines(kfjob.out)) == 4
+
+
+def test_traceback_of_the_agent_is_left_out_and_the_programs_is_kept(fake, kfjob):
+    texts = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 3, in <module>',
+        "    main()",
+        "ValueError: no data",
+        "Traceback (most recent call last):",
+        '  File "/lib/torch/distributed/run.py", line 9, in main',
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        "=" * 60,
+        "train.py FAILED",
+        "=" * 60,
+    ]
+    events = [script.line(0, text, number) for number, text in enumerate(texts)]
+    fake.play("train", script.job(JobPhase.RUNNING), script.pod(0, PodPhase.RUNNING), *events)
+    assert kfjob("logs", "train") == 0
+    assert kfjob.out.splitlines() == texts[:4]
+    assert "6 lines" in kfjob.err
+
+
+def test_lines_around_an_error_of_the_agent_are_all_shown():
+    around = script.block(0, 0, 1)
+    agents = AgentFilter(lambda _: True)
+    assert list(agents.filter_unless_empty(around)) == around
+    assert agents.left_out == 0
+    mixed = [*around, script.line(0, "boom", 2)]
+    assert list(agents.filter_unless_empty(mixed)) == mixed[-1:]
+    assert agents.left_out == len(around)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.api.run import attach
+from kfjob.api.jobs import attach
 from kfjob.errors import UsageError
 from tests.unit.api import script
 

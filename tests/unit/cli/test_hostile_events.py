@@ -32,7 +32,8 @@ from kfjob.events import (
 from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.log_spans import LogSpans
-from kfjob.observe.view import JobView, reduce
+from kfjob.observe.reduction import reduce
+from kfjob.observe.view import JobView
 from kfjob.report.charts import Curve, lay_out_chart
 from kfjob.report.numbers import choose_ticks, choose_time_ticks, format_duration, format_number, format_time
 from kfjob.report.page import Report, render_page

@@ -92,6 +92,33 @@ def test_init_prompts_in_a_terminal(kfjob, here, monkeypatch):
     assert kfjob.out == "job.yaml\n"
 
 
+def test_wrong_answer_gets_the_error_of_the_spec_and_the_question_again(kfjob, here, monkeypatch):
+    import io
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    answers = ["My_Job", "chat", "", "two", "2", "p4d.24xlarg", "", "-1", "4", "a b", "fsx", "cd x && y", "torchrun t.py"]
+    monkeypatch.setattr("sys.stdin", Terminal("\n".join(answers) + "\n"))
+    assert kfjob("init") == 0
+    spec = load_spec((here / "job.yaml").read_text()).spec
+    assert (spec.name, spec.nodes, spec.resources.gpus, spec.volumes[0].pvc) == ("chat", 2, 4, "fsx")
+    assert spec.command == ("torchrun", "t.py")
+    errors = [line for line in kfjob.err.splitlines() if "rror:" in line]
+    assert len(errors) == 6
+    assert all("error: " in line for line in errors)
+    assert "hint: write `2`" in kfjob.err
+    assert "hint: did you mean `p4d.24xlarge`?" in kfjob.err
+    assert "-->" not in kfjob.err
+
+
+def test_yes_needs_no_name_and_says_how_to_give_one(kfjob, here):
+    assert kfjob("init", "--yes") == 0
+    assert load_spec((here / "job.yaml").read_text()).spec.name == "train"
+    assert "the job is named `train`; `--name NAME` gives another name" in kfjob.err
+
+
 LOCAL = "name: t\ntrain: {model: micro-llama, max_steps: 1, sequence_length: 64, data: DATA}\n"
 
 

@@ -198,8 +198,11 @@ def count_creates(hostile: HostileServer) -> int:
 
 IN_C = """
 import ctypes, sys
-from kfjob.cli.signals import handle_signals
-handle_signals()
+from kfjob.cli.interrupts import end_on_interrupt, raise_on_interrupt
+from kfjob.cli.signals import limit_cleanup
+end_on_interrupt()
+limit_cleanup()
+raise_on_interrupt()
 lock = ctypes.create_string_buffer(256)  # a pthread_mutex_t
 libc = ctypes.CDLL(None)
 libc.pthread_mutex_lock(lock)
@@ -221,8 +224,8 @@ def test_a_library_that_ignores_signals_does_not_keep_the_command(number, code, 
 FIRST_MODULE = "kfjob.cli.interrupts"
 
 
-def interrupt_at_import(command: str, number: int, folder: Path) -> tuple[int, list[str]]:
-    """Run the command, send SIGINT after it has imported `number` modules, and return the exit code and the messages.
+def interrupt_at_import(command: str, number: int, folder: Path, interrupt: signal.Signals) -> tuple[int, list[str]]:
+    """Run the command, send a signal after it has imported `number` modules, and return the exit code and the messages.
 
     The number counts from the first module of the program; Python's own start is not kfjob's.
     """
@@ -236,7 +239,7 @@ def interrupt_at_import(command: str, number: int, folder: Path) -> tuple[int, l
             elif count or line.split("|")[-1].strip() == FIRST_MODULE:
                 count += 1
                 if count == number:
-                    process.send_signal(signal.SIGINT)
+                    process.send_signal(interrupt)
         return process.wait(timeout=END_SECONDS), messages
 
 
@@ -244,6 +247,39 @@ def interrupt_at_import(command: str, number: int, folder: Path) -> tuple[int, l
 @pytest.mark.parametrize("number", [3, 10, 25, 50, 100, 180, 260])
 def test_ctrl_c_during_imports_prints_no_traceback(command, number, tmp_path):
     (tmp_path / "job.yaml").write_text(SPEC)
-    code, messages = interrupt_at_import(command, number, tmp_path)
+    code, messages = interrupt_at_import(command, number, tmp_path, signal.SIGINT)
     assert "".join(messages).strip() == ""
     assert code == 130
+
+
+@pytest.mark.parametrize("number", [10, 100, 260])
+def test_sigterm_during_imports_prints_no_traceback(number, tmp_path):
+    code, messages = interrupt_at_import("list --backend local", number, tmp_path, signal.SIGTERM)
+    assert "".join(messages).strip() == ""
+    assert code == 143
+
+
+CALLBACK = """
+import signal, sys, time, weakref
+from kfjob.cli.interrupts import end_on_interrupt, raise_on_interrupt
+from kfjob.cli.signals import limit_cleanup
+class Thing: pass
+end_on_interrupt()
+limit_cleanup()
+if "{when}" == "command":
+    raise_on_interrupt()
+thing = Thing()
+reference = weakref.ref(thing, lambda _: (signal.raise_signal({number}), time.sleep(0)))
+del thing
+time.sleep(60)
+"""
+
+
+@SIGNALS
+@pytest.mark.parametrize("when", ["import", "command"])
+def test_a_signal_in_a_callback_prints_no_traceback(when, number, code, tmp_path):
+    """An import that ends calls back for its lock, and the interpreter drops and prints what a callback raises."""
+    with start(folder=tmp_path, program=CALLBACK.format(when=when, number=int(number))) as running:
+        _, errors = running.process.communicate(timeout=END_SECONDS)
+    assert errors == ""
+    assert running.process.returncode == code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from typing import NoReturn
@@ -9,7 +10,7 @@ from typing import NoReturn
 import click
 import pytest
 
-from kfjob.cli import commands, exit_codes
+from kfjob.cli import commands, exit_codes, interrupts
 
 
 def interrupted() -> NoReturn:
@@ -21,6 +22,13 @@ def interrupted_in_a_condition() -> NoReturn:
     with (lock := threading.Lock()):
         lock.release()
         raise KeyboardInterrupt
+
+
+def terminated_in_a_condition() -> NoReturn:
+    with (lock := threading.Lock()):
+        lock.release()
+        interrupts._exit(signal.SIGTERM, None)
+    raise AssertionError
 
 
 def broken() -> NoReturn:
@@ -41,6 +49,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], NoReturn]], i
 @pytest.mark.parametrize("callback", [interrupted, interrupted_in_a_condition])
 def test_ctrl_c_exits_with_130_and_no_traceback(run, callback, capsys):
     assert run(callback) == exit_codes.INTERRUPTED
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_sigterm_in_a_library_exits_with_143_and_no_traceback(run, capsys, monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(interrupts, "_received", [])
+    assert run(terminated_in_a_condition) == 143
     assert "Traceback" not in capsys.readouterr().err
 
 

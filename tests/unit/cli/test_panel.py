@@ -17,7 +17,8 @@ from kfjob.cli import formatting, view_text
 from kfjob.cli.display import Display, JsonDisplay, PlainDisplay
 from kfjob.cli.panel import panel
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
-from kfjob.observe.view import JobView, reduce, reduce_all
+from kfjob.observe.reduction import reduce, reduce_all
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.trainer import metrics
 

@@ -25,7 +25,7 @@ def test_layout_that_counts_is_shown(tmp_path: Path):
     log.write_text(LINES)
     assert run(str(log)).splitlines() == [
         "counts  w-0  3 lines  epoch 1 step 10 loss 8.9",
-        "step 30 · loss 8.7000 (8.9 at first)",
+        "epoch 1, step 30 · loss 8.7000 (8.9 at first)",
     ]
     answer = json.loads(run(str(log), "-o", "json"))
     assert answer["templates"][0]["values"] == ["epoch", "loss", "step"]

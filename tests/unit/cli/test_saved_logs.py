@@ -7,10 +7,14 @@ import io
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kfjob.backends import saved_logs
+from kfjob.backends.base import JobRef
+from kfjob.cli import display
 from kfjob.cli.main import main
 
 ERROR = "Traceback (most recent call last):\n  File \"train.py\", line 3, in f\nModuleNotFoundError: No module named 'x'\n"
@@ -102,3 +106,39 @@ def test_hint_for_saved_logs_works(run, tmp_path):
         assert run(*shlex.split(command)[1:])[0] == 0
     _, out, err = run("diagnose", "--from", "-", stdin=f"{KILLED} (pid: 9) of binary: /usr/bin/python\n".encode())
     assert "`kfjob " not in out + err
+
+
+def test_time_without_a_year_is_shown_without_one(run):
+    line = "[rank1]:[E1120 10:20:11.123456789 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout: "
+    line += "WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600029 milliseconds"
+    _, out, _ = run("diagnose", "--from", "-", stdin=line.encode())
+    assert "line 1, 11-20 10:20:11Z" in out
+    _, out, _ = run("diagnose", "--from", "-", stdin=f"2026-11-20T10:19:00Z step 1 loss 2.5\n{line}".encode())
+    assert "2026-11-20 10:20:11Z" in out
+
+
+@pytest.mark.parametrize("layout", ["[ep 0 it {}] nll {} tok/s 3267", "upd {} | xent {}", "[it {}] loss: {}"])
+def test_progress_reads_pairs_in_brackets(run, layout):
+    lines = "".join(layout.format(step, 9 - step / 100) + "\n" for step in range(5, 30, 5))
+    _, out, _ = run("progress", "-", stdin=lines.encode())
+    assert "step 25 · loss 8.7500" in out
+
+
+@pytest.mark.parametrize(("text", "headline"), [(ERROR, "Ended with an error"), (STEPS, "Unknown end")])
+def test_first_line_says_what_a_saved_log_shows_of_its_end(run, tmp_path, text, headline):
+    (tmp_path / "my.log").write_text(text)
+    assert run("diagnose", "--from", "my.log")[1].startswith(f"my: {headline} (read")
+    state = run("status", "--from", "my.log")[1]
+    assert headline in state.splitlines()[1]
+    assert "Stopped" not in state
+    assert ("module" in state) == (text == ERROR), "the cause"
+
+
+def test_summary_names_no_folder_that_a_stop_has_moved(tmp_path):
+    ref = JobRef(backend="local", namespace="default", name="train", uid="u", launch="l1")
+    reader: Any = SimpleNamespace(ref=ref, target=SimpleNamespace(settings=SimpleNamespace(state=tmp_path)))
+    path = tmp_path / "local/default/train/l1"
+    path.mkdir(parents=True)
+    assert display._logs_folder(reader) == path
+    path.rename(tmp_path / "archived")
+    assert display._logs_folder(reader) is None

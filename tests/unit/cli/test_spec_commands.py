@@ -264,3 +264,49 @@ def test_refresh_fails_without_rights_or_region(kfjob, monkeypatch):
     monkeypatch.setenv("AWS_CONFIG_FILE", "none")
     assert kfjob("instances", "--refresh") == 5
     assert "no AWS region is configured" in kfjob.err
+
+
+def validate(kfjob, *argv: str) -> tuple[int, dict[str, Any]]:
+    code = kfjob("validate", *argv, "--output", "json")
+    assert kfjob.err == ""
+    return code, json.loads(kfjob.out)
+
+
+def test_validate_prints_every_problem_as_data(kfjob, here):
+    (here / "bad.yaml").write_text("name: t\nnodes: two\ncommand: a | b\nenv: {X: true}\n")
+    code, result = validate(kfjob, "bad.yaml", "--backend", "local")
+    assert (code, result["file"], result["valid"]) == (2, "bad.yaml", False)
+    assert [(problem["field"], problem["line"], problem["column"]) for problem in result["problems"]] == [
+        ("nodes", 2, 8),
+        ("command", 3, 10),
+        ("env.X", 4, 10),
+    ]
+    assert result["problems"][0] == {
+        "severity": "error",
+        "message": "`nodes` must be a whole number, not `two`",
+        "field": "nodes",
+        "file": "bad.yaml",
+        "line": 2,
+        "column": 8,
+        "detail": None,
+        "hint": "write `2`",
+        "rule": None,
+    }
+
+
+def test_validate_prints_warnings_of_a_valid_spec_as_data(kfjob, here):
+    (here / "job.yaml").write_text("name: t\nnodes: 2\ncommand: python train.py\n")
+    code, result = validate(kfjob, "job.yaml", "--backend", "local")
+    assert (code, result["valid"]) == (0, True)
+    assert [(problem["severity"], problem["rule"]) for problem in result["problems"]] == [("warning", "unconnected-nodes")]
+    code, result = validate(kfjob, "job.yaml", "--backend", "local", "--strict")
+    assert (code, result["valid"], result["problems"][0]["severity"]) == (2, False, "error")
+
+
+@pytest.mark.parametrize(("text", "code"), [("name: [", 2), ("", 2), (None, 3)])
+def test_validate_prints_json_for_every_failure(kfjob, here, text, code):
+    if text is not None:
+        (here / "job.yaml").write_text(text)
+    result_code, result = validate(kfjob, "job.yaml", "--backend", "local")
+    assert (result_code, result["valid"], len(result["problems"])) == (code, False, 1)
+    assert result["problems"][0]["message"]

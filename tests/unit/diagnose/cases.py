@@ -9,7 +9,8 @@ from kfjob.events import Event, LogLine
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.view import JobView, reduce
+from kfjob.observe.reduction import reduce
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.unit.diagnose import framework_texts
+
 
 class Text(NamedTuple):
     rule: str
@@ -258,7 +260,7 @@ TEXTS = [
     Text("extension-build", "RuntimeError: Error building extension 'cpu_adam'", "torch utils/cpp_extension.py"),
     Text(
         "compile-failed",
-        "torch._dynamo.exc.Unsupported: Graph break in user code",
+        "torch._dynamo.exc.TorchRuntimeError: Graph break in user code",
         "torch _dynamo/exc.py",
     ),
     Text(
@@ -415,9 +417,7 @@ TEXTS = [
     Text(
         "wandb-login", "wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])", "wandb"
     ),
-    Text(
-        "wandb-failed", "wandb: ERROR Error while calling W&B API: permission denied (<Response [403]>)", "wandb sdk/internal"
-    ),
+    Text("wandb-failed", "wandb: ERROR Error while calling W&B API: internal error (<Response [500]>)", "wandb sdk/internal"),
     Text("cloud-credentials", "botocore.exceptions.NoCredentialsError: Unable to locate credentials", "botocore"),
     Text(
         "bucket-object-missing",
@@ -485,6 +485,34 @@ TEXTS = [
 ]
 
 MESSAGES = [
+    Text(
+        "openmp-twice",
+        """OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.
+OMP: Hint This means that multiple copies of the OpenMP runtime have been linked into the program.""",
+        "LLVM openmp/runtime/src/i18n/en_US.txt",
+    ),
+    Text("openmp-error", "OMP: Error #179: Function Can't open SHM failed:", "LLVM openmp/runtime/src/i18n/en_US.txt"),
+    Text(
+        "triton-assertion",
+        "python3: /project/lib/Analysis/Allocation.cpp:43: f mlir::triton::g(mlir::Attribute): Assertion `!(a && b) && "
+        '"mma -> mma layout conversion is only supported on Ampere"\' failed.',
+        "Triton lib/Analysis/Allocation.cpp",
+    ),
+    Text(
+        "assertion-failed",
+        'kernel: kernel.c:2: plan: Assertion `heads % ranks == 0 && "heads must be divisible by ranks"\' failed.',
+        "seen: tests/data/crashes",
+    ),
+    Text("heap-corrupted", "double free or corruption (!prev)", "seen: tests/data/crashes"),
+    Text("heap-corrupted", "corrupted size vs. prev_size", "glibc malloc/malloc.c"),
+    Text("illegal-instruction", "run.sh: line 1: 22430 Illegal instruction     ./ill", "seen: tests/data/crashes"),
+    Text("arithmetic-signal", "run.sh: line 1: 22433 Floating point exception./fpe", "seen: tests/data/crashes"),
+    Text(
+        "wrong-architecture",
+        "run.sh: line 1: ./arm: cannot execute binary file: Exec format error",
+        "seen: tests/data/crashes",
+    ),
+    Text("read-only", "OSError: [Errno 30] Read-only file system: 'ro/checkpoints'", "seen: tests/data/crashes"),
     Text(
         "json-file",
         """Traceback (most recent call last):
@@ -629,3 +657,5 @@ _pickle.UnpicklingError: Weights only load failed. This file can still be loaded
         "CPython",
     ),
 ]
+
+MESSAGES += [Text(*item) for item in framework_texts.TEXTS]

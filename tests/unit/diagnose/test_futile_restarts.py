@@ -5,7 +5,8 @@ import pytest
 from kfjob.events import Event
 from kfjob.observe.diagnose.futile_restarts import find_futile_restart
 from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.view import JobView, reduce
+from kfjob.observe.reduction import reduce
+from kfjob.observe.view import JobView
 from tests.unit.api import script
 
 AGENT = "E1121 06:38:10.000000 1 torch/distributed/elastic/multiprocessing/api.py:1002]"
@@ -73,7 +74,12 @@ def test_progress_leaves_the_failure_to_the_restarts():
         ("KeyError: 'lr'", "exception"),
         ("my.package.ValueError: 7", "exception"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'data.txt'", "file-not-found"),
+        ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", "matrix-shapes"),
+        ("my.package.WrongConfig: no layer 3", "exception"),
         ("requests.exceptions.ConnectTimeout: 30 s", None),
+        ("RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1", None),
+        ("torch.distributed.DistStoreError: wait failed", None),
+        ("OSError: [Errno 5] Input/output error: I/O error", None),
     ],
 )
 def test_the_same_exception_in_two_rounds_is_enough(text, rule):
@@ -87,3 +93,16 @@ def test_the_same_exception_in_two_rounds_is_enough(text, rule):
 def test_different_exceptions_in_two_rounds_are_not():
     first = [*round_(0, 5), *traceback(0, "KeyError: 'a'", 6), failed(0, 7)]
     assert rule_of(*first, *round_(0, 8), *traceback(0, "KeyError: 'b'", 9), failed(0, 10)) is None
+
+
+def test_the_same_exception_at_the_same_step_is_no_progress():
+    def attempt(second: int, steps: int, text: str = "KeyError: 'lr'") -> list[Event]:
+        lines = [script.line(0, f"step {step} loss 2.5", second + 1) for step in range(1, steps + 1)]
+        return [*round_(0, second), *lines, *traceback(0, text, second + 2), failed(0, second + 3)]
+
+    assert rule_of(*attempt(5, 10)) is None
+    assert rule_of(*attempt(5, 10), *attempt(15, 10)) == "exception"
+    assert rule_of(*attempt(5, 10), *attempt(15, 8)) == "exception"
+    assert rule_of(*attempt(5, 10), *attempt(15, 11)) is None
+    assert rule_of(*attempt(5, 10), *attempt(15, 10, "KeyError: 'wd'")) is None
+    assert rule_of(*attempt(5, 10), *attempt(15, 10, "ConnectionError: reset by peer")) is None

@@ -318,9 +318,11 @@ def test_job_without_logs_is_healthy():
 
 
 def test_nan_loss_and_constant_loss_are_reported():
-    diagnosis, _ = examine([progress(1, 1), progress(2, 2, loss=float("nan"))])
+    diagnosis, _ = examine([progress(1, 1), *(progress(step, step, loss=float("nan")) for step in range(2, 9))])
     assert diagnosis.first_cause
-    assert diagnosis.first_cause.title == "the loss is nan"
+    assert diagnosis.first_cause.title == "the loss is nan since step 2"
+    assert diagnosis.first_cause.line == 2
+    assert "Batch 2 Loss: nan" in diagnosis.first_cause.evidence[0]
     diagnosis, _ = examine([progress(step, step) for step in range(1, 30)])
     assert [issue.rule for issue in diagnosis.warnings] == ["loss-constant"]
     diagnosis, _ = examine([progress(step, step, loss=3 - step / 100) for step in range(1, 30)])

@@ -23,7 +23,11 @@ DOTTED_FIELD = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?::[^`]*)?`")
 FIELD = re.compile(r"`([a-z]+(?:_[a-z]+)*)(?:: [^`]*)?`")
 OTHER_NAMES = {
     "auto",  # a value of `processes_per_node`
-    "dmesg", "etcd", "torchrun",  # programs
+    "dmesg", "etcd", "lscpu", "torchrun",  # programs
+    "collate_fn", "save_pretrained",
+    "chat_template", "ds_report", "fullgraph", "gpu_memory_utilization", "load_state_dict", "low_cpu_mem_usage",
+    "max_model_len", "num_generations", "pad_token_id", "protobuf", "rename_column", "resume_from_checkpoint", "target_modules",
+    "tensor_parallel_size", "to_empty",  # of libraries
     "deepspeed", "nohup", "fi_info", "ibstat", "show_gids",  # programs
     "init_process_group",  # of torch.distributed
     "device_map", "find_unused_parameters", "no_grad", "requires_grad", "torch_dtype",  # of torch and transformers

@@ -12,7 +12,8 @@ from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.diagnose.warnings import DistinctWarning
-from kfjob.observe.view import JobView, reduce
+from kfjob.observe.reduction import reduce
+from kfjob.observe.view import JobView
 from tests.unit.diagnose.cases import line, lines, recorded
 from tests.unit.diagnose.library_texts import MESSAGES
 

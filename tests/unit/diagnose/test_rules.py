@@ -14,7 +14,7 @@ from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.matching import explain
 from kfjob.observe.diagnose.occurrences import match_rules
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Rule, Severity, Subject
-from kfjob.observe.diagnose.rules import BY_ID, RULES
+from kfjob.observe.diagnose.rules import BY_ID, RULES, check_ids
 from kfjob.observe.diagnose.states import format_pod
 from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.timestamps import Timestamp
@@ -152,3 +152,9 @@ def test_ids_are_unique():
 ])  # fmt: skip
 def test_ordinary_lines_match_no_rule(text: str):
     assert explain_line(text) == []
+
+
+def test_unknown_id_in_a_set_of_rules_is_an_error():
+    assert check_ids("nccl-timeout") == ("nccl-timeout",)
+    with pytest.raises(KeyError, match="ncl-timeout"):
+        check_ids("ncl-timeout")

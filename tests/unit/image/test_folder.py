@@ -295,3 +295,17 @@ def test_socket_is_an_error(tmp_path: Path):
         first.bind(str(tmp_path / "s" / "x"))
         with pytest.raises(UsageError, match="neither"):
             read_folder(tmp_path / "s")
+
+
+@pytest.mark.parametrize("folders", [1, 5])
+def test_folder_with_too_many_files_is_one_error_and_is_not_listed_to_its_end(tmp_path: Path, monkeypatch, folders: int):
+    monkeypatch.setattr("kfjob.image.folder.MAX_ENTRIES", 20)
+    for index in range(folders):
+        (tmp_path / f"d{index}").mkdir()
+        for name in range(50 // folders):
+            (tmp_path / f"d{index}" / f"{name}").touch()
+    listed = []
+    monkeypatch.setattr("kfjob.image.folder.Entry", lambda **fields: listed.append(fields))
+    with pytest.raises(UsageError, match="more than 20 files and folders"):
+        read_folder(tmp_path)
+    assert len(listed) == 21

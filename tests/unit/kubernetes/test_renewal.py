@@ -139,17 +139,23 @@ def test_a_service_accounts_token(front: FakeFront, url: str, tmp_path: Path, mo
 
     def of_pod(client_configuration: Any = None, **_: Any) -> None:
         environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
-        config.incluster_config.InClusterConfigLoader(str(token), str(authority), environ=environ).load_and_set(
-            client_configuration
-        )
-        client_configuration.host, client_configuration.ssl_ca_cert = url, None  # a pod is given https
+        loader = config.incluster_config.InClusterConfigLoader(str(token), str(authority), environ=environ)
+        set_config = loader._set_config
+
+        def set_http(configuration: Any) -> None:
+            """Set the address of this server; a pod is given https. The package sets it again with each request."""
+            set_config(configuration)
+            configuration.host, configuration.ssl_ca_cert = url, None
+
+        loader._set_config = set_http
+        loader.load_and_set(client_configuration)
 
     monkeypatch.setattr(config, "load_incluster_config", of_pod)
     monkeypatch.setattr("kfjob.backends.kubernetes.connect._POD_NAMESPACE", namespace)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    front.rotate = numbered(front, token.write_text)
+    front.rotate = numbered(front, lambda text: token.write_text(f"{text}\n"))
     assert followed() == [text for _, text in LINES]
     assert front.refusals >= 3
 

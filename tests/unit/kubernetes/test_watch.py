@@ -69,6 +69,10 @@ def changed(thing: dict[str, Any], *, deleted: bool = False) -> ItemChange:
         ([jobs()], [("", "Stopped")]),
         ([jobs(job(uid="a later one"))], [("", "Stopped")]),
         ([jobs(job()), changed(job(uid="a later one"))], [("", "Pending"), ("", "Stopped")]),
+        (
+            [jobs(job()), changed(job(uid="an earlier one"), deleted=True), changed(job("Running"))],
+            [("", "Pending"), ("", "Running")],
+        ),
         ([pods(pod(0), pod(1)), pods(pod(1))], [("0", "Running"), ("1", "Running"), ("0", "Deleted")]),
         ([pods(pod(0)), changed(pod(0)), changed(pod(0, "Failed"))], [("0", "Running"), ("0", "Failed")]),
         ([pods(pod(0)), changed(pod(0), deleted=True)], [("0", "Running"), ("0", "Deleted")]),
@@ -244,3 +248,27 @@ def test_a_pod_phase_deleted_keeps_what_was_known():
     (last,) = state.take(pods(), now=2)
     assert isinstance(last, PodChanged)
     assert (last.phase, last.uid, last.time) == (PodPhase.DELETED, "pod-0", 2)
+
+
+HOSTILE: dict[str, list[bytes]] = {
+    "cut off": [b'{"type":"MODIFIED","object":{"metadata":'],
+    "a list": [b"[]\n"],
+    "nothing": [b'{"type":"MODIFIED","object":null}\n'],
+    "no name": [b'{"type":"MODIFIED","object":{"metadata":{}}}\n'],
+    "a line without an end": [b"x" * 65536] * 400,
+    "deep": [b"[" * 100_000 + b"\n"],
+    "not UTF-8": [b'{"type":"\xff"}\n'],
+    "an error without a code": [b'{"type":"ERROR","object":{}}\n'],
+    "another kind": [event("MODIFIED", {"kind": "Secret", "metadata": {"name": "x", "uid": "u", "resourceVersion": "9"}})],
+    "an older version": [event("MODIFIED", pod(0, "Running", version="2"))],
+    "an unknown event": [event("WEIRD", pod(0, version="11"))],
+}
+
+
+@pytest.mark.parametrize("pieces", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_watch_ends_and_changes_no_state(pieces: list[bytes]):
+    watch, transport = feed(listing(pod(0)), FakeStream(pieces=pieces), listing(pod(0)), FakeStream())
+    state = JobState("job-1")
+    events = [event for change in watch.changes() for event in state.take(change, now=0)]
+    assert told(events) == [("0", "Running")]
+    assert len(transport.requests) >= 2, "the watch goes on"

@@ -519,6 +519,70 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
         [{}, {"nodes": 1, "command": "mpirun -np 4 python train.py"}, {"command": "torchrun train.py srun"}],
     ),
+    "launcher-program": (
+        [
+            ({"command": command}, "command", message)
+            for command, message in (
+                ("torchrun python hello.py --lr 1", "`torchrun` starts Python itself, and reads `python` as a Python file"),
+                ("torchrun --nproc-per-node 2 python3 -u hello.py", "reads `python3` as a Python file"),
+                ("python -m torch.distributed.run python hello.py", "`torchrun` starts Python itself"),
+                ("accelerate launch python -m pkg", "`accelerate launch` starts Python itself"),
+                ("deepspeed python hello.py", "`deepspeed` starts Python itself"),
+                ("torchrun python -c 'print(1)'", "reads `python` as a Python file"),
+                (["bash", "-c", "cd /code && torchrun python hello.py | tee log"], "`torchrun` starts Python itself"),
+                ("env A=1 uv run torchrun python hello.py", "`torchrun` starts Python itself"),
+                ("torchrun", "`torchrun` has no program to start"),
+                ("torchrun --nproc-per-node 2", "`torchrun` has no program to start"),
+                ("accelerate launch", "`accelerate launch` has no program to start"),
+                ("torchrun train.sh", "`torchrun` starts `train.sh` as a Python file"),
+                ("torchrun bash train.sh", "`torchrun` starts `bash` as a Python file"),
+                ("torchrun accelerate launch hello.py", "`torchrun` starts `accelerate`, which is a launcher of its own"),
+                (
+                    "torchrun -m torch.distributed.run hello.py",
+                    "`torchrun` starts `torch.distributed.run`",
+                ),
+                ("torchrun -m hello.py", "`-m` takes a module, and `hello.py` is a file"),
+                ("accelerate hello.py", "`accelerate` has no subcommand"),
+                ("python torchrun hello.py", "`python` starts `torchrun`, which is a launcher of its own"),
+                ("python -m torchrun hello.py", "`python` starts `torchrun`, which is a launcher of its own"),
+                ("python python hello.py", "`python` starts `python` as a Python file"),
+                ("python run.sh", "`python` starts `run.sh` as a Python file"),
+                ("python -m pkg/hello.py", "`-m` takes a module, and `pkg/hello.py` is a file"),
+                ("python3 -u", "`python3` has no program to start"),
+            )
+        ],
+        [
+            {"command": command}
+            for command in (
+                "torchrun hello.py",
+                "torchrun --nproc-per-node 2 hello.py python",
+                "torchrun --no-python python hello.py",
+                "torchrun --standalone hello",
+                "torchrun -m pkg.hello",
+                "torchrun --help",
+                "accelerate launch --no_python bash run.sh",
+                "accelerate config",
+                "python -m torch.distributed.run hello.py",
+                "python -u hello.py torchrun",
+                "python --version",
+                "python -c 'print(1)'",
+                "bash run.sh",
+                ["bash", "-c", "python --version; torchrun hello.py"],
+                ["bash", "-c", "cat hello.py | python"],
+            )
+        ],
+    ),
+    "shell-variable": (
+        [
+            ({"command": "torchrun train.py --data $HOME/data"}, "command", "the program gets `$HOME` as text"),
+            ({"command": ["torchrun", "train.py", "--lr=$LR"]}, "command", "the program gets `$LR` as text"),
+        ],
+        [
+            {"command": "torchrun train.py --data $(DATA)"},
+            {"command": ["bash", "-c", "torchrun train.py --data $DATA"]},
+            {"command": "torchrun train.py --regex ^a$ --price 5$"},
+        ],
+    ),
     "unconnected-nodes": (
         [
             ({"command": command}, "command", f"`{program}` runs 2 copies that do not know each other")

@@ -25,7 +25,31 @@ def redraw(layout: str) -> list[str]:
 
 Values = Mapping[str, float | None]
 AT_50: dict[str, float | None] = {"step": 50, "loss": 1.98}
+GROUPED = (
+    "[ep 0 it {s}] nll {l} tok/s 3267", "ep 0 it {s} nll {l} tok/s 3267", "[it {s}] nll {l} tok/s 3267",
+    "[ep 0] it {s} nll {l}", "[ep 0, it {s}] nll {l}", "(ep 0 it {s}) nll {l}", "[ep=0 it={s}] nll={l}",
+    "[ep 0 it {s}] nll: {l}",
+    "step {s} nll {l} tok/s 3267", "upd {s} | xent {l}", "[ep 0 it {s}] loss {l} tok/s 3267", "[it {s}] loss: {l}",
+    "[ep 0 step {s}] nll {l} tok/s 3267", "[ep 0 iter {s}] loss {l} tok/s 3267",
+    "[it {s}] [nll {l}] [tok/s 3267]", "[it {s}][nll {l}]", "(it {s}) (nll {l}) (lr 1e-3)", "[upd {s}] xent={l} tok/s=3267",
+    "[ep 0 | it {s}] nll {l} | tok/s 3267", "[it:{s}] loss:{l} tok/s:3267", "[it #{s}] nll {l}",
+    "[ep 0; it {s}] nll {l}; tok/s 3267",
+    "(ep: 0, it: {s}) nll: {l}, tok/s: 3267", "it {s} (nll {l} tok/s 3267)", "[global_step {s}] nll {l}", "(upd {s}) NLL {l}",
+    "[batch {s} nll {l}] tok/s 3267", "[it {s}/9000] nll {l} tok/s 3267", "[ep 0/4 it {s}/9000] nll {l} tok/s 3267",
+    "[it {s} lr 1e-3] nll {l}", "[ep 0] [it {s}] loss {l} s/it 0.31", "[it {s}] loss {l} gnorm 1.25 tok/s 3267",
+    "[it {s}] loss {l} mem 12.3 tok/s 3267", "[it {s}] loss {l} acc 0.31 tok/s 3267 mfu 0.41", "step {s} tok/s 3267 loss {l}",
+    "step {s}/9000 tok/s 3267 nll {l}", "[train it {s}] nll {l} img/s 3267", "it {s} nll {l} tok/sec 3267 ms/it 340",
+)  # fmt: skip
+"""Pairs in brackets or parentheses, with more pairs after them; a rate may be the name of the number after it."""
+
+
+def expect_group(layout: str) -> Values:
+    """Return the values of the last line of a layout."""
+    return AT_50 | ({"speed": 3267.0} if "3267" in layout else {})
+
+
 FORMATS: dict[str, tuple[list[str], Values]] = {
+    **{layout: (repeat(layout), expect_group(layout)) for layout in GROUPED},
     # pairs
     "colons": (repeat("step: {s}, loss: {l}, lr: 0.001"), AT_50 | {"lr": 0.001}),
     "equal signs": (repeat("step={s} loss={l} lr=0.001"), AT_50 | {"lr": 0.001}),

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from kfjob.events import JobChanged, JobPhase, LogLine, OpenLine, Tick
 from kfjob.observe.general.figures import parse_line
-from kfjob.observe.general.prefixes import strip_prefixes
-from kfjob.observe.general.state import GeneralReader
+from kfjob.observe.general.messages import find_message
+from kfjob.observe.general.state import ReaderState
 from kfjob.observe.general.templates import MAX_SAMPLES, MAX_TEMPLATES
 from kfjob.observe.log_progress import read_progress
 from kfjob.observe.master import Master
 from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.progress import progress_reader
+from kfjob.observe.reduction import reduce_all
 from kfjob.observe.training import Training
-from kfjob.observe.view import JobView, reduce_all
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 from tests.unit.observe.general_formats import FORMATS, LOSSES, NO_PROGRESS, STEPS, Values
@@ -122,7 +123,7 @@ def test_any_layout_of_the_grammar_is_read(lines: list[str]):
 
 @given(lines=layouts())
 def test_evaluation_is_never_training(lines: list[str]):
-    plain = [strip_prefixes(line.replace("\x1b[", "")).text for line in lines]
+    plain = [find_message(line.replace("\x1b[", "")).text for line in lines]
     training = read([f"validation: {line}".replace("train", "val").replace("Train", "Val") for line in plain]).training
     assert training.loss is None, plain[-1]
 
@@ -130,13 +131,13 @@ def test_evaluation_is_never_training(lines: list[str]):
 @given(text=st.text(max_size=300))
 def test_any_text_can_be_parsed(text: str):
     parse_line(text)
-    read_progress(text, 0, None, progress_reader(), GeneralReader())
+    read_progress(text, 0, None, progress_reader(), ReaderState())
 
 
 @given(text=st.text("0123456789.,:/|%[](){}=-+eE \tsteplossKM'\"\r", max_size=200))
 def test_any_text_of_figures_can_be_parsed(text: str):
     parse_line(text)
-    read_progress(text + " loss ", 0, None, progress_reader(), GeneralReader())
+    read_progress(text + " loss ", 0, None, progress_reader(), ReaderState())
 
 
 def test_first_lines_are_read_again():
@@ -259,7 +260,7 @@ def test_pod_without_a_loss_does_not_take_over():
 
 
 def test_state_does_not_grow_with_the_number_of_templates():
-    reader = GeneralReader()
+    reader = ReaderState()
     formats = progress_reader()
     for i in range(2000):
         reader, _ = read_progress(
@@ -282,7 +283,7 @@ def test_work_on_a_long_line_is_bounded(unit: str):
     text = unit * (65536 // len(unit))
     figures = parse_line(text)
     assert len(figures.counters) <= 128
-    read_progress("loss" + text, 0, None, progress_reader(), GeneralReader())
+    read_progress("loss" + text, 0, None, progress_reader(), ReaderState())
 
 
 def test_progress_that_is_not_read_is_no_stall():
@@ -327,8 +328,20 @@ def test_pattern_reads_thousands_and_millions():
 def test_unread_lines_are_news_once():
     view = read([f"loss {9 - i / 100}" for i in range(100)])
     [text] = [item.text for item in view.news if item.kind == "unread"]
-    pattern = r"`progress: 'loss[^\w\n]+(?P<loss>[-+.\deE]+)'`"
-    assert text == f"no progress is read; lines like `loss 9.0` look like progress; {pattern} in the spec reads them"
+    pattern = r"`progress: 'loss[^\w\n]+(?P<loss>[-+]?(?:[\d.]+(?:[eE][-+]?\d+)?|(?i:nan|inf)\w*))'`"
+    assert text == f"no progress is read; lines like `loss 9.0` look like progress; {pattern} in the spec reads only their loss"
+
+
+@pytest.mark.parametrize("value", ["nan", "NaN", "-inf", "Infinity", "+Inf"])
+def test_suggested_pattern_reads_losses_that_are_not_finite(value: str):
+    lines = [f"loss {9 - i}.5" for i in range(3)] + [f"loss {value}"] * 9
+    unread = read(lines).unread
+    assert unread is not None
+    assert unread[1].pattern is not None
+    loss = read_with_pattern(unread[1].pattern, lines).loss
+    assert loss is not None
+    assert not math.isfinite(loss)
+    assert read([f"loss {value}"] * 3 + lines).unread is not None
 
 
 def test_read_lines_are_no_news_of_unread_ones():
@@ -361,3 +374,22 @@ def read_with_pattern(pattern: str, lines: list[str]) -> Training:
     config = ObserveConfig(progress_pattern=pattern)
     events = [LogLine(pod="w-0", text=line, time=number * SECOND) for number, line in enumerate(lines)]
     return reduce_all(JobView(config=config), events).training
+
+
+def test_epoch_that_begins_in_its_middle_has_the_length_of_the_others():
+    training = read([f"[ep {step // 40} it {step % 40}] loss {9 - step / 100}" for step in range(10, 200)]).training
+    assert (training.run_step, training.steps) == (199, 189)
+
+
+@pytest.mark.parametrize(
+    ("steps", "count"), [(range(180), 180), (range(1, 21), 20), (range(131, 251), 119), (range(10, 260, 10), 250)]
+)
+def test_steps_are_those_that_the_lines_show(steps: range, count: int):
+    assert read([f"step {step} loss {900 - step}.5" for step in steps]).training.steps == count
+
+
+@pytest.mark.parametrize("line", ["it {} l {} tok/s 3290", "it {} l {} rate 3290 tok/s", "it {} l {}, tok/s=3290"])
+def test_pattern_reads_a_speed_with_the_unit_in_the_line(line: str):
+    pattern = r"it (?P<step>\d+) l (?P<loss>[\d.]+).*?(?:rate|tok/s)[ =](?P<speed>\d+)"
+    training = read_with_pattern(pattern, [line.format(i, 9 - i / 100) for i in (10, 20)])
+    assert (training.speed, training.unit) == (3290, "tokens/s")

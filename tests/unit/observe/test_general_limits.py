@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kfjob.observe.general.state import GeneralReader
+from kfjob.observe.general.state import ReaderState
 from kfjob.observe.log_progress import read_progress
 from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.progress import progress_reader
@@ -47,18 +47,18 @@ def test_work_is_linear_in_the_length_of_a_line(name: str, joint: str):
     def work(length: int) -> int:
         text = "loss " + (UNITS[name] + joint) * (length // len(UNITS[name] + joint))
         block = f"{text}\n".encode()
-        read = count_calls(lambda: read_progress(text, 0, None, progress_reader(), GeneralReader()))
+        read = count_calls(lambda: read_progress(text, 0, None, progress_reader(), ReaderState()))
         return read + count_calls(lambda: Prefilter(ObserveConfig()).select(block))
 
     work(LINE)  # fill the caches
     assert work(LINE) <= 2.2 * work(LINE // 2) + 2000
 
 
-@pytest.mark.parametrize("lines", [500, pytest.param(1_000_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("lines", [500, pytest.param(1_000_000, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_memory_is_bounded_for_a_log_of_many_layouts(lines: int):
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ("".join(word) for word in itertools.product(letters, repeat=5))
-    reader, formats, sizes = GeneralReader(), progress_reader(), []
+    reader, formats, sizes = ReaderState(), progress_reader(), []
     for number, word in enumerate(itertools.islice(words, lines)):
         text = f"step {number} {word}_loss {number}.5 lr 0.1 " + f"{word} {number} " * 20
         reader, _ = read_progress(text, number, None, formats, reader)

@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from kfjob.events import Event, JobPhase, PodPhase, Tick
 from kfjob.observe.limits import find_exceeded_limit
-from kfjob.observe.view import JobView, reduce_all
+from kfjob.observe.reduction import reduce_all
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import Limits, ObserveConfig
 from kfjob.units import SECOND
 from tests.unit.api import script

@@ -8,7 +8,8 @@ from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPh
 from kfjob.observe.addresses import find_address_owner
 from kfjob.observe.master import Master, NoMaster, format_ranks
 from kfjob.observe.pods import PodView
-from kfjob.observe.view import JobView, reduce_all
+from kfjob.observe.reduction import reduce_all
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 

@@ -25,7 +25,8 @@ from kfjob.observe.milestones import (
     TrainerOutcome,
 )
 from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
-from kfjob.observe.view import JobView, reduce
+from kfjob.observe.reduction import reduce
+from kfjob.observe.view import JobView
 from kfjob.trainer import metrics
 
 TRAINER = Path(metrics.__file__).parent

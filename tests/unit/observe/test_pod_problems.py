@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
 from kfjob.observe.pod_problems import MAX_EVENTS
-from kfjob.observe.view import MAX_NEWS, JobView, reduce_all
+from kfjob.observe.reduction import MAX_NEWS, reduce_all
+from kfjob.observe.view import JobView
 
 POD = "a-worker-0"
 QUOTA = 'Error creating: pods "a-worker-0" is forbidden: exceeded quota: small'

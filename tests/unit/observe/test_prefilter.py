@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.observe import milestones
+from kfjob.observe import milestones, vocabulary
 from kfjob.observe.agent_log import AgentLog
+from kfjob.observe.diagnose.incidents import exceptions, native
 from kfjob.observe.diagnose.literals import is_suspicious
 from kfjob.observe.diagnose.occurrences import match_rules
 from kfjob.observe.diagnose.rule import Subject
 from kfjob.observe.lines import clean_line
-from kfjob.observe.prefilter import Prefilter, find_markers
+from kfjob.observe.prefilter import RARE_SAMPLE, Prefilter, find_markers
 from kfjob.observe.progress import FORMATS, KFJOB_TRAINER, progress_reader
 from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.diagnose.texts import LINES
@@ -76,12 +77,10 @@ def test_no_line_of_the_kfjob_trainer_is_dropped():
     "config", [ObserveConfig(), ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d")], ids=["all", "kfjob"]
 )
 def test_diagnosis_keeps_every_line_that_a_rule_matches(config: ObserveConfig):
-    suspicious = [
-        text for text in RECORDED if is_suspicious(text) and next(match_rules(Subject.LOG, clean_line(text)[0]), None)
-    ]
-    assert suspicious
+    matching = [text for text in RECORDED if next(match_rules(Subject.LOG, clean_line(text)[0]), None)]
+    assert matching
     for text in (
-        *suspicious,
+        *matching,
         *EXAMPLES,
         "W1121 06:18:58.464000 1 torch/a.py:3] it is late",
         "Traceback (most recent call last):",
@@ -90,6 +89,41 @@ def test_diagnosis_keeps_every_line_that_a_rule_matches(config: ObserveConfig):
             assert block.split(b"\n")[-2 if block.endswith(b"\n") else -1] in selected_lines(
                 Prefilter(config, diagnosis=True), block
             ), text
+
+
+@pytest.mark.parametrize("text", [
+    "terminate called after throwing an instance of 'x'", "terminate called without an active exception",
+    "libc++abi: terminating", "Fatal Python error: Aborted", "Segmentation fault (core dumped)", "Bus error", "Aborted",
+    "Floating point exception", "Illegal instruction", "Trace/breakpoint trap", "Fatal glibc error: x",
+    "*** Error in `python': x", "*** Aborted at 1795000000", "*** SIGTERM received at time=1795000000 on cpu 3 ***",
+    "*** SIGFPE received by PID 3",
+    "*** stack smashing detected ***: terminated", "*** buffer overflow detected ***: terminated",
+    "free(): invalid pointer", "malloc(): x", "realloc(): x", "munmap_chunk(): x", "malloc_consolidate(): x",
+    "double free or corruption (out)", "corrupted size vs. prev_size", "corrupted double-linked list", "OMP: Error #15",
+    "libgomp: Thread creation failed", "[a-0:12] *** Process received signal ***", "a: b.c:3: f(): Assertion `x' failed.",
+])  # fmt: skip
+def test_every_start_of_a_crash_is_suspicious(text: str):
+    assert native.starts(text)
+    assert is_suspicious(text)
+
+
+@pytest.mark.parametrize("text", [
+    "ValueError: x", "MyException: x", "Exception: x", "KeyboardInterrupt", "ReadTimeout: x", "LockTimeout",
+    "DownloadFailed: x",
+    "pyarrow.lib.ArrowInvalid: x", "zipfile.BadZipFile: x", "socket.gaierror: x", "socket.herror: x", "select.error: x",
+    "socket.timeout: x", "queue.Empty: x", "_queue.Empty: x", "queue.Full: x", "subprocess.TimeoutExpired: x",
+    "concurrent.futures.process.BrokenProcessPool: x", "concurrent.futures.BrokenProcessPool: x", "torch.AcceleratorError: x",
+    "asyncio.exceptions.CancelledError: x", "requests.exceptions.ReadTimeout: x",
+])  # fmt: skip
+def test_every_last_line_of_a_traceback_is_suspicious(text: str):
+    assert exceptions.find_bare(text)
+    assert is_suspicious(text)
+
+
+def test_dotted_class_whose_name_says_nothing_is_the_accepted_gap():
+    """Any literal for such a line would stand in nearly every line."""
+    assert exceptions.find_bare("mypackage.Gone: x")
+    assert not is_suspicious("mypackage.Gone: x")
 
 
 def test_lines_after_a_traceback_heading_are_kept():
@@ -129,6 +163,34 @@ def test_block_boundaries_do_not_change_the_selection(
     assert together == alone
 
 
+def write_curve(counter: str, loss: str) -> bytes:
+    return "".join(f"{counter}: {5 * i}, {loss}: {3 - i / 8:.3f}\n" for i in range(1, 5)).encode()
+
+
+def test_every_counter_with_every_loss_is_selected():
+    counters = [name for names in (*vocabulary.STEPS, *vocabulary.EPOCHS) for name in names]
+    losses = [*(name for names in vocabulary.LOSSES for name in names), *vocabulary.LOSS_PARTS]
+    blocks = {pair: write_curve(*pair) for pair in product(counters, losses)}
+    assert [pair for pair, block in blocks.items() if len(Prefilter(ObserveConfig()).select(block)) != 4] == []
+
+
+def test_rare_names_are_searched_in_the_first_block_and_in_samples_of_later_ones():
+    curve, other = write_curve("it", "nll"), b"nothing here\n" * (RARE_SAMPLE // 13 + 1)
+    prefilter = Prefilter(ObserveConfig())
+    assert len(prefilter.select(other + curve)) == 4, "the first block is searched whole"
+    late = Prefilter(ObserveConfig())
+    assert late.select(other) == []
+    assert late.select(other + curve) == [], "not in the sample"
+    assert len(late.select(curve)) == 4, "short blocks are searched whole"
+    assert len(late.select(other + curve)) == 4, "the log has such names"
+
+
+def test_rare_names_in_lines_that_are_selected_anyway_start_no_search():
+    known = Prefilter(ObserveConfig())
+    assert len(known.select(b"".join(b"step: %d, loss: 2.%d, nll: 2.5\n" % (i, i) for i in range(4)))) == 4
+    assert known.select(b"nothing here\n" * (RARE_SAMPLE // 13 + 1) + write_curve("it", "nll")) == []
+
+
 def test_every_line_is_selected_while_select_all_is_true():
     wanted = False
     prefilter = Prefilter(ObserveConfig(), select_all=lambda: wanted)
@@ -139,5 +201,5 @@ def test_every_line_is_selected_while_select_all_is_true():
 
 
 def test_markers_are_few_enough_for_the_fast_search():
-    """A search for more than 64 literals is ten times slower (see `MARKERS`)."""
-    assert len(find_markers(ObserveConfig())) <= 64
+    """A search for more than 32 literals is slower (see `general.markers.MAIN_MARKERS`)."""
+    assert len(find_markers(ObserveConfig())) <= 32

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from kfjob.events import Event, PodPhase, Tick
 from kfjob.observe.program_output import OLD_LINES, OutputLine, ProgramOutput, find_printing_pod
-from kfjob.observe.view import JobView, reduce
+from kfjob.observe.reduction import reduce
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 from tests.unit.api import script
@@ -31,6 +32,13 @@ def test_before_any_evidence_the_lowest_pod_is_shown():
     for event in (script.pod(1, PodPhase.RUNNING), script.pod(0, PodPhase.RUNNING)):
         view = reduce(view, event)
     assert find_printing_pod(view) == "train-worker-0"
+
+
+def test_pods_are_ordered_by_their_numbers_before_anything_shows_which_one_prints():
+    view = JobView()
+    for event in (script.pod(10, PodPhase.RUNNING), script.pod(2, PodPhase.RUNNING)):
+        view = reduce(view, event)
+    assert find_printing_pod(view) == "train-worker-2"
 
 
 def test_the_pod_with_rank_0_is_shown():
@@ -64,3 +72,41 @@ def test_old_lines_are_shown_when_nothing_else_comes():
         view = reduce(view, event)
         shown = output.feed(view, event)
     assert shown == [OutputLine("hello")]
+
+
+LIBRARY = "/venv/lib/python3.12/site-packages/torch/utils/data.py:3: UserWarning: This DataLoader will create 8 processes"
+
+
+def show_texts(*texts: str) -> tuple[list[str], int]:
+    output = ProgramOutput()
+    events = [*script.STARTING, *script.block(0, 0, 5), *(script.line(0, text, 6 + i) for i, text in enumerate(texts))]
+    return [line.text for line in show(events, output)], output.warnings.count
+
+
+def test_warnings_of_libraries_are_left_out_and_counted():
+    noise = [
+        "[W1121 06:37:49.644123 socket.cpp:752] [c10d] The hostname of the client socket cannot be retrieved. err=-3",
+        "[rank0]:[W1121 06:37:49.644123678 ProcessGroupNCCL.cpp:1561] Warning: destroy_process_group() was not called",
+        "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1",
+        "W1121 06:37:49.644000 71 site-packages/torch/_inductor/utils.py:1137] [0/0] Not enough SMs to use max_autotune_gemm",
+        LIBRARY,
+        "  warnings.warn(",
+        "2026-11-21 06:37:49.644000: I tensorflow/core/util/port.cc:153] oneDNN custom operations are on.",
+    ]
+    assert show_texts("hello", *noise, "  indented", "bye") == (["hello", "  indented", "bye"], len(noise))
+
+
+def test_warnings_of_the_program_and_errors_stay():
+    texts = [
+        "/work/train.py:4: UserWarning: few samples",
+        "  warnings.warn('few samples')",
+        "[E1121 06:37:49.644123 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(",
+        "Warning: the validation data is empty",
+        "step 1 loss 2.5",
+    ]
+    assert show_texts(*texts) == (texts, 0)
+
+
+def test_warning_that_is_a_cause_stays():
+    text = "[W1121 06:37:49.644123 x.cpp:1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
+    assert show_texts(text) == ([text], 0)

@@ -11,20 +11,35 @@ from kfjob.observe.master import Master
 from kfjob.observe.training import Training
 from tests.unit.observe.test_general import read
 
-DATA = Path(__file__).parents[2] / "data" / "program_lines.txt"
+DATA = Path(__file__).parents[2] / "data"
+LOSSES = (2.9134, 2.5521, 2.3187, 2.1290, 1.9846, 1.9011)
+Program = tuple[list[str], dict[str, object]]
 
 
-def load() -> dict[str, tuple[list[str], dict[str, object]]]:
+def load(file: str) -> dict[str, Program]:
     """Return the lines and the expected values of each program."""
-    programs: dict[str, tuple[list[str], dict[str, object]]] = {}
-    for section in DATA.read_text(encoding="utf-8").split("\n## ")[1:]:
+    programs: dict[str, Program] = {}
+    for section in (DATA / file).read_text(encoding="utf-8").split("\n## ")[1:]:
         heading, *lines = section.rstrip("\n").split("\n")
         name, _, values = heading.partition(" ")
         programs[name] = [line.replace("␍", "\r").replace("␛", "\x1b") for line in lines], json.loads(values or "{}")
     return programs
 
 
-PROGRAMS = load()
+def repeat(rows: list[str]) -> list[str]:
+    """Return the lines of a log of this layout."""
+    once = [row[2:] for row in rows if row.startswith("! ")]
+    layout = "\n".join(row.removeprefix("~ ") for row in rows if not row.startswith("! "))
+    lines = []
+    for i, loss in enumerate(LOSSES):
+        step = (i + 1) * 10
+        values = {"s": step, "S": step * 100, "l": loss, "v": loss + 0.5, "r": 100 + i * 7, "p": step // 2, "b": f"{step:>4}"}
+        lines += layout.format(i=i, e=i + 1, **values).split("\n")
+    return once + (["\r" + "\r".join(lines)] if rows[0].startswith("~ ") else lines)
+
+
+LAYOUTS = {f"layout_{name}": (repeat(rows), values) for name, (rows, values) in load("program_layouts.txt").items()}
+PROGRAMS = load("program_lines.txt") | LAYOUTS
 POSITIVES = [name for name, (_, values) in PROGRAMS.items() if values]
 NEGATIVES = [name for name, (_, values) in PROGRAMS.items() if not values]
 

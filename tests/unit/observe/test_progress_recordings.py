@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from kfjob.events import LogLine
+from kfjob.observe.reduction import reduce_all
 from kfjob.observe.training import Training
-from kfjob.observe.view import JobView, reduce_all
+from kfjob.observe.view import JobView
 
 ROOT = Path(__file__).parents[2] / "data" / "progress"
 

@@ -15,7 +15,8 @@ from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.agent_records import RendezvousResult
 from kfjob.observe.master import Confidence, EvidenceKind, Master, NoMaster
 from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.view import JobView, reduce_all
+from kfjob.observe.reduction import reduce_all
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 
 ROOT = Path(__file__).parents[2] / "data" / "agent-logs"

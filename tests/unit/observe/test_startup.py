@@ -1,8 +1,10 @@
 """What a job does before its first progress line."""
 
+from kfjob.cli.view_text import status_text, view_json
 from kfjob.events import Event, PodPhase
-from kfjob.observe.startup import describe_startup
-from kfjob.observe.view import JobView, reduce_all
+from kfjob.observe.reduction import reduce_all
+from kfjob.observe.startup import describe_stage
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.api import script
 
@@ -16,7 +18,7 @@ def launch(index: int) -> list[Event]:
 
 
 def stage(*events: Event) -> str:
-    return describe_startup(reduce_all(JobView(config=CONFIG), events))
+    return describe_stage(reduce_all(JobView(config=CONFIG), events))
 
 
 def test_pods_that_wait_are_counted():
@@ -34,7 +36,11 @@ def test_agents_that_have_started_are_counted():
     assert stage(*both) == "rendezvous: 2 of 2 agents have started"
     assert stage(*both, *script.block(0, 0, 5)) == "rendezvous: 2 of 2 agents have started, 1 joined"
     joined = (*both, *script.block(0, 0, 5), *script.block(1, 1, 5))
-    assert stage(*joined) == "the workers have started; the program has printed no progress yet"
+    assert stage(*joined) == "the workers have started; the program has printed nothing yet"
+    agent = script.line(0, f"{PREFIX} [default] Starting worker group", 6)
+    assert stage(*joined, agent) == "the workers have started; the program has printed nothing yet"
+    lines = [script.line(0, f"seen {number} of the data", 7) for number in range(180)]
+    assert "the program has printed 180 lines; none is read as progress" in stage(*joined, agent, *lines)
     assert "imports" not in stage(*joined, script.line(0, "epoch 1 begins", 6))  # the program may be far beyond its imports
 
 
@@ -53,3 +59,25 @@ def test_progress_and_the_end_of_the_job_have_no_stage():
 
 def test_a_program_without_an_agent_that_prints_has_no_stage():
     assert stage(*script.STARTING, script.line(0, "hello", 6)) == ""
+
+
+FINISHED = (
+    f"{PREFIX.replace('launcher', 'elastic/agent/server')} [default] worker group successfully finished. Waiting 300 seconds"
+)
+
+
+def test_running_job_names_the_pods_that_have_ended_and_those_it_waits_for():
+    assert stage(*script.TRAINING, script.line(0, FINISHED, 90)) == "`train-worker-0` has ended; waiting for `train-worker-1`"
+    ended = script.pod(0, PodPhase.SUCCEEDED, exit_code=0)
+    assert stage(*script.TRAINING, ended) == "`train-worker-0` has ended; waiting for `train-worker-1`"
+    both = (*script.TRAINING, ended, script.line(1, FINISHED, 91))
+    assert stage(*both) == ""
+    again = (*script.TRAINING, script.line(0, FINISHED, 90), *script.block(0, 0, 95))
+    assert stage(*again) == ""  # an elastic job: the agent has joined another round
+
+
+def test_status_has_the_pods_that_a_job_waits_for_as_data():
+    view = reduce_all(JobView(config=CONFIG), [*script.TRAINING, script.line(0, FINISHED, 90)])
+    assert view_json(view)["waiting"] == {"ended": ("train-worker-0",), "waiting_for": ("train-worker-1",)}
+    assert "waiting    `train-worker-0` has ended; waiting for `train-worker-1`" in status_text(view, name="train", now=0)
+    assert view_json(reduce_all(JobView(config=CONFIG), script.TRAINING))["waiting"] is None

@@ -14,9 +14,10 @@ from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodCha
 from kfjob.observe.lines import clean_line
 from kfjob.observe.pods import ContainerLog, PodView
 from kfjob.observe.progress import progress_reader
+from kfjob.observe.reduction import MAX_NEWS, reduce_all
 from kfjob.observe.timestamps import parse_glog, parse_rfc3339, resolve_year
 from kfjob.observe.training import MAX_POINTS
-from kfjob.observe.view import MAX_NEWS, JobView, reduce_all
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 

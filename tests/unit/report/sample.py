@@ -9,7 +9,8 @@ from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, 
 from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.log_spans import LogSpans
-from kfjob.observe.view import JobView, reduce
+from kfjob.observe.reduction import reduce
+from kfjob.observe.view import JobView
 from kfjob.report.page import Report
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND

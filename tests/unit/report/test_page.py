@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html.parser import HTMLParser
 from typing import Any
 
@@ -144,6 +144,34 @@ def test_charts_hold_every_point():
     assert len(curves["Loss"]["loss"]) == len(training.curve) == 450
     assert curves["Loss"]["loss"][-1][2:] == [f"{training.curve[-1].step}", format_number(training.curve[-1].loss)]
     assert {"Loss", "Speed", "Learning rate"} == set(read_curves(render(events())))
+
+
+def general_events() -> Iterator[Event]:
+    """Yield a job whose progress the general reader reads, with evaluation after every fifth step."""
+    yield JobChanged(phase=JobPhase.RUNNING, created=START, started=START)
+    for step in range(1, 41):
+        yield line(PODS[1], f"iter {step} | ce loss {9 - step / 10:.2f} | lr {step / 1000}", step)
+        if step % 5 == 0:
+            yield line(PODS[1], f"iter {step} | val loss {10 - step / 10:.2f}", step + 0.5)
+
+
+def test_page_names_the_lines_of_the_general_reader():
+    expected = "Pod with progress llama-worker-1 confirmed · lines like `iter 1 | ce loss 8.90 | lr 0.001`"
+    assert expected in render(general_events()).text
+    assert "lines like" not in render(events()).text
+
+
+def read_points(curve: list[list[Any]]) -> dict[int, float]:
+    """Return the values that the cursor shows, by their steps."""
+    return {int(step): float(value) for _, _, step, value in curve}
+
+
+def test_curves_of_the_general_reader_have_each_step():
+    page = render(general_events())
+    narrow, wide = read_curves(page), read_curves(page, "wide")
+    assert read_points(wide["Loss"]["loss"]) == {step: pytest.approx(9 - step / 10) for step in range(1, 41)}
+    assert read_points(narrow["Evaluation loss"]["loss"]) == {step: pytest.approx(10 - step / 10) for step in range(5, 41, 5)}
+    assert read_points(narrow["Learning rate"]["lr"]) == {step: pytest.approx(step / 1000) for step in range(1, 41)}
 
 
 def loss_chart(points: Sequence[tuple[float, float | None]]) -> Chart | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kfjob.api.jobs import render
 from kfjob.api.planning import finish_draft, plan_job
-from kfjob.api.run import render
 from kfjob.api.settings import load_current_settings
 from kfjob.api.target import make_target
 from kfjob.errors import Problem, SpecError

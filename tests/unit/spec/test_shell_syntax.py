@@ -20,8 +20,8 @@ def find_problem(command: object):
 @pytest.mark.parametrize(
     ("command", "part"),
     [
-        ("cd src && torchrun train.py", "`cd`"),
-        ("cd /app; torchrun train.py", "`cd`"),
+        ("cd src && torchrun train.py", "`cd` and `&&`"),
+        ("cd /app; torchrun train.py", "`cd` and `;`"),
         ("torchrun train.py && echo done", "`&&`"),
         ("torchrun train.py&&echo done", "`&&`"),
         ("torchrun train.py || true", "`||`"),
@@ -39,17 +39,19 @@ def find_problem(command: object):
         ("torchrun train.py < data.txt", "`<`"),
         ("LR=1 torchrun train.py", "`LR=…`"),
         ("NCCL_DEBUG=INFO A='b c' torchrun train.py", "`NCCL_DEBUG=…`"),
-        ("export A=1 && torchrun train.py", "`export`"),
-        ("source venv/bin/activate && python train.py", "`source`"),
+        ("export A=1 && torchrun train.py", "`export` and `&&`"),
+        ("source venv/bin/activate && python train.py", "`source` and `&&`"),
         ("torchrun train.py /data/*.jsonl", "`*`"),
         ("torchrun train.py ~/data", "`~`"),
         ("torchrun train.py --data ~/data", "`~`"),
-        ("torchrun --nproc-per-node $(nvidia-smi -L | wc -l) train.py", "`$(`"),
+        ("torchrun --nproc-per-node $(nvidia-smi -L | wc -l) train.py", "`$(` and `|`"),
         ('torchrun train.py --host "$(hostname -i)"', "`$(`"),
         ("torchrun train.py --host `hostname`", "```"),
-        ("if true; then torchrun train.py; fi", "`if`"),
+        ("if true; then torchrun train.py; fi", "`if` and `;`"),
         ("torchrun prepare.py\ntorchrun train.py", "several lines"),
-        ("set -e\ntorchrun train.py", "several lines"),
+        ("set -e\ntorchrun train.py", "several lines and `set`"),
+        ("cd src\nA=1 python t.py $LR *.txt > log", "several lines, `cd`, `*`, `>` and `$LR`"),
+        (["cd", "src", "&&", "x", "|", "y"], "`cd`, `&&` and `|`"),
         (["cd src && torchrun train.py"], "spaces in the name of the program"),
         (["torchrun", "train.py", "|", "tee", "log"], "`|`"),
         (["cd", "src"], "`cd`"),
@@ -118,3 +120,16 @@ def test_offered_command_keeps_the_exit_code_of_a_pipe(command):
 def test_offered_command_is_a_valid_field(command):
     line = (find_problem(command).hint or "").partition("use `")[2].removesuffix("`")
     assert JobSpec(name="train", image="a:1", **yaml.safe_load(line)).command == ("bash", "-c", command)
+
+
+def test_open_quote_does_not_hide_the_need_of_a_shell():
+    problem = find_problem("cd src && python train.py --name 'x")
+    assert "cannot split the command into words" in problem.title
+    assert problem.detail == "it also needs a shell for `cd` and `&&`"
+
+
+def test_shell_syntax_is_reported_together_with_wrong_fields():
+    with pytest.raises(SpecError) as caught:
+        load_spec("name: T\nnodes: two\nlauncher: mpi\ncommand: cd x && python t.py | tee log\n")
+    assert [problem.path for problem in caught.value.problems] == ["name", "nodes", "launcher", "command"]
+    assert "`cd`, `&&` and `|`" in caught.value.problems[-1].title

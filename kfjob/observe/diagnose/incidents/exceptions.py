@@ -7,9 +7,10 @@ import re
 from msgspec import Struct
 
 from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation
-from kfjob.observe.diagnose.incidents.prefixes import Prefix, learn_prefix, strip_group, strip_logger
+from kfjob.observe.lines import TRACEBACK_HEADING
+from kfjob.observe.prefixes import split_prefix
 
-HEADING = "Traceback (most recent call last)"
+HEADING = TRACEBACK_HEADING
 FOLLOWS = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -23,7 +24,10 @@ MAX_STACK = 12
 _EXPLAINS = re.compile(r"-- Process \d+ terminated with the following error:|Original Traceback \(|\(RANK \d+\)")
 """Words before the traceback of a child, below the exception of its parent (torch.multiprocessing.spawn, `_utils.reraise`)."""
 _THREAD = "Exception in thread "
-_IGNORED = "Exception ignored in"
+_BACKGROUND = (_THREAD, "Task exception was never retrieved", "Exception in callback ")
+"""Introductions of exceptions that do not end the process."""
+_IGNORED = ("Exception ignored in", "--- Logging error ---", "Error in atexit._run_exitfuncs", "Error in sys.excepthook")
+"""Introductions of exceptions that only Python itself has seen, most of them at the end of a process."""
 _CLASS = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)|:)?$")
 _CLASS_NAME = re.compile(
     r"(?:Error|Exception|Exit|Interrupt|Failure|Failed|Timeout|Warning|NotFound|Closed|Expired|Group|Invalid|BadZipFile"
@@ -33,9 +37,45 @@ _BARE = re.compile(
     r"(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Failed|ArrowInvalid|BadZipFile)|Exception)(?:: |$)"
 )
 _DOTTED_BARE = re.compile(r"(?:[a-z_]\w*\.)+(?:[A-Z]\w*|gaierror|herror|error|timeout): ")
+MARKERS = ("Timeout", "socket.timeout", "Interrupt", "queue.Empty", "queue.Full", "BrokenProcessPool")
+"""Literals of last lines of tracebacks that name neither an error nor a failure."""
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in\b|$|\s)')
 _BOXED_FRAME = re.compile(r"\s*[│|] (\S+?):(\d+) in\b")
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "\\Lib\\", "<frozen ", ".pyx", ".pxi")
+_NUMBERS = re.compile(r"\d+")
+_GROUP = re.compile(r" {2,20}(?:\| ?|\+ (?=Exception Group)|\+-(?=[+-]))")
+
+
+class Margin(Struct, frozen=True):
+    """Text before each line of a traceback. Only its numbers change."""
+
+    parts: tuple[str, ...]  # the text between the numbers
+
+    def strip(self, text: str) -> str | None:
+        """Return the rest of the line; None if it has another margin."""
+        position = 0
+        for index, part in enumerate(self.parts):
+            if index:
+                start = position
+                while text[position : position + 1].isdigit():
+                    position += 1
+                if position == start:
+                    return None
+            if not text.startswith(part, position):
+                return None
+            position += len(part)
+        return text[position:]
+
+
+def learn_margin(text: str) -> Margin | None:
+    """Return the margin that the text before a heading is; None if it is blank."""
+    return Margin(tuple(_NUMBERS.split(text))) if text.strip() else None
+
+
+def strip_group(text: str) -> str:
+    """Return the line without the tree that Python draws before the lines of an `ExceptionGroup`."""
+    match = _GROUP.match(text)
+    return text[match.end() :] if match else text
 
 
 class Traceback(Struct):
@@ -44,7 +84,7 @@ class Traceback(Struct):
     relation: Relation = Relation.NONE
     in_thread: bool = False
     ignored: bool = False
-    prefix: Prefix | None = None  # what the program's logger prints before each line
+    margin: Margin | None = None  # what its program prints before each line
     boxed: bool = False  # drawn by rich
     remaining_lines: int = MAX_LINES
     in_frame: bool = True  # the last line was part of a frame
@@ -55,10 +95,11 @@ class Traceback(Struct):
     is_own: bool = False  # the frame is one of the program itself
 
     def strip(self, text: str) -> str:
-        """Return the line without the prefixes of its logger and of a group."""
-        if self.prefix and (stripped := self.prefix.strip(text)) is not None:
+        """Return the line without its margin, or without the prefix of its logger and the tree of a group."""
+        if self.margin and (stripped := self.margin.strip(text)) is not None:
             return stripped
-        return strip_group(strip_logger(text))
+        prefix, message = split_prefix(text)
+        return strip_group(message if prefix.has_stamp else text)
 
     def add_line(self, text: str) -> bool:
         """Return whether the line is part of the frames; keep the innermost frame of the program itself."""
@@ -137,7 +178,7 @@ def open_traceback(text: str, introduction: Introduction) -> Traceback:
         relation=Relation.EXPLAINS if _EXPLAINS.search(text) else introduction.relation,
         in_thread=introduction.in_thread,
         ignored=introduction.ignored,
-        prefix=Prefix(("  ",)) if is_summary else None if boxed else learn_prefix(before),
+        margin=Margin(("  ",)) if is_summary else None if boxed else learn_margin(before),
         boxed=boxed,
     )
 
@@ -165,9 +206,9 @@ class Introduction(Struct):
             self.relation = Relation.FOLLOWS
         elif _EXPLAINS.search(text):
             self.relation = Relation.EXPLAINS
-        elif _THREAD in text:
+        elif any(words in text for words in _BACKGROUND):
             self.in_thread = True
-        elif _IGNORED in text:
+        elif any(words in text for words in _IGNORED):
             self.ignored = True
         else:
             return False

@@ -41,7 +41,16 @@ class Mark(Struct):
     joined: bool = False  # the agent had joined a round before
     readings: int = 0  # progress lines of the pod before it
     episode: int = 0  # order of the start of its round
+    steps: int = 0  # that the program had reported after an earlier exception
     latest: Timestamp | None = None  # upper bound of an inexact time: the next time in the log
+
+
+class Dump(Struct):
+    """The stacks that faulthandler has printed for a crash, the innermost frame first."""
+
+    lines: int = 0
+    in_current: bool = False  # the frames are those of the thread that crashed
+    frames: tuple[str, ...] = ()  # of that thread, as printed
 
 
 class Incident(Struct, kw_only=True):
@@ -60,7 +69,12 @@ class Incident(Struct, kw_only=True):
     context: tuple[str, ...] = ()  # the lines before it as printed
     relation: Relation = Relation.NONE
     previous: Incident | None = None  # the incident that `relation` refers to
+    dump: Dump | None = None  # the stacks that faulthandler has printed
     in_thread: bool = False  # ended a thread, not the process
+    handled: bool = False  # the program says what it does instead
+    retried: bool = False  # the program says that it tries again
+    first_position: int = 0  # of its traceback among the lines of its process
+    last_position: int = 0
     wrapped: bool = False  # a box wraps its lines at a width
 
     @property

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 
+from kfjob.observe.prefixes import Level, split_prefix
 from kfjob.parsing import ParseError, parse_json
 from kfjob.patterns import Pattern
 
-_WARNING = Pattern(
-    r"(?:\S+:\d+: |^)\w{0,40}Warning: |^(?:[\[(]?WARN(?:ING)?\b|.{0,120}?[\[( |-]WARN(?:ING)?[\]):| -])"
-    r"|^(?:wandb: )?WARNING"
-)
+_PYTHON_WARNING = Pattern(r"(?:\S+:\d+: |^)\w{0,40}Warning: |^[\w.-]{1,40}: [Ww]arning: ")
 _INFORMATION = "NCCL INFO "
 _OWN_LEVEL = ("NCCL WARN", "<warn>")
 _GOES_ON = re.compile(
@@ -18,8 +16,8 @@ _GOES_ON = re.compile(
     r"|using fallback|continuing (?:without|with|anyway)|will operate in|will be skipped)\b"
 )
 _BOUNDARY = re.compile(
-    r"\[?[IWEF]\d{4} \d\d:|\[[IWEF] \w|\[?\d{4}-\d\d-\d\d[ T_]\d\d|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[\]:]|\[rank\d"
-    r"|\s{0,4}\d{1,3}%\||[\w.-]{1,80}:\d+:\d+ \[\d+\] |={8,}|-{8,}|\*{8,}|\{'|usage: "
+    r"\s{0,4}\d{1,3}%\||[\w.-]{1,80}:\d+:\d+ \[\d+\] |(?i:(?:step|iter|iteration|epoch)\b\W{0,3}\d)|={8,}|-{8,}"
+    r"|\*{8,}|\{'|usage: "
 )
 _AGENT_NOTE = Pattern(r"Environment variable 'TORCHELASTIC_\w+' not found")
 _STACK = re.compile(r'"py_callstack": "((?:[^"\\]|\\.)*)')
@@ -29,14 +27,23 @@ def is_warning(text: str) -> bool:
     """Return whether the line's level is a warning or less, or the program says in it how it goes on."""
     if any(level in text for level in _OWN_LEVEL):
         return False
-    if _INFORMATION in text or _WARNING.search(text):
+    if _INFORMATION in text or has_warning_level(text):
         return True
     return _GOES_ON.search(text) is not None
 
 
+def has_warning_level(text: str) -> bool:
+    """Return whether the program calls the line a warning; those of torch itself, in glog's form, often name a failure."""
+    prefix, _ = split_prefix(text)
+    is_logged = prefix.level is Level.WARNING and not prefix.is_glog
+    return is_logged or _PYTHON_WARNING.search(text) is not None
+
+
 def is_boundary(text: str) -> bool:
     """Return whether the line begins another message: a logger's line, a warning, a progress bar or a ruler."""
-    return _BOUNDARY.match(text) is not None or _WARNING.search(text) is not None
+    prefix, _ = split_prefix(text)
+    is_logged = prefix.has_stamp or prefix.level is not None or any(level in text for level in _OWN_LEVEL)
+    return is_logged or _BOUNDARY.match(text) is not None or _PYTHON_WARNING.search(text) is not None
 
 
 def is_agent_note(text: str) -> bool:

@@ -11,6 +11,7 @@ from itertools import islice
 
 from msgspec import Struct, field
 
+from kfjob.observe.diagnose.activity import announces_recovery, announces_retry
 from kfjob.observe.diagnose.incidents import messages, native
 from kfjob.observe.diagnose.incidents.exceptions import (
     HEADING,
@@ -20,15 +21,18 @@ from kfjob.observe.diagnose.incidents.exceptions import (
     find_bare,
     is_frame,
     open_traceback,
+    strip_group,
 )
-from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation
-from kfjob.observe.diagnose.incidents.prefixes import split_stream, strip_group
+from kfjob.observe.diagnose.incidents.incident import MAX_MESSAGE, Incident, Kind, Mark, Relation
 from kfjob.observe.diagnose.incidents.samples import MAX_DISTANCE, is_quoted
+from kfjob.observe.prefixes import split_process
 
 MAX_STREAMS = 64
 """Processes whose tracebacks and messages are read at the same time."""
 MAX_GAP = 8
 """Lines of other processes after which a message has ended."""
+MAX_PARAGRAPHS = 5
+"""Blank lines within the message of a library's exception."""
 MAX_CONTEXT = 2
 """Lines before an incident that are kept with it."""
 
@@ -45,6 +49,8 @@ class _Stream(Struct):
     previous: Incident | None = None  # the newest exception that has ended
     before: tuple[str, ...] = ()  # the lines before what is open, the newest first
     gap: int = 0  # lines of other processes since the newest line of the message
+    lines: int = 0  # that the process has printed
+    heading: int = 0  # number of the line that opened the traceback
 
     @property
     def is_open(self) -> bool:
@@ -63,23 +69,29 @@ class IncidentReader:
         """Whether something has not ended, so that every line is relevant."""
         return any(stream.is_open for stream in self._streams.values())
 
+    @property
+    def has_exception(self) -> bool:
+        """Whether the message of an exception has not ended."""
+        return any(stream.message is not None and stream.message.kind is Kind.EXCEPTION for stream in self._streams.values())
+
     def feed(self, text: str, mark: Mark, before: Before) -> Iterator[Incident]:
         """Read a line without colours and stamps; yield the incidents that it ends, and its own."""
-        key, body = split_stream(text)
+        key, body = split_process(text)
         yield from self._end_idle_messages(key)
         if lines := messages.read_error_file(body):
             yield from _read_error_file(key, lines, mark, before)
             return
         stream = self._find_stream(key)
+        stream.lines += 1
         if HEADING in body:
             yield from _end_message(stream)
             _open(stream, open_traceback(body, stream.introduction), before)
             return
         if stream.message is not None:
             if _continues(stream.message, body):
-                stream.message.add_line(body, text)
-                stream.gap = 0
+                _continue_message(stream, stream.message, body, text)
                 return
+            _read_announcement(stream.message, body)
             yield from _end_message(stream)
         if stream.traceback is None or not _continue(key, stream, stream.traceback, text, mark):
             yield from _start(key, stream, text, mark, before)
@@ -124,14 +136,14 @@ def _read_error_file(key: str, lines: list[str], mark: Mark, before: Before) -> 
 
 def _open(stream: _Stream, traceback: Traceback, before: Before) -> None:
     """Open a traceback; one that follows another keeps the lines before the first."""
-    stream.traceback, stream.introduction = traceback, Introduction()
+    stream.traceback, stream.introduction, stream.heading = traceback, Introduction(), stream.lines
     if traceback.relation is Relation.NONE or not stream.before:
         stream.before = tuple(islice(before(), MAX_DISTANCE))
 
 
 def _continue(key: str, stream: _Stream, traceback: Traceback, text: str, mark: Mark) -> bool:
     """Return whether the line is part of the open traceback; its last line opens a message."""
-    body = traceback.strip(split_stream(text)[1])
+    body = traceback.strip(split_process(text)[1])
     is_part = traceback.add_line(body)
     incident = None if is_part else traceback.end(body, printed=text, mark=mark, stream=key)
     if incident is not None or traceback.remaining_lines <= 0:
@@ -145,7 +157,7 @@ def _continue(key: str, stream: _Stream, traceback: Traceback, text: str, mark: 
 
 def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> Iterator[Incident]:
     """Begin what the line begins; yield an incident of a single line."""
-    body = split_stream(text)[1]
+    body = split_process(text)[1]
     if stream.introduction.read(body):
         return
     if is_frame(body) or ends_box(body):
@@ -171,8 +183,25 @@ def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> 
 def _add_message(stream: _Stream, incident: Incident) -> None:
     """Open the message of an incident."""
     incident.context = find_context(stream.before)
+    incident.first_position = stream.heading or stream.lines
+    incident.last_position, stream.heading = stream.lines, 0
     incident.link(stream.previous if incident.relation is not Relation.NONE else None)
     stream.message = incident
+
+
+def _continue_message(stream: _Stream, message: Incident, body: str, text: str) -> None:
+    """Add a line to the open message."""
+    if message.dump is None:
+        message.add_line(body, text)
+    _read_announcement(message, body)
+    message.last_position, stream.gap = stream.lines, 0
+
+
+def _read_announcement(message: Incident, body: str) -> None:
+    """Record whether a line below the message, which is not indented, says how the program goes on."""
+    if body[:1] not in {" ", "\t"}:
+        message.handled = message.handled or announces_recovery(body)
+        message.retried = message.retried or announces_retry(body)
 
 
 def _end_message(stream: _Stream) -> Iterator[Incident]:
@@ -187,7 +216,11 @@ def _end_message(stream: _Stream) -> Iterator[Incident]:
 
 def _continues(incident: Incident, text: str) -> bool:
     """Return whether the line belongs to the message."""
-    if not text.strip() or messages.is_boundary(text) or is_frame(text):
+    if incident.kind is Kind.NATIVE and native.is_dumped(incident):
+        return native.add_to_dump(incident, text)
+    if not text.strip() and not _may_have_paragraphs(incident):
+        return False
+    if messages.is_boundary(text) or is_frame(text):
         return False
     if incident.kind is Kind.NATIVE:
         return native.continues(text)
@@ -195,6 +228,12 @@ def _continues(incident: Incident, text: str) -> bool:
         return False
     match = find_bare(text)
     return match is None or (incident.lines[-1].rstrip().endswith(":") and match[1] != incident.name)
+
+
+def _may_have_paragraphs(incident: Incident) -> bool:
+    """Return whether a blank line may be part of the message: libraries write long ones for their own exceptions."""
+    is_library = incident.kind is Kind.EXCEPTION and "." in incident.name
+    return is_library and len(incident.lines) < MAX_MESSAGE and incident.lines.count("") < MAX_PARAGRAPHS
 
 
 def find_context(before: Iterator[str] | tuple[str, ...]) -> tuple[str, ...]:

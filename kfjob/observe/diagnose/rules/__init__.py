@@ -12,10 +12,13 @@ from kfjob.observe.diagnose.rules import (
     builds,
     cluster,
     cluster_events,
+    commands,
+    crashes,
     data,
     drivers,
     exit_codes,
     files,
+    frameworks,
     general,
     images,
     local,
@@ -26,6 +29,7 @@ from kfjob.observe.diagnose.rules import (
     programs,
     rendezvous,
     resources,
+    settings,
     training,
 )
 
@@ -35,6 +39,8 @@ GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("CUDA and its driver", drivers.RULES),
     ("Rendezvous", rendezvous.RULES),
     ("Accelerators and their network", accelerators.RULES),
+    ("Libraries for training and serving", frameworks.RULES),
+    ("Configuration, versions and services", settings.RULES),
     ("Models on their devices", models.RULES),
     ("Builds and binary packages", builds.RULES),
     ("Memory, threads, files and launchers", resources.RULES),
@@ -46,12 +52,23 @@ GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("Pods, scheduling and limits", cluster.RULES),
     ("The local backend", local.RULES),
     ("Kubernetes events and queues", cluster_events.RULES),
+    ("Crashes of native code", crashes.RULES),
     ("Exit codes and signals", exit_codes.RULES),
     ("Effects of another process's failure", peers.RULES),
     ("Families of messages", general.RULES),
+    ("Scripts and commands", commands.RULES),
 )
 RULES: tuple[Rule, ...] = tuple(rule for _, rules in GROUPS for rule in rules)
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
 BY_SUBJECT: dict[Subject, tuple[Rule, ...]] = {
     subject: tuple(rule for rule in RULES if rule.subject is subject) for subject in Subject
 }
+
+
+def check_ids(*ids: str) -> tuple[str, ...]:
+    """Return the ids of rules.
+
+    Raises:
+        KeyError: No rule has one of the ids.
+    """
+    return tuple(BY_ID[name].id for name in ids)

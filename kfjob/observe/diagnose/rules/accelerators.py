@@ -24,8 +24,20 @@ RULES = (
             "from the second node on"
         ),
         remedy="use `LOCAL_RANK` as the device index, and set `processes_per_node` to the number of GPUs per node",
-        markers=("nvalid device ordinal",),
-        pattern=r"nvalid device ordinal",
+        markers=("nvalid device ordinal", "You requested gpu: "),
+        pattern=r"nvalid device ordinal|You requested gpu: \[[^\]]*\]",
+    ),
+    Rule(
+        id="accelerator-oom",
+        title="a computation does not fit into the memory of an accelerator",
+        cause="XLA, TensorFlow or another framework cannot allocate a buffer on the device: {what}",
+        remedy=(
+            "lower the batch size, rematerialise activations (`jax.checkpoint()`), or use more or larger devices; JAX reserves "
+            "75 % of a GPU: `XLA_PYTHON_CLIENT_MEM_FRACTION=0.9` raises it, unless other processes share the card"
+        ),
+        markers=("RESOURCE_EXHAUSTED: ", "ResourceExhaustedError", "cudaMalloc "),
+        pattern=r"(?P<what>RESOURCE_EXHAUSTED: (?:Out of memory|OOM|XLA:TPU|Attempting to allocate)[^\n]*)"
+        r"|(?P<what2>errors_impl\.ResourceExhaustedError[^\n]*)|(?P<what3>cudaMalloc (?:retry )?failed: out of memory)",
     ),
     Rule(
         id="gpu-lost",
@@ -175,7 +187,7 @@ RULES = (
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
         markers=("shared memory", "file </torch_", "dev/shm", "Bus error"),
         pattern=r"out of shared memory|unable to open shared memory object </torch_\S+ in read-write mode: No space"
-        r"|insufficient shared memory|is killed by signal: Bus error|\bBus error\b"
+        r"|insufficient shared memory|is killed by signal: Bus error"
         r"|unable to (?:write to|open|allocate shared memory\(shm\) for) file </torch_"
         r"|(?:while|Error|rror).*/dev/shm/|/dev/shm.*No space left on device|No space left on device.*/dev/shm",
     ),

@@ -232,9 +232,11 @@ RULES = (
             "size changed, may indicate binary incompatibility",
             "numpy.core.multiarray failed to import",
             "_ARRAY_API not found",
+            "umpy is not available",
         ),
         pattern=(
             r"size changed, may indicate binary incompatibility|numpy\.core\.multiarray failed to import|_ARRAY_API not found"
+            r"|RuntimeError: Numpy is not available"
         ),
         role=Role.SUSPECT,
     ),

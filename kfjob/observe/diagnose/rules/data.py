@@ -113,7 +113,7 @@ RULES = (
     Rule(
         id="checkpoint-shape",
         title="the checkpoint belongs to another model",
-        cause="its tensors have other shapes or names than the model's ({what})",
+        cause="its tensors have other shapes or names than the model's: {what}",
         remedy=("use the model settings that it was written with, or another checkpoint folder; a new run needs a new folder"),
         markers=(
             "size mismatch for",
@@ -124,9 +124,15 @@ RULES = (
             "the pretrained weights have no",
             "is of another model",
         ),
-        pattern=r"size mismatch for (?P<what>[\w.]+)|Size mismatch between saved .* for (?P<what2>[\w.]+)"
-        r"|Error\(s\) in loading state_dict for (?P<what3>\w+)|Missing key in checkpoint state_dict: (?P<what4>[\w.]+)"
-        r"|the pretrained `(?P<what5>[^`]*)` has shape|the pretrained weights have no `(?P<what6>[^`]*)`",
+        pattern=(
+            r"Error\(s\) in loading state_dict for \w+:\n(?:[^\n]*\n){0,12}?\s*size mismatch for "
+            r"(?P<what>[\w.]+: copying a param with shape [^\n]*)"
+            r"|Error\(s\) in loading state_dict for \w+:\n\s*(?P<what7>(?:Missing|Unexpected) key[^\n]{0,160})"
+            r"|size mismatch for (?P<what8>[\w.]+(?:: copying a param with shape [^\n]*)?)"
+            r"|Size mismatch between saved .* for (?P<what2>[\w.]+)"
+            r"|Error\(s\) in loading state_dict for (?P<what3>\w+)|Missing key in checkpoint state_dict: (?P<what4>[\w.]+)"
+            r"|the pretrained `(?P<what5>[^`]*)` has shape|the pretrained weights have no `(?P<what6>[^`]*)`"
+        ),
     ),
     Rule(
         id="checkpoint-damaged",
@@ -142,9 +148,51 @@ RULES = (
             "incomplete metadata",
             "SafetensorError",
             "invalid header or archive",
+            "No such file or directory: ",
         ),
         pattern=r"failed reading zip archive|checkpoint `[^`]*` is damaged|\[Errno 2\] .*\.metadata'"
-        r"|SafetensorError|incomplete metadata|invalid header or archive is corrupted",
+        r"|SafetensorError|incomplete metadata|invalid header or archive is corrupted"
+        r"|No such file or directory: ['\"][^'\"]*(?:-\d{5}-of-\d{5}\.|__\d+_\d+\.distcp|mp_rank_\d+)",
+    ),
+    Rule(
+        id="shards-fewer-than-workers",
+        title="a loader worker or a rank gets no shard of the data set",
+        cause="WebDataset divides the shards over ranks and loader workers, and there are fewer shards than those",
+        remedy="lower the number of loader workers (num_workers), write more shards, or use `resampled=True`",
+        markers=("fewer shards than workers", "No samples found in dataset"),
+        pattern=r"fewer shards than workers|No samples found in dataset",
+    ),
+    Rule(
+        id="dataset-folder",
+        title="`{path}` is no data set that `datasets.load_from_disk()` can read",
+        cause="the folder was not written by `save_to_disk()`, only in part, or is the parent of the data set's folder",
+        remedy="pass the folder that holds dataset_info.json or dataset_dict.json; use `load_dataset()` for raw files",
+        markers=("is neither a `Dataset` directory",),
+        pattern=r"Directory (?P<path>\S+) is neither a `Dataset` directory",
+    ),
+    Rule(
+        id="dataset-columns",
+        title="no column of the data set is an argument of the model",
+        cause="the Trainer removes columns that the model's `forward()` does not take, and none is left",
+        remedy="tokenize the data set before training (input_ids, labels), or use a trainer that does it, such as SFTTrainer",
+        markers=("No columns in the dataset match",),
+        pattern=r"No columns in the dataset match",
+    ),
+    Rule(
+        id="tokenizer-input",
+        title="the tokenizer gets something else than text",
+        cause="a row of the data has no text (None or a number), or a list where a text is expected",
+        remedy="remove rows without text (`Dataset.filter`), and check the name of the column",
+        markers=("ext input must be of type", "TextEncodeInput must be"),
+        pattern=r"ext input must be of type `str`|TextEncodeInput must be ",
+    ),
+    Rule(
+        id="text-encoding",
+        title="the program cannot print or write a character in the container's locale",
+        cause="Python uses ASCII there, because the image sets no UTF-8 locale",
+        remedy="set `PYTHONUTF8=1` and `LANG=C.UTF-8` in `env`, or pass `encoding='utf-8'` to `open()`",
+        markers=("UnicodeEncodeError: 'ascii'", "UnicodeDecodeError: 'ascii'"),
+        pattern=r"Unicode(?:En|De)codeError: 'ascii' codec",
     ),
     Rule(
         id="file-not-found",
@@ -153,7 +201,7 @@ RULES = (
         cause="the program opens a file or folder that does not exist: a volume is not mounted, or is mounted elsewhere",
         remedy="compare `volumes` with the path; `kfjob render` shows the mount paths",
         local_remedy="check the path, and `host_path` in `volumes`",
-        markers=("FileNotFoundError: [Errno 2]",),
-        pattern=r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path>[^']*)'",
+        markers=("FileNotFoundError: ",),
+        pattern=r"FileNotFoundError: (?:\[Errno 2\] )?No such file or directory: ['\"](?P<path>[^'\"]*)['\"]",
     ),
 )

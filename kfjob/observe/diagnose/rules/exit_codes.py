@@ -5,12 +5,19 @@ from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 RULES = (
     Rule(
         id="bus-error",
-        title="a process was killed by SIGBUS: shared memory ran out",
-        cause="shared memory (/dev/shm) was full when a process wrote to it; a container has 64 MiB of it by default",
-        remedy="set `shared_memory`, or lower the number of loader workers",
-        local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
-        markers=("exitcode: -7)", "ignal 7 ", "SIGBUS", "return code = -7"),
-        pattern=r"failed \(exitcode: -7\)|ignal 7 \(SIGBUS\)|with return code = -7|(?:signal|Signals\.)\s?SIGBUS",
+        title="a process was killed by SIGBUS: shared memory ran out, or a mapped file became shorter",
+        cause=(
+            "shared memory (/dev/shm) was full when a process wrote to it (a container has 64 MiB of it by default), or a "
+            "file that "
+            "the process had mapped was truncated or its volume failed"
+        ),
+        remedy=(
+            "set `shared_memory`, or lower the number of loader workers; do not rewrite files of weights or data "
+            "that are in use"
+        ),
+        local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`); do not rewrite files that are in use",
+        markers=("exitcode: -7)", "ignal 7 ", "SIGBUS", "return code = -7", "Bus error"),
+        pattern=r"failed \(exitcode: -7\)|ignal 7 \(SIGBUS\)|with return code = -7|(?:signal|Signals\.)\s?SIGBUS|\bBus error\b",
     ),
     Rule(
         id="worker-killed",
@@ -23,8 +30,17 @@ RULES = (
             "compare the pod's memory with its limit (`kubectl top pod`, `kubectl describe pod`), and raise `resources.memory`"
         ),
         local_remedy="check the kernel log (`dmesg`) for an out-of-memory kill; use fewer processes or loader workers",
-        markers=("exitcode: -9)", "ignal 9 ", "SIGKILL", "return code = -9", "Killed", "code 137", "status 137"),
-        pattern=r"failed \(exitcode: -9\)|ignal 9 \(SIGKILL\)|with return code = -9|(?:signal|Signals\.)\s?SIGKILL"
+        markers=(
+            "exitcode: -9)",
+            "ignal 9 ",
+            "SIGKILL",
+            "return code = -9",
+            "Killed",
+            "code 137",
+            "status 137",
+            "exitcode: 137)",
+        ),
+        pattern=r"failed \(exitcode: (?:-9|137)\)|ignal 9 \(SIGKILL\)|with return code = -9|(?:signal|Signals\.)\s?SIGKILL"
         r"|(?:^|[\])%]|line \d+:\s+\d+ )Killed(?:\s*$|\s{2,})|exit(?:ed with)? (?:code|status) 137",
         role=Role.SUSPECT,
     ),
@@ -35,20 +51,13 @@ RULES = (
         remedy="`PYTHONFAULTHANDLER=1` shows where; compare the installed versions with those that torch was built for",
         markers=(
             "exitcode: -11)",
-            "exitcode: -4)",
-            "exitcode: -8)",
+            "exitcode: 139)",
             "Segmentation fault",
-            "Illegal instruction",
             "return code = -",
             "SIGSEGV",
-            "SIGILL",
-            "SIGFPE",
-            "Floating point exception",
         ),
-        pattern=r"failed \(exitcode: (?P<signal>-(?:11|4|8))\)|(?P<signal2>Segmentation fault|Illegal instruction"
-        r"|Floating point exception)"
-        r"|with return code = (?P<signal3>-(?:11|4|8))\b"
-        r"|(?:signal|Signals\.|\*\*\*|ignal \d{1,2} \()\s?(?P<signal4>SIG(?:SEGV|ILL|FPE))",
+        pattern=r"failed \(exitcode: (?P<signal>-11|139)\)|(?P<signal2>Segmentation fault)"
+        r"|with return code = (?P<signal3>-11)\b|(?:signal|Signals\.|\*\*\*|ignal \d{1,2} \()\s?(?P<signal4>SIGSEGV)",
         role=Role.SUSPECT,
     ),
     Rule(
@@ -56,9 +65,9 @@ RULES = (
         title="a training process aborted itself (SIGABRT)",
         cause="a library gave up; NCCL's watchdog aborts after a timeout, to prevent inconsistent data",
         remedy="the lines before it show the reason",
-        markers=("exitcode: -6)", "return code = -6", "SIGABRT", "Aborted"),
-        pattern=r"failed \(exitcode: -6\)|with return code = -6|(?:signal|Signals\.|ignal 6 \()\s?SIGABRT"
-        r"|line \d+:\s+\d+ Aborted\b",
+        markers=("exitcode: -6)", "exitcode: 134)", "return code = -6", "SIGABRT", "Aborted"),
+        pattern=r"failed \(exitcode: (?:-6|134)\)|with return code = -6|(?:signal|Signals\.|ignal 6 \()\s?SIGABRT"
+        r"|line \d+:\s+\d+ Aborted\b|Signal: Aborted \(6\)",
         role=Role.SUSPECT,
     ),
     Rule(

@@ -90,8 +90,9 @@ RULES = (
         id="data-unreadable",
         title="a data file cannot be read as a table",
         cause=(
-            "a row has another type or format than the others, a column changes its type, or the file is not valid JSON, CSV "
-            "or Parquet"
+            "a row has another type or format than the others, a column is new or changes its type, or the file is not valid "
+            "JSON, "
+            "CSV or Parquet"
         ),
         remedy=(
             "check the file that was read last: every row needs the same columns with one type (convert mixed ones to text), "
@@ -112,7 +113,7 @@ RULES = (
         ),
         pattern=r"ArrowInvalid|ArrowTypeError|JSON parse error|[Pp]arquet magic bytes not found|Could not open Parquet"
         r"|ParserError|CastError"
-        r"|Couldn't cast|BadZipFile|column names don't match|Error tokenizing data",
+        r"|(?:Couldn't cast|BadZipFile|column names don't match|Error tokenizing data)",
     ),
     Rule(
         id="json-file",

@@ -28,10 +28,15 @@ RULES = (
             "getaddrinfo failed",
             "nodename nor servname",
             "NameResolutionError",
+            "ould not resolve ",
+            "unable to resolve host",
+            "failure resolving",
+            "no such host",
         ),
         pattern=(
             r"Name or service not known|failure in name resolution|getaddrinfo failed|nodename nor servname"
-            r"|NameResolutionError"
+            r"|NameResolutionError|[Cc]ould not resolve (?:host|proxy)|unable to resolve host|Temporary failure resolving"
+            r"|dial tcp: lookup \S+.*no such host"
         ),
         role=Role.SUSPECT,
     ),
@@ -87,6 +92,7 @@ RULES = (
         remedy="set `NCCL_DEBUG=INFO` in `env` and relaunch; compare the rank that failed first with the others",
         markers=("NCCL error", "ncclInternalError", "ncclInvalid"),
         pattern=r"NCCL error in: [^\n,]*, (?P<what>[^\n,]*)|(?P<what2>nccl(?:Internal|Invalid)\w+)",
+        unless=("remote process exited", "ncclRemoteError"),
         role=Role.SUSPECT,
     ),
     Rule(

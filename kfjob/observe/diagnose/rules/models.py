@@ -163,14 +163,12 @@ RULES = (
         id="batch-arithmetic",
         title="the batch sizes do not multiply to the global one",
         cause=(
-            "`train_batch_size` must equal micro-batch size times accumulation steps times world size; it does not, often "
-            "because the "
-            "world size is 1: the program was started without a launcher"
+            "the global batch size must be the micro-batch size times the accumulation steps times the data parallel size "
+            "(the world size over the tensor, pipeline and context parallel sizes); a world size of 1 shows a missing launcher"
         ),
         remedy=(
-            "start it with `torchrun`, `accelerate launch` or `deepspeed`; set the other numbers of the DeepSpeed "
-            "configuration to "
-            '"auto", or make their product equal to the train batch size'
+            "choose a global batch size that is a multiple of micro-batch size times data parallel size, or other numbers of "
+            'nodes; in DeepSpeed set all but one to "auto"; without a launcher, start the program with `torchrun`'
         ),
         markers=("Check batch related parameters", "atch size", "train_batch_size"),
         pattern=r"Check batch related parameters|train_batch_size is not\s+equal"

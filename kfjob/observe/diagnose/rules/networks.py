@@ -35,6 +35,7 @@ RULES = (
         markers=("ibv_reg_", "ibv_create_", "ibv_alloc", "RLIMIT_MEMLOCK", "fi_mr_reg"),
         pattern=r"ibv_reg_\w+ failed(?:\s+with error (?:Cannot allocate memory|Operation not permitted|Resource temporarily))?"
         r"|ibv_(?:create|alloc)_\w+ failed|RLIMIT_MEMLOCK|fi_mr_reg\w* failed.*(?:Cannot allocate memory|-12)",
+        in_warnings=True,
     ),
     Rule(
         id="nccl-ib-setup",
@@ -82,6 +83,57 @@ RULES = (
         r"|returned)[^:\n]*: ?"
         r"(?P<why>[^\n]*)|NCCL WARN (?:Net : )?Connect to (?P<address2>[^\s<]+)(?:<\d+>)? failed ?: ?(?P<why2>[^\n]*)",
         unless=("Connection refused",),
+    ),
+    Rule(
+        id="nccl-loopback",
+        title="NCCL uses the loopback interface between the nodes",
+        cause=(
+            "a rank offers 127.0.0.1 to the others, which then connect to themselves: `NCCL_SOCKET_IFNAME` names lo, the pod "
+            "has "
+            "no other interface, or its host name resolves to 127.0.0.1"
+        ),
+        remedy=(
+            "set `NCCL_SOCKET_IFNAME` in `env` to the interface between the nodes (usually `eth0`, or `^lo`), and "
+            "correct "
+            "/etc/hosts"
+        ),
+        markers=("127.0.",),
+        pattern=r"(?:Connect to|onnect\w* (?:to|with)|from peer) 127\.\d+\.\d+\.\d+<\d+>",
+    ),
+    Rule(
+        id="http-denied",
+        title="`{host}` denies access (HTTP {code})",
+        cause=(
+            "401: the token or the password is missing or invalid; 403: the account is known, but has no right to this address"
+        ),
+        remedy="pass the credentials as a secret (`env` with secretKeyRef), and check the rights of the account at `{host}`",
+        local_remedy="check the credentials in the environment, and the rights of the account at `{host}`",
+        markers=("401 Client Error", "403 Client Error"),
+        pattern=r"(?P<code>40[13]) Client Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)",
+        unless=("huggingface.co", "hf.co"),
+    ),
+    Rule(
+        id="http-not-found",
+        title="`{host}` has nothing at the address (HTTP {code})",
+        cause="the URL is wrong or the file was removed: {path}",
+        remedy="check the URL in a browser or with `curl -I`, and correct it in `command` or `env`",
+        markers=("404 Client Error", "410 Client Error"),
+        pattern=r"(?P<code>404|410) Client Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)(?P<path>/\S*)?",
+        unless=("huggingface.co", "hf.co"),
+    ),
+    Rule(
+        id="http-unavailable",
+        title="the server `{host}` could not answer a request (HTTP {code})",
+        cause="429: this client sends too many requests; 5xx: the server, or a gateway before it, is down or overloaded",
+        remedy=(
+            "relaunch later; let one rank download and the others read the copy (`HF_HOME` on a shared volume, "
+            "`HF_HUB_OFFLINE=1`), "
+            "and retry with growing pauses"
+        ),
+        markers=(" Server Error", "429 Client Error"),
+        pattern=r"(?P<code>5\d\d) Server Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)"
+        r"|(?P<code2>429) Client Error: [^\n]*? for url: https?://(?P<host2>[^/\s]+)",
+        unless=("429 Client Error: Too Many Requests for url: https://huggingface.co",),
     ),
     Rule(
         id="nccl-versions",
@@ -179,10 +231,17 @@ RULES = (
             "check the clock"
         ),
         local_remedy="set `REQUESTS_CA_BUNDLE` and `SSL_CERT_FILE` to a bundle with the authority; check the clock",
-        markers=("CERTIFICATE_VERIFY_FAILED", "certificate verify failed", "SSLCertVerificationError", "x509: "),
+        markers=(
+            "CERTIFICATE_VERIFY_FAILED",
+            "certificate verify failed",
+            "SSLCertVerificationError",
+            "x509: ",
+            "ertificate problem",
+            "ertificate verification failed",
+        ),
         pattern=(
             r"(?:CERTIFICATE_VERIFY_FAILED|certificate verify failed)\]?:? ?(?P<what>[^(\n]*)|SSLCertVerificationError"
-            r"|x509: (?P<what2>.*)"
+            r"|x509: (?P<what2>.*)|SSL certificate problem: (?P<what3>.*)|certificate verification failed\.? ?(?P<what4>.*)"
         ),
     ),
     Rule(

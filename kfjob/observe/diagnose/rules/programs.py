@@ -1,6 +1,7 @@
 """Rules about the program and its environment."""
 
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
+from kfjob.observe.diagnose.rules.system_errors import NO_SPACE, join_texts
 
 RULES = (
     Rule(
@@ -87,9 +88,10 @@ RULES = (
         cause="the PATH contains no such executable",
         remedy="check `command` and the image: `docker run IMAGE which {name}`",
         local_remedy="check `command`; install `{name}`, or add its folder to PATH",
-        markers=("command not found", ": not found", "No such file or directory: 'torchrun'"),
+        markers=("command not found", ": not found", "No such file or directory: 'torchrun'", "xecutable file not found"),
         pattern=r"(?:^|: )(?:line )?(?:\d+: )?(?P<name>[\w./-]+): (?:command )?not found$"
-        r"|No such file or directory: '(?P<name2>torchrun|accelerate|deepspeed)'",
+        r"|No such file or directory: '(?P<name2>torchrun|accelerate|deepspeed)'"
+        r"|exec: \"(?P<name3>[^\"]+)\": executable file not found",
     ),
     Rule(
         id="host-memory",
@@ -134,6 +136,7 @@ RULES = (
         markers=("DataLoader worker",),
         pattern=r"DataLoader worker \(pid(?:\(s\))? [^)]*\) (?:is killed by signal|exited unexpectedly"
         r"|exited with exit code)",
+        role=Role.SUSPECT,
     ),
     Rule(
         id="disk-full",
@@ -141,8 +144,21 @@ RULES = (
         cause="there is no space left where the program writes",
         remedy="write checkpoints to a volume that is large enough, keep fewer of them, or raise the ephemeral storage",
         local_remedy="free disk space, write checkpoints to a larger disk, or keep fewer of them",
-        markers=("No space left on device", "Disk quota exceeded"),
-        pattern=r"No space left on device|Disk quota exceeded",
+        markers=NO_SPACE,
+        pattern=join_texts(NO_SPACE),
+    ),
+    Rule(
+        id="disk-quota",
+        title="a disk quota is used up",
+        cause="the volume has space, but this user or project may not use more of it",
+        remedy=(
+            "delete old checkpoints and caches, or ask for a larger quota (`quota -s`, `lfs quota`); write checkpoints to "
+            "another "
+            "of the `volumes` until then"
+        ),
+        local_remedy="delete old checkpoints and caches, or ask for a larger quota (`quota -s`)",
+        markers=("uota exceeded",),
+        pattern=r"[Dd]isk quota exceeded",
     ),
     Rule(
         id="permission-denied",
@@ -150,8 +166,20 @@ RULES = (
         cause="the user of the process may not access the path",
         remedy="set the volume's group (`fsGroup` in `pod.security_context`), or the user of the container",
         local_remedy="change the owner or the mode of the path, or use another one",
-        markers=("Permission denied", "Read-only file system"),
-        pattern=r"\[Errno (?:13|30)\] (?:Permission denied|Read-only file system): '(?P<path>[^']*)'",
+        markers=("Permission denied",),
+        pattern=r"\[Errno 13\] Permission denied: '(?P<path>[^']*)'",
+    ),
+    Rule(
+        id="read-only",
+        title="the file system of `{path}` is read-only",
+        cause="the program writes into the image, whose root file system is read-only here, or to a volume that is mounted so",
+        remedy=(
+            "write to a volume of `volumes` that can be written (an emptyDir for caches), or change `read_only` of the volume "
+            "or readOnlyRootFilesystem in `pod.security_context`"
+        ),
+        local_remedy="write to another folder, or mount the file system with write access",
+        markers=("Read-only file system",),
+        pattern=r"\[Errno 30\] Read-only file system: '(?P<path>[^']*)'|(?P<path2>[^\s:']+): Read-only file system",
     ),
     Rule(
         id="precision-unsupported",
@@ -168,8 +196,11 @@ RULES = (
         remedy=(
             "set `find_unused_parameters=True`, or remove them from the model; `TORCH_DISTRIBUTED_DEBUG=DETAIL` names them"
         ),
-        markers=("Expected to have finished reduction",),
-        pattern=r"Expected to have finished reduction in the prior iteration",
+        markers=("Expected to have finished reduction", "not used in producing the loss"),
+        pattern=(
+            r"Expected to have finished reduction in the prior iteration"
+            r"|parameters that were not used in producing the loss"
+        ),
     ),
     Rule(
         id="fp16-unscale",
@@ -202,8 +233,8 @@ RULES = (
     Rule(
         id="exception",
         title="the program ended with {what}",
-        cause="kfjob does not know this error; its message is below; the innermost frame of the program is {place}",
-        remedy="`kfjob logs {job} --pod {pod}` shows the whole traceback",
+        cause="{meaning}; the innermost frame of the program is {place}",
+        remedy="{advice}`kfjob logs {job} --pod {pod}` shows the whole traceback",
         subject=Subject.EXCEPTION,
         role=Role.SUSPECT,
     ),

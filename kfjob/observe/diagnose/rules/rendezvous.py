@@ -7,6 +7,15 @@ _PAIR = r"\((?P<host>[^\s,()]+), (?P<port>\d+)\)"
 
 RULES = (
     Rule(
+        id="jax-barrier",
+        title="a JAX process did not register in time",
+        cause="`jax.distributed.initialize()` waits for every process: one did not start, or cannot reach the coordinator",
+        remedy="find the missing process: a pod without this error, or without any line; check the coordinator's address",
+        markers=("DEADLINE_EXCEEDED: ", "coordination service"),
+        pattern=r"DEADLINE_EXCEEDED: (?:Barrier timed out|[^\n]*coordination)|Failed to connect to coordination service",
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="network-unreachable",
         title="`{host}` was tried over IPv6, and there is no IPv6 network",
         cause="the name has an IPv6 address, but the machine has no route to it; torch tries the next address",

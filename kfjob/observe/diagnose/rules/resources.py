@@ -26,7 +26,7 @@ RULES = (
     Rule(
         id="thread-limit",
         title="the limit of processes and threads is reached",
-        cause="no more threads may be started: the pids limit of the pod, or the limit of the user (`ulimit -u`), is used up",
+        cause="no thread can start: the pids limit of the pod, or the limit of the user (`ulimit -u`), is used up",
         remedy=(
             "start fewer threads (`OMP_NUM_THREADS` and `OPENBLAS_NUM_THREADS` in `env`) and fewer loader workers, or raise "
             "podPidsLimit "
@@ -78,7 +78,7 @@ RULES = (
     Rule(
         id="user-unknown",
         title="the container's user has no entry in /etc/passwd",
-        cause="a library asks for the name of the user id, and there is none",
+        cause="a library asks for the name of the user id, and /etc/passwd has no entry for it",
         remedy="set `USER`, `LOGNAME` and `HOME` in `env`, or add the user to the image",
         local_remedy="set `USER`, `LOGNAME` and `HOME` in `env`",
         markers=("getpwuid()",),

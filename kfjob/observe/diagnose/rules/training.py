@@ -20,14 +20,29 @@ RULES = (
     ),
     Rule(
         id="loss-not-finite",
-        title="the loss is {loss}",
+        title="the loss is {loss}{since}",
         cause=(
             "the computation has diverged or overflowed: the learning rate is too high, fp16 runs without loss scaling, or "
             "the data contains such values; every later step is lost"
         ),
-        remedy="resume from an earlier checkpoint with a lower `lr`, `grad_clip: 1.0` or bf16",
+        remedy="resume from an earlier checkpoint with {change}",
         subject=Subject.VIEW,
         permanent=True,
+    ),
+    Rule(
+        id="nan-detected",
+        title="the program stops at a value that is not finite: {what}",
+        cause="training has diverged, a sample of the data is broken, or a GPU computes wrong results",
+        remedy=(
+            "resume from an earlier checkpoint with a lower learning rate and gradient clipping; if always the same device "
+            "reports it, test that GPU (`dcgmi diag -r 3`) and cordon its node"
+        ),
+        local_remedy=(
+            "resume from an earlier checkpoint with a lower learning rate and gradient clipping; if always the same device "
+            "reports it, test that GPU (`dcgmi diag -r 3`)"
+        ),
+        markers=("found NaN in", "found Inf in", "Unexpected result nan", "Unexpected result inf"),
+        pattern=r"(?P<what>found (?:NaN|Inf) in [^'\n]*)|(?P<what2>Unexpected result (?:nan|inf)[^\n]*)",
     ),
     Rule(
         id="loss-constant",
@@ -99,10 +114,11 @@ RULES = (
     Rule(
         id="independent-trainings",
         title="the job runs {count} independent trainings instead of one on {nodes} nodes",
-        cause="each pod formed a process group of its own with world size 1 node, so every node trains the whole model alone",
+        cause="each pod has a process group of its own, with its own rank 0, so every node trains the whole model alone",
         remedy=(
             "use one rendezvous for all nodes: `command: torchrun …` without `--standalone` or `--nnodes=1`, and the same "
-            "`rendezvous.id`"
+            "`rendezvous.id`; pass accelerate `--num_machines`, `--machine_rank` and `--main_process_ip`, and Lightning its "
+            "number of nodes"
         ),
         subject=Subject.VIEW,
         permanent=True,

@@ -11,11 +11,11 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from kfjob.observe.general.translations import TRANSLATIONS
+from kfjob.observe.translations import TRANSLATIONS, translate
 
 
-class Role(StrEnum):
-    """What a figure is."""
+class Quantity(StrEnum):
+    """What a figure counts or measures."""
 
     STEP = "step"
     EPOCH = "epoch"
@@ -40,7 +40,7 @@ class Phase(StrEnum):
 class Meaning(NamedTuple):
     """The meaning of a name."""
 
-    role: Role
+    quantity: Quantity
     rank: int
     phase: Phase = Phase.NONE
     unit: str = ""  # of a speed
@@ -66,10 +66,11 @@ ANNOUNCEMENT = re.compile(r"(?i)\b(?:start|begin|run|resum|enter|launch)\w{0,5}\
 STEPS: tuple[tuple[str, ...], ...] = (
     ("global step", "global steps", "globalstep", "optimizer step", "optimizer steps", "optimiser step", "train step",
      "num updates", "train updates", "training step", "training steps"),
-    ("step", "steps", "iteration", "iterations", "iter", "iters", "it", "itr", "its", "update", "updates", "n iter", "niter"),
+    ("step", "steps", "iteration", "iterations", "iter", "iters", "it", "itr", "its", "update", "updates", "upd", "n iter",
+     "niter"),
     ("batch", "batches", "minibatch", "mini batch", "batch idx", "batch index", "batch id", "mb", "up"),
     ("tick", "ticks", "round", "rounds", "episode", "episodes", "frame", "frames", "samples", "kimg", "examples",
-     "sample count", "tokens", "timesteps", "env steps", "environment steps"),
+     "sample count", "tokens", "timesteps", "env steps", "environment steps", "idx", "index", "i"),
 )  # fmt: skip
 EPOCHS: tuple[tuple[str, ...], ...] = (("epoch", "epochs", "ep"), ("pass", "generation"))
 TOTALS = (
@@ -93,7 +94,8 @@ _NO_LOSSES = frozenset({"gloss", "floss", "bloss"})
 LOSSES: tuple[tuple[str, ...], ...] = (
     ("train loss",),
     ("loss",),
-    ("total loss", "loss total", "lm loss", "loss all", "overall loss", "sum loss", "loss sum", "gen loss total"),
+    ("total loss", "loss total", "lm loss", "loss all", "overall loss", "sum loss", "loss sum",
+     "gen loss total", "losses total", "losses sum", "losses all", "losses overall"),
     ("step loss", "batch loss", "iter loss", "current loss", "reduced loss", "loss step", "minibatch loss"),
     ("average loss", "avg loss", "mean loss", "running loss", "epoch loss", "smoothed loss", "ema loss", "loss epoch",
      "loss avg", "loss mean", "loss value"),
@@ -101,6 +103,8 @@ LOSSES: tuple[tuple[str, ...], ...] = (
 CLEAR_COUNT, WEAK_COUNT = 2, 3
 """A counter's name is clear below the first rank. From the second rank on, it may count something else, such as samples."""
 ANY_LOSS, LOSS_PART = len(LOSSES), len(LOSSES) + 1
+LOSS_WORDS = frozenset({"loss", "losses"})
+"""Either is a loss as a name, and in the name of a dictionary that contains the value."""
 LOSS_PARTS = frozenset((
     "cost", "objective", "nll", "nelbo", "elbo", "bce", "xent", "mse", "rmse", "ce", "crossentropy", "kld", "gan", "cycle",
     "idt", "recon", "rec", "nce", "bpb", "bpc", "learn",
@@ -111,8 +115,11 @@ METRICS = frozenset((
     "precision", "mae",
 ))  # fmt: skip
 """With a step, these figures show training even where a program prints no loss."""
+_DONE_WORDS = frozenset({"seen", "processed", "completed", "consumed", "done"})
+_LEARNING_WORDS = frozenset({"learning", "learn"})
+_RATE_WORDS = frozenset({"rate", "speed"})
 _REWARDS = frozenset({"reward", "rewards", "return", "returns"})
-_RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
+RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
 _SHORT_RATES = frozenset({"fps", "sps", "tps"})
 _TIMES = frozenset({"time", "timing", "elapsed", "eta"})
 _DEVICES = frozenset({"gpu", "device", "rank"})
@@ -143,6 +150,8 @@ NO_STEP_UNITS = frozenset(
 _SECOND = frozenset({"s", "sec", "secs", "second", "seconds"})
 _SHORT_TIMES = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "us": 1e-6}
 _STEP_UNITS = frozenset({"it", "iter", "iteration", "step", "batch", "tick", "update", "b"})
+OF_WORDS = frozenset({"of", "von", "sur", "de", "di", "из"})
+"""Words between a counter and its total."""
 _PLACE_FILLERS = frozenset({"at", "after"})
 _COUNT_FILLERS = frozenset({"at", "after", "for", "in", "of"})
 FILLERS = frozenset((
@@ -157,9 +166,7 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 def split_name(name: str) -> tuple[str, ...]:
     """Return the words of a name; `CrossEntropyLoss` has three."""
     words = tuple([part.lower() for word in _PARTS.findall(name) for part in _CAMEL.split(word)])
-    if name.isascii():
-        return tuple([TRANSLATIONS.get(word, word) for word in words]) if TRANSLATIONS.keys() & words else words
-    return tuple(part for word in words for part in TRANSLATIONS.get(word, word).split())
+    return words if name.isascii() and not TRANSLATIONS.keys() & words else translate(words)
 
 
 @lru_cache(maxsize=4096)
@@ -180,7 +187,7 @@ def find_meaning(words: tuple[str, ...]) -> Meaning | None:
 def is_count(words: tuple[str, ...]) -> bool:
     """Return whether the name counts steps or epochs."""
     meaning = find_meaning(words)
-    return meaning is not None and meaning.role in {Role.STEP, Role.EPOCH}
+    return meaning is not None and meaning.quantity in {Quantity.STEP, Quantity.EPOCH}
 
 
 def is_metric(words: tuple[str, ...]) -> bool:
@@ -191,6 +198,11 @@ def is_metric(words: tuple[str, ...]) -> bool:
 def is_plain_epoch(name: str) -> bool:
     """Return whether the name says nothing but that it counts epochs; `epochs` is a setting, and a leader has epochs too."""
     return all(word in {"epoch", "ep", "#"} or word in FILLERS or word in TRAINING_WORDS for word in name.split())
+
+
+def has_owner(words: tuple[str, ...]) -> bool:
+    """Return whether the words say what an epoch belongs to, as in `epoch 3 of the validator set`."""
+    return any(word in {"of", "for", "from", "by"} for word in words)
 
 
 def is_reward(words: tuple[str, ...]) -> bool:
@@ -214,30 +226,30 @@ def _find_loss_count(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning |
     """Return the count in `loss at step 100`."""
     if len(rest) == 1 or not (words[-2] in _COUNT_FILLERS or _PLACE_FILLERS & set(words)):
         return None
-    for role, groups in ((Role.STEP, STEPS), (Role.EPOCH, EPOCHS)):
+    for quantity, groups in ((Quantity.STEP, STEPS), (Quantity.EPOCH, EPOCHS)):
         if any(rest[-1] in names for names in groups[:CLEAR_COUNT]):
-            return Meaning(role, 1)
+            return Meaning(quantity, 1)
     return None
 
 
 def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
     if any(word in _LOSS_EXCLUDED for word in rest) or rest[-1] == "function":
         return None
-    if any(word in {"loss", "losses"} or (word.endswith("loss") and word not in _NO_LOSSES) for word in rest):
+    if any(word in LOSS_WORDS or (word.endswith("loss") and word not in _NO_LOSSES) for word in rest):
         name = " ".join(word for word in words if word not in FILLERS)
         plain = " ".join(rest)
         if plain == "loss":
-            return Meaning(Role.LOSS, 0 if find_phase(words) is Phase.TRAINING else 1)
+            return Meaning(Quantity.LOSS, 0 if find_phase(words) is Phase.TRAINING else 1)
         rank = next((rank for rank, names in enumerate(LOSSES) if plain in names or name in names), ANY_LOSS)
-        return Meaning(Role.LOSS, rank)
+        return Meaning(Quantity.LOSS, rank)
     if (
         rest[-2:] == ("cross", "entropy")
         or rest[-1] in LOSS_PARTS
         or rest[0] in LOSS_PARTS
         or (len(rest) > 1 and rest[0] in {"l", "d", "g"})
-        or rest in {("d",), ("g",)}
+        or rest in {("d",), ("g",), ("l",)}
     ):
-        return Meaning(Role.LOSS, LOSS_PART)
+        return Meaning(Quantity.LOSS, LOSS_PART)
     return None
 
 
@@ -245,8 +257,7 @@ def _find_lr(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
     joined = " ".join(rest)
     if not (
         any(_LR.fullmatch(word) for word in rest)
-        or "learning rate" in joined
-        or "learn rate" in joined
+        or (_RATE_WORDS & set(rest) and _LEARNING_WORDS & set(rest))
         or "learningrate" in rest
     ):
         return None
@@ -254,13 +265,13 @@ def _find_lr(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
         word in {"base", "initial", "max", "min", "peak", "init", "warmup", "decay", "multiplier", "scale"} for word in rest
     ):
         return None
-    return Meaning(Role.LR, 0 if joined in {"lr", "learning rate"} else 1)
+    return Meaning(Quantity.LR, 0 if joined in {"lr", "learning rate"} else 1)
 
 
 def _find_grad_norm(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
     has_gradient = any(word in {"grad", "gradient", "gradients", "grads", "g"} for word in rest)
     if (has_gradient and "norm" in rest) or rest[-1] in {"gnorm", "gradnorm"} or rest == ("grad",):
-        return Meaning(Role.GRAD_NORM, 0)
+        return Meaning(Quantity.GRAD_NORM, 0)
     return None
 
 
@@ -270,13 +281,13 @@ def _find_speed(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None
         return None
     *before, last = nouns
     if last in _SECOND and before:
-        return Meaning(Role.SPEED, 1, unit=_format_rate(before[-1]))
+        return Meaning(Quantity.SPEED, 1, unit=_format_rate(before[-1]))
     if last in _DEVICES and before[1:] and before[-1] in _SECOND:
-        return Meaning(Role.SPEED, 3, unit=f"{_format_rate(before[-2])}/{last}")
-    if last in _RATES or nouns[0] in _SHORT_RATES:
-        return Meaning(Role.SPEED, 2 if last in _RATES else 3)
+        return Meaning(Quantity.SPEED, 3, unit=f"{_format_rate(before[-2])}/{last}")
+    if last in RATES or nouns[0] in _SHORT_RATES:
+        return Meaning(Quantity.SPEED, 2 if last in RATES else 3)
     if [nouns[0]] == before and nouns[0] in _SHORT_TIMES and last in _STEP_UNITS and words[0] != "per":
-        return Meaning(Role.SECONDS, 0, unit=nouns[0])
+        return Meaning(Quantity.SECONDS, 0, unit=nouns[0])
     return None
 
 
@@ -286,19 +297,19 @@ def _format_rate(noun: str) -> str:
 
 def _find_count(words: tuple[str, ...], _: tuple[str, ...]) -> Meaning | None:
     if words[-1:] == ("rank",) and not {"local", "tensor", "pipeline", "node", "group"} & set(words):
-        return Meaning(Role.RANK, 0)
+        return Meaning(Quantity.RANK, 0)
     plain = [word for word in words if word not in FILLERS]
-    while len(plain) > 1 and (plain[-1] in TRAINING_WORDS or plain[-1] in EVALUATION_WORDS):
-        plain.pop()  # `Iter(train)`
+    while len(plain) > 1 and (plain[-1] in TRAINING_WORDS or plain[-1] in EVALUATION_WORDS or plain[-1] in _DONE_WORDS):
+        plain.pop()  # `Iter(train)`, `samples seen`
     joined = " ".join(plain)
     if joined in TOTALS:
-        return Meaning(Role.TOTAL, 0)
+        return Meaning(Quantity.TOTAL, 0)
     if joined in EPOCH_TOTALS:
-        return Meaning(Role.EPOCHS, 0)
+        return Meaning(Quantity.EPOCHS, 0)
     if (rank := _rank_count(plain, EPOCHS)) is not None:
-        return Meaning(Role.EPOCH, rank)
+        return Meaning(Quantity.EPOCH, rank)
     if (rank := _rank_count(plain, STEPS)) is not None:
-        return Meaning(Role.STEP, rank)
+        return Meaning(Quantity.STEP, rank)
     return None
 
 
@@ -328,10 +339,17 @@ def parse_unit(unit: str) -> Meaning | None:
         return None
     divisor, _, device = divisor.partition("/")
     if divisor in _SECOND:
-        return Meaning(Role.SPEED, 3 if device else 1, unit=_format_rate(noun or "samples") + (f"/{device}" if device else ""))
+        unit = _format_rate(noun or "samples") + (f"/{device}" if device else "")
+        return Meaning(Quantity.SPEED, 3 if device else 1, unit=unit)
     if noun in _SHORT_TIMES and divisor in _STEP_UNITS:
-        return Meaning(Role.SECONDS, 0, unit=noun)
+        return Meaning(Quantity.SECONDS, 0, unit=noun)
     return None
+
+
+def is_other_rate(unit: str) -> bool:
+    """Return whether the unit is that of a rate which is not that of training, such as `GB/s`."""
+    noun, slash, _ = unit.lower().partition("/")
+    return bool(slash) and noun in NO_STEP_UNITS
 
 
 def seconds_in(unit: str) -> float:

@@ -1,0 +1,186 @@
+"""The functions of the Python API, which start, change, find and stop jobs: `submit`, `attach`, `list_jobs` and others.
+
+Nothing in `api` imports this module; each function calls the one that the CLI calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kfjob.api.arguments import MAX_NAME, check_arguments
+from kfjob.api.reader import open_job
+from kfjob.api.run import STOP_TIMEOUT, Run, make_code_layer
+from kfjob.api.settings import Settings, load_current_settings
+from kfjob.api.target import find_job_target, find_target, make_target
+from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
+from kfjob.errors import NotFound
+from kfjob.events import JobSnapshot
+from kfjob.redaction import cut_text
+
+if TYPE_CHECKING:
+    from kfjob.spec.job import JobSpec
+    from kfjob.spec.source import LoadedSpec
+
+
+@check_arguments
+def submit(
+    spec: JobSpec | JsonMapping | str | Path,
+    *,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    strict: bool = False,
+    code: str | Path | None = None,
+    replace: bool = False,
+    notify: Notify = ignore_notice,
+) -> Run:
+    """Start a job and return its launch.
+
+    Args:
+        spec: the job, a mapping with the fields of a spec, or the path of a spec file.
+        backend: `kubernetes` or `local`; default: the settings decide, else the kubeconfig.
+        context: the kubeconfig context.
+        namespace: the namespace; default: that of the kubeconfig context.
+        settings: all settings at once, instead of the three arguments above.
+        strict: treat lint warnings as errors.
+        code: a folder to add to the spec's image.
+        replace: stop the launch that has this name now, once everything that can be checked has been checked.
+        notify: receives lint warnings and notices.
+
+    Raises:
+        SpecError: every problem of the spec.
+        AlreadyExists: a job with this name exists, or with `replace` another command has started it in the meantime; that
+            job was not changed.
+    """
+    from dataclasses import replace as replace_fields
+
+    from kfjob.api.lifecycle.submit import submit_loaded
+
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    target = find_target(replace_fields(current, strict=current.strict or strict), notify=notify)
+    return Run(submit_loaded(_load_spec(spec, current), target, code=make_code_layer(code), replace=replace, notify=notify))
+
+
+@check_arguments
+def apply(
+    spec: JobSpec | JsonMapping | str | Path,
+    *,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notify: Notify = ignore_notice,
+) -> Run:
+    """Change a live job to the spec, where that is possible in place, and return its launch, which stays the same.
+
+    Raises:
+        SpecError: every problem of the spec.
+        NotFound: the job does not exist.
+        Refused: the change needs a relaunch.
+    """
+    from kfjob.api.lifecycle.submit import apply_loaded
+
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    return Run(apply_loaded(_load_spec(spec, current), find_target(current, notify=notify), notify=notify))
+
+
+@check_arguments
+def render(
+    spec: JobSpec | JsonMapping | str | Path,
+    *,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notify: Notify = ignore_notice,
+) -> list[JsonObject]:
+    """Return the manifests that `submit` would create on a cluster, the PyTorchJob first; nothing is sent.
+
+    Raises:
+        SpecError: every problem of the spec.
+    """
+    from kfjob.api.planning import plan_job
+
+    current = settings or load_current_settings(context=context, namespace=namespace)
+    planned = plan_job(_load_spec(spec, current), make_target(current, "kubernetes"))
+    planned.check_findings(notify)
+    return list(planned.manifests)
+
+
+@check_arguments
+def attach(
+    job: str,
+    *,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notify: Notify = ignore_notice,
+) -> Run:
+    """Return the live launch of a job; of a job that was stopped, its last launch from the archive.
+
+    Raises:
+        NotFound: neither the backend nor the archive has the job.
+    """
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    return Run(open_job(job, current, notify=notify))
+
+
+@check_arguments
+def list_jobs(
+    *,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notify: Notify = ignore_notice,
+) -> list[JobSnapshot]:
+    """Return the jobs of a namespace, oldest first, without their pods."""
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    target = find_target(current, notify=notify)
+    return target.backend.list(namespace=target.namespace)
+
+
+@check_arguments
+def stop(
+    job: str,
+    *,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    timeout: float = STOP_TIMEOUT,
+    notify: Notify = ignore_notice,
+) -> Path | None:
+    """Stop a job, remove it and return the folder of its archive.
+
+    Raises:
+        NotFound: the job does not exist.
+        WaitTimeout: its pods still exist after `timeout` seconds.
+    """
+    from kfjob.api.lifecycle.stop import stop as stop_job
+
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    return stop_job(find_job_target(job, current, notify=notify), job, timeout=timeout)
+
+
+def _load_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> LoadedSpec:
+    """Return the spec of a model, of a mapping with its fields, or of a file."""
+    from kfjob.api.planning import finish_draft
+    from kfjob.spec.job import JobSpec
+    from kfjob.spec.source import LoadedSpec, Positions, draft_fields, draft_spec
+
+    if isinstance(spec, JobSpec):
+        return LoadedSpec(spec, Positions())
+    if isinstance(spec, Mapping):
+        return finish_draft(draft_fields(spec), settings)
+    try:
+        text = Path(spec).read_text(encoding="utf-8")
+    except FileNotFoundError as err:
+        raise NotFound(f"spec `{spec}` does not exist", hint="`kfjob init` writes a first spec") from err
+    except (OSError, ValueError) as err:  # ValueError: the path contains NUL, or the text is not UTF-8
+        hint = "`kfjob init` writes a first spec"
+        raise NotFound(f"spec `{cut_text(str(spec), MAX_NAME)}` cannot be read", cause=str(err), hint=hint) from err
+    return finish_draft(draft_spec(text, file=str(spec)), settings)

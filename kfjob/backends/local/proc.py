@@ -1,0 +1,118 @@
+"""Linux' /proc: processes, their parents and environments, and the counters of the kernel. Other systems have none of it.
+
+Only the identity of a process has another source there: `ps`, and the name of the host.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+_ROOT = Path("/proc")
+_ENDED = (b"Z", b"X")
+"""States of a process that has ended and was not waited for."""
+_PS_SECONDS = 10
+"""Timeout of `ps`, on systems without /proc."""
+
+
+def has_proc() -> bool:
+    """Return whether the system has /proc."""
+    return _ROOT.is_dir()
+
+
+def list_pids() -> list[int]:
+    """Return all processes but this one."""
+    if not has_proc():
+        return []
+    return [int(entry.name) for entry in _ROOT.iterdir() if entry.name.isdecimal() and int(entry.name) != os.getpid()]
+
+
+def list_children() -> list[int]:
+    """Return the children of this process, also those that have ended and were not waited for."""
+    if not has_proc():
+        return []
+    files = list((_ROOT / "self/task").glob("*/children"))  # of each thread
+    if files:
+        return [int(pid) for file in files for pid in file.read_bytes().split()]
+    # the kernel is built without `children`: the list of all processes has the same answer, and takes long
+    return [pid for pid in list_pids() if (fields := _read_stat(pid)) and int(fields[1]) == os.getpid()]
+
+
+def list_running_children() -> list[int]:
+    """Return the children of this process that have not ended."""
+    return [pid for pid in list_children() if (fields := _read_stat(pid)) and fields[0] not in _ENDED]
+
+
+def read_environment(pid: int) -> bytes:
+    """Return the environment of a process, each variable with a zero byte at its end; empty if it is gone or hidden."""
+    with suppress(OSError):
+        return (_ROOT / str(pid) / "environ").read_bytes()
+    return b""
+
+
+def read_start_time(pid: int) -> str:
+    """Return when a process started, in clock ticks since boot on Linux (field 22 of proc_pid_stat(5)); "" if it is gone."""
+    if has_proc():
+        fields = _read_stat(pid)
+        return fields[19].decode() if fields and fields[0] not in _ENDED else ""
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, timeout=_PS_SECONDS, check=True
+        ).stdout.strip()
+    return ""
+
+
+def find_pid_namespace() -> str:
+    """Return an id of the processes that can signal each other by number: the boot and the PID namespace on Linux."""
+    with suppress(OSError):
+        boot = (_ROOT / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {(_ROOT / 'self/ns/pid').readlink()}"
+    return os.uname().nodename
+
+
+def find_cgroup_folder() -> Path | None:
+    """Return the folder of the control group of this process; None without version 2 of control groups."""
+    with suppress(OSError, ValueError):
+        lines = (_ROOT / "self/cgroup").read_text(encoding="utf-8").splitlines()
+        path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "")
+        for mount, root in _list_cgroup_mounts():
+            if path and PurePosixPath(path).is_relative_to(root):
+                return mount / PurePosixPath(path).relative_to(root)
+    return None
+
+
+def is_cgroup_folder(path: Path) -> bool:
+    """Return whether a path is that of a control group, without links and `..` in it."""
+    with suppress(OSError, ValueError, RuntimeError):
+        return path.resolve(strict=True) == path and any(mount in path.parents for mount, _ in _list_cgroup_mounts())
+    return False
+
+
+def _list_cgroup_mounts() -> Iterator[tuple[Path, str]]:
+    """Yield the folders where control groups of version 2 are mounted, each with the group that stands there."""
+    for line in (_ROOT / "self/mountinfo").read_text(encoding="utf-8").splitlines():
+        fields, _, kind = line.partition(" - ")
+        root, mount = fields.split()[3:5]
+        if kind.startswith("cgroup2 "):
+            yield Path(mount), root
+
+
+def count_out_of_memory_kills() -> int:
+    """Return how many processes the kernel has killed so far because memory ran out; 0 before Linux 4.13."""
+    with suppress(OSError):
+        for line in (_ROOT / "vmstat").read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def _read_stat(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the name of the program: state, parent, …; none if the process is gone."""
+    try:
+        text = (_ROOT / str(pid) / "stat").read_bytes()
+    except OSError:
+        return []
+    return text.rpartition(b")")[2].split()  # the name, in parentheses, may contain anything

@@ -1,0 +1,111 @@
+"""What a program prints when it goes on after an error, and when it has done its work."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kfjob.patterns import Pattern
+
+MAX_COUNT = 100
+"""Steps after an error that are counted."""
+WATCHED_LINES = 50
+"""Lines after an exception that are all read: they show whether its process goes on."""
+MAX_LENGTH = 400
+"""Characters of a line that are searched."""
+
+_STEMS = ("finished", "complete", "done", "succeeded", "saved ", "saving ", "train_runtime", "stopped: `max_", "exit")
+"""Lower-case literals of which every report of success contains one."""
+LITERALS = (*(form for stem in _STEMS for form in (stem, stem.capitalize(), stem.upper())), "100%|")
+"""Literals of which every line with a success contains one, in the usual forms of their letters."""
+
+_SUCCESS = Pattern(
+    r"(?i)'?\btrain_runtime'?\s*[:=]\s*['\d]"
+    r"|\b(?:training|trainer|fine-?tuning|pre-?training|optimi[sz]ation|experiment|job|run|script|program|everything)\b"
+    r"[^:=]{0,40}\b(?:finished|completed?|done|succeeded)\b"
+    r"|\b(?:finished|completed|done) (?:with )?(?:the )?(?:training|fine-?tuning|pre-?training|run|job|everything|all epochs)"
+    r"|\ball done\b|^\W{0,3}(?:done|finished)\b[.!, ]{0,3}(?:$|exit|in \d)"
+    r"|\bsaved (?:the )?(?:model|adapter|weights) (?:to|at|in|under)\b"
+    r"|\b(?:model|adapter|weights)\b.{0,20}\bsaved (?:to|at|in|under)\b"
+    r"|\bsav(?:ed|ing) (?:the )?(?:final|trained|last|best)\b.{0,20}\b(?:model|checkpoint|adapter|weights)"
+    r"|`Trainer\.fit` stopped: `max_|\bexit(?:ed|ing)?(?: with)?(?: code)?[:=]? ?0\b"
+)
+_DENIAL = Pattern(r"(?i)\b(?:not|never|before|unable|until|when|if|once|waiting|stale|after)\b|n't ")
+_FAILURE = Pattern(r"(?i)fail|error|abort|interrupt|cancel|unsuccess|exception")
+_BAR = Pattern(r"\b(\d{1,3})%\|[^|]*\| {0,3}(\d[\d.]*\w?/\d[\d.]*\w?|)")
+_FULL_BAR = Pattern(r"(?i)^\W{0,4}(?:[^|]{0,20}\b(?:epoch|train\w*|steps?|iters?|iterations?)\b[^|]{0,20}: *)?100%\|[^|]*\|")
+_STEP = Pattern(
+    r"(?i)\b(?:global_?step|step|iter|iteration|epoch|batch|update)s?\b[\s:=#\[(]{0,3}(\d[\d,]*)|'loss': '?([\d.]+)"
+)
+_ANNOUNCEMENT = Pattern(
+    r"(?i)^\W{0,3}(?:falling back|skipping|ignoring|continuing|using fallback)\b|\bfalling back to"
+    r"|[,;:.-] (?:skipping|ignoring|continuing|falling back|using (?:\w+ ){1,3}instead)\b|not available[,;] using "
+)
+_RETRY = Pattern(
+    r"(?i)\bretrying\b|\bwill (?:retry|be retried|try again)|\btrying again|retry attempt \d|attempt \d+ ?(?:/|of) ?\d+"
+)
+
+
+class Activity(Struct):
+    """What a container's program printed after its newest error, and its own report of success."""
+
+    is_watched: bool = False  # an exception was reported, so steps are counted
+    last_watched: int = 0  # number of the last line that is read in any case
+    steps: int = 0  # different steps that were printed after the first exception
+    newest: str = ""  # number of the newest step
+    success: tuple[int, int, str] | None = None  # order, line and text of the newest report of success
+
+    def read_success(self, text: str, *, order: int, line: int) -> None:
+        """Record the line if the program reports success in it."""
+        if reports_success(text):
+            self.success = order, line, text.strip()
+
+    def watch(self, line: int) -> None:
+        """Count the steps after an exception in this line."""
+        self.is_watched, self.last_watched = True, line + WATCHED_LINES
+
+    def count_step(self, text: str) -> None:
+        """Count the line if it shows another step than the one before; a bar may draw the same step twice."""
+        if not self.is_watched or self.steps >= MAX_COUNT:
+            return
+        if (step := find_step(text)) and step != self.newest:
+            self.newest = step
+            self.steps += 1
+
+
+def find_step(text: str) -> str:
+    """Return the number of the step that the line reports, as printed; "" for another line."""
+    text = text[-MAX_LENGTH:]
+    if match := _BAR.search(text):
+        return str(match[2] or match[1])
+    match = _STEP.search(text)
+    return str(match[1] or match[2]) if match else ""
+
+
+def reports_success(text: str) -> bool:
+    """Return whether the program says in the line that it has done its work."""
+    if len(text) > MAX_LENGTH or not _may_report_success(text):
+        return False
+    if not (match := _SUCCESS.search(text)) or _FAILURE.search(text):
+        return False
+    return not _DENIAL.search(match.before + match[0])
+
+
+def _may_report_success(text: str) -> bool:
+    """Return whether the line has a word of a report of success."""
+    lowered = text.lower()
+    return any(stem in lowered for stem in _STEMS)
+
+
+def has_full_bar(text: str) -> bool:
+    """Return whether a progress bar of the training, and not one of the preparation, has reached its end in the line."""
+    return _FULL_BAR.search(text.rpartition("\r")[2]) is not None
+
+
+def announces_recovery(text: str) -> bool:
+    """Return whether the line says what the program does instead of what has failed."""
+    return len(text) <= MAX_LENGTH and _ANNOUNCEMENT.search(text) is not None
+
+
+def announces_retry(text: str) -> bool:
+    """Return whether the line says that the program tries again, which may fail too."""
+    return len(text) <= MAX_LENGTH and _RETRY.search(text) is not None

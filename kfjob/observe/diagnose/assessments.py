@@ -1,0 +1,141 @@
+"""What an occurrence of a symptom means in its job: how severe it is, and how well it explains the failure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kfjob.events import JobPhase, PodPhase
+from kfjob.observe.diagnose.checks import JobEvidence
+from kfjob.observe.diagnose.occurrences import Occurrence, Symptom
+from kfjob.observe.diagnose.recovery import has_recovered
+from kfjob.observe.diagnose.rule import Role, Severity, Subject
+from kfjob.observe.diagnose.rules import check_ids, crashes
+
+_ABORTS = frozenset(check_ids("worker-aborted", "native-crash"))
+_SIGNALS = _ABORTS.union(check_ids("worker-crashed", "illegal-instruction", "arithmetic-signal", "bus-error"))
+"""Rules about a signal: the end of a process, without a reason."""
+_CRASHES = frozenset(rule.id for rule in crashes.RULES) - _SIGNALS | {*check_ids("shm-too-small")}
+"""Rules about what led to a signal."""
+ENDS = _ABORTS.union(check_ids("worker-failed", "child-failed", "launcher-failed"))
+"""Rules about the end of a process: a suspect if nothing else in its pod tells why it ended."""
+
+_KILLS = frozenset(check_ids("pod-killed", "pod-terminated"))
+"""Rules about containers that something else ended."""
+
+
+class Assessment(Struct, frozen=True):
+    """An occurrence with its meaning in this job."""
+
+    occurrence: Occurrence
+    severity: Severity
+    role: Role
+    recovered: bool
+    time: int | None
+    count: int = 1
+
+    @property
+    def sort_key(self) -> tuple[int, int]:
+        """Key that sorts by time; assessments without a time come last."""
+        return (self.time if self.time is not None else 2**63, self.occurrence.order)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it is an error that the job has not recovered from."""
+        return self.severity is Severity.ERROR and not self.recovered
+
+    @property
+    def is_disconnect(self) -> bool:
+        """Whether an agent or a process lost its connection after it had joined a round."""
+        in_log = self.occurrence.line is not None
+        return self.is_error and self.role is Role.CONSEQUENCE and self.occurrence.after_join and in_log
+
+
+def assess_symptom(job: JobEvidence, symptom: Symptom) -> Assessment | None:
+    """Return the first occurrence that the job has not recovered from, else the last one."""
+    assessments = [assess(job, occurrence, symptom.count) for occurrence in symptom.occurrences if not occurrence.resolved]
+    unrecovered = [item for item in assessments if not item.recovered]
+    return unrecovered[0] if unrecovered else assessments[-1] if assessments else None
+
+
+def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessment:
+    """Return what the occurrence means in this job; `count` is how often it happened."""
+    rule = occurrence.rule
+    time = _find_time(job, occurrence)
+    role = _find_role(job, occurrence)
+    severity = rule.severity
+    if severity is Severity.ERROR and occurrence.in_warning and not (rule.permanent or rule.in_warnings):
+        severity = Severity.WARNING  # the program goes on after it
+    if severity is Severity.ERROR and rule.in_script and job.view.phase is not None and not job.view.phase.ended:
+        severity = Severity.WARNING  # the script may go on
+    recovered = severity is Severity.ERROR and not rule.permanent and has_recovered(job, occurrence, time)
+    if severity is Severity.ERROR and rule.harmless_before_join and not occurrence.after_join:
+        severity = _assess_before_join(job, occurrence, recovered=recovered)
+    elif (role is Role.CONSEQUENCE and _is_after_success(job, occurrence)) or (
+        role is not Role.CAUSE and _is_caused_by_stop(job, occurrence)
+    ):
+        severity, recovered = Severity.HARMLESS, False
+    return Assessment(occurrence, severity, role, recovered, time, count)
+
+
+def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
+    """Return how well the occurrence explains the failure, given the others of its pod."""
+    rule = occurrence.rule
+    if rule.role_after_join and occurrence.after_join:
+        return rule.role_after_join
+    pod = job.history.pods.get(occurrence.pod)
+    if rule.id in _SIGNALS and pod is not None and any(other.rule.id in _CRASHES for other in pod.symptoms.occurrences()):
+        return Role.SYMPTOM
+    if rule.id in ENDS and pod is not None:
+        is_explained = any(_explains_end(other, occurrence) for other in pod.symptoms.occurrences())
+        return Role.SYMPTOM if is_explained else Role.SUSPECT
+    return rule.role
+
+
+def _explains_end(other: Occurrence, end: Occurrence) -> bool:
+    """Return whether the other occurrence tells why the process of the same pod ended."""
+    if other.rule.id in ENDS or other.rule.subject is Subject.POD or other.rule.severity is not Severity.ERROR:
+        return False
+    is_abort = end.rule.id in _ABORTS
+    return other.rule.role is not Role.SYMPTOM and (is_abort or other.order <= end.order or other.in_previous_container)
+
+
+def _find_time(job: JobEvidence, occurrence: Occurrence) -> int | None:
+    """Return when it happened. The state of an ended container comes late, so the end of its log is used if earlier."""
+    near = job.view.reference_time
+    time = occurrence.timestamp.resolve(near)
+    pod = job.history.pods.get(occurrence.pod)
+    if pod and occurrence.rule.subject is Subject.POD and not occurrence.pod_waits:
+        end = pod.recent.timestamp().resolve(near)
+        return min(time, end) if time is not None and end is not None else time
+    return time
+
+
+def _is_after_success(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether the pod's agent had reported success before: peers may exit in any order."""
+    pod = job.history.pods.get(occurrence.pod)
+    return pod is not None and pod.finished is not None and occurrence.order > pod.finished
+
+
+def _is_caused_by_stop(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether the container ended because the job was stopped, or had succeeded: kfjob ends what still runs then."""
+    if occurrence.rule.subject is not Subject.POD:
+        return False
+    pod = job.history.pods.get(occurrence.pod)
+    is_end = occurrence.rule.id in _KILLS and (pod is None or all(order < occurrence.order for order, _ in pod.starts))
+    return job.view.phase is JobPhase.STOPPED or (job.view.phase is JobPhase.SUCCEEDED and is_end)
+
+
+def _assess_before_join(job: JobEvidence, occurrence: Occurrence, *, recovered: bool) -> Severity:
+    """Return the severity of a failed connection of an agent that had not joined a round: the agent retries."""
+    pod = job.history.pods[occurrence.pod]
+    has_later_start = any(order > occurrence.order for order, _ in pod.starts)
+    if has_later_start or pod.finished or recovered or (pod.progress and pod.progress[0] > occurrence.order):
+        return Severity.HARMLESS
+    state = pod.state
+    gave_up = any(
+        other.order > occurrence.order and other.rule.severity is Severity.ERROR and not other.rule.harmless_before_join
+        for other in pod.symptoms.occurrences()
+    )
+    if gave_up or occurrence.in_exception or (state and (state.phase is PodPhase.FAILED or state.restarts or state.exit_code)):
+        return Severity.ERROR
+    return Severity.HARMLESS if job.view.training.lines else Severity.WARNING

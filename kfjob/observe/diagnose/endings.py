@@ -1,0 +1,60 @@
+"""How the logs of a job end: whether success was seen, and the last lines of the pods where it was not."""
+
+from __future__ import annotations
+
+from kfjob.events import JobPhase, PodPhase
+from kfjob.observe.diagnose.activity import has_full_bar
+from kfjob.observe.diagnose.checks import JobEvidence
+from kfjob.observe.diagnose.occurrences import MAX_CONTEXT_QUOTE, PodHistory
+from kfjob.observe.program_lines import ProgramLines
+from kfjob.redaction import cut_text
+
+MAX_LINES_AFTER_REPORT = 12
+"""Lines after a report of success, such as the summary of a tracker."""
+LAST_LINES = 3
+"""Lines at the end of a pod's log that are quoted where no error explains the end."""
+MAX_LAST_PODS = 3
+"""Pods whose last lines are quoted."""
+
+
+def has_succeeded(job: JobEvidence) -> bool:
+    """Return whether success was seen, or the job is at work."""
+    if job.view.phase is JobPhase.SUCCEEDED or (job.view.phase is not None and not job.view.phase.ended):
+        return True
+    pods = list(job.history.pods.values())
+    if job.view.phase is not JobPhase.FAILED and job.view.training.lines:
+        return True
+    return bool(pods) and all(ended_well(pod) for pod in pods)
+
+
+def ended_well(pod: PodHistory) -> bool:
+    """Return whether the pod or its agent reported success."""
+    return pod.finished is not None or (pod.state is not None and pod.state.phase is PodPhase.SUCCEEDED)
+
+
+def find_reports(job: JobEvidence) -> tuple[tuple[str, str], ...]:
+    """Return the pods whose logs end with the program's own report of success, and its text."""
+    reports = ((name, _find_report(pod)) for name, pod in job.history.pods.items() if not ended_well(pod))
+    return tuple((name, cut_text(text, MAX_CONTEXT_QUOTE)) for name, text in reports if text)
+
+
+def _find_report(pod: PodHistory) -> str:
+    """Return the report of success at the end of the log; "" without one."""
+    if has_full_bar(pod.recent.last_text):
+        return pod.recent.last_text.rpartition("\r")[2]
+    success = pod.activity.success
+    return success[2] if success and pod.lines - success[1] <= MAX_LINES_AFTER_REPORT else ""
+
+
+def quote_ends(job: JobEvidence) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the last lines of the pods that did not report success."""
+    pods = [(name, pod) for name, pod in job.history.pods.items() if not ended_well(pod)]
+    ends = ((name, tuple(cut_text(text, MAX_CONTEXT_QUOTE) for text in _find_last_texts(pod))) for name, pod in pods)
+    return tuple((name, texts) for name, texts in ends if texts)[:MAX_LAST_PODS]
+
+
+def _find_last_texts(pod: PodHistory) -> list[str]:
+    """Return the last lines of the program; those of the agent if the program printed none lately."""
+    reader = ProgramLines()
+    lines = [line for text in reversed(list(pod.recent.texts())) for line in reader.feed(text)] + reader.flush()
+    return [line.strip() for line in lines if line.strip()][-LAST_LINES:] or pod.recent.last_texts(LAST_LINES)

@@ -1,0 +1,81 @@
+"""The issues of a diagnosis: occurrences of the same error in several pods, with the texts of their rule."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection
+
+from kfjob.observe.diagnose.assessments import Assessment
+from kfjob.observe.diagnose.diagnosis import Issue
+from kfjob.observe.diagnose.occurrences import Occurrence
+from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Severity
+
+
+class _Values(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return UNKNOWN_VALUE
+
+
+def describe(occurrence: Occurrence) -> str:
+    """Return the title of the occurrence's rule with its values."""
+    return occurrence.rule.title.format_map(_Values(occurrence.values))
+
+
+def _fill_texts(occurrence: Occurrence, job: str, *, local: bool, agents: Collection[str]) -> tuple[str, str, str]:
+    """Return title, cause and remedy of the rule with the values of this occurrence; `agents` are pods with an agent."""
+    rule = occurrence.rule
+    cause = rule.agent_cause if occurrence.pod in agents and rule.agent_cause else rule.cause
+    remedy = rule.local_remedy if local and rule.local_remedy else rule.remedy
+    values = _Values({"job": job, "pod": occurrence.pod, **occurrence.values})
+    if job.startswith("--from "):
+        remedy = _adapt_to_saved_logs(remedy, job)
+    return rule.title.format_map(values), cause.format_map(values), remedy.format_map(values)
+
+
+def _adapt_to_saved_logs(remedy: str, job: str) -> str:
+    """Return the remedy for saved logs, which `kfjob relaunch` does not take, and which standard input gives only once."""
+    if job == "--from -":
+        remedy = "; ".join(part for part in remedy.split("; ") if not re.search(r"`kfjob (?!relaunch)\w+ \{job\}", part))
+    return remedy.replace("kfjob relaunch {job}", "kfjob relaunch JOB")
+
+
+def group_assessments(
+    assessments: list[Assessment], job: str, *, local: bool, agents: Collection[str]
+) -> list[tuple[Issue, list[Assessment]]]:
+    """Return the issues by time: the same error in several pods is one issue, located at its first occurrence."""
+    groups: dict[tuple[str, str, Severity, Role, bool], list[Assessment]] = defaultdict(list)
+    for item in assessments:
+        title, _, _ = _fill_texts(item.occurrence, job, local=local, agents=agents)
+        groups[item.occurrence.rule.id, title, item.severity, item.role, item.recovered].append(item)
+    issues = []
+    for group in groups.values():
+        members = sorted(group, key=lambda item: item.sort_key)
+        issues.append((_to_issue(members, job, local=local, agents=agents), members))
+    return sorted(issues, key=lambda pair: pair[1][0].sort_key)
+
+
+def _to_issue(members: list[Assessment], job: str, *, local: bool, agents: Collection[str]) -> Issue:
+    first = members[0]
+    occurrence = first.occurrence
+    title, cause, remedy = _fill_texts(occurrence, job, local=local, agents=agents)
+    return Issue(
+        rule=occurrence.rule.id,
+        severity=first.severity,
+        role=first.role,
+        title=title,
+        cause=cause,
+        remedy=remedy,
+        link=occurrence.rule.link,
+        pod=occurrence.pod,
+        line=occurrence.line,
+        time=first.time,
+        rank=occurrence.rank,
+        place=occurrence.place,
+        previous=occurrence.in_previous_container,
+        evidence=occurrence.evidence,
+        context=occurrence.context,
+        count=sum(item.count for item in members),
+        pods=tuple(dict.fromkeys(item.occurrence.pod for item in members if item.occurrence.pod)),
+        recovered=first.recovered,
+    )

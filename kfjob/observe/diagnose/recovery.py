@@ -1,0 +1,95 @@
+"""Whether a job went on after an error: a later round trained, progress continued, or the program reported its own end."""
+
+from __future__ import annotations
+
+from kfjob.events import JobPhase
+from kfjob.observe.diagnose.checks import JobEvidence
+from kfjob.observe.diagnose.occurrences import Occurrence, PodHistory
+from kfjob.observe.diagnose.rule import Role, Severity, Subject
+from kfjob.units import SECOND
+
+RECOVERY_READINGS = 3
+"""Progress lines of a pod after an error that mean the same in a log without times."""
+MAX_LINES_BETWEEN = 2
+"""Lines between two exceptions of a process that may belong to the end of the first one."""
+RECOVERY_TIME = 60 * SECOND
+"""Progress this long after an error means that the job recovered: no collective continues without a lost rank."""
+
+
+def has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:
+    """Return whether the job went on: it succeeded, a later round trained, progress continued, or the program says so."""
+    if job.view.phase is JobPhase.SUCCEEDED:
+        return True
+    pod = job.history.pods.get(occurrence.pod)
+    if pod and occurrence.line and (occurrence.handled or _went_on(job, pod, occurrence)):
+        return True
+    if pod and occurrence.mark and not _has_times(job) and pod.readings - occurrence.mark.readings >= RECOVERY_READINGS:
+        return True
+    is_state = occurrence.rule.subject is Subject.POD  # a state may arrive before the log that led to it
+    if pod and pod.finished is not None and (is_state or pod.finished > occurrence.order):
+        return True
+    if pod and pod.progress and not is_state:
+        progress_order = pod.progress[0]
+        if any(occurrence.order < order < progress_order for order, _ in pod.starts):
+            return True
+    if not occurrence.timestamp.exact:
+        latest = occurrence.mark.latest if occurrence.mark else occurrence.latest
+        time = latest.resolve(job.view.reference_time) if latest else None
+    return time is not None and _has_progress_after(job, time)
+
+
+def _went_on(job: JobEvidence, pod: PodHistory, occurrence: Occurrence) -> bool:
+    """Return whether the process printed more than the end of an exception: steps, success, or its real last exception."""
+    in_script = occurrence.rule.in_script
+    if occurrence.in_previous_container or not (occurrence.in_exception or occurrence.retried or in_script):
+        return False
+    if in_script and any(_ends_process(other) and other.order > occurrence.order for other in pod.symptoms.occurrences()):
+        return True
+    if occurrence.in_exception and any(_supersedes(pod, other, occurrence) for other in pod.symptoms.occurrences()):
+        return True
+    success = pod.activity.success
+    has_success = success is not None and success[0] > occurrence.order
+    needed = 1 if occurrence.retried or in_script else RECOVERY_READINGS
+    has_steps = occurrence.mark is not None and pod.activity.steps - occurrence.mark.steps >= needed and not _has_times(job)
+    return (has_success or has_steps) and not _ended_badly(pod, occurrence)
+
+
+def _supersedes(pod: PodHistory, other: Occurrence, occurrence: Occurrence) -> bool:
+    """Return whether the other exception ended the process that had reported this one long before."""
+    if not occurrence.mark or not other.mark or other.mark.episode != occurrence.mark.episode:
+        return False
+    is_same_process = other.stream == occurrence.stream and (occurrence.stream != "" or pod.has_one_process)
+    is_later = other.first_position - occurrence.last_position > MAX_LINES_BETWEEN
+    return is_same_process and is_later and other.in_exception and _ends_process(other)
+
+
+def _ends_process(occurrence: Occurrence) -> bool:
+    """Return whether the error may have ended the process that printed it; a script goes on after a failed command."""
+    rule = occurrence.rule
+    explains = rule.severity is Severity.ERROR and rule.role in {Role.CAUSE, Role.SUSPECT} and not rule.in_script
+    return explains and not occurrence.handled and not occurrence.in_warning
+
+
+def _ended_badly(pod: PodHistory, occurrence: Occurrence) -> bool:
+    """Return whether a process of the pod failed after this error, and no other error says why."""
+    later = [other for other in pod.symptoms.occurrences() if other.order > occurrence.order]
+    ends = [other.order for other in later if other.rule.role is Role.SYMPTOM and other.rule.severity is Severity.ERROR]
+    causes = [other.order for other in later if other.rule.role is not Role.SYMPTOM and other.rule.severity is Severity.ERROR]
+    return bool(ends) and not any(order < max(ends) for order in causes)
+
+
+def _has_times(job: JobEvidence) -> bool:
+    """Return whether progress lines have times, so that they show how long training went on."""
+    pods = job.history.pods.values()
+    return any(pod.progress and pod.progress[1].resolve(job.view.reference_time) is not None for pod in pods)
+
+
+def _has_progress_after(job: JobEvidence, time: int) -> bool:
+    """Return whether a round that started after this time trained, or progress went on for `RECOVERY_TIME`."""
+    near, pods = job.view.reference_time, job.history.pods.values()
+    times = [pod.progress[1].resolve(near) for pod in pods if pod.progress]
+    progress = max((item for item in times if item is not None), default=None)
+    if progress is None:
+        return False
+    starts = (timestamp.resolve(near) for pod in pods for _, timestamp in pod.starts)
+    return progress - time > RECOVERY_TIME or any(start is not None and time < start <= progress for start in starts)

@@ -1,0 +1,197 @@
+"""What log tools, launchers and loggers put before the message of a line.
+
+    2026-11-21T06:18:58Z stdout F [rank0]:2026-11-21 06:18:58,464 - trainer - WARNING - disk is nearly full
+    `------- log tool ----------'`launcher'`---------------- logger ------------------' `---- message ----'
+
+Log tools and launchers put theirs before every line; a logger names time, level and rank before the first line of a message.
+All patterns are bounded or possessive, so that every function takes time that is linear in the length of the line.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from kfjob.observe.timestamps import parse_rfc3339
+from kfjob.observe.vocabulary import CLEAR_COUNT, Quantity, find_meaning, split_name
+
+MAX_PARTS = 16
+"""Parts of a prefix, such as a time or a level, that are removed from a line."""
+_MAX_STAMPS = 8
+"""Prefixes of log tools that are removed from a line."""
+
+
+class Level(IntEnum):
+    """The importance that a logger gives to a message."""
+
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+class Prefix(NamedTuple):
+    """What stands before a message."""
+
+    has_stamp: bool = False  # it has a time
+    level: Level | None = None
+    is_glog: bool = False  # the level is a letter, as C++ libraries and torch's agents write it
+    rank: int | None = None
+    is_local_rank: bool = False  # the rank counts the processes of one pod
+    tags: tuple[str, ...] = ()  # lower-case words in brackets, such as `eval`
+    varying: int = 0  # characters up to the end of its last time or rank, which differ in repetitions of a message
+
+
+_LOG_TOOL = re.compile(
+    r"\[pod/[^\]\s]+\] "  # kubectl logs --prefix
+    r"|(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (?:(?:stdout|stderr) [FP] )?"  # containerd
+)
+
+_NUMBERED = r"\[[a-z_]\w{0,30}?\d{1,6}\]:? ?"  # torch; torchrun --tee, with the role of the process
+_TAGGED = (
+    r"\[\d{1,6},\d{1,6}\]<std(?:out|err)>: ?"  # mpirun --tag-output
+    r"|\((?:[\w.]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{1,40})?\) ?"  # Ray
+)
+_LABELLED = (
+    r"\d{1,5}: (?=\[rank|Traceback|  |[A-Z]\w*(?:Error|Exception)\b)"  # srun --label
+    r"|[\w.-]{1,80}: (?=\[rank|\[default|Traceback \(|  File \")"  # pdsh, DeepSpeed
+)
+_PROCESS = re.compile(rf"(?:{_NUMBERED}|{_TAGGED}|{_LABELLED}){{1,4}}")
+
+_LEVELS = {
+    **dict.fromkeys(("TRACE", "DEBUG"), Level.DEBUG),
+    **dict.fromkeys(("INFO", "NOTICE", "SUCCESS", "LOG", "I"), Level.INFO),
+    **dict.fromkeys(("WARN", "WARNING", "W"), Level.WARNING),
+    **dict.fromkeys(("ERROR", "CRITICAL", "FATAL", "E", "F", "C"), Level.ERROR),
+}
+_CAPITALS = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|SUCCESS|CRITICAL|FATAL|LOG)"
+_LEVEL = rf"(?:{_CAPITALS}|trace|debug|info|warning)"
+_CLOCK = r"\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?"
+_STAMP = (
+    rf"(?:\d{{4}}[-/]\d\d[-/]\d\d|\d\d[-/]\d\d[-/]\d{{2,4}}|\d\d[-/]\d\d)[T ,_-]{{1,2}}{_CLOCK}"
+    r"(?:Z|[+-]\d\d:?\d\d)?(?=[\s:|,;\]-]|$)"
+    rf"|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +\d+ {_CLOCK}(?: \d{{4}})?"
+    r"|\d\d:\d\d:\d\d(?:[.,]\d+)?(?=[\s|\]-])(?! ?[<\d])"
+)
+_PART = re.compile(
+    r"[ \t:|>*-]*+(?:"
+    rf"(?P<stamp>{_STAMP})"
+    rf"|(?P<level>{_LEVEL})(?=[\s:|\]])(?::[A-Za-z_][\w.]*+:)?"
+    rf"|(?P<glog>[IWEFCV])\d{{4}} {_CLOCK}(?: +\d+ [\w./-]{{1,80}}:\d+\])?"
+    r"|\[\d{1,6},(?P<mpi>\d{1,6})\]<std(?:out|err)>:?"  # mpirun --tag-output
+    r"|[\w.-]{1,80}: (?=\[rank|\[default)"  # pdsh
+    r"|\[(?P<inside>[^\[\]\r\n]{1,160})\]:?"
+    r"|\((?P<within>[^()\r\n]{1,80})\):?(?=\s)"
+    r"|(?i:(?P<name>g?rank|gpu|worker|proc(?:ess)?|r))[ :=_#-]{0,2}(?P<number>\d{1,6})(?=[\s:|\]])(?![ \t]*[:=] *[-+.\d])"
+    rf"|(?P<leading>\d{{1,6}}):(?=[ \t]+{_LEVEL}\b)"
+    r"|[A-Za-z_][\w./-]*+:[A-Za-z_<][\w.<>]*+:\d++(?=[ \t]+-)"  # loguru: module:function:line
+    r"|(?P<host>[\w.-]{1,60}:\d{1,5})(?=\s+[\w.]+:\d+\s)"  # host:rank
+    rf"|(?P<source>[A-Za-z_][\w.]*+(?:\.py)?:\d++)(?=[ \t]+(?:-|{_LEVEL}))"  # file:line
+    rf"|[A-Za-z_][\w.]*+(?::?(?=[ \t]+\[?{_CAPITALS}[\s:|\]])|(?= - )(?! - *[\d(]))"  # logger name
+    r")(?:[ \t]*[:|>-]+(?=\s))?"
+)
+_BRACKETED_STAMP = re.compile(rf"[IWEFCV]\d{{4}} \d\d:|{_STAMP}")
+_BRACKETED_LEVEL = re.compile(rf"^([IWEFCV])(?:\d{{4}} \d\d:| \S+:\d+$)|\b({_LEVEL})\b")
+_ROLE = re.compile(r"\s*\[(?!(?i:g?step|epoch|ep\d|iter|batch|round|update))[a-z_]\w{0,30}?(\d{1,6})\]:")
+_LOCAL_NAMES = frozenset({"default", "worker", "gpu"})
+_RANK_NAME = re.compile(r"(?i)^(?:global[ _]?)?(rank|default|worker|gpu)(?:[ :=_]*|-)(\d{1,6})(?:, ?local_rank[ :=]\d{1,6})?$")
+_RANK_OF = re.compile(r"^(\d{1,6})/(\d{1,6})$")
+_COUNTER = re.compile(
+    r"^[\s\d/,.%()]*$|(?i:\b(?:\w*_step|g?step|epochs?|iter\w*|batch|loss|lr|update|round|tick|episode|generation|pass|ep)s?\b\s*[:=#\[(]?\s*\d|\b(?:step|epoch|iter)\w*\s*[:=])"
+)
+_DIGIT = re.compile(r"\d")
+_PAIR = re.compile(
+    r"(?i)(?<![^\W\d])([^\W\d]\w{0,20}+(?:[/. @-]{1,2}\w{1,20}+){0,2}?)[ \t]{0,4}[:=#]?[ \t]{0,4}"
+    r"(?<![\w.])([-+]?(?:\d[\d.,]*+(?:e[-+]?\d+)?|nan|inf)\b)"
+)
+"""It matches a name and a number, as in `[ep 0 it 12]`."""
+_WORD = re.compile(r"[A-Za-z]+")
+
+
+def strip_stamps(text: str) -> tuple[str, int | None]:
+    """Return the line without the prefixes of kubectl and containerd, and the time in them."""
+    time = None
+    for _ in range(_MAX_STAMPS):
+        match = _LOG_TOOL.match(text)
+        if match is None:
+            break
+        time = parse_rfc3339(match["time"]) if match["time"] else time
+        text = text[match.end() :]
+    return text, time
+
+
+def split_process(text: str) -> tuple[str, str]:
+    """Return the prefix in which the launcher names the process, and the rest of the line.
+
+    Lines with the same prefix are one stream. The labels of srun and pdsh count only before a line of an error: any program may
+    begin a line with a number or a word.
+    """
+    match = _PROCESS.match(text)
+    return (match[0].rstrip(), text[match.end() :]) if match else ("", text)
+
+
+def split_prefix(text: str) -> tuple[Prefix, str]:
+    """Return the prefix of a line, and its message with the indentation."""
+    parts: list[re.Match[str]] = []
+    position = 0
+    while len(parts) < MAX_PARTS and (match := _PART.match(text, position)) and not _holds_counter(match):
+        parts.append(match)
+        position = match.end()
+    return (_read_parts(parts), text[position:].removeprefix(" ")) if parts else (Prefix(), text)
+
+
+def _holds_counter(match: re.Match[str]) -> bool:
+    """Return whether the part in brackets counts something, such as `[10/500]` or `[step=10]`."""
+    inside = match["inside"] or match["within"] or match["source"] or match["host"]
+    if inside is None:
+        return False
+    if match["within"] is not None and match.pos == 0 and (of := _RANK_OF.match(inside)):
+        return not 0 <= int(of[1]) < int(of[2])
+    return _COUNTER.search(inside) is not None or _holds_figure(_DIGIT.sub("1", inside))
+
+
+@lru_cache(maxsize=1024)
+def _holds_figure(inside: str) -> bool:
+    """Return whether the text has a name and a number that the general reader understands; its digits are ones."""
+    for pair in _PAIR.finditer(inside):
+        meaning = find_meaning(split_name(pair[1]))
+        if meaning is None or meaning.quantity is Quantity.RANK:
+            continue
+        is_count = meaning.quantity in {Quantity.STEP, Quantity.EPOCH}
+        if meaning.rank < CLEAR_COUNT if is_count else not pair[2].isdigit() or meaning.quantity is Quantity.SPEED:
+            return True
+    return False
+
+
+def _read_parts(parts: list[re.Match[str]]) -> Prefix:
+    has_stamp, letters, rank, is_local_rank, tags, varying = False, "", None, False, [], 0
+    for match in parts:
+        is_stamp = match["stamp"] or match["glog"]
+        letters = letters or match["level"] or match["glog"] or ""
+        if inside := match["inside"]:
+            bracketed = _BRACKETED_LEVEL.search(inside)
+            is_stamp = _BRACKETED_STAMP.match(inside) or (bracketed and bracketed[1])
+            letters = letters or (bracketed[1] or bracketed[2] if bracketed else "")
+            words = _WORD.findall(inside)
+            tags += [words[0].lower()] if len(words) == 1 else []
+        if (number := _find_rank(match)) is not None:
+            rank, is_local_rank = number
+        if is_stamp or number:
+            varying = match.end()
+        has_stamp = has_stamp or bool(is_stamp)
+    return Prefix(has_stamp, _LEVELS.get(letters.upper()), len(letters) == 1, rank, is_local_rank, tuple(tags), varying)
+
+
+def _find_rank(match: re.Match[str]) -> tuple[int, bool] | None:
+    """Return the rank that a part names, and whether it is one within a pod."""
+    if number := match["number"] or match["leading"] or match["mpi"]:
+        return int(number), (match["name"] or "").lower() in _LOCAL_NAMES
+    inside = (match["inside"] or match["within"] or "").strip()
+    if name := _RANK_NAME.match(inside):
+        return int(name[2]), name[1].lower() in _LOCAL_NAMES
+    if match["within"] is not None and (of := _RANK_OF.match(inside)):
+        return int(of[1]), False
+    role = _ROLE.match(match.string) if match.pos == 0 else None
+    return (int(role[1]), True) if role else None

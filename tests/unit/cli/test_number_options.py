@@ -1,0 +1,54 @@
+"""Numbers and durations in options have limits: a number of any size is one error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from kfjob.cli.commands import run
+from kfjob.cli.parameter_types import DURATION, MAX_COUNT, MAX_DURATION_SECONDS, SINCE, Count, Number
+from tests.golden.command_tree import contexts
+
+HUGE = ["9" * 19, "9" * 30, "9" * 400, "9" * 5000]
+
+
+def test_every_option_with_a_number_has_limits():
+    parameters = [parameter for context in contexts() for parameter in context.command.params]
+    numbers = [p.type for p in parameters if isinstance(p.type, click.types.IntParamType | click.types.FloatParamType)]
+    counters = [p for p in parameters if isinstance(p, click.Option) and p.count]
+    assert len(numbers) >= 7
+    assert not counters
+    assert all(isinstance(kind, Count | Number) for kind in numbers), numbers
+
+
+@pytest.mark.parametrize("text", HUGE)
+@pytest.mark.parametrize("option", ["--tail", "--since"])
+def test_a_huge_number_is_one_error(option, text, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    log = tmp_path / "train.log"
+    log.write_text("a\nb\n")
+    assert run(["logs", "--from", str(log), option, text]) == 2
+    message = capsys.readouterr().err
+    assert f"`{option}`" in message
+    assert "Traceback" not in message
+
+
+def test_the_largest_count_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    log = tmp_path / "train.log"
+    log.write_text("a\nb\n")
+    assert run(["logs", "--from", str(log), "--tail", str(MAX_COUNT)]) == 0
+    assert capsys.readouterr().out == "a\nb\n"
+
+
+@pytest.mark.parametrize("text", [*HUGE, *(f"{text}h" for text in HUGE), f"{MAX_DURATION_SECONDS + 1}", "3651d"])
+def test_a_duration_of_more_than_ten_years_is_refused(text):
+    for kind in (DURATION, SINCE):
+        with pytest.raises(click.BadParameter, match="at most 10 years"):
+            kind.convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e400", "0", "-1"])
+def test_a_number_is_positive_and_finite(text):
+    with pytest.raises(click.BadParameter):
+        Number().convert(text, None, None)

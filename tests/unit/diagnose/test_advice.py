@@ -1,0 +1,84 @@
+"""Exceptions that no rule knows: their own advice, and what their class means for the failing line."""
+
+from __future__ import annotations
+
+import pytest
+
+from kfjob.events import Event, JobChanged, JobPhase, LogLine
+from kfjob.observe.diagnose.diagnosis import Issue
+from tests.unit.diagnose.cases import examine
+
+FRAMES = """Traceback (most recent call last):
+  File "/w/train.py", line 7, in step
+    label = batch["labels"]
+  File "/opt/venv/lib/python3.11/site-packages/torch/x.py", line 1, in f
+    g()
+"""
+
+
+def find_cause(text: str) -> Issue:
+    events: list[Event] = [*(LogLine(pod="a", text=line) for line in text.splitlines()), JobChanged(phase=JobPhase.STOPPED)]
+    first = examine(events)[0].first_cause
+    assert first
+    return first
+
+
+@pytest.mark.parametrize(("error", "meaning"), [
+    ("KeyError: 'labels'", "asks for the key 'labels', which does not exist"),
+    ("IndexError: list index out of range", "an index beyond the end"),
+    ("AttributeError: 'A' object has no attribute 'b'", "an attribute that its object does not have"),
+    ("AssertionError", "the condition of an `assert`"),
+    ("ZeroDivisionError: division by zero", "divides by zero"),
+    ("NotImplementedError", "not implemented"),
+])  # fmt: skip
+def test_cause_names_the_failing_line_of_the_program(error: str, meaning: str):
+    cause = find_cause(f"{FRAMES}{error}").cause
+    assert meaning in cause
+    assert '`label = batch["labels"]`' in cause
+    assert cause.endswith("/w/train.py:7")
+
+
+@pytest.mark.parametrize("advice", [
+    "Please use a longer context.",
+    "Make sure that the file is complete.",
+    "Consider a smaller rank.",
+    "You can pass `x=True`.",
+    "See https://docs.org/x for help.",
+])  # fmt: skip
+@pytest.mark.parametrize("form", ["a.b.FooError: It is too long. {} Other words.", "a.b.FooError: It is too long.\n  {}"])
+def test_advice_of_the_message_is_the_hint(advice: str, form: str):
+    assert f"the message advises: {advice}" in find_cause(FRAMES + form.format(advice)).remedy
+
+
+def test_message_may_begin_below_its_class():
+    cause = find_cause(f"{FRAMES}a.b.FooError:\n      The rank is wrong.\n      Please use 8.")
+    assert cause.title == "the program ended with `a.b.FooError: The rank is wrong.`"
+    assert "Please use 8." in cause.remedy
+
+
+def test_message_of_a_library_may_have_paragraphs():
+    text = "datasets.exceptions.CastError: cannot cast\n\nThis happened while reading\n\n/data/part-7.jsonl"
+    assert "/data/part-7.jsonl" in find_cause(FRAMES + text).evidence
+
+
+def test_sharp_cause_comes_before_a_guess_in_another_pod():
+    events = [
+        LogLine(pod="a", text="RuntimeError: DataLoader worker (pid(s) 44) exited unexpectedly"),
+        LogLine(pod="b", text="ERROR: Unexpected bus error encountered in worker. Maybe insufficient shared memory (shm)."),
+    ]
+    first = examine(events)[0].first_cause
+    assert first
+    assert (first.rule, first.pod) == ("shm-too-small", "b")
+
+
+@pytest.mark.parametrize("text", [
+    "DistBackendError: NCCL error in: x.hpp:268, remote process exited or there was a network error, NCCL version 2",
+    "ConnectionResetError: [Errno 104] Connection reset by peer",
+    "BrokenPipeError: [Errno 32] Broken pipe",
+])  # fmt: skip
+def test_lost_peer_is_a_consequence_of_an_unknown_exception_in_another_pod(text: str):
+    events = [LogLine(pod="a", text=text), *(LogLine(pod="b", text=line) for line in f"{FRAMES}KeyError: 'x'".splitlines())]
+    diagnosis, _ = examine(events)
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.pod == "b"
+    assert [issue.rule for issue in diagnosis.consequences] == ["peer-closed"]

@@ -1,0 +1,224 @@
+"""A handled exception is no cause, and a program's own report of its end is quoted as what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kfjob.cli.diagnose import diagnosis_text
+from kfjob.events import JobChanged, JobPhase, LogLine
+from kfjob.observe.diagnose.activity import find_step, has_full_bar, reports_success
+from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.prefilter import Prefilter
+from kfjob.spec.observe_config import ObserveConfig
+from tests.unit.diagnose.cases import examine
+
+STOPPED = JobChanged(phase=JobPhase.STOPPED)
+IMPORT = """Traceback (most recent call last):
+  File "/w/opt.py", line 3, in <module>
+    import apex
+ModuleNotFoundError: No module named 'apex'"""
+CRASH = """Traceback (most recent call last):
+  File "/w/train.py", line 9, in <module>
+    step()
+ValueError: the data has 7 columns"""
+HEAD = CRASH.rpartition("\n")[0]
+STEPS = "\n".join(f"{step}%|##  | {step}/100 [00:0{step}<01:00]" for step in range(1, 5))
+
+
+def read(text: str) -> Diagnosis:
+    diagnosis, _ = examine([*(LogLine(pod="a-worker-0", text=line) for line in text.splitlines()), STOPPED])
+    return diagnosis
+
+
+@pytest.mark.parametrize("after", [
+    "apex not available; using torch AdamW",
+    "Falling back to the pure Python implementation",
+    f"2026-11-21 06:37:50 INFO go on\n{STEPS}",
+    "2026-11-21 06:37:50 INFO Training finished",
+    "Retrying in 5 s\nstep 1 loss 0.3",
+])  # fmt: skip
+def test_handled_exception_is_recovered(after: str):
+    diagnosis = read(f"{IMPORT}\n{after}")
+    assert diagnosis.healthy
+    assert [issue.rule for issue in diagnosis.recovered] == ["module-not-found"]
+
+
+@pytest.mark.parametrize("after", [
+    "",
+    "  1%|##  | 1/100 [00:01<01:00]",  # drawn again at the end of the process
+    "Retrying in 5 s",
+    "RuntimeError: the training did not finish",
+    "2026-11-21 06:37:50 INFO wandb: Synced 5 files",
+])  # fmt: skip
+def test_exception_that_nothing_follows_is_the_cause(after: str):
+    diagnosis = read(f"{IMPORT}\n{after}")
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "module-not-found"
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank3]: "])
+def test_last_exception_of_a_process_is_its_cause(prefix: str):
+    lines = [*IMPORT.splitlines(), "", "loading data", "tokenizing", "GPU memory 3 GB", *CRASH.splitlines()]
+    diagnosis = read("\n".join(f"{prefix}{line}" for line in lines))
+    assert diagnosis.first_cause
+    assert "7 columns" in diagnosis.first_cause.title
+    assert [issue.rule for issue in diagnosis.recovered] == ["module-not-found"]
+
+
+def test_exceptions_that_follow_each_other_directly_stay_together():
+    diagnosis = read(f"{IMPORT}\n\n{CRASH}")
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "module-not-found"
+
+
+def test_same_exception_that_was_handled_once_and_not_again():
+    diagnosis = read(f"{IMPORT}\nRetrying in 5 s\n{STEPS}\n{IMPORT}")
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.line) == ("module-not-found", 13)
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["--- Logging error ---", "Error in atexit._run_exitfuncs:", "Exception ignored in: <function f at 0x7f>"],
+)
+def test_exception_that_only_python_has_seen_is_no_issue(before: str):
+    diagnosis = read(f"{before}\n{CRASH}")
+    assert diagnosis.healthy
+    assert not diagnosis.warnings
+
+
+def test_exception_of_a_task_is_a_warning():
+    diagnosis = read(f"Task exception was never retrieved\nfuture: <Task finished>\n{CRASH}")
+    assert [issue.rule for issue in diagnosis.warnings] == ["thread-died"]
+
+
+@pytest.mark.parametrize("text", [
+    "{'train_runtime': 3311.2, 'train_samples_per_second': 12.3, 'train_loss': 0.93, 'epoch': 3.0}",
+    "Training completed. Do not forget to share your model on huggingface.co/models =)",
+    "`Trainer.fit` stopped: `max_epochs=3` reached.",
+    "Finished training in 3 h",
+    "All done!",
+    "Saved final checkpoint to /out",
+    "100%|##########| 500/500 [10:11<00:00,  1.2s/it]",
+])  # fmt: skip
+def test_report_of_success_is_quoted_and_not_claimed(text: str):
+    diagnosis = read(f"step 1 of 2\n{text}")
+    assert not diagnosis.succeeded
+    assert diagnosis.reports == (("a-worker-0", text),)
+    assert "the log ends with a report of success, and the exit code is unknown" in "\n".join(diagnosis_text("a", diagnosis))
+
+
+@pytest.mark.parametrize("change", [str, str.lower, str.upper, str.capitalize], ids=["as is", "lower", "upper", "capitals"])
+@pytest.mark.parametrize("text", [
+    "'train_runtime': 3311.2",
+    "Training finished",
+    "Training complete",
+    "Fine-tuning completed",
+    "Job done",
+    "Training succeeded",
+    "Finished training",
+    "Completed the run",
+    "Done with everything",
+    "all done",
+    "done.",
+    "Finished in 3 h",
+    "Model saved to /out",
+    "Adapter was saved at /out",
+    "Saved the trained model",
+    "Saving final model…",
+    "Saving last checkpoint",
+    "`Trainer.fit` stopped: `max_steps=3` reached.",
+    "exited with code 0",
+    "exit code: 0",
+])  # fmt: skip
+def test_every_form_of_success_passes_the_filter(text: str, change: Callable[[str], str]):
+    line = change(text)
+    assert read(f"step 1 of 2\n{line}").reports == (("a-worker-0", line),)
+    block = f"noise\n{line}\n".encode()
+    assert (6, len(block) - 1) in Prefilter(ObserveConfig(), diagnosis=True).select(block)
+
+
+@pytest.mark.parametrize("text", [
+    "Training not finished",
+    "training finished with errors",
+    "waiting until training is complete",
+    "before the job is done",
+    "Map: 100%|##########| 500/500 [10:11<00:00,  1.2s/it]",
+    "Loading checkpoint shards: 100%|##########| 3/3 [00:11<00:00]",
+    "download complete",
+])  # fmt: skip
+def test_other_lines_report_no_success(text: str):
+    assert not reports_success(text)
+    assert not has_full_bar(text)
+    assert not read(text).reports
+
+
+def test_failed_process_after_a_report_of_success_is_an_error():
+    failed = "E1121 06:38:10.0 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0"
+    diagnosis = read(f"{IMPORT}\n2026-11-21 06:37:50 INFO Training finished\n{failed}")
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "module-not-found"
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("step 7 loss 3", "7"),
+        ("Epoch: [3]", "3"),
+        (" 12%|#  | 12/100 [00:01", "12/100"),
+        ("{'loss': 0.25}", "0.25"),
+        ("hi", ""),
+    ],
+)
+def test_step_of_a_line(text: str, step: str):
+    assert find_step(text) == step
+
+
+COMMAND = "cp: cannot stat '/cache/a': No such file or directory"
+
+
+@pytest.mark.parametrize("after", ["step 1 loss 0.3", "2026-11-21 06:37:50 INFO Training finished", "Saved the model to /out"])
+def test_script_that_goes_on_after_a_failed_command_is_healthy(after: str):
+    diagnosis = read(f"{COMMAND}\n{after}")
+    assert diagnosis.healthy
+    assert [issue.rule for issue in diagnosis.recovered] == ["command-file-missing"]
+
+
+def test_failed_command_at_the_end_is_the_cause():
+    diagnosis = read(f"starting\n{COMMAND}")
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "command-file-missing"
+
+
+def test_failed_command_of_a_running_job_is_a_warning():
+    diagnosis, _ = examine([LogLine(pod="a-worker-0", text=COMMAND), JobChanged(phase=JobPhase.RUNNING)])
+    assert [issue.rule for issue in diagnosis.warnings] == ["command-file-missing"]
+
+
+@pytest.mark.parametrize("text", ["fatal: not a git repository (or any of the parent directories): .git"])
+def test_version_look_up_without_a_repository_is_no_issue(text: str):
+    diagnosis = read(text)
+    assert not diagnosis.first_cause
+    assert not diagnosis.recovered
+
+
+def test_exception_after_a_failed_command_is_the_cause():
+    diagnosis = read(f"{COMMAND}\n{CRASH}")
+    assert diagnosis.first_cause
+    assert "7 columns" in diagnosis.first_cause.title
+    assert [issue.rule for issue in diagnosis.recovered] == ["command-file-missing"]
+
+
+def test_failure_that_a_warning_announced_is_an_error():
+    text = "The NVIDIA driver on your system is too old (found version 11040)."
+    warning = f"/w/torch/cuda/__init__.py:129: UserWarning: CUDA initialization: {text}"
+    assert not read(warning).first_cause
+    diagnosis = read(f"{warning}\n{HEAD}\nRuntimeError: {text}")
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "driver-too-old"
+
+
+def test_error_that_is_quoted_in_a_labelled_sample_is_no_issue():
+    assert read('question: How do I fix "RuntimeError: CUDA error: out of memory" here?\nstep 1').healthy

@@ -1,0 +1,125 @@
+"""A wrong value gets a hint with the value that it probably means, and that value is valid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from kfjob.errors import SpecError
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import load_spec
+from kfjob.spec.synonyms import find_model
+from kfjob.spec.value_suggestions import list_choices, suggest_choice
+
+
+def make_spec(field: str, value: Any) -> dict[str, Any]:
+    """Return the fields of a spec that is valid if the value is."""
+    is_trainer = field.startswith("train.")
+    trainer = {"model": "tiny-llama", "data": "synthetic", "max_steps": 1}
+    spec: dict[str, Any] = {"name": "t", "image": "a:1", **({"train": trainer} if is_trainer else {"command": "a"})}
+    section = spec
+    *parents, name = field.split(".")
+    for parent in parents:
+        section = section.setdefault(parent, {})
+    section[name] = value
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "suggestion"),
+    [
+        ("nodes", "two", "2"),
+        ("nodes", "twenty-four", "24"),
+        ("nodes", "two hundred and six", "206"),
+        ("nodes", "a dozen", "12"),
+        ("nodes", "4 nodes", "4"),
+        ("nodes", "1,000", "1000"),
+        ("nodes", "1e2", "100"),
+        ("resources.gpus", "eight GPUs", "8"),
+        ("restarts.max", "none", "0"),
+        ("train.max_steps", "3k", "3000"),
+        ("train.max_steps", "1.5M", "1500000"),
+        ("train.lr", "0,001", "0.001"),
+        ("train.warmup_fraction", "5%", "0.05"),
+        ("run.suspend", "enabled", "true"),
+        ("train.compile", "flase", "false"),
+        ("rendezvous", "c10", "c10d"),
+        ("rendezvous.backend", "tcp", "c10d"),
+        ("rendezvous", "etcd_v2", "etcd-v2"),
+        ("launcher", "pytorch", "torchrun"),
+        ("launcher", "torch.distributed.launch", "launch"),
+        ("restarts.policy", "on-failure", "OnFailure"),
+        ("restarts.policy", "none", "Never"),
+        ("image_pull_policy", "if not present", "IfNotPresent"),
+        ("run.clean_pods", "off", "None"),
+        ("train.precision", "bfloat16", "bf16"),
+        ("train.schedule", "cosine_with_warmup", "cosine"),
+        ("resources.memory", "10GB", "10G"),
+        ("resources.memory", "16 gibibytes", "16Gi"),
+        ("resources.memory", "512m", "512Mi"),
+        ("resources.memory", "64 gb", "64G"),
+        ("resources.cpu", "two cores", "2"),
+        ("resources.cpu", "500 millicores", "500m"),
+        ("shared_memory", "1TiB", "1Ti"),
+        ("run.deadline", "10 minutes", "10m"),
+        ("run.deadline", "1.5 hours", "1h30m"),
+        ("run.deadline", "2 days and 3 hours", "2d3h"),
+        ("run.ttl", "02:30:00", "2h30m"),
+        ("restarts", 3, "restarts: {max: 3}"),
+        ("restarts", "never", "restarts: {max: 0}"),
+        ("restarts", False, "restarts: {max: 0}"),
+        ("env", ["A=1", {"name": "B", "value": "secret"}], "env: {A: VALUE, B: VALUE}"),
+        ("image_pull_secrets", "a, b", "image_pull_secrets: [a, b]"),
+    ],
+)
+def test_wrong_value_gets_the_valid_value_that_it_means(field, value, suggestion):
+    with pytest.raises(SpecError) as caught:
+        load_spec(yaml.safe_dump(make_spec(field, value)))
+    (problem,) = caught.value.problems
+    assert f"`{suggestion}`" in (problem.hint or "")
+    corrected = yaml.safe_load(suggestion)
+    corrected = corrected[field] if isinstance(corrected, dict) else suggestion if corrected is None else corrected
+    assert JobSpec.model_validate(make_spec(field, corrected))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("nodes", "some"), ("nodes", 2.5), ("run.deadline", "1 fortnight"), ("resources.memory", "a lot"), ("launcher", "xyzzy")],
+)
+def test_value_without_a_meaning_gets_none(field, value):
+    with pytest.raises(SpecError) as caught:
+        load_spec(yaml.safe_dump(make_spec(field, value)))
+    assert "write `" not in (caught.value.problems[0].hint or "")
+    assert "did you mean" not in (caught.value.problems[0].hint or "")
+
+
+def list_enumerations() -> list[Any]:
+    """Return the choices of every field of a spec that has some."""
+    cases = []
+    sections: list[tuple[str, ...]] = [(), *((name,) for name in JobSpec.model_fields)]
+    for path in sections:
+        for name, info in getattr(find_model(JobSpec, path), "model_fields", {}).items():
+            if choices := list_choices(info.annotation):
+                cases.append(pytest.param(choices, id=".".join((*path, name))))
+    return cases
+
+
+@pytest.mark.parametrize("choices", list_enumerations())
+def test_every_choice_is_found_in_other_spellings(choices):
+    for choice in choices:
+        for spelling in (choice.upper(), choice.lower(), choice.replace("-", "_"), f" {choice}"):
+            assert suggest_choice(spelling, choices) == choice
+
+
+def test_values_of_secrets_are_not_in_hints():
+    with pytest.raises(SpecError) as caught:
+        load_spec(yaml.safe_dump(make_spec("env", ["TOKEN=hunter2"])))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_unknown_field_of_a_value_in_a_mapping_names_the_fields():
+    with pytest.raises(SpecError) as caught:
+        load_spec(yaml.safe_dump(make_spec("env", {"A": {"secrets": "a/b"}})))
+    assert any("`env.A.secret`" in (problem.hint or "") for problem in caught.value.problems)
