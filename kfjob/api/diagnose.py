@@ -35,7 +35,7 @@ class Examination:
     warnings: tuple[DistinctWarning, ...]
     history: JobHistory
     uncounted: int
-    """Warning lines that were counted in none of `warnings`, because it is full."""
+    """Warning lines of no entry of `warnings`, because it is full."""
 
 
 def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = None) -> Examination:

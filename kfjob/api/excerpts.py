@@ -13,14 +13,14 @@ from kfjob.errors import NotFound
 from kfjob.events import LogGap, LogLine, PodChanged, PodPhase
 
 HEAD_BYTES = 256 * 1024
-"""Size of the beginning of a log that is read; an agent prints its first rendezvous result within the first kilobytes,
+"""Size of the beginning to read of a log; an agent prints its first rendezvous result within the first kilobytes,
 perhaps after a library's banner."""
 TIMESTAMP_BYTES = 32
 """Size of the timestamp before a line. It depends on the backend whether its byte limit counts it."""
 TAIL_LINES = 300
-"""Lines at the end of a log that are read."""
+"""Last lines to read of a log."""
 TAIL_BYTES = 4 * 1024 * 1024
-"""Size of the end of a log that is read; a progress bar without line ends makes lines of megabytes."""
+"""Size of the end to read of a log; a progress bar without line ends makes lines of megabytes."""
 
 Line = LogLine | LogGap
 

@@ -16,7 +16,7 @@ from kfjob.observe.reduction import reduce_all
 from kfjob.observe.view import JobView
 
 THREADS = 16
-"""Logs that are read at the same time."""
+"""Logs to read at the same time."""
 
 
 def read_view(reader: JobReader, *, with_events: bool = False, pattern: str | None = None) -> JobView:

@@ -41,7 +41,7 @@ def find_newest_launch(archive: Path, namespace: str, job: str) -> Path:
 
 
 class ArchivedJob:
-    """A job that is read from files."""
+    """A job read from files."""
 
     def __init__(self, path: Path) -> None:
         """Open the folder, a log file, or standard input (`-`).

@@ -47,7 +47,7 @@ REFRESH_EVERY = 0.2
 LOG_TAIL = 15
 """Lines of a failed pod's program in the summary."""
 LOG_READ = 400
-"""Lines of its log that are read for them: the agent writes more lines than the program after a failure."""
+"""Lines to read of its log for them: the agent writes more lines than the program after a failure."""
 STAGE_AFTER = 2 * SECOND
 """Duration of a stage before the first step after which it is worth a line."""
 STAGE_EVERY = 15 * SECOND

@@ -10,7 +10,7 @@ from itertools import pairwise
 from kfjob.units import SECOND, check_time
 
 MAX_SECONDS = 1000 * 365 * 86400
-"""Duration that is shown; a longer one comes from a wrong number and is shown as `?`."""
+"""Longest duration to show; a longer one comes from a wrong number and is shown as `?`."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 

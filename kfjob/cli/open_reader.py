@@ -59,7 +59,7 @@ def _check_pattern(pattern: str, folder: str | None) -> None:
 
 
 def open_live_or_archived(job: str, settings: Settings) -> LiveReader | ArchiveReader:
-    """Return the job with this name, and hide its secrets in everything that is printed.
+    """Return the job with this name, and hide its secrets in the output.
 
     Raises:
         NotFound: neither the backend nor the archive has the job.

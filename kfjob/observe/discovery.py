@@ -5,7 +5,7 @@
     3. `master_addr` of the newest result, mapped to a pod                 likely
     4. the rules of the rendezvous                                         predicted
 
-The newest line is the one with the latest time, else the one that was read last. `restart_count` does not order lines, because
+The newest line has the latest time; without times it is the line read last. `restart_count` does not order lines, because
 every agent counts for itself. Trainers like Megatron-LM print from the last rank: once a progress line of such a rank was seen,
 step 2 looks for the last rank instead of 0.
 """
@@ -39,7 +39,7 @@ _Candidate = tuple[PodView, ContainerLog, EvidenceLine]
 
 
 class _Search(Struct, frozen=True):
-    """The input of one discovery: the pods, and the log of each that is searched."""
+    """The input of one discovery: the pods and the logs to search."""
 
     pods: Mapping[str, PodView]
     logs: tuple[tuple[PodView, ContainerLog], ...]

@@ -99,7 +99,7 @@ def _counts_within_epoch(reading: Reading) -> bool:
 
 
 def _earlier_epochs(position: Position) -> int:
-    """Return the steps before the first line that was read, where the line says its epoch and the steps of one."""
+    """Return the steps before the first line, if the line has its epoch and the number of steps per epoch."""
     steps = position.total or position.epoch_steps
     if not position.per_epoch or not steps or position.epoch is None or position.epoch != math.floor(position.epoch):
         return 0

@@ -15,11 +15,11 @@ TRACEBACK_HEADING = "Traceback (most recent call last)"
 """The first line of a Python traceback, without the colon."""
 L = TypeVar("L", bound=LogLine | OpenLine)
 MATCHED_CHARACTERS = 4096
-"""Characters of a line that are searched; no line of a trainer, an agent or an error needs more."""
+"""Characters of a line to search; no line of a trainer, an agent or an error needs more."""
 
 
 def cut_line(text: str) -> str:
-    """Return the part of a line that is searched: its beginning, or the newest states of a redrawn progress bar."""
+    """Return the part of a line to search: its beginning, or the newest states of a redrawn progress bar."""
     if len(text) <= MATCHED_CHARACTERS:
         return text
     text = text.rstrip("\r\n")
@@ -33,7 +33,7 @@ def find_newest_state(text: str, is_state: Callable[[str], object]) -> str | Non
 
 
 def shorten_line(event: L) -> L:
-    """Return the event with the part of its line that is searched."""
+    """Return the event with the part of its line to search."""
     return event if len(event.text) <= MATCHED_CHARACTERS else replace(event, text=cut_line(event.text))
 
 

@@ -18,9 +18,9 @@ from kfjob.observe.timestamps import parse_rfc3339
 from kfjob.observe.vocabulary import CLEAR_COUNT, Quantity, find_meaning, split_name
 
 MAX_PARTS = 16
-"""Parts of a prefix, such as a time or a level, that are removed from a line."""
+"""Parts to remove of a line's prefix, such as a time or a level."""
 _MAX_STAMPS = 8
-"""Prefixes of log tools that are removed from a line."""
+"""Prefixes of log tools to remove from a line."""
 
 
 class Level(IntEnum):

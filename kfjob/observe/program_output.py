@@ -17,7 +17,7 @@ from kfjob.units import SECOND
 SILENT = 5 * SECOND
 """Silence of the shown pod after which another pod that prints takes over."""
 OLD_LINES = 10
-"""Lines from before the display began that it shows first."""
+"""Lines to show from before the display began."""
 
 
 class OutputLine(Struct, frozen=True):

@@ -16,7 +16,7 @@ _KEY = re.compile(r"(?P<name>[\w.-]++)[ \t]*+(?:=>|[:=])(?!/)[ \t]*+", re.ASCII)
 _KEY_END = re.compile(r"[ \t]*+(?:=>|[:=])[ \t]*+")
 OPEN, _CLOSE = "[({", "])}"
 _SMALL_LIST = 80
-"""Characters of a list that are read after `ListEnds` has read too many in search of the ends of lists."""
+"""Characters to read of a list after `ListEnds` has read too many in search of the ends of lists."""
 
 
 class ListEnds:

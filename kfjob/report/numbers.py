@@ -11,7 +11,7 @@ from kfjob.units import SECOND, check_time
 MINUTE, HOUR, DAY = 60, 3600, 86400
 """Seconds."""
 MAX_SECONDS = 1000 * 365 * DAY
-"""Duration that a report shows; a longer one comes from a wrong number and is shown as unknown."""
+"""Longest duration in a report; a longer one comes from a wrong number and is shown as unknown."""
 _STEPS = (1, 2, 5, 10)
 _INTERVALS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
 _SMALL, _LARGE = 0.01, 100_000

@@ -29,7 +29,7 @@ _LIST_OPERATORS = ("&&", "||", "|", "2>&1")
 _MAX_EXAMPLE = 120
 """Characters of the shell text that a hint quotes."""
 _QUOTED = "\ue000"
-"""Stands for each character of a word that is quoted."""
+"""Stands for each character of a quoted word."""
 
 
 @dataclass(frozen=True)

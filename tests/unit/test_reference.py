@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import kfjob
@@ -46,6 +47,11 @@ def test_limits_page_is_up_to_date():
     page = (PAGES / "limits.md").read_text(encoding="utf-8")
     assert page == limits.format_page(), "python -m kfjob.cli.limits_reference > docs/reference/limits.md"
     assert set(limits.find_undescribed()) == LAYOUT, "write a docstring under a new limit"
+
+
+def test_limits_are_described_without_clauses_that_only_repeat():
+    repeating = re.compile(r"that (?:is|are) \w+(?: at the same time)?[.;,]")
+    assert [limit.name for limit in limits.list_limits() if repeating.search(limit.description)] == []
 
 
 def test_limits_have_the_values_of_the_code():

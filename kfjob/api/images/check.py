@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kfjob.plan import JobPlan
 
 _THREADS = 4
-"""Images that are inspected at the same time."""
+"""Images to inspect at the same time."""
 
 
 class ImageInspector:

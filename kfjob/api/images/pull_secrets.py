@@ -17,7 +17,7 @@ from kfjob.image.registry.secrets import LoginSource
 from kfjob.parsing import parse_json
 
 _THREADS = 8
-"""Pull secrets that are read at the same time."""
+"""Pull secrets to read at the same time."""
 _CONFIG_KEY, _OLD_CONFIG_KEY = ".dockerconfigjson", ".dockercfg"
 
 

@@ -21,7 +21,7 @@ from kfjob.events import JobSnapshot, LogLine, PodPhase
 from kfjob.redaction import LineRedactor, Redactor
 
 THREADS = 8
-"""Logs that are fetched at the same time."""
+"""Logs to fetch at the same time."""
 _LOCK = ".archive.lock"
 LAST_LINES_SECONDS = 10.0
 """Time that logs have to end after their pods are gone."""

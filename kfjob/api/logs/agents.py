@@ -11,7 +11,7 @@ from kfjob.events import LogLine
 from kfjob.observe.program_lines import ProgramFilter
 
 _FIRST_FACTOR, _NEXT_FACTOR, _FIRST_EXTRA = 4, 8, 500
-"""Lines that are read for each line of a tail, then how many times more; agents print most lines of a short job."""
+"""Lines to read for each line of a tail, then the factor for each further attempt; agents print most lines of a short job."""
 
 
 class AgentFilter:

@@ -24,11 +24,11 @@ from kfjob.events import LogLine, PodChanged
 from kfjob.observe.diagnose.diagnosis import Issue
 
 THREADS = 16
-"""Logs that are read at the same time. The logs of more pods are written to disk first and merged from there."""
+"""Logs to read at the same time. The logs of more pods are written to disk first and merged from there."""
 BATCH = 100
-"""Lines of each pod that are in memory while logs are merged from disk."""
+"""Lines of each pod in memory while logs are merged from disk."""
 CONTEXT_LINES = (10, 25)
-"""Lines before and after an error that are shown with it."""
+"""Lines to show before and after an error."""
 
 PodRange = tuple[str, LogRange]
 """A pod's name, and the part of its log to read."""

@@ -31,9 +31,9 @@ T = TypeVar("T")
 RECENT = 60 * SECOND
 """A progress line that is younger than this is the job's newest: a pod that takes over needs that long to print."""
 LIKELY_PODS = 4
-"""Pods that are read one after the other before all pods are read."""
+"""Pods to read one after the other before reading all of them."""
 TOTAL_LINES = 30_000
-"""Lines of all pods that are read together, so that memory stays bounded for any number of pods."""
+"""Lines to read of all pods together, so that memory stays bounded for any number of pods."""
 MIN_LINES = 30
 POLL_SECONDS = 1.0
 

@@ -27,7 +27,7 @@ from kfjob.spec.source import LoadedSpec
 from kfjob.text import plural
 
 THREADS = 16
-"""Logs of a trial that are read at the same time."""
+"""Logs of a trial to read at the same time."""
 _POD_FIELDS = ("pod", "node", "shm", "gpus", "dns", "port", "ranks")
 LOG_LAG_SECONDS = 15.0
 """Delay of a pod's log after the end of the pod."""

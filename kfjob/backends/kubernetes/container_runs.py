@@ -32,7 +32,7 @@ class NoRun(Enum):
 
 
 class LogPosition(Struct, frozen=True):
-    """The run that was read last, and whether it was read to its end."""
+    """The run read last, and whether its end was reached."""
 
     id: str
     number: int

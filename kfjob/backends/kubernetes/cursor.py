@@ -29,7 +29,7 @@ class LogCursor:
         self._pending = 0  # the number of expected lines
         self._cut = -1  # time of the newest line before the log was resumed
         self._reached_cut = True
-        self._repeating = False  # lines may come that were read before
+        self._repeating = False  # lines read before may come again
 
     @property
     def since(self) -> int | None:
@@ -69,7 +69,7 @@ class LogCursor:
         self._advance(time)
 
     def take_gap(self) -> bool:
-        """Return whether the resumed log begins after the last line that was read: true once, before the first new line."""
+        """Return whether the resumed log begins after the last line read: true once, before the first new line."""
         lost, self._reached_cut = not self._reached_cut, True
         return lost
 

@@ -91,8 +91,8 @@ class PodLog:
         self._started = pod_state.started if pod_state else None  # of the training container
         self._line_filter = line_filter
         self._cursor = LogCursor(from_first=log_range.tail is not None)
-        self._position: LogPosition | None = None  # the run that was read last
-        self._first: ContainerRun | None = None  # the run that was read first
+        self._position: LogPosition | None = None  # the run read last
+        self._first: ContainerRun | None = None  # the run read first
         self._last_run_id = ""  # the run of the newest line that was yielded
         self._filtered: FilteredLines | None = None  # of the run at `_position`
         self._bytes_left = log_range.limit_bytes  # of text, with line ends; None: no limit

@@ -27,7 +27,7 @@ def owned_keys(live: JsonObject, part: str) -> frozenset[str]:
 def take_over_patch(live: JsonObject) -> Operations:
     """Return the patch that turns kfjob's create into an apply; empty if there is nothing to take over.
 
-    It contains the resource version that was read, so the server rejects it if the object has changed since.
+    It contains the resource version read before, so the server rejects it if the object has changed since.
     """
     created = [entry for entry in _own_entries(live) if entry.get("operation") == "Update"]
     if not created:

@@ -74,7 +74,7 @@ def get_name(uid: str) -> str:
 
 
 def open_cgroup(path: Path, *, uid: str) -> Cgroup | None:
-    """Return the group of a job at a path that was read from a file; None if that is no group, another one, or holds us."""
+    """Return the group of a job at a path from a file; None if that is no group, another one, or holds us."""
     home = find_cgroup_folder()
     if not uid or path.name != get_name(uid) or not is_cgroup_folder(path) or (home and home.is_relative_to(path)):
         return None

@@ -30,7 +30,7 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltImage:
-    """An image that is ready to be pushed."""
+    """An image ready to push."""
 
     manifest: Document
     config: JsonObject

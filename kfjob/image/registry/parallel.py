@@ -10,7 +10,7 @@ from kfjob.concurrency import map_parallel
 from kfjob.image.registry.uploads import ReportProgress, ignore_progress
 
 TRANSFER_THREADS = 4
-"""Layers that are transferred at the same time; each holds a chunk or two in memory, and ECR throttles clients that send
+"""Layers to transfer at the same time; each holds a chunk or two in memory, and ECR throttles clients that send
 much more in parallel."""
 
 T = TypeVar("T")

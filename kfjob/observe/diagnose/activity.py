@@ -7,11 +7,11 @@ from msgspec import Struct
 from kfjob.patterns import Pattern
 
 MAX_COUNT = 100
-"""Steps after an error that are counted."""
+"""Steps to count after an error."""
 WATCHED_LINES = 50
-"""Lines after an exception that are all read: they show whether its process goes on."""
+"""Lines to read completely after an exception; they show whether its process goes on."""
 MAX_LENGTH = 400
-"""Characters of a line that are searched."""
+"""Characters of a line to search."""
 
 _STEMS = ("finished", "complete", "done", "succeeded", "saved ", "saving ", "train_runtime", "stopped: `max_", "exit")
 """Lower-case literals of which every report of success contains one."""
@@ -49,8 +49,8 @@ class Activity(Struct):
     """What a container's program printed after its newest error, and its own report of success."""
 
     is_watched: bool = False  # an exception was reported, so steps are counted
-    last_watched: int = 0  # number of the last line that is read in any case
-    steps: int = 0  # different steps that were printed after the first exception
+    last_watched: int = 0  # number of the last line to read completely
+    steps: int = 0  # distinct steps printed after the first exception
     newest: str = ""  # number of the newest step
     success: tuple[int, int, str] | None = None  # order, line and text of the newest report of success
 

@@ -9,7 +9,7 @@ from kfjob.observe.diagnose.incidents.incident import Incident
 from kfjob.redaction import cut_text
 
 MAX_SENTENCES = 2
-"""Sentences of advice that are quoted."""
+"""Sentences of advice to quote."""
 MAX_ADVICE = 300
 """Characters of the advice."""
 MAX_CODE = 120

@@ -12,7 +12,7 @@ from kfjob.redaction import cut_text
 MAX_LINES_AFTER_REPORT = 12
 """Lines after a report of success, such as the summary of a tracker."""
 LAST_LINES = 3
-"""Lines at the end of a pod's log that are quoted where no error explains the end."""
+"""Last lines of a pod's log to quote if no error explains the end."""
 MAX_LAST_PODS = 3
 """Pods whose last lines are quoted."""
 

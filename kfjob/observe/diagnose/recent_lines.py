@@ -13,7 +13,7 @@ MAX_LINES = 200
 """Newest lines in which a timestamp is searched."""
 
 _SEARCH_LENGTH = 100
-"""Characters at the start of a line that are searched for a time."""
+"""First characters of a line, in which a time is searched."""
 _FULL = Pattern(r"(\d{4}-\d\d-\d\d)[ T_](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)")
 _GLOG = Pattern(r"(?:^|[^A-Za-z])[IWEFCV](\d{4}) (\d\d:\d\d:\d\d\.\d+)")
 

@@ -12,7 +12,7 @@ from kfjob.observe.prefixes import Level, split_prefix
 from kfjob.patterns import Pattern
 
 MAX_DISTINCT = 500
-"""Warnings that are counted separately; further ones only add to `uncounted`."""
+"""Distinct warnings, each with its own count; further ones only add to `uncounted`."""
 
 _WARNING = Pattern(r"Warning: |\bWARN(?:ING)?\b|\bwarning: ")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+(?:[.,]\d+)*")

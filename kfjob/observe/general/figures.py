@@ -38,7 +38,7 @@ UNKNOWN_RANK = 99
 _DERIVED_SPEED_RANK = 50
 _UNNAMED_COUNTER_RANK = 2
 _MAX_WORDS = 24
-"""Words without values that the general reader keeps of a line."""
+"""Words without values to keep of a line."""
 _MAX_HEAD = 60
 """Characters of the head of a line, which names its phase."""
 _HEAD_WORDS = 4

@@ -46,7 +46,7 @@ it forgets the layout that it saw least recently.
 
 ## Names
 
-Of two names for the same figure the one that is listed first wins.
+Of two names for the same figure the one listed first wins.
 
 {_table("Step", vocabulary.STEPS)}
 {_table("Epoch", vocabulary.EPOCHS)}

@@ -21,7 +21,7 @@ from kfjob.observe.general.templates import (
 from kfjob.observe.progress import Reading
 
 MAX_QUOTE = 640
-"""Characters of a line that the general reader keeps as evidence."""
+"""Characters of a line to keep as evidence."""
 KNOWN_FORMAT_BONUS = 0.5
 """A known format has this additional quality, so it takes precedence over a template with the same values."""
 _FORMAT_KEY = "format"

@@ -23,7 +23,7 @@ class UnreadLines(Struct, frozen=True, kw_only=True):
 
     example: str
     lines: int
-    pattern: str | None = None  # it reads every line that is remembered
+    pattern: str | None = None  # it matches every remembered line
 
     def __str__(self) -> str:
         """Return `lines like X look like progress`, with the pattern that reads them."""

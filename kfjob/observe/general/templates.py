@@ -14,7 +14,7 @@ from kfjob.observe.vocabulary import ANY_LOSS, CLEAR_COUNT, WEAK_COUNT, Quantity
 MAX_TEMPLATES = 32
 """Layouts of progress lines per container; the least recently seen one is dropped."""
 MAX_SAMPLES = 6
-"""First lines of a layout that the reader keeps. It reads them again once the layout counts."""
+"""First lines to keep of a layout. The reader reads them again once the layout counts."""
 MAX_EXAMPLE = 160
 """Characters of the example of a layout."""
 MIN_LINES, MIN_WEAK_LINES = 2, 3

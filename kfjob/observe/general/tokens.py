@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 MAX_LENGTH = 4096
-"""Characters of a line that the general reader splits; a longer line is a dump, not progress."""
+"""Characters of a line that may be progress; a longer line is a dump."""
 
 _TOKEN = re.compile(
     r"(?P<space>[ \t\u00a0]++)"

@@ -13,11 +13,11 @@ from kfjob.trainer.data.batches import HostBatches
 from kfjob.trainer.data.stream import Position, SampleStream
 
 DEPTH = 2
-"""Steps that are read ahead."""
+"""Steps to read ahead."""
 
 
 class Prefetcher:
-    """The micro-batches of each step. The position is that of the steps that were taken, not of those that were read ahead."""
+    """The micro-batches of each step. The position counts the steps taken, not the steps read ahead."""
 
     def __init__(self, stream: SampleStream, device: torch.device, *, micro_batches: int, size: int) -> None:
         """Continue at the position of `stream`, which only the thread reads from now on; `size` is that of a micro-batch."""

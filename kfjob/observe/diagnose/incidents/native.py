@@ -28,7 +28,7 @@ MARKERS = (
 
 FATAL_ERROR = "Fatal Python error: "
 MAX_FRAMES = 12
-"""Innermost frames of a dump that are kept."""
+"""Frames to keep of a dump, from the innermost one."""
 MAX_DUMP = 400
 """Lines of a dump; a longer one is cut."""
 _CURRENT = re.compile(r"Current thread(?:'s)? ")

@@ -28,13 +28,13 @@ from kfjob.observe.diagnose.incidents.samples import MAX_DISTANCE, is_quoted
 from kfjob.observe.prefixes import split_process
 
 MAX_STREAMS = 64
-"""Processes whose tracebacks and messages are read at the same time."""
+"""Processes whose tracebacks and messages can mix."""
 MAX_GAP = 8
 """Lines of other processes after which a message has ended."""
 MAX_PARAGRAPHS = 5
 """Blank lines within the message of a library's exception."""
 MAX_CONTEXT = 2
-"""Lines before an incident that are kept with it."""
+"""Lines to keep from before an incident."""
 
 Before = Callable[[], Iterator[str]]
 """Returns the lines before the present one as printed, the newest first."""

@@ -178,7 +178,7 @@ RULES = (
     Rule(
         id="libstdcxx-too-old",
         title="the C++ runtime (libstdc++) is too old",
-        cause="a compiled library needs a newer libstdc++ ({what}) than the one that is loaded, usually conda's own",
+        cause="a compiled library needs a newer libstdc++ ({what}) than the loaded one, which is usually conda's own",
         remedy=(
             "install a newer one (`conda install -c conda-forge libstdcxx-ng`), or put the system's folder first in "
             "`LD_LIBRARY_PATH`"

@@ -95,7 +95,7 @@ RULES = (
             "CSV or Parquet"
         ),
         remedy=(
-            "check the file that was read last: every row needs the same columns with one type (convert mixed ones to text), "
+            "check the file read last: every row needs the same columns with one type (convert mixed ones to text), "
             "and one "
             "valid JSON object per line"
         ),

@@ -197,7 +197,7 @@ RULES = (
     Rule(
         id="protobuf-version",
         title="the installed protobuf does not fit a package",
-        cause="code that protoc generated needs another version of protobuf than the one that is installed",
+        cause="code that protoc generated needs another version of protobuf than the installed one",
         remedy=(
             "pin `protobuf` to the version that the package was made for (`protobuf<3.21`, or `protobuf<5`), or "
             "update the package"
