@@ -6,7 +6,18 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from kfjob.events import Event, JobChanged, KubernetesEvent, LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, WorkloadStatus
+from kfjob.events import (
+    Event,
+    JobChanged,
+    KubernetesEvent,
+    LinesSkipped,
+    LogGap,
+    LogLine,
+    OpenLine,
+    PodChanged,
+    Tick,
+    WorkloadStatus,
+)
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
@@ -52,22 +63,26 @@ _REPORTED_KINDS = {
 }
 
 
-_LINE_TYPES = (LogLine, OpenLine)  # `LogLine | OpenLine` would make a new type for every line
-
-
 def reduce(view: JobView, event: Event) -> JobView:
     """Return the view after one more event."""
-    if isinstance(event, _LINE_TYPES):
-        return _add_line(view, event)
-    if isinstance(event, PodChanged):
-        return _change_pod(view, event)
-    if isinstance(event, JobChanged):
-        return _with_time(replace(view, job=event), event.newest_time)
-    if isinstance(event, LinesSkipped | LogGap):
-        return _skip_lines(view, event) if isinstance(event, LinesSkipped) else _add_gap(view, event)
-    if isinstance(event, KubernetesEvent | WorkloadStatus):
-        return _add_cluster_event(view, event) if isinstance(event, KubernetesEvent) else _change_workload(view, event)
-    return replace(view, now=max(view.now or event.time, event.time))
+    match event:
+        case LogLine() | OpenLine():
+            view = _add_line(view, event)
+        case PodChanged():
+            view = _change_pod(view, event)
+        case JobChanged():
+            view = _with_time(replace(view, job=event), event.newest_time)
+        case LinesSkipped():
+            view = _skip_lines(view, event)
+        case LogGap():
+            view = _add_gap(view, event)
+        case KubernetesEvent():
+            view = _add_cluster_event(view, event)
+        case WorkloadStatus():
+            view = _change_workload(view, event)
+        case Tick():
+            view = replace(view, now=max(view.now or event.time, event.time))
+    return view
 
 
 def reduce_all(view: JobView, events: Iterable[Event]) -> JobView:

@@ -170,7 +170,7 @@ def rank0_left_early(job: JobEvidence) -> Occurrences:
     """The pod with rank 0 succeeded, and others lost their connection."""
     for name, history in job.history.pods.items():
         pod = job.view.pods.get(name)
-        if pod and pod.group_rank == 0 and _has_succeeded(history) and any(item.pod != name for item in job.disconnects):
+        if pod and pod.group_rank == 0 and history.has_succeeded and any(item.pod != name for item in job.disconnects):
             timestamp, evidence = history.recent.timestamp(), history.recent.last_text
             yield job.occurrence("rank0-left-early", pod=name, timestamp=timestamp, evidence=evidence)
 
@@ -198,14 +198,10 @@ def _runs(pod: PodHistory) -> bool:
     return pod.state is not None and pod.state.phase is PodPhase.RUNNING
 
 
-def _has_succeeded(pod: PodHistory) -> bool:
-    return pod.finished is not None or (pod.state is not None and pod.state.phase is PodPhase.SUCCEEDED)
-
-
 def _ended_silently(pod: PodHistory) -> bool:
     """Return whether the log of a pod that had joined stops without success and without an error."""
     has_problem = any(symptom.rule.severity is not Severity.HARMLESS for symptom in pod.symptoms.values())
-    return pod.joined and not _has_succeeded(pod) and not has_problem
+    return pod.joined and not pod.has_succeeded and not has_problem
 
 
 CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (

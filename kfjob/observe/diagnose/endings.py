@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfjob.events import JobPhase, PodPhase
+from kfjob.events import JobPhase
 from kfjob.observe.diagnose.activity import has_full_bar
 from kfjob.observe.diagnose.checks import JobEvidence
 from kfjob.observe.diagnose.occurrences import MAX_CONTEXT_QUOTE, PodHistory
@@ -24,17 +24,12 @@ def has_succeeded(job: JobEvidence) -> bool:
     pods = list(job.history.pods.values())
     if job.view.phase is not JobPhase.FAILED and job.view.training.lines:
         return True
-    return bool(pods) and all(ended_well(pod) for pod in pods)
-
-
-def ended_well(pod: PodHistory) -> bool:
-    """Return whether the pod or its agent reported success."""
-    return pod.finished is not None or (pod.state is not None and pod.state.phase is PodPhase.SUCCEEDED)
+    return bool(pods) and all(pod.has_succeeded for pod in pods)
 
 
 def find_reports(job: JobEvidence) -> tuple[tuple[str, str], ...]:
     """Return the pods whose logs end with the program's own report of success, and its text."""
-    reports = ((name, _find_report(pod)) for name, pod in job.history.pods.items() if not ended_well(pod))
+    reports = ((name, _find_report(pod)) for name, pod in job.history.pods.items() if not pod.has_succeeded)
     return tuple((name, cut_text(text, MAX_CONTEXT_QUOTE)) for name, text in reports if text)
 
 
@@ -48,7 +43,7 @@ def _find_report(pod: PodHistory) -> str:
 
 def quote_ends(job: JobEvidence) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the last lines of the pods that did not report success."""
-    pods = [(name, pod) for name, pod in job.history.pods.items() if not ended_well(pod)]
+    pods = [(name, pod) for name, pod in job.history.pods.items() if not pod.has_succeeded]
     ends = ((name, tuple(cut_text(text, MAX_CONTEXT_QUOTE) for text in _find_last_texts(pod))) for name, pod in pods)
     return tuple((name, texts) for name, texts in ends if texts)[:MAX_LAST_PODS]
 

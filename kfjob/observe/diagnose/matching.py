@@ -11,7 +11,7 @@ from kfjob.observe.diagnose.incidents import native
 from kfjob.observe.diagnose.incidents.incident import Incident, Kind
 from kfjob.observe.diagnose.incidents.samples import has_label
 from kfjob.observe.diagnose.occurrences import MAX_CONTEXT_QUOTE, MAX_QUOTE, match_rules
-from kfjob.observe.diagnose.rule import Role, Rule, RuleMatch, Severity, Subject
+from kfjob.observe.diagnose.rule import Rule, RuleMatch, Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID
 from kfjob.redaction import cut_text
 
@@ -22,7 +22,6 @@ MAX_NAME = 200
 """Characters of an exception's name in a title."""
 
 _QUIET_NAMES = ("Warning", "KeyboardInterrupt", "SystemExit")
-_ROLES = {role: index for index, role in enumerate(Role)}
 
 
 class Explanation(Struct, frozen=True):
@@ -62,7 +61,7 @@ def _find_best(incident: Incident) -> RuleMatch | None:
             ended and match.rule.severity is Severity.HARMLESS,
             match.rule.wraps,
             not match.rule.stack,
-            _ROLES[match.rule.role] if ended else 0,
+            match.rule.role.rank if ended else 0,
         ),
         default=None,
     )

@@ -9,7 +9,7 @@ from ahocorasick_rs import AhoCorasick, Implementation
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kfjob.events import PodChanged
+from kfjob.events import PodChanged, PodPhase
 from kfjob.observe.agent_records import LaunchConfig, RendezvousResult
 from kfjob.observe.diagnose.activity import Activity
 from kfjob.observe.diagnose.incidents.incident import Mark
@@ -164,6 +164,11 @@ class PodHistory(Struct):
     def has_one_process(self) -> bool:
         """Whether the container has one training process, so that lines without a prefix are all its own."""
         return len(self.ranks) == 1 if self.joined else self.launch is None
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether the pod or its agent reported success."""
+        return self.finished is not None or (self.state is not None and self.state.phase is PodPhase.SUCCEEDED)
 
     def add_start(self, order: int) -> None:
         """Record the start of a round or of a container."""

@@ -18,8 +18,6 @@ from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.diagnose.waiting import WAITING_CHECKS
 from kfjob.observe.view import ENDED_WITH_ERROR, JobView
 
-_ROLE_RANK = {role: index for index, role in enumerate(Role)}
-
 
 def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnosis:
     """Return the diagnosis of job `job` from the events so far."""
@@ -33,7 +31,7 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnos
     issues = group_assessments(assessments, job, local=view.local, agents=agents)
     first = None
     if errors:
-        best = min(errors, key=lambda item: (_ROLE_RANK[item.role], item.sort_key))
+        best = min(errors, key=lambda item: (item.role.rank, item.sort_key))
         best = min(_find_exceptions_before(evidence, errors, best), key=lambda item: item.sort_key, default=best)
         first = next(issue for issue, members in issues if best in members)
     categories: dict[str, list[Issue]] = defaultdict(list)
@@ -72,5 +70,5 @@ def _categorize(issue: Issue, first: Issue | None) -> str:
         return "recovered"
     if issue.severity is Severity.WARNING:
         return "warnings"
-    is_explained = first is not None and _ROLE_RANK[issue.role] > _ROLE_RANK[first.role]
+    is_explained = first is not None and issue.role.rank > first.role.rank
     return "consequences" if is_explained or issue.role in {Role.CONSEQUENCE, Role.SYMPTOM} else "other_causes"

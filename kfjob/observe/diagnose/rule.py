@@ -34,6 +34,11 @@ class Role(StrEnum):
     CONSEQUENCE = "consequence"  # the effect of another process's failure
     SYMPTOM = "symptom"  # shows that something ended, but not why
 
+    @property
+    def rank(self) -> int:
+        """The role's place in this order, 0 for the best."""
+        return list(Role).index(self)
+
 
 class Subject(StrEnum):
     """The input that a rule is matched against."""

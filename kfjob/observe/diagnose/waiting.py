@@ -68,14 +68,14 @@ def rank0_gone(job: JobEvidence) -> Occurrences:
     for name, pod in pods.items():
         others = [other for other_name, other in pods.items() if other_name != name]
         lost = [other.symptoms[rule, ""].occurrences[0] for other in others for rule in _LOST if (rule, "") in other.symptoms]
-        if _FIRST_POD.search(name) and pod.lines and lost and _ended_well(pod) and not _has_error(pod):
+        if _FIRST_POD.search(name) and pod.lines and lost and _may_have_succeeded(pod) and not _has_error(pod):
             last = pod.recent.last_text
             occurrence = job.occurrence("rank0-gone", pod=name, timestamp=pod.recent.timestamp(), evidence=last)
             occurrence.evidence = (last, *lost[0].evidence[-1:])
             yield occurrence
 
 
-def _ended_well(pod: PodHistory) -> bool:
+def _may_have_succeeded(pod: PodHistory) -> bool:
     """Return whether nothing shows that the container failed."""
     return pod.state is None or pod.state.phase is PodPhase.SUCCEEDED or (not pod.state.exit_code and not pod.state.restarts)
 
@@ -90,13 +90,20 @@ def independent_trainings(job: JobEvidence) -> Occurrences:
     """Every pod of a job with several nodes has a process group of its own."""
     pods = [pod for pod in job.view.pods.values() if pod.log.result is not None]
     nodes = max(len(job.view.config.workers), len(job.view.pods))
-    if nodes > 1 and len(pods) > 1 and all(_is_alone(pod) for pod in pods):
-        evidence = pods[0].log.result.quote if pods[0].log.result else ""
-        yield job.occurrence("independent-trainings", pod=pods[0].name, evidence=evidence, count=len(pods), nodes=nodes)
-    elif nodes > 1 and not pods and (first := _find_lonely_world(job)):
+    if nodes <= 1:
+        return
+    first = _find_lonely_agent(pods) if pods else _find_lonely_world(job)
+    if first:
         name, evidence = first
-        count = len(job.history.pods)
+        count = len(pods or job.history.pods)
         yield job.occurrence("independent-trainings", pod=name, evidence=evidence, count=count, nodes=nodes)
+
+
+def _find_lonely_agent(pods: list[PodView]) -> tuple[str, str] | None:
+    """Return the first pod and its line if the agents of all pods met nobody."""
+    if len(pods) == 1 or not all(_is_alone(pod) for pod in pods):
+        return None
+    return pods[0].name, pods[0].log.result.quote if pods[0].log.result else ""
 
 
 def _find_lonely_world(job: JobEvidence) -> tuple[str, str] | None:
