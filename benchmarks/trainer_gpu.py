@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kfjob.spec.arguments import to_argv
-from kfjob.spec.memory import estimate_memory, make_setup
+from kfjob.spec.memory import estimate_memory
+from kfjob.spec.memory_setup import make_setup
 from kfjob.spec.models import ModelShape
 from kfjob.spec.train import TrainSpec
 from kfjob.units import GIB

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.spec.memory import RESERVED, MemoryEstimate, MemorySetup, estimate_memory, make_setup
+from kfjob.spec.memory import RESERVED, MemoryEstimate, estimate_memory
 from kfjob.spec.memory_changes import CHANGES
+from kfjob.spec.memory_setup import MemorySetup, make_setup
 from kfjob.units import GIB, parse_quantity
 
 

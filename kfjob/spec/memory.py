@@ -5,9 +5,6 @@ and optimiser state, each whole or divided among the ranks that share it), with 
 gradients and AdamW moments for every precision of the arithmetic except `bf16-true`. DeepSpeed keeps bf16 or fp16 copies and
 an fp32 master copy.
 
-The activations of a forward pass were counted tensor by tensor in transformers' llama, mistral, qwen2 and gpt_neox blocks, with
-attention that never stores its scores (flash attention, which torch chooses without a mask).
-
 tests/trainer/test_memory.py measures all parts and the peak of a step in processes of this trainer. For DeepSpeed, test_zero.py
 measures the lasting state, on the host too; DeepSpeed's copies and other buffers come from the paper and the code alone. The
 formula does not include fragmentation, workspaces of libraries and the CUDA context; `RESERVED` is an allowance for these.
@@ -18,17 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
+from kfjob.spec.activation_memory import count_recomputed_layers, estimate_activations
+from kfjob.spec.memory_setup import FP32, MemorySetup, Optimizer, Scheme
 from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
-from kfjob.spec.train import Accumulate, Precision, Recompute, TrainSpec, get_shape
 from kfjob.units import GIB
-
-Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"]
-"""The distribution of the state: a single process, DDP, FSDP2's three ways, the stages of DeepSpeed."""
-Optimizer = Literal["adamw", "momentum", "sgd"]
-
-FP32 = 4
 
 RESERVED = 2 * GIB
 """Allowance on every GPU for memory outside the formula: CUDA context, cuBLAS workspace, NCCL's channels, fragmentation."""
@@ -37,51 +28,8 @@ HOST_PROCESS = 3 * GIB // 2
 
 _STATES: Mapping[Optimizer, int] = MappingProxyType({"adamw": 2, "momentum": 1, "sgd": 0})
 _FSDP: tuple[Scheme, ...] = ("full", "shard_grad_op", "hybrid")
-_STAGES: tuple[Scheme, ...] = ("zero-1", "zero-2", "zero-3")
 _BUCKET = 500_000_000
 """Elements of DeepSpeed's `allgather_bucket_size` and of its `reduce_bucket_size`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemorySetup:
-    """Everything that the memory of a rank depends on."""
-
-    shape: ModelShape
-    scheme: Scheme
-    precision: Precision
-    world_size: int
-    local_world_size: int
-    micro_batch_size: int
-    sequence_length: int
-    accumulation: int = 1
-    accumulate: Accumulate = "sharded"
-    """The form in which FSDP keeps gradients between micro-batches."""
-    activation_checkpointing: bool = False
-    recompute: Recompute = "all"
-    """With `cheap`, a layer keeps the results of its matrix products and of its attention beside its input."""
-    recompute_every: int = 1
-    activation_offload: bool = False
-    """Whether the host holds the activations of layers between forward and backward pass."""
-    loss_chunk: int = 0
-    """Tokens whose logits exist at once; 0 is all of them."""
-    optimizer: Optimizer = "adamw"
-    cpu_offload: bool = False
-    """Whether the host holds optimiser state and gradients, and also parameters if they are sharded."""
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of one micro-batch."""
-        return self.micro_batch_size * self.sequence_length
-
-    @property
-    def compute_bytes(self) -> int:
-        """The bytes of one number in a matrix product."""
-        return FP32 if self.precision == "fp32" else 2
-
-    @property
-    def stored_bytes(self) -> int:
-        """The bytes of a parameter, of its gradient and of each of its optimiser states."""
-        return 2 if self.precision == "bf16-true" else FP32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,49 +64,10 @@ class MemoryEstimate:
         )
 
 
-def make_setup(spec: TrainSpec, *, world_size: int, local_world_size: int) -> MemorySetup | None:
-    """Return the setup of a spec; None if the model's shape is only in a folder or on the hub, or no formula applies."""
-    shape = get_shape(spec)
-    if shape is None or spec.disk_offload:  # the formula does not know DeepSpeed's file buffers
-        return None
-    scheme: Scheme = "none" if spec.strategy in ("none", "dp") else "ddp"
-    if spec.strategy == "fsdp":
-        group = 1 if spec.sharding == "no_shard" else spec.shard_size or local_world_size
-        scheme, world_size, local_world_size = _choose_fsdp_scheme(spec, world_size, local_world_size, group)
-    elif spec.strategy == "deepspeed" and spec.zero_stage:  # stage 0 works like DDP: fp32 parameters, autocast
-        scheme = _STAGES[spec.zero_stage - 1]
-    return MemorySetup(
-        shape=shape,
-        scheme=scheme,
-        precision=spec.precision,
-        world_size=world_size,
-        local_world_size=local_world_size,
-        micro_batch_size=spec.micro_batch_size,
-        sequence_length=spec.sequence_length,
-        accumulation=spec.gradient_accumulation_steps,
-        accumulate=spec.accumulate,
-        cpu_offload=spec.cpu_offload,
-        activation_checkpointing=spec.activation_checkpointing,
-        recompute=spec.recompute,
-        recompute_every=spec.recompute_every,
-        activation_offload=spec.activation_offload,
-        loss_chunk=spec.loss_chunk,
-    )
-
-
-def _choose_fsdp_scheme(spec: TrainSpec, ranks: int, local_ranks: int, group: int) -> tuple[Scheme, int, int]:
-    """Return FSDP's scheme, the number of ranks, and the ranks that share the state; groups that replicate count as one."""
-    if spec.sharding in ("hybrid", "no_shard"):
-        return "hybrid", ranks, group
-    if spec.sharding == "hybrid_shard_grad_op":
-        return "shard_grad_op", group, group
-    return ("full" if spec.sharding == "full" else "shard_grad_op"), ranks, local_ranks
-
-
 def estimate_memory(setup: MemorySetup) -> MemoryEstimate:
     """Return the memory of the rank that needs most."""
     state, copies, buffers = _estimate_state(setup), _estimate_copies(setup), _estimate_buffers(setup)
-    activations = _estimate_activations(setup)
+    activations = estimate_activations(setup)
     logits = _estimate_logits(setup)
     device_state, host_state = _split_state(setup, state)
     lasting = device_state.parameters + device_state.optimizer + copies
@@ -251,7 +160,7 @@ def _estimate_copies(setup: MemorySetup) -> int:
     if setup.scheme in ("none", "ddp"):
         if width == setup.stored_bytes:
             return 0
-        released = max(0, _count_recomputed_layers(setup) - 1) * count_layer_parameters(shape)
+        released = max(0, count_recomputed_layers(setup) - 1) * count_layer_parameters(shape)
         return (count_parameters(shape) - _count_lookup_parameters(shape) - released) * width
     if setup.scheme in ("zero-0", "zero-1", "zero-2"):
         return 0
@@ -287,97 +196,6 @@ def _estimate_logits(setup: MemorySetup) -> int:
         return 3 * FP32 * setup.tokens * shape.vocab_size
     chunk = min(setup.tokens, setup.loss_chunk) * shape.vocab_size * (FP32 + (width if width < FP32 else 0))
     return chunk + shape.vocab_size * shape.hidden_size * (FP32 + width) + setup.tokens * shape.hidden_size * width
-
-
-_STREAM_BYTES: Mapping[tuple[str, str], tuple[int, int]] = MappingProxyType(
-    {
-        # input, normalised value and output of the norms, q, output of the attention
-        ("llama", "fp32"): (32, 12),
-        ("llama", "cast"): (20, 8),
-        ("llama", "autocast"): (30, 10),  # the residual stream stays fp32, and every matrix product keeps a cast of its own
-        # input and outputs of both norms, fused q, k and v, the rotated q and k, output of the attention twice
-        ("gpt_neox", "fp32"): (40, 8),
-        ("gpt_neox", "cast"): (20, 4),
-        ("gpt_neox", "autocast"): (22, 6),
-    }
-)
-"""Bytes that (a layer, the last norm) keeps for each number of the residual stream."""
-
-
-@dataclass(frozen=True)
-class _Activations:
-    """Bytes that the backward pass needs for all layers and the last norm."""
-
-    device: int
-    """Activations on the device since the forward pass."""
-    recomputed: int
-    """Activations of one layer that are recomputed in the backward pass, or fetched from the host."""
-    host: int
-    """Activations on the host since the forward pass."""
-
-
-@dataclass(frozen=True)
-class _LayerActivations:
-    """Bytes of one layer for each token."""
-
-    full: int
-    """All activations, without activation checkpointing."""
-    checkpoint: int
-    """Activations that a layer with activation checkpointing keeps."""
-    recomputed: int
-    """Activations that a layer with activation checkpointing recomputes."""
-
-
-def _estimate_activations(setup: MemorySetup) -> _Activations:
-    """Return the activations that forward passes keep for the backward pass."""
-    shape, form = setup.shape, _find_form(setup)
-    layer = _estimate_layer_activations(setup, form)
-    norm = _STREAM_BYTES[_find_family(shape), form][1]
-    checkpointed = _count_recomputed_layers(setup)
-    layers = checkpointed * layer.checkpoint + (shape.num_hidden_layers - checkpointed) * layer.full
-    recomputed = layer.recomputed if checkpointed else 0
-    last_norm = setup.tokens * norm * shape.hidden_size
-    if setup.activation_offload:
-        return _Activations(last_norm, setup.tokens * max(recomputed, layer.full), setup.tokens * layers)
-    return _Activations(setup.tokens * layers + last_norm, setup.tokens * recomputed, 0)
-
-
-def _find_form(setup: MemorySetup) -> str:
-    """Return the form of the arithmetic: `fp32`, `autocast`, or `cast` for parameters in the type of the arithmetic."""
-    if setup.compute_bytes == FP32:
-        return "fp32"
-    return "autocast" if setup.scheme in ("none", "ddp") and setup.compute_bytes < setup.stored_bytes else "cast"
-
-
-def _find_family(shape: ModelShape) -> str:
-    return "gpt_neox" if shape.architecture == "gpt_neox" else "llama"
-
-
-def _estimate_layer_activations(setup: MemorySetup, form: str) -> _LayerActivations:
-    shape, width = setup.shape, setup.compute_bytes
-    is_neox = shape.architecture == "gpt_neox"
-    softmax_sums = FP32 * shape.num_attention_heads  # the logarithms of the softmaxes' sums
-    full = _STREAM_BYTES[_find_family(shape), form][0] * shape.hidden_size + softmax_sums
-    # llama: k and v, then gate, its SiLU, up, their product. gpt_neox: before and after GELU.
-    full += 2 * width * shape.intermediate_size if is_neox else 4 * width * shape.intermediate_size
-    # With a window, attention gets a mask, and transformers repeats k and v for every head (sdpa_attention.py).
-    is_masked = bool(shape.sliding_window and setup.sequence_length > shape.sliding_window)
-    heads = shape.num_attention_heads if is_masked else shape.key_value_heads
-    full += 0 if is_neox else 2 * width * heads * shape.head_dim
-    full += width * setup.sequence_length if is_masked else 0
-    layer_input = shape.hidden_size * (2 if form == "cast" else FP32)
-    if setup.recompute != "cheap":
-        return _LayerActivations(full, layer_input, full)
-    # q, k, v and the output of the attention, then gate and up. The products that lead back to the residual stream are dropped.
-    products = (4 if is_neox else 2) * shape.hidden_size + (1 if is_neox else 2) * shape.intermediate_size
-    products += 0 if is_neox else 2 * shape.key_value_heads * shape.head_dim
-    checkpoint = layer_input + softmax_sums + width * (products + 2 * shape.hidden_size)
-    return _LayerActivations(full, checkpoint, full - softmax_sums - width * products)
-
-
-def _count_recomputed_layers(setup: MemorySetup) -> int:
-    """Return the number of layers with activation checkpointing."""
-    return -(-setup.shape.num_hidden_layers // setup.recompute_every) if setup.activation_checkpointing else 0
 
 
 def count_layer_parameters(shape: ModelShape) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kfjob.spec.memory import MemorySetup, estimate_memory, keeps_whole_gradients
+from kfjob.spec.memory import estimate_memory, keeps_whole_gradients
+from kfjob.spec.memory_setup import MemorySetup
 from kfjob.units import GIB
 
 _MAX_FACTOR = 64

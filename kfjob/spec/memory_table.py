@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from kfjob.errors import SpecError
-from kfjob.spec.memory import MemoryEstimate, estimate_memory, make_setup
+from kfjob.spec.memory import MemoryEstimate, estimate_memory
+from kfjob.spec.memory_setup import make_setup
 from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.text import plural
 from kfjob.units import GIB

@@ -11,8 +11,9 @@ from typing import Any, Self
 import torch
 
 from kfjob.errors import KfjobError
-from kfjob.spec.memory import estimate_memory, make_setup
+from kfjob.spec.memory import estimate_memory
 from kfjob.spec.memory_changes import describe_savings
+from kfjob.spec.memory_setup import make_setup
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log

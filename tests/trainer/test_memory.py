@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.spec.memory import FP32, HOST_PROCESS, count_layer_parameters, estimate_memory, make_setup
+from kfjob.spec.memory import HOST_PROCESS, count_layer_parameters, estimate_memory
+from kfjob.spec.memory_setup import FP32, make_setup
 from kfjob.spec.models import count_embedding_parameters
 from kfjob.spec.train import TrainSpec
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kfjob.spec.memory import estimate_memory, make_setup
+from kfjob.spec.memory import estimate_memory
+from kfjob.spec.memory_setup import make_setup
 from kfjob.spec.models import PRESETS, count_parameters
 from kfjob.spec.train import TrainSpec
 

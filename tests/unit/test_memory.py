@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kfjob.spec.memory import MemorySetup, count_layer_parameters, estimate_memory, make_setup
+from kfjob.spec.memory import count_layer_parameters, estimate_memory
+from kfjob.spec.memory_setup import MemorySetup, make_setup
 from kfjob.spec.models import PRESETS, count_embedding_parameters, count_parameters
 from kfjob.spec.train import TrainSpec
 from kfjob.units import GIB

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kfjob.lint.fit import suggest_changes
-from kfjob.spec.memory import RESERVED, MemorySetup, estimate_memory
+from kfjob.spec.memory import RESERVED, estimate_memory
+from kfjob.spec.memory_setup import MemorySetup
 from kfjob.spec.models import PRESETS
 from kfjob.units import GIB
 from tests.unit.lint import cases

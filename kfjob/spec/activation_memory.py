@@ -1,0 +1,104 @@
+"""The activations of a training step in bytes, for `spec/memory.py`. Pure.
+
+They were counted tensor by tensor in transformers' llama, mistral, qwen2 and gpt_neox blocks, with attention that never stores
+its scores (flash attention, which torch chooses without a mask).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from kfjob.spec.memory_setup import FP32, MemorySetup
+from kfjob.spec.models import ModelShape
+
+_STREAM_BYTES: Mapping[tuple[str, str], tuple[int, int]] = MappingProxyType(
+    {
+        # input, normalised value and output of the norms, q, output of the attention
+        ("llama", "fp32"): (32, 12),
+        ("llama", "cast"): (20, 8),
+        ("llama", "autocast"): (30, 10),  # the residual stream stays fp32, and every matrix product keeps a cast of its own
+        # input and outputs of both norms, fused q, k and v, the rotated q and k, output of the attention twice
+        ("gpt_neox", "fp32"): (40, 8),
+        ("gpt_neox", "cast"): (20, 4),
+        ("gpt_neox", "autocast"): (22, 6),
+    }
+)
+"""Bytes that (a layer, the last norm) keeps for each number of the residual stream."""
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Bytes that the backward pass needs for all layers and the last norm."""
+
+    device: int
+    """Activations on the device since the forward pass."""
+    recomputed: int
+    """Activations of one layer that are recomputed in the backward pass, or fetched from the host."""
+    host: int
+    """Activations on the host since the forward pass."""
+
+
+@dataclass(frozen=True)
+class _LayerActivations:
+    """Bytes of one layer for each token."""
+
+    full: int
+    """All activations, without activation checkpointing."""
+    checkpoint: int
+    """Activations that a layer with activation checkpointing keeps."""
+    recomputed: int
+    """Activations that a layer with activation checkpointing recomputes."""
+
+
+def estimate_activations(setup: MemorySetup) -> Activations:
+    """Return the activations that forward passes keep for the backward pass."""
+    shape, form = setup.shape, _find_form(setup)
+    layer = _estimate_layer_activations(setup, form)
+    norm = _STREAM_BYTES[_find_family(shape), form][1]
+    checkpointed = count_recomputed_layers(setup)
+    layers = checkpointed * layer.checkpoint + (shape.num_hidden_layers - checkpointed) * layer.full
+    recomputed = layer.recomputed if checkpointed else 0
+    last_norm = setup.tokens * norm * shape.hidden_size
+    if setup.activation_offload:
+        return Activations(last_norm, setup.tokens * max(recomputed, layer.full), setup.tokens * layers)
+    return Activations(setup.tokens * layers + last_norm, setup.tokens * recomputed, 0)
+
+
+def _find_form(setup: MemorySetup) -> str:
+    """Return the form of the arithmetic: `fp32`, `autocast`, or `cast` for parameters in the type of the arithmetic."""
+    if setup.compute_bytes == FP32:
+        return "fp32"
+    return "autocast" if setup.scheme in ("none", "ddp") and setup.compute_bytes < setup.stored_bytes else "cast"
+
+
+def _find_family(shape: ModelShape) -> str:
+    return "gpt_neox" if shape.architecture == "gpt_neox" else "llama"
+
+
+def _estimate_layer_activations(setup: MemorySetup, form: str) -> _LayerActivations:
+    shape, width = setup.shape, setup.compute_bytes
+    is_neox = shape.architecture == "gpt_neox"
+    softmax_sums = FP32 * shape.num_attention_heads  # the logarithms of the softmaxes' sums
+    full = _STREAM_BYTES[_find_family(shape), form][0] * shape.hidden_size + softmax_sums
+    # llama: k and v, then gate, its SiLU, up, their product. gpt_neox: before and after GELU.
+    full += 2 * width * shape.intermediate_size if is_neox else 4 * width * shape.intermediate_size
+    # With a window, attention gets a mask, and transformers repeats k and v for every head (sdpa_attention.py).
+    is_masked = bool(shape.sliding_window and setup.sequence_length > shape.sliding_window)
+    heads = shape.num_attention_heads if is_masked else shape.key_value_heads
+    full += 0 if is_neox else 2 * width * heads * shape.head_dim
+    full += width * setup.sequence_length if is_masked else 0
+    layer_input = shape.hidden_size * (2 if form == "cast" else FP32)
+    if setup.recompute != "cheap":
+        return _LayerActivations(full, layer_input, full)
+    # q, k, v and the output of the attention, then gate and up. The products that lead back to the residual stream are dropped.
+    products = (4 if is_neox else 2) * shape.hidden_size + (1 if is_neox else 2) * shape.intermediate_size
+    products += 0 if is_neox else 2 * shape.key_value_heads * shape.head_dim
+    checkpoint = layer_input + softmax_sums + width * (products + 2 * shape.hidden_size)
+    return _LayerActivations(full, checkpoint, full - softmax_sums - width * products)
+
+
+def count_recomputed_layers(setup: MemorySetup) -> int:
+    """Return the number of layers with activation checkpointing."""
+    return -(-setup.shape.num_hidden_layers // setup.recompute_every) if setup.activation_checkpointing else 0
