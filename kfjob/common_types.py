@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 JsonObject = dict[str, Any]
 """A JSON object: a Kubernetes manifest, or a part of one."""
 JsonMapping = Mapping[str, Any]
 """A JSON object that is only read."""
+IDENTIFIER = "identifier"
+Identifier = Annotated[str, IDENTIFIER]
+"""A name by which kfjob finds something: a rule, a pod, a container, a reason that a controller gives. It is no free text."""
 Notify = Callable[[str], None]
 """Receives a message for the user; the CLI prints it to stderr."""
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
+from kfjob.common_types import Identifier
 from kfjob.text import plural
 from kfjob.units import check_time
 
@@ -69,11 +70,11 @@ def _check_times(event: Struct, *names: str) -> None:
 class LogLine(Struct, frozen=True, kw_only=True):
     """One line of one container's log, without its line end and without the kubelet's timestamp."""
 
-    pod: str
+    pod: Identifier
     text: str
     time: int | None = None  # the kubelet's (or the supervisor's) timestamp; None: unknown
-    container: str = TRAINING_CONTAINER
-    container_id: str = ""  # differs after a restart of the container; "": unknown
+    container: Identifier = TRAINING_CONTAINER
+    container_id: Identifier = ""  # differs after a restart of the container; "": unknown
 
     def __str__(self) -> str:
         """Return the text."""
@@ -83,40 +84,40 @@ class LogLine(Struct, frozen=True, kw_only=True):
 class LinesSkipped(Struct, frozen=True, kw_only=True):
     """Lines that a line filter left out; they stand before the next `LogLine` of this container."""
 
-    pod: str
+    pod: Identifier
     count: int
-    container: str = TRAINING_CONTAINER
-    container_id: str = ""
+    container: Identifier = TRAINING_CONTAINER
+    container_id: Identifier = ""
 
 
 class OpenLine(Struct, frozen=True, kw_only=True):
     """The present state of a progress bar in a line that has no end yet. The `LogLine` comes when it ends."""
 
-    pod: str
+    pod: Identifier
     text: str
     time: int  # when kfjob read it
-    container: str = TRAINING_CONTAINER
-    container_id: str = ""
+    container: Identifier = TRAINING_CONTAINER
+    container_id: Identifier = ""
 
 
 class PodChanged(Struct, frozen=True, kw_only=True):
     """The complete state of one pod at one time."""
 
-    pod: str
+    pod: Identifier
     phase: PodPhase
-    uid: str = ""
-    replica_type: str = "Worker"  # Master | Worker
+    uid: Identifier = ""
+    replica_type: Identifier = "Worker"  # Master | Worker
     replica_index: int = 0
-    node: str = ""
-    ip: str = ""
-    host_ip: str = ""
+    node: Identifier = ""
+    ip: Identifier = ""
+    host_ip: Identifier = ""
     ready: bool = False
     restarts: int = 0  # of the training container
-    container_id: str = ""  # of the training container that runs, or ran last
+    container_id: Identifier = ""  # of the training container that runs, or ran last
     exit_code: int | None = None  # of the last termination
-    last_reason: str = ""  # of the last termination: OOMKilled, Error, Completed …; also while it runs again
+    last_reason: Identifier = ""  # of the last termination: OOMKilled, Error, Completed …; also while it runs again
     last_ended: int | None = None  # time of the last termination
-    reason: str = ""  # Kubernetes' reason why the pod waits or ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled …
+    reason: Identifier = ""  # Kubernetes' reason why the pod waits or ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled …
     message: str = ""
     created: int | None = None
     started: int | None = None  # of the training container
@@ -131,7 +132,7 @@ class JobChanged(Struct, frozen=True, kw_only=True):
     """The complete state of the job at one time, as its controller reports it."""
 
     phase: JobPhase
-    reason: str = ""
+    reason: Identifier = ""
     message: str = ""
     created: int | None = None
     started: int | None = None
@@ -151,8 +152,8 @@ class JobChanged(Struct, frozen=True, kw_only=True):
 class LogGap(Struct, frozen=True, kw_only=True):
     """Lines of this container that are lost: the kubelet rotated the log before kfjob read them."""
 
-    pod: str
-    container_id: str = ""
+    pod: Identifier
+    container_id: Identifier = ""
     after: int | None = None  # time of the last line before the gap
     reason: str = ""
 
@@ -167,16 +168,16 @@ class KubernetesEvent(Struct, frozen=True, kw_only=True, tag_field="is", tag="ev
     The cluster keeps an event for an hour. A repeated event has the same uid and a higher `count`.
     """
 
-    kind: str  # of the object: PyTorchJob | Pod | PersistentVolumeClaim | Workload …
-    name: str  # of the object
-    reason: str  # FailedScheduling, FailedMount, FailedCreatePod, BackOff …
+    kind: Identifier  # of the object: PyTorchJob | Pod | PersistentVolumeClaim | Workload …
+    name: Identifier  # of the object
+    reason: Identifier  # FailedScheduling, FailedMount, FailedCreatePod, BackOff …
     message: str = ""
     warning: bool = False
-    source: str = ""  # the controller
+    source: Identifier = ""  # the controller
     count: int = 1
     first: int | None = None  # time of the first occurrence
     time: int | None = None  # time of the last occurrence
-    uid: str = ""  # of the event
+    uid: Identifier = ""  # of the event
 
     def __post_init__(self) -> None:
         """Forget times that no clock shows."""
@@ -186,11 +187,11 @@ class KubernetesEvent(Struct, frozen=True, kw_only=True, tag_field="is", tag="ev
 class WorkloadStatus(Struct, frozen=True, kw_only=True, tag_field="is", tag="workload"):
     """The state of the job in a Kueue queue."""
 
-    name: str
-    queue: str = ""  # the LocalQueue
-    cluster_queue: str = ""  # the ClusterQueue that reserved quota; "": none
+    name: Identifier
+    queue: Identifier = ""  # the LocalQueue
+    cluster_queue: Identifier = ""  # the ClusterQueue that reserved quota; "": none
     admitted: bool = False  # now, or until the job finished
-    reason: str = ""  # of the newest condition that explains why the job waits, or was evicted
+    reason: Identifier = ""  # of the newest condition that explains why the job waits, or was evicted
     message: str = ""
     time: int | None = None
 
@@ -211,12 +212,12 @@ Event = LogLine | LinesSkipped | OpenLine | PodChanged | JobChanged | LogGap | K
 class JobSnapshot(Struct, frozen=True, kw_only=True):
     """A job and its pods, as a backend reports them at one time."""
 
-    name: str
-    namespace: str
+    name: Identifier
+    namespace: Identifier
     job: JobChanged
     pods: tuple[PodChanged, ...] = ()
-    uid: str = ""
-    launch: str = ""  # launch id; "" for a job that kfjob did not submit
+    uid: Identifier = ""
+    launch: Identifier = ""  # launch id; "" for a job that kfjob did not submit
     image: str = ""
     spec: str | None = None  # the submitted spec (JSON); None for a job that kfjob did not submit from a spec
     manifest: str | None = None  # the submitted objects (JSON) of a template; None for a job from a spec

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from kfjob.redaction import known
+
 # the images that tests name are in no registry: a submit that asked for them would wait for the network and say so
 os.environ["KFJOB_IMAGE_CHECK"] = "0"
 
@@ -19,6 +21,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+@pytest.fixture(autouse=True)
+def forget_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process remembers its credentials, and other tests use the same words."""
+    monkeypatch.setattr(known, "_CREDENTIALS", known._Credentials())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

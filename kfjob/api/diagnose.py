@@ -23,7 +23,7 @@ from kfjob.observe.diagnose.warnings import DistinctWarning
 from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.reduction import reduce
 from kfjob.observe.view import JobView
-from kfjob.redaction import Redactor
+from kfjob.redaction import Redactor, redact_struct
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
     diagnosis = diagnose(symptoms, view, job=name_job(reader))
     return Examination(
         view=view,
-        diagnosis=redactor.struct(diagnosis),
-        warnings=tuple(map(redactor.struct, symptoms.warnings.ranked(diagnosis.harmless_rules))),
+        diagnosis=redact_struct(diagnosis, redactor),
+        warnings=tuple(redact_struct(warning, redactor) for warning in symptoms.warnings.ranked(diagnosis.harmless_rules)),
         history=symptoms.history,
         uncounted=symptoms.warnings.uncounted,
     )

@@ -9,6 +9,7 @@ Reports, archived logs, `explain`, JSON, quotes of a diagnosis and messages for 
 from kfjob.redaction.known import remember_credential
 from kfjob.redaction.names import is_secret_name
 from kfjob.redaction.redactor import REDACTED, LineRedactor, Redactor, collect_secrets, cut_text, find_secret
+from kfjob.redaction.structs import redact_struct
 
 __all__ = [
     "REDACTED",
@@ -18,5 +19,6 @@ __all__ = [
     "cut_text",
     "find_secret",
     "is_secret_name",
+    "redact_struct",
     "remember_credential",
 ]

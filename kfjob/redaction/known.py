@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
@@ -18,7 +19,10 @@ from kfjob.redaction.values import MIN_WORD, PLAIN, RANDOM_LENGTH
 
 MIN_VALUE = 4
 """Known secrets of at least this many characters are replaced wherever they stand; shorter ones only in their own field."""
-_SHORT = 8  # a known secret below this length is replaced as a whole word only
+_SHORT = 8
+"""A known secret below this length is replaced as a whole word only. One of letters alone is an ordinary word, too: it stays
+in longer names such as `train-worker-0` and `wrong.example`."""
+_JOINED_BEFORE, _JOINED_AFTER = re.compile(r"\w[-_.]\Z"), re.compile(r"[-_.]\w")
 _URL_LETTERS = str.maketrans("+/", "-_")
 
 Span = tuple[int, int]
@@ -35,7 +39,7 @@ class KnownSecrets:
     def find(self, text: str) -> Iterator[Span]:
         """Yield the ranges of the secrets in a text."""
         for index, start, end in self._search.find_matches_as_indexes(text) if self._search else ():
-            if len(self._texts[index]) >= _SHORT or not (_is_word(text[start - 1 : start]) or _is_word(text[end : end + 1])):
+            if _stands_alone(self._texts[index], text, start, end):
                 yield start, end
 
     def find_cut(self, text: str) -> Iterator[Span]:
@@ -75,6 +79,16 @@ def remember_credential(secret: str) -> None:
 def get_credentials() -> KnownSecrets:
     """Return the credentials of this process."""
     return _CREDENTIALS.known
+
+
+def _stands_alone(secret: str, text: str, start: int, end: int) -> bool:
+    """Return whether a secret at this place is more than a part of another word or name."""
+    if len(secret) >= _SHORT:
+        return True
+    if _is_word(text[start - 1 : start]) or _is_word(text[end : end + 1]):
+        return False
+    is_joined = _JOINED_BEFORE.search(text, max(0, start - 2), start) or _JOINED_AFTER.match(text, end)
+    return not (secret.isalpha() and is_joined)
 
 
 def _is_word(character: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ahocorasick_rs import AhoCorasick
 
@@ -55,7 +55,6 @@ _REFERENCE_FIELDS = frozenset(["secret", "configmap", "name", "optional", "key"]
 _REFERENCE_KINDS = frozenset(["secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef", "valueFrom"])
 
 Span = tuple[int, int]
-S = TypeVar("S")
 
 
 def find_secret(text: str, name: str = "") -> str | None:
@@ -123,12 +122,6 @@ class Redactor:
     def lines(self) -> LineRedactor:
         """Return a redactor for the lines of one log, which may hold a key of several lines."""
         return LineRedactor(self)
-
-    def struct(self, value: S) -> S:
-        """Return a struct or dataclass without the secrets in its texts."""
-        from msgspec import convert, to_builtins
-
-        return convert(self.value(to_builtins(value)), type(value))
 
     def value(self, value: Any, name: str = "", *, is_environment: bool = False) -> Any:
         """Return a JSON value without secrets. `name` is the name of its field, or of its variable if `is_environment`."""

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.redaction import known
-
 KUBECONFIG = "current-context: test\ncontexts: [{name: test, context: {cluster: c, namespace: default}}]\n"
 KUBECONFIG_OF_A_PORT = """
 apiVersion: v1
@@ -15,12 +13,6 @@ clusters: [{{name: test, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
 users: [{{name: test, user: {{}}}}]
 contexts: [{{name: test, context: {{cluster: test, user: test}}}}]
 """
-
-
-@pytest.fixture(autouse=True)
-def forget_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process remembers its credentials, and other tests use the same words."""
-    monkeypatch.setattr(known, "_CREDENTIALS", known._Credentials())
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from kfjob.backends.base import Backend, JobRef, LogRange
 from kfjob.concurrency import Task, map_parallel
 from kfjob.errors import KfjobError, NotFound
 from kfjob.events import JobSnapshot, LogLine, PodPhase
-from kfjob.redaction import LineRedactor, Redactor
+from kfjob.redaction import LineRedactor, Redactor, redact_struct
 
 THREADS = 8
 """Logs to fetch at the same time."""
@@ -52,7 +52,7 @@ def _write_archive(backend: Backend, ref: JobRef, snapshot: JobSnapshot, path: P
     with suppress(KfjobError):  # events only explain; a stop must not fail without them
         events = backend.events(ref)
         if len(events) >= len(folder.read_events(path)):
-            folder.write_events(path, [redactor.struct(event) for event in events])
+            folder.write_events(path, [redact_struct(event, redactor) for event in events])
     tasks = [
         logs.append(pod.pod, end_time)
         for (pod, previous), end_time in zip(log_names, end_times, strict=True)
@@ -77,7 +77,8 @@ def _keep_pods(snapshot: JobSnapshot, path: Path) -> JobSnapshot:
 
 def _redact_messages(snapshot: JobSnapshot, redactor: Redactor) -> JobSnapshot:
     """Return the snapshot without secrets in the messages of the job and its pods; `relaunch` needs those in the spec."""
-    return replace(snapshot, job=redactor.struct(snapshot.job), pods=tuple(map(redactor.struct, snapshot.pods)))
+    pods = tuple(redact_struct(pod, redactor) for pod in snapshot.pods)
+    return replace(snapshot, job=redact_struct(snapshot.job, redactor), pods=pods)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from kfjob.common_types import Identifier
 from kfjob.observe.diagnose.rule import Role, Severity
 from kfjob.observe.diagnose.rules import BY_ID
 
@@ -11,14 +12,14 @@ from kfjob.observe.diagnose.rules import BY_ID
 class Issue(Struct, frozen=True, kw_only=True):
     """One error, warning or harmless message, with all pods in which it occurred."""
 
-    rule: str
+    rule: Identifier
     severity: Severity
     role: Role
     title: str
     cause: str
     remedy: str
     link: str = ""
-    pod: str = ""  # pod of the first occurrence
+    pod: Identifier = ""  # pod of the first occurrence
     line: int | None = None  # line number of the first occurrence in the container's log, from 1; None if no line shows it
     time: int | None = None
     rank: int | None = None
@@ -27,7 +28,7 @@ class Issue(Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
     context: tuple[str, ...] = ()  # the lines before the evidence
     count: int = 1
-    pods: tuple[str, ...] = ()
+    pods: tuple[Identifier, ...] = ()
     recovered: bool = False  # training went on after it
 
 
@@ -45,8 +46,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     recovered: tuple[Issue, ...] = ()  # errors after which training went on
     harmless: tuple[Issue, ...] = ()
     succeeded: bool = False  # the job, its agents or its containers reported success, or it trained
-    reports: tuple[tuple[str, str], ...] = ()  # of pods, the program's own report of success at the end of the log
-    last_lines: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of pods, where no error explains the end
+    reports: tuple[tuple[Identifier, str], ...] = ()  # of pods, the program's own report of success at the end of the log
+    last_lines: tuple[tuple[Identifier, tuple[str, ...]], ...] = ()  # of pods, where no error explains the end
 
     def __repr__(self) -> str:
         """Return one line: the state of the job, and the first cause."""

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kfjob.common_types import Identifier
 from kfjob.observe.prefixes import Level, split_prefix
 from kfjob.patterns import Pattern
 
@@ -22,10 +23,10 @@ class DistinctWarning(Struct):
     """One distinct warning; warnings that differ only in numbers are the same."""
 
     text: str  # first occurrence, without time and rank
-    rule: str = ""  # id of the rule that matches it
+    rule: Identifier = ""  # id of the rule that matches it
     harmless: bool = False
     count: int = 0
-    pods: set[str] = field(default_factory=set)
+    pods: set[Identifier] = field(default_factory=set)
     ranks: set[int] = field(default_factory=set)
 
 
