@@ -23,7 +23,8 @@ from kfjob.observe.diagnose.warnings import DistinctWarning
 from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.reduction import reduce
 from kfjob.observe.view import JobView
-from kfjob.redaction import Redactor, redact_struct
+from kfjob.redaction import Redactor
+from kfjob.redaction.structs import redact_struct
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ A redactor also replaces the credentials that this process has loaded (`redactio
 
 Reports, archived logs, `explain`, JSON, quotes of a diagnosis and messages for people go through a `Redactor`. The commands
 `logs` and `render` print what the job printed and what the user wrote, with its secrets. Lint uses the same tables.
+`redaction.structs` redacts structs; it is separate because `kfjob doctor` runs in images without msgspec.
 """
 
 from kfjob.redaction.known import remember_credential
 from kfjob.redaction.names import is_secret_name
 from kfjob.redaction.redactor import REDACTED, LineRedactor, Redactor, collect_secrets, cut_text, find_secret
-from kfjob.redaction.structs import redact_struct
 
 __all__ = [
     "REDACTED",
@@ -19,6 +19,5 @@ __all__ = [
     "cut_text",
     "find_secret",
     "is_secret_name",
-    "redact_struct",
     "remember_credential",
 ]

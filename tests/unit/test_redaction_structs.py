@@ -12,7 +12,8 @@ from kfjob.events import JobChanged, JobPhase, KubernetesEvent, PodChanged, PodP
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
 from kfjob.observe.diagnose.rule import Role, Severity
 from kfjob.observe.diagnose.warnings import DistinctWarning
-from kfjob.redaction import REDACTED, Redactor, redact_struct, remember_credential
+from kfjob.redaction import REDACTED, Redactor, remember_credential
+from kfjob.redaction.structs import redact_struct
 
 KEY = ["-----BEGIN RSA PRIVATE KEY-----", "MIIEogIBAAKCAQEA", "-----END RSA PRIVATE KEY-----"]
 WORDS = [

@@ -18,7 +18,8 @@ from kfjob.backends.base import Backend, JobRef, LogRange
 from kfjob.concurrency import Task, map_parallel
 from kfjob.errors import KfjobError, NotFound
 from kfjob.events import JobSnapshot, LogLine, PodPhase
-from kfjob.redaction import LineRedactor, Redactor, redact_struct
+from kfjob.redaction import LineRedactor, Redactor
+from kfjob.redaction.structs import redact_struct
 
 THREADS = 8
 """Logs to fetch at the same time."""
