@@ -16,11 +16,15 @@ _SIGNALS = _ABORTS.union(check_ids("worker-crashed", "illegal-instruction", "ari
 """Rules about a signal: the end of a process, without a reason."""
 _CRASHES = frozenset(rule.id for rule in crashes.RULES) - _SIGNALS | {*check_ids("shm-too-small")}
 """Rules about what led to a signal."""
-ENDS = _ABORTS.union(check_ids("worker-failed", "child-failed", "launcher-failed"))
+ENDS = _ABORTS.union(check_ids("worker-failed", "child-failed", "launcher-failed", "traceback-cut"))
 """Rules about the end of a process: a suspect if nothing else in its pod tells why it ended."""
+_LATE = frozenset(check_ids("child-failed", "launcher-failed", "traceback-cut"))
+"""Rules of `ENDS` after which the output of a process may still arrive."""
 
 _KILLS = frozenset(check_ids("pod-killed", "pod-terminated"))
 """Rules about containers that something else ended."""
+_STOPS = frozenset(check_ids("agent-stopped"))
+"""Rules about agents that something else ended."""
 
 
 class Assessment(Struct, frozen=True):
@@ -95,8 +99,16 @@ def _explains_end(other: Occurrence, end: Occurrence) -> bool:
     """Return whether the other occurrence tells why the process of the same pod ended."""
     if other.rule.id in ENDS or other.rule.subject is Subject.POD or other.rule.severity is not Severity.ERROR:
         return False
-    is_abort = end.rule.id in _ABORTS
-    return other.rule.role is not Role.SYMPTOM and (is_abort or other.order <= end.order or other.in_previous_container)
+    if other.rule.role is Role.SYMPTOM:
+        return False
+    is_late = (
+        end.rule.id in _LATE and other.in_exception and other.rule.role is not Role.CONSEQUENCE and _in_same_round(other, end)
+    )
+    return end.rule.id in _ABORTS or other.order <= end.order or other.in_previous_container or is_late
+
+
+def _in_same_round(other: Occurrence, end: Occurrence) -> bool:
+    return other.mark is not None and end.mark is not None and other.mark.episode == end.mark.episode
 
 
 def _find_time(job: JobEvidence, occurrence: Occurrence) -> int | None:
@@ -117,9 +129,9 @@ def _is_after_success(job: JobEvidence, occurrence: Occurrence) -> bool:
 
 
 def _is_caused_by_stop(job: JobEvidence, occurrence: Occurrence) -> bool:
-    """Return whether the container ended because the job was stopped, or had succeeded: kfjob ends what still runs then."""
+    """Return whether the container or its agent ended because the job was stopped, or had succeeded: kfjob ends it then."""
     if occurrence.rule.subject is not Subject.POD:
-        return False
+        return job.view.phase is JobPhase.STOPPED and not job.view.is_end_unknown and occurrence.rule.id in _STOPS
     pod = job.history.pods.get(occurrence.pod)
     is_end = occurrence.rule.id in _KILLS and (pod is None or all(order < occurrence.order for order, _ in pod.starts))
     return job.view.phase is JobPhase.STOPPED or (job.view.phase is JobPhase.SUCCEEDED and is_end)

@@ -85,6 +85,8 @@ def _find_general(incident: Incident) -> Rule | None:
     """Return the rule for an exception or a crash that no rule knows."""
     if incident.kind is Kind.NATIVE:
         return BY_ID["crashed-in-call" if incident.dump and incident.dump.frames else "native-crash"]
+    if incident.is_cut:
+        return BY_ID["traceback-cut"]
     if incident.kind is not Kind.EXCEPTION or incident.name.endswith(_QUIET_NAMES):
         return None
     return BY_ID["thread-died" if incident.in_thread else "exception"]
@@ -99,6 +101,8 @@ def _describe(incident: Incident, pod: str) -> dict[str, str]:
     if incident.kind is Kind.NATIVE:
         crash = " ".join(line.strip() for line in incident.lines[:2])
         return {"what": f"`{cut_text(crash, MAX_NAME)}`", "pod": pod}
+    if incident.is_cut:
+        return {"what": f"`{cut_text(incident.lines[0], MAX_NAME)}`", "place": incident.location or "unknown", "pod": pod}
     message, advice = find_message(incident), find_advice(incident)
     return {
         "what": f"`{cut_text(f'{incident.name}: {message}' if message else incident.name, MAX_NAME)}`",

@@ -48,7 +48,7 @@ def after_cut_head(texts: list[str]) -> list[str]:
 
 
 def between_another_rank(texts: list[str]) -> list[str]:
-    other = ["[rank7]: Traceback (most recent call last):", *(f"[rank7]: {line}" for line in FRAME)]
+    other = ["[rank7]: Traceback (most recent call last):", *(f"[rank7]: {line}" for line in FRAME), "[rank7]: loading"]
     own = [text if text.startswith("[rank") else f"[rank3]: {text}" for text in texts]
     return [line for pair in zip_longest(own, other) for line in pair if line is not None]
 
@@ -122,6 +122,44 @@ def test_chain_is_linked(words: str):
     first = ["Traceback (most recent call last):", *FRAME, "KeyError: 'x'", "", words, ""]
     _, *_, last = read_incidents("\n".join([*first, "Traceback (most recent call last):", *FRAME, "ValueError: y"]))
     assert [incident.name for incident in last.chain()] == ["ValueError", "KeyError"]
+
+
+@pytest.mark.parametrize(("end", "rule"), [
+    (FRAME, "traceback-cut"),
+    ((*FRAME, "KeyError: 'x'"), "exception"),
+    ((FRAME[0], "    raise subprocess.CalledProcessError(1, command)"), "launcher-failed"),
+    ((FRAME[0], "    raise ChildFailedError("), "child-failed"),
+])  # fmt: skip
+def test_log_that_ends_within_a_traceback(end: Sequence[str], rule: str):
+    first = diagnose_lines(["step 7", "Traceback (most recent call last):", *end]).first_cause
+    assert first
+    assert (first.rule, first.place) == (rule, "/w/train.py:7")
+    assert first.evidence[-1] == end[-1].strip()
+
+
+@pytest.mark.parametrize("after", ["step 8", "Traceback (most recent call last):"])
+def test_traceback_before_other_lines_of_its_process_is_not_cut(after: str):
+    assert diagnose_lines(["Traceback (most recent call last):", *FRAME, after]).first_cause is None
+
+
+LAUNCHER = """Traceback (most recent call last):
+  File "/opt/venv/bin/accelerate", line 8, in <module>
+    sys.exit(main())
+  File "/opt/venv/lib/python3.11/site-packages/accelerate/commands/launch.py", line 763, in simple_launcher
+    raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)
+subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1."""
+WORKER = ["Traceback (most recent call last):", *FRAME, "KeyError: 'x'"]
+
+
+@pytest.mark.parametrize("cut", [slice(None), slice(1, None), slice(3, None), slice(5, None), slice(5), slice(3)])
+@pytest.mark.parametrize("order", ["before", "after", "between", "between a prefixed worker"])
+def test_launcher_is_never_named_above_its_worker(cut: slice, order: str):
+    launcher = LAUNCHER.splitlines()[cut]
+    worker = [f"[rank0]: {text}" for text in WORKER] if "prefixed" in order else WORKER
+    pairs = [text for pair in zip_longest(worker, launcher) for text in pair if text is not None]
+    first = diagnose_lines({"before": launcher + worker, "after": worker + launcher}.get(order, pairs)).first_cause
+    assert first
+    assert first.title == "the program ended with `KeyError: 'x'`"
 
 
 def test_leaf_of_a_group_is_the_cause():

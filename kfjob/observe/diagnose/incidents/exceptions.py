@@ -93,6 +93,7 @@ class Traceback(Struct):
     stack: tuple[str, ...] = ()  # its newest lines
     expects_code: bool = False  # the next line is the source line of a frame
     is_own: bool = False  # the frame is one of the program itself
+    newest: tuple[Mark, str] | None = None  # its newest line, as printed
 
     def strip(self, text: str) -> str:
         """Return the line without its margin, or without the prefix of its logger and the tree of a group."""
@@ -150,6 +151,24 @@ class Traceback(Struct):
             in_thread=self.in_thread,
             wrapped=self.boxed,
         )
+
+
+def cut_traceback(traceback: Traceback, stream: str) -> Incident | None:
+    """Return the incident of a traceback in which the log of its process ends; None if other lines follow its frames."""
+    if traceback.newest is None or not (traceback.in_frame and traceback.stack) or traceback.ignored:
+        return None
+    mark, printed = traceback.newest
+    return Incident(
+        kind=Kind.EXCEPTION,
+        mark=mark,
+        stream=stream,
+        lines=[traceback.stack[-1].strip()],
+        printed=[printed],
+        location=traceback.location,
+        frame=traceback.frame,
+        stack=traceback.stack,
+        is_cut=True,
+    )
 
 
 def find_class(text: str, *, after_frame: bool) -> re.Match[str] | None:

@@ -75,6 +75,7 @@ class Incident(Struct, kw_only=True):
     retried: bool = False  # the program says that it tries again
     first_position: int = 0  # of its traceback among the lines of its process
     last_position: int = 0
+    is_cut: bool = False  # the log ends before the line with the exception
     wrapped: bool = False  # a box wraps its lines at a width
 
     @property

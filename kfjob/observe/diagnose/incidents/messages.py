@@ -20,6 +20,9 @@ _BOUNDARY = re.compile(
     r"|\*{8,}|\{'|usage: "
 )
 _AGENT_NOTE = Pattern(r"Environment variable 'TORCHELASTIC_\w+' not found")
+_HELP = re.compile(
+    r"(?:mpirun|mpiexec|orterun|prterun|prun|ORTE|PRTE|PMIx) (?:was|has|detected|noticed) |Primary job +terminated "
+)
 _STACK = re.compile(r'"py_callstack": "((?:[^"\\]|\\.)*)')
 
 
@@ -44,6 +47,11 @@ def is_boundary(text: str) -> bool:
     prefix, _ = split_prefix(text)
     is_logged = prefix.has_stamp or prefix.level is not None or any(level in text for level in _OWN_LEVEL)
     return is_logged or _BOUNDARY.match(text) is not None or _PYTHON_WARNING.search(text) is not None
+
+
+def opens_help(text: str) -> bool:
+    """Return whether the line opens a help text of Open MPI: several lines, some blank, up to a ruler."""
+    return _HELP.match(text) is not None
 
 
 def is_agent_note(text: str) -> bool:

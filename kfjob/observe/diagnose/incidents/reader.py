@@ -17,6 +17,7 @@ from kfjob.observe.diagnose.incidents.exceptions import (
     HEADING,
     Introduction,
     Traceback,
+    cut_traceback,
     ends_box,
     find_bare,
     is_frame,
@@ -98,8 +99,10 @@ class IncidentReader:
 
     def open_incidents(self) -> Iterator[Incident]:
         """Return the incidents as they would be if the log ended here; nothing ends by it."""
-        streams = ((stream.before, stream.message) for stream in self._streams.values())
-        return (message for before, message in streams if message is not None and not is_quoted(before, message.lines))
+        for key, stream in self._streams.items():
+            incident = stream.message or (cut_traceback(stream.traceback, key) if stream.traceback else None)
+            if incident is not None and not is_quoted(stream.before, incident.lines):
+                yield incident
 
     def flush(self) -> Iterator[Incident]:
         """End everything that is open, and yield its incidents."""
@@ -144,7 +147,8 @@ def _open(stream: _Stream, traceback: Traceback, before: Before) -> None:
 def _continue(key: str, stream: _Stream, traceback: Traceback, text: str, mark: Mark) -> bool:
     """Return whether the line is part of the open traceback; its last line opens a message."""
     body = traceback.strip(split_process(text)[1])
-    is_part = traceback.add_line(body)
+    if is_part := traceback.add_line(body):
+        traceback.newest = mark, text
     incident = None if is_part else traceback.end(body, printed=text, mark=mark, stream=key)
     if incident is not None or traceback.remaining_lines <= 0:
         stream.traceback = None
@@ -162,7 +166,7 @@ def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> 
         return
     if is_frame(body) or ends_box(body):
         _open(stream, Traceback(relation=stream.introduction.relation, boxed=ends_box(body)), before)
-        (stream.traceback or Traceback()).add_line(body)
+        _continue(key, stream, stream.traceback or Traceback(), text, mark)
         return
     incident = Incident(kind=Kind.MESSAGE, mark=mark, stream=key, lines=[body], printed=[text])
     if match := find_bare(strip_group(body)):
@@ -170,7 +174,7 @@ def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> 
         incident.relation, stream.introduction = stream.introduction.relation, Introduction()
     elif native.starts(body):
         incident.kind = Kind.NATIVE
-    else:
+    elif not messages.opens_help(body):
         incident.kind = Kind.WARNING if messages.is_warning(body) else Kind.MESSAGE
         incident.context = find_context(islice(before(), MAX_DISTANCE))
         yield incident
@@ -218,7 +222,8 @@ def _continues(incident: Incident, text: str) -> bool:
     """Return whether the line belongs to the message."""
     if incident.kind is Kind.NATIVE and native.is_dumped(incident):
         return native.add_to_dump(incident, text)
-    if not text.strip() and not _may_have_paragraphs(incident):
+    is_full = incident.kind is Kind.MESSAGE and len(incident.lines) >= MAX_MESSAGE
+    if is_full or (not text.strip() and not _may_have_paragraphs(incident)):
         return False
     if messages.is_boundary(text) or is_frame(text):
         return False
@@ -231,8 +236,8 @@ def _continues(incident: Incident, text: str) -> bool:
 
 
 def _may_have_paragraphs(incident: Incident) -> bool:
-    """Return whether a blank line may be part of the message: libraries write long ones for their own exceptions."""
-    is_library = incident.kind is Kind.EXCEPTION and "." in incident.name
+    """Return whether a blank line may be part of the message: libraries and launchers write long ones."""
+    is_library = incident.kind is Kind.MESSAGE or (incident.kind is Kind.EXCEPTION and "." in incident.name)
     return is_library and len(incident.lines) < MAX_MESSAGE and incident.lines.count("") < MAX_PARAGRAPHS
 
 

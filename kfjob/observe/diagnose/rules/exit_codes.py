@@ -39,9 +39,11 @@ RULES = (
             "code 137",
             "status 137",
             "exitcode: 137)",
+            "exited on signal 9",
         ),
         pattern=r"failed \(exitcode: (?:-9|137)\)|ignal 9 \(SIGKILL\)|with return code = -9|(?:signal|Signals\.)\s?SIGKILL"
-        r"|(?:^|[\])%]|line \d+:\s+\d+ )Killed(?:\s*$|\s{2,})|exit(?:ed with)? (?:code|status) 137",
+        r"|(?:^|[\])%]|line \d+:\s+\d+ )Killed(?:\s*$|\s{2,})|exit(?:ed with)? (?:code|status) 137"
+        r"|exited on signal 9\b",
         role=Role.SUSPECT,
     ),
     Rule(
@@ -75,9 +77,8 @@ RULES = (
         title="a training process was stopped (SIGTERM)",
         cause="its agent stopped it because another process failed, or the pod is being stopped",
         remedy="",
-        markers=("exitcode: -15)", "closing signal SIGTERM", "SignalException", "death signal", "Got termination signal"),
-        pattern=r"failed \(exitcode: -15\)|closing signal SIGTERM|SignalException: .*got signal: 15"
-        r"|Received \S+ death signal|Got termination signal",
+        markers=("exitcode: -15)", "closing signal SIGTERM", "Got termination signal"),
+        pattern=r"failed \(exitcode: -15\)|closing signal SIGTERM|Got termination signal",
         severity=Severity.HARMLESS,
         role=Role.CONSEQUENCE,
     ),

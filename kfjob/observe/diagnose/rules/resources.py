@@ -4,7 +4,7 @@ The texts are from memory, and no test here provokes them: they are messages of 
 (slurmstepd), OpenBLAS, CPython, torch (multiprocessing, csrc/DataLoader.cpp), DeepSpeed (launcher/launch.py) and accelerate.
 """
 
-from kfjob.observe.diagnose.rule import Role, Rule
+from kfjob.observe.diagnose.rule import Rule
 
 RULES = (
     Rule(
@@ -83,53 +83,5 @@ RULES = (
         local_remedy="set `USER`, `LOGNAME` and `HOME` in `env`",
         markers=("getpwuid()",),
         pattern=r"getpwuid\(\): uid not found",
-    ),
-    Rule(
-        id="hangup",
-        title="the launcher was stopped because its terminal closed (SIGHUP)",
-        cause="the program was started from a session that ended",
-        remedy="start it as a job, or with `nohup`, tmux or setsid",
-        markers=("got signal: 1", "Signals.SIGHUP", "signal SIGHUP"),
-        pattern=r"got signal: 1\b|Received (?:Signals\.)?SIGHUP|death signal SIGHUP",
-    ),
-    Rule(
-        id="queue-cancelled",
-        title="the cluster's scheduler cancelled the job",
-        cause="Slurm reports `{what}`; without a reason, somebody cancelled the job",
-        remedy="ask for more time, or resume from the last checkpoint",
-        markers=("CANCELLED AT",),
-        pattern=r"(?P<what>CANCELLED AT \d[^\s*]*(?: DUE TO [A-Z ]*[A-Z])?)",
-        role=Role.SUSPECT,
-    ),
-    Rule(
-        id="launcher-failed",
-        title="a launcher reports that its process failed",
-        cause=(
-            "accelerate, DeepSpeed or torch.multiprocessing only repeat the exit code ({code}); the process itself shows the "
-            "reason"
-        ),
-        remedy="the last lines of that process show the reason; `python -u` keeps its output from being lost",
-        markers=(
-            "returned non-zero exit status",
-            "exits with return code",
-            "terminated with exit code",
-            "failed with error code",
-        ),
-        pattern=r"CalledProcessError: Command .*returned non-zero exit status (?P<code>\d+)"
-        r"|exits with return code = (?P<code2>[1-9]\d*)"
-        r"|process \d+ terminated with exit code (?P<code3>\d+)",
-        role=Role.SYMPTOM,
-        wraps=True,
-        unless=("'ninja'", "nvcc", "gcc"),
-    ),
-    Rule(
-        id="child-raised",
-        title="a child process ended with an exception",
-        cause="the parent repeats the exception of its child",
-        remedy="see the traceback of the child below it",
-        markers=("ProcessRaisedException", "Caught "),
-        pattern=r"ProcessRaisedException|Caught \w+ in (?:DataLoader worker|replica|pin memory thread)",
-        role=Role.SYMPTOM,
-        wraps=True,
     ),
 )

@@ -72,32 +72,6 @@ RULES = (
         pattern=r"(?P<what>\d+ validation errors? for \w+)",
     ),
     Rule(
-        id="mpi-slots",
-        title="mpirun has fewer slots than processes",
-        cause="the hostfile (or the number of cores) offers fewer slots than `-np` asks for",
-        remedy="set `slots=` in the hostfile, lower `-np`, or pass `--oversubscribe`",
-        markers=("not enough slots available",),
-        pattern=r"not enough slots available",
-    ),
-    Rule(
-        id="mpi-root",
-        title="mpirun refuses to run as root",
-        cause="the container's user is root, and Open MPI wants a confirmation for that",
-        remedy="set `OMPI_ALLOW_RUN_AS_ROOT=1` and `OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1` in `env`, or pass `--allow-run-as-root`",
-        markers=("attempt to run as root",),
-        pattern=r"mpirun has detected an attempt to run as root",
-    ),
-    Rule(
-        id="mpi-daemon",
-        title="mpirun cannot start its processes on the other hosts",
-        cause="ssh to a host fails, Open MPI is not installed there, or its TCP ports are blocked",
-        remedy="check `ssh HOST orted --version` from the launcher, the host file, and the network policies between the pods",
-        local_remedy="check `ssh HOST orted --version` and the host file",
-        markers=("ORTE was unable to reliably start", "unable to complete a TCP connection", "PRTE has lost communication"),
-        pattern=r"ORTE was unable to reliably start|unable to complete a TCP connection|(?:ORTE|PRTE) has lost communication",
-        role=Role.SUSPECT,
-    ),
-    Rule(
         id="wandb-denied",
         title="wandb denies access to the project or the entity",
         cause=(
