@@ -1,7 +1,8 @@
-"""Words that depend on a number or a list."""
+"""Words that depend on a number or a list, and words in one spelling."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 
@@ -15,3 +16,8 @@ def join_names(names: Iterable[str], *, limit: int = 5, empty: str = "none") -> 
     listed = list(names)
     more = f" and {len(listed) - limit} more" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + more if listed else empty
+
+
+def snake_case(text: str) -> str:
+    """Return a word in one spelling: `If-Not-Present`, `IfNotPresent`, `if not present` and `if/not.present` are equal."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|[-\s./]+", "_", text.strip()).lower().strip("_")

@@ -14,3 +14,9 @@ def parse_duration(text: str) -> int | None:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
     return sum(int(number) * _UNITS[unit] for number, unit in parts)
+
+
+def format_duration(seconds: int) -> str:
+    """Return seconds, which are not negative, as `parse_duration` reads them: `36h` is `1d12h`."""
+    parts = ((seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "m"), (seconds % 60, "s"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from string import ascii_letters
 
+from kfjob.spec.durations import format_duration
 from kfjob.units import COUNT_SUFFIXES
 
 _SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
@@ -81,7 +82,7 @@ def suggest_duration(text: str) -> str | None:
     if len(text) > _MAX_WORD:
         return None
     if clock := _CLOCK.fullmatch(text.strip()):
-        return _format_duration(int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3] or 0))
+        return format_duration(int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3] or 0))
     tokens = [word for word in _TIME_TOKEN.findall(text.lower()) if word != "and"]
     if not tokens or len(tokens) % 2:
         return None
@@ -91,12 +92,7 @@ def suggest_duration(text: str) -> str | None:
         if number is None or unit not in _TIME_UNITS:
             return None
         seconds += float(number) * _TIME_UNITS[unit]
-    return _format_duration(round(seconds))
-
-
-def _format_duration(seconds: int) -> str:
-    parts = ((seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "m"), (seconds % 60, "s"))
-    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"
+    return format_duration(round(seconds))
 
 
 def _parse_words(text: str) -> float | None:

@@ -7,7 +7,6 @@ Face, Lightning, DeepSpeed, torchtitan and nanoGPT. A test proves that every fie
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +18,7 @@ from pydantic import BaseModel
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.root_model import find_root_model
 from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
+from kfjob.text import snake_case
 
 _WORDS: Mapping[str, str] = MappingProxyType(
     {
@@ -33,10 +33,10 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "processes_per_node": "nproc ntasks_per_node tasks_per_node num_processes num_proc_per_node num_proc nproc_per_replica",
         "instance": "instance_type instance_types machine_type node_type vm_type",
         "resources.gpus": "gpu gpus_per_node gpu_per_node gpu_count num_gpus n_gpus gpus_per_task gpus_per_replica gres "
-        "accelerators accelerator accelerator_count nvidia.com/gpu num_gpu",
+        "accelerators accelerator accelerator_count nvidia_com_gpu num_gpu",
         "resources.cpu": "cpus cpus_per_task cpu_count num_cpus vcpus cores cpus_per_node",
         "resources.memory": "mem mem_per_node ram memory_mb mem_mb memory_gb",
-        "resources.efa": "efa_per_node efas vpc.amazonaws.com/efa",
+        "resources.efa": "efa_per_node efas vpc_amazonaws_com_efa",
         "resources.limits": "resource_limits",
         "resources.requests": "resource_requests",
         "resources": "resource",
@@ -188,7 +188,11 @@ class Suggestion:
 
 def suggest_field(path: Path, root: type[BaseModel]) -> Suggestion:
     """Return the meaning of the unknown field at a path below `root`: a job spec, or a part of one."""
-    word, model = _normalize(str(path[-1])), find_model(root, path[:-1])
+    return _suggest_section(str(path[-1]), path[:-1], root) or _suggest_name(path, root)
+
+
+def _suggest_name(path: Path, root: type[BaseModel]) -> Suggestion:
+    word, model = snake_case(str(path[-1])), find_model(root, path[:-1])
     section = _find_section(root) + path[:-1]
     fields = sorted(model.model_fields) if model else []
     is_known = word in (_TRAIN_HINTS if section[:1] == ("train",) else _HINTS)
@@ -240,8 +244,14 @@ def list_fields(spec: type[BaseModel] | None) -> Mapping[str, tuple[Path, ...]]:
     return MappingProxyType(table)
 
 
-def _normalize(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|[- ]", "_", name).lower()
+def _suggest_section(name: str, parents: Path, root: type[BaseModel]) -> Suggestion | None:
+    """Return how to write the path of a field, such as `resources.gpus`, that stands in place of a name."""
+    *sections, field = names = [part.strip() for part in name.split(".")]
+    inner = find_model(root, (*parents, *sections))
+    if not sections or inner is None or field not in inner.model_fields:
+        return None
+    text = f"{': {'.join(names)}: …" + "}" * len(sections)
+    return Suggestion(hint=f"write `{text}`", field=(*parents, *names))
 
 
 def _suggest_known_name(word: str, section: Path, model: type[BaseModel] | None, root: type[BaseModel]) -> Suggestion | None:

@@ -7,7 +7,6 @@ field. Pure; a suggestion is never applied.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from pydantic import BaseModel
 
 from kfjob.spec.paths import Path
 from kfjob.spec.synonyms import find_model
+from kfjob.text import snake_case
 
 _CHOICE_WORDS: Mapping[str, str] = MappingProxyType(
     {
@@ -74,8 +74,8 @@ def suggest_choice(value: object, choices: Sequence[str]) -> str | None:
     """Return the choice that a value probably means: in another spelling, a word of another program, or a typing error."""
     if not isinstance(value, str | int | float) or len(str(value)) > _MAX_WORD:
         return None
-    word = _normalize(str(value))
-    spellings = {_normalize(choice): choice for choice in choices}
+    word = snake_case(str(value))
+    spellings = {snake_case(choice): choice for choice in choices}
     if word in spellings:
         return spellings[word]
     for choice in choices:
@@ -89,7 +89,7 @@ def suggest_truth(value: object) -> str | None:
     """Return `true` or `false` for a word that means it."""
     if not isinstance(value, str | int | float) or len(str(value)) > _MAX_WORD:
         return None
-    word = _normalize(str(value))
+    word = snake_case(str(value))
     for answer, words in (("true", _TRUE), ("false", _FALSE)):
         if word in words.split():
             return answer
@@ -116,7 +116,7 @@ def suggest_list(value: object, path: Path) -> str | None:
     """Return how to write a value in a list."""
     if isinstance(value, dict):
         return "begin each item with `- `"
-    if isinstance(value, str | int | float) and path and len(str(value)) <= _MAX_WORD:
+    if isinstance(value, str | int | float) and not isinstance(value, bool) and path and len(str(value)) <= _MAX_WORD:
         items = ", ".join(part.strip() for part in str(value).split(","))
         return f"write `{path[-1]}: [{items}]`"
     return None
@@ -159,8 +159,3 @@ def list_choices(annotation: Any) -> tuple[str, ...]:
 
 def _holds(annotation: Any, kind: type) -> bool:
     return annotation is kind or any(part is kind for part in get_args(annotation))
-
-
-def _normalize(word: str) -> str:
-    """Return a word in snake case: `If-Not-Present`, `IfNotPresent` and `if not present` are one."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|[-\s./]+", "_", word.strip()).lower().strip("_")
