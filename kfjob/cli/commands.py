@@ -234,6 +234,20 @@ def _find_assignment(ctx: click.Context | None, message: str) -> str:
     return next((word for word in words if re.fullmatch(r"[A-Za-z_]\w*=\S*", word)), "")
 
 
+def _find_field(option: str, ctx: click.Context) -> str:
+    """Return the field of a job spec that an unknown option names, if the command has `--set`; "" without one."""
+    if not any("--set" in param.opts for param in ctx.command.params):
+        return ""
+    from kfjob.spec.job import JobSpec
+    from kfjob.spec.paths import join_path
+    from kfjob.spec.synonyms import suggest_field
+    from kfjob.text import snake_case
+
+    name = snake_case(option)
+    field = (name,) if name in JobSpec.model_fields else suggest_field((name,), JobSpec).field
+    return join_path(field) if field else ""
+
+
 def _print_usage_error(err: click.ClickException) -> int:
     """Print the error, and return the exit code. A group of commands without a command prints its help."""
     if isinstance(err, click.exceptions.NoArgsIsHelpError):
@@ -244,6 +258,15 @@ def _print_usage_error(err: click.ClickException) -> int:
     ctx = getattr(err, "ctx", None)
     if assignment := _find_assignment(ctx, message):
         lines.append(f"hint: `--env` takes no value; use `--var {assignment}` for `${{NAME}}`, or `--set env.{assignment}`")
+    elif isinstance(err, click.NoSuchOption) and ctx is not None:
+        field = _find_field(err.option_name, ctx)
+        similar = (
+            ""
+            if field or not err.possibilities
+            else f"; did you mean {' or '.join(f'`{name}`' for name in err.possibilities)}?"
+        )
+        hint = f"`--set {field}=VALUE` sets this field of the spec" if field else f"`{ctx.command_path} --help` shows the usage"
+        lines = [f"error: unknown option `{err.option_name}`{similar}", f"hint: {hint}"]
     elif ctx is not None:
         lines.append(f"hint: `{ctx.command_path} --help` shows the usage")
     click.echo(colour_marks("\n".join(lines)), err=True, color=wants_colour())

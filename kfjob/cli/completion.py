@@ -26,7 +26,7 @@ COMPLETION_SECONDS = 2.0
 
 
 @click.command()
-@click.argument("shell", required=False, type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", required=False, metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(*, shell: str | None) -> None:
     """Print the completion script of a shell.
 

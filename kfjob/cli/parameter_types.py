@@ -25,9 +25,21 @@ _TOO_LONG = "a duration is at most 10 years"
 class Count(click.IntRange):
     """A whole number."""
 
+    name = "number"
+
     def __init__(self, minimum: int) -> None:
         """Accept numbers from `minimum`."""
         super().__init__(min=minimum, max=MAX_COUNT)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number. The error for another text suggests the number that it probably means."""
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(_describe_word(value, whole=True), param, ctx)
+        if number < self.min or number > MAX_COUNT:  # type: ignore[operator]  # both ends are set
+            self.fail(f"`{value}` is {f'less than {self.min}' if number < MAX_COUNT else f'more than {MAX_COUNT}'}", param, ctx)
+        return number
 
     def _describe_range(self) -> str:
         return f"x>={self.min}"  # in `--help`, where the maximum says nothing
@@ -36,19 +48,33 @@ class Count(click.IntRange):
 class Number(click.FloatRange):
     """A positive number."""
 
+    name = "number"
+
     def __init__(self, maximum: float = MAX_COUNT) -> None:
         """Accept numbers up to `maximum`."""
         super().__init__(min=0, min_open=True, max=maximum)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number, which is not `nan`: that is outside of no range."""
-        number: float = super().convert(value, param, ctx)
+        """Return the number. The error for another text suggests the number that it probably means."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
         if math.isnan(number):
-            self.fail(f"`{value}` is not a number", param, ctx)
+            self.fail(_describe_word(value, whole=False), param, ctx)
+        if number <= 0 or number > self.max:  # type: ignore[operator]  # both ends are set
+            self.fail(f"`{value}` is {'not more than 0' if number <= 0 else f'more than {self.max}'}", param, ctx)
         return number
 
     def _describe_range(self) -> str:
         return "x>0" if self.max == MAX_COUNT else super()._describe_range()
+
+
+def _describe_word(text: str, *, whole: bool) -> str:
+    from kfjob.spec.number_words import suggest_number
+
+    suggestion = suggest_number(text, whole=whole)
+    return f"`{text}` is not a {'whole ' if whole else ''}number{f'; write `{suggestion}`' if suggestion else ''}"
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only

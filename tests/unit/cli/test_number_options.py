@@ -52,3 +52,38 @@ def test_a_duration_of_more_than_ten_years_is_refused(text):
 def test_a_number_is_positive_and_finite(text):
     with pytest.raises(click.BadParameter):
         Number().convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("init --nodes two new.yaml", "`two` is not a whole number; write `2`"),
+        ("init --nodes 0 new.yaml", "`0` is less than 1"),
+        ("init --gpus many new.yaml", "`many` is not a whole number"),
+        ("logs a --tail -1", "`-1` is less than 0"),
+        ("logs a --tail 1e3", "`1e3` is not a whole number; write `1000`"),
+        ("estimate a.yaml --tokens-per-second 10,5", "`10,5` is not a number; write `10.5`"),
+        ("estimate a.yaml --mfu 40%", "`40%` is not a number; write `0.4`"),
+        ("estimate a.yaml --mfu 2", "`2` is more than 1"),
+    ],
+)
+def test_a_wrong_number_is_explained_in_plain_words(arguments, message, capsys: pytest.CaptureFixture[str]):
+    assert run(arguments.split()) == 2
+    first, _ = capsys.readouterr().err.splitlines()
+    assert first.startswith("error: invalid value for `--")
+    assert first.endswith(f"`: {message}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        ("submit a.yaml --nodes 2", ("`--nodes`", "`--set nodes=VALUE` sets this field of the spec")),
+        ("render a.yaml --gpus=2", ("`--gpus`", "`--set resources.gpus=VALUE` sets this field of the spec")),
+        ("submit a.yaml --folow", ("`--folow`; did you mean `--follow`?", "`kfjob submit --help` shows the usage")),
+        ("logs a --learning-rate 2", ("`--learning-rate`", "`kfjob logs --help` shows the usage")),
+    ],
+)
+def test_an_unknown_option_may_be_a_field_of_the_spec(arguments, lines, capsys: pytest.CaptureFixture[str]):
+    assert run(arguments.split()) == 2
+    title, hint = lines
+    assert capsys.readouterr().err == f"error: unknown option {title}\nhint: {hint}\n"
