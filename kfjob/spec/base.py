@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from functools import partial
+from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, PydanticKnownError
+from pydantic_core.core_schema import no_info_before_validator_function
 
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.impossible_text import IMPOSSIBLE, NO_HOLDER, describe_impossible
@@ -27,8 +29,37 @@ def _for_direct_calls_only(init: _Init) -> _Init:
     return init
 
 
+_TRUTH_VALUE_ERRORS: Mapping[Any, Literal["int_type", "float_type"]] = {"int": "int_type", "float": "float_type"}
+_SCHEMA_PARTS = ("schema", "fields", "items_schema", "keys_schema", "values_schema", "choices")
+"""The keys of pydantic's schemas below which their parts stand."""
+
+
+def _refuse_truth_values(schema: Any) -> None:
+    """Change a schema of pydantic in place, so that `True` is no value of an `int` or a `float`."""
+    if isinstance(schema, list | tuple):
+        for part in schema:
+            _refuse_truth_values(part)
+    elif isinstance(schema, dict) and (kind := _TRUTH_VALUE_ERRORS.get(schema.get("type"))):
+        number = dict(schema)
+        schema.clear()
+        schema.update(no_info_before_validator_function(partial(_refuse_truth_value, kind), number))
+    elif isinstance(schema, dict):
+        parts = schema.values() if "type" not in schema else (schema[key] for key in _SCHEMA_PARTS if key in schema)
+        for part in parts:
+            _refuse_truth_values(part)
+
+
+def _refuse_truth_value(kind: Literal["int_type", "float_type"], value: object) -> object:
+    if isinstance(value, bool):
+        raise PydanticKnownError(kind)
+    return value
+
+
 class SpecModel(BaseModel):
-    """A frozen part of a spec. It rejects unknown fields, and reports every problem of its values as one `SpecError`."""
+    """A frozen part of a spec. It rejects unknown fields, and reports every problem of its values as one `SpecError`.
+
+    `true` is no number, unlike in pydantic: YAML also reads `yes` and `on` as true.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -44,6 +75,13 @@ class SpecModel(BaseModel):
         except ValidationError as error:
             raise _make_spec_error(error, type(self)) from None
         check_texts(self)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler, /) -> CoreSchema:
+        """Return pydantic's schema of the model, whose numbers refuse truth values."""
+        schema = handler(source)
+        _refuse_truth_values(handler.resolve_ref_schema(schema))
+        return schema
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:

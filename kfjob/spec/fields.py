@@ -29,9 +29,9 @@ def find_duplicate(items: Iterable[object]) -> int | None:
 
 
 def _check_quantity(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if not isinstance(value, int | float | str):
         return value
-    text = str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
     if not QUANTITY_PATTERN.fullmatch(text):
         suggestion = suggest_quantity(text)
         hint = f"write `{suggestion}`" if suggestion else "for example `2`, `500m`, `16Gi`"
@@ -55,10 +55,9 @@ Size = Annotated[Quantity, AfterValidator(_check_size)]
 
 def _convert_env_value(value: object) -> object:
     if isinstance(value, bool):
+        text = str(value).lower()
         raise field_error(
-            "env_bool",
-            f"environment variables are text, and the text of `{value}` is ambiguous",
-            hint='quote the value, for example "true"',
+            "ambiguous_text", f"the text of the value `{text}` is ambiguous", hint=f'quote it, for example "{text}"'
         )
     return str(value) if isinstance(value, int | float) else value
 

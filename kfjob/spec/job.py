@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from kfjob.common_types import Notify, ignore_notice
 from kfjob.spec import instances, names, pytorchjob_schema
@@ -24,6 +25,7 @@ from kfjob.spec.fields import (
     Size,
     find_duplicate,
 )
+from kfjob.spec.number_words import suggest_number
 from kfjob.spec.paths import join_path
 from kfjob.spec.pod import EnvEntry, EnvFrom, Pod, Resources
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
@@ -31,6 +33,7 @@ from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField
 from kfjob.spec.root_model import root_model
 from kfjob.spec.scheduling import Restarts, RestartsField, RunPolicy, Scheduling
 from kfjob.spec.train import TrainSpec
+from kfjob.spec.value_suggestions import suggest_choice
 from kfjob.spec.volumes import Volume
 from kfjob.spec.watchdog import Watchdog
 from kfjob.text import plural
@@ -50,8 +53,18 @@ def _check_processes(value: object) -> object:
     is_number = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_PROCESSES
     if value is None or value in ("auto", "gpu", "cpu") or is_number:
         return value
-    title = f"`processes_per_node` must be a number from 1 to {MAX_PROCESSES}, `auto`, `gpu` or `cpu`, not `{value}`"
-    raise field_error("processes_per_node", title)
+    number = suggest_number(value, whole=True)
+    is_possible = number is not None and 1 <= int(number) <= MAX_PROCESSES
+    suggestion = number if is_possible else suggest_choice(value, ("auto", "gpu", "cpu"))
+    shown = str(value).lower() if isinstance(value, bool) else value
+    title = f"`processes_per_node` must be a number from 1 to {MAX_PROCESSES}, `auto`, `gpu` or `cpu`, not `{shown}`"
+    raise field_error("processes_per_node", title, **({"hint": f"write `{suggestion}`"} if suggestion else {}))
+
+
+def two_programs_error() -> PydanticCustomError:
+    """Return the error of a job with `command` and `train`."""
+    title = "a job has either `command` or `train`, not both"
+    return field_error("command_and_train", title, path="train", hint="remove one of them")
 
 
 class LintOptions(SpecModel):
@@ -306,7 +319,7 @@ class JobSpec(SpecModel):
             return value
         command = info.data["command"]
         if command and value is not None:
-            raise field_error("command_and_train", "a job has either `command` or `train`, not both", path="train")
+            raise two_programs_error()
         if not command and value is None:
             hint = "add `train:` for kfjob's trainer, or `command:`"
             raise field_error("nothing_to_run", "the job has neither `command` nor `train`", path="", hint=hint)

@@ -48,6 +48,7 @@ _EXPECTED = {
 _PYDANTIC_SUBJECT = re.compile(r"^(Input|String|Value|List|Tuple|Dictionary) should")
 """How pydantic's own messages begin."""
 _LONG_TEXT, _LONG_NUMBER = 200, 10**30
+_TRUTH_VALUES = "YAML reads `yes`, `no`, `on` and `off` as true or false"
 _LIMITS = {
     "greater_than_equal": "at least",
     "greater_than": "more than",
@@ -110,6 +111,15 @@ def _suggest_value(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> 
     if kind == "literal_error":
         suggestion = suggest_choice(value, re.findall(r"'([^']*)'", detail["ctx"]["expected"]))
         return f"did you mean `{suggestion}`?" if suggestion else None
+    return _suggest_scalar(kind, value)
+
+
+def _suggest_scalar(kind: str, value: object) -> str | None:
+    """Return a hint with the text, the number or the truth value that the user probably means."""
+    if kind == "string_type" and isinstance(value, int | float):
+        return f"write it in quotes; {_TRUTH_VALUES}" if isinstance(value, bool) else "write it in quotes"
+    if kind.startswith(("int_", "float_")) and isinstance(value, bool):
+        return f"write a number; {_TRUTH_VALUES}"
     if kind.startswith("bool_"):
         suggestion = suggest_truth(value)
     elif kind.startswith(("int_", "float_")):
@@ -139,6 +149,8 @@ def _show_value(value: object, name: str) -> str:
     if value is None:
         return "empty"
     may_be_secret = name.startswith("env.") or is_secret_name(name)
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     text = str(value) if not isinstance(value, int) or abs(value) < _LONG_NUMBER else "a number with many digits"
     text = text if len(text) <= _LONG_TEXT else f"{cut_text(text, _LONG_TEXT)}…"
     return f"`{text}`" if isinstance(value, str | int | float) and not may_be_secret else f"a {describe_kind(value)}"

@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Problem
 from kfjob.spec.base import list_errors, validate_fields
-from kfjob.spec.job import JobSpec
+from kfjob.spec.job import JobSpec, two_programs_error
 from kfjob.spec.paths import Path, parse_path
 from kfjob.spec.problems import find_path, make_problem
 from kfjob.spec.synonyms import suggest_field
@@ -37,6 +37,7 @@ _ANY_SHAPE = {
     "num_attention_heads": 1,
     "max_position_embeddings": 1 << 40,
 }
+_TWO_PROGRAMS = two_programs_error().type
 _PLACEHOLDERS: Mapping[Path, Any] = MappingProxyType(
     {
         ("name",): "name",
@@ -92,6 +93,7 @@ def check_fields(data: JsonMapping, positions: Positions, *, unresolved: Iterabl
     for path in unresolved:
         _replace(fields, path, checked)
     _fill_empty_train(fields, checked, positions)
+    _report_two_programs(fields, checked, positions)
     for _ in range(_MAX_ROUNDS):
         try:
             checked.spec = validate_fields(JobSpec, fields)
@@ -121,6 +123,15 @@ def _fill_empty_train(fields: JsonObject, checked: CheckedFields, positions: Pos
     checked.renamed.update({("train", name): (name,) for name in names})
 
 
+def _report_two_programs(fields: JsonObject, checked: CheckedFields, positions: Positions) -> None:
+    """Report a job with `command` and `train`, which the loop would only see once `train` has no other problem."""
+    if not fields.get("command") or fields.get("train") is None:
+        return
+    error = two_programs_error()
+    detail = ErrorDetails(type=error.type, loc=("train",), msg=error.message(), input=None, ctx=error.context or {})
+    checked.problems.append(positions.locate(make_problem(detail, JobSpec), ("train",), at_key=True))
+
+
 def _is_program_argument(fields: JsonMapping, path: Path) -> bool:
     """Return whether an unknown field is one of kfjob's trainer, in a job that runs another program."""
     if len(path) != 1 or "train" in fields or not fields.get("command"):
@@ -129,6 +140,8 @@ def _is_program_argument(fields: JsonMapping, path: Path) -> bool:
 
 
 def _report(detail: ErrorDetails, fields: JsonMapping, checked: CheckedFields, positions: Positions) -> None:
+    if detail["type"] == _TWO_PROGRAMS:
+        return  # it was reported at the beginning
     path = find_path(detail)
     origin = checked.find_origin(path)
     shown = ErrorDetails(**{**detail, "loc": origin}) if origin != path else detail
@@ -146,6 +159,10 @@ def _repair(fields: JsonObject, detail: ErrorDetails, checked: CheckedFields) ->
     path = find_path(detail)
     if detail["type"] == "nothing_to_run":
         path = ("command",)
+    if detail["type"] == _TWO_PROGRAMS:
+        checked.replaced.add(("command",))
+        _remove(fields, ("command",))
+        return
     if detail["type"] == "extra_forbidden":
         is_argument = _is_program_argument(fields, path)
         value = _remove(fields, path)

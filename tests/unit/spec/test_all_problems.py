@@ -247,3 +247,38 @@ def test_fields_of_train_that_are_not_indented_are_one_problem(fields):
     assert not any(
         "neither" in other.title or "unknown" in other.title for other in list_problems(f"name: a\ntrain:\n{fields}")
     )
+
+
+@pytest.mark.parametrize(
+    ("train", "paths"),
+    [
+        ("{model: tiny-llama, data: synthetic, max_steps: 1}", ["train"]),
+        ("{model: tiny-llama, data: synthetic, lr: high, max_stepss: 1}", ["train", "train.lr", "train.max_stepss"]),
+        ("{}", ["train", "train.model", "train.data", "train"]),
+        ("yes", ["train", "train"]),
+    ],
+)
+def test_command_beside_train_hides_no_problem(train, paths):
+    text = f"name: t\nimage: a:1\ncommand: python t.py\nnodes: 0\ntrain: {train}\n"
+    problems = list_problems(text)
+    assert [problem.path for problem in problems] == ["nodes", *paths]
+    assert [problem.title for problem in problems].count("a job has either `command` or `train`, not both") == 1
+
+
+def test_problems_of_command_are_reported_beside_train():
+    problems = list_problems("name: t\nimage: a:1\ncommand: cd a && b\ntrain: {model: tiny-llama, data: synthetic}\n")
+    assert [problem.path for problem in problems] == ["command", "train", "train"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("resources.gpus", "write `resources: {gpus: …}`"),
+        ("train.max_steps", "write `train: {max_steps: …}`"),
+        ("pod.working_dir", "write `pod: {working_dir: …}`"),
+        ("resources.gpu", None),
+    ],
+)
+def test_the_path_of_a_field_in_place_of_a_name_is_a_section(name, hint):
+    suggested = suggest_field((name,), JobSpec).hint
+    assert suggested == hint if hint else "{" not in suggested

@@ -48,7 +48,7 @@ def test_every_problem_of_nested_parts_is_reported_at_once():
     assert titles == [
         "`nodes` must be at least 1, not `0`",
         "unknown field `gpu`",
-        "environment variables are text, and the text of `True` is ambiguous",
+        "the text of the value `true` is ambiguous",
         "`train.lr` must be more than 0, not `-1`",
     ]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import chain
+from typing import Any, get_args, get_origin
 
 import pytest
 import yaml
@@ -10,8 +11,9 @@ import yaml
 from kfjob.errors import SpecError
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import load_spec
-from kfjob.spec.synonyms import find_model
+from kfjob.spec.synonyms import find_model, list_fields, suggest_field
 from kfjob.spec.value_suggestions import list_choices, suggest_choice
+from kfjob.text import snake_case
 
 
 def make_spec(field: str, value: Any) -> dict[str, Any]:
@@ -67,6 +69,9 @@ def make_spec(field: str, value: Any) -> dict[str, Any]:
         ("run.deadline", "1.5 hours", "1h30m"),
         ("run.deadline", "2 days and 3 hours", "2d3h"),
         ("run.ttl", "02:30:00", "2h30m"),
+        ("processes_per_node", "eight", "8"),
+        ("processes_per_node", "gpus", "gpu"),
+        ("restarts.policy", False, "Never"),
         ("restarts", 3, "restarts: {max: 3}"),
         ("restarts", "never", "restarts: {max: 0}"),
         ("restarts", False, "restarts: {max: 0}"),
@@ -93,6 +98,58 @@ def test_value_without_a_meaning_gets_none(field, value):
         load_spec(yaml.safe_dump(make_spec(field, value)))
     assert "write `" not in (caught.value.problems[0].hint or "")
     assert "did you mean" not in (caught.value.problems[0].hint or "")
+
+
+def list_number_fields() -> list[str]:
+    """Return the fields of a spec that take a number and no truth value, without those of list items."""
+    names = []
+    for path in chain.from_iterable(list_fields(JobSpec).values()):
+        model = find_model(JobSpec, path[:-1])
+        annotation = model.model_fields[str(path[-1])].annotation if model else None
+        kinds = {annotation, *(() if get_origin(annotation) is tuple else get_args(annotation))}
+        if kinds & {int, float} and bool not in kinds:
+            names.append(".".join(map(str, path)))
+    return names
+
+
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("field", [*list_number_fields(), "restarts.max", "train.betas.0"])
+def test_a_truth_value_is_no_number(field, value):
+    section, _, name = field.rpartition(".")
+    whole = {"train.model": {name: value}, "train.betas": [value, value]}
+    spec = make_spec(section, whole[section]) if section in whole else make_spec(field, value)
+    with pytest.raises(SpecError) as caught:
+        load_spec(yaml.safe_dump(spec))
+    problem = next(problem for problem in caught.value.problems if problem.path == field)
+    assert " number" in problem.title
+    assert f"not `{str(value).lower()}`" in problem.title
+
+
+def test_many_fields_take_numbers():
+    assert len(list_number_fields()) > 50
+    assert "nodes" in list_number_fields()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "hint"),
+    [
+        ("name", True, "write it in quotes; YAML reads `yes`, `no`, `on` and `off` as true or false"),
+        ("image", 3, "write it in quotes"),
+        ("nodes", True, "write a number; YAML reads `yes`, `no`, `on` and `off` as true or false"),
+        ("resources.cpu", True, "for example `2`, `500m`, `16Gi`"),
+        ("volumes", True, None),
+    ],
+)
+def test_a_value_of_the_wrong_kind_gets_a_hint(field, value, hint):
+    with pytest.raises(SpecError) as caught:
+        load_spec(yaml.safe_dump(make_spec(field, value)))
+    assert [problem.hint for problem in caught.value.problems] == [hint]
+
+
+def test_a_name_has_one_spelling_for_fields_and_for_values():
+    assert {snake_case(name) for name in ("A.b/c", "a/b.c", "a-b c", "aB.C")} == {"a_b_c"}
+    assert suggest_field(("nvidia.com/gpu",), JobSpec).hint == "use `resources.gpus`"
+    assert suggest_choice("torch.distributed.launch", ("launch", "torchrun")) == "launch"
 
 
 def list_enumerations() -> list[Any]:
