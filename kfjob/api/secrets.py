@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from kfjob.events import JobSnapshot
+from kfjob.events import JobPhase, JobSnapshot, PodPhase
+from kfjob.observe.diagnose.rule import Role, Severity
 from kfjob.parsing import ParseError, parse_json
 from kfjob.redaction import collect_secrets
+from kfjob.redaction.structs import list_identifiers
+
+_WORDS = frozenset({*JobPhase, *PodPhase, *Severity, *Role})
+"""Words that kfjob prints about every job."""
 
 
 def find_secrets(snapshot: JobSnapshot) -> frozenset[str]:
-    """Return the values that are secrets by their names and shapes; none for a job that kfjob did not submit."""
+    """Return the values that are secrets by their names and shapes; none for a job that kfjob did not submit.
+
+    A value that equals a name of the job or its pods, or the word for a state, is left out: replacing the word wherever kfjob
+    prints it hides the state, and shows the secret. It is hidden only where its own name stands before it.
+    """
     secrets: frozenset[str] = frozenset()
     for text in (snapshot.spec, snapshot.manifest):
         try:
             secrets |= collect_secrets(parse_json(text)) if text else frozenset()
         except ParseError:  # it was not written by kfjob
             continue
-    return secrets
+    return secrets - _WORDS - set(list_identifiers(snapshot))

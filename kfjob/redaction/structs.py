@@ -30,6 +30,17 @@ def redact_struct(value: S, redactor: Redactor) -> S:
     return replace(value, **redacted)
 
 
+def list_identifiers(value: Struct) -> Iterator[str]:
+    """Yield the identifiers in the fields of a struct and of the structs in it."""
+    for field in fields(value):
+        content = getattr(value, field.name)
+        if isinstance(content, str) and not isinstance(content, Enum) and str not in _list_types(field.type):
+            yield content
+        for item in content if isinstance(content, tuple | list) else (content,):
+            if isinstance(item, Struct):
+                yield from list_identifiers(item)
+
+
 def _redact(value: Any, annotation: Any, name: str, redactor: Redactor) -> Any:
     """Return the value of a field, or an item of it."""
     if isinstance(value, Struct):
