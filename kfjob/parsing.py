@@ -8,8 +8,10 @@ function that walks the value. Every module parses with these functions, and a t
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
+import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +24,9 @@ MAX_DOCUMENT_BYTES = 64 * MIB
 """Size of a file with one document, such as `status.json`; the snapshot of a job with 10,000 pods has a tenth of it."""
 MAX_KUBECONFIG_BYTES = 16 * MIB
 """Size of a kubeconfig; one with the certificates of 1000 clusters has 5 MiB."""
+MAX_TEXT = 4 * MIB
+"""Characters of a spec, a template or an env file; etcd takes 1.5 MiB for an object."""
+_PIECE = 4 * MIB
 MAX_CAUSE = 200
 """Characters of a parser's message in an error."""
 _HALF_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
@@ -44,13 +49,44 @@ def read_document(file: Path, *, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
         OSError: the file cannot be read.
         ParseError: it is not a regular file, such as a FIFO, which would wait without an end; or it is too large.
     """
-    if not stat.S_ISREG(file.stat().st_mode):
-        raise ParseError(f"`{file.name}` is not a regular file")
-    with file.open("rb") as opened:
-        content = opened.read(max_bytes + 1)
+    opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # opening a FIFO would wait for its writer
+    try:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            raise ParseError(f"`{file.name}` is not a regular file")
+        content = _read_pieces(opened, max_bytes + 1)
+    finally:
+        os.close(opened)
     if len(content) > max_bytes:
         raise ParseError(f"`{file.name}` is larger than {max_bytes // MIB} MiB")
     return content
+
+
+def _read_pieces(file: int, size: int) -> bytes:
+    """Return at most `size` bytes; a single read of many files in /proc returns only a part."""
+    content = bytearray()
+    while len(content) < size and (piece := os.read(file, min(size - len(content), _PIECE))):
+        content += piece
+    return bytes(content)
+
+
+def read_named_text(file: Path | None, *, max_characters: int = MAX_TEXT) -> str:
+    """Return the text of a file that the user has named, or of standard input for None. It may be a pipe, such as `<(…)`.
+
+    A pipe is read until its writers close it; Ctrl-C ends the wait.
+
+    Raises:
+        OSError: the file cannot be read.
+        UnicodeDecodeError: it is not UTF-8.
+        ParseError: it is too large.
+    """
+    if file is None:
+        text = sys.stdin.read(max_characters + 1)
+    else:
+        with file.open(encoding="utf-8") as opened:
+            text = opened.read(max_characters + 1)
+    if len(text) > max_characters:
+        raise ParseError(f"it is larger than {max_characters // MIB} MiB")
+    return text
 
 
 def parse_json(text: str | bytes | bytearray) -> Any:

@@ -30,6 +30,8 @@ class Received:
     path: str  # with the query
     headers: Mapping[str, str]
     body: bytes = b""
+    has_certificate: bool = False
+    """The client presented a certificate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.raw_requestline or not self.parse_request():
             return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        received = Received(self.command, self.path, dict(self.headers.items()), body)
+        has_certificate = isinstance(self.connection, ssl.SSLSocket) and bool(self.connection.getpeercert())
+        received = Received(self.command, self.path, dict(self.headers.items()), body, has_certificate)
         self.server.hostile.received.append(received)
         self.close_connection = True
         try:

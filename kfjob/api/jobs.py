@@ -17,6 +17,7 @@ from kfjob.api.target import find_job_target, find_target, make_target
 from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.errors import NotFound
 from kfjob.events import JobSnapshot
+from kfjob.parsing import read_named_text
 from kfjob.redaction import cut_text
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _load_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> 
     if isinstance(spec, Mapping):
         return finish_draft(draft_fields(spec), settings)
     try:
-        text = Path(spec).read_text(encoding="utf-8")
+        text = read_named_text(Path(spec))
     except FileNotFoundError as err:
         raise NotFound(f"spec `{spec}` does not exist", hint="`kfjob init` writes a first spec") from err
     except (OSError, ValueError) as err:  # ValueError: the path contains NUL, or the text is not UTF-8

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfjob.errors import Problem, SpecError
-from kfjob.parsing import parse_json, parse_toml
+from kfjob.parsing import ParseError, parse_json, parse_toml, read_document
+from kfjob.units import MIB
 
 if TYPE_CHECKING:
     from kfjob.spec.instances import Instance
 
 FILE_NAME = "kfjob.toml"
 INSTANCES_FILE = "instances.json"
+MAX_SETTINGS_BYTES = MIB
+"""Size of `kfjob.toml`, and of a `pyproject.toml` with settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ def read_saved_instances(state: Path) -> tuple[Instance, ...]:
     from kfjob.spec.instances import Instance
 
     try:
-        return tuple(Instance(**row) for row in parse_json(file.read_bytes()))
+        return tuple(Instance(**row) for row in parse_json(read_document(file)))
     except (OSError, ValueError, TypeError):
         return ()
 
@@ -108,8 +111,8 @@ def _read_project(folder: Path) -> dict[str, Any]:
 
 def _mentions_settings(project: Path) -> bool:
     try:
-        return project.is_file() and b"kfjob" in project.read_bytes()
-    except OSError:  # another user's
+        return project.is_file() and b"kfjob" in read_document(project)
+    except (OSError, ParseError):  # another user's, or too large for a project
         return False
 
 
@@ -134,7 +137,7 @@ def _read_file(file: Path, table: tuple[str, ...] = ()) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        values = parse_toml(file.read_text(encoding="utf-8"))
+        values = parse_toml(read_document(file, max_bytes=MAX_SETTINGS_BYTES))
     except (OSError, ValueError) as err:
         raise SpecError([Problem(title="the settings file cannot be read", file=str(file), detail=str(err))]) from None
     for key in table:

@@ -17,6 +17,7 @@ from kfjob.cli.output import print_json
 from kfjob.cli.push_code import push_code, push_code_options
 from kfjob.cli.spec_source import read_text
 from kfjob.errors import BackendError
+from kfjob.parsing import ParseError, read_document
 
 if TYPE_CHECKING:
     from kfjob.api.images.push_code import CodePushResult
@@ -86,12 +87,12 @@ def _pin(file: Path, image: str) -> None:
 
     target = file.resolve()  # write to the target of a link, and keep the link
     try:
-        text = pin_image(target.read_bytes().decode(), image, file=str(file))
+        text = pin_image(read_document(target).decode(), image, file=str(file))
         with tempfile.NamedTemporaryFile("wb", dir=target.parent, delete=False) as new:
             new.write(text.encode())
         Path(new.name).chmod(target.stat().st_mode & 0o7777)
         os.replace(new.name, target)  # noqa: PTH105 - atomic, so that a spec is never half written
-    except OSError as err:
+    except (OSError, ParseError) as err:
         raise BackendError(f"cannot write `{file}`", cause=str(err), hint=f"the pushed image is `{image}`") from err
     click.echo(f"pinned the image in `{file}`", err=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from kfjob.cli.completion import FILE, SPEC_FILE
 from kfjob.cli.options import Settings, collect_options
 from kfjob.cli.output import hide_secrets
 from kfjob.errors import NotFound, UsageError
+from kfjob.parsing import MAX_TEXT, ParseError, read_named_text
 from kfjob.redaction import collect_secrets
 from kfjob.units import MIB
 
@@ -123,22 +123,15 @@ def read_spec(source: Source, settings: Settings | None = None) -> LoadedSpec:
     return finish_draft(draft, settings)
 
 
-MAX_TEXT = 4 * MIB
-"""Characters of a spec, a template or an env file; etcd takes 1.5 MiB for an object."""
-
-
 def read_text(file: str, kind: str) -> str:
     """Return the text of a file, or of standard input for `-`; `kind` names the file in messages.
 
     Raises:
         NotFound: the file does not exist or cannot be read.
+        UsageError: it is too large.
     """
     try:
-        if file == "-":
-            text = sys.stdin.read(MAX_TEXT + 1)
-        else:
-            with Path(file).open(encoding="utf-8") as stream:
-                text = stream.read(MAX_TEXT + 1)
+        return read_named_text(None if file == "-" else Path(file))
     except FileNotFoundError as err:
         hint = "`kfjob init` writes a first spec" if kind == "spec" else None
         raise NotFound(f"{kind} `{file}` does not exist", hint=hint) from err
@@ -146,6 +139,5 @@ def read_text(file: str, kind: str) -> str:
         raise NotFound(f"{kind} `{file}` is a directory", hint="name a file in it") from err
     except (OSError, UnicodeDecodeError) as err:
         raise NotFound(f"cannot read {kind} `{file}`", cause=str(err)) from err
-    if len(text) > MAX_TEXT:
-        raise UsageError(f"{kind} `{file}` is larger than {MAX_TEXT // MIB} MiB")
-    return text
+    except ParseError as err:
+        raise UsageError(f"{kind} `{file}` is larger than {MAX_TEXT // MIB} MiB") from err

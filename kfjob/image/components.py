@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from kfjob.parsing import ParseError, read_document
 from kfjob.text import plural
 
 State = Literal["present", "missing", "broken"]
@@ -123,9 +124,9 @@ def _inspect_efa(root: Path) -> Component:
     if not file.is_file():
         hint = "nodes with EFA need its user space (libfabric, rdma-core) in the image"
         return Component("efa", "missing", plural(count, "device") if count else "", hint)
-    match = re.search(r"EFA installer version:\s*(\S+)", file.read_text(encoding="utf-8", errors="replace"))
+    version = _search_file(rb"EFA installer version:\s*(\S+)", file)
     devices = plural(count, "device") if count else "no device on this machine"
-    return Component("efa", "present", f"installer {match[1] if match else 'unknown'}, {devices}")
+    return Component("efa", "present", f"installer {version or 'unknown'}, {devices}")
 
 
 def _inspect_libfabric(root: Path) -> Component:
@@ -158,10 +159,18 @@ def _inspect_aws_ofi_nccl(root: Path) -> Component:
     search_path = [Path(path) for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path and root == Path("/")]
     for folder in (*search_path, *(folder for pattern in _OFI_FOLDERS for folder in sorted(root.glob(pattern)))):
         for file in sorted(folder.glob("libnccl-net*.so*")):
-            match = re.search(rb"aws-ofi-nccl (?:v)?(\d+\.\d+[\w.-]*)", file.read_bytes())
-            if match:
-                return Component("aws-ofi-nccl", "present", match[1].decode())
+            if version := _search_file(rb"aws-ofi-nccl (?:v)?(\d+\.\d+[\w.-]*)", file):
+                return Component("aws-ofi-nccl", "present", version)
     return Component("aws-ofi-nccl", "missing", hint="without it NCCL does not use EFA")
+
+
+def _search_file(pattern: bytes, file: Path) -> str:
+    """Return the first group of the first match in a file; "" without one, and for a file that cannot be read."""
+    try:
+        match = re.search(pattern, read_document(file))
+    except (OSError, ParseError):
+        return ""
+    return match[1].decode(errors="replace") if match else ""
 
 
 def _inspect_etcd() -> Component:

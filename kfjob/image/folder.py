@@ -15,7 +15,9 @@ from typing import Literal
 from kfjob.errors import NotFound, Refused, UsageError
 from kfjob.image.ignore import IgnorePatterns, parse_ignore
 from kfjob.image.secret_files import MAX_CONTENT_BYTES, find_secret_folder, is_secret_file
+from kfjob.parsing import ParseError, read_document
 from kfjob.text import join_names
+from kfjob.units import MIB
 
 IGNORE_FILE = ".dockerignore"
 DEFAULT_IGNORE = "**/.git\n.hg\n.svn\n.venv\n**/__pycache__\n**/*.pyc\n**/.ipynb_checkpoints\n**/.*_cache\n**/.DS_Store\n"
@@ -24,6 +26,8 @@ MAX_DEPTH = 200
 """Nested folders of code that goes into an image."""
 MAX_ENTRIES = 200_000
 """Files, folders and links of code that goes into an image."""
+MAX_IGNORE_BYTES = MIB
+"""Size of a `.dockerignore`."""
 _PIECE = 1024 * 1024
 
 
@@ -145,7 +149,7 @@ def read_folder(root: Path, *, ignore: IgnorePatterns | None = None) -> Folder:
     if not root.is_dir():
         raise NotFound(f"`{root}` is not a folder")
     real = root.resolve()
-    ignore = ignore or _read_ignore_file(real)
+    ignore = ignore or read_ignore_file(real / IGNORE_FILE) or parse_ignore(DEFAULT_IGNORE)
     entries = list(islice(_list_entries(real, real, ignore), MAX_ENTRIES + 1))
     if len(entries) > MAX_ENTRIES:
         hint = f"exclude data and environments in `{IGNORE_FILE}`"
@@ -153,13 +157,17 @@ def read_folder(root: Path, *, ignore: IgnorePatterns | None = None) -> Folder:
     return Folder(root=root, entries=tuple(sorted(entries, key=lambda entry: entry.path.split("/"))))
 
 
-def _read_ignore_file(root: Path) -> IgnorePatterns:
-    file = root / IGNORE_FILE
+def read_ignore_file(file: Path) -> IgnorePatterns | None:
+    """Return the patterns of a `.dockerignore`; None if there is none.
+
+    Raises:
+        UsageError: the file cannot be read, is too large, or a line is not a pattern.
+    """
     try:
         if not file.is_file():
-            return parse_ignore(DEFAULT_IGNORE)
-        return parse_ignore(file.read_text(encoding="utf-8"), file=str(file))
-    except (OSError, UnicodeDecodeError) as err:
+            return None
+        return parse_ignore(read_document(file, max_bytes=MAX_IGNORE_BYTES).decode(), file=str(file))
+    except (OSError, ParseError, UnicodeDecodeError) as err:
         raise UsageError(f"`{file}` cannot be read", cause=str(err)) from err
 
 

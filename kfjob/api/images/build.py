@@ -20,14 +20,17 @@ from kfjob.errors import BackendError, NotFound, UsageError
 from kfjob.image import auth
 from kfjob.image.build import archive, base_images, engine_process
 from kfjob.image.build.engines import BuildRequest, Engine, make_build_command, make_export_command
-from kfjob.image.folder import IGNORE_FILE, format_secrets_warning, read_folder
-from kfjob.image.ignore import parse_ignore
+from kfjob.image.folder import IGNORE_FILE, format_secrets_warning, read_folder, read_ignore_file
 from kfjob.image.mutate import BASE_DIGEST, BASE_NAME
+from kfjob.parsing import ParseError, read_document
 from kfjob.spec.image import ImageSpec
+from kfjob.units import MIB
 
 CONTENT_LABEL = "dev.kfjob.content"
 """The label with the content hash of an image."""
 OCI_PREFIX = "org.opencontainers.image."
+MAX_DOCKERFILE_BYTES = 4 * MIB
+"""Size of a Dockerfile."""
 _GIT_SECONDS = 10
 """Timeout of git, which names the commit of a build."""
 
@@ -62,20 +65,26 @@ def make_build_request(spec: ImageSpec) -> BuildRequest:
 
 def _make_build_args(spec: ImageSpec, dockerfile: Path) -> dict[str, str]:
     """Return the spec's build arguments, and kfjob's version if the Dockerfile declares `ARG KFJOB_VERSION`."""
-    text = dockerfile.read_text(encoding="utf-8", errors="replace")
+    text = _read_dockerfile(dockerfile)
     takes_version = re.search(r"^\s*ARG\s+KFJOB_VERSION\b", text, re.MULTILINE)
     return ({"KFJOB_VERSION": __version__} if takes_version else {}) | spec.all_build_args()
+
+
+def _read_dockerfile(file: Path, *, errors: str = "replace") -> str:
+    try:
+        return read_document(file, max_bytes=MAX_DOCKERFILE_BYTES).decode(errors=errors)
+    except (OSError, ParseError) as err:
+        raise UsageError(f"Dockerfile `{file}` cannot be read", cause=str(err)) from err
 
 
 def compute_content_hash(request: BuildRequest, notify: Notify) -> str:
     """Return the hash of the context without ignored files, the Dockerfile and the arguments, but not of the base image."""
     own_ignore = request.dockerfile.with_name(f"{request.dockerfile.name}{IGNORE_FILE}")  # BuildKit prefers it
-    ignore = parse_ignore(own_ignore.read_text(encoding="utf-8"), file=str(own_ignore)) if own_ignore.is_file() else None
-    folder = read_folder(request.context, ignore=ignore)
+    folder = read_folder(request.context, ignore=read_ignore_file(own_ignore))
     if warning := format_secrets_warning(folder):
         notify(warning)
     fields = [
-        request.dockerfile.read_text(encoding="utf-8", errors="surrogateescape"),
+        _read_dockerfile(request.dockerfile, errors="surrogateescape"),
         folder.compute_digest(),
         request.platform,
         request.target or "",
@@ -89,7 +98,7 @@ def make_labels(request: BuildRequest, content: str) -> dict[str, str]:
 
     The base's digest is the one in the Dockerfile. Only the builder knows the digest of a tag (buildah records it).
     """
-    folder, text = request.context, request.dockerfile.read_text(encoding="utf-8", errors="replace")
+    folder, text = request.context, _read_dockerfile(request.dockerfile)
     base = base_images.find_final_base(text, request.build_args, request.target)
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     created = datetime.fromtimestamp(int(epoch) if epoch.isdecimal() else time.time(), UTC)
@@ -143,7 +152,7 @@ def _run_build(
     engine: Engine, request: BuildRequest, folder: Path, *, profile: str | None, show: Callable[[str], None]
 ) -> Path:
     """Build, export and return the path of the image."""
-    text = request.dockerfile.read_text(encoding="utf-8", errors="replace")
+    text = _read_dockerfile(request.dockerfile)
     refs = base_images.select_ecr_images(base_images.find_base_images(text, request.build_args))
     logins = {ref.registry: auth.make_login_source(ref, profile=profile) for ref in refs}
     out, image = folder / "built", folder / "image"

@@ -25,7 +25,7 @@ from kfjob.backends import folder
 from kfjob.errors import KfjobError
 from kfjob.events import JobSnapshot, PodChanged
 from kfjob.observe.master import Confidence, Master
-from kfjob.parsing import parse_json
+from kfjob.parsing import parse_json, read_document
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 
@@ -68,7 +68,7 @@ def load_master(target: Target, job: str) -> CachedMaster | None:
     if target.name != "kubernetes":
         return None
     try:
-        entry = parse_json(_file(target, job).read_text(encoding="utf-8"))
+        entry = parse_json(read_document(_file(target, job)))
         age = time.time_ns() - entry["learned"]
         if not 0 <= age < entry["lifetime"]:
             return None

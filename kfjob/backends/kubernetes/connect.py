@@ -219,7 +219,7 @@ def _remember_credentials(configuration: Any) -> None:
                 remember_credential(base64.b64decode(credential).decode().partition(":")[2])
     if configuration.key_file:
         with contextlib.suppress(OSError, ValueError):
-            remember_credential(Path(configuration.key_file).read_text())
+            remember_credential(read_document(Path(configuration.key_file)).decode())
 
 
 class ConfiguredCredentials:

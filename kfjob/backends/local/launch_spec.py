@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from kfjob.backends import folder
-from kfjob.parsing import decode_json
+from kfjob.parsing import decode_json, read_document
 
 FILE = "spec.json"
 
@@ -52,4 +52,4 @@ def write(launch: Path, spec: LaunchSpec) -> None:
 
 def read(launch: Path) -> LaunchSpec:
     """Read the spec from the launch folder."""
-    return decode_json((launch / folder.RUN / FILE).read_bytes(), LaunchSpec)
+    return decode_json(read_document(launch / folder.RUN / FILE), LaunchSpec)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kfjob.backends import folder
 from kfjob.events import JobSnapshot
-from kfjob.parsing import ParseError, decode_json
+from kfjob.parsing import ParseError, decode_json, read_document
 
 FILE = "outcome"
 _BYTES = 4096
@@ -53,7 +53,7 @@ def clear(launch: Path) -> None:
 def read(launch: Path, snapshot: JobSnapshot) -> JobSnapshot:
     """Return the job's newest snapshot: the one in the file, or `snapshot` (from `status.json`) if the file is blank."""
     try:
-        text = (launch / folder.RUN / FILE).read_bytes().strip()
+        text = read_document(launch / folder.RUN / FILE).strip()
         newest = decode_json(text, JobSnapshot) if text else None
     except (OSError, ParseError):  # a job of an earlier version, or a write in progress
         return snapshot

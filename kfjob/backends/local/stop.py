@@ -16,6 +16,7 @@ from kfjob.backends.local.launch import LOCK, is_supervised
 from kfjob.backends.local.state import read_stopped
 from kfjob.backends.local.supervisor import GROUP, IDENTITY, REMAINING
 from kfjob.errors import BackendError, WaitTimeout
+from kfjob.parsing import read_document
 
 _POLL_SECONDS = 0.02
 _KILL_SECONDS = 5.0
@@ -96,6 +97,6 @@ def _end_leftovers(launch: Path, ref: JobRef, *, was_supervised: bool) -> None:
 
 def _read_run_file(launch: Path, name: str) -> str:
     """Return the text of a file that the supervisor has written; "" without one."""
-    with suppress(OSError):
-        return (launch / folder.RUN / name).read_text(encoding="utf-8")
+    with suppress(OSError, ValueError):
+        return read_document(launch / folder.RUN / name).decode()
     return ""

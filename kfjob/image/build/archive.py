@@ -20,7 +20,7 @@ from kfjob.errors import BackendError, Refused
 from kfjob.image.registry import documents
 from kfjob.image.registry.documents import Document
 from kfjob.image.registry.uploads import Blob, BytesBlob, FileBlob
-from kfjob.parsing import parse_json
+from kfjob.parsing import parse_json, read_document
 from kfjob.units import MIB
 
 _COMPRESSION_LEVEL = 6
@@ -97,9 +97,9 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> 
 
 
 def _read_layout(root: Path, compressed: Path, platform: str) -> BuiltImage:
-    manifest = _select_manifest(root, parse_json((root / "index.json").read_bytes()), platform)
+    manifest = _select_manifest(root, parse_json(read_document(root / "index.json")), platform)
     value = manifest.value
-    config = _find_blob(root, value["config"]["digest"]).read_bytes()
+    config = read_document(_find_blob(root, value["config"]["digest"]))
     files = [_find_blob(root, layer["digest"]) for layer in value["layers"]]
     if all(_is_compressed(file) for file in files):
         pairs = zip(value["layers"], files, strict=True)
@@ -112,7 +112,7 @@ def _read_layout(root: Path, compressed: Path, platform: str) -> BuiltImage:
 def _select_manifest(root: Path, index: JsonObject, platform: str) -> Document:
     entries = [entry for entry in index["manifests"] if entry.get("platform", {}).get("os") != "unknown"]
     for entry in entries:
-        body = _find_blob(root, entry["digest"]).read_bytes()
+        body = read_document(_find_blob(root, entry["digest"]))
         document = Document(media_type=entry["mediaType"], body=body)
         if document.is_index:
             return _select_manifest(root, document.value, platform)
@@ -130,8 +130,8 @@ def _find_blob(root: Path, digest: str) -> Path:
 
 
 def _read_docker_archive(root: Path, compressed: Path) -> BuiltImage:
-    (image,) = parse_json((root / "manifest.json").read_bytes())
-    config = _resolve_path(root, image["Config"]).read_bytes()
+    (image,) = parse_json(read_document(root / "manifest.json"))
+    config = read_document(_resolve_path(root, image["Config"]))
     return _assemble(config, [_resolve_path(root, layer) for layer in image["Layers"]], compressed)
 
 

@@ -16,9 +16,12 @@ from urllib.parse import urlsplit
 
 from kfjob.common_types import JsonMapping
 from kfjob.errors import UsageError
-from kfjob.parsing import parse_toml
+from kfjob.parsing import parse_toml, read_document
+from kfjob.units import MIB
 
 Use = Literal["pull", "push"]
+MAX_HOSTS_BYTES = MIB
+"""Size of a `hosts.toml`."""
 FOLDERS_VARIABLE = "KFJOB_REGISTRY_CERTS"
 _FOLDERS = ("~/.config/containerd/certs.d", "/etc/containerd/certs.d", "~/.config/docker/certs.d", "/etc/docker/certs.d")
 
@@ -83,7 +86,7 @@ def _find_folders(host: str, folders: Sequence[Path]) -> Iterator[Path]:
 def _read_hosts(host: str, file: Path) -> Iterator[tuple[Endpoint, tuple[str, ...]]]:
     """Yield the endpoints of a `hosts.toml` with their capabilities."""
     try:
-        config = parse_toml(file.read_text(encoding="utf-8"))
+        config = parse_toml(read_document(file, max_bytes=MAX_HOSTS_BYTES))
         for url, table in (config.get("host") or {}).items():
             capabilities = tuple(table.get("capabilities") or ("pull", "resolve", "push"))
             yield _parse_endpoint(host, url, table, file.parent), capabilities

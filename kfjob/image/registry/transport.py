@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http.client import HTTPException
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ from kfjob.image.registry.errors import (
     make_connection_error,
     make_response_error,
 )
+from kfjob.parsing import ParseError, read_document
 from kfjob.units import KIB, MIB
 
 _MAX_CONNECTIONS = 8
@@ -41,6 +42,8 @@ DOCUMENT_BYTES = 4 * MIB
 specification."""
 ERROR_BYTES = 64 * KIB
 """Size of an error response or a redirect."""
+MAX_CERTIFICATE_BYTES = MIB
+"""Size of a file with authorities, a certificate or a key; all public authorities have 220 KiB."""
 ENCODINGS = frozenset({"", "identity", "gzip"})
 """Encodings of a response that are decoded. A list of encodings (`gzip, gzip`) would multiply its size with each."""
 _PIECE = 64 * KIB
@@ -140,15 +143,22 @@ class Response:
 
 
 class Transport:
-    """A pool of connections to an endpoint, and to the addresses to which it redirects."""
+    """Connections to an endpoint, and to the addresses to which it redirects.
+
+    The client's certificate and `skip_verify` are for the host of the endpoint alone. Its authorities are trusted for the
+    others, too: the token server of a private registry has a private certificate as well.
+    """
 
     def __init__(self, endpoint: Endpoint, retries: RetryPolicy) -> None:
         self.endpoint, self.retries = endpoint, retries
         timeout = urllib3.Timeout(connect=retries.connect_timeout, read=retries.read_timeout)
-        pool = {"ssl_context": _make_ssl_context(endpoint), "retries": False, "timeout": timeout, "maxsize": _MAX_CONNECTIONS}
-        host, scheme = urlsplit(endpoint.url).hostname or "", urlsplit(endpoint.url).scheme
-        proxy = None if proxy_bypass(host) else getproxies().get(scheme)
-        self._pool = urllib3.ProxyManager(proxy, **pool) if proxy else urllib3.PoolManager(**pool)  # type: ignore[arg-type]
+        pool = {"retries": False, "timeout": timeout, "maxsize": _MAX_CONNECTIONS}
+        self._host, scheme = urlsplit(endpoint.url).hostname or "", urlsplit(endpoint.url).scheme
+        proxy = None if proxy_bypass(self._host) else getproxies().get(scheme)
+        open_pool = partial(urllib3.ProxyManager, proxy) if proxy else urllib3.PoolManager
+        others = replace(endpoint, certificate=None, verify=True)
+        self._pool = open_pool(ssl_context=_make_ssl_context(endpoint), **pool)  # type: ignore[arg-type]
+        self._others = open_pool(ssl_context=_make_ssl_context(others), **pool) if others != endpoint else self._pool  # type: ignore[arg-type]
 
     def send(
         self,
@@ -188,7 +198,8 @@ class Transport:
 
     def _request(self, operation: Operation, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         try:
-            response = self._pool.request(method, url, headers=headers, body=body, redirect=False, preload_content=False)
+            pool = self._pool if urlsplit(url).hostname == self._host else self._others
+            response = pool.request(method, url, headers=headers, body=body, redirect=False, preload_content=False)
         except (urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError) as err:
             raise _map(operation, err) from err
         return Response(response, operation, self.retries.exchange_timeout)
@@ -196,6 +207,7 @@ class Transport:
     def close(self) -> None:
         """Close the connections."""
         self._pool.clear()
+        self._others.clear()
 
 
 def _map(operation: Operation, err: Exception) -> Exception:
@@ -217,16 +229,25 @@ def _shut(response: urllib3.BaseHTTPResponse) -> None:
 def _make_ssl_context(endpoint: Endpoint) -> ssl.SSLContext:
     context = ssl.create_default_context()
     try:
+        for file in (*endpoint.authorities, *(endpoint.certificate or ())):
+            read_document(file, max_bytes=MAX_CERTIFICATE_BYTES)  # OpenSSL would wait for a FIFO, and read a device to its end
         for authority in endpoint.authorities:
             context.load_verify_locations(cafile=str(authority))
         if endpoint.certificate:
-            context.load_cert_chain(*map(str, endpoint.certificate))
-    except (OSError, ssl.SSLError) as err:
+            certificate, key = map(str, endpoint.certificate)
+            context.load_cert_chain(certificate, key, password=_refuse_password)
+    except (OSError, ssl.SSLError, ParseError) as err:
         raise UsageError(f"a certificate for `{endpoint.host}` cannot be read", cause=str(err)) from err
     if not endpoint.verify:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # the user has asked for it, per registry
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _refuse_password() -> str:
+    """Refuse to read the password of a key from the terminal, where OpenSSL waits for it."""
+    raise ParseError("the key is encrypted")
 
 
 def _parse_seconds(text: str | None) -> float:

@@ -82,7 +82,7 @@ class Wire:
 def send(answers: list[tuple[int, dict[str, str]]], *, method: str, user: str = "me", scheme: str = "https") -> Wire:
     login, wire = Login(user=user, password=Secret(PASSWORD)), Wire(answers)
     with closing(Registry(Endpoint(url=f"{scheme}://{HOST}"), login=lambda: login, retries=RETRIES)) as registry:
-        registry._transport._pool = wire  # type: ignore[assignment]
+        registry._transport._pool = registry._transport._others = wire  # type: ignore[assignment]
         with suppress(KfjobError):
             if method == "push":
                 upload_blob(registry, "team/train", BytesBlob(digest=DIGEST, content=b"x"))
