@@ -141,8 +141,20 @@ def _summary(issue: Issue) -> str:
 
 
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return the diagnosis as JSON; times are nanoseconds since the epoch."""
-    return {**to_builtins(diagnosis), "healthy": diagnosis.healthy}
+    """Return the diagnosis as JSON; times are nanoseconds since the epoch, None where the log has no year."""
+    return {**_drop_unknown_years(to_builtins(diagnosis)), "healthy": diagnosis.healthy}
+
+
+def _drop_unknown_years(value: Any) -> Any:
+    """Return the value without the times whose year is unknown."""
+    from kfjob.observe.timestamps import has_year
+
+    if isinstance(value, dict):
+        return {
+            key: None if key == "time" and item is not None and not has_year(item) else _drop_unknown_years(item)
+            for key, item in value.items()
+        }
+    return [_drop_unknown_years(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def warnings_text(examined: Examination) -> str:

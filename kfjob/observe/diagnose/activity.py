@@ -36,13 +36,6 @@ _FULL_BAR = Pattern(r"(?i)^\W{0,4}(?:[^|]{0,20}\b(?:epoch|train\w*|steps?|iters?
 _STEP = Pattern(
     r"(?i)\b(?:global_?step|step|iter|iteration|epoch|batch|update)s?\b[\s:=#\[(]{0,3}(\d[\d,]*)|'loss': '?([\d.]+)"
 )
-_ANNOUNCEMENT = Pattern(
-    r"(?i)^\W{0,3}(?:falling back|skipping|ignoring|continuing|using fallback)\b|\bfalling back to"
-    r"|[,;:.-] (?:skipping|ignoring|continuing|falling back|using (?:\w+ ){1,3}instead)\b|not available[,;] using "
-)
-_RETRY = Pattern(
-    r"(?i)\bretrying\b|\bwill (?:retry|be retried|try again)|\btrying again|retry attempt \d|attempt \d+ ?(?:/|of) ?\d+"
-)
 
 
 class Activity(Struct):
@@ -99,13 +92,3 @@ def _may_report_success(text: str) -> bool:
 def has_full_bar(text: str) -> bool:
     """Return whether a progress bar of the training, and not one of the preparation, has reached its end in the line."""
     return _FULL_BAR.search(text.rpartition("\r")[2]) is not None
-
-
-def announces_recovery(text: str) -> bool:
-    """Return whether the line says what the program does instead of what has failed."""
-    return len(text) <= MAX_LENGTH and _ANNOUNCEMENT.search(text) is not None
-
-
-def announces_retry(text: str) -> bool:
-    """Return whether the line says that the program tries again, which may fail too."""
-    return len(text) <= MAX_LENGTH and _RETRY.search(text) is not None

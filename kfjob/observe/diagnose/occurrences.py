@@ -48,6 +48,7 @@ class Occurrence(Struct, kw_only=True):
     context: tuple[str, ...] = ()  # the lines before the evidence
     in_exception: bool = False  # an exception shows it
     in_warning: bool = False  # the program calls the line a warning
+    after_warning: bool = False  # a warning of the program introduces it
     after_join: bool = False  # the agent had joined a round before
     in_previous_container: bool = False
     pod_waits: bool = False  # the pod had not started
@@ -136,6 +137,17 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
         return len(self._symptoms)
 
 
+class NcclWarning(Struct, frozen=True):
+    """A warning of NCCL, which may say why an exception follows."""
+
+    order: int
+    line: int
+    episode: int
+    gpu: str  # local number of the process's GPU
+    what: str
+    printed: str
+
+
 class PodHistory(Struct):
     """The part of a pod's log and states that a diagnosis needs."""
 
@@ -157,6 +169,7 @@ class PodHistory(Struct):
     ranks: tuple[int, ...] = ()  # global ranks in the newest rendezvous result
     world: WorldSize = field(default_factory=WorldSize)
     activity: Activity = field(default_factory=Activity)
+    nccl_warnings: list[NcclWarning] = field(default_factory=list)  # of the present container
     newest: Occurrence | None = None  # the newest occurrence in the log
     undated: list[Mark] = field(default_factory=list)  # marks whose `latest` is still unknown
 
@@ -194,6 +207,13 @@ class JobHistory:
         history = JobHistory()
         history.pods, history.job = {**self.pods, **pods}, self.job
         return history
+
+    def find_newest_time(self) -> int | None:
+        """Return the newest time with a year in the logs: it gives a year to the times that have none."""
+        pods = self.pods.values()
+        stamps = [occurrence.timestamp.time for pod in pods for occurrence in pod.symptoms.occurrences()]
+        times = (*stamps, *(pod.progress[1].time for pod in pods if pod.progress), *(pod.recent.find_time() for pod in pods))
+        return max((time for time in times if time is not None), default=None)
 
     def symptoms(self) -> Iterator[Symptom]:
         """Return the symptoms of the job and of all pods."""

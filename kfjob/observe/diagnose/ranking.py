@@ -22,6 +22,8 @@ from kfjob.observe.view import ENDED_WITH_ERROR, JobView
 def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnosis:
     """Return the diagnosis of job `job` from the events so far."""
     history = collector.history
+    if view.reference_time is None:
+        view = replace(view, reference_time=history.find_newest_time())
     evidence = JobEvidence(view, history)
     assessments = [result for symptom in history.symptoms() if (result := assess_symptom(evidence, symptom))]
     evidence = replace(evidence, disconnects=tuple(item.occurrence for item in assessments if item.is_disconnect))

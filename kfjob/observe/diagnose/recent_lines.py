@@ -44,6 +44,11 @@ class RecentLines:
         number, timestamp = self._dated
         return Timestamp(timestamp.time, timestamp.yearless, exact=number == self._count)
 
+    def find_time(self) -> int | None:
+        """Return the newest time with a year in the lines."""
+        stamps = (find_timestamp(text) for text in self.texts())
+        return next((stamp.time for stamp in stamps if stamp and stamp.time is not None), None)
+
     def before(self) -> Iterator[str]:
         """Return the lines before the last one, the newest first."""
         return (text for _, text in islice(reversed(self._lines), 1, None))

@@ -10,6 +10,8 @@ from kfjob.units import SECOND
 
 RECOVERY_READINGS = 3
 """Progress lines of a pod after an error that mean the same in a log without times."""
+MIN_FURTHER = 2
+"""Progress lines of the only process of a pod after an exception that mean the same if it printed progress before."""
 MAX_LINES_BETWEEN = 2
 """Lines between two exceptions of a process that may belong to the end of the first one."""
 RECOVERY_TIME = 60 * SECOND
@@ -49,9 +51,19 @@ def _went_on(job: JobEvidence, pod: PodHistory, occurrence: Occurrence) -> bool:
         return True
     success = pod.activity.success
     has_success = success is not None and success[0] > occurrence.order
-    needed = 1 if occurrence.retried or in_script else RECOVERY_READINGS
-    has_steps = occurrence.mark is not None and pod.activity.steps - occurrence.mark.steps >= needed and not _has_times(job)
-    return (has_success or has_steps) and not _ended_badly(pod, occurrence)
+    needed = 1 if occurrence.retried or occurrence.after_warning or in_script else RECOVERY_READINGS
+    has_steps = occurrence.mark is not None and pod.activity.steps - occurrence.mark.steps >= needed
+    is_alone = not occurrence.stream and pod.has_one_process and job.view.config.processes_per_node in {None, 1}
+    has_steps = has_steps and (is_alone or not _has_times(job))
+    return (has_success or has_steps or (is_alone and _got_further(pod, occurrence))) and not _ended_badly(pod, occurrence)
+
+
+def _got_further(pod: PodHistory, occurrence: Occurrence) -> bool:
+    """Return whether training went on: its newest lines are beyond those before the exception, so no buffer held them back."""
+    mark = occurrence.mark
+    if mark is None or pod.furthest is None or not mark.readings:
+        return False
+    return pod.furthest[2] > occurrence.order and pod.readings - mark.readings >= MIN_FURTHER
 
 
 def _supersedes(pod: PodHistory, other: Occurrence, occurrence: Occurrence) -> bool:

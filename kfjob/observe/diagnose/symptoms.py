@@ -22,11 +22,13 @@ from kfjob.events import (
 )
 from kfjob.observe.agent_records import RendezvousResult, ResultSource
 from kfjob.observe.diagnose import world_sizes
-from kfjob.observe.diagnose.activity import Activity, announces_recovery, announces_retry
+from kfjob.observe.diagnose.activity import Activity
+from kfjob.observe.diagnose.going_on import announces_recovery, announces_retry
 from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation
 from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.literals import is_suspicious
 from kfjob.observe.diagnose.matching import Explanation, explain
+from kfjob.observe.diagnose.nccl_details import WARNING_RULE, add_details, remember_warning
 from kfjob.observe.diagnose.occurrences import MAX_SYMPTOMS, JobHistory, Occurrence, PodHistory, SymptomKey
 from kfjob.observe.diagnose.recent_lines import RecentLines, find_timestamp
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
@@ -139,7 +141,7 @@ class SymptomCollector:
                 occurrence.in_previous_container = True
         pod.container, pod.lines, pod.joined, pod.finished, pod.result = container, 0, False, None, None
         pod.recent, pod.incidents, pod.activity, pod.newest = RecentLines(), IncidentReader(), Activity(), None
-        pod.world = WorldSize()
+        pod.world, pod.nccl_warnings = WorldSize(), []
         pod.undated.clear()
 
     def _follow_view(self, pod: PodHistory, event: LogLine | OpenLine, view: JobView) -> None:
@@ -191,6 +193,7 @@ def _add_incident(warnings: WarningCounter, name: str, pod: PodHistory, incident
     rule = explanation.rule if explanation else None
     harmless = rule is not None and rule.severity is Severity.HARMLESS
     warnings.add_line(printed, pod=name, rank=rank, rule=rule.id if rule else "", harmless=harmless)
+    remember_warning(pod, incident)
     if explanation is None:
         return None
     earlier = [(item, other) for item in list(incident.chain())[1:] if (other := explain(item, pod=name))]
@@ -199,7 +202,10 @@ def _add_incident(warnings: WarningCounter, name: str, pod: PodHistory, incident
     for item, other in earlier:
         if _is_replaced(other, explanation, incident.relation):
             pod.symptoms.retract(_make_key(other), item.mark.order)
-    return _add_occurrence(name, pod, incident, explanation, rank)
+    details = add_details(pod, incident, explanation, "" if rank is None else str(_find_gpu(rank, pod.ranks)))
+    for warning in details.warnings:
+        pod.symptoms.retract((WARNING_RULE, ""), warning.order)
+    return _add_occurrence(name, pod, incident, details.explanation, rank)
 
 
 def _is_explained_by(explanation: Explanation, earlier: Iterable[Explanation]) -> bool:
@@ -232,7 +238,8 @@ def _add_occurrence(
         evidence=explanation.evidence,
         context=explanation.context,
         in_exception=incident.kind is Kind.EXCEPTION,
-        in_warning=incident.kind is Kind.WARNING,
+        in_warning=incident.kind is Kind.WARNING or incident.in_warning,
+        after_warning=incident.after_warning,
         after_join=incident.mark.joined,
         handled=incident.handled,
         retried=incident.retried,
@@ -277,6 +284,11 @@ def _find_rank(text: str, ranks: tuple[int, ...]) -> int | None:
     if not prefix.is_local_rank:
         return prefix.rank
     return ranks[prefix.rank] if prefix.rank < len(ranks) else None
+
+
+def _find_gpu(rank: int, ranks: tuple[int, ...]) -> int:
+    """Return the local number of a rank, which is that of its GPU; the rank itself if the pod's ranks are unknown."""
+    return ranks.index(rank) if rank in ranks else rank
 
 
 def _apply_summary_time(pod: PodHistory, text: str) -> None:

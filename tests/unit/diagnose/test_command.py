@@ -70,6 +70,17 @@ def test_saved_logs_that_show_only_a_failed_worker_exit_with_1(fake, kfjob, tmp_
     assert "failure is unknown" in kfjob.err
 
 
+@pytest.mark.parametrize(("other", "time"), [
+    ("step 1 loss 2.0", None),
+    ("2025-11-21 06:32:50 INFO loading the data", "2025-11-21T06:32:54.700000000Z"),
+])  # fmt: skip
+def test_time_without_a_year_takes_that_of_other_lines(kfjob, tmp_path, other: str, time: str | None):
+    error = "E1121 06:32:54.7 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0"
+    (tmp_path / "a-worker-0.log").write_text(f"{other}\n{error}\n")
+    assert kfjob("diagnose", "--from", str(tmp_path), "-o", "json") == 1
+    assert json.loads(kfjob.out)["first"]["time"] == time
+
+
 def test_status_names_the_exception_and_the_next_command(fake, kfjob):
     traceback = "Traceback (most recent call last):\n  File \"/workspace/train.py\", line 9, in load\n    f()\nKeyError: 'x'"
     lines = [LogLine(pod="train-worker-0", text=text, container_id="c0") for text in traceback.splitlines()]

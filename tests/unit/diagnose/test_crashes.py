@@ -109,3 +109,19 @@ def test_assertion_of_a_cuda_kernel_is_no_crash_of_native_code():
 ])  # fmt: skip
 def test_signal_has_its_own_cause(text: str, rule: str):
     assert find_cause(text).rule == rule
+
+
+@pytest.mark.parametrize(("path", "package"), [
+    ("/opt/venv/lib/python3.11/site-packages/lmdb/cffi.py", "lmdb"),
+    (r"C:\Python311\Lib\ctypes\util.py", "ctypes"),
+    ("/w/train.py", ""),
+    ("pyarrow/_fs.pyx", ""),
+])  # fmt: skip
+def test_frames_of_libraries_are_known_in_dumps_and_tracebacks(path: str, package: str):
+    frames = f'  File "{path}", line 12 in read\n  File "/w/start.py", line 3 in main'
+    dump = find_cause(f"Fatal Python error: Segmentation fault\n\nCurrent thread 0x07 (most recent call first):\n{frames}")
+    swapped = "\n".join(f"{line.replace(' in ', ', in ')}\n    f()" for line in reversed(frames.splitlines()))
+    traceback = find_cause(f"Traceback (most recent call last):\n{swapped}\nKeyError: 1")
+    place = "/w/train.py:12" if path == "/w/train.py" else "/w/start.py:3"
+    assert (dump.place, traceback.place) == (place, place)
+    assert (f"`{package}`" in dump.title) == bool(package)

@@ -222,3 +222,37 @@ def test_failure_that_a_warning_announced_is_an_error():
 
 def test_error_that_is_quoted_in_a_labelled_sample_is_no_issue():
     assert read('question: How do I fix "RuntimeError: CUDA error: out of memory" here?\nstep 1').healthy
+
+
+def with_steps(first: int, last: int) -> str:
+    return "\n".join(f"2026-11-21 06:37:{step:02} INFO step {step} loss {3 - step / 10:.2f}" for step in range(first, last))
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    (with_steps(1, 9), with_steps(9, 11)),  # it got further than before, within a second of the exception
+    ("", with_steps(1, 4)),
+    ("2026-11-21 06:37:00 WARNING cannot upload the sample", with_steps(1, 2)),
+    ("/w/up.py:3: UserWarning: cannot upload\n  warnings.warn('cannot upload')", with_steps(1, 2)),
+])  # fmt: skip
+def test_exception_before_further_progress_of_the_only_process_is_recovered(before: str, after: str):
+    diagnosis = read(f"{before}\n{CRASH}\n{after}".strip())
+    assert diagnosis.healthy
+    assert [issue.rule for issue in diagnosis.recovered] == ["exception"]
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    (with_steps(1, 9), with_steps(9, 10)),  # another rank may have been one step ahead
+    (with_steps(1, 9), with_steps(3, 5)),  # lines of a buffer
+    ("2026-11-21 06:37:00 WARNING the rate is high", "2026-11-21 06:37:01 INFO closing"),
+])  # fmt: skip
+def test_exception_without_further_progress_is_the_cause(before: str, after: str):
+    diagnosis = read(f"{before}\n{CRASH}\n{after}")
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "exception"
+
+
+@pytest.mark.parametrize("prefix", ["WARNING:root:upload failed: ", "/w/up.py:3: UserWarning: "])
+def test_traceback_in_a_warning_is_a_warning(prefix: str):
+    diagnosis = read(f"{prefix}{CRASH}")
+    assert diagnosis.healthy
+    assert [issue.rule for issue in diagnosis.warnings] == ["exception"]

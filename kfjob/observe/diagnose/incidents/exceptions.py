@@ -6,7 +6,8 @@ import re
 
 from msgspec import Struct
 
-from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation
+from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation, is_library
+from kfjob.observe.diagnose.incidents.messages import has_warning_level
 from kfjob.observe.lines import TRACEBACK_HEADING
 from kfjob.observe.prefixes import split_prefix
 
@@ -41,7 +42,6 @@ MARKERS = ("Timeout", "socket.timeout", "Interrupt", "queue.Empty", "queue.Full"
 """Literals of last lines of tracebacks that name neither an error nor a failure."""
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in\b|$|\s)')
 _BOXED_FRAME = re.compile(r"\s*[│|] (\S+?):(\d+) in\b")
-_LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "\\Lib\\", "<frozen ", ".pyx", ".pxi")
 _NUMBERS = re.compile(r"\d+")
 _GROUP = re.compile(r" {2,20}(?:\| ?|\+ (?=Exception Group)|\+-(?=[+-]))")
 
@@ -84,6 +84,8 @@ class Traceback(Struct):
     relation: Relation = Relation.NONE
     in_thread: bool = False
     ignored: bool = False
+    in_warning: bool = False  # the heading is in a line that its program calls a warning
+    after_warning: bool = False  # such a line stands directly before the heading
     margin: Margin | None = None  # what its program prints before each line
     boxed: bool = False  # drawn by rich
     remaining_lines: int = MAX_LINES
@@ -110,7 +112,7 @@ class Traceback(Struct):
             return self._add_boxed(text)
         if match := _FRAME.match(text):
             self.in_frame = self.expects_code = True
-            self.is_own = not any(part in match[1] for part in _LIBRARIES)
+            self.is_own = not is_library(match[1])
             if self.is_own:
                 self.location, self.frame = f"{match[1]}:{match[2]}", (text.rstrip(),)
             return True
@@ -126,7 +128,7 @@ class Traceback(Struct):
     def _add_boxed(self, text: str) -> bool:
         """Add a line of a box that rich has drawn."""
         self.boxed = self.in_frame = True
-        if (match := _BOXED_FRAME.match(text)) and not any(part in match[1] for part in _LIBRARIES):
+        if (match := _BOXED_FRAME.match(text)) and not is_library(match[1]):
             self.location = f"{match[1]}:{match[2]}"
         return True
 
@@ -149,6 +151,8 @@ class Traceback(Struct):
             stack=self.stack,
             relation=self.relation,
             in_thread=self.in_thread,
+            in_warning=self.in_warning,
+            after_warning=self.after_warning,
             wrapped=self.boxed,
         )
 
@@ -197,6 +201,7 @@ def open_traceback(text: str, introduction: Introduction) -> Traceback:
         relation=Relation.EXPLAINS if _EXPLAINS.search(text) else introduction.relation,
         in_thread=introduction.in_thread,
         ignored=introduction.ignored,
+        in_warning=has_warning_level(text),
         margin=Margin(("  ",)) if is_summary else None if boxed else learn_margin(before),
         boxed=boxed,
     )

@@ -14,6 +14,14 @@ MAX_MESSAGE = 16
 MAX_CHAIN = 8
 """Incidents in a chain of causes."""
 
+_LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "\\Lib\\", "<frozen ", ".pyx", ".pxi")
+"""Parts of the paths of files that do not belong to the program: installed packages, Python itself, and Cython's sources."""
+
+
+def is_library(path: str) -> bool:
+    """Return whether the file of a frame belongs to a library."""
+    return any(part in path for part in _LIBRARIES)
+
 
 class Kind(StrEnum):
     """How an incident was reported."""
@@ -73,6 +81,8 @@ class Incident(Struct, kw_only=True):
     in_thread: bool = False  # ended a thread, not the process
     handled: bool = False  # the program says what it does instead
     retried: bool = False  # the program says that it tries again
+    in_warning: bool = False  # the program prints its traceback as part of a warning
+    after_warning: bool = False  # a warning stands directly before its traceback
     first_position: int = 0  # of its traceback among the lines of its process
     last_position: int = 0
     is_cut: bool = False  # the log ends before the line with the exception

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kfjob.observe.diagnose.going_on import goes_on
 from kfjob.observe.prefixes import Level, split_prefix
 from kfjob.parsing import ParseError, parse_json
 from kfjob.patterns import Pattern
@@ -11,10 +12,6 @@ from kfjob.patterns import Pattern
 _PYTHON_WARNING = Pattern(r"(?:\S+:\d+: |^)\w{0,40}Warning: |^[\w.-]{1,40}: [Ww]arning: ")
 _INFORMATION = "NCCL INFO "
 _OWN_LEVEL = ("NCCL WARN", "<warn>")
-_GOES_ON = re.compile(
-    r"(?i)\b(?:retrying|will retry|will be retried|(?:will )?ignor(?:e|ing|ed)|skipping|falling back|falls? back to"
-    r"|using fallback|continuing (?:without|with|anyway)|will operate in|will be skipped)\b"
-)
 _BOUNDARY = re.compile(
     r"\s{0,4}\d{1,3}%\||[\w.-]{1,80}:\d+:\d+ \[\d+\] |(?i:(?:step|iter|iteration|epoch)\b\W{0,3}\d)|={8,}|-{8,}"
     r"|\*{8,}|\{'|usage: "
@@ -32,7 +29,7 @@ def is_warning(text: str) -> bool:
         return False
     if _INFORMATION in text or has_warning_level(text):
         return True
-    return _GOES_ON.search(text) is not None
+    return goes_on(text)
 
 
 def has_warning_level(text: str) -> bool:
@@ -40,6 +37,12 @@ def has_warning_level(text: str) -> bool:
     prefix, _ = split_prefix(text)
     is_logged = prefix.level is Level.WARNING and not prefix.is_glog
     return is_logged or _PYTHON_WARNING.search(text) is not None
+
+
+def ends_with_warning(before: tuple[str, ...]) -> bool:
+    """Return whether the lines, the newest first, end with a warning, or with one and the source line that Python adds."""
+    is_source = before[:1] and before[0].startswith("  ")
+    return any(has_warning_level(text) for text in before[: 2 if is_source else 1])
 
 
 def is_boundary(text: str) -> bool:

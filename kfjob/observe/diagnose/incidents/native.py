@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kfjob.observe.diagnose.incidents.incident import Dump, Incident
+from kfjob.observe.diagnose.incidents.incident import Dump, Incident, is_library
 from kfjob.patterns import Pattern
 
 _START = re.compile(
@@ -35,8 +35,7 @@ _CURRENT = re.compile(r"Current thread(?:'s)? ")
 _OTHER = re.compile(r"(?:Thread 0x[0-9a-f]+ |Stack \(most recent call first\))")
 _FRAME = re.compile(r'  File "([^"]+)", line (\d+) in (.*)')
 _PART = re.compile(r"  (?:File|Binary file|<no Python frame>|<cannot get|\.\.\.)|Extension modules: |Python runtime state: ")
-_LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen ")
-_PACKAGE = Pattern(r".*(?:(?:site|dist)-packages|/lib/python\d[\d.]*)/([\w-]+)")
+_PACKAGE = Pattern(r".*(?:(?:site|dist)-packages|/lib/python\d[\d.]*|[\\/]Lib)[\\/]([\w-]+)")
 
 
 def name_call(dump: Dump) -> tuple[str, str]:
@@ -78,7 +77,7 @@ def add_to_dump(incident: Incident, text: str) -> bool:
     if dump.in_current and len(dump.frames) < MAX_FRAMES and (match := _FRAME.match(text)):
         dump.frames = (*dump.frames, text.rstrip())
         incident.frame = incident.frame or (text.rstrip(),)
-        if not incident.location and not any(part in match[1] for part in _LIBRARIES):
+        if not incident.location and not is_library(match[1]):
             incident.location = f"{match[1]}:{match[2]}"
             incident.frame = tuple(dict.fromkeys((incident.frame[0], text.rstrip())))
         return True

@@ -11,7 +11,7 @@ from itertools import islice
 
 from msgspec import Struct, field
 
-from kfjob.observe.diagnose.activity import announces_recovery, announces_retry
+from kfjob.observe.diagnose.going_on import announces_recovery, announces_retry
 from kfjob.observe.diagnose.incidents import messages, native
 from kfjob.observe.diagnose.incidents.exceptions import (
     HEADING,
@@ -142,6 +142,8 @@ def _open(stream: _Stream, traceback: Traceback, before: Before) -> None:
     stream.traceback, stream.introduction, stream.heading = traceback, Introduction(), stream.lines
     if traceback.relation is Relation.NONE or not stream.before:
         stream.before = tuple(islice(before(), MAX_DISTANCE))
+    if traceback.relation is Relation.NONE:
+        traceback.after_warning = messages.ends_with_warning(stream.before)
 
 
 def _continue(key: str, stream: _Stream, traceback: Traceback, text: str, mark: Mark) -> bool:

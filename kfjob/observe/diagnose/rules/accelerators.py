@@ -204,11 +204,12 @@ RULES = (
     ),
     Rule(
         id="nccl-system-error",
-        title="NCCL reports a system or network error",
+        title="NCCL reports a system or network error: {what}",
         cause="a call to the operating system or the driver failed; with `NCCL_DEBUG=WARN` the previous line names it",
         remedy="set `NCCL_DEBUG=WARN` and relaunch; check the network interface, /dev/shm and the driver",
         markers=("unhandled system error", "unhandled cuda error", "ncclUnhandledCudaError", "ncclSystemError"),
-        pattern=r"unhandled (?:system|cuda) error|nccl(?:UnhandledCuda|System)Error",
+        pattern=r"(?P<what>unhandled (?:system|cuda) error|nccl(?:UnhandledCuda|System)Error)"
+        r"(?:[\s\S]*?Last error:\s*\n(?P<what2>[^\n]+))?",
         role=Role.SUSPECT,
     ),
 )

@@ -91,7 +91,8 @@ RULES = (
         cause="the message of NCCL gives the reason; `NCCL_DEBUG=INFO` shows what it did before",
         remedy="set `NCCL_DEBUG=INFO` in `env` and relaunch; compare the rank that failed first with the others",
         markers=("NCCL error", "ncclInternalError", "ncclInvalid"),
-        pattern=r"NCCL error in: [^\n,]*, (?P<what>[^\n,]*)|(?P<what2>nccl(?:Internal|Invalid)\w+)",
+        pattern=r"NCCL error in: [^\n,]*, (?P<what>[^\n,]*)|(?P<what2>nccl(?:Internal|Invalid)\w+)"
+        r"|NCCL error: (?P<what3>[^\n(]*)",
         unless=("remote process exited", "ncclRemoteError"),
         role=Role.SUSPECT,
     ),
