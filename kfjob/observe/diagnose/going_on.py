@@ -5,7 +5,7 @@ from __future__ import annotations
 from kfjob.patterns import Pattern
 
 MAX_LENGTH = 400
-"""Characters of a line after an error that is searched; a longer one is no announcement."""
+"""Length in characters of a line after an error; a longer one announces nothing."""
 
 _INSTEAD = r"falling back|skipping|ignoring|using fallback"
 _RETRY = r"retrying|will (?:retry|be retried|try again)|trying again"
