@@ -1,6 +1,6 @@
 """How long a checkpoint stops the training: a background save compared with a blocking save, in one run.
 
-Goal: a ratio of at most 0.1, with 500 MB or more. Usage: python benchmarks/checkpoint.py [rounds] [folder]
+Goal: a ratio of at most 0.1, with 500 MB or more. Usage: python -m benchmarks.checkpoint [rounds] [folder]
 """
 
 from __future__ import annotations

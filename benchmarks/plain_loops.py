@@ -1,10 +1,12 @@
 """Training loops without kfjob: the baselines of trainer_cpu.py and trainer_gpu.py.
 
-    python benchmarks/plain_loops.py by-hand|trainer SPEC_AS_JSON
+    python -m benchmarks.plain_loops by-hand|by-layer|trainer SPEC_AS_JSON
 
-runs one loop and prints `{"ends": [END TIME OF EACH STEP], "peak_memory": BYTES}`. `by-hand` is `PlainLoop`. `trainer` is
-transformers' Trainer, which needs accelerate. Both use a transformers model on random tokens, fp32 weights, bf16 autocast,
-fused AdamW and clipping, and read the loss at every step.
+runs one loop and prints `{"ends": [END TIME OF EACH STEP], "peak_memory": BYTES}`. `by-hand` is `PlainLoop`; with `compile` it
+compiles the whole model, and `by-layer` compiles each layer. `trainer` is transformers' Trainer, which needs accelerate. All
+use a transformers model on random tokens, fp32 weights, bf16 autocast, fused AdamW and clipping, and read the loss at every
+`log_every`-th step. With `packing: documents` the model gets the tokens' positions in their documents, from which transformers
+makes a mask.
 """
 
 from __future__ import annotations
@@ -13,13 +15,17 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.data.synthetic import Synthetic
 from kfjob.trainer.metrics import peak_memory
 from kfjob.trainer.model import build_meta_model
 
@@ -34,39 +40,54 @@ def fresh_model(spec: TrainSpec, device: torch.device) -> Any:
 class PlainLoop:
     """A plain training loop for one process, DDP or FSDP2, as in the spec."""
 
-    def __init__(self, spec: TrainSpec, device: torch.device) -> None:
-        """Create model and optimiser."""
+    def __init__(self, spec: TrainSpec, device: torch.device, *, by_layer: bool = False) -> None:
+        """Create model and optimiser. `by_layer` compiles the layers instead of the model, if the spec compiles."""
         self._spec, self._device = spec, device
         model = fresh_model(spec, device)
         self._vocabulary = model.config.vocab_size
+        self._samples = 0
         if spec.strategy == "ddp":
             model = DistributedDataParallel(model)
         elif spec.strategy == "fsdp":
             for unit in (*model.model.layers, model):
                 fully_shard(unit)
-        self._model: Any = torch.compile(model) if spec.compile else model
+        if spec.compile and by_layer:
+            for layer in model.model.layers:
+                layer.compile()
+        self._model: Any = torch.compile(model) if spec.compile and not by_layer else model
         self._optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, fused=True)
 
-    def step(self) -> float:
-        """Train on one batch and return the loss."""
+    def step(self) -> torch.Tensor:
+        """Train on one batch; return the loss without waiting for the device."""
         shape = self._spec.micro_batch_size, self._spec.sequence_length
         ids = torch.randint(self._vocabulary, shape, device=self._device)
+        positions = {"position_ids": self._positions()} if self._spec.packing == "documents" else {}
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._spec.precision == "bf16"):
-            loss = self._model(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
+            loss: torch.Tensor = self._model(input_ids=ids, labels=ids, use_cache=False, **positions).loss
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._spec.grad_clip)
         self._optimizer.step()
         self._optimizer.zero_grad()
-        return float(loss)
+        return loss.detach()
+
+    def _positions(self) -> torch.Tensor:
+        """Return the positions in documents of the same lengths as those of the trainer's synthetic data."""
+        spec, batch = self._spec, self._spec.micro_batch_size
+        samples = Synthetic(length=spec.sequence_length, vocab_size=1, seed=spec.seed, documents=True)
+        self._samples += batch
+        positions = np.stack([samples[number][2] for number in range(self._samples - batch, self._samples)])
+        return torch.from_numpy(positions).to(self._device)
 
 
-def run_plain_loop(spec: TrainSpec, device: torch.device) -> list[float]:
-    """Run a plain loop in one process; return the end time of each step."""
-    loop = PlainLoop(spec.model_copy(update={"strategy": "none"}), device)
+def run_plain_loop(spec: TrainSpec, device: torch.device, *, by_layer: bool = False) -> list[float]:
+    """Run a plain loop in one process; return the end time of each step whose loss is read."""
+    loop = PlainLoop(spec.model_copy(update={"strategy": "none"}), device, by_layer=by_layer)
     ends = []
-    for _ in range(spec.max_steps or 1):
-        loop.step()
-        ends.append(time.monotonic())
+    for number in range(1, (spec.max_steps or 1) + 1):
+        loss = loop.step()
+        if number % spec.log_every == 0:
+            loss.item()
+            ends.append(time.monotonic())
     return ends
 
 
@@ -77,10 +98,11 @@ def run_trainer(spec: TrainSpec, device: torch.device) -> list[float]:
     ends = []
 
     class Clock(transformers.TrainerCallback):
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            ends.append(time.monotonic())
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 -- the Trainer's signature
+            if state.global_step % spec.log_every == 0:
+                if device.type == "cuda":
+                    torch.cuda.synchronize()
+                ends.append(time.monotonic())
 
     model = fresh_model(spec, device)
     steps = spec.max_steps or 1
@@ -94,7 +116,7 @@ def run_trainer(spec: TrainSpec, device: torch.device) -> list[float]:
             optim="adamw_torch_fused",
             torch_compile=spec.compile,
             use_cpu=device.type == "cpu",
-            logging_steps=1,
+            logging_steps=spec.log_every,
             save_strategy="no",
             report_to=[],
             disable_tqdm=True,
@@ -104,10 +126,16 @@ def run_trainer(spec: TrainSpec, device: torch.device) -> list[float]:
     return ends
 
 
+LOOPS: dict[str, Callable[[TrainSpec, torch.device], list[float]]] = {
+    "by-hand": run_plain_loop,
+    "by-layer": partial(run_plain_loop, by_layer=True),
+    "trainer": run_trainer,
+}
+
+
 def main() -> None:
-    run = {"by-hand": run_plain_loop, "trainer": run_trainer}[sys.argv[1]]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    ends = run(TrainSpec.model_validate_json(sys.argv[2]), device)
+    ends = LOOPS[sys.argv[1]](TrainSpec.model_validate_json(sys.argv[2]), device)
     print(json.dumps({"ends": ends, "peak_memory": peak_memory()}))
 
 

@@ -53,7 +53,7 @@ class AlternatingSteps:
     def ask(self, ranks: object) -> None:  # noqa: ARG002 -- the signature of StopRequest
         """Run a hand-written step; never request a stop."""
         self._lap("kfjob")
-        self._by_hand.step()
+        self._by_hand.step().item()
         self._lap("by hand")
 
     def _lap(self, name: str) -> None:

@@ -11,22 +11,31 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "trainer_gpu.py"
-SHORT = ["1B eager", "1B by hand", "1B transformers"]
+
+
+def run_benchmark(*arguments: str | Path):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, PROGRAM, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
 @pytest.mark.parametrize(
-    ("only", "rows"),
-    [(SHORT, 3), pytest.param([""], 12, marks=[pytest.mark.long, pytest.mark.timeout(3600)])],
+    ("groups", "rows"),
+    [(["documents"], 4), pytest.param([], 23, marks=[pytest.mark.long, pytest.mark.timeout(3600)])],
     ids=["short", "long"],
 )
-def test_gpu_benchmark_runs_a_tiny_case_on_cpu(tmp_path, only, rows):
+def test_gpu_benchmark_runs_tiny_cases_on_cpu(tmp_path, groups, rows):
     raw = tmp_path / "raw.jsonl"
-    command = [sys.executable, PROGRAM, "--smoke", "--out", raw, "--only", *only]
-    environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parents[1]), "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    process = run_benchmark("--smoke", "--out", raw, *(["--group", *groups] if groups else []))
     assert process.returncode == 0, process.stdout + process.stderr
     assert len(raw.read_text().splitlines()) == rows
     assert all(json.loads(line)["raw"] for line in raw.read_text().splitlines())
-    if only == [""]:
+    if not groups:
         assert "losses equal to the bit" in process.stdout
         assert "x waiting" in process.stdout
+
+
+def test_case_beyond_the_time_limit_fails_by_name():
+    process = run_benchmark("--smoke", "--group", "published", "--time-limit", "0.1")
+    assert process.returncode == 1
+    assert process.stdout.count("FAILED\ntook more than 0 s") == 2
+    assert process.stderr == "failed: 1.3B like MPT, compiled, chunked loss, 8B selective, compiled, bf16 states\n"

@@ -16,6 +16,7 @@ from kfjob.trainer.data.line_files import LineFiles
 from kfjob.trainer.data.permutation import permute, permute_many
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import merge_positions
+from kfjob.trainer.data.synthetic import DOCUMENTS
 from kfjob.trainer.data.tokenizer import open_tokenizer
 
 KINDS: dict[str, dict[str, object]] = {
@@ -31,6 +32,7 @@ KINDS: dict[str, dict[str, object]] = {
     "tokens-documents": {"data": "tokenised_folder", "packing": "documents"},
     "tokens-chat": {"data": "tokenised_chat", "sequence_length": 96},
     "synthetic": {"data": "synthetic"},
+    "synthetic-documents": {"data": "synthetic", "packing": "documents"},
 }
 
 
@@ -272,3 +274,17 @@ def test_tiny_text_command_line(tiny_texts, capsys):
     assert capsys.readouterr().out == f"{folder}\n"
     assert tiny_text.main([str(folder.parent)]) == 1
     assert f"error: cannot write `{folder.parent}`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("length", [1, 2, 64])
+def test_synthetic_documents_fill_the_sample(tiny, length):
+    spec = TrainSpec(**tiny | {"data": "synthetic", "packing": "documents", "sequence_length": length})
+    stream = open_data(spec, rank=0, world_size=1).train
+    for sample in stream.read_batch(20):
+        begins = np.flatnonzero(sample[2] == 0)
+        assert begins[0] == 0
+        assert len(begins) <= DOCUMENTS
+        assert (sample[2] == np.concatenate([np.arange(size) for size in np.diff([*begins, length])])).all()
+        assert (sample[1] >= 0).all()
+        inside = np.setdiff1d(np.arange(length - 1), begins[1:] - 1)
+        assert (sample[1][inside] == sample[0][inside + 1]).all()

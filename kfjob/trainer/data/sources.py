@@ -80,13 +80,20 @@ def _open_synthetic(spec: TrainSpec, rank_arguments: dict[str, int]) -> RunData:
     vocab_size = shape.vocab_size if shape else _read_vocab_size(config)
     if not vocab_size:
         raise KfjobError("synthetic data needs the model's vocabulary size", location="vocab_size", hint="set `vocab_size`")
-    make_samples = partial(Synthetic, length=spec.sequence_length, vocab_size=vocab_size)
+    packs = spec.packing == "documents"
+    make_samples = partial(Synthetic, length=spec.sequence_length, vocab_size=vocab_size, documents=packs)
     validation_samples: Samples = make_samples(seed=spec.seed + 1)
     return RunData(
         train=SequentialStream(make_samples(seed=spec.seed), **rank_arguments),
         validation=[validation_samples[index] for index in range(_eval_samples(spec))] if _evaluates(spec) else [],
         vocab_size=vocab_size,
-        identity={"kind": SYNTHETIC, "sequence_length": spec.sequence_length, "seed": spec.seed, "vocab_size": vocab_size},
+        identity={
+            "kind": SYNTHETIC,
+            "sequence_length": spec.sequence_length,
+            "seed": spec.seed,
+            "vocab_size": vocab_size,
+            "packing": "documents" if packs else "stream",
+        },
     )
 
 

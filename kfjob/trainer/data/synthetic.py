@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kfjob.trainer.data.packing import Sample, shift_tokens
+from kfjob.trainer.data.documents import Document
+from kfjob.trainer.data.packing import Sample, pack_documents, shift_tokens
 from kfjob.trainer.data.permutation import mix
+
+DOCUMENTS = 8
+"""Largest number of documents in a sample that packs them; their lengths are random."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +21,8 @@ class Synthetic:
     length: int
     vocab_size: int
     seed: int
+    documents: bool = False
+    """Whether a sample holds documents with separate attention."""
     count: int = 1 << 62
 
     def __len__(self) -> int:
@@ -24,4 +30,9 @@ class Synthetic:
 
     def __getitem__(self, index: int) -> Sample:
         draw = np.random.Generator(np.random.Philox(key=mix(index, self.seed)))
-        return shift_tokens(draw.integers(self.vocab_size, size=self.length + 1))
+        tokens = draw.integers(self.vocab_size, size=self.length + 1)
+        if not self.documents:
+            return shift_tokens(tokens)
+        ends = np.unique([*draw.integers(1, self.length + 1, size=DOCUMENTS - 1), self.length])
+        documents = [Document(tokens[begin : end + 1]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+        return pack_documents(documents, self.length, padding=0, positions=True)
