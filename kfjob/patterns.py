@@ -31,13 +31,13 @@ class Match(Struct, frozen=True):
 
     def groups(self) -> tuple[Any, ...]:
         """Return the text of every group."""
-        return tuple(None if value is None else value.decode(errors="replace") for value in self.matched.groups())
+        text, spans = self.matched.string, self.matched._spans  # noqa: SLF001 - RE2's own `groups` takes four times as long
+        return tuple([None if start < 0 else text[start:end].decode(errors="replace") for start, end in spans[1:]])
 
     def groupdict(self) -> dict[str, Any]:
         """Return the text of every named group."""
-        matched = self.matched
-        values = {name: matched[number] for name, number in self.names.items()}
-        return {name: None if value is None else value.decode(errors="replace") for name, value in values.items()}
+        values = self.groups()
+        return {name: values[number - 1] for name, number in self.names.items()}
 
     @property
     def lines(self) -> tuple[int, int]:

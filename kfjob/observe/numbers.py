@@ -8,6 +8,12 @@ MAX_COUNT = 10**18
 """Steps, samples or parameters of a job."""
 MAX_NUMBER = 1e100
 """Number in a line; a larger one counts as infinite, because sums and squares would overflow."""
+_DIGITS = bytes.maketrans(b"023456789", b"1" * 9)
+
+
+def mask_digits(line: bytes) -> bytes:
+    """Return the line with the same digit in place of every digit; `str.translate` takes 10 times as long."""
+    return line.translate(_DIGITS)
 
 
 def parse_number(text: str) -> float:

@@ -20,6 +20,7 @@ from kfjob.observe.general import skeletons, tables
 from kfjob.observe.general.markers import FIRST_MARKERS, FOREIGN_MARKERS, MAIN_MARKERS, MORE_MARKERS, RARE_MARKERS
 from kfjob.observe.general.messages import find_message
 from kfjob.observe.lines import clean_line
+from kfjob.observe.numbers import mask_digits
 from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
 from kfjob.spec.observe_config import ObserveConfig
 
@@ -230,7 +231,7 @@ def _is_table_header(line: bytes) -> bool:
     """Return whether the line names the columns of a table."""
     if len(line) > tables.MAX_WIDTH + 100:
         return False
-    return _is_header_layout(skeletons.mask_digits(line))
+    return _is_header_layout(mask_digits(line))
 
 
 def _make_row_pattern(header: bytes) -> re.Pattern[bytes]:

@@ -14,6 +14,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from kfjob.observe.numbers import mask_digits
 from kfjob.observe.timestamps import parse_rfc3339
 from kfjob.observe.vocabulary import CLEAR_COUNT, Quantity, find_meaning, split_name
 
@@ -21,6 +22,10 @@ MAX_PARTS = 16
 """Parts to remove of a line's prefix, such as a time or a level."""
 _MAX_STAMPS = 8
 """Prefixes of log tools to remove from a line."""
+_MAX_LAYOUT = 600
+"""Characters of a line whose layout is remembered."""
+_MAX_LAYOUTS = 4096
+"""Layouts of lines whose prefix is remembered."""
 
 
 class Level(IntEnum):
@@ -42,6 +47,10 @@ class Prefix(NamedTuple):
     is_local_rank: bool = False  # the rank counts the processes of one pod
     tags: tuple[str, ...] = ()  # lower-case words in brackets, such as `eval`
     varying: int = 0  # characters up to the end of its last time or rank, which differ in repetitions of a message
+
+    def with_rank(self, rank: int) -> Prefix:
+        """Return the prefix with another rank."""
+        return Prefix(self.has_stamp, self.level, self.is_glog, rank, self.is_local_rank, self.tags, self.varying)
 
 
 _LOG_TOOL = re.compile(
@@ -134,12 +143,29 @@ def split_process(text: str) -> tuple[str, str]:
 
 def split_prefix(text: str) -> tuple[Prefix, str]:
     """Return the prefix of a line, and its message with the indentation."""
+    if len(text) > _MAX_LAYOUT or not text.isascii() or text.startswith("("):
+        prefix, _, end = _find_prefix(text)  # whether `(3/8)` is a rank depends on its digits
+    else:
+        prefix, rank, end = _find_prefix_layout(mask_digits(text.encode()))
+        if rank is not None:
+            prefix = prefix.with_rank(int(text[rank]))
+    return (prefix, text[end:].removeprefix(" ")) if end else (prefix, text)
+
+
+@lru_cache(maxsize=_MAX_LAYOUTS)
+def _find_prefix_layout(masked: bytes) -> tuple[Prefix, slice | None, int]:
+    """Return the prefix of a line whose digits are ones: programs print millions of lines with few layouts."""
+    return _find_prefix(masked.decode())
+
+
+def _find_prefix(text: str) -> tuple[Prefix, slice | None, int]:
+    """Return the prefix of a line, the place of the rank in it, and its end."""
     parts: list[re.Match[str]] = []
     position = 0
     while len(parts) < MAX_PARTS and (match := _PART.match(text, position)) and not _holds_counter(match):
         parts.append(match)
         position = match.end()
-    return (_read_parts(parts), text[position:].removeprefix(" ")) if parts else (Prefix(), text)
+    return (*_read_parts(parts), position) if parts else (Prefix(), None, 0)
 
 
 def _holds_counter(match: re.Match[str]) -> bool:
@@ -165,7 +191,8 @@ def _holds_figure(inside: str) -> bool:
     return False
 
 
-def _read_parts(parts: list[re.Match[str]]) -> Prefix:
+def _read_parts(parts: list[re.Match[str]]) -> tuple[Prefix, slice | None]:
+    """Return what the parts say, and the place of the rank in the line."""
     has_stamp, letters, rank, is_local_rank, tags, varying = False, "", None, False, [], 0
     for match in parts:
         is_stamp = match["stamp"] or match["glog"]
@@ -181,17 +208,22 @@ def _read_parts(parts: list[re.Match[str]]) -> Prefix:
         if is_stamp or number:
             varying = match.end()
         has_stamp = has_stamp or bool(is_stamp)
-    return Prefix(has_stamp, _LEVELS.get(letters.upper()), len(letters) == 1, rank, is_local_rank, tuple(tags), varying)
+    number = None if rank is None else int(parts[0].string[rank])
+    level = _LEVELS.get(letters.upper())
+    return Prefix(has_stamp, level, len(letters) == 1, number, is_local_rank, tuple(tags), varying), rank
 
 
-def _find_rank(match: re.Match[str]) -> tuple[int, bool] | None:
-    """Return the rank that a part names, and whether it is one within a pod."""
-    if number := match["number"] or match["leading"] or match["mpi"]:
-        return int(number), (match["name"] or "").lower() in _LOCAL_NAMES
-    inside = (match["inside"] or match["within"] or "").strip()
-    if name := _RANK_NAME.match(inside):
-        return int(name[2]), name[1].lower() in _LOCAL_NAMES
-    if match["within"] is not None and (of := _RANK_OF.match(inside)):
-        return int(of[1]), False
+def _find_rank(match: re.Match[str]) -> tuple[slice, bool] | None:
+    """Return the place of the rank that a part names, and whether it is one within a pod."""
+    for group in ("number", "leading", "mpi"):
+        if match[group]:
+            return slice(*match.span(group)), (match["name"] or "").lower() in _LOCAL_NAMES
+    start = match.start("within" if match["inside"] is None else "inside")
+    inside = match["inside"] or match["within"] or ""
+    start += len(inside) - len(inside.lstrip())
+    if name := _RANK_NAME.match(inside.strip()):
+        return slice(start + name.start(2), start + name.end(2)), name[1].lower() in _LOCAL_NAMES
+    if match["within"] is not None and (of := _RANK_OF.match(inside.strip())):
+        return slice(start, start + of.end(1)), False
     role = _ROLE.match(match.string) if match.pos == 0 else None
-    return (int(role[1]), True) if role else None
+    return (slice(*role.span(1)), True) if role else None

@@ -13,6 +13,7 @@ from kfjob.observe.general import tables
 from kfjob.observe.general.figures import parse_message
 from kfjob.observe.general.messages import find_message
 from kfjob.observe.lines import clean_line
+from kfjob.observe.numbers import mask_digits
 from kfjob.observe.progress_bars import MARKER
 from kfjob.observe.vocabulary import ANNOUNCEMENT, Phase, find_phase, is_preparation, split_name
 
@@ -21,7 +22,6 @@ MAX_LENGTH = 600
 _BAR = MARKER.encode()
 TABLE_SIZE = 8192
 """Layouts whose answer is remembered."""
-_DIGITS = bytes.maketrans(b"023456789", b"1" * 9)
 _IDENTIFIER = re.compile(r"(?<![\w.])(?:[1a-f]{8}-(?:[1a-f]{4}-){3}[1a-f]{12}|(?=1{0,64}+(?:[a-df]|e[1a-f]))[1a-f]{8,64}+)\b")
 """It matches a UUID, or eight or more hexadecimal digits with a letter; digits are ones already."""
 _FRACTION = re.compile(r"(?<=1)\.1++")
@@ -36,11 +36,6 @@ def may_hold_progress(line: bytes) -> bool:
     if len(line) > MAX_LENGTH or _BAR in line or b"\r" in line:
         return True
     return _layout_matters(mask_digits(line))
-
-
-def mask_digits(line: bytes) -> bytes:
-    """Return the line with the same digit in place of every digit; `str.translate` takes 10 times as long."""
-    return line.translate(_DIGITS)
 
 
 @lru_cache(maxsize=TABLE_SIZE)
