@@ -18,6 +18,7 @@ from kfjob.patterns import Match, Pattern
 
 MARKER = ".py:"
 """Part of every line of the trainer: `2026-11-21 07:10:48 I [train.py:18] …`."""
+MARKER_BYTES = MARKER.encode()
 
 
 class Start(Struct, frozen=True, kw_only=True):

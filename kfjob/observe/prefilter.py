@@ -7,20 +7,19 @@ rounds, progress), and with `diagnosis` for the rules too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
-from ahocorasick_rs import BytesAhoCorasick, MatchKind
+from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import HEADINGS
 from kfjob.observe.diagnose.literals import LINES_AFTER, find_literals
-from kfjob.observe.general import skeletons, tables
+from kfjob.observe.general import skeletons
 from kfjob.observe.general.markers import FIRST_MARKERS, FOREIGN_MARKERS, MAIN_MARKERS, MORE_MARKERS, RARE_MARKERS
 from kfjob.observe.general.messages import find_message
 from kfjob.observe.lines import clean_line
-from kfjob.observe.numbers import mask_digits
 from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
 from kfjob.spec.observe_config import ObserveConfig
 
@@ -35,8 +34,8 @@ _NUMBER_FIRST = rb"(?:[ \t|]|\xe2\x94[\x82\x83])*+\d[\d.]*+[ \t|,(%]"
 _ROW_START = re.compile(rb"(?m)^(?:" + _STAMP + rb")?" + _NUMBER_FIRST)
 """A line that begins with a number, after the stamp of a log tool."""
 
-_SAMPLE = 2048
-"""Bytes at the beginning and the end of a block in which other characters than ASCII are searched."""
+_SAMPLE = 1024
+"""Bytes at the end of each later block in which other characters than ASCII are searched."""
 _BUCKETS = 16
 """Groups into which the search divides its literals: literal n belongs to group n modulo 16 (aho-corasick, packed/teddy)."""
 
@@ -52,14 +51,23 @@ _AGENT_MARKERS = ("elastic", "endezvous")
 _MORE_MARKERS = (*MORE_MARKERS, *(f"\n{marker}" for marker in FIRST_MARKERS))
 _GENERAL_MARKERS = frozenset((*MAIN_MARKERS, *_MORE_MARKERS, *FOREIGN_MARKERS, *RARE_MARKERS))
 """Every line that the view reads for its figures contains one of these, except the rows of tables."""
-RARE_SAMPLE = 2048
-"""Bytes at the beginning of each later block in which kfjob searches for the names of `RARE_MARKERS`."""
+RARE_SAMPLE = 1024
+"""Bytes of a sample in which kfjob searches for the names of `RARE_MARKERS`."""
+RARE_WHOLE = 1 << 15
+"""Bytes of a block below which kfjob searches it whole for these names; it searches samples of longer blocks."""
+RARE_INTERVAL = 1 << 18
+"""Bytes of a log from one sample to the next; the first long block has four samples."""
 _MAIN_MARKERS = _spread({*_AGENT_MARKERS, *MAIN_MARKERS})
+_MAIN_AND_MORE = _spread({*_MAIN_MARKERS, *_MORE_MARKERS})
 
 _MAX_PREFIX = 400
 """Characters in the pattern of the prefix of a table's rows."""
+_IRRELEVANT, _FIGURES, _STRONG = range(3)
+"""Relevance of a line: one with figures may hold progress, one with a strong literal is relevant without them."""
 LineRange = tuple[int, int]
 """Position of a line within its block: its start, and its line end."""
+_Lines = dict[LineRange, int]
+"""Lines of one block with their relevance."""
 
 
 def find_markers(config: ObserveConfig) -> tuple[str, ...]:
@@ -87,14 +95,16 @@ class Prefilter:
         self._needs_all = not markers  # the job's own pattern may match any line
         self._select_all = select_all
         weak = _find_weak_literals(config)
-        groups = [markers, (*find_literals(), *GLOG_WARNINGS)] if diagnosis else [markers]
-        self._searches = tuple(_build_search(literals, weak) for literals in groups)
-        self.literals = tuple(literal.encode() for literals in groups for literal in literals)
+        rules = (*find_literals(), *GLOG_WARNINGS) if diagnosis else ()
+        self._main = _build_search(markers, weak)
+        self._rules = _build_search(rules, weak) if diagnosis else None
+        self.literals = tuple(literal.encode() for literal in (*markers, *rules))
         self._reads_any = progress_reader(config.trainer, config.progress_pattern).general
-        self._more = _build_search(_spread(_MORE_MARKERS), weak)
+        self._main_and_more = _build_search(_MAIN_AND_MORE, weak) if self._reads_any else self._main
         self._foreign = _build_search(_spread(FOREIGN_MARKERS), weak)
-        self._rare = _build_search(RARE_MARKERS, weak)
-        self._is_first = True  # no block was read
+        self._rare = _build_search(RARE_MARKERS, weak, is_dense=True)
+        self._is_first = True  # no long block was searched for rare names
+        self._unsampled = RARE_INTERVAL  # bytes since the last sample
         self._has_rare = False  # only a rare name found a line with figures, so other lines may have such names too
         self._is_foreign = False  # a block had other characters than ASCII at its beginning or end
         self._has_progress = False  # a line with the layout of progress was selected, so lines below it matter too
@@ -105,78 +115,102 @@ class Prefilter:
             self._lines_after |= {first.encode(): lines for first, lines in LINES_AFTER.items()}
         self._remaining = 0  # lines that the last heading still selects
         self._rows: re.Pattern[bytes] | None = None  # the header of a table was selected, so rows of numbers matter
+        self._header_end = 0  # position after that header in the block that contains it
 
     def select(self, block: bytes) -> list[LineRange]:
         """Return the relevant lines of the next block; a block consists of whole lines."""
         if self._needs_all:
             return list(_split(block))
-        selected = self._select_relevant(block)
-        return list(_split(block)) if self._select_all() else selected
-
-    def _select_relevant(self, block: bytes) -> list[LineRange]:
-        matches = self._find_literals(block)
-        if self._reads_any:
+        lines = self._find_literals(block)
+        if self._select_all():
+            return list(_split(block))
+        if not lines and self._rows is None and not self._remaining:
+            return []  # as for most blocks
+        matches = sorted(line for line, relevance in lines.items() if relevance)
+        if self._rows is not None:
             matches = self._add_rows(block, matches)
-        if not self._remaining and not (matches and any(heading in block for heading in self._lines_after)):
+        headings = (line for line, relevance in lines.items() if relevance == _STRONG)
+        if not self._remaining and not any(self._count_lines_after(block, *line) for line in headings):
             return matches
         return list(self._add_lines_after_headings(block, frozenset(matches)))
 
-    def _find_literals(self, block: bytes) -> list[LineRange]:
-        """Return the lines with a strong literal, and those with another literal and a layout that may hold progress."""
-        selected: set[LineRange] = set()
+    def _find_literals(self, block: bytes) -> _Lines:
+        """Return the lines with a literal; nearly every block needs one search."""
+        lines = _Lines()
         if block.startswith(self._first_line_starts):
-            selected.add((0, _find_line_end(block, 0)))
-        for search in self._searches:
-            selected |= self._search(block, search)
-        if self._reads_any:
-            selected |= self._find_figures(block) | self._find_rare(block, selected)
-        return sorted(selected)
+            lines[0, _find_line_end(block, 0)] = _STRONG
+        knew_progress = self._has_progress
+        self._search(block, self._main_and_more if knew_progress else self._main, lines)
+        if self._rules is not None:
+            self._search(block, self._rules, lines)
+        if not self._reads_any:
+            return lines
+        if self._is_foreign or not (block if self._is_first else block[-_SAMPLE:]).isascii():
+            self._is_foreign = True
+            self._search(block, self._foreign, lines)
+        if self._has_progress:
+            if block.startswith(self._first_figures):
+                lines[0, _find_line_end(block, 0)] = _FIGURES
+            if not knew_progress:
+                self._search(block, self._main_and_more, lines)
+        self._unsampled += len(block)
+        if self._has_rare or self._unsampled >= RARE_INTERVAL or len(block) < RARE_WHOLE:
+            self._find_rare(block, lines)
+        return lines
 
-    def _find_figures(self, block: bytes) -> set[LineRange]:
-        """Return the lines that may hold progress in another language, or next to a line that does."""
-        self._is_foreign = self._is_foreign or not (block[:_SAMPLE].isascii() and block[-_SAMPLE:].isascii())
-        selected = self._search(block, self._foreign) if self._is_foreign else set()
-        if not self._has_progress:
-            return selected
-        if block.startswith(self._first_figures):
-            selected.add((0, _find_line_end(block, 0)))
-        return selected | self._search(block, self._more)
-
-    def _find_rare(self, block: bytes, others: set[LineRange]) -> set[LineRange]:
-        """Return the lines with figures that have rare names, in whole blocks once such a line is not among the others."""
-        is_whole, self._is_first = self._is_first or len(block) <= RARE_SAMPLE, False
+    def _find_rare(self, block: bytes, lines: _Lines) -> None:
+        """Add the lines with figures that have rare names, in whole blocks once such a line is not among the others."""
         if not self._has_rare:
-            head = block if is_whole else block[: _find_line_end(block, RARE_SAMPLE)]
-            selected = self._search(head, self._rare)
-            self._has_rare = not selected <= others
-            if is_whole or not self._has_rare:
-                return selected
-        return self._search(block, self._rare)
+            samples = self._choose_samples(len(block))
+            self._has_rare = any(self._search(block, self._rare, lines, start, end) for start, end in samples)
+        if self._has_rare:
+            self._search(block, self._rare, lines)
 
-    def _search(self, block: bytes, search: _Search) -> set[LineRange]:
-        """Return the relevant lines with a literal of this search."""
-        lines: dict[LineRange, bool] = {}  # whether a literal is strong
-        start, end = 0, -1
-        for number, _, stop in search.automaton.find_matches_as_indexes(block):
-            last = stop - 1  # a literal may begin with the end of the previous line
-            if last > end:
-                start, end = block.rfind(b"\n", 0, last) + 1, _find_line_end(block, last)
-                lines[start, end] = number in search.strong or lines.get((start, end), False)
-            elif number in search.strong:
-                lines[start, end] = True
-        figures = {line for line, is_strong in lines.items() if not is_strong and _may_hold_progress(block, *line)}
-        self._has_progress = self._has_progress or bool(figures)
-        return figures | {line for line, is_strong in lines.items() if is_strong}
+    def _choose_samples(self, size: int) -> Sequence[LineRange]:
+        """Return the parts of a block of this size in which rare names are searched."""
+        if size < RARE_WHOLE:
+            return ((0, size),)
+        starts = (0, size // 3, size * 2 // 3, size - RARE_SAMPLE) if self._is_first else (size - RARE_SAMPLE,)
+        self._is_first, self._unsampled = False, 0
+        return [(start, start + RARE_SAMPLE) for start in starts]
+
+    def _search(self, block: bytes, search: _Search, lines: _Lines, first: int = 0, last: int | None = None) -> bool:
+        """Add the lines with a literal of this search, between two positions of the block; return whether one is relevant."""
+        matches = search.automaton.find_matches_as_indexes(block[first:last])
+        if not matches:
+            return False
+        strong, end, line, relevance, adds = search.strong, -1, (0, 0), _IRRELEVANT, False
+        for number, _, stop in matches:
+            place = first + stop - 1  # a literal may begin with the end of the previous line
+            if place > end:
+                end = _find_line_end(block, place)
+                line = (block.rfind(b"\n", 0, place) + 1, end)
+                known = lines.get(line)
+                if known is None and number not in strong:
+                    known = lines[line] = self._read_figures(block, line)
+                    adds = adds or bool(known)
+                relevance = known or _IRRELEVANT
+            if relevance != _STRONG and number in strong:
+                relevance = lines[line] = _STRONG
+                adds = True
+        return adds
+
+    def _read_figures(self, block: bytes, line: LineRange) -> int:
+        """Return whether the layout of the line may hold progress; remember the first header of a table."""
+        text = block[line[0] : line[1]]
+        layout = skeletons.read_layout(text)
+        if not layout.matters:
+            is_milestone = milestones.MARKER_BYTES in text and milestones.parse_milestone(text.decode(errors="replace"))
+            return _FIGURES if is_milestone else _IRRELEVANT
+        self._has_progress = True
+        if layout.is_header and self._rows is None:
+            self._rows, self._header_end = _make_row_pattern(text), line[1]
+        return _FIGURES
 
     def _add_rows(self, block: bytes, matches: list[LineRange]) -> list[LineRange]:
-        """Add the rows of a table, which have no literal: they begin with a number."""
-        first = 0
-        if self._rows is None:
-            header = next((line for line in matches if _is_table_header(block[line[0] : line[1]])), None)
-            if header is None:
-                return matches
-            self._rows, first = _make_row_pattern(block[header[0] : header[1]]), header[1]
-        starts = (match.start() for match in self._rows.finditer(block, first))
+        """Add the rows of the table, which have no literal: they begin with a number."""
+        first, self._header_end = self._header_end, 0
+        starts = (match.start() for match in self._rows.finditer(block, first)) if self._rows else ()
         return sorted({*matches, *((start, _find_line_end(block, start)) for start in starts)})
 
     def _count_lines_after(self, block: bytes, start: int, end: int) -> int:
@@ -209,29 +243,18 @@ class _Search(NamedTuple):
     strong: frozenset[int]
 
 
-def _build_search(literals: tuple[str, ...], weak: frozenset[str]) -> _Search:
-    strong = frozenset(number for number, literal in enumerate(literals) if literal not in weak)
-    return _Search(_build_automaton(tuple(literal.encode() for literal in literals)), strong)
-
-
-def _may_hold_progress(block: bytes, start: int, end: int) -> bool:
-    """Return whether the layout of the line may hold progress."""
-    if end - start > skeletons.MAX_LENGTH:
-        return True
-    line = block[start:end]
-    return skeletons.may_hold_progress(line) or milestones.parse_milestone(line.decode(errors="replace")) is not None
+@cache
+def _build_search(literals: tuple[str, ...], weak: frozenset[str], *, is_dense: bool = False) -> _Search:
+    """Return a search that all containers of a job share; it has no state. A dense one takes more memory and less time."""
+    encoded = [literal.encode() for literal in literals]
+    implementation = Implementation.DFA if is_dense else None
+    automaton = BytesAhoCorasick(encoded, matchkind=MatchKind.LeftmostFirst, implementation=implementation)
+    return _Search(automaton, frozenset(number for number, literal in enumerate(literals) if literal not in weak))
 
 
 def _find_weak_literals(config: ObserveConfig) -> frozenset[str]:
     """Return the literals of lines that need a figure too."""
     return _GENERAL_MARKERS if progress_reader(config.trainer, config.progress_pattern).general else frozenset()
-
-
-def _is_table_header(line: bytes) -> bool:
-    """Return whether the line names the columns of a table."""
-    if len(line) > tables.MAX_WIDTH + 100:
-        return False
-    return _is_header_layout(mask_digits(line))
 
 
 def _make_row_pattern(header: bytes) -> re.Pattern[bytes]:
@@ -241,19 +264,6 @@ def _make_row_pattern(header: bytes) -> re.Pattern[bytes]:
     if len(prefix) > _MAX_PREFIX or not header.endswith(message):
         return _ROW_START
     return re.compile(rb"(?m)^(?:" + _STAMP + rb"|" + re.sub(rb"\d", rb"\\d", prefix) + rb")?" + _NUMBER_FIRST)
-
-
-@lru_cache(maxsize=skeletons.TABLE_SIZE)
-def _is_header_layout(masked: bytes) -> bool:
-    """Return the answer for a line whose digits are ones: only its prefix has digits."""
-    plain, _ = clean_line(masked.decode(errors="replace"))
-    return tables.parse_header(find_message(plain).text) is not None
-
-
-@cache
-def _build_automaton(literals: tuple[bytes, ...]) -> BytesAhoCorasick:
-    """Return an automaton that all containers of a job share; it has no state."""
-    return BytesAhoCorasick(literals, matchkind=MatchKind.LeftmostFirst)
 
 
 def _split(block: bytes) -> Iterator[LineRange]:

@@ -208,9 +208,9 @@ def _read_parts(parts: list[re.Match[str]]) -> tuple[Prefix, slice | None]:
         if is_stamp or number:
             varying = match.end()
         has_stamp = has_stamp or bool(is_stamp)
-    number = None if rank is None else int(parts[0].string[rank])
+    value = None if rank is None else int(parts[0].string[rank])
     level = _LEVELS.get(letters.upper())
-    return Prefix(has_stamp, level, len(letters) == 1, number, is_local_rank, tuple(tags), varying), rank
+    return Prefix(has_stamp, level, len(letters) == 1, value, is_local_rank, tuple(tags), varying), rank
 
 
 def _find_rank(match: re.Match[str]) -> tuple[slice, bool] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from kfjob.observe.general import tables
 from kfjob.observe.general.figures import parse_message
@@ -31,17 +32,35 @@ _CELL = re.compile(r"[ \t]*[|│┃]")
 """It matches the start of cells `| name | value |`, which the reader parses in another way."""
 
 
+class Layout(NamedTuple):
+    """What lines that differ only in their numbers have in common."""
+
+    matters: bool  # the general reader may need them
+    is_header: bool = False  # they name the columns of a table
+
+
+_UNREAD = Layout(matters=True)
+
+
 def may_hold_progress(line: bytes) -> bool:
     """Return whether the general reader may need the line."""
-    if len(line) > MAX_LENGTH or _BAR in line or b"\r" in line:
-        return True
-    return _layout_matters(mask_digits(line))
+    return read_layout(line).matters
+
+
+def read_layout(line: bytes) -> Layout:
+    """Return what the layout of the line says; numbers of equal length need no further look."""
+    if len(line) > MAX_LENGTH:
+        return _UNREAD
+    return _read_layout(mask_digits(line))
 
 
 @lru_cache(maxsize=TABLE_SIZE)
-def _layout_matters(masked: bytes) -> bool:
-    """Return the answer for a line whose digits are ones; numbers of equal length need no further look."""
-    return _skeleton_matters(make_skeleton(masked))
+def _read_layout(masked: bytes) -> Layout:
+    """Return the layout of a line whose digits are ones."""
+    if _BAR in masked or b"\r" in masked:
+        message = find_message(clean_line(masked.decode(errors="replace"))[0])
+        return Layout(matters=True, is_header=tables.parse_header(message.text) is not None)
+    return _read_skeleton(make_skeleton(masked))
 
 
 def make_skeleton(line: bytes) -> str:
@@ -51,18 +70,14 @@ def make_skeleton(line: bytes) -> str:
 
 
 @lru_cache(maxsize=TABLE_SIZE)
-def _skeleton_matters(skeleton: str) -> bool:
+def _read_skeleton(skeleton: str) -> Layout:
     skeleton, _ = clean_line(skeleton)
-    if ANNOUNCEMENT.search(skeleton) or _CELL.match(skeleton):
-        return True
     message = find_message(skeleton)
-    if (
-        tables.split_cells(message.text)
-        or tables.parse_header(message.text)
-        or find_phase(split_name(message.text)) is Phase.EVALUATION
-    ):
-        return True
+    if tables.parse_header(message.text):
+        return Layout(matters=True, is_header=True)
+    if ANNOUNCEMENT.search(skeleton) or _CELL.match(skeleton) or tables.split_cells(message.text):
+        return Layout(matters=True)
+    if find_phase(split_name(message.text)) is Phase.EVALUATION:
+        return Layout(matters=True)
     figures = parse_message(message.text, rank=message.rank, phase=message.phase)
-    if figures.is_empty:
-        return False
-    return figures.loss is not None or not is_preparation(figures.words)
+    return Layout(matters=not figures.is_empty and (figures.loss is not None or not is_preparation(figures.words)))

@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ahocorasick_rs import BytesAhoCorasick
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.observe import milestones, vocabulary
+from kfjob.observe import prefilter as prefilter_module
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.diagnose.incidents import exceptions, native
 from kfjob.observe.diagnose.literals import is_suspicious
 from kfjob.observe.diagnose.occurrences import match_rules
 from kfjob.observe.diagnose.rule import Subject
 from kfjob.observe.lines import clean_line
-from kfjob.observe.prefilter import RARE_SAMPLE, Prefilter, find_markers
+from kfjob.observe.prefilter import RARE_INTERVAL, RARE_SAMPLE, RARE_WHOLE, Prefilter, find_markers
 from kfjob.observe.progress import FORMATS, KFJOB_TRAINER, progress_reader
 from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.diagnose.texts import LINES
@@ -174,21 +177,67 @@ def test_every_counter_with_every_loss_is_selected():
     assert [pair for pair, block in blocks.items() if len(Prefilter(ObserveConfig()).select(block)) != 4] == []
 
 
-def test_rare_names_are_searched_in_the_first_block_and_in_samples_of_later_ones():
-    curve, other = write_curve("it", "nll"), b"nothing here\n" * (RARE_SAMPLE // 13 + 1)
-    prefilter = Prefilter(ObserveConfig())
-    assert len(prefilter.select(other + curve)) == 4, "the first block is searched whole"
+def write_noise(size: int) -> bytes:
+    return b"nothing here\n" * (size // 13 + 1)
+
+
+def test_rare_names_are_searched_in_short_blocks_and_in_samples_of_long_ones():
+    curve, sample, half = write_curve("it", "nll"), write_noise(RARE_SAMPLE), write_noise(RARE_WHOLE)
+    assert len(Prefilter(ObserveConfig()).select(sample + curve + sample)) == 4, "short blocks are searched whole"
+    assert Prefilter(ObserveConfig()).select(sample + curve + half) == [], "not in a sample"
     late = Prefilter(ObserveConfig())
-    assert late.select(other) == []
-    assert late.select(other + curve) == [], "not in the sample"
-    assert len(late.select(curve)) == 4, "short blocks are searched whole"
-    assert len(late.select(other + curve)) == 4, "the log has such names"
+    assert late.select(curve + half), "at the beginning of the first block"
+    assert len(late.select(sample + curve + half)) == 4, "the log has such names"
+
+
+@pytest.mark.parametrize("before", [0, RARE_WHOLE // 3, RARE_WHOLE * 2 // 3, RARE_WHOLE])
+def test_rare_names_are_found_throughout_the_first_long_block(before: int):
+    curve = write_curve("it", "nll") * (RARE_WHOLE // 6 // 70)
+    block = write_noise(before) + curve + write_noise(RARE_WHOLE - before)
+    assert len(Prefilter(ObserveConfig()).select(block)) == curve.count(b"\n")
+
+
+def test_rare_names_are_searched_in_a_sample_of_each_interval():
+    prefilter = Prefilter(ObserveConfig())
+    block = write_noise(RARE_WHOLE) + write_curve("it", "nll")
+    assert prefilter.select(write_noise(RARE_WHOLE)) == []
+    blocks = next(number for number in range(1, 100) if prefilter.select(block))
+    assert (blocks - 1) * len(block) < RARE_INTERVAL <= blocks * len(block)
+    assert len(prefilter.select(block)) == 4
 
 
 def test_rare_names_in_lines_that_are_selected_anyway_start_no_search():
     known = Prefilter(ObserveConfig())
     assert len(known.select(b"".join(b"step: %d, loss: 2.%d, nll: 2.5\n" % (i, i) for i in range(4)))) == 4
-    assert known.select(b"nothing here\n" * (RARE_SAMPLE // 13 + 1) + write_curve("it", "nll")) == []
+    noise = write_noise(RARE_SAMPLE)
+    assert known.select(noise + write_curve("it", "nll") + write_noise(RARE_WHOLE)) == []
+
+
+class CountingAutomaton:
+    """It counts the bytes that a search reads."""
+
+    def __init__(self, automaton: BytesAhoCorasick, read: list[int]) -> None:
+        self.automaton, self.read = automaton, read
+
+    def find_matches_as_indexes(self, block: bytes) -> list[tuple[int, int, int]]:
+        self.read.append(len(block))
+        return self.automaton.find_matches_as_indexes(block)
+
+
+def test_nearly_every_byte_of_a_log_without_figures_is_read_once(monkeypatch: pytest.MonkeyPatch):
+    read: list[int] = []
+    build = prefilter_module._build_search
+
+    def build_counting(*args: Any, **options: Any) -> Any:
+        search = build(*args, **options)
+        counting: Any = CountingAutomaton(search.automaton, read)
+        return search._replace(automaton=counting)
+
+    monkeypatch.setattr(prefilter_module, "_build_search", build_counting)
+    prefilter, block = Prefilter(ObserveConfig()), write_noise(1 << 16)
+    for _ in range(64):
+        assert prefilter.select(block) == []
+    assert 64 * len(block) <= sum(read) < 64 * len(block) * 1.01
 
 
 def test_every_line_is_selected_while_select_all_is_true():
