@@ -1,4 +1,7 @@
-"""The output of the program as a display shows it: the lines of one pod, the one that prints for the job."""
+"""The output of the program as a display shows it: the lines of one pod, the one that prints for the job.
+
+The reports of kfjob's own trainer are left out: the display shows them as progress and as news.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from msgspec import Struct
 from kfjob.events import Event, JobChanged, LogLine, PodChanged, Tick
 from kfjob.observe.library_warnings import LibraryWarnings
 from kfjob.observe.master import Master
+from kfjob.observe.milestones import parse_milestone
 from kfjob.observe.printers import predict_printer
 from kfjob.observe.program_lines import ProgramLines
+from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
 from kfjob.observe.view import JobView
 from kfjob.units import SECOND
 
@@ -53,8 +58,9 @@ class ProgramOutput:
             return []
         if event.container_id != self._container:
             self._container, self._lines = event.container_id, ProgramLines()
-        lines = self._number([text for text in self._lines.feed(event.text) if self.warnings.accepts(text)])
-        self._last_line = event.time if lines else self._last_line
+        texts = [text for text in self._lines.feed(event.text) if self.warnings.accepts(text)]
+        self._last_line = event.time if texts else self._last_line
+        lines = self._number([text for text in texts if not _is_trainer_report(view, text)])
         if self._since is None:
             return lines
         self._old.extend(lines)
@@ -93,6 +99,13 @@ class ProgramOutput:
             return True
         has_rank = pod in view.pods and view.pods[pod].group_rank == 0 and before.group_rank not in {None, 0}
         return has_rank or self._last_line is None or (view.now or 0) - self._last_line > SILENT
+
+
+def _is_trainer_report(view: JobView, text: str) -> bool:
+    """Return whether the line is a report of kfjob's trainer, which a display shows as progress or as news."""
+    if view.config.trainer != KFJOB_TRAINER:
+        return False
+    return parse_milestone(text) is not None or progress_reader(KFJOB_TRAINER).read(text) is not None
 
 
 def find_printing_pod(view: JobView) -> str:

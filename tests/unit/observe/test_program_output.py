@@ -13,8 +13,8 @@ from tests.unit.api import script
 CONFIG = ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="c10d")
 
 
-def show(events: Iterable[Event], output: ProgramOutput) -> list[OutputLine]:
-    view, shown = JobView(config=CONFIG), []
+def show(events: Iterable[Event], output: ProgramOutput, config: ObserveConfig = CONFIG) -> list[OutputLine]:
+    view, shown = JobView(config=config), []
     for event in events:
         view = reduce(view, event)
         shown += output.feed(view, event)
@@ -25,6 +25,22 @@ def test_lines_of_one_pod_are_shown_and_no_agents():
     events = [*script.STARTING, *script.block(0, 0, 5), *script.block(1, 1, 5)]
     events += [script.line(index, f"hello {index}", 6) for index in (1, 0)]
     assert show(events, ProgramOutput()) == [OutputLine("hello 0")]
+
+
+TRAINER_LINES = (
+    "2026-11-21 07:10:48 I [t.py:1] Start a with 10 parameters, strategy ddp, world size 1, global batch 1 samples, 3 steps",
+    "2026-11-21 07:10:49 I [train.py:247] Batch 1 Loss: 7.98641, Speed: 0.26 samples/sec, lr: 0.000100",
+    "2026-11-21 07:10:49 I [train.py:248] Step 1 tokens/s: 33, grad norm: 4.6844, peak memory: 0.79 GiB",
+    "2026-11-21 07:10:50 W [hub.py:30] the tokenizer has no chat template",
+    "2026-11-21 07:10:51 I [run.py:49] Outcome finished step 3 loss 7.91988 checkpoint none",
+)  # fmt: skip
+
+
+def test_reports_of_the_own_trainer_are_shown_once_as_progress_and_news():
+    events = [*script.STARTING, *(script.line(0, text, 6 + index) for index, text in enumerate(TRAINER_LINES))]
+    own = ObserveConfig(workers=CONFIG.workers, rendezvous="c10d", trainer="kfjob")
+    assert [line.text for line in show(events, ProgramOutput(), own)] == [TRAINER_LINES[3]]
+    assert [line.text for line in show(events, ProgramOutput())] == [*TRAINER_LINES]  # another program's: the user's own lines
 
 
 def test_before_any_evidence_the_lowest_pod_is_shown():
