@@ -1,4 +1,4 @@
-"""Check that the data of a training job that runs on this machine is there and has a tokenizer."""
+"""Check that the program of a job that runs on this machine is there, and the data of the trainer with its tokenizer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from kfjob.api.planning import Planned
 from kfjob.errors import Problem, SpecError
 from kfjob.plan import JobPlan
+from kfjob.plan.programs import find_script
 from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.spec.train_rules import REPOSITORY_NAME, SYNTHETIC, TOKENS_HEADER
 
@@ -27,6 +28,38 @@ def check_local_data(planned: Planned) -> None:
         return
     if problems := [*_find_data_problems(train, plan)]:
         raise SpecError(planned.positions.locate_all(problems))
+
+
+def check_local_program(planned: Planned) -> None:
+    """Check that this machine has the program and the script of a job that runs here.
+
+    Raises:
+        SpecError: one of them is missing.
+    """
+    if planned.target.name != "local":
+        return
+    requirements = planned.target.machine.check_requirements(planned.plan)
+    if problems := [
+        Problem(title=err.title, path=requirement.path, detail=err.cause, hint=err.hint)
+        for requirement in requirements
+        if requirement.path == "command" and (err := requirement.problem)
+    ]:
+        raise SpecError(planned.positions.locate_all(problems))
+
+
+def find_script_note(planned: Planned) -> Problem | None:
+    """Return a note if this folder lacks the script of a job that runs in an image; a path from `/` is one of the image."""
+    script = find_script(planned.plan.command)
+    if (
+        not planned.spec.image
+        or not script
+        or planned.plan.pod.working_dir
+        or Path(script).is_absolute()
+        or Path(script).exists()
+    ):
+        return None
+    title = f"script `{script}` is not in this folder, so the image must have it in its working directory"
+    return planned.positions.locate(Problem(title=title, path="command", severity="note"), ("command",))
 
 
 def _find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:

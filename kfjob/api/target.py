@@ -51,7 +51,10 @@ class Target:
             Unreachable: no cluster is configured.
         """
         if self.name != "kubernetes":
-            raise UsageError("this needs a cluster, and jobs run on this machine", hint="use `--backend kubernetes`")
+            hint = "`--backend kubernetes` selects the cluster"
+            if not kubeconfig.find_current_context(self.settings.context):
+                hint = "no kubeconfig names a cluster; `kfjob doctor` shows how to reach one"
+            raise UsageError("this command needs a cluster, and jobs run on this machine", hint=hint)
         return self._open_cluster()
 
     @cached_property

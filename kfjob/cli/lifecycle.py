@@ -72,6 +72,7 @@ def relaunch(*, job: str, should_follow: bool, quiet: bool, timeout: float, code
 
     target = find_job_target(job, settings, notify=notify)
     reader = relaunch_job(target, job, timeout=timeout, code=code, notify=notify)
-    click.echo(reader.ref.name)
+    if not should_follow:  # else standard output is that of the program
+        click.echo(reader.ref.name)
     click.echo(f"relaunched `{reader.ref.name}` (launch {reader.ref.launch})", err=True)
     return follow(reader, "auto", quiet=quiet) if should_follow else 0

@@ -159,7 +159,8 @@ def output_option(*formats: str) -> Decorator:
 
 def notify(text: str) -> None:
     """Print a note to stderr; a text that begins with `warning: ` is printed as a warning."""
-    mark, text = ("warning: ", text[9:]) if text.startswith("warning: ") else ("note: ", text)
+    mark = "warning: " if text.startswith("warning: ") else "note: "
+    text = text.removeprefix(mark)
     click.echo(click.style(mark, dim=mark == "note: ", fg="cyan" if mark == "note: " else "yellow") + text, err=True)
 
 

@@ -73,12 +73,14 @@ def submit(
         click.echo(f"`{checked.name}` {checked.result}; nothing was created", err=True)
         return 0
     reader = _submit(source, settings, code, build)
+    launch = f" (launch {reader.ref.launch})" if reader.ref.launch else ""
     if output == "json":
         print_json(describe_ref(reader.ref))
+    elif should_follow:  # standard output is that of the program
+        click.echo(f"submitted `{reader.ref.name}`{launch}", err=True)
     else:
         click.echo(reader.ref.name)
     if not should_follow:
-        launch = f" (launch {reader.ref.launch})" if reader.ref.launch else ""
         click.echo(f"submitted `{reader.ref.name}`{launch}; `kfjob watch {reader.ref.name}` follows it", err=True)
         return 0
     return follow(reader, "json" if output == "json" else "auto", quiet=quiet)
@@ -199,14 +201,18 @@ def _validate(source: Source, settings: Settings, notify_finding: Notify) -> Pla
     Raises:
         KfjobError: the spec is not valid or cannot be read.
     """
-    from kfjob.api.local_data import check_local_data
+    from kfjob.api.local_data import check_local_data, check_local_program, find_script_note
     from kfjob.api.planning import plan_job
     from kfjob.api.target import find_target
 
     planned = plan_job(read_spec(source, settings), find_target(settings))
     planned.check_findings(notify_finding)
     if settings.backend == "local" or not planned.spec.image:  # else the spec is for a cluster, which this machine may lack
+        check_local_program(planned)
         check_local_data(planned)
+    elif note := find_script_note(planned):
+        notify_finding("\n".join(note.lines()))
+        planned = replace(planned, findings=(*planned.findings, note))
     return planned
 
 

@@ -76,6 +76,9 @@ _FIELDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 """Options that kfjob sets itself, and their fields in the spec. `deepspeed` passes most of its own on in another form, and
 `deepspeed.launcher.launch`, which runs in each pod, does not have them (deepspeed 0.19, launcher/runner.py and launch.py)."""
 
+_SCRIPT_LAUNCHERS = re.compile(r"(?:python[\d.]*|torchrun|accelerate|deepspeed)")
+_NO_SCRIPT = frozenset({"-c", "-m", "--module", "--no-python", "--no_python"})
+
 
 @dataclass(frozen=True)
 class Program:
@@ -237,3 +240,15 @@ def get_no_python(launcher: Launcher) -> str:
 def get_basename(word: str) -> str:
     """Return the name of a program without its folder."""
     return word.rpartition("/")[2]
+
+
+def find_script(argv: Sequence[str]) -> str:
+    """Return the Python script that a launcher's command line runs; "" without one, or with another program."""
+    if not argv or not _SCRIPT_LAUNCHERS.fullmatch(get_basename(argv[0])):
+        return ""
+    for word in argv[1:]:
+        if word in _NO_SCRIPT:
+            return ""
+        if word.endswith(".py") and not word.startswith("-"):
+            return word
+    return ""

@@ -65,8 +65,8 @@ def kfjob(tmp_path: Path) -> Iterator[Machine]:
 def test_follow_shows_the_end_and_every_shell_can_ask(kfjob):
     done = kfjob.run("submit", kfjob.spec("short", steps=5, pause=0.05), "--follow")
     assert done.returncode == 0
-    name, *printed = done.stdout.splitlines()
-    assert name == "short"
+    printed = done.stdout.splitlines()
+    assert "submitted `short` (launch " in done.stderr
     assert [line.partition("Batch ")[2].partition(" ")[0] for line in printed] == ["1", "2", "3", "4", "5"]
     assert "short: Succeeded" in done.stderr
     assert "7.8000 → 7.0000 in 5 steps" in done.stderr

@@ -16,6 +16,7 @@ from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.errors import Refused
 from kfjob.events import JobPhase
 from kfjob.plan import JobPlan
+from kfjob.plan.programs import find_script
 from tests.local.conftest import PATIENCE, Here
 
 SHOW = "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'argv': sys.argv[1:]}))"
@@ -193,7 +194,7 @@ def test_torchrun_is_the_one_beside_this_python(here: Here, tmp_path: Path, monk
     ],
 )
 def test_the_script_of_a_command_line(argv, script):
-    assert machine.find_script(argv) == script
+    assert find_script(argv) == script
 
 
 def test_a_missing_script_is_refused_before_anything_starts(here):

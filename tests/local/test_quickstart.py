@@ -27,7 +27,7 @@ def test_quickstart_ends_with_a_loss_that_has_fallen(tmp_path):
     first, last = map(float, re.findall(r"loss +(\d\.\d+) → (\d\.\d+) in 250 steps", done.stderr)[0])
     assert first > 7
     assert last < first - 2
-    assert "master     tiny-llama-worker-0 (confirmed, global ranks 0)" in done.stderr
+    assert "master     tiny-llama-worker-0 (confirmed, global rank 0)" in done.stderr
     checkpoint = Path(re.findall(r"checkpoint +(\S+step-000250)", done.stderr)[-1])
     assert checkpoint.is_dir()
     assert tmp_path in checkpoint.parents

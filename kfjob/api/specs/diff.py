@@ -7,6 +7,7 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
 from kfjob.backends.base import FieldChange
 from kfjob.common_types import Notify
+from kfjob.errors import UsageError
 from kfjob.spec.source import LoadedSpec
 
 
@@ -16,7 +17,14 @@ def diff_loaded(loaded: LoadedSpec, *, settings: Settings, notify: Notify) -> tu
     Raises:
         SpecError: every problem of the spec.
         NotFound: the job does not exist.
+        UsageError: the target is this machine.
         Refused: kfjob did not submit the job, or the API server would not accept the change.
     """
     planned = plan_job(loaded, find_target(settings, notify=notify))
+    if planned.target.name == "local":
+        raise UsageError(
+            "a job on this machine cannot be compared with a spec",
+            hint=f"`kfjob stop {planned.plan.name}`, then `kfjob submit`, starts it with the changed spec; "
+            "`--backend kubernetes` compares with the job of a cluster",
+        )
     return planned.plan.name, planned.target.cluster.diff(planned.plan)

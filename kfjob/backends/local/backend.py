@@ -43,7 +43,9 @@ from kfjob.events import (
     WorkloadStatus,
 )
 from kfjob.plan import BackendName, JobPlan
+from kfjob.plan.programs import find_script
 from kfjob.spec import names
+from kfjob.text import plural
 
 BACKOFF_SECONDS = 10.0
 """Time before the second restart of a failed pod, as the kubelet's (v1.34 kubelet.go `backOffPeriod`)."""
@@ -237,14 +239,14 @@ def _check_requirement(path: str, check: Callable[[], str]) -> Requirement:
 
 def _check_capacity(plan: JobPlan) -> str:
     machine.check_capacity(plan)
-    return f"{machine.cores()} cores and {len(machine.gpus())} GPUs are enough"
+    return f"{plural(machine.cores(), 'core')} and {plural(len(machine.gpus()), 'GPU')} are enough"
 
 
 def _check_program(plan: JobPlan) -> str:
     start_folder = plan.pod.working_dir or plan.start_folder
     if not machine.is_in_volume(plan, start_folder):
         machine.check_start_folder(plan)
-        if not machine.is_in_volume(plan, machine.find_script(plan.command)):
+        if not machine.is_in_volume(plan, find_script(plan.command)):
             machine.check_script(plan.command, folder=start_folder)
     program = machine.find_program(plan.command[0], dict(plan.env).get("PATH", ""), folder=start_folder)
     return f"program {program}"

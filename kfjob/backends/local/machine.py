@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kfjob.errors import BackendError, Refused
 from kfjob.plan import JobPlan
+from kfjob.plan.programs import find_script
 from kfjob.text import plural
 
 PROCESSES_PER_CORE = 16
@@ -53,22 +54,6 @@ def find_program(name: str, path: str, *, folder: str = "") -> str:
         cause="it is neither beside this Python nor on PATH" if "/" not in name else None,
         hint="install it, or run with `--backend kubernetes`",
     )
-
-
-_LAUNCHERS = re.compile(r"(?:python[\d.]*|torchrun|accelerate|deepspeed)")
-_NO_SCRIPT = frozenset({"-c", "-m", "--module", "--no-python", "--no_python"})
-
-
-def find_script(argv: Sequence[str]) -> str:
-    """Return the Python script that a launcher's command line runs; "" without one, or with another program."""
-    if not argv or not _LAUNCHERS.fullmatch(Path(argv[0]).name):
-        return ""
-    for word in argv[1:]:
-        if word in _NO_SCRIPT:
-            return ""
-        if word.endswith(".py") and not word.startswith("-"):
-            return word
-    return ""
 
 
 def is_in_volume(plan: JobPlan, path: str) -> bool:

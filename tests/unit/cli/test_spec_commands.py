@@ -295,6 +295,7 @@ def test_validate_prints_every_problem_as_data(kfjob, here):
 
 
 def test_validate_prints_warnings_of_a_valid_spec_as_data(kfjob, here):
+    (here / "train.py").touch()
     (here / "job.yaml").write_text("name: t\nnodes: 2\ncommand: python train.py\n")
     code, result = validate(kfjob, "job.yaml", "--backend", "local")
     assert (code, result["valid"]) == (0, True)
@@ -310,3 +311,40 @@ def test_validate_prints_json_for_every_failure(kfjob, here, text, code):
     result_code, result = validate(kfjob, "job.yaml", "--backend", "local")
     assert (result_code, result["valid"], len(result["problems"])) == (code, False, 1)
     assert result["problems"][0]["message"]
+
+
+def test_diff_on_this_machine_says_how_to_start_the_job_with_the_changes(kfjob, here):
+    (here / "job.yaml").write_text("name: mine\ncommand: 'true'\n")
+    assert kfjob("diff", "job.yaml", "--backend", "local") == 2
+    assert kfjob.err == (
+        "error: a job on this machine cannot be compared with a spec\n"
+        "hint: `kfjob stop mine`, then `kfjob submit`, starts it with the changed spec; "
+        "`--backend kubernetes` compares with the job of a cluster\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["torchrun train.py --lr 3", "python -u train.py"])
+def test_validate_looks_for_the_script_of_command(kfjob, here, command):
+    (here / "job.yaml").write_text(f"name: mine\ncommand: {command}\n")
+    assert kfjob("validate", "job.yaml", "--backend", "local") == 2
+    assert kfjob.err.startswith("error: script `train.py` does not exist\n  --> job.yaml:2:10 (command)\n")
+    (here / "job.yaml").write_text(f"name: mine\nimage: a:1\ncommand: {command}\n")
+    assert kfjob("validate", "job.yaml") == 0
+    assert kfjob.err.startswith(
+        "note: script `train.py` is not in this folder, so the image must have it in its working directory\n"
+        "  --> job.yaml:3:10 (command)\n"
+    )
+    assert kfjob("validate", "job.yaml", "-o", "json") == 0
+    (problem,) = json.loads(kfjob.out)["problems"]
+    assert (problem["severity"], problem["field"]) == ("note", "command")
+    (here / "train.py").touch()
+    assert kfjob("validate", "job.yaml") == 0
+    assert kfjob.err.startswith("`job.yaml` is valid: ")
+    assert kfjob("validate", "job.yaml", "--backend", "local") == 0
+
+
+@pytest.mark.parametrize("fields", ["command: torchrun /opt/train.py", "command: python train.py\npod: {working_dir: /opt}"])
+def test_validate_does_not_look_for_a_script_in_a_folder_of_the_image(kfjob, here, fields):
+    (here / "job.yaml").write_text(f"name: mine\nimage: a:1\n{fields}\n")
+    assert kfjob("validate", "job.yaml") == 0
+    assert kfjob.err.startswith("`job.yaml` is valid: ")
