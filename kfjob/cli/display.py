@@ -25,7 +25,7 @@ from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.rule import Role
 from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.master import Confidence, Master, format_ranks
+from kfjob.observe.master import Confidence, Master, describe_ranks
 from kfjob.observe.program_lines import ProgramLines
 from kfjob.observe.program_output import OutputLine, ProgramOutput
 from kfjob.observe.progress import CUSTOM
@@ -305,8 +305,8 @@ def summary(reader: LiveReader, view: JobView, diagnosis: Diagnosis, *, left_out
 
 def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]]:
     if isinstance(view.master, Master) and (view.training.lines or view.master.confidence is not Confidence.PREDICTED):
-        ranks = f", global ranks {format_ranks(view.master.global_ranks)}" if view.master.global_ranks else ""
-        yield "master", f"{view.master.pod} ({view.master.confidence}{ranks})"
+        ranks = describe_ranks(view.master.global_ranks)
+        yield "master", f"{view.master.pod} ({', '.join(filter(None, (view.master.confidence, ranks)))})"
     training = view.training
     if training.loss is not None:
         steps = f" in {plural(training.steps, 'step')}" if training.steps is not None else ""

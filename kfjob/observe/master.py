@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -63,7 +63,7 @@ class Master(Struct, frozen=True, kw_only=True):
 
     def explain(self) -> list[str]:
         """Return the master, its evidence and its store in sentences."""
-        ranks = f"global ranks {format_ranks(self.global_ranks)}" if self.global_ranks else "ranks unknown"
+        ranks = describe_ranks(self.global_ranks) or "ranks unknown"
         node = f" on node `{self.node}`" if self.node else ""
         source = "" if self.evidence.pod == self.pod else f" in the log of `{self.evidence.pod}`"
         evidence = f"{self.evidence.kind}{source}: {self.evidence.quote}"
@@ -86,6 +86,11 @@ class NoMaster(Struct, frozen=True, kw_only=True):
         """Return the error for a command that needs the master."""
         title = f"no master found for `{job}` in {plural(self.pods, 'pod')}, {plural(self.lines, 'line')}"
         return NoEvidence(title, cause="\n".join(self.reasons), hint=self.hint)
+
+
+def describe_ranks(ranks: Collection[int]) -> str:
+    """Return `global rank 3` or `global ranks 0-7`; "" for no ranks."""
+    return f"global {'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks)}" if ranks else ""
 
 
 def format_ranks(ranks: Iterable[int]) -> str:

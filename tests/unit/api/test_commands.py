@@ -55,7 +55,7 @@ def test_watch_ends_with_the_job_and_a_summary(fake, kfjob):
     assert kfjob("watch", "train") == 0
     assert [line.split("Batch ")[1].split()[0] for line in kfjob.out.splitlines()] == [str(step) for step in range(11, 21)]
     assert "train: Succeeded after 1m00s" in kfjob.err
-    assert "master     train-worker-1 (confirmed, global ranks 0)" in kfjob.err
+    assert "master     train-worker-1 (confirmed, global rank 0)" in kfjob.err
     assert "7.9000 → 6.0000 in 20 steps" in kfjob.err
 
 
@@ -116,7 +116,7 @@ def test_master_prints_a_name_a_sentence_or_json(fake, kfjob):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     assert (kfjob("master", "train", "-o", "name"), kfjob.out) == (0, "train-worker-1\n")
     kfjob("master", "train")
-    assert "`train-worker-1` on node `node-1` (global ranks 0) prints progress, confirmed" in kfjob.out
+    assert "`train-worker-1` on node `node-1` (global rank 0) prints progress, confirmed" in kfjob.out
     kfjob("master", "train", "-o", "json")
     assert json.loads(kfjob.out)["evidence"]["kind"] == "progress line"
 

@@ -174,7 +174,7 @@ def test_second_call_uses_the_cache(fake, kfjob, requests):
     assert kfjob.out == "train-worker-1\n"
     requests.clear()
     assert kfjob("master", "train") == 0
-    assert kfjob.out.startswith("`train-worker-1` on node `node-1` (global ranks 0) prints progress, confirmed\n")
+    assert kfjob.out.startswith("`train-worker-1` on node `node-1` (global rank 0) prints progress, confirmed\n")
     assert "the pods are the same since" in kfjob.out
     assert requests == ["pods", "get"]  # `pods` of FakeBackend calls `get`
     requests.clear()
@@ -263,7 +263,7 @@ def test_watch_prints_every_handover(fake, kfjob, monkeypatch):
     steps = iter([lambda: fake.play("train", *script.SUCCEEDED, spec=script.SPEC)])
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     assert kfjob("master", "train", "--watch") == 0
-    assert kfjob.out == "11:07:10  `train-worker-1` on node `node-1` (global ranks 0) prints progress, confirmed\n"
+    assert kfjob.out == "11:07:10  `train-worker-1` on node `node-1` (global rank 0) prints progress, confirmed\n"
 
 
 @pytest.mark.parametrize("layout", ["{pod}.previous.log", "{pod}/pytorch.previous.log"])
@@ -276,7 +276,7 @@ def test_saved_logs_from_before_a_restart_are_evidence(kfjob, fake, tmp_path, la
         file.write_text("".join(f"{line.text}\n" for line in before))
         file.with_name(file.name.replace(".previous", "")).write_text("Traceback (most recent call last):\n")
     assert kfjob("master", "--from", str(saved)) == 0
-    assert kfjob.out.startswith("`train-worker-1` (global ranks 0) prints progress, confirmed\n")
+    assert kfjob.out.startswith("`train-worker-1` (global rank 0) prints progress, confirmed\n")
     assert "from before the container of `train-worker-1` restarted" in kfjob.out
     assert kfjob("logs", "--from", str(saved), "--pod", "train-worker-1", "--previous", "--tail", "1") == 0
     assert "Batch 1 " in kfjob.out

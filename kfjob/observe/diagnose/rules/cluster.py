@@ -123,9 +123,9 @@ RULES = (
             "data outside of its volumes (caches, checkpoints in the container, core dumps) exceeded its limit, or left "
             "the node too little"
         ),
-        remedy="write checkpoints and caches (`HF_HOME`) to a volume, or request `ephemeral-storage`",
+        remedy="write to a volume what the message names, or request more `ephemeral-storage`; an emptyDir needs a larger size",
         subject=Subject.POD,
-        markers=("ephemeral",),
+        markers=("ephemeral", "mptyDir"),
         pattern=r"low on resource: ephemeral-storage|ephemeral local storage usage exceeds|mptyDir volume .* exceeds the",
     ),
     Rule(

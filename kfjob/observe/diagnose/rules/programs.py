@@ -142,8 +142,11 @@ RULES = (
         id="disk-full",
         title="a disk is full",
         cause="there is no space left where the program writes",
-        remedy="write checkpoints to a volume that is large enough, keep fewer of them, or raise the ephemeral storage",
-        local_remedy="free disk space, write checkpoints to a larger disk, or keep fewer of them",
+        remedy=(
+            "the message or `df -h` in the pod shows the full folder: delete files there, or use a larger volume; outside of "
+            "volumes, raise the `ephemeral-storage`"
+        ),
+        local_remedy="the message or `df -h` shows the full folder: delete files there, or write to another disk",
         markers=NO_SPACE,
         pattern=join_texts(NO_SPACE),
     ),
