@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from kfjob.lint.job import Job
-from kfjob.lint.launch_commands import split_commands
 from kfjob.lint.rules import Violation, rule
+from kfjob.plan.launch_commands import split_commands
 from kfjob.plan.programs import (
     LAUNCHER_COMMANDS,
     NO_PYTHON,

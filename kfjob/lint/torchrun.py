@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from kfjob.errors import UsageError
 from kfjob.image.references import parse_reference
 from kfjob.lint.job import Job
-from kfjob.lint.launch_commands import UnconnectedProgram, find_cluster_launcher, find_unconnected
 from kfjob.lint.rules import Violation, rule
+from kfjob.plan.launch_commands import UnconnectedProgram, find_cluster_launcher, find_unconnected_nodes
 from kfjob.plan.programs import find_command_problems
 
 _SWITCHES = {"standalone", "no-python", "run-path", "use-env", "h", "help", "version"}
@@ -207,13 +207,9 @@ def unconnected_nodes(job: Job) -> Iterator[Violation]:
     Without torchrun's agents nothing sets `RANK`, `WORLD_SIZE` and `MASTER_ADDR`, so every node trains a copy of its own.
     `accelerate launch` and `deepspeed` connect the nodes only with options for the other machines, which `launcher:` adds.
     """
-    if job.plan.nodes == 1 or job.spec.launcher not in (None, "python") or not job.spec.command:
+    unconnected = find_unconnected_nodes(job.spec, job.env.keys())
+    if unconnected is None or not job.spec.command:
         return
-    unconnected = find_unconnected(job.spec.command)
-    if unconnected is None or {"MASTER_ADDR", "WORLD_SIZE"} & job.env.keys():
-        return
-    if unconnected.launcher == "torchrun" and job.plan.has_master:
-        return  # the operator sets the variables in each pod
     message = f"`{unconnected.command}` runs {job.plan.nodes} copies that do not know each other"
     yield Violation(path="command", message=message, hint=_suggest_launcher(unconnected, job.spec.command))
 

@@ -14,6 +14,7 @@ from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.image.references import parse_reference
 from kfjob.plan import environment, launchers, rendezvous
+from kfjob.plan.launch_commands import find_unconnected_nodes
 from kfjob.plan.values import GRACE_SECONDS, Context, Decisions, JobPlan
 from kfjob.spec import instances, names
 from kfjob.spec.instances import HYPERPOD_PREFIX, Instance
@@ -276,6 +277,7 @@ def _grace(spec: JobSpec, decisions: Decisions) -> int:
 
 def _observe_config(spec: JobSpec, processes: str) -> ObserveConfig:
     loglevel = spec.env.get("LOGLEVEL", "INFO")
+    unconnected = find_unconnected_nodes(spec, spec.env.keys())
     return ObserveConfig(
         workers=names.pod_names(spec.name, spec.nodes, master=spec.has_master),
         rendezvous=spec.rendezvous.backend,
@@ -283,6 +285,7 @@ def _observe_config(spec: JobSpec, processes: str) -> ObserveConfig:
         expected_steps=spec.train.max_steps if spec.train else None,
         progress_pattern=spec.progress,
         trainer="kfjob" if spec.train else "",
+        unconnected=unconnected.command if unconnected else "",
         loglevel=loglevel if isinstance(loglevel, str) else "INFO",
         limits=Limits(**spec.watchdog.model_dump()),
     )

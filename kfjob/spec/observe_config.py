@@ -43,6 +43,9 @@ class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`kfjob` for kfjob's trainer, or the one progress format to look for (`progress.FORMATS`). "" looks for all formats, which
     takes more time per line."""
 
+    unconnected: str = ""
+    """The program of which every node runs a copy that knows no other node; "" if the nodes are connected, or unknown."""
+
     loglevel: str | None = None
     """`LOGLEVEL` of the agents as the spec sets it; None is unknown."""
 

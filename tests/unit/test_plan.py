@@ -111,3 +111,13 @@ def test_pod_paths_become_local_paths(word, local_word):
     agent = make_local_agent(plan, 0, make_placement("127.0.0.2"))
     assert agent.argv == ("prog", local_word)
     assert agent.env["WHERE"] == local_word
+
+
+@pytest.mark.parametrize(("fields", "unconnected"), [
+    ({"nodes": 2, "command": ["python", "train.py"]}, "python train.py"),
+    ({"nodes": 2, "command": ["python", "train.py"], "env": {"MASTER_ADDR": "a"}}, ""),
+    ({"nodes": 1, "command": ["python", "train.py"]}, ""),
+    ({"nodes": 2}, ""),
+])  # fmt: skip
+def test_plan_knows_programs_that_connect_nobody(fields, unconnected):
+    assert resolve(make_spec(**fields), LOCAL).observe_config.unconnected == unconnected

@@ -92,7 +92,7 @@ def independent_trainings(job: JobEvidence) -> Occurrences:
     nodes = max(len(job.view.config.workers), len(job.view.pods))
     if nodes <= 1:
         return
-    first = _find_lonely_agent(pods) if pods else _find_lonely_world(job)
+    first = _find_lonely_agent(pods) if pods else _find_lonely_world(job) or _find_unconnected(job)
     if first:
         name, evidence = first
         count = len(pods or job.history.pods)
@@ -104,6 +104,13 @@ def _find_lonely_agent(pods: list[PodView]) -> tuple[str, str] | None:
     if len(pods) == 1 or not all(_is_alone(pod) for pod in pods):
         return None
     return pods[0].name, pods[0].log.result.quote if pods[0].log.result else ""
+
+
+def _find_unconnected(job: JobEvidence) -> tuple[str, str] | None:
+    """Return the second pod that trains and its line if all pods train, and nothing connects them."""
+    pods = job.history.pods
+    lines = [(name, line.text.strip()) for name, pod in pods.items() if (line := pod.evidence[1]) and pod.world.size <= 1]
+    return lines[1] if job.view.config.unconnected and 1 < len(lines) == len(pods) else None
 
 
 def _find_lonely_world(job: JobEvidence) -> tuple[str, str] | None:

@@ -7,12 +7,14 @@ import pytest
 from kfjob.events import JobChanged, JobPhase, LogLine
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.world_sizes import WorldSize, read_world_size
+from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import examine
 
 
-def read(*logs: str) -> Diagnosis:
+def read(*logs: str, unconnected: str = "") -> Diagnosis:
     pods = [LogLine(pod=f"a-{number}", text=line) for number, log in enumerate(logs) for line in log.splitlines()]
-    return examine([*pods, JobChanged(phase=JobPhase.STOPPED)])[0]
+    config = ObserveConfig(workers=tuple(f"a-{number}" for number in range(len(logs))), unconnected=unconnected)
+    return examine([*pods, JobChanged(phase=JobPhase.STOPPED)], config)[0]
 
 
 ALONE = [
@@ -53,3 +55,22 @@ def test_largest_world_is_kept():
     assert read_world_size(world, "rank 1 nranks 8") == world
     assert read_world_size(world, "rank 0 nranks 2") == world
     assert read_world_size(world, "world size: 16") == WorldSize(16, has_rank0=False, evidence="world size: 16")
+
+
+STEPS = "\n".join(f"step {step} loss {3 - step / 10:.2f}" for step in range(9))
+
+
+def test_pods_that_all_train_with_a_command_that_connects_nobody():
+    first = read(STEPS, STEPS, unconnected="python train.py").first_cause
+    assert first
+    assert (first.rule, first.evidence) == ("independent-trainings", ("step 8 loss 2.20",))
+    assert "2 independent trainings" in first.title
+
+
+@pytest.mark.parametrize(("one", "two", "unconnected"), [
+    (STEPS, STEPS, ""),
+    (STEPS, "nothing", "python train.py"),
+    (f"world_size=2\n{STEPS}", STEPS, "python train.py"),
+])  # fmt: skip
+def test_pods_may_train_together(one: str, two: str, unconnected: str):
+    assert read(one, two, unconnected=unconnected).first_cause is None

@@ -114,7 +114,7 @@ RULES = (
     Rule(
         id="independent-trainings",
         title="the job runs {count} independent trainings instead of one on {nodes} nodes",
-        cause="each pod has a process group of its own, with its own rank 0, so every node trains the whole model alone",
+        cause="each pod has a process group of its own, or none, so every node trains the whole model alone",
         remedy=(
             "use one rendezvous for all nodes: `command: torchrun …` without `--standalone` or `--nnodes=1`, and the same "
             "`rendezvous.id`; pass accelerate `--num_machines`, `--machine_rank` and `--main_process_ip`, and Lightning its "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from kfjob.plan.programs import LAUNCHER_MODULES, RUNNERS, SHELLS, WRAPPERS, get_basename, is_python
+from kfjob.spec.job import JobSpec
 from kfjob.spec.rendezvous import Launcher
 
 _WRAPPERS = (*WRAPPERS, "command")  # `command` is a part of shells
@@ -40,6 +41,17 @@ def find_unconnected(command: Sequence[str]) -> UnconnectedProgram | None:
     if any(program is True for program in programs):
         return None
     return next((program for program in programs if isinstance(program, UnconnectedProgram)), None)
+
+
+def find_unconnected_nodes(spec: JobSpec, variables: Collection[str]) -> UnconnectedProgram | None:
+    """Return the program of which every node of the job trains a copy of its own; `variables` are those of its pods."""
+    if spec.nodes == 1 or spec.launcher not in (None, "python") or not spec.command:
+        return None
+    unconnected = find_unconnected(spec.command)
+    if unconnected is None or {"MASTER_ADDR", "WORLD_SIZE"} & set(variables):
+        return None
+    is_connected = unconnected.launcher == "torchrun" and spec.has_master  # the operator sets the variables in each pod
+    return None if is_connected else unconnected
 
 
 @dataclass(frozen=True)
