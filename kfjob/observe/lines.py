@@ -13,18 +13,22 @@ from kfjob.printable import NARROW_SEQUENCE
 
 TRACEBACK_HEADING = "Traceback (most recent call last)"
 """The first line of a Python traceback, without the colon."""
+_FIRST_CHARACTERS = 1024
+"""Characters of the first states of a redrawn progress bar that are searched."""
 L = TypeVar("L", bound=LogLine | OpenLine)
 MATCHED_CHARACTERS = 4096
 """Characters of a line to search; no line of a trainer, an agent or an error needs more."""
 
 
 def cut_line(text: str) -> str:
-    """Return the part of a line to search: its beginning, or the newest states of a redrawn progress bar."""
+    """Return the part of a line to search: its beginning, or the first and the newest states of a redrawn progress bar."""
     if len(text) <= MATCHED_CHARACTERS:
         return text
     text = text.rstrip("\r\n")
-    redrawn = text.find("\r", len(text) - MATCHED_CHARACTERS) + 1 or text.rfind("\r") + 1
-    return text[redrawn : redrawn + MATCHED_CHARACTERS]
+    first = text[: text.rfind("\r", 0, _FIRST_CHARACTERS) + 1]
+    length = MATCHED_CHARACTERS - len(first)
+    redrawn = max(text.find("\r", len(text) - length) + 1 or text.rfind("\r") + 1, len(first))
+    return first + text[redrawn : redrawn + length]
 
 
 def find_newest_state(text: str, is_state: Callable[[str], object]) -> str | None:

@@ -15,6 +15,7 @@ from kfjob.observe.lines import clean_line, cut_line, find_newest_state
 from kfjob.observe.milestones import parse_milestone
 from kfjob.observe.prefixes import split_prefix
 from kfjob.observe.progress import ProgressReader, Reading, remove_nested_bars
+from kfjob.observe.progress_bars import MARKER
 
 _MAX_RANK_POSITION = 80
 """Characters of a line in which the name of its rank is searched."""
@@ -33,7 +34,7 @@ def read_progress(text: str, number: int, time: int | None, formats: ProgressRea
     if "\r" not in text:
         return _read_state(text, number, time, formats, general)
     emissions: tuple[Emission, ...] = ()
-    for state in split_states(remove_nested_bars(cut_line(text))):
+    for state in split_states(remove_nested_bars(cut_line(text)), is_first=general.primary is None):
         general, readings = _read_state(state, number, time, formats, general)
         emissions += readings
     return general, emissions
@@ -50,7 +51,8 @@ def _read_state(text: str, number: int, time: int | None, formats: ProgressReade
 
 def _read_known(formats: ProgressReader, plain: str, prefix_time: int | None) -> Reading | None:
     """Return the reading of a known format; the general reader reads bars without a loss, which need more evidence."""
-    reading = formats.read_plain(plain, prefix_time)
+    text = find_message(plain).text if MARKER in plain else plain
+    reading = formats.read_plain(text, prefix_time)
     if reading is None or not reading.conclusive:
         return None
     rank = split_prefix(plain)[0].rank if _may_name_rank(plain) else None

@@ -96,7 +96,7 @@ _PART = re.compile(
     r"|(?i:(?P<name>g?rank|gpu|worker|proc(?:ess)?|r))[ :=_#-]{0,2}(?P<number>\d{1,6})(?=[\s:|\]])(?![ \t]*[:=] *[-+.\d])"
     rf"|(?P<leading>\d{{1,6}}):(?=[ \t]+{_LEVEL}\b)"
     r"|[A-Za-z_][\w./-]*+:[A-Za-z_<][\w.<>]*+:\d++(?=[ \t]+-)"  # loguru: module:function:line
-    r"|(?P<host>[\w.-]{1,60}:\d{1,5})(?=\s+[\w.]+:\d+\s)"  # host:rank
+    r"|(?P<host>[\w.-]{2,60}:\d{1,5})(?=\s+[\w.]+:\d+\s)"  # host:rank
     rf"|(?P<source>[A-Za-z_][\w.]*+(?:\.py)?:\d++)(?=[ \t]+(?:-|{_LEVEL}))"  # file:line
     rf"|[A-Za-z_][\w.]*+(?::?(?=[ \t]+\[?{_CAPITALS}[\s:|\]])|(?= - )(?! - *[\d(]))"  # logger name
     r")(?:[ \t]*[:|>-]+(?=\s))?"

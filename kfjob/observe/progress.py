@@ -182,6 +182,7 @@ CURSOR_UP = "\x1b[A"
 """tqdm moves the cursor up after a bar below another one (`position`), such as evaluation within training."""
 _BAR_LOSS = Pattern(rf"\b(?:train_|train/)?loss(?:_step)?=(?P<loss>{_NUMBER})")
 _EVALUATION_BAR = Pattern(r"(?i)\b(?:val|valid|validat\w*|eval\w*|test|testing|dev)\b")
+_LABEL = re.compile(r"^\d{1,5}: ")  # srun --label
 _BAR_EPOCH = Pattern(r"(?:Training )?[Ee]poch:? \[?(\d+)")
 
 
@@ -193,7 +194,7 @@ def _read_bar(text: str) -> Reading | None:
     described = bar.description.rpartition("|")[2]
     if _EVALUATION_BAR.search(described):
         return None
-    description = described.rpartition("]:")[2].strip(" :")
+    description = _LABEL.sub("", described.rpartition("]:")[2]).strip(" :")
     epoch, loss = _BAR_EPOCH.match(description), _BAR_LOSS.search(bar.postfix)
     if description and not epoch and not (loss and description.lower().startswith(("train", "step"))):
         return None  # Map, Loading checkpoint shards, Downloading …

@@ -93,16 +93,22 @@ _LOSS_EXCLUDED = frozenset((
 _NO_LOSSES = frozenset({"gloss", "floss", "bloss"})
 LOSSES: tuple[tuple[str, ...], ...] = (
     ("train loss",),
+    ("total loss", "loss total", "overall loss", "combined loss", "joint loss"),
     ("loss",),
-    ("total loss", "loss total", "lm loss", "loss all", "overall loss", "sum loss", "loss sum",
-     "gen loss total", "losses total", "losses sum", "losses all", "losses overall"),
+    ("lm loss", "loss all", "loss sum", "sum loss", "full loss"),
     ("step loss", "batch loss", "iter loss", "current loss", "reduced loss", "loss step", "minibatch loss"),
     ("average loss", "avg loss", "mean loss", "running loss", "epoch loss", "smoothed loss", "ema loss", "loss epoch",
      "loss avg", "loss mean", "loss value"),
 )  # fmt: skip
+_LOSS_RANKS = {name: rank for rank, names in enumerate(LOSSES) for name in names}
+TOTAL_WORDS = {**dict.fromkeys(("total", "overall", "combined", "joint"), 1), **dict.fromkeys(("all", "sum", "full"), 3)}
+"""A loss with one of these words in its name is a sum of losses, with this rank; the word alone may name such a sum, too."""
+_PLAIN_LOSS = 2
+_ADVERSARY = frozenset({"d", "disc", "discriminator", "critic", "adv", "adversarial"})
 CLEAR_COUNT, WEAK_COUNT = 2, 3
 """A counter's name is clear below the first rank. From the second rank on, it may count something else, such as samples."""
-ANY_LOSS, LOSS_PART = len(LOSSES), len(LOSSES) + 1
+SUM_OF_LOSSES, ANY_LOSS, LOSS_PART = range(len(LOSSES), len(LOSSES) + 3)
+"""Ranks below that of every name in `LOSSES`: a sum without the word `loss`, any other loss, and a part of a loss."""
 LOSS_WORDS = frozenset({"loss", "losses"})
 """Either is a loss as a name, and in the name of a dictionary that contains the value."""
 LOSS_PARTS = frozenset((
@@ -121,7 +127,9 @@ _RATE_WORDS = frozenset({"rate", "speed"})
 _REWARDS = frozenset({"reward", "rewards", "return", "returns"})
 RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
 _SHORT_RATES = frozenset({"fps", "sps", "tps"})
-_TIMES = frozenset({"time", "timing", "elapsed", "eta"})
+_RATE_UNITS = frozenset({"tps", "wps", "ips", "fps", "sps", "ups", "tgs"})
+"""Rates that stand after their number, as in `25 fps`."""
+TIMES = frozenset({"time", "timing", "elapsed", "eta"})
 _DEVICES = frozenset({"gpu", "device", "rank"})
 NO_STEP_UNITS = frozenset(
     {
@@ -150,6 +158,9 @@ NO_STEP_UNITS = frozenset(
 _SECOND = frozenset({"s", "sec", "secs", "second", "seconds"})
 _SHORT_TIMES = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "us": 1e-6}
 _STEP_UNITS = frozenset({"it", "iter", "iteration", "step", "batch", "tick", "update", "b"})
+_MEAN_WORDS = frozenset({"avg", "average", "mean"})
+STEP_TIME = 1
+"""Rank of the time of a step by its name, as in `step_time=0.3`: benchmarks print it too."""
 OF_WORDS = frozenset({"of", "von", "sur", "de", "di", "из"})
 """Words between a counter and its total."""
 _PLACE_FILLERS = frozenset({"at", "after"})
@@ -239,9 +250,11 @@ def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
         name = " ".join(word for word in words if word not in FILLERS)
         plain = " ".join(rest)
         if plain == "loss":
-            return Meaning(Quantity.LOSS, 0 if find_phase(words) is Phase.TRAINING else 1)
-        rank = next((rank for rank, names in enumerate(LOSSES) if plain in names or name in names), ANY_LOSS)
-        return Meaning(Quantity.LOSS, rank)
+            return Meaning(Quantity.LOSS, 0 if find_phase(words) is Phase.TRAINING else _PLAIN_LOSS)
+        ranks = [TOTAL_WORDS[word] for word in rest if word in TOTAL_WORDS]
+        if ranks and _ADVERSARY.isdisjoint(rest):
+            return Meaning(Quantity.LOSS, min(ranks))
+        return Meaning(Quantity.LOSS, _LOSS_RANKS.get(plain, _LOSS_RANKS.get(name, ANY_LOSS)))
     if (
         rest[-2:] == ("cross", "entropy")
         or rest[-1] in LOSS_PARTS
@@ -277,8 +290,8 @@ def _find_grad_norm(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None
 
 def _find_speed(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
     nouns = tuple(word for word in rest if word != "per")
-    if not nouns or _TIMES & set(nouns):
-        return None
+    if not nouns or TIMES & set(nouns):
+        return _find_step_time(nouns)
     *before, last = nouns
     if last in _SECOND and before:
         return Meaning(Quantity.SPEED, 1, unit=_format_rate(before[-1]))
@@ -288,7 +301,19 @@ def _find_speed(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None
         return Meaning(Quantity.SPEED, 2 if last in RATES else 3)
     if [nouns[0]] == before and nouns[0] in _SHORT_TIMES and last in _STEP_UNITS and words[0] != "per":
         return Meaning(Quantity.SECONDS, 0, unit=nouns[0])
-    return None
+    return _find_step_time(nouns)
+
+
+def _find_step_time(nouns: tuple[str, ...]) -> Meaning | None:
+    """Return the meaning of `time/batch`, `step_time_ms` and `step_avg`; the last one has its unit after the number."""
+    named = [noun for noun in nouns if noun not in _MEAN_WORDS]
+    unit = named.pop() if named[1:] and named[-1] in _SHORT_TIMES else ""
+    steps = [noun for noun in named if noun != "time"]
+    if len(steps) != 1 or steps[0] not in _STEP_UNITS or len(named) > len(steps) + 1:
+        return None
+    has_time = len(named) > len(steps)
+    is_mean = len(nouns) > len(named) + bool(unit)
+    return Meaning(Quantity.SECONDS, STEP_TIME, unit=unit or ("s" if has_time else "")) if has_time or is_mean else None
 
 
 def _format_rate(noun: str) -> str:
@@ -333,6 +358,8 @@ def _count_rank(words: list[str], names: tuple[tuple[str, ...], ...]) -> int | N
 def parse_unit(unit: str) -> Meaning | None:
     """Return what a unit after a number means: `samples/s` is a speed, `ms/it` a time per step."""
     noun, slash, divisor = unit.lower().partition("/")
+    if noun in _RATE_UNITS and not slash:
+        return Meaning(Quantity.SPEED, 2, unit=noun)
     if not slash or not divisor:
         return None
     if noun in NO_STEP_UNITS:

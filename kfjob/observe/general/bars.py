@@ -15,22 +15,30 @@ _DATA_UNITS = frozenset(
 )
 _TRAINING_NAMES = frozenset({"step", "steps", "epoch", "epochs", "iter", "iteration", "iterations", "batch", "batches"})
 
+_FIRST_STATES, _NEWEST_STATES = 4, 3
+"""States of a redrawn bar that are read. The first one often has no values yet."""
 
-def split_states(text: str) -> Iterator[str]:
-    """Yield the states of a line that was redrawn: text between carriage returns, without the older states of the same bar."""
+
+def split_states(text: str, *, is_first: bool = False) -> Iterator[str]:
+    """Yield the states of a line that was redrawn: text between carriage returns, with only the newest states of the same bar.
+
+    `is_first`: nothing is known of the run yet, so that its first loss is in the first states.
+    """
     if "\r" not in text:
         yield text
         return
+    remaining = _FIRST_STATES if is_first else 0
     newest: list[str] = []
     for state in text.split("\r"):
         if not state.strip():
             continue
-        if MARKER in state:
-            newest = [*newest[-2:], state]
+        if MARKER not in state or remaining:
+            remaining -= MARKER in state
+            yield from newest
+            newest = []
+            yield state
             continue
-        yield from newest
-        newest = []
-        yield state
+        newest = [*newest[1 - _NEWEST_STATES :], state]
     yield from newest
 
 

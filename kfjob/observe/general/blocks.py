@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kfjob.observe.general.figures import Figures
 from kfjob.observe.general.state import Block, Line, ReaderState, Transition, add_figures
-from kfjob.observe.vocabulary import CLEAR_COUNT, WEAK_COUNT, Quantity
+from kfjob.observe.vocabulary import CLEAR_COUNT, SUM_OF_LOSSES, TOTAL_WORDS, WEAK_COUNT, Quantity
 
 MAX_BLOCK = 60
 """Lines of a block of values; later values belong to another step."""
@@ -19,10 +19,19 @@ def with_epoch(reader: ReaderState, figures: Figures) -> Figures:
     return replace(figures, counters=(*figures.counters, *reader.epoch.counters))
 
 
+def add_step(reader: ReaderState, figures: Figures, line: Line) -> Transition:
+    """Return the transition for a line that counts and has a value; without a loss, the loss may follow."""
+    complete = with_epoch(reader, figures)
+    reader = replace(reader, evaluating=False)
+    if figures.loss is None:
+        reader = replace(reader, block=Block(number=line.number, figures=complete, names=_names(figures)))
+    return add_figures(reader, complete, line)
+
+
 def begin_block(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     """Return the transition for a line that counts and has no value: the values may follow."""
     is_weak = not figures.has_reward and all(counter.rank >= WEAK_COUNT for counter in figures.counters)
-    if reader.block and _continues(reader, line) and is_weak:
+    if reader.block and continues(reader, line) and is_weak:
         return reader, ()  # `Total timesteps` below `Learning iteration`
     complete = with_epoch(reader, figures)
     if figures.lr is not None:
@@ -30,7 +39,7 @@ def begin_block(reader: ReaderState, figures: Figures, line: Line) -> Transition
     is_epoch = not figures.counts(Quantity.STEP) and all(counter.rank < CLEAR_COUNT for counter in figures.counters)
     after = replace(
         reader,
-        block=Block(number=line.number, figures=complete),
+        block=Block(number=line.number, figures=complete, names=_names(figures)),
         epoch=figures if is_epoch else reader.epoch,
         evaluating=False,
     )
@@ -40,18 +49,21 @@ def begin_block(reader: ReaderState, figures: Figures, line: Line) -> Transition
 
 
 def add_pair(reader: ReaderState, figures: Figures, line: Line) -> Transition:
-    """Return the transition for one line of a table `| name | value |`; a name that comes again begins the next block."""
+    """Return the transition for one line of a table `| name | value |`, or of a dictionary.
+
+    A name that comes again begins the next block.
+    """
     names = _names(figures)
     block = reader.block
-    if block is None or not block.from_cells or not _continues(reader, line) or names & block.names:
-        block = Block(number=line.number, figures=Figures(), from_cells=True)
+    if block is None or not continues(reader, line) or names & block.names:
+        block = Block(number=line.number, figures=Figures())
     block = replace(block, figures=merge_figures(block.figures, figures), names=block.names | names)
     return _add_block(replace(reader, block=block), block, line)
 
 
 def add_value(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     """Return the transition for a line that has a value and counts nothing."""
-    if reader.block is None or not _continues(reader, line):
+    if reader.block is None or not continues(reader, line):
         return add_figures(reader, figures, line)  # it cannot count without a counter, but it looks like progress
     if reader.evaluating:
         return reader, ()
@@ -68,7 +80,8 @@ def _add_block(reader: ReaderState, block: Block, line: Line) -> Transition:
     return add_figures(reader, block.figures, line, block=block.number)
 
 
-def _continues(reader: ReaderState, line: Line) -> bool:
+def continues(reader: ReaderState, line: Line) -> bool:
+    """Return whether the line may belong to the block above it."""
     return reader.block is not None and line.number - reader.block.number <= MAX_BLOCK
 
 
@@ -84,8 +97,10 @@ def merge_figures(before: Figures, after: Figures) -> Figures:
     values: dict[str, object] = {}
     if counters := tuple(counter for counter in after.counters if counter.name not in names):
         values["counters"] = (*before.counters, *counters)
-    if after.loss is not None and after.loss_rank < before.loss_rank:
-        values |= {"loss": after.loss, "loss_name": after.loss_name, "loss_rank": after.loss_rank}
+    is_sum = before.loss is not None and after.loss_name in TOTAL_WORDS
+    loss_rank = SUM_OF_LOSSES if is_sum else after.loss_rank
+    if after.loss is not None and loss_rank < before.loss_rank:
+        values |= {"loss": after.loss, "loss_name": after.loss_name, "loss_rank": loss_rank}
     if after.speed is not None and after.speed_rank < before.speed_rank:
         values |= {"speed": after.speed, "speed_rank": after.speed_rank, "unit": after.unit}
     if after.lr is not None and after.lr_rank < before.lr_rank:

@@ -150,11 +150,24 @@ class Cursor:
         if after.lstrip().startswith((":", "=")):
             return 1.0, ""  # a name
         multiplier, unit = (COUNT_SUFFIXES[word.lower()], "") if word in {"K", "M"} else (1.0, word)
+        if (
+            unit
+            and [token.kind for token in parts[:2]] == ["space", "word"]
+            and self._ends_rate(parts[1].text, self.position + 4)
+        ):
+            self.position += 4
+            return 1.0, parts[1].text  # `812 env steps/s`
         is_name = word.lower() in PLAIN_UNITS and named
         if unit and (is_name or not _is_measure(word)):
             return 1.0, ""
         self.position += 2
         return multiplier, unit
+
+    def _ends_rate(self, word: str, after: int) -> bool:
+        """Return whether the word is a unit, and not the name of a number after it."""
+        place = self._skip_spaces(after)
+        is_name = place < len(self.tokens) and (self.tokens[place].kind == "number" or self.tokens[place].text in {":", "="})
+        return parse_unit(word) is not None and not is_name
 
 
 def _is_measure(word: str) -> bool:

@@ -12,12 +12,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.observe.general.cursor import Cursor
+from kfjob.observe.general.letters import expand_letters
 from kfjob.observe.general.messages import find_message
 from kfjob.observe.general.parser import NamedFigure, Parser
 from kfjob.observe.general.tokens import split_tokens
 from kfjob.observe.vocabulary import (
     CLEAR_COUNT,
     LOSS_PART,
+    SUM_OF_LOSSES,
+    TIMES,
+    TOTAL_WORDS,
     TRAINING_WORDS,
     WEAK_COUNT,
     Meaning,
@@ -35,8 +39,11 @@ from kfjob.observe.vocabulary import (
 
 UNKNOWN_RANK = 99
 """A value has this rank until a name in the line gives it."""
-_DERIVED_SPEED_RANK = 50
+DERIVED_SPEED = 50
+"""A speed from the time of a step has this rank, or a higher one."""
 _UNNAMED_COUNTER_RANK = 2
+UNNAMED = "[]"
+"""Name of a counter without a name, such as `[10/100]`."""
 _MAX_WORDS = 24
 """Words without values to keep of a line."""
 _MAX_HEAD = 60
@@ -98,7 +105,7 @@ def parse_line(text: str) -> Figures:
 
 def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NONE) -> Figures:
     """Return the figures in a line without prefixes."""
-    parser = Parser(Cursor(split_tokens(text)))
+    parser = Parser(Cursor(split_tokens(expand_letters(text))))
     parser.run()
     phase = phase or _find_line_phase(parser, text)
     builder = _Builder(phase)
@@ -139,10 +146,8 @@ def _count_head_words(named: list[NamedFigure]) -> int | None:
 def _find_figure_meaning(figure: NamedFigure) -> Meaning | None:
     """Return what the number is, from its name and its unit."""
     meaning = find_meaning(figure.words) if figure.words else None
-    if "/" in figure.unit and not (meaning and meaning.quantity is Quantity.LOSS):
+    if figure.unit and not (meaning and meaning.quantity is Quantity.LOSS):
         return parse_unit(figure.unit) or (None if is_other_rate(figure.unit) else meaning)
-    if meaning is not None and meaning.quantity is Quantity.TOTAL and not figure.whole:
-        return meaning._replace(quantity=Quantity.LOSS, rank=LOSS_PART)  # `total=2.31` next to the parts of a loss
     return meaning
 
 
@@ -154,6 +159,7 @@ class _Builder:
         self.values: dict[str, object] = {}
         self.counters: list[Counter] = []
         self._ranks: dict[str, int] = {}
+        self._follows_time = False  # the figure before is a time
 
     @property
     def has_step_name(self) -> bool:
@@ -162,7 +168,9 @@ class _Builder:
 
     def add(self, figure: NamedFigure) -> None:
         """Add a number with a name or a unit."""
-        meaning = _find_figure_meaning(figure)
+        is_sum = len(figure.words) == 1 and figure.words[0] in TOTAL_WORDS and not figure.whole
+        meaning = self._find_sum(figure) if is_sum else _find_figure_meaning(figure)
+        self._follows_time = bool(TIMES & set(figure.words)) or seconds_in(figure.unit) > 0
         if meaning is None:
             self._add_unknown(figure)
         elif meaning.quantity is Quantity.LOSS:
@@ -179,9 +187,19 @@ class _Builder:
             value = int(figure.value) if meaning.quantity is Quantity.RANK else figure.value
             self.values.setdefault(str(meaning.quantity), value)
 
+    def _find_sum(self, figure: NamedFigure) -> Meaning | None:
+        """Return the meaning of `total=2.31`: it is the loss next to parts of one, or the sum of the times before it."""
+        if self._follows_time:
+            return None
+        if "loss" in self._ranks:
+            return Meaning(Quantity.LOSS, SUM_OF_LOSSES)
+        return Meaning(Quantity.LOSS, LOSS_PART) if figure.words == ("total",) else None
+
     def _add_unknown(self, figure: NamedFigure) -> None:
         if figure.words[-1:] and figure.words[-1] in TRAINING_WORDS and figure.whole and not figure.unit:
             self._add_counter(Quantity.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`
+        elif figure.words[:1] and figure.words[0] in TRAINING_WORDS and TIMES & set(figure.words):
+            self.values["phase"] = self.phase or Phase.TRAINING  # `train_time: 12.1s`
         elif is_metric(figure.words) and not seconds_in(figure.unit):
             self.values.setdefault("metric", figure.value)
             if is_reward(figure.words):
@@ -209,8 +227,8 @@ class _Builder:
         if meaning.quantity is Quantity.SPEED and self._add_ranked("speed", meaning.rank, figure.value):
             self.values["unit"] = unit
         elif meaning.quantity is Quantity.SECONDS and figure.value > 0:
-            rate = 1 / (figure.value * seconds_in(meaning.unit))
-            if self._add_ranked("speed", _DERIVED_SPEED_RANK, rate):
+            seconds = figure.value * (seconds_in(figure.unit) or seconds_in(meaning.unit))
+            if seconds and self._add_ranked("speed", DERIVED_SPEED + meaning.rank, 1 / seconds):
                 self.values["unit"] = "it/s"
 
     def _add_ranked(self, name: str, rank: int, value: float) -> bool:
@@ -243,5 +261,5 @@ class _Builder:
         if slots[1:] and not has_named:
             self.counters.append(Counter(Quantity.EPOCH, _UNNAMED_COUNTER_RANK, "[]", *slots[-2]))
         if slots and not self.has_step_name:
-            name = "[][]" if slots[1:] else "[]"
+            name = "[][]" if slots[1:] else UNNAMED
             self.counters.append(Counter(Quantity.STEP, _UNNAMED_COUNTER_RANK, name, *slots[-1]))

@@ -17,6 +17,7 @@ long, with more or shorter ones 3 to 10 times.
 MORE_MARKERS = (
     "ITER", "%|█", "%|##", "%|  ", "ens/s", " lr ", " lr:", " lr-", " lr=", "/lr=", '"lr"', "'lr'", "_lr ", "_lr=", "_lr:",
     " LR ", " LR:", " LR=", "/LR ", "ntropy", "Up. ", " fps", "VALI", "VAL ", "alid", "pass: ", "SPS:", "cost", "ound ",
+    "otal",
 )  # fmt: skip
 """In a log with a line of figures, lines with these may hold figures of the same step."""
 FOREIGN_MARKERS = (
@@ -34,7 +35,8 @@ def _mark_rare_names() -> tuple[str, ...]:
     names = [name for name in sorted(LOSS_PARTS | RATES) if not any(marker in name for marker in MAIN_MARKERS)]
     forms = dict.fromkeys(form for name in names for form in (name, name.upper(), name.capitalize()))
     rates = ("tok/s", "img/s", "imgs/s", "Tok/s", "TOK/S")
-    return tuple(f"{form}{separator}" for form in (*forms, *rates) for separator in " :=\"'\t|(/]")
+    letters = tuple(f" {letter}{after}" for letter in "Ll" for after in "0123456789:= ")
+    return (*(f"{form}{separator}" for form in (*forms, *rates) for separator in " :=\"'\t|(/]"), *letters)
 
 
 RARE_MARKERS = _mark_rare_names()

@@ -11,10 +11,11 @@ import re
 from msgspec.structs import replace
 
 from kfjob.observe.general import bars, blocks, tables
-from kfjob.observe.general.figures import Figures, parse_message
+from kfjob.observe.general.figures import UNNAMED, Figures, parse_message
 from kfjob.observe.general.messages import find_message
 from kfjob.observe.general.readings import FORMAT, bar_reading
 from kfjob.observe.general.state import Emission, Line, ReaderState, Transition, add_figures, add_known
+from kfjob.observe.general.templates import make_key
 from kfjob.observe.progress import Reading
 from kfjob.observe.progress_bars import MARKER
 from kfjob.observe.vocabulary import ANNOUNCEMENT, CLEAR_COUNT, Phase, Quantity, find_phase, is_preparation, split_name
@@ -58,7 +59,7 @@ def _add_bar(reader: ReaderState, figures: Figures, line: Line) -> Transition:
 
 def _with_row(reader: ReaderState, figures: Figures, text: str) -> Figures:
     """Return the bar with the figures of the table's row before it, as YOLO prints it."""
-    description = text.partition(MARKER)[0].rpartition(":")[0]
+    description = find_message(text.partition(MARKER)[0].rpartition(":")[0]).text
     if reader.table is None or not tables.looks_like_row(description):
         return figures
     row = tables.read_row(reader.table, description)
@@ -74,15 +75,24 @@ def _read_text(reader: ReaderState, line: Line) -> Transition:
         return replace(reader, table=header), ()
     if not _NUMBER.search(message.text):
         return _read_words(reader, message.text), ()
-    if reader.table and tables.looks_like_row(message.text) and (row := tables.read_row(reader.table, message.text)):
+    table = reader.table
+    if (
+        table
+        and not table.is_above_bars
+        and tables.looks_like_row(message.text)
+        and (row := tables.read_row(table, message.text))
+    ):
         figures = parse_message(row, rank=message.rank)
         return add_figures(reader, figures, line) if figures.counters else (reader, ())
     cells = tables.split_cells(line.text) or tables.split_cells(message.text)
     text = ": ".join(cells) if cells else message.text
     figures = parse_message(text, rank=message.rank, phase=Phase.NONE if cells else message.phase)
+    if _is_counter_first(reader, figures, line):
+        figures = parse_message(line.text)
     if figures.is_empty:
         return _read_words(reader, message.text), ()
-    if figures.phase is Phase.EVALUATION or (figures.loss is None and figures.evaluation_loss is not None):
+    is_evaluation = figures.loss is None and figures.evaluation_loss is not None and not _counts_training(reader, figures)
+    if figures.phase is Phase.EVALUATION or is_evaluation:
         return _add_evaluation(reader, figures, line)
     return _add_message(reader, figures, line, is_pair=cells is not None or _QUOTED.match(line.text) is not None)
 
@@ -99,12 +109,31 @@ def _add_message(reader: ReaderState, figures: Figures, line: Line, *, is_pair: 
         return reader, ()
     if is_pair:
         return blocks.add_pair(reader, figures, line)
-    has_value = figures.loss is not None or figures.speed is not None
+    has_value = figures.loss is not None or figures.speed is not None or figures.evaluation_loss is not None
     if has_value and figures.counters:
-        return add_figures(replace(reader, evaluating=False), blocks.with_epoch(reader, figures), line)
+        return blocks.add_step(reader, figures, line)
     if figures.counters:
         return blocks.begin_block(reader, figures, line)
     return blocks.add_value(reader, figures, line)
+
+
+def _is_counter_first(reader: ReaderState, figures: Figures, line: Line) -> bool:
+    """Return whether `(60/1000) loss=2.3` begins with the step, and not with a rank: nothing else in it counts."""
+    has_name = any(counter.name != UNNAMED for counter in figures.counters)
+    return (
+        figures.rank is not None
+        and figures.loss is not None
+        and not has_name
+        and line.text.startswith("(")
+        and not blocks.continues(reader, line)
+    )
+
+
+def _counts_training(reader: ReaderState, figures: Figures) -> bool:
+    """Return whether a line with an evaluation loss counts training, as where a program prints no other loss."""
+    if reader.primary is not None and reader.primary != make_key(figures, joined=False):
+        return False
+    return figures.counts(Quantity.EPOCH) or (figures.speed is not None and figures.counts(Quantity.STEP))
 
 
 def _add_evaluation(reader: ReaderState, figures: Figures, line: Line) -> Transition:

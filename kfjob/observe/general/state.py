@@ -41,7 +41,6 @@ class Block(Struct, frozen=True, kw_only=True):
     number: int
     figures: Figures
     names: frozenset[str] = frozenset()
-    from_cells: bool = False
 
 
 class Emission(Struct, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ class Table(Struct, frozen=True):
     spaced: tuple[str, ...]  # columns if two spaces separate them
     words: tuple[str, ...]  # columns if one space does
     separator: str = ""  # "|" or ",", where the table has one
+    is_above_bars: bool = False  # no column but the epoch is known, so only a row with a progress bar shows training
 
 
 def parse_header(text: str) -> Table | None:
@@ -46,7 +47,7 @@ def parse_header(text: str) -> Table | None:
     spaced = _split(text, separator)
     words = () if separator else tuple(text.split())
     if not any(MIN_COLUMNS <= len(columns) <= MAX_COLUMNS and _has_meaning(columns) for columns in (spaced, words)):
-        return None
+        return Table(spaced, (), is_above_bars=True) if not separator and _is_above_bars(spaced) else None
     is_single_spaced = any(len(_find_roles(tuple(column.split()))) > 1 for column in spaced) and not separator
     return Table(words if is_single_spaced else spaced, words, separator)
 
@@ -54,6 +55,12 @@ def parse_header(text: str) -> Table | None:
 def _split(text: str, separator: str) -> tuple[str, ...]:
     parts = text.strip().strip("|").split(separator) if separator else _SPACED.split(text.strip())
     return tuple(part.strip() for part in parts)
+
+
+def _is_above_bars(columns: tuple[str, ...]) -> bool:
+    """Return whether the columns are words, of which the first one counts epochs."""
+    is_table = MIN_COLUMNS < len(columns) <= MAX_COLUMNS and all(column.isidentifier() for column in columns)
+    return is_table and _find_roles(columns[:1]) == [Quantity.EPOCH]
 
 
 def _has_meaning(columns: tuple[str, ...]) -> bool:

@@ -8,8 +8,18 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.observe.general.figures import Counter, Figures
-from kfjob.observe.vocabulary import ANY_LOSS, CLEAR_COUNT, WEAK_COUNT, Quantity, has_owner, is_plain_epoch
+from kfjob.observe.general.figures import DERIVED_SPEED, Counter, Figures
+from kfjob.observe.vocabulary import (
+    ANY_LOSS,
+    CLEAR_COUNT,
+    STEP_TIME,
+    SUM_OF_LOSSES,
+    WEAK_COUNT,
+    Phase,
+    Quantity,
+    has_owner,
+    is_plain_epoch,
+)
 
 MAX_TEMPLATES = 32
 """Layouts of progress lines per container; the least recently seen one is dropped."""
@@ -127,12 +137,19 @@ def find_choice(template: Template) -> Choice | None:
         return choice if _confirms_loss(samples, losses, choice, distinct) else None
     if not figures.is_bar and is_count_only(figures):
         return choice if distinct >= MIN_WEAK_LINES and _shows_training(samples, choice) else None
-    has_speed = sum(sample.figures.speed is not None for sample in samples) >= MIN_WEAK_LINES
+    has_speed = sum(_shows_speed(sample.figures) for sample in samples) >= MIN_WEAK_LINES
     is_video = {counter.name for counter in figures.counters} <= _FRAMES and not figures.has_reward
     counts = choice.quantity is not None and not choice.swapped and not is_video
     if figures.is_bar and counts and figures.speed is not None:
         return choice if distinct >= MIN_LINES else None
     return choice if has_speed and counts and distinct >= MIN_WEAK_LINES else None
+
+
+def _shows_speed(figures: Figures) -> bool:
+    """Return whether the line has the speed of training; a benchmark prints the time of a step, too."""
+    is_step_time = figures.speed_rank >= DERIVED_SPEED + STEP_TIME
+    is_training = figures.phase is Phase.TRAINING or figures.evaluation_loss is not None
+    return figures.speed is not None and (not is_step_time or is_training)
 
 
 def is_count_only(figures: Figures) -> bool:
@@ -160,7 +177,8 @@ def _position(figures: Figures, choice: Choice) -> tuple[float | None, ...]:
 def _confirms_loss(samples: tuple[Sample, ...], losses: list[float], choice: Choice, distinct: int) -> bool:
     figures = samples[-1].figures
     counter = find_counter(figures, choice.name)
-    is_clear = figures.loss_rank < ANY_LOSS and counter is not None and samples[-1].block < 0
+    has_name = figures.loss_rank < SUM_OF_LOSSES or (figures.is_bar and figures.loss_rank <= ANY_LOSS)
+    is_clear = has_name and counter is not None and samples[-1].block < 0
     if distinct < (MIN_LINES if is_clear else MIN_WEAK_LINES):
         return False
     finite = {loss for loss in losses if math.isfinite(loss)}

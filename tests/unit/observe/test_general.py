@@ -22,6 +22,7 @@ from kfjob.observe.training import Training
 from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
+from tests.unit.observe.general_families import FAMILIES, OTHER_WORK
 from tests.unit.observe.general_formats import FORMATS, LOSSES, NO_PROGRESS, STEPS, Values
 
 PREFIXES = {
@@ -55,18 +56,22 @@ def differences(training: Training, expected: Values) -> dict[str, object]:
     return {name: values[name] for name, value in expected.items() if values[name] != (value and pytest.approx(value))}
 
 
-@pytest.mark.parametrize("name", FORMATS)
+ALL_FORMATS = FORMATS | FAMILIES
+ALL_OTHERS = NO_PROGRESS | OTHER_WORK
+
+
+@pytest.mark.parametrize("name", ALL_FORMATS)
 def test_layout_is_read(name: str):
-    lines, expected = FORMATS[name]
+    lines, expected = ALL_FORMATS[name]
     view = read(lines)
     assert differences(view.training, expected) == {}
     assert isinstance(view.master, Master)
     assert view.master.evidence.kind == "progress line"
 
 
-@pytest.mark.parametrize("name", NO_PROGRESS)
+@pytest.mark.parametrize("name", ALL_OTHERS)
 def test_other_lines_are_not_taken(name: str):
-    view = read(NO_PROGRESS[name])
+    view = read(ALL_OTHERS[name])
     assert (view.training.step, view.training.epoch, view.training.loss, view.training.speed) == (None,) * 4
     assert view.training.format == ""
 
