@@ -222,6 +222,7 @@ def progress_json(view: JobView) -> dict[str, Any]:
     """Return the progress with what depends on the present time, as JSON."""
     since = view.seconds_since_progress if view.running else None
     return training_json(view.training) | {
+        "steps": view.training.steps,
         "total": view.total,
         "evaluation_loss": view.evaluation_loss,
         "eta": view.eta,

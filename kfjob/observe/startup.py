@@ -73,8 +73,10 @@ def _describe_pods(view: JobView, pods: Sequence[PodView], job: str) -> str:
         return _describe_output(sum(pod.log.program_lines for pod in pods), job)
     if agents:
         return f"rendezvous: {agents} of {len(pods)} agents have started" + (f", {joined} joined" if joined else "")
-    is_silent = not any(pod.log.lines for pod in pods)
-    return "the pods run and have printed nothing; importing torch takes some seconds" if is_silent else ""
+    if not any(pod.log.lines for pod in pods):
+        return "the pods run and have printed nothing; importing torch takes some seconds"
+    has_agent = any(pod.log.agent_lines for pod in pods)
+    return "" if has_agent else _describe_output(sum(pod.log.program_lines for pod in pods), job)
 
 
 def _describe_output(lines: int, job: str) -> str:

@@ -175,6 +175,8 @@ class Training(Struct, frozen=True, kw_only=True):
         step = _first_known(reading.evaluation_step, _first_known(reading.step, self.run_step))
         if reading.evaluation_loss is None or (self.pod and self.pod != pod):
             return self
+        if reading.loss is not None and reading.evaluation_loss == self.evaluation_loss:
+            return self  # a progress bar repeats the newest evaluation in each step
         point = Point(_first_known(step, self.lines) or 0, reading.evaluation_loss, time)
         kept = self.evaluations[:-1] if self.evaluations and self.evaluations[-1].step == point.step else self.evaluations
         return replace(self, evaluation_loss=reading.evaluation_loss, evaluations=(*kept, point)[-MAX_EVALUATIONS:])

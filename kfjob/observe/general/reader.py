@@ -11,7 +11,7 @@ import re
 from msgspec.structs import replace
 
 from kfjob.observe.general import bars, blocks, tables
-from kfjob.observe.general.figures import UNNAMED, Figures, parse_message
+from kfjob.observe.general.figures import UNNAMED, Figures, parse_line, parse_message
 from kfjob.observe.general.messages import find_message
 from kfjob.observe.general.readings import FORMAT, bar_reading
 from kfjob.observe.general.state import Emission, Line, ReaderState, Transition, add_figures, add_known
@@ -27,15 +27,14 @@ _MAX_HEADING = 120
 _QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
 """It matches one pair of a dictionary that a program prints over several lines."""
 _NUMBER = re.compile(r"\d|(?i:\bnan\b|\binf)")
+_EVALUATION = re.compile(r"\b(?:val|valid|eval|test)\w*[ _/]")
 _WEB_REQUEST = " HTTP/"
 
 
 def read_line(reader: ReaderState, line: Line, known: Reading | None) -> Transition:
     """Return the reader after one state of a line, and the readings in it. `known` is the reading of a known format."""
     if known is not None:
-        if MARKER in line.text and (figures := bars.parse_bar(line.text)):
-            known = replace(known, lr=figures.lr, grad_norm=figures.grad_norm)
-        return add_known(reader, known, line)
+        return add_known(reader, _complete(known, line), line)
     if not line.text.strip() or _WEB_REQUEST in line.text:
         return reader, ()
     if ANNOUNCEMENT.search(line.text[:_MAX_ANNOUNCEMENT]):
@@ -46,6 +45,18 @@ def read_line(reader: ReaderState, line: Line, known: Reading | None) -> Transit
     return _read_text(reader, line)
 
 
+def _complete(known: Reading, line: Line) -> Reading:
+    """Return the reading of a known format with other figures in its line, such as the newest evaluation."""
+    if MARKER in line.text:
+        figures = bars.parse_bar(line.text)
+        if figures is None:
+            return known
+        return replace(known, lr=figures.lr, grad_norm=figures.grad_norm, evaluation_loss=figures.evaluation_loss)
+    if known.evaluation_loss is None and _EVALUATION.search(line.text):
+        return replace(known, evaluation_loss=parse_line(line.text).evaluation_loss)
+    return known
+
+
 def _add_bar(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     figures = _with_row(reader, figures, line.text)
     if bars.is_other_work(figures):
@@ -53,8 +64,17 @@ def _add_bar(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     if figures.phase is Phase.EVALUATION:
         return _add_evaluation(reader, figures, line)
     if bars.is_nameless(figures):
-        return add_known(reader, bar_reading(figures), line, key=("bar",)) if reader.announced else (reader, ())
+        return _add_nameless(reader, figures, line)
     return add_figures(reader, figures, line)
+
+
+def _add_nameless(reader: ReaderState, figures: Figures, line: Line) -> Transition:
+    """Return the transition for a bar without a name: it counts while the program trains, and not within a longer bar."""
+    bar, before = figures.counters[0], reader.bar
+    is_nested = before is not None and (bar.total or 0) < (before.total or 0) and before.value < (before.total or 0)
+    if not reader.announced or is_nested:
+        return reader, ()
+    return add_known(replace(reader, bar=bar), bar_reading(figures), line, key=("bar",))
 
 
 def _with_row(reader: ReaderState, figures: Figures, text: str) -> Figures:
@@ -87,7 +107,7 @@ def _read_text(reader: ReaderState, line: Line) -> Transition:
     cells = tables.split_cells(line.text) or tables.split_cells(message.text)
     text = ": ".join(cells) if cells else message.text
     figures = parse_message(text, rank=message.rank, phase=Phase.NONE if cells else message.phase)
-    if _is_counter_first(reader, figures, line):
+    if cells is None and _is_counter_first(reader, figures, line):
         figures = parse_message(line.text)
     if figures.is_empty:
         return _read_words(reader, message.text), ()

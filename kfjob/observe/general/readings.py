@@ -34,14 +34,14 @@ def rate_fields(fields: frozenset[str]) -> float:
 
 
 def limit_reading(reading: Reading, known: frozenset[str]) -> Reading | None:
-    """Return the values of a reading that the primary template never has; None if there are none."""
+    """Return the evaluation in a reading, and the values that the primary template never has; None if there are none."""
     values: dict[str, object] = {name: None for name in ("loss", "lr", "grad_norm", "epoch") if name in known}
     if "step" in known:
         values |= {"step": None, "total": None}
     if "speed" in known:
         values |= {"speed": None, "unit": ""}
-    extra = replace(reading, extra=True, **values)
-    return extra if known_fields(extra) else None
+    extra = replace(reading, extra=True, evaluation_step=reading.step, **values)
+    return extra if known_fields(extra) or extra.evaluation_loss is not None else None
 
 
 def bar_reading(figures: Figures) -> Reading:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kfjob.observe.general.figures import Figures
+from kfjob.observe.general.figures import Counter, Figures
 from kfjob.observe.general.readings import WEAK, known_fields, limit_reading, make_reading, rate_fields
 from kfjob.observe.general.tables import Table
 from kfjob.observe.general.templates import (
@@ -62,6 +62,7 @@ class ReaderState(Struct, frozen=True, kw_only=True):
     epoch: Figures | None = None  # the newest line that counts epochs and nothing else
     evaluating: bool = False
     table: Table | None = None
+    bar: Counter | None = None  # the newest one without a name
     announced: bool = False  # a line said that training begins
     rank: int | None = None  # the lowest rank that progress lines name
 

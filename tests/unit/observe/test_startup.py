@@ -57,8 +57,11 @@ def test_progress_and_the_end_of_the_job_have_no_stage():
     assert stage(*script.STARTING, script.pod(0, PodPhase.FAILED)) == ""
 
 
-def test_a_program_without_an_agent_that_prints_has_no_stage():
-    assert stage(*script.STARTING, script.line(0, "hello", 6)) == ""
+def test_lines_of_a_program_without_an_agent_are_counted():
+    lines = [script.line(index, f"seen {number} of the data", 7) for number in range(90) for index in (0, 1)]
+    assert "the program has printed 180 lines; none is read as progress" in stage(*script.STARTING, *lines)
+    agent = script.line(0, f"{PREFIX} [default] Starting worker group", 6)
+    assert stage(*script.STARTING, agent, *lines) == ""
 
 
 FINISHED = (
