@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfjob.errors import Problem, SpecError
+from kfjob.file_access import OTHER_OWNER, find_foreign_access
 from kfjob.parsing import ParseError, parse_json, parse_toml, read_document
 from kfjob.units import MIB
 
@@ -75,7 +75,7 @@ def load_current_settings(**flags: str | None) -> Settings:
 def read_saved_instances(state: Path) -> tuple[Instance, ...]:
     """Return the instance types that `kfjob instances --refresh` saved in the state folder.
 
-    A file of another version, or one that is not readable, has none.
+    A file of another version, or one that is not readable or that others can change, has none.
     """
     file = state / INSTANCES_FILE
     if not file.exists():
@@ -83,6 +83,8 @@ def read_saved_instances(state: Path) -> tuple[Instance, ...]:
     from kfjob.spec.instances import Instance
 
     try:
+        if find_foreign_access(state.stat()):
+            return ()
         return tuple(Instance(**row) for row in parse_json(read_document(file)))
     except (OSError, ValueError, TypeError):
         return ()
@@ -122,14 +124,9 @@ def _check_owner(file: Path) -> None:
     Raises:
         SpecError: the file belongs to another user, or others may write it.
     """
-    status, users = file.stat(), {0, os.getuid()}
-    if os.getuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
-        users.add(int(os.environ["SUDO_UID"]))
-    is_shared = status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid not in {0, os.getgid()})
-    if status.st_uid in users and not is_shared:
+    if not (cause := find_foreign_access(file.stat())):
         return
-    cause = "other users may write it" if status.st_uid in users else "it belongs to another user"
-    hint = f"check its content, then run `{'chmod go-w' if status.st_uid in users else 'chown $USER'} {file}`"
+    hint = f"check its content, then run `{'chown $USER' if cause == OTHER_OWNER else 'chmod go-w'} {file}`"
     raise SpecError([Problem(title="the settings file is not safe to use", file=str(file), detail=cause, hint=hint)])
 
 

@@ -32,6 +32,7 @@ def find_newest_launch(archive: Path, namespace: str, job: str) -> Path:
     Raises:
         NotFound: the archive has no launch of the job.
     """
+    folder.check_state_folder(archive.parent, archive.name)
     launches = folder.list_launches(archive, namespace, job)
     if not launches:
         raise NotFound(

@@ -24,8 +24,9 @@ from pathlib import Path
 from msgspec import json
 from msgspec.structs import replace
 
-from kfjob.errors import BackendError, NotFound
+from kfjob.errors import BackendError, NotFound, Refused
 from kfjob.events import TRAINING_CONTAINER, JobSnapshot, KubernetesEvent, WorkloadStatus
+from kfjob.file_access import OTHER_OWNER, find_foreign_access, open_private
 from kfjob.parsing import decode_json, read_document
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
@@ -76,6 +77,25 @@ def make_private(folder: Path) -> Path:
     for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         path.mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+def check_state_folder(root: Path, name: str = "") -> Path:
+    """Check that nobody else can change the state folder, and the folder `name` in it: commands act on what they hold.
+
+    Raises:
+        Refused: another user owns one of them or may write it.
+    """
+    for path in dict.fromkeys([root, root / name]):
+        try:
+            cause = find_foreign_access(path.stat() if path == root else path.lstat())
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if cause:
+            hint = "set KFJOB_STATE to a folder of your own"
+            if cause != OTHER_OWNER:
+                hint = f"check who uses it, then run `chmod go-w {path}`; or {hint}"
+            raise Refused("the state folder is not safe to use", location=str(path), cause=cause, hint=hint)
+    return root
 
 
 def write_snapshot(folder: Path, snapshot: JobSnapshot) -> None:
@@ -168,7 +188,7 @@ def replace_file(file: Path, text: str) -> None:
     staged = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_native_id()}")  # several threads may write the file
     try:
         staged.unlink(missing_ok=True)
-        with staged.open("x", encoding="utf-8") as stream:  # never through a link that another user has put there
+        with open_private(staged, "x", encoding="utf-8") as stream:  # never through a link that another user has put there
             stream.write(text)
         staged.replace(file)
     except OSError:

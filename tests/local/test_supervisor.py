@@ -333,3 +333,15 @@ def test_a_state_folder_that_cannot_be_used(here: Here, tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(BackendError, match="KFJOB_STATE"):
         LocalBackend(state=tmp_path / "file" / "state").submit(here.plan(SLEEP))
+
+
+def test_files_of_a_job_are_for_its_owner_alone(here: Here):
+    before = os.umask(0)
+    try:
+        ref = here.submit("print('hello')")
+        here.end(ref)
+    finally:
+        os.umask(before)
+    files = {path.relative_to(here.launch(ref)): path.stat().st_mode for path in here.launch(ref).rglob("*") if path.is_file()}
+    assert [str(path) for path, mode in files.items() if stat.S_IMODE(mode) != 0o600] == []
+    assert {"pytorch.log", "supervisor.log", "status.json", "spec.json", "supervisor.json"} <= {path.name for path in files}

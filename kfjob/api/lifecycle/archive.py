@@ -18,6 +18,7 @@ from kfjob.backends.base import Backend, JobRef, LogRange
 from kfjob.concurrency import Task, map_parallel
 from kfjob.errors import KfjobError, NotFound
 from kfjob.events import JobSnapshot, LogLine, PodPhase
+from kfjob.file_access import open_private
 from kfjob.redaction import LineRedactor, Redactor
 from kfjob.redaction.structs import redact_struct
 
@@ -36,8 +37,9 @@ def archive_job(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path
     that archive a launch, one writes at a time, and none replaces more by less: pods disappear while a job is stopped.
     """
     launch = snapshot.launch or snapshot.uid or "unnamed"
+    folder.check_state_folder(root.parent, root.name)
     path = folder.make_private(folder.launch_folder(root, snapshot.namespace, snapshot.name, launch))
-    with (path / _LOCK).open("ab") as lock:
+    with open_private(path / _LOCK, "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with _write_archive(backend, ref, snapshot, path):
             yield path
@@ -110,7 +112,7 @@ class _LogArchive:
             redactor = self.redactor.lines()
             if after is None:
                 written.unlink(missing_ok=True)  # never through a link that another user has put there
-            with written.open("xb" if after is None else "ab") as out:
+            with open_private(written, "xb" if after is None else "ab") as out:
                 for line in chain([first], lines):
                     if isinstance(line, LogLine):
                         out.write(_encode(line, redactor))

@@ -68,6 +68,7 @@ def load_master(target: Target, job: str) -> CachedMaster | None:
     if target.name != "kubernetes":
         return None
     try:
+        folder.check_state_folder(target.settings.state, "cache")
         entry = parse_json(read_document(_file(target, job)))
         age = time.time_ns() - entry["learned"]
         if not 0 <= age < entry["lifetime"]:
@@ -94,7 +95,8 @@ def store_master(target: Target, snapshot: JobSnapshot, master: Master, config: 
         "master": to_builtins(master),
     }
     file = _file(target, snapshot.name)
-    with suppress(OSError):  # the cache only saves time
+    with suppress(OSError, KfjobError):  # the cache only saves time
+        folder.check_state_folder(target.settings.state, "cache")
         folder.make_private(file.parent)
         _delete_unused(file.parent)
         folder.replace_file(file, json.dumps(entry))

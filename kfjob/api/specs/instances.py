@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kfjob.api.settings import INSTANCES_FILE, read_saved_instances
+from kfjob.backends import folder
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Forbidden, KfjobError, Unreachable
 from kfjob.spec.instances import Instance, add_instances, load_catalogue
@@ -74,14 +75,12 @@ def compare_with_ec2(*, region: str | None = None, client: Any = None) -> Compar
     )
 
 
-def save_instances(added: Sequence[Instance], folder: Path) -> Path:
+def save_instances(added: Sequence[Instance], state: Path) -> Path:
     """Write instance types, with those that were saved before, to the state folder, and use them from now on."""
-    file = folder / INSTANCES_FILE
-    rows = {instance.name: instance for instance in (*read_saved_instances(folder), *added)}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".new")
-    partial.write_text(json.dumps([asdict(instance) for instance in rows.values()], indent=1) + "\n", encoding="utf-8")
-    partial.replace(file)
+    file = state / INSTANCES_FILE
+    rows = {instance.name: instance for instance in (*read_saved_instances(state), *added)}
+    folder.make_private(folder.check_state_folder(state))
+    folder.replace_file(file, json.dumps([asdict(instance) for instance in rows.values()], indent=1) + "\n")
     add_instances(rows.values())
     return file
 

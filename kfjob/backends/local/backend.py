@@ -61,7 +61,11 @@ class LocalBackend:
         """`backoff_seconds` is the first delay of the restart policies `OnFailure` and `Always`.
 
         `failure_check` are the arguments of a Python that prints why a restart of a job is futile.
+
+        Raises:
+            Refused: other users can change the state folder.
         """
+        folder.check_state_folder(state, "local")
         self._jobs = state.absolute() / "local"
         self._archive = state.absolute() / "archive"
         self._volumes = state.absolute() / "volumes"

@@ -16,6 +16,7 @@ from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.supervisor import READY
 from kfjob.errors import BackendError
 from kfjob.events import LOCAL_HOST_IP, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.file_access import open_private
 from kfjob.plan import JobPlan
 from kfjob.spec.observe_config import encode
 
@@ -63,7 +64,7 @@ def start_supervisor(launch: Path, lock: int) -> None:
     argv = [sys.executable, "-P", "-m", "kfjob.backends.local.supervisor", str(launch), str(writing), str(lock)]
     try:
         try:
-            with (launch / folder.RUN / LOG).open("ab") as log:
+            with open_private(launch / folder.RUN / LOG, "ab") as log:
                 starter = subprocess.Popen(
                     argv,
                     env=machine.environment(os.environ),

@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from kfjob.backends import folder
+from kfjob.file_access import open_private
 from kfjob.parsing import decode_json, read_document
 
 FILE = "spec.json"
@@ -47,7 +48,8 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
 
 def write(launch: Path, spec: LaunchSpec) -> None:
     """Write the spec into the launch folder."""
-    (launch / folder.RUN / FILE).write_bytes(json.format(json.encode(spec), indent=1))
+    with open_private(launch / folder.RUN / FILE, "wb") as file:
+        file.write(json.format(json.encode(spec), indent=1))
 
 
 def read(launch: Path) -> LaunchSpec:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kfjob.backends.log_file import format_timestamp
+from kfjob.file_access import open_private
 
 CHUNK = 1 << 16
 MAX_LINE_BYTES = 1 << 16
@@ -27,7 +28,7 @@ class LogWriter:
         self._watched = watched
         self._on_watched = on_watched
         self._source = source
-        self._file = path.open("wb", buffering=0)
+        self._file = open_private(path, "wb", buffering=0)
         self._partial = b""
         self._has_written_bar = False  # its line end may follow
         self._written = time.monotonic()

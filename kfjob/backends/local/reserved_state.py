@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from kfjob.backends import folder
 from kfjob.events import JobSnapshot
+from kfjob.file_access import open_private
 from kfjob.parsing import ParseError, decode_json, read_document
 
 FILE = "outcome"
@@ -23,7 +24,7 @@ _BYTES_PER_POD = 2048
 
 def reserve(launch: Path, *, pods: int) -> None:
     """Create the blank file."""
-    with (launch / folder.RUN / FILE).open("wb") as file:
+    with open_private(launch / folder.RUN / FILE, "wb") as file:
         file.write(b" " * (_BYTES + pods * _BYTES_PER_POD))
         file.flush()
         os.fsync(file.fileno())  # some file systems take the blocks only now

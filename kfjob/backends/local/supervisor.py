@@ -56,7 +56,7 @@ def main() -> None:
     write_identity(folder_path / folder.RUN / IDENTITY, identify_process())
     if group:
         with suppress(OSError):  # the disk is full
-            (folder_path / folder.RUN / GROUP).write_text(str(group.path), encoding="utf-8")
+            folder.replace_file(folder_path / folder.RUN / GROUP, str(group.path))
     become_subreaper()
     asyncio.run(_supervise(folder_path, spec, guard, group, ready))
     guard.dismiss()
@@ -184,7 +184,7 @@ class Supervisor:
         if remaining:
             end = replace(end, message="; ".join(filter(None, (end.message, describe_remaining(remaining)))))
             with suppress(OSError):  # the disk is full
-                (self._folder / folder.RUN / REMAINING).write_text(describe_remaining(remaining), encoding="ascii")
+                folder.replace_file(self._folder / folder.RUN / REMAINING, describe_remaining(remaining))
         delay = _FIRST_RETRY_SECONDS
         while not self._write(replace(self._snapshot, job=end)) and not self._stopped.is_set():
             with suppress(TimeoutError):

@@ -1,0 +1,55 @@
+"""Create files for their owner alone, and tell who else can change a file or a folder."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+from typing import IO, Any
+
+PRIVATE = 0o600
+OTHER_OWNER = "it belongs to another user"
+
+
+def open_private(file: Path, mode: str, *, buffering: int = -1, encoding: str | None = None) -> IO[Any]:
+    """Open a file as `open` does; if it is created, only its owner may read it, whatever the umask is.
+
+    Raises:
+        OSError: as `open`.
+    """
+    return open(file, mode, buffering=buffering, encoding=encoding, opener=_open)
+
+
+def _open(file: str, flags: int) -> int:
+    return os.open(file, flags, PRIVATE)
+
+
+def find_foreign_access(status: os.stat_result) -> str:
+    """Return why somebody but the user and root can change a file or folder, "" if nobody can.
+
+    A folder with the sticky bit passes: others may add files there, and cannot touch those of its owner.
+    """
+    users = {0, os.getuid()}
+    if os.getuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
+        users.add(int(os.environ["SUDO_UID"]))
+    if status.st_uid not in users:
+        return OTHER_OWNER
+    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
+        return ""
+    is_shared = status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid))
+    return "other users may write it" if is_shared else ""
+
+
+def _is_private_group(gid: int) -> bool:
+    """Return whether nobody else is in a group: root's, and the group of one user that many systems create."""
+    if gid == 0:
+        return True
+    if gid != os.getgid():
+        return False
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.getuid())
+    except KeyError:  # a container has no entry
+        return True
+    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
