@@ -12,12 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+SLOW_SECONDS = 2.0
+"""Duration of a wait after which a command says what it waits for."""
 cleanup_notices: list[str] = []
 """What remains if the process ends now, and how to remove it."""
 
@@ -30,6 +32,37 @@ def cleaning_up(notice: str) -> Iterator[None]:
         yield
     finally:
         cleanup_notices.remove(notice)
+
+
+WaitListener = Callable[[str, float | None], None]
+"""Receives what a command waits for, and the most seconds of the wait if it has an end."""
+_wait_listeners: list[WaitListener] = []
+
+
+@contextmanager
+def reporting_waits(listener: WaitListener) -> Iterator[None]:
+    """Call the listener for every wait inside this block that takes longer than `SLOW_SECONDS`."""
+    _wait_listeners.append(listener)
+    try:
+        yield
+    finally:
+        _wait_listeners.remove(listener)
+
+
+@contextmanager
+def waiting_for(what: str, seconds: float | None = None) -> Iterator[None]:
+    """Report this block as a wait of at most `seconds` for `what` if it takes long."""
+    watchdog = Watchdog(SLOW_SECONDS, partial(_report_wait, what, seconds)) if _wait_listeners else None
+    try:
+        yield
+    finally:
+        if watchdog:
+            watchdog.close()
+
+
+def _report_wait(what: str, seconds: float | None) -> None:
+    for listener in tuple(_wait_listeners):
+        listener(what, seconds)
 
 
 class _Result(Generic[R]):
@@ -58,14 +91,23 @@ class Task(Generic[R]):
         self._thread = threading.Thread(target=lambda: results.put(_Result(call)), name=f"kfjob-{name}", daemon=True)
         self._thread.start()
 
-    def result(self, timeout: float | None = None) -> R:
+    def result(self, timeout: float | None = None, *, waits_for: str = "") -> R:
         """Wait for the call, then return its value or raise its exception. May be called only once.
+
+        A long wait is reported under the name `waits_for`.
 
         Raises:
             TimeoutError: the call continues after `timeout` seconds.
         """
+        completed = None
+        if waits_for and (timeout is None or timeout > SLOW_SECONDS):
+            with suppress(queue.Empty):
+                completed = self._results.get(timeout=SLOW_SECONDS)
+            if completed is None:
+                _report_wait(waits_for, timeout)
+                timeout = None if timeout is None else timeout - SLOW_SECONDS
         try:
-            completed = self._results.get(timeout=timeout)
+            completed = completed or self._results.get(timeout=timeout)
         except queue.Empty:
             raise TimeoutError from None
         return completed.get()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from kfjob.concurrency import Task
@@ -50,6 +51,8 @@ def run_program(
 ) -> Output:
     """Run a program until it exits. With `asks_user` it shares standard input and standard error with this command.
 
+    Without it, a long wait for the program is reported.
+
     Raises:
         OSError: it cannot be started.
         TimeoutError: it has not ended after `seconds`.
@@ -61,7 +64,7 @@ def run_program(
         Task(lambda: _feed(process.stdin, stdin.encode()), name="program-input")
         errors = Task(lambda: _drain(process.stderr), name="program-errors")
         output = Task(lambda: _read(process.stdout, max_bytes), name="program-output")
-        text = output.result(timeout=seconds)
+        text = output.result(timeout=seconds, waits_for="" if asks_user else f"`{Path(argv[0]).name}`")
         stderr = errors.result(timeout=max(deadline - time.monotonic(), END_SECONDS))
         try:
             code = process.wait(max(deadline - time.monotonic(), END_SECONDS))

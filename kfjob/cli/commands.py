@@ -20,6 +20,8 @@ from kfjob.cli.colours import colour_marks, wants_colour
 from kfjob.cli.exit_codes import INTERRUPTED, SIGNAL_BASE
 from kfjob.cli.interrupts import end_on_interrupt, find_interrupt, raise_on_interrupt
 from kfjob.cli.output import clean_output
+from kfjob.cli.wait_notices import WaitPrinter
+from kfjob.concurrency import reporting_waits
 from kfjob.errors import KfjobError
 
 GC_THRESHOLD = 50_000
@@ -199,7 +201,7 @@ def _report_lost_output(err: OSError) -> int:
 
 def run(argv: list[str]) -> int:
     """Run the command line with clean output and return the exit code."""
-    with clean_output():
+    with clean_output(), reporting_waits(WaitPrinter()):
         return _run(argv)
 
 

@@ -15,6 +15,7 @@ from kfjob.cli.exit_codes import INTERRUPTED, job_exit_code
 from kfjob.cli.open_reader import open_live_or_archived
 from kfjob.cli.options import Settings, output_option, quiet_option, target_options
 from kfjob.cli.parameter_types import DURATION
+from kfjob.concurrency import waiting_for
 
 if TYPE_CHECKING:
     from kfjob.api.reader import ArchiveReader, LiveReader
@@ -62,7 +63,10 @@ def _wait_for_phase(reader: LiveReader | ArchiveReader, timeout: float | None) -
     from kfjob.api.lifecycle.wait import wait_for_end
     from kfjob.api.reader import LiveReader
 
-    return wait_for_end(reader, timeout=timeout) if isinstance(reader, LiveReader) else reader.snapshot().job.phase
+    if not isinstance(reader, LiveReader):
+        return reader.snapshot().job.phase
+    with waiting_for(f"`{reader.ref.name}` to end; Ctrl-C stops the wait, not the job", timeout):
+        return wait_for_end(reader, timeout=timeout)
 
 
 def _print_cause(reader: LiveReader | ArchiveReader) -> None:

@@ -8,7 +8,10 @@ from kfjob.api.lifecycle.archive import archive_job
 from kfjob.api.reader import check_uid, make_ref
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import find_newest_launch
+from kfjob.backends.base import JobRef
+from kfjob.concurrency import waiting_for
 from kfjob.errors import NotFound
+from kfjob.events import JobSnapshot
 
 STOP_TIMEOUT = 300.0
 """Time that the pods of a stopped job have to end."""
@@ -28,10 +31,15 @@ def stop(target: Target, job: str, *, timeout: float = STOP_TIMEOUT, archive_log
         raise target.suggest(job, err) from None
     check_uid(snapshot, uid)
     ref = make_ref(target, snapshot)
+    with waiting_for(f"the pods of `{job}` to end", timeout):
+        return _stop(target, ref, snapshot, timeout=timeout, archive_logs=archive_logs)
+
+
+def _stop(target: Target, ref: JobRef, snapshot: JobSnapshot, *, timeout: float, archive_logs: bool) -> Path | None:
     archive = target.settings.archive
     if target.name == "local":  # this backend moves the job's folder to the archive itself
         target.backend.stop(ref, timeout=timeout)
-        return find_newest_launch(archive, snapshot.namespace, job)
+        return find_newest_launch(archive, snapshot.namespace, ref.name)
     if not archive_logs:
         target.backend.stop(ref, timeout=timeout)
         return None

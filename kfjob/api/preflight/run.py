@@ -19,7 +19,7 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
 from kfjob.backends.base import LogRange
 from kfjob.common_types import JsonObject, Notify
-from kfjob.concurrency import map_parallel
+from kfjob.concurrency import map_parallel, waiting_for
 from kfjob.errors import KfjobError, NotFound, Problem, WaitTimeout
 from kfjob.events import JobPhase, LogLine, PodChanged
 from kfjob.plan import JobPlan
@@ -111,7 +111,8 @@ def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: N
 
 def _wait(reader: LiveReader, timeout: float) -> tuple[JobPhase, Problem | None]:
     try:
-        return wait_for_end(reader, timeout=timeout), None
+        with waiting_for(f"`{reader.ref.name}` to end", timeout):
+            return wait_for_end(reader, timeout=timeout), None
     except WaitTimeout as err:
         return JobPhase.PENDING, Problem(title=err.title, detail=err.cause, hint="set a longer `--timeout`")
 

@@ -52,7 +52,7 @@ class Client:
         self.backoff = backoff or Backoff()
         self.limits = limits
         self._transport = transport
-        self._exchanger = Exchanger(transport, limits)
+        self._exchanger = Exchanger(transport, limits, host=host)
         self._closed = threading.Event()
 
     def call(self, request: Request, *, shape: Any = None) -> JsonObject:

@@ -49,9 +49,10 @@ class Response(Struct, frozen=True):
 class Exchanger:
     """Sends requests and receives their responses within limits."""
 
-    def __init__(self, transport: Transport, limits: Limits) -> None:
-        """Send nothing yet."""
+    def __init__(self, transport: Transport, limits: Limits, *, host: str) -> None:
+        """`host` names the server to a user who waits for it."""
         self._transport = transport
+        self._waits_for = f"the API server `{host}`"
         self.limits = limits
 
     def call(self, request: Request, *, read_timeout: float) -> Response:
@@ -61,7 +62,7 @@ class Exchanger:
             ConnectionLost: no complete response arrives within the limits.
         """
         arrival = _Arrival(self._transport, request, read_timeout)
-        return arrival.wait(self._read, self.limits.complete_seconds)
+        return arrival.wait(self._read, self.limits.complete_seconds, waits_for=self._waits_for)
 
     def open(self, request: Request, *, read_timeout: float, total_seconds: float | None = None) -> Stream | Response:
         """Return the response as a stream that ends after `total_seconds`; if its status is not 2xx, the complete response.
@@ -74,7 +75,7 @@ class Exchanger:
             return stream if is_success(stream.status) else self._read(stream)
 
         arrival = _Arrival(self._transport, request, read_timeout)
-        response = arrival.wait(receive, self.limits.open_seconds)
+        response = arrival.wait(receive, self.limits.open_seconds, waits_for="")
         if isinstance(response, Response) or total_seconds is None:
             return response
         return _LimitedStream(response, total_seconds)
@@ -111,11 +112,11 @@ class _Arrival:
         self._is_given_up = False
         self._lock = threading.Lock()
 
-    def wait(self, receive: Callable[[Stream], T], seconds: float) -> T:
+    def wait(self, receive: Callable[[Stream], T], seconds: float, *, waits_for: str) -> T:
         """Return what `receive` makes of the response, in at most `seconds`."""
         task = Task(lambda: receive(self._open()), name="request")
         try:
-            return task.result(timeout=seconds)
+            return task.result(timeout=seconds, waits_for=waits_for)
         except TimeoutError:
             self._give_up()
             raise ConnectionLost(f"no complete answer in {seconds:g} s", sent=True, timed_out=True) from None

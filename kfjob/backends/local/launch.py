@@ -14,6 +14,7 @@ from kfjob.backends import folder
 from kfjob.backends.local import launch_spec, machine, reserved_state
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.supervisor import READY
+from kfjob.concurrency import waiting_for
 from kfjob.errors import BackendError
 from kfjob.events import LOCAL_HOST_IP, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.file_access import open_private
@@ -77,7 +78,8 @@ def start_supervisor(launch: Path, lock: int) -> None:
         finally:
             os.close(writing)
         starter.wait()  # it forks the supervisor and ends
-        ready, _, _ = select.select([reading], [], [], _START_SECONDS)
+        with waiting_for("the job's supervisor to start", _START_SECONDS):
+            ready, _, _ = select.select([reading], [], [], _START_SECONDS)
         if not ready or os.read(reading, len(READY)) != READY:
             log_lines = (launch / folder.RUN / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
             raise BackendError("the job's supervisor did not start", cause=log_lines[-1] if log_lines else "its log is empty")

@@ -188,7 +188,10 @@ class Transport:
             return response
 
         try:
-            response = Task(exchange, name="registry").result(timeout=self.retries.exchange_timeout + _GRACE_SECONDS)
+            response = Task(exchange, name="registry").result(
+                timeout=self.retries.exchange_timeout + _GRACE_SECONDS,
+                waits_for="" if stream or body else f"registry `{operation.host}`",
+            )
         except TimeoutError:
             raise _make_late_error(operation, self.retries.exchange_timeout) from None
         if response.status in RETRIED_STATUSES:
