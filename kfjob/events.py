@@ -18,6 +18,10 @@ from kfjob.units import check_time
 TRAINING_CONTAINER = "pytorch"
 """Name of the training container; the operator requires it (operator v1.9.3, pytorch_validation.go)."""
 
+NOT_RESTARTED = "NotRestarted"
+"""Reason of a local job that ended because a restart cannot cure its failure."""
+STOPPED_BECAUSE = "stopped, because "
+"""Start of the message of an agent that the local backend has ended."""
 LOCAL_HOST_IP = "127.0.0.1"
 """`host_ip` of a pod of the local backend; a Kubernetes node never has a loopback address."""
 

@@ -14,7 +14,7 @@ from kfjob.printable import NARROW_SEQUENCE
 TRACEBACK_HEADING = "Traceback (most recent call last)"
 """The first line of a Python traceback, without the colon."""
 _FIRST_CHARACTERS = 1024
-"""Characters of the first states of a redrawn progress bar that are searched."""
+"""Characters of the first states of a redrawn progress bar to search."""
 L = TypeVar("L", bound=LogLine | OpenLine)
 MATCHED_CHARACTERS = 4096
 """Characters of a line to search; no line of a trainer, an agent or an error needs more."""

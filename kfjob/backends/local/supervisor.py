@@ -30,7 +30,7 @@ from kfjob.backends.local.identity import identify_process, write_identity
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.processes import Guard, describe_remaining, kill_all
 from kfjob.backends.local.subreaper import become_subreaper
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodPhase
+from kfjob.events import NOT_RESTARTED, STOPPED_BECAUSE, JobChanged, JobPhase, JobSnapshot, PodPhase
 
 READY = b"ready\n"
 IDENTITY = "supervisor.json"
@@ -83,7 +83,7 @@ class Supervisor:
             spec.failure_check,
             folder_path,
             exits=self._exits,
-            on_answer=lambda reason: self._fail("NotRestarted", reason),
+            on_answer=lambda reason: self._fail(NOT_RESTARTED, reason),
         )
         self._agents = [
             Agent(
@@ -162,7 +162,7 @@ class Supervisor:
         self._end = end
         self._check.cancel()
         for agent in self._agents:
-            agent.end(f"stopped, because {end.message}")
+            agent.end(f"{STOPPED_BECAUSE}{end.message}")
         asyncio.get_running_loop().call_later(self._spec.grace_seconds, self._kill_agents)
 
     def _kill_agents(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kfjob.events import JobPhase, PodPhase
+from kfjob.events import STOPPED_BECAUSE, JobPhase, PodPhase
 from kfjob.observe.diagnose.checks import JobEvidence
 from kfjob.observe.diagnose.occurrences import Occurrence, Symptom
 from kfjob.observe.diagnose.recovery import has_recovered
@@ -130,9 +130,11 @@ def _is_after_success(job: JobEvidence, occurrence: Occurrence) -> bool:
 
 def _is_caused_by_stop(job: JobEvidence, occurrence: Occurrence) -> bool:
     """Return whether the container or its agent ended because the job was stopped, or had succeeded: kfjob ends it then."""
-    if occurrence.rule.subject is not Subject.POD:
-        return job.view.phase is JobPhase.STOPPED and not job.view.is_end_unknown and occurrence.rule.id in _STOPS
     pod = job.history.pods.get(occurrence.pod)
+    if occurrence.rule.subject is not Subject.POD:
+        was_stopped = job.view.phase is JobPhase.STOPPED and not job.view.is_end_unknown
+        was_ended = bool(pod and pod.state and (pod.state.message or "").startswith(STOPPED_BECAUSE))
+        return (was_stopped or was_ended) and occurrence.rule.id in _STOPS
     is_end = occurrence.rule.id in _KILLS and (pod is None or all(order < occurrence.order for order, _ in pod.starts))
     return job.view.phase is JobPhase.STOPPED or (job.view.phase is JobPhase.SUCCEEDED and is_end)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfjob.events import JobPhase
+from kfjob.events import NOT_RESTARTED, JobPhase
 from kfjob.observe.diagnose.checks import JobEvidence
 from kfjob.observe.diagnose.occurrences import Occurrence, PodHistory
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
@@ -32,12 +32,17 @@ def has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) ->
         return True
     if pod and pod.progress and not is_state:
         progress_order = pod.progress[0]
-        if any(occurrence.order < order < progress_order for order, _ in pod.starts):
+        if not _was_not_restarted(job) and any(occurrence.order < order < progress_order for order, _ in pod.starts):
             return True
     if not occurrence.timestamp.exact:
         latest = occurrence.mark.latest if occurrence.mark else occurrence.latest
         time = latest.resolve(job.view.reference_time) if latest else None
-    return time is not None and _has_progress_after(job, time)
+    return time is not None and _has_progress_after(job, time) and not _was_not_restarted(job)
+
+
+def _was_not_restarted(job: JobEvidence) -> bool:
+    """Return whether kfjob ended the job because of its failure; a later round may have printed progress before that."""
+    return job.view.job is not None and job.view.job.reason == NOT_RESTARTED
 
 
 def _went_on(job: JobEvidence, pod: PodHistory, occurrence: Occurrence) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from kfjob.cli.diagnose import diagnosis_text
-from kfjob.events import JobChanged, JobPhase, LogLine
+from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.observe.diagnose.activity import find_step, has_full_bar, reports_success
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.prefilter import Prefilter
 from kfjob.spec.observe_config import ObserveConfig
-from tests.unit.diagnose.cases import examine
+from tests.unit.diagnose.cases import block, examine, line, lines, progress
 
 STOPPED = JobChanged(phase=JobPhase.STOPPED)
 IMPORT = """Traceback (most recent call last):
@@ -256,3 +256,24 @@ def test_traceback_in_a_warning_is_a_warning(prefix: str):
     diagnosis = read(f"{prefix}{CRASH}")
     assert diagnosis.healthy
     assert [issue.rule for issue in diagnosis.warnings] == ["exception"]
+
+
+def test_a_failure_that_no_restart_cures_is_the_cause_though_the_next_round_printed_progress():
+    """kfjob ends the agent then: neither the signal is the cause, nor has the job recovered."""
+    ended = "stopped, because a restart cannot cure this"
+    events: list[Event] = [
+        *block(0, 0, "a-worker-0", world=1),
+        progress(1, 1),
+        *lines(CRASH, 2),
+        *block(0, 3, "a-worker-0", world=1),
+        progress(1, 4),
+        line("W1123 08:18:24.940000 9 torch/distributed/elastic/agent/server/api.py:752] Received 15 death signal", 5),
+        PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1, reason="Error", message=ended),
+    ]
+    end = JobChanged(phase=JobPhase.FAILED, reason="NotRestarted", message="a restart cannot cure this")
+    before, _ = examine(events)
+    assert before.first_cause is None or before.first_cause.rule != "agent-stopped"
+    diagnosis, _ = examine([*events, end])
+    assert diagnosis.first_cause is not None
+    assert diagnosis.first_cause.title == "the program ended with `ValueError: the data has 7 columns`"
+    assert "agent-stopped" in [issue.rule for issue in diagnosis.harmless]
