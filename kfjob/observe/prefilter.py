@@ -54,9 +54,9 @@ _GENERAL_MARKERS = frozenset((*MAIN_MARKERS, *_MORE_MARKERS, *FOREIGN_MARKERS, *
 RARE_SAMPLE = 1024
 """Bytes of a sample in which kfjob searches for the names of `RARE_MARKERS`."""
 RARE_WHOLE = 1 << 15
-"""Bytes of a block below which kfjob searches it whole for these names; it searches samples of longer blocks."""
+"""Bytes at the beginning of a log that kfjob searches whole for these names, if they come in blocks that are not longer."""
 RARE_INTERVAL = 1 << 18
-"""Bytes of a log from one sample to the next; the first long block has four samples."""
+"""Bytes of a log from one sample to the next; the first block with a sample has four."""
 _MAIN_MARKERS = _spread({*_AGENT_MARKERS, *MAIN_MARKERS})
 _MAIN_AND_MORE = _spread({*_MAIN_MARKERS, *_MORE_MARKERS})
 
@@ -103,8 +103,8 @@ class Prefilter:
         self._main_and_more = _build_search(_MAIN_AND_MORE, weak) if self._reads_any else self._main
         self._foreign = _build_search(_spread(FOREIGN_MARKERS), weak)
         self._rare = _build_search(RARE_MARKERS, weak, is_dense=True)
-        self._is_first = True  # no long block was searched for rare names
-        self._unsampled = RARE_INTERVAL  # bytes since the last sample
+        self._seen = 0  # bytes of the log so far
+        self._next_sample = RARE_WHOLE  # bytes of the log at which the next sample is searched for rare names
         self._has_rare = False  # only a rare name found a line with figures, so other lines may have such names too
         self._is_foreign = False  # a block had other characters than ASCII at its beginning or end
         self._has_progress = False  # a line with the layout of progress was selected, so lines below it matter too
@@ -145,7 +145,7 @@ class Prefilter:
             self._search(block, self._rules, lines)
         if not self._reads_any:
             return lines
-        if self._is_foreign or not (block if self._is_first else block[-_SAMPLE:]).isascii():
+        if self._is_foreign or not (block if self._seen < RARE_WHOLE else block[-_SAMPLE:]).isascii():
             self._is_foreign = True
             self._search(block, self._foreign, lines)
         if self._has_progress:
@@ -153,8 +153,8 @@ class Prefilter:
                 lines[0, _find_line_end(block, 0)] = _FIGURES
             if not knew_progress:
                 self._search(block, self._main_and_more, lines)
-        self._unsampled += len(block)
-        if self._has_rare or self._unsampled >= RARE_INTERVAL or len(block) < RARE_WHOLE:
+        self._seen += len(block)
+        if self._has_rare or self._seen >= self._next_sample or self._seen < RARE_WHOLE or len(block) <= RARE_SAMPLE:
             self._find_rare(block, lines)
         return lines
 
@@ -168,10 +168,11 @@ class Prefilter:
 
     def _choose_samples(self, size: int) -> Sequence[LineRange]:
         """Return the parts of a block of this size in which rare names are searched."""
-        if size < RARE_WHOLE:
+        if self._seen < RARE_WHOLE or size <= RARE_SAMPLE:
             return ((0, size),)
-        starts = (0, size // 3, size * 2 // 3, size - RARE_SAMPLE) if self._is_first else (size - RARE_SAMPLE,)
-        self._is_first, self._unsampled = False, 0
+        last = size - RARE_SAMPLE
+        starts = (0, last // 3, last * 2 // 3, last) if self._next_sample == RARE_WHOLE else (last,)
+        self._next_sample = self._seen + RARE_INTERVAL
         return [(start, start + RARE_SAMPLE) for start in starts]
 
     def _search(self, block: bytes, search: _Search, lines: _Lines, first: int = 0, last: int | None = None) -> bool:

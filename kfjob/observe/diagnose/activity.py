@@ -68,7 +68,7 @@ class Activity(Struct):
 def find_step(text: str) -> str:
     """Return the number of the step that the line reports, as printed; "" for another line."""
     text = text[-MAX_LENGTH:]
-    if match := _BAR.search(text):
+    if "%|" in text and (match := _BAR.search(text)):
         return str(match[2] or match[1])
     match = _STEP.search(text)
     return str(match[1] or match[2]) if match else ""

@@ -105,6 +105,11 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
         elif symptom.occurrences:
             symptom.occurrences[-1].fill_unknown(occurrence.values)
 
+    def count(self, key: SymptomKey) -> None:
+        """Count an occurrence of a symptom that repeats; it is not kept."""
+        if key in self._symptoms:
+            self._symptoms[key].count += 1
+
     def retract(self, key: SymptomKey, order: int) -> None:
         """Take back the occurrence at this place: an exception that was handled, or that another one explains."""
         symptom = self._symptoms.get(key)
@@ -172,6 +177,11 @@ class PodHistory(Struct):
     nccl_warnings: list[NcclWarning] = field(default_factory=list)  # of the present container
     newest: Occurrence | None = None  # the newest occurrence in the log
     undated: list[Mark] = field(default_factory=list)  # marks whose `latest` is still unknown
+
+    @property
+    def episode(self) -> int:
+        """Order of the start of the newest round, 0 before the first one."""
+        return self.starts[-1][0] if self.starts else 0
 
     @property
     def has_one_process(self) -> bool:

@@ -14,6 +14,8 @@ MAX_LINES = 200
 
 _SEARCH_LENGTH = 100
 """First characters of a line, in which a time is searched."""
+_MIN_COLONS = 2
+"""Colons in every time."""
 _FULL = Pattern(r"(\d{4}-\d\d-\d\d)[ T_](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)")
 _GLOG = Pattern(r"(?:^|[^A-Za-z])[IWEFCV](\d{4}) (\d\d:\d\d:\d\d\.\d+)")
 
@@ -71,6 +73,8 @@ class RecentLines:
 def find_timestamp(text: str) -> Timestamp | None:
     """Return the timestamp at the start of the line, taken as UTC, or None."""
     text = text[:_SEARCH_LENGTH]
+    if text.count(":") < _MIN_COLONS:
+        return None
     if match := _FULL.search(text):
         return Timestamp(time=parse_rfc3339(f"{match[1]} {match[2]}"))
     if match := _GLOG.search(text):

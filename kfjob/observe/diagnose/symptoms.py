@@ -6,7 +6,8 @@ one search for a few literals and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -31,6 +32,7 @@ from kfjob.observe.diagnose.matching import Explanation, explain
 from kfjob.observe.diagnose.nccl_details import WARNING_RULE, add_details, remember_warning
 from kfjob.observe.diagnose.occurrences import MAX_SYMPTOMS, JobHistory, Occurrence, PodHistory, SymptomKey
 from kfjob.observe.diagnose.recent_lines import RecentLines, find_timestamp
+from kfjob.observe.diagnose.repetitions import LineMeaning, Repetitions, mask_numbers
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.states import StateReader
 from kfjob.observe.diagnose.warnings import WarningCounter
@@ -38,15 +40,24 @@ from kfjob.observe.diagnose.world_sizes import WorldSize, read_world_size
 from kfjob.observe.lines import clean_line, shorten_line
 from kfjob.observe.prefixes import split_prefix
 from kfjob.observe.progress import Reading
-from kfjob.observe.timestamps import Timestamp
 from kfjob.observe.view import JobView
 from kfjob.patterns import Pattern
 
 MAX_DISTANCE = 2
 """Lines after an error in which the program says how it goes on."""
 
+_SINGLE_LINES = frozenset({Kind.MESSAGE, Kind.WARNING})
+"""Kinds of incidents that one line can begin and end."""
+
 AGENT_SUCCESS = "worker group successfully finished"
 _SUMMARY_TIME = Pattern(r"\s+time\s+: ")
+
+
+class Explain(Protocol):
+    """A function that explains an incident of a pod."""
+
+    def __call__(self, incident: Incident, *, pod: str) -> Explanation | None:
+        """Return the explanation; None for a message that no rule knows."""
 
 
 class SymptomCollector:
@@ -55,6 +66,7 @@ class SymptomCollector:
     def __init__(self) -> None:
         self.lines = 0
         self._warnings = WarningCounter()
+        self._repetitions = Repetitions()
         self._order = 0
         self._history = JobHistory()
         self._states = StateReader(self._history)
@@ -79,7 +91,7 @@ class SymptomCollector:
             pod = self._history.pods[name]
             pods[name] = replace(pod, symptoms=pod.symptoms.copy())
             for incident in incidents[name]:
-                _add_incident(warnings, name, pods[name], incident)
+                _add_incident(warnings, explain, name, pods[name], incident)
         return self._history.with_pods(pods), warnings
 
     def feed(self, event: Event, view: JobView) -> None:
@@ -103,25 +115,45 @@ class SymptomCollector:
         if pod.incidents.is_open or pod.lines <= pod.activity.last_watched or is_suspicious(event.text):
             self._read_line(pod, event)
         if pod.undated:
-            _date_occurrences(pod, event)
+            _date_occurrences(pod)
 
     def _read_line(self, pod: PodHistory, event: LogLine) -> None:
         """Pass a line on to the incident stage."""
         text, _ = clean_line(event.text)
-        if _SUMMARY_TIME.match(text):
+        if text[:1].isspace() and _SUMMARY_TIME.match(text):
             _apply_summary_time(pod, text)
-        episode = pod.starts[-1][0] if pod.starts else 0
-        mark = Mark(self._order, pod.recent.timestamp(), pod.lines, pod.joined, pod.readings, episode, steps=pod.activity.steps)
-        if not mark.timestamp.exact and len(pod.undated) < MAX_SYMPTOMS:
-            pod.undated.append(mark)
-        for incident in pod.incidents.feed(text, mark, pod.recent.before):
-            if (occurrence := _add_incident(self._warnings, event.pod, pod, incident)) is not None:
-                pod.newest = occurrence
+        key = None if pod.incidents.is_open else (event.pod, pod.episode, mask_numbers(text))
+        if key is None or not self._count_repetition(pod, event.pod, text, key):
+            self._read_incidents(pod, event.pod, text, key)
         if pod.incidents.has_exception or (pod.newest and pod.newest.rule.in_script and pod.newest.line == pod.lines):
             pod.activity.watch(pod.lines)
         pod.activity.read_success(text, order=self._order, line=pod.lines)
         if any(literal in text for literal in world_sizes.LITERALS):
             pod.world = read_world_size(pod.world, text)
+
+    def _count_repetition(self, pod: PodHistory, name: str, text: str, key: Hashable) -> bool:
+        """Count a line that repeats an incident of one line; return whether it does so often that this is enough."""
+        repetition = self._repetitions.lines.find_meaning(key)
+        if repetition is None:
+            return False
+        meaning = repetition.meaning
+        rank = _find_rank(text, pod.ranks)
+        self._warnings.add_line(text, pod=name, rank=rank, rule=meaning.rule, harmless=meaning.harmless)
+        if meaning.symptom is not None:
+            pod.symptoms.count(meaning.symptom)
+        return True
+
+    def _read_incidents(self, pod: PodHistory, name: str, text: str, key: Hashable | None) -> None:
+        """Read a line that is part of an incident, or one of its own; with `key`, no incident is open."""
+        timestamp, steps = pod.recent.timestamp(), pod.activity.steps
+        mark = Mark(self._order, timestamp, pod.lines, pod.joined, pod.readings, pod.episode, steps=steps)
+        if not mark.timestamp.exact and len(pod.undated) < MAX_SYMPTOMS:
+            pod.undated.append(mark)
+        for incident in pod.incidents.feed(text, mark, pod.recent.before):
+            occurrence = _add_incident(self._warnings, self._repetitions.explain, name, pod, incident)
+            pod.newest = occurrence or pod.newest
+            if key is not None and incident.mark is mark and incident.kind in _SINGLE_LINES:
+                self._repetitions.lines.add(key, _read_meaning(occurrence))
 
     def _count_lines(self, event: LogLine | LinesSkipped, count: int) -> PodHistory:
         """Count lines of the event's container, and return the history of its pod."""
@@ -134,7 +166,7 @@ class SymptomCollector:
 
     def _start_container(self, name: str, pod: PodHistory, container: str) -> None:
         for incident in pod.incidents.flush():
-            _add_incident(self._warnings, name, pod, incident)
+            _add_incident(self._warnings, self._repetitions.explain, name, pod, incident)
         if pod.lines:
             pod.add_start(self._order)
             for occurrence in pod.symptoms.occurrences():
@@ -185,7 +217,16 @@ def _follow_program(pod: PodHistory, text: str) -> None:
             pod.activity.is_watched = True
 
 
-def _add_incident(warnings: WarningCounter, name: str, pod: PodHistory, incident: Incident) -> Occurrence | None:
+def _read_meaning(occurrence: Occurrence | None) -> LineMeaning:
+    """Return what the line of this occurrence means."""
+    if occurrence is None:
+        return LineMeaning()
+    return LineMeaning(occurrence.rule.id, occurrence.rule.severity is Severity.HARMLESS, (occurrence.rule.id, ""))
+
+
+def _add_incident(
+    warnings: WarningCounter, explain: Explain, name: str, pod: PodHistory, incident: Incident
+) -> Occurrence | None:
     """Add the warning and the symptom that an incident of pod `name` shows; retract those that it replaces."""
     explanation = explain(incident, pod=name)
     printed = incident.printed[0]
@@ -253,9 +294,9 @@ def _add_occurrence(
 
 
 def _make_key(explanation: Explanation) -> SymptomKey:
-    """Return the key of a symptom: exceptions and crashes that no rule knows are told apart by their text."""
+    """Return the key of a symptom: exceptions and crashes that no rule knows are told apart by their text without numbers."""
     is_general = explanation.rule.subject is Subject.EXCEPTION
-    return explanation.rule.id, explanation.values.get("what", "") if is_general else ""
+    return explanation.rule.id, mask_numbers(explanation.values.get("what", "")) if is_general else ""
 
 
 def _is_new_round(before: RendezvousResult, result: RendezvousResult) -> bool:
@@ -267,10 +308,10 @@ def _is_new_round(before: RendezvousResult, result: RendezvousResult) -> bool:
     return True
 
 
-def _date_occurrences(pod: PodHistory, event: LogLine) -> None:
-    """Set the upper bound of inexact times if this line has a time."""
-    timestamp = Timestamp(event.time) if event.time is not None else find_timestamp(event.text)
-    if timestamp:
+def _date_occurrences(pod: PodHistory) -> None:
+    """Set the upper bound of inexact times if the newest line has a time."""
+    timestamp = pod.recent.timestamp()
+    if timestamp.exact:
         for mark in pod.undated:
             mark.latest = timestamp
         pod.undated.clear()

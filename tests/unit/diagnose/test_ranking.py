@@ -303,7 +303,7 @@ def test_source_code_in_a_traceback_is_no_symptom():
 def test_memory_does_not_grow_with_the_log():
     events: list[Event] = []
     for second in range(200):
-        events += [*block(0, second, A), line(OOM, second), *lines(BOOM.replace("'x'", f"'{second}'"), second)]
+        events += [*block(0, second, A), line(OOM, second), *lines(BOOM.replace("'x'", f"'{'x' * second}'"), second)]
     _, collector = examine(events)
     symptoms = collector.history.pods[A].symptoms
     assert len(symptoms) == MAX_SYMPTOMS

@@ -181,12 +181,13 @@ def write_noise(size: int) -> bytes:
     return b"nothing here\n" * (size // 13 + 1)
 
 
-def test_rare_names_are_searched_in_short_blocks_and_in_samples_of_long_ones():
+def test_rare_names_are_searched_at_the_beginning_and_in_samples():
     curve, sample, half = write_curve("it", "nll"), write_noise(RARE_SAMPLE), write_noise(RARE_WHOLE)
-    assert len(Prefilter(ObserveConfig()).select(sample + curve + sample)) == 4, "short blocks are searched whole"
-    assert Prefilter(ObserveConfig()).select(sample + curve + half) == [], "not in a sample"
+    assert len(Prefilter(ObserveConfig()).select(sample + curve + sample)) == 4, "the beginning is searched whole"
     late = Prefilter(ObserveConfig())
-    assert late.select(curve + half), "at the beginning of the first block"
+    assert late.select(sample + curve + half) == [], "not in a sample"
+    assert late.select(sample + curve + sample) == [], "not in a sample"
+    assert len(late.select(curve)) == 4, "tiny blocks are searched whole"
     assert len(late.select(sample + curve + half)) == 4, "the log has such names"
 
 
@@ -197,10 +198,11 @@ def test_rare_names_are_found_throughout_the_first_long_block(before: int):
     assert len(Prefilter(ObserveConfig()).select(block)) == curve.count(b"\n")
 
 
-def test_rare_names_are_searched_in_a_sample_of_each_interval():
+@pytest.mark.parametrize("size", [RARE_WHOLE // 4, RARE_WHOLE * 2])
+def test_rare_names_are_searched_in_a_sample_of_each_interval(size: int):
     prefilter = Prefilter(ObserveConfig())
-    block = write_noise(RARE_WHOLE) + write_curve("it", "nll")
-    assert prefilter.select(write_noise(RARE_WHOLE)) == []
+    first, block = write_noise(RARE_WHOLE), write_noise(size) + write_curve("it", "nll")
+    assert prefilter.select(first) == []
     blocks = next(number for number in range(1, 100) if prefilter.select(block))
     assert (blocks - 1) * len(block) < RARE_INTERVAL <= blocks * len(block)
     assert len(prefilter.select(block)) == 4
