@@ -65,7 +65,7 @@ TORCHRUN: dict[str, tuple[list[str], dict[str, str], str]] = {  # options, envir
 MODEL = "import transformers\ntransformers.AutoConfig.from_pretrained('nobody/gpt')"
 DATA_SET = "import datasets\ndatasets.load_dataset('nobody/text')"
 HUB = {  # what the hub answers, the program, the rule, its title
-    "gated model": ((403, "GatedRepo"), MODEL, "hub-auth", "the hub refuses access"),
+    "gated model": ((403, "GatedRepo"), MODEL, "hub-gated", "the account of the hub's token has no access"),
     "gated data set": ((401, "GatedRepo"), DATA_SET, "hub-auth", "the hub refuses access"),
     "no such model": ((401, "RepoNotFound"), MODEL, "model-not-found", "`nobody/gpt` is neither"),
     "no such data set": ((404, "RepoNotFound"), DATA_SET, "dataset-not-found", "data set `nobody/text`"),

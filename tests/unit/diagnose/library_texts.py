@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.unit.diagnose import framework_texts, launcher_texts
+from tests.unit.diagnose import framework_texts, launcher_texts, trainer_texts
 
 
 class Text(NamedTuple):
@@ -658,4 +658,4 @@ _pickle.UnpicklingError: Weights only load failed. This file can still be loaded
     ),
 ]
 
-MESSAGES += [Text(*item) for item in (*framework_texts.TEXTS, *launcher_texts.TEXTS)]
+MESSAGES += [Text(*item) for item in (*framework_texts.TEXTS, *launcher_texts.TEXTS, *trainer_texts.TEXTS)]

@@ -32,6 +32,7 @@ OTHER_NAMES = {
     "init_process_group",  # of torch.distributed
     "device_map", "find_unused_parameters", "no_grad", "requires_grad", "torch_dtype",  # of torch and transformers
     "ddp_timeout", "train_batch_size",  # of DeepSpeed's configuration
+    "custom_imports", "fsdp_transformer_layer_cls_to_wrap", "monitor",  # of MMEngine, transformers and Lightning
     "join_timeout", "read_timeout",  # keys of `rendezvous.conf`
     "standalone",  # of the operator's elasticPolicy
     "transformer_layer",  # of kfjob's trainer

@@ -20,6 +20,7 @@ from kfjob.observe.diagnose.rules import (
     files,
     frameworks,
     general,
+    hub,
     images,
     launchers,
     local,
@@ -31,6 +32,7 @@ from kfjob.observe.diagnose.rules import (
     rendezvous,
     resources,
     settings,
+    trainers,
     training,
 )
 
@@ -40,6 +42,7 @@ GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("CUDA and its driver", drivers.RULES),
     ("Rendezvous", rendezvous.RULES),
     ("Accelerators and their network", accelerators.RULES),
+    ("The set-up of a training", trainers.RULES),
     ("Libraries for training and serving", frameworks.RULES),
     ("Configuration, versions and services", settings.RULES),
     ("Models on their devices", models.RULES),
@@ -48,7 +51,8 @@ GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("Launchers", launchers.RULES),
     ("Files and accounts", files.RULES),
     ("Programs and their environment", programs.RULES),
-    ("Data, hub and checkpoints", data.RULES),
+    ("The hub", hub.RULES),
+    ("Data and checkpoints", data.RULES),
     ("Training", training.RULES),
     ("Images and registries", images.RULES),
     ("Pods, scheduling and limits", cluster.RULES),

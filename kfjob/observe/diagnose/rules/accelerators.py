@@ -71,8 +71,9 @@ RULES = (
         cause="torch's CUDA needs a newer driver than the machine has (found version {version})",
         remedy="update the driver (a newer node image), or use an image with torch for an older CUDA",
         local_remedy="update the driver, or install torch for an older CUDA",
-        markers=("driver on your system is too old", "driver version is insufficient"),
-        pattern=r"driver on your system is too old(?: \(found version (?P<version>\d+)\))?|driver version is insufficient",
+        markers=("driver on your system is too old", "driver version is insufficient", "unsatisfied condition: cuda"),
+        pattern=r"driver on your system is too old(?: \(found version (?P<version>\d+)\))?|driver version is insufficient"
+        r"|nvidia-container-cli: requirement error: unsatisfied condition: cuda(?:>=|\S)(?P<version2>[\d.]+)?",
     ),
     Rule(
         id="no-gpu",

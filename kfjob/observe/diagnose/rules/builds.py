@@ -62,7 +62,8 @@ RULES = (
         markers=("Failed to find C compiler", "InvalidCxxCompiler", "C++ compiler", "gcc", "g++", "clang", "cc:", "c++"),
         pattern=r"Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler|No such file or directory: '(?:\S*/)?"
         r"(?:gcc|g\+\+|cc|c\+\+|clang\+*|x86_64-linux-gnu-gcc)'|(?:^|[ /])(?:gcc|g\+\+|cc|c\+\+|clang): (?:command )?not found"
-        r"|unable to execute '(?:gcc|g\+\+|cc|x86_64-linux-gnu-gcc)'",
+        r"|unable to execute '(?:gcc|g\+\+|cc|x86_64-linux-gnu-gcc)'"
+        r"|make: (?:gcc|g\+\+|cc|c\+\+|clang\+*): (?:No such file|Command not found)",
     ),
     Rule(
         id="headers-missing",
@@ -219,8 +220,8 @@ RULES = (
         ),
         remedy="install the package that holds it in the image, or add its folder to `LD_LIBRARY_PATH`",
         local_remedy="install the package that holds it, or add its folder to `LD_LIBRARY_PATH`",
-        markers=("cannot open shared object file",),
-        pattern=r"(?P<name>[\w.+-]+\.so[\w.]*): cannot open shared object file",
+        markers=("cannot open shared object file", "Missing dependency: lib"),
+        pattern=r"(?P<name>[\w.+-]+\.so[\w.]*): cannot open shared object file|Missing dependency: (?P<name2>lib\S+)",
         unless=("libcuda.so",),
     ),
     Rule(
@@ -282,11 +283,13 @@ RULES = (
             "but found",
             "backend missing",
             "library but it was not found",
+            "is used but incompatible",
         ),
         pattern=r"(?P<what>[^\n]*is required for a normal functioning of this module[^\n]*"
         r"|[^\n]*requires the [\w` .-]+ library but it was not "
         r"found[^\n]*|ImportError: (?:Using|Loading|To use|This modeling file)[^\n]* requires?[^\n]*"
-        r"|[^\n]*toggled on, but it cannot be used[^\n]*|Couldn't instantiate the backend "
+        r"|[^\n]*toggled on, but it cannot be used[^\n]*"
+        r"|[^\n]*==\S+ is used but incompatible[^\n]*|Couldn't instantiate the backend "
         r"tokenizer[^\n]*)",
     ),
     Rule(

@@ -1,73 +1,8 @@
-"""Rules about data sets, the hub, tokenizers and checkpoints."""
+"""Rules about data sets, tokenizers and checkpoints."""
 
 from kfjob.observe.diagnose.rule import Rule
 
 RULES = (
-    Rule(
-        id="hub-auth",
-        title="the hub refuses access",
-        cause=("the repository is gated or private, and the token is missing, invalid, or belongs to a user without access"),
-        remedy="accept the terms on the repository's page, and pass the token as a secret (`HF_TOKEN` from a secret)",
-        local_remedy="accept the terms on the repository's page, and set `HF_TOKEN`",
-        markers=("gated repo", "gated dataset", "GatedRepoError", "401 Client Error", "Invalid user token", "403 Client Error"),
-        # without a token, the hub also answers 401 for a repository that does not exist
-        pattern=r"access(?:ing)? (?:a )?gated repo|is a gated dataset on the Hub|GatedRepoError"
-        r"|40[13] Client Error|Invalid user token",
-        unless=("RepositoryNotFoundError",),
-    ),
-    Rule(
-        id="dataset-not-found",
-        futile_after=2,
-        title="data set `{name}` cannot be found",
-        cause="the hub has no such data set, or this token has no access to it",
-        remedy=(
-            "check the name and the configuration; a private data set needs `HF_TOKEN`; a folder must exist inside the "
-            "container"
-        ),
-        local_remedy=(
-            "check the name and the configuration; a private data set needs `HF_TOKEN`; a folder must exist on this machine"
-        ),
-        markers=("DatasetNotFoundError", "doesn't exist on the Hub", "Couldn't find a dataset", "Couldn't find any data file"),
-        pattern=r"(?:DatasetNotFoundError.*)?Dataset '(?P<name>[^']*)' doesn't exist on the Hub|DatasetNotFoundError"
-        r"|Couldn't find (?:a dataset script|any data file) at (?P<name2>\S+?)\.?(?:\s|$)",
-    ),
-    Rule(
-        id="model-not-found",
-        futile_after=2,
-        title="`{name}` is neither a folder nor a model on the hub",
-        cause="the name is misspelt, the repository is private, or the folder does not exist",
-        remedy="check the name; a path must exist inside the container; a private repository needs `HF_TOKEN`",
-        local_remedy="check the name; a path must exist on this machine; a private repository needs `HF_TOKEN`",
-        markers=("is not a local folder", "Repository Not Found", "RepositoryNotFoundError", "Repo id must be"),
-        pattern=r"(?P<name>\S+) is not a local folder and is not a valid model identifier"
-        r"|Repository Not Found for url: https?://[^/\s]+/(?:api/(?:model|dataset)s/|datasets/)?"
-        r"(?:(?P<name4>[^/\s]+)/(?:resolve|revision)/|(?P<name5>[^/\s]+(?:/[^/\s]*[^/\s.])?))"
-        r"|(?P<name2>\S+) is not a local folder or a valid repository|RepositoryNotFoundError"
-        r"|Repo id must be in the form .*: '(?P<name3>[^']*)'",
-    ),
-    Rule(
-        id="hub-unreachable",
-        title="the hub cannot be reached",
-        cause="there is no route to the internet, or no DNS for it",
-        remedy=(
-            "give the pods internet access (NAT, or a proxy in `HTTPS_PROXY`), or put model and data on a volume and set "
-            "`HF_HUB_OFFLINE=1`"
-        ),
-        local_remedy="check the network and `HTTPS_PROXY`, or download model and data first and set `HF_HUB_OFFLINE=1`",
-        markers=("couldn't connect to", "huggingface.co", "hf.co", "LocalEntryNotFoundError", "OfflineModeIsEnabled"),
-        pattern=r"[Ww]e couldn't connect to 'http|LocalEntryNotFoundError|OfflineModeIsEnabled"
-        r"|(?:Max retries exceeded|Failed to resolve|Connection ?Error|Connection refused|name resolution"
-        r"|timed out).*(?:huggingface|hf)\.co"
-        r"|(?:huggingface|hf)\.co.*(?:Max retries exceeded|Failed to resolve|name resolution|timed out)",
-    ),
-    Rule(
-        id="hub-rate-limit",
-        title="the hub rejects requests: too many at once",
-        cause="every rank requests the same files from the hub",
-        remedy="download once to a shared volume (`HF_HOME` on it), set `HF_TOKEN`, or let rank 0 download first",
-        markers=("429 Client Error", "Too Many Requests", "HTTP Error 429"),
-        pattern=r"429 Client Error|Too Many Requests|HTTP Error 429 thrown",
-    ),
     Rule(
         id="data-missing",
         futile_after=2,
@@ -123,7 +58,9 @@ RULES = (
             "the pretrained `",
             "the pretrained weights have no",
             "is of another model",
+            "Global shape mismatch",
         ),
+        unless=("current model is torch.Size([0])",),  # sharded by ZeRO-3
         pattern=(
             r"Error\(s\) in loading state_dict for \w+:\n(?:[^\n]*\n){0,12}?\s*size mismatch for "
             r"(?P<what>[\w.]+: copying a param with shape [^\n]*)"
@@ -132,6 +69,7 @@ RULES = (
             r"|Size mismatch between saved .* for (?P<what2>[\w.]+)"
             r"|Error\(s\) in loading state_dict for (?P<what3>\w+)|Missing key in checkpoint state_dict: (?P<what4>[\w.]+)"
             r"|the pretrained `(?P<what5>[^`]*)` has shape|the pretrained weights have no `(?P<what6>[^`]*)`"
+            r"|Global shape mismatch for loaded (?P<what9>[^\n]*)"
         ),
     ),
     Rule(

@@ -207,7 +207,7 @@ RULES = (
     ),
     Rule(
         id="cublas-failed",
-        title="cuBLAS or cuDNN failed",
+        title="a library of CUDA (cuBLAS, cuDNN, cuSOLVER) failed",
         cause=(
             "usually an earlier kernel got an index out of range (a token id that is not below the vocabulary size of the "
             "embedding, a "
@@ -218,8 +218,10 @@ RULES = (
             "model's "
             "`vocab_size`, and lower the batch size"
         ),
-        markers=("CUBLAS_STATUS_", "CUDNN_STATUS_", "cuDNN error"),
-        pattern=r"CUBLAS_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE)|CUDNN_STATUS_\w+|cuDNN error",
+        markers=("CUBLAS_STATUS_", "CUDNN_STATUS_", "cuDNN error", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_"),
+        pattern=r"CUBLAS_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE)|CUDNN_STATUS_\w+|cuDNN error"
+        r"|(?:CUSOLVER|CUSPARSE)_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED|EXECUTION_FAILED|INTERNAL_ERROR)"
+        r"|CUFFT_(?:ALLOC_FAILED|INTERNAL_ERROR|EXEC_FAILED|SETUP_FAILED)",
         unless=("CUBLAS_STATUS_ALLOC_FAILED",),
     ),
 )

@@ -152,9 +152,10 @@ RULES = (
             "UnidentifiedImageError",
             "Truncated File Read",
             "UnpicklingError",
+            "DECORDError",
         ),
         pattern=r"EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|UnidentifiedImageError"
-        r"|Truncated File Read"
+        r"|Truncated File Read|DECORDError: "
         r"|UnpicklingError: (?:pickle data was truncated|invalid load key)",
         role=Role.SUSPECT,
     ),
@@ -284,7 +285,7 @@ RULES = (
         title="the data set is empty",
         cause="no sample is left: the path or the split is wrong, a filter removed all, or there are fewer samples than ranks",
         remedy="print the number of samples after each step of the preparation, and check the path and the split",
-        markers=("num_samples=0", "empty dataset", "Dataset is empty"),
-        pattern=r"got num_samples=0|(?:Error|Exception): .*(?:[Ee]mpty dataset|[Dd]ataset is empty)",
+        markers=("num_samples=0", "empty dataset", "Dataset is empty", "Stream contains no samples"),
+        pattern=r"got num_samples=0|Stream contains no samples|(?:Error|Exception): .*(?:[Ee]mpty dataset|[Dd]ataset is empty)",
     ),
 )

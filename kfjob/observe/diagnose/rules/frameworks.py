@@ -90,8 +90,8 @@ RULES = (
             "lower `max_model_len`, raise `gpu_memory_utilization`, use a larger `tensor_parallel_size`, or keep training and "
             "serving on different cards"
         ),
-        markers=("KV cache", "cache blocks", "gpu_memory_utilization", "GPU memory utilization"),
-        pattern=r"stored in (?:the )?KV cache|No available memory for the cache blocks|less than desired GPU memory utilization"
+        markers=("KV cache", "cache blocks"),
+        pattern=r"stored in (?:the )?KV cache|No available memory for the cache blocks"
         r"|needed, which is larger than the available KV cache",
     ),
     Rule(

@@ -57,6 +57,22 @@ RULES = (
         r"\s+directory(?:[\s\S]*?Working directory: +(?P<name>\S+)[\s\S]*?Node: +(?P<host>\S+))?",
     ),
     Rule(
+        id="deepspeed-pdsh",
+        title="DeepSpeed's launcher `{name}` is not installed",
+        cause="the deepspeed command starts the processes on other hosts through ssh, which pods do not need",
+        remedy="set `launcher: deepspeed`: kfjob then starts DeepSpeed's launcher in each pod, without a host file",
+        markers=("not installed.",),
+        pattern=r"launcher '(?P<name>\w+)' not installed",
+    ),
+    Rule(
+        id="endpoint-invalid",
+        title="`{name}` is no rendezvous endpoint",
+        cause="torchrun expects one host name or address and one port",
+        remedy="write `rendezvous.endpoint` (or `--rdzv-endpoint`) as HOST:PORT; an empty variable in it is a usual reason",
+        markers=("rendezvous endpoint '",),
+        pattern=r"of the rendezvous endpoint '(?P<name>[^']*)' must be",
+    ),
+    Rule(
         id="srun-refused",
         title="Slurm cannot start the step: {what}",
         cause="srun asked for something that the job's allocation or the cluster does not have",

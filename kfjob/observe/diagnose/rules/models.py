@@ -302,8 +302,8 @@ RULES = (
             "use it inside `FullyShardedDataParallel.summon_full_params` or `deepspeed.zero.GatheredParameters`, or wrap the "
             "layers anew"
         ),
-        markers=("'weight' must be 2-D", "weight should have at least three dimensions", "size mismatch, got input"),
-        pattern=r"'weight' must be 2-D|weight should have at least three dimensions",
+        markers=("'weight' must be 2-D", "weight should have at least three dimensions", "current model is torch.Size([0])"),
+        pattern=r"'weight' must be 2-D|weight should have at least three dimensions|current model is torch\.Size\(\[0\]\)",
         role=Role.SUSPECT,
     ),
     Rule(

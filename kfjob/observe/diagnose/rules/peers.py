@@ -19,9 +19,11 @@ RULES = (
             "NCCL operation timed out",
             "watchdog got stuck",
             "NCCL operations have failed",
+            "Heartbeat monitor timed out",
+            "watchdog hang",
         ),
         pattern=r"[Ww]atchdog caught collective operation timeout|NCCL operation timed out|watchdog got stuck for"
-        r"|Some NCCL operations have failed",
+        r"|Some NCCL operations have failed|Heartbeat monitor timed out|due to ProcessGroupNCCL watchdog hang",
         role=Role.CONSEQUENCE,
     ),
     Rule(

@@ -69,6 +69,7 @@ RULES = (
         cause="the program validates its settings, and some are missing, unknown or of a wrong type; the message lists them",
         remedy="correct the fields that the message names, in the configuration file or in `command`",
         markers=("validation error",),
+        unless=("must be divisible by",),
         pattern=r"(?P<what>\d+ validation errors? for \w+)",
     ),
     Rule(
