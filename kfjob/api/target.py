@@ -89,7 +89,10 @@ class Target:
         """Return the error for a job that does not exist; its hint names the job with the most similar name."""
         with suppress(Forbidden, Unreachable):
             names = self.list_names()
-            matches = [] if job in names else difflib.get_close_matches(job, names, n=1)
+            if job in names:
+                hint = f"it was stopped: `kfjob status {job}` reads its archive, `kfjob relaunch {job}` starts it again"
+                return NotFound(err.title, cause=err.cause, hint=hint)
+            matches = difflib.get_close_matches(job, names, n=1)
             if matches:
                 hint = f"did you mean `{matches[0]}`? `kfjob list` shows the jobs"
                 return NotFound(err.title, cause=err.cause, hint=hint)

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 from msgspec import to_builtins
 
+from kfjob.backends.folder import list_folders
 from kfjob.cli.colours import colour_states
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, notify, output_option, progress_option, target_options
 from kfjob.cli.output import print_json
+from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.reader import JobReader
+    from kfjob.api.target import Target
     from kfjob.observe.diagnose.diagnosis import Issue
+
+
+def _find_other_jobs(target: Target, *, is_empty: bool) -> Iterator[str]:
+    """Yield notes about jobs that the list lacks: the archive's if it is empty, and this machine's if it is a cluster's."""
+    archived = list_folders(target.settings.archive / target.namespace) if is_empty else []
+    if archived:
+        yield (
+            f"{plural(len(archived), 'stopped job')} in the archive, such as `{archived[-1].name}`: "
+            "`kfjob status JOB` reads it, `kfjob relaunch JOB` starts it again"
+        )
+    if target.name == "kubernetes" and not target.settings.backend:
+        local = list_folders(target.settings.state / "local" / target.namespace)
+        if local:
+            yield f"{plural(len(local), 'job')} on this machine: `kfjob list --backend local`"
 
 
 @click.command("list")
@@ -37,7 +55,11 @@ def list_jobs(*, output: str, settings: Settings) -> None:
         print_json(values, indent=2)
         return
     if not jobs:
-        notify(f"there are no jobs in namespace `{target.namespace}`")
+        place = "on this machine" if target.name == "local" else "on the cluster"
+        notify(f"there are no jobs in namespace `{target.namespace}` {place}")
+    for note in _find_other_jobs(target, is_empty=not jobs):
+        notify(note)
+    if not jobs:
         return
     now = time.time_ns()
     rows = [(job.name, str(job.job.phase), format_age(job.job.created, now), job.launch or "-") for job in jobs]
