@@ -64,7 +64,7 @@ _TAGGED = (
     r"|\((?:[\w.]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{1,40})?\) ?"  # Ray
 )
 _LABELLED = (
-    r"\d{1,5}: (?=\[rank|Traceback|  |[A-Z]\w*(?:Error|Exception)\b)"  # srun --label
+    r"\d{1,5}: (?=\[rank|Traceback|  |[\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$))"  # srun --label
     r"|[\w.-]{1,80}: (?=\[rank|\[default|Traceback \(|  File \")"  # pdsh, DeepSpeed
 )
 _PROCESS = re.compile(rf"(?:{_NUMBERED}|{_TAGGED}|{_LABELLED}){{1,4}}")

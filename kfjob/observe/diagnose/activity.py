@@ -68,6 +68,8 @@ class Activity(Struct):
 def find_step(text: str) -> str:
     """Return the number of the step that the line reports, as printed; "" for another line."""
     text = text[-MAX_LENGTH:]
+    if _FAILURE.search(text):  # Slurm's `error: *** STEP 512.0 CANCELLED`
+        return ""
     if "%|" in text and (match := _BAR.search(text)):
         return str(match[2] or match[1])
     match = _STEP.search(text)

@@ -21,6 +21,10 @@ ENDS = _ABORTS.union(check_ids("worker-failed", "child-failed", "launcher-failed
 _LATE = frozenset(check_ids("child-failed", "launcher-failed", "traceback-cut"))
 """Rules of `ENDS` after which the output of a process may still arrive."""
 
+_THREADS = frozenset(check_ids("thread-died"))
+"""Rules about threads that ended while their process went on."""
+_TIMEOUTS = frozenset(check_ids("nccl-timeout", "gloo-timeout"))
+"""Rules about ranks that waited for another one in vain."""
 _KILLS = frozenset(check_ids("pod-killed", "pod-terminated"))
 """Rules about containers that something else ended."""
 _STOPS = frozenset(check_ids("agent-stopped"))
@@ -69,6 +73,8 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
     severity = rule.severity
     if severity is Severity.ERROR and occurrence.in_warning and not (rule.permanent or rule.in_warnings):
         severity = Severity.WARNING  # the program goes on after it
+    if rule.id in _THREADS and _precedes_timeout(job, occurrence, time):
+        severity = Severity.ERROR  # the other ranks waited for its process in vain
     if severity is Severity.ERROR and rule.in_script and job.view.phase is not None and not job.view.phase.ended:
         severity = Severity.WARNING  # the script may go on
     recovered = severity is Severity.ERROR and not rule.permanent and has_recovered(job, occurrence, time)
@@ -79,6 +85,19 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
     ):
         severity, recovered = Severity.HARMLESS, False
     return Assessment(occurrence, severity, role, recovered, time, count)
+
+
+def _precedes_timeout(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:
+    """Return whether a collective timed out after the occurrence."""
+    symptoms = [symptom for symptom in job.history.symptoms() if symptom.rule.id in _TIMEOUTS]
+    timeouts = (other for symptom in symptoms for other in symptom.occurrences)
+    return any(_is_before(time, occurrence, _find_time(job, other), other) for other in timeouts)
+
+
+def _is_before(time: int | None, occurrence: Occurrence, other_time: int | None, other: Occurrence) -> bool:
+    if occurrence.pod == other.pod or time is None or other_time is None:
+        return occurrence.order < other.order
+    return time <= other_time
 
 
 def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
@@ -147,7 +166,9 @@ def _assess_before_join(job: JobEvidence, occurrence: Occurrence, *, recovered: 
         return Severity.HARMLESS
     state = pod.state
     gave_up = any(
-        other.order > occurrence.order and other.rule.severity is Severity.ERROR and not other.rule.harmless_before_join
+        other.order > occurrence.order
+        and other.rule.severity is Severity.ERROR
+        and (other.in_exception or not other.rule.harmless_before_join)
         for other in pod.symptoms.occurrences()
     )
     if gave_up or occurrence.in_exception or (state and (state.phase is PodPhase.FAILED or state.restarts or state.exit_code)):

@@ -7,7 +7,7 @@ from kfjob.patterns import Pattern
 MAX_LENGTH = 400
 """Length in characters of a line after an error; a longer one announces nothing."""
 
-_INSTEAD = r"falling back|skipping|ignoring|using fallback"
+_INSTEAD = r"falling back|skipping|ignoring|accepting|using fallback"
 _RETRY = r"retrying|will (?:retry|be retried|try again)|trying again"
 _PASSIVE = r"(?:will )?ignored?|falls? back to|continuing (?:without|with|anyway)|will operate in|will be skipped"
 

@@ -104,6 +104,7 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
             symptom.occurrences = [*symptom.occurrences[:-1], occurrence]  # a message of several lines ends late
         elif symptom.occurrences:
             symptom.occurrences[-1].fill_unknown(occurrence.values)
+            symptom.occurrences[-1].in_exception |= occurrence.in_exception
 
     def count(self, key: SymptomKey) -> None:
         """Count an occurrence of a symptom that repeats; it is not kept."""

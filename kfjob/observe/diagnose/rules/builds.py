@@ -206,7 +206,9 @@ RULES = (
             "bitsandbytes` shows what it looks for"
         ),
         markers=("bitsandbytes", "cget_managed_ptr", "cquantize_blockwise"),
-        pattern=r"cget_managed_ptr|undefined symbol: cquantize_blockwise|libbitsandbytes_\w+\.so"
+        pattern=r"cget_managed_ptr|undefined symbol: cquantize_blockwise"
+        r"|libbitsandbytes_\w+\.so\b.{0,80}(?:cannot open|not found|No such file|does not exist|undefined symbol)"
+        r"|(?:cannot|could not|[Ff]ailed to|not find|missing).{0,80}libbitsandbytes_\w+\.so"
         r"|bitsandbytes.*(?:compiled without GPU|CUDA Setup failed|CUDA binary|native library)"
         r"|CUDA Setup failed despite GPU being available",
         unless=("UserWarning",),

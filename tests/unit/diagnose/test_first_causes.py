@@ -1,0 +1,91 @@
+"""Lines that look like causes, or like progress, beside the failure that ended the job."""
+
+from __future__ import annotations
+
+import pytest
+
+from kfjob.events import JobChanged, JobPhase, LogLine
+from kfjob.observe.diagnose.diagnosis import Diagnosis
+from tests.unit.diagnose.cases import examine
+
+TYPE_ERROR = """Traceback (most recent call last):
+  File "/w/tune.py", line 12, in <module>
+    trainer = Tuner(
+TypeError: Tuner.__init__() got an unexpected keyword argument 'length'"""
+THREAD = """[rank2] Exception in thread loader-1:
+[rank2] Traceback (most recent call last):
+[rank2]   File "/w/data.py", line 31, in fill
+[rank2]     text = row["title"]
+[rank2] KeyError: 'title'"""
+TIMEOUT = (
+    "[rank0]:[E1120 10:12:52.1 ProcessGroupNCCL.cpp:633] [Rank 0] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=31, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600087 milliseconds before timing out."
+)
+UNRESOLVED = (
+    "[W1120 01:00:13.6 socket.cpp:697] [c10d] The IPv4 network addresses of (first.svc, 29500) cannot be retrieved "
+    "(gai error: -2 - Name or service not known)."
+)
+UNREACHED = "The client socket has timed out after 900000ms while trying to connect to (first.svc, 29500)."
+
+
+def read(text: str, phase: JobPhase = JobPhase.STOPPED) -> Diagnosis:
+    diagnosis, _ = examine([*(LogLine(pod="a-worker-0", text=line) for line in text.splitlines()), JobChanged(phase=phase)])
+    return diagnosis
+
+
+@pytest.mark.parametrize("before", [
+    "bin /usr/lib/libbitsandbytes_cuda124.so",
+    "Installed CUDA version 12.2 does not match the version torch was compiled with 12.1, accepting this combination",
+])  # fmt: skip
+def test_note_before_the_failure_is_no_cause(before: str):
+    first = read(f"{before}\n{TYPE_ERROR}").first_cause
+    assert first
+    assert first.rule == "library-interface"
+
+
+@pytest.mark.parametrize("library", [
+    "libbitsandbytes_cuda124.so: cannot open shared object file: No such file or directory",
+    "Could not find the bitsandbytes CUDA binary at PosixPath('/x/libbitsandbytes_cuda124.so')",
+])  # fmt: skip
+def test_missing_library_of_bitsandbytes_is_the_cause(library: str):
+    first = read(f"{TYPE_ERROR.rpartition(chr(10))[0]}\nRuntimeError: {library}").first_cause
+    assert first
+    assert first.rule == "bitsandbytes-binary"
+
+
+@pytest.mark.parametrize("error", ["Exception: no variant fits", "errors.DataTimeout: 5 s", "x.hub.errors.GoneError: 404"])
+def test_exception_with_the_label_of_srun_ends_its_traceback(error: str):
+    heading = TYPE_ERROR.rpartition("\n")[0]
+    labelled = "\n".join(f"3: {line}" for line in f"{heading}\n{error}".splitlines())
+    first, expected = read(labelled).first_cause, read(f"{heading}\n{error}").first_cause
+    assert first
+    assert expected
+    assert (first.rule, first.title) == (expected.rule, expected.title)
+
+
+def test_step_that_slurm_cancels_is_no_step_of_the_training():
+    warning = "/w/download.py:653: UserWarning: Not enough free disk space to download the file."
+    slurm = "slurmstepd: error: *** STEP 5512087.0 ON node1 CANCELLED AT 2026-11-20T13:19:44 ***"
+    traceback = f"{TYPE_ERROR.rpartition(chr(10))[0]}\nOSError: [Errno 122] Disk quota exceeded"
+    first = read(f"{warning}\n  warnings.warn(\n{traceback}\n{slurm}").first_cause
+    assert first
+    assert first.rule == "disk-quota"
+
+
+def test_thread_that_died_before_a_timeout_is_the_cause():
+    first = read(f"{THREAD}\n[rank0] step 7800 loss 0.22\n{TIMEOUT}", JobPhase.FAILED).first_cause
+    assert first
+    assert first.rule == "thread-died"
+
+
+@pytest.mark.parametrize("before", ["", f"{TIMEOUT}\n"])
+def test_thread_that_died_alone_or_later_is_a_warning(before: str):
+    warnings = [issue.rule for issue in read(f"{before}{THREAD}\n[rank0] step 7800 loss 0.22").warnings]
+    assert warnings == ["thread-died"]
+
+
+def test_agent_that_gave_up_makes_failed_connections_errors():
+    traceback = f"{TYPE_ERROR.rpartition(chr(10))[0]}\ntorch.distributed.DistNetworkError: {UNREACHED}"
+    first = read(f"{UNRESOLVED}\n[E1120 01:15:13.1 socket.cpp:1019] [c10d] {UNREACHED}\n{traceback}").first_cause
+    assert first
+    assert first.rule == "rendezvous-unresolvable"
