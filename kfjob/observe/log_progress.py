@@ -76,6 +76,8 @@ def _may_matter(plain: str, general: ReaderState) -> bool:
 
 
 def _is_candidate(text: str, general: ReaderState) -> bool:
+    if "loss" in text or "Loss" in text:
+        return True  # as nearly every line of progress
     if text.startswith(FIRST_MARKERS) or _AUTOMATON.find_matches_as_indexes(text):
         return True
     return general.table is not None and _is_row(clean_line(text)[0], general)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from kfjob.errors import Problem, SpecError
 from kfjob.observe.lines import clean_line, cut_line
-from kfjob.observe.numbers import MAX_NUMBER, parse_count, parse_number
+from kfjob.observe.numbers import MAX_NUMBER, mask_digits, parse_count, parse_number
 from kfjob.observe.progress_bars import find_bar
 from kfjob.observe.timestamps import parse_rfc3339
 from kfjob.observe.vocabulary import Quantity, find_meaning, parse_unit, split_name
@@ -80,6 +80,8 @@ _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
 _TIME = r"(?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
 
 
+_MAX_LAYOUTS = 256
+"""Layouts of the lines of a format to remember: lines that differ only in their digits have one."""
 _SAFE_DIGITS = 18
 """Digits below which a whole number is never larger than `MAX_COUNT`."""
 
@@ -139,9 +141,18 @@ def _pattern_format(
     """Return a format whose parser is one regular expression; `@` in it stands for a number."""
     expression = Pattern(pattern.replace("@", _NUMBER))
 
+    @lru_cache(maxsize=_MAX_LAYOUTS)
+    def find_groups(masked: bytes) -> Mapping[str, tuple[int, int]] | None:
+        match = expression.search(masked.decode(errors="replace"))
+        return match.spans() if match else None
+
     def read(text: str) -> Reading | None:
-        match = expression.search(text)
-        return _to_reading(name, match.groupdict(), unit=unit, per_epoch=per_epoch) if match else None
+        line = text.encode(errors="replace")
+        groups = find_groups(mask_digits(line))  # no pattern tells one digit from another
+        if groups is None:
+            return None
+        values = {group: line[start:end].decode() for group, (start, end) in groups.items()}
+        return _to_reading(name, values, unit=unit, per_epoch=per_epoch)
 
     return ProgressFormat(name, marker, read, literal)
 

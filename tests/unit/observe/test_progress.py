@@ -1,6 +1,7 @@
 """Progress lines of every trainer. kfjob/observe/progress.py has their sources."""
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from kfjob.errors import SpecError
 from kfjob.observe.progress import FORMATS, Reading, progress_reader
+from kfjob.patterns import Match, Pattern
 
 LINES: dict[str, tuple[str, dict[str, object]]] = {
     "ours and the reference's": (
@@ -226,3 +228,43 @@ def test_any_text_is_accepted(text: str):
 def test_any_text_of_the_formats_characters_is_accepted(text: str):
     for candidate in FORMATS:
         candidate.read(text)
+
+
+LAYOUTS = {
+    "reference": "2026-11-21 07:10:{n} I [train.py:18] Batch {n} Loss: 3.{n}, Speed: 4.{n} samples/sec, lr: 0.0000{n}",
+    "torchtitan": "step: {n}  loss:  8.{n}  grad_norm:  1.{n}  memory: 12.34GiB(15.2%)  tps: 7,0{n}  tflops: 91.11  mfu: 29.2%",
+    "nanogpt": "iter {n}: loss 2.{n}, time 12.{n}ms, mfu 3.{n}%",
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_lines_of_one_layout_have_their_own_values(name: str):
+    read = progress_reader().read
+    for number in (17, 42, 99, 10):
+        reading = read(LAYOUTS[name].format(n=number))
+        assert reading is not None
+        assert (reading.format, reading.step) == (name, number)
+        assert reading.loss is not None
+        assert f"{reading.loss:.2f}".endswith(f"{number}")
+
+
+def test_lines_of_one_layout_are_searched_once(monkeypatch: pytest.MonkeyPatch):
+    searched = []
+    search = Pattern.search
+
+    def count(self: Pattern, text: str) -> Match | None:
+        searched.append(text)
+        return search(self, text)
+
+    monkeypatch.setattr(Pattern, "search", count)
+    read = progress_reader().read
+    assert all(read(f"   {LAYOUTS['reference'].format(n=10 + number % 90)}") for number in range(500))
+    assert len(searched) == 1
+
+
+@pytest.mark.parametrize("digit", "0479")
+@pytest.mark.parametrize("text", [text for text, _ in LINES.values()])
+def test_no_format_tells_digits_apart(text: str, digit: str):
+    """Lines that differ in digits alone share one search."""
+    before, after = progress_reader().read(text), progress_reader().read(re.sub(r"\d", digit, text))
+    assert (before and before.format) == (after and after.format)
