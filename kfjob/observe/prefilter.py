@@ -55,7 +55,7 @@ RARE_SAMPLE = 1024
 """Bytes of a sample in which kfjob searches for the names of `RARE_MARKERS`."""
 RARE_WHOLE = 1 << 15
 """Bytes at the beginning of a log that kfjob searches whole for these names, if they come in blocks that are not longer."""
-RARE_INTERVAL = 1 << 18
+RARE_INTERVAL = 1 << 19
 """Bytes of a log from one sample to the next; the first block with a sample has four."""
 _MAIN_MARKERS = _spread({*_AGENT_MARKERS, *MAIN_MARKERS})
 _MAIN_AND_MORE = _spread({*_MAIN_MARKERS, *_MORE_MARKERS})

@@ -46,7 +46,8 @@ def parse_rfc3339(text: str) -> int | None:
         moment = datetime.fromisoformat(f"{day}T{clock}{zone if zone and zone != 'Z' else '+00:00'}")
     except (ValueError, OverflowError):
         return None
-    return check_time(int(moment.timestamp()) * SECOND + int((fraction or "").ljust(9, "0")))
+    nanoseconds = int(fraction.ljust(9, "0")) if fraction else 0
+    return check_time(int(moment.timestamp()) * SECOND + nanoseconds)
 
 
 def parse_glog(date: str, clock: str) -> int | None:
