@@ -46,6 +46,7 @@ RULES = (
     training.lanes,
     training.rate_never_falls,
     training.lost_updates,
+    training.adapters_of_new_weights,
     secrets.secret_in_text,
     operator.image_name,
     operator.latest_image,

@@ -162,3 +162,16 @@ def lost_updates(job: Job) -> Iterator[Violation]:
     if train and train.precision == "bf16-true" and train.rounding == "nearest" and train.lr < smallest:
         message = f"with `rounding: nearest`, steps of `lr` {train.lr:g} do not change most weights in bf16"
         yield Violation(path="train.rounding", message=message, hint="remove `rounding`, or use `precision: bf16`")
+
+
+@rule("adapters-of-new-weights", "warning", local=True)
+def adapters_of_new_weights(job: Job) -> Iterator[Violation]:
+    """Adapters (`lora`) are trained on a model with pretrained weights.
+
+    A preset or a shape gets new random weights. They stay as they are, and adapters of them learn little.
+    """
+    train = job.spec.train
+    if train and train.lora and get_shape(train):
+        subject = f"`model: {train.model}`" if isinstance(train.model, str) else "a shape"
+        hint = "set `train.model` to a folder with weights, or to a model on the hub (`owner/name`)"
+        yield Violation(path="train.model", message=f"{subject} has new random weights, which `lora` freezes", hint=hint)

@@ -2,6 +2,9 @@
 
 They were counted tensor by tensor in transformers' llama, mistral, qwen2 and gpt_neox blocks, with attention that never stores
 its scores (flash attention, which torch chooses without a mask).
+
+A frozen layer keeps neither the input of its matrix product nor the normalised value of its norm, which only their gradients
+need. An adapter keeps its input, in its own copy if PEFT casts it or drops out of it, and the product with its first matrix.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from kfjob.spec.lora import list_targets
 from kfjob.spec.memory_setup import FP32, MemorySetup
 from kfjob.spec.models import ModelShape
 
@@ -26,6 +30,17 @@ _STREAM_BYTES: Mapping[tuple[str, str], tuple[int, int]] = MappingProxyType(
     }
 )
 """Bytes that (a layer, the last norm) keeps for each number of the residual stream."""
+
+
+_INPUTS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "attention.query_key_value"), "attention"),
+        **dict.fromkeys(("self_attn.o_proj", "attention.dense"), "attended"),
+        **dict.fromkeys(("mlp.gate_proj", "mlp.up_proj", "mlp.dense_h_to_4h"), "feed-forward"),
+        **dict.fromkeys(("mlp.down_proj", "mlp.dense_4h_to_h"), "activated"),
+    }
+)
+"""The tensor that each linear layer multiplies; some layers share theirs."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +71,7 @@ def estimate_activations(setup: MemorySetup) -> Activations:
     """Return the activations that forward passes keep for the backward pass."""
     shape, form = setup.shape, _find_form(setup)
     layer = _estimate_layer_activations(setup, form)
-    norm = _STREAM_BYTES[_find_family(shape), form][1]
+    norm = _STREAM_BYTES[_find_family(shape), form][1] if setup.lora is None else FP32
     checkpointed = count_recomputed_layers(setup)
     layers = checkpointed * layer.checkpoint + (shape.num_hidden_layers - checkpointed) * layer.full
     recomputed = layer.recomputed if checkpointed else 0
@@ -67,10 +82,18 @@ def estimate_activations(setup: MemorySetup) -> Activations:
 
 
 def _find_form(setup: MemorySetup) -> str:
-    """Return the form of the arithmetic: `fp32`, `autocast`, or `cast` for parameters in the type of the arithmetic."""
+    """Return the form of the arithmetic: `fp32`, `autocast`, or `cast` for parameters in the type of the arithmetic.
+
+    A frozen base has the type of the arithmetic.
+    """
     if setup.compute_bytes == FP32:
         return "fp32"
-    return "autocast" if setup.scheme in ("none", "ddp") and setup.compute_bytes < setup.stored_bytes else "cast"
+    return "autocast" if _casts_adapters(setup) and not setup.lora else "cast"
+
+
+def _casts_adapters(setup: MemorySetup) -> bool:
+    """Return whether autocast casts trained parameters for each matrix product."""
+    return setup.scheme in ("none", "ddp") and setup.compute_bytes < setup.stored_bytes
 
 
 def _find_family(shape: ModelShape) -> str:
@@ -89,14 +112,38 @@ def _estimate_layer_activations(setup: MemorySetup, form: str) -> _LayerActivati
     heads = shape.num_attention_heads if is_masked else shape.key_value_heads
     full += 0 if is_neox else 2 * width * heads * shape.head_dim
     full += width * setup.sequence_length if is_masked else 0
+    adapters, products_of_adapters = _estimate_adapters(setup)
+    full += adapters
     layer_input = shape.hidden_size * (2 if form == "cast" else FP32)
     if setup.recompute != "cheap":
         return _LayerActivations(full, layer_input, full)
     # q, k, v and the output of the attention, then gate and up. The products that lead back to the residual stream are dropped.
     products = (4 if is_neox else 2) * shape.hidden_size + (1 if is_neox else 2) * shape.intermediate_size
     products += 0 if is_neox else 2 * shape.key_value_heads * shape.head_dim
-    checkpoint = layer_input + softmax_sums + width * (products + 2 * shape.hidden_size)
+    checkpoint = layer_input + softmax_sums + width * (products + 2 * shape.hidden_size) + products_of_adapters
     return _LayerActivations(full, checkpoint, full - softmax_sums - width * products)
+
+
+def _estimate_adapters(setup: MemorySetup) -> tuple[int, int]:
+    """Return the bytes that adapters change in one layer for each token, and the bytes of their matrix products."""
+    shape, lora, width = setup.shape, setup.lora, setup.compute_bytes
+    if lora is None:
+        return 0, 0
+    is_neox = shape.architecture == "gpt_neox"
+    # without adapters: the normalised values (llama), the outputs of both norms, the input of the feed-forward block's last
+    # layer, and the second output of the attention (gpt_neox)
+    change = -width * ((3 if is_neox else 4) * shape.hidden_size + shape.intermediate_size)
+    targets = list_targets(shape, lora)
+    copies = _casts_adapters(setup) or lora.lora_dropout > 0
+    shared = {_INPUTS[layer.name]: layer.inputs for layer in targets}
+    inputs = [layer.inputs for layer in targets] if copies else list(shared.values())
+    products = width * sum(lora.r + layer.outputs for layer in targets)
+    change += width * (sum(inputs) + lora.r * len(targets))
+    if not copies and not is_neox:  # the attention keeps the input of its output layer
+        change -= width * sum(layer.inputs for layer in targets if layer.name == "self_attn.o_proj")
+    if lora.lora_dropout:
+        change += sum(inputs)  # masks
+    return change, products
 
 
 def count_recomputed_layers(setup: MemorySetup) -> int:

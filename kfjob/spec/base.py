@@ -140,7 +140,7 @@ class FieldProblem:
     """A problem with the combination of a model's fields."""
 
     field: str
-    """The field of the model that the problem is about; "" for the model itself."""
+    """The field of the model that the problem is about, with dots for a field of a section; "" for the model itself."""
     title: str
     detail: str | None = None
     hint: str | None = None
@@ -162,7 +162,7 @@ def _separate(detail: ErrorDetails) -> Iterator[ErrorDetails]:
         return
     for problem in detail["ctx"]["problems"]:
         context = {name: text for name, text in (("detail", problem.detail), ("hint", problem.hint)) if text}
-        location = (*detail["loc"], problem.field) if problem.field else detail["loc"]
+        location = (*detail["loc"], *problem.field.split(".")) if problem.field else detail["loc"]
         yield ErrorDetails(type="field_problem", loc=location, msg=problem.title, input=detail["input"], ctx=context)
 
 

@@ -4,7 +4,8 @@
     FLOPs per token = 6 (N - N_embedding) + 12 L h d s
 
 N parameters, L layers, h heads of width d, s tokens in a sample: torchtitan's formula. An embedding that is only looked up does
-not count; a tied one counts, because the head multiplies it. The upper triangle that causal attention skips counts, and what
+not count; a tied one counts, because the head multiplies it. A frozen parameter (of the base of LoRA adapters) counts 4 instead
+of 6: it needs no gradient of its own. The upper triangle that causal attention skips counts, and what
 activation checkpointing recomputes does not. llm-foundry counts the embedding too: 6 N + 12 L h d s.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from kfjob.spec.lora import LoraSpec, count_adapters, count_trained
 from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
 
 PEAK_FLOPS: Mapping[str, float] = MappingProxyType(
@@ -37,9 +39,14 @@ PEAK_FLOPS: Mapping[str, float] = MappingProxyType(
 """The makers' dense 16-bit FLOPs per second, by a part of the device's name; the first match counts."""
 
 
-def flops_per_token(*, parameters: int, embedding: int, layers: int, heads: int, head_dim: int, sequence_length: int) -> float:
-    """Return the FLOPs of forward and backward pass per token; `embedding` counts the parameters that are only looked up."""
-    return 6 * (parameters - embedding) + 12 * layers * heads * head_dim * sequence_length
+def flops_per_token(
+    *, parameters: int, embedding: int, layers: int, heads: int, head_dim: int, sequence_length: int, frozen: int = 0
+) -> float:
+    """Return the FLOPs of forward and backward pass per token.
+
+    `embedding` counts the parameters that are only looked up, `frozen` the others that are not trained.
+    """
+    return 6 * (parameters - embedding) - 2 * frozen + 12 * layers * heads * head_dim * sequence_length
 
 
 def peak_flops(device_name: str, precision: str) -> float | None:
@@ -49,11 +56,14 @@ def peak_flops(device_name: str, precision: str) -> float | None:
     return next((flops for part, flops in PEAK_FLOPS.items() if part in device_name), None)
 
 
-def shape_flops_per_token(shape: ModelShape, sequence_length: int) -> float:
-    """Return the FLOPs of forward and backward pass per token of a model's shape."""
+def shape_flops_per_token(shape: ModelShape, sequence_length: int, lora: LoraSpec | None = None) -> float:
+    """Return the FLOPs of forward and backward pass per token of a model's shape; with `lora` the model is frozen."""
+    embedding = 0 if shape.tie_word_embeddings else count_embedding_parameters(shape)
+    parameters = count_parameters(shape) + (count_adapters(shape, lora) if lora else 0)
     return flops_per_token(
-        parameters=count_parameters(shape),
-        embedding=0 if shape.tie_word_embeddings else count_embedding_parameters(shape),
+        parameters=parameters,
+        embedding=embedding,
+        frozen=parameters - embedding - count_trained(shape, lora) if lora else 0,
         layers=shape.num_hidden_layers,
         heads=shape.num_attention_heads,
         head_dim=shape.head_dim,

@@ -3,7 +3,8 @@
 State that lasts for the whole training follows the ZeRO paper (Rajbhandari et al. 2020, section 3.1: parameters, gradients
 and optimiser state, each whole or divided among the ranks that share it), with the types of this trainer: fp32 parameters,
 gradients and AdamW moments for every precision of the arithmetic except `bf16-true`. DeepSpeed keeps bf16 or fp16 copies and
-an fp32 master copy.
+an fp32 master copy. With adapters (`lora`) only these have gradients and optimiser state; the frozen model has the type of the
+arithmetic.
 
 tests/trainer/test_memory.py measures all parts and the peak of a step in processes of this trainer. For DeepSpeed, test_zero.py
 measures the lasting state, on the host too; DeepSpeed's copies and other buffers come from the paper and the code alone. The
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from kfjob.spec.activation_memory import count_recomputed_layers, estimate_activations
+from kfjob.spec.lora import count_layer_adapters, count_layer_trained
 from kfjob.spec.memory_setup import FP32, MemorySetup, Optimizer, Scheme
 from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
 from kfjob.units import GIB
@@ -83,7 +85,7 @@ def estimate_memory(setup: MemorySetup) -> MemoryEstimate:
         activations=activations.device + activations.recomputed,
         logits=logits,
         buffers=buffers,
-        host=HOST_PROCESS + _count_largest_unit(setup.shape) * FP32 + host_state + activations.host,
+        host=HOST_PROCESS + _count_largest_unit(setup) * FP32 + host_state + activations.host,
         peak=lasting + step,
     )
 
@@ -113,20 +115,21 @@ def _estimate_state(setup: MemorySetup) -> _State:
     with `reduce_grads` false), and shards replace them one by one.
     DeepSpeed (ZeRO paper, section 3.1, K = 12): 2 + 2 bytes, and 12 for master copy and moments.
     """
-    count, ranks, width = count_parameters(setup.shape), setup.world_size, setup.stored_bytes
-    states = _STATES[setup.optimizer] * width
+    trained, ranks, width = setup.trained, setup.world_size, setup.stored_bytes
+    frozen, states = setup.frozen * setup.compute_bytes, _STATES[setup.optimizer] * width
+    parameters = trained * width + frozen
     if setup.scheme in ("none", "ddp"):
-        return _State(count * width, count * width, count * states)
+        return _State(parameters, trained * width, trained * states)
     if setup.scheme in _FSDP:
         sharers = setup.local_world_size if setup.scheme == "hybrid" else ranks
-        gradients = count * FP32 if keeps_whole_gradients(setup) else _divide(count * width, sharers)
-        return _State(_divide(count * width, sharers), gradients, _divide(count * states, sharers))
+        gradients = trained * FP32 if keeps_whole_gradients(setup) else _divide(trained * width, sharers)
+        return _State(_divide(parameters, sharers), gradients, _divide(trained * states, sharers))
     stage = int(setup.scheme[-1])
     master = FP32 if stage or setup.precision != "fp32" else 0
     return _State(
-        _divide(count * setup.compute_bytes, ranks if stage >= 3 else 1),  # noqa: PLR2004 - the stage
-        _divide(count * setup.compute_bytes, ranks if stage >= 2 else 1),  # noqa: PLR2004 - the stage
-        _divide(count * (states + master), ranks if stage >= 1 else 1),
+        _divide(trained * setup.compute_bytes + frozen, ranks if stage >= 3 else 1),  # noqa: PLR2004 - the stage
+        _divide(trained * setup.compute_bytes, ranks if stage >= 2 else 1),  # noqa: PLR2004 - the stage
+        _divide(trained * (states + master), ranks if stage >= 1 else 1),
     )
 
 
@@ -141,7 +144,7 @@ def _split_state(setup: MemorySetup, state: _State) -> tuple[_State, int]:
         return state, 0
     if not setup.scheme.startswith("zero"):
         return _State(0, 0, 0), state.total
-    part = _divide(count_parameters(setup.shape), setup.world_size)
+    part = _divide(setup.trained, setup.world_size)
     if setup.scheme == "zero-3":
         return _State(0, 0, 0), state.total + part * FP32
     sums_gradients = setup.scheme == "zero-2" and setup.accumulation > 1
@@ -158,44 +161,49 @@ def _estimate_copies(setup: MemorySetup) -> int:
     """
     shape, width = setup.shape, setup.compute_bytes
     if setup.scheme in ("none", "ddp"):
-        if width == setup.stored_bytes:
-            return 0
+        if width == setup.stored_bytes or setup.lora:
+            return setup.adapters * width if width < setup.stored_bytes else 0
         released = max(0, count_recomputed_layers(setup) - 1) * count_layer_parameters(shape)
         return (count_parameters(shape) - _count_lookup_parameters(shape) - released) * width
     if setup.scheme in ("zero-0", "zero-1", "zero-2"):
         return 0
     if setup.scheme == "shard_grad_op":
-        return count_parameters(shape) * width
+        return (setup.frozen + setup.trained) * width
+    layer = _count_adapted_layer(setup)
     if shape.tie_word_embeddings:
-        return (count_embedding_parameters(shape) + 2 * count_layer_parameters(shape)) * width
-    return (_count_largest_unit(shape) + count_layer_parameters(shape)) * width
+        return (count_embedding_parameters(shape) + 2 * layer) * width
+    return (_count_largest_unit(setup) + layer) * width
 
 
 def _estimate_buffers(setup: MemorySetup) -> int:
     """Return the bytes of buffers for collectives.
 
-    FSDP copies a unit's gathered shards, its gradient and the fp32 input of the reduction.
+    FSDP copies a unit's gathered shards, the gradient of what is trained in it and the fp32 input of the reduction.
     """
-    count, width = count_parameters(setup.shape), setup.compute_bytes
+    width = setup.compute_bytes
+    trained = count_layer_trained(setup.shape, setup.lora) if setup.lora else _count_largest_unit(setup)
+    unit = _count_largest_unit(setup) * width + trained * (width + FP32)
     if setup.scheme == "zero-3":  # DeepSpeed allocates the bucket of the reduction at the start, for every model size
-        return _BUCKET * width + (_count_largest_unit(setup.shape) * (2 * width + FP32) if setup.world_size > 1 else 0)
+        return _BUCKET * width + (unit if setup.world_size > 1 else 0)
     if setup.world_size == 1 or setup.scheme in ("none", "ddp"):
         return 0  # DDP's buckets are the gradients themselves (gradient_as_bucket_view)
     if setup.scheme in ("zero-0", "zero-1", "zero-2"):
-        return min(count, 2 * _BUCKET) * width
-    return _count_largest_unit(setup.shape) * (2 * width + FP32)
+        return min(setup.trained, 2 * _BUCKET) * width
+    return unit
 
 
 def _estimate_logits(setup: MemorySetup) -> int:
     """Return the bytes of the loss: logits, their gradient and the values between them.
 
-    A loss in chunks also holds the gradients of the head and of the hidden states, which it computes at once (trainer/loss.py).
+    A loss in chunks also holds the gradients of the head, unless that is frozen, and of the hidden states, which it computes at
+    once (trainer/loss.py).
     """
     shape, width = setup.shape, setup.compute_bytes
     if not setup.loss_chunk:
         return 3 * FP32 * setup.tokens * shape.vocab_size
     chunk = min(setup.tokens, setup.loss_chunk) * shape.vocab_size * (FP32 + (width if width < FP32 else 0))
-    return chunk + shape.vocab_size * shape.hidden_size * (FP32 + width) + setup.tokens * shape.hidden_size * width
+    head = 0 if setup.lora else shape.vocab_size * shape.hidden_size * (FP32 + width)
+    return chunk + head + setup.tokens * shape.hidden_size * width
 
 
 def count_layer_parameters(shape: ModelShape) -> int:
@@ -205,9 +213,14 @@ def count_layer_parameters(shape: ModelShape) -> int:
     return (count_parameters(shape) - outside) // shape.num_hidden_layers
 
 
-def _count_largest_unit(shape: ModelShape) -> int:
+def _count_adapted_layer(setup: MemorySetup) -> int:
+    """Return the number of parameters of one decoder layer with its adapters."""
+    return count_layer_parameters(setup.shape) + (count_layer_adapters(setup.shape, setup.lora) if setup.lora else 0)
+
+
+def _count_largest_unit(setup: MemorySetup) -> int:
     """Return the number of parameters of the largest unit that is gathered at once (trainer/model.py, wrap_units)."""
-    return max(count_layer_parameters(shape), count_embedding_parameters(shape))
+    return max(_count_adapted_layer(setup), count_embedding_parameters(setup.shape))
 
 
 def _count_lookup_parameters(shape: ModelShape) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kfjob.spec.models import ModelShape
+from kfjob.spec.lora import LoraSpec, count_adapters, count_trained
+from kfjob.spec.models import ModelShape, count_parameters
 from kfjob.spec.train import Accumulate, Precision, Recompute, TrainSpec, get_shape
 
 Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"]
@@ -40,6 +41,8 @@ class MemorySetup:
     loss_chunk: int = 0
     """Tokens whose logits exist at once; 0 is all of them."""
     optimizer: Optimizer = "adamw"
+    lora: LoraSpec | None = None
+    """The adapters of a frozen model; None if all parameters are trained."""
     cpu_offload: bool = False
     """Whether the host holds optimiser state and gradients, and also parameters if they are sharded."""
 
@@ -55,8 +58,23 @@ class MemorySetup:
 
     @property
     def stored_bytes(self) -> int:
-        """The bytes of a parameter, of its gradient and of each of its optimiser states."""
+        """The bytes of a trained parameter, of its gradient and of each of its optimiser states."""
         return 2 if self.precision == "bf16-true" else FP32
+
+    @property
+    def frozen(self) -> int:
+        """The number of parameters that are not trained; they have the type of a matrix product."""
+        return count_parameters(self.shape) + self.adapters - self.trained
+
+    @property
+    def adapters(self) -> int:
+        """The number of parameters that adapters add to the model."""
+        return count_adapters(self.shape, self.lora) if self.lora else 0
+
+    @property
+    def trained(self) -> int:
+        """The number of trained parameters."""
+        return count_trained(self.shape, self.lora) if self.lora else count_parameters(self.shape)
 
 
 def make_setup(spec: TrainSpec, *, world_size: int, local_world_size: int) -> MemorySetup | None:
@@ -80,6 +98,7 @@ def make_setup(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Me
         sequence_length=spec.sequence_length,
         accumulation=spec.gradient_accumulation_steps,
         accumulate=spec.accumulate,
+        lora=spec.lora,
         cpu_offload=spec.cpu_offload,
         activation_checkpointing=spec.activation_checkpointing,
         recompute=spec.recompute,

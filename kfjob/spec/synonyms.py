@@ -85,6 +85,13 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "train.wrap": "auto_wrap_policy fsdp_transformer_layer_cls_to_wrap transformer_layer_cls_to_wrap",
         "train.cpu_offload": "fsdp_offload_params offload offload_params offload_optimizer",
         "train.zero_stage": "stage deepspeed_stage zero",
+        "train.lora": "peft peft_config lora_config use_lora use_peft peft_type",
+        "train.lora.r": "lora_r rank lora_rank lora_dim adapter_rank",
+        "train.lora.lora_alpha": "alpha adapter_alpha",
+        "train.lora.lora_dropout": "adapter_dropout",
+        "train.lora.target_modules": "lora_target_modules lora_target targets",
+        "train.lora.exclude_modules": "lora_exclude_modules",
+        "train.lora.use_rslora": "rslora",
         "train.precision": "dtype mixed_precision torch_dtype fp16 bf16 amp half_precision param_dtype",
         "train.activation_checkpointing": "gradient_checkpointing activation_checkpoint grad_checkpointing checkpointing",
         "train.compile": "torch_compile use_compile",
@@ -163,6 +170,28 @@ _HINTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 """The field, if one has the same meaning, and a hint of its own for each of these names."""
 _TRAIN_HINTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        **dict.fromkeys(
+            (
+                "qlora",
+                "load_in_4bit",
+                "load_in_8bit",
+                "use_4bit",
+                "quantization",
+                "quantize",
+                "quantization_config",
+                "bnb_config",
+            ),
+            ("", "the trainer does not quantise the base model (QLoRA); `lora` keeps it in bf16 with `precision: bf16`"),
+        ),
+        **dict.fromkeys(
+            ("use_dora", "dora"),
+            ("", "the trainer does not support DoRA, whose magnitudes need the whole weights at the start"),
+        ),
+        "modules_to_save": (
+            "",
+            "the trainer trains adapters and, with `lora.bias`, biases; every other weight of the base is frozen",
+        ),
+        "task_type": ("", "the trainer trains causal language models only; remove it"),
         **dict.fromkeys(
             ("workers", "num_workers", "dataloader_num_workers", "data_workers", "loader_workers"),
             ("", "the trainer has no worker processes for data; remove it"),

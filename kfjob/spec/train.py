@@ -23,6 +23,7 @@ from pydantic import (
 
 from kfjob.spec import train_rules
 from kfjob.spec.base import SpecModel, field_error, field_errors
+from kfjob.spec.lora import LoraSpec
 from kfjob.spec.models import PRESETS, ModelShape
 
 Strategy = Literal["fsdp", "ddp", "dp", "deepspeed", "none"]
@@ -65,6 +66,10 @@ class TrainSpec(SpecModel):
     )
     model_revision: str | None = Field(default=None, description="Commit or branch of a model on the hub; default: the newest")
     vocab_size: PositiveInt | None = Field(default=None, description="Rows of the embedding; default: those of the model")
+
+    lora: LoraSpec | None = Field(
+        default=None, description="Low-rank adapters (LoRA), trained instead of the model's weights; `{}` uses the defaults"
+    )
 
     data: str = Field(
         description="Data: a .jsonl, .txt or .parquet file, a folder with train* and validation* files, a tokenised folder, a "

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kfjob.spec.base import FieldProblem
+from kfjob.spec.lora import find_lora_problems
 from kfjob.spec.models import ModelShape
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def find_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[FieldPr
     yield from _find_schedule_problems(spec)
     yield from _find_offload_problems(spec)
     yield from _find_deepspeed_problems(spec)
+    yield from find_lora_problems(spec, shape)
 
 
 def is_text_file(data: str) -> bool:

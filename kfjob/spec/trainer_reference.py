@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from kfjob.spec.lora import LoraSpec
 from kfjob.spec.reference import format_row
 from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
 from kfjob.spec.train import TrainSpec
@@ -26,6 +27,12 @@ Each argument is a field of the `train:` section of a spec (`max_steps: 500`) an
 
 `python -m kfjob.spec.trainer_reference` generates this page from the code.
 """
+_LORA = """\
+## Fields of lora
+
+On a command line, `lora` is JSON: `--lora='{"r": 8, "target_modules": ["q_proj", "v_proj"]}'`. The names are those of PEFT's
+LoraConfig.
+"""
 _SCRIPTS = """\
 ## Names of other scripts
 
@@ -38,12 +45,15 @@ _COLUMNS = ("argument", "script", "result", "meaning")
 
 def format_page() -> str:
     """Return the page."""
-    fields = _format_table(("argument", "default", "meaning"), _list_fields())
-    return "\n".join([_HEAD, *fields, "", _SCRIPTS, *_format_table(_COLUMNS, _list_script_arguments())]) + "\n"
+    fields = _format_table(("argument", "default", "meaning"), _list_fields(TrainSpec))
+    lora = _format_table(("field", "default", "meaning"), _list_fields(LoraSpec))
+    return (
+        "\n".join([_HEAD, *fields, "", _LORA, *lora, "", _SCRIPTS, *_format_table(_COLUMNS, _list_script_arguments())]) + "\n"
+    )
 
 
-def _list_fields() -> Iterator[tuple[str, ...]]:
-    for name, field in TrainSpec.model_fields.items():
+def _list_fields(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
         default: Any = field.default
         shown = "required" if default is PydanticUndefined else "unset" if default is None else f"`{_format_json(default)}`"
         yield f"`{name}`", shown, str(field.description)

@@ -102,6 +102,8 @@ def suggest_section(value: object, path: Path, root: type[BaseModel]) -> str | N
     section = find_model(root, path)
     if section is None or not path or isinstance(value, dict | list | None):
         return None
+    if value is True and not any(info.is_required() for info in section.model_fields.values()):
+        return f"write `{path[-1]}: {{}}` to use the defaults"
     fits = {name: text for name, info in section.model_fields.items() if (text := _fit(value, info.annotation))}
     if len(fits) > 1:
         required = {name: text for name, text in fits.items() if section.model_fields[name].is_required()}

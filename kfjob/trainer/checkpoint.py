@@ -66,19 +66,27 @@ class ModelState:
         self._model, self._optimizer = model, optimizer
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the tensors by parameter name, which is the same for every strategy."""
+        """Return the trained tensors by parameter name, which is the same for every strategy."""
         from torch.distributed.checkpoint.state_dict import get_state_dict
 
         model_state, optimizer_state = get_state_dict(self._model, self._optimizer)
-        return {"model": model_state, "optimizer": optimizer_state}
+        frozen = list_frozen(self._model)
+        trained = {name: tensor for name, tensor in model_state.items() if name not in frozen}
+        return {"model": trained, "optimizer": optimizer_state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Set the state of the model and the optimiser; the optimiser keeps its own settings, which are those of the spec."""
-        from torch.distributed.checkpoint.state_dict import set_state_dict
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
 
         groups = self._optimizer.param_groups
         settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
-        set_state_dict(self._model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        set_state_dict(
+            self._model,
+            self._optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=StateDictOptions(strict=not list_frozen(self._model)),
+        )
         for group, own in zip(self._optimizer.param_groups, settings, strict=True):
             group.update(own)
 
@@ -173,6 +181,12 @@ def _local_tensors(state: object) -> Iterator[torch.Tensor]:
 def parameter_shapes(model: nn.Module) -> dict[str, list[int]]:
     """Return the name and full shape of each parameter, the same for every strategy."""
     return {name.removeprefix("module."): list(full_shape(parameter)) for name, parameter in model.named_parameters()}
+
+
+def list_frozen(model: nn.Module) -> set[str]:
+    """Return the names of the parameters that are not trained; tied ones have several."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {name.removeprefix("module.") for name, parameter in parameters if not parameter.requires_grad}
 
 
 def read_attention(model: nn.Module) -> dict[str, int]:

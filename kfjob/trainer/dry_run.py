@@ -12,7 +12,9 @@ from torch import nn
 
 from kfjob.spec.memory_table import describe_memory
 from kfjob.spec.train import TrainSpec, get_shape
+from kfjob.trainer.lora import add_adapters, is_adapted
 from kfjob.trainer.model import build_meta_model, find_wrap_units, has_tied_embeddings, read_shape
+from kfjob.trainer.shapes import count_frozen
 
 __all__ = ["describe_memory", "describe_modules", "print_dry_run"]
 
@@ -24,6 +26,7 @@ def print_dry_run(spec: TrainSpec) -> int:
         KfjobError: the model does not exist, or does not have the expected structure.
     """
     model = build_meta_model(spec)
+    add_adapters(model, spec)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", str(min(world_size, 8))))
     if (shape := get_shape(spec) or read_shape(model)) is not None:
@@ -37,7 +40,8 @@ def describe_modules(model: Any, spec: TrainSpec) -> Iterator[str]:
     """Yield the module tree with the wrap units marked; equal neighbours share a line."""
     units = dict(find_wrap_units(model, spec.wrap))
     count = sum(parameter.numel() for parameter in model.parameters())
-    yield f"{type(model).__name__} with {count} parameters, {len(units)} wrap units and the root"
+    trained = f", {count - count_frozen(model)} of them trained (lora)" if spec.lora else ""
+    yield f"{type(model).__name__} with {count} parameters{trained}, {len(units)} wrap units and the root"
     yield from _describe_tree(model, "", units, "  ")
     unit = "in the root unit, because they are tied" if has_tied_embeddings(model) else "in units of their own"
     yield f"embedding and head are {unit}"
@@ -52,8 +56,10 @@ def _describe_tree(module: nn.Module, prefix: str, units: dict[str, nn.Module], 
         number = sum(parameter.numel() for parameter in child.parameters())
         names = name if len(equal) == 1 else f"{name} … {equal[-1][0]} ({len(equal)})"
         mark = "  <- unit" if path in units else ""
-        yield f"{indent}{names}: {type(child).__name__}{f', {number} parameters' if number else ''}{mark}"
-        yield from _describe_tree(child, path, units, indent + "  ")
+        kind = type(child).__name__ + (" with an adapter" if is_adapted(child) else "")
+        yield f"{indent}{names}: {kind}{f', {number} parameters' if number else ''}{mark}"
+        if not is_adapted(child):
+            yield from _describe_tree(child, path, units, indent + "  ")
 
 
 def _signature(module: nn.Module) -> str:

@@ -1,7 +1,9 @@
 """`kfjob-export CHECKPOINT FOLDER`, or `python -m kfjob.trainer.export …`: export a checkpoint's weights for other programs.
 
-The result is a Hugging Face folder (sharded safetensors, config.json, the tokenizer) or one file of torch. One process runs,
-without ranks or a GPU, and holds the full weights in the host's memory. `--upload NAME` also uploads the folder to the hub.
+The result is a Hugging Face folder (sharded safetensors, config.json, the tokenizer) or one file of torch. A checkpoint of
+adapters (`lora`) becomes a folder of PEFT (adapter_model.safetensors, adapter_config.json), or with `--merge` a model with the
+adapters added to the weights of the base. One process runs, without ranks or a GPU, and holds the full weights in the host's
+memory. `--upload NAME` also uploads the folder to the hub.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kfjob.errors import KfjobError, SpecError
@@ -29,6 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), default="fp32", help="dtype of the weights")
     parser.add_argument("--shard-size", default="5GB", help="size limit of a safetensors file")
     parser.add_argument("--tokenizer", type=Path, help="tokenizer folder; default: the one of the training, if it exists here")
+    parser.add_argument("--merge", action="store_true", help="add adapters (`lora`) to the base model, and export that")
+    parser.add_argument(
+        "--base", metavar="MODEL", help="folder or hub name of the base for --merge; default: the one trained with"
+    )
     parser.add_argument("--upload", metavar="NAME", help="upload the folder to the hub as this model; a new model is private")
     parser.add_argument("--public", action="store_true", help="make a model that --upload creates public")
     parser.add_argument(
@@ -39,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.upload and arguments.format != "hf":
         parser.error("--upload needs --format hf")
+    if arguments.base and not arguments.merge:
+        parser.error("--base needs --merge")
     try:
         summary = export(
             arguments.checkpoint,
@@ -48,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             shard_size=arguments.shard_size,
             tokenizer=arguments.tokenizer,
             trusted=arguments.trust_checkpoint,
+            merge=arguments.merge,
+            base=arguments.base,
         )
         if arguments.upload:
             summary += f"\n{upload(arguments.folder, arguments.upload, private=not arguments.public)}"
@@ -67,14 +78,17 @@ def export(
     shard_size: str = "5GB",
     tokenizer: Path | None = None,
     trusted: bool = False,
+    merge: bool = False,
+    base: str | None = None,
 ) -> str:
     """Write the weights to `target`, and return a summary.
 
     Raises:
-        KfjobError: the checkpoint does not exist or is damaged, or the target exists.
+        KfjobError: the checkpoint does not exist or is damaged, the target exists, or adapters do not belong to the base.
     """
     import torch
 
+    from kfjob.trainer.lora import add_adapters, write_adapters
     from kfjob.trainer.model import build_meta_model
 
     if target.exists():
@@ -83,17 +97,25 @@ def export(
     with ExitStack() as pins:
         source, spec = _open_checkpoint(checkpoint, pins)
         model = build_meta_model(spec)
-        state = {name: tensor.to(dtypes[dtype]) for name, tensor in _read_weights(source, model, trusted=trusted).items()}
+        add_adapters(model, spec)
+        state = _read_weights(source, model, trusted=trusted)
+    if merge:
+        model = _merge(source, spec, state, base)
+        state = model.state_dict()
+    state = {name: tensor.to(dtypes[dtype]) for name, tensor in state.items()}
     staging = target.with_name(f".{target.name}.partial")
     if file_format == "torch":
         torch.save(state, staging)
         staging.rename(target)
         return f"{len(state)} tensors of {source.name} in {target}"
     shutil.rmtree(staging, ignore_errors=True)
-    model.load_state_dict(state, assign=True)
-    model.tie_weights()
-    model.config.dtype = dtypes[dtype]
-    model.save_pretrained(staging, max_shard_size=shard_size)
+    if spec.lora and not merge:
+        write_adapters(build_meta_model(spec), spec, state, staging)
+    else:
+        model.load_state_dict(state, assign=True)
+        model.tie_weights()
+        model.config.dtype = dtypes[dtype]
+        model.save_pretrained(staging, max_shard_size=shard_size)
     copied = _copy_tokenizer(tokenizer or _find_tokenizer(spec), staging)
     staging.rename(target)
     return f"{source.name} in {target}{'' if copied else ', without a tokenizer: set --tokenizer to its folder'}"
@@ -136,6 +158,22 @@ def _open_checkpoint(location: str, pins: ExitStack) -> tuple[Any, TrainSpec]:
         return checkpoint, TrainSpec.model_validate(checkpoint.manifest.spec)
     except SpecError as error:
         raise KfjobError(f"`{checkpoint.path}` was written by another version of kfjob", cause=str(error)) from error
+
+
+def _merge(checkpoint: Any, spec: TrainSpec, adapters: dict[str, Any], base: str | None) -> Any:
+    """Return the base model of a checkpoint, which may have moved to `base`, with the adapters added to its weights."""
+    from kfjob.trainer.base_model import check_base, identify_base
+    from kfjob.trainer.lora import merge_adapters, write_adapters
+    from kfjob.trainer.model import build_base_model, build_meta_model
+
+    if spec.lora is None:
+        raise KfjobError(f"`{checkpoint.path}` has no adapters to merge", location="--merge", hint="remove `--merge`")
+    if base:
+        spec = spec.model_copy(update={"model": base, "model_revision": None})
+    check_base(checkpoint, identify_base(spec))
+    with TemporaryDirectory() as folder:
+        write_adapters(build_meta_model(spec), spec, adapters, Path(folder))
+        return merge_adapters(build_base_model(spec), Path(folder))
 
 
 def _read_weights(checkpoint: Any, model: Any, *, trusted: bool) -> dict[str, Any]:

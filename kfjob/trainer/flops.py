@@ -12,14 +12,19 @@ from kfjob.spec.train import TrainSpec
 __all__ = ["device_peak_flops", "flops_per_token", "model_flops_per_token", "peak_flops"]
 
 
-def model_flops_per_token(model: Any, parameters: int, sequence_length: int) -> float:
-    """Return the FLOPs per token of a transformers model, wrapped or not; `parameters` is its number of parameters."""
+def model_flops_per_token(model: Any, parameters: int, sequence_length: int, *, frozen: int = 0) -> float:
+    """Return the FLOPs per token of a transformers model, wrapped or not.
+
+    `parameters` is its number of parameters, `frozen` the number of those that are not trained.
+    """
     config = getattr(model, "module", model).config
     heads = config.num_attention_heads
     tied = getattr(config, "tie_word_embeddings", False)
+    embedding = 0 if tied else config.vocab_size * config.hidden_size
     return flops_per_token(
         parameters=parameters,
-        embedding=0 if tied else config.vocab_size * config.hidden_size,
+        embedding=embedding,
+        frozen=max(0, frozen - embedding),
         layers=config.num_hidden_layers,
         heads=heads,
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,

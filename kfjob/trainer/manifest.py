@@ -52,13 +52,15 @@ class Manifest:
     global_batch: int
     """Samples in an optimiser step, over all ranks."""
     parameters: dict[str, Shape]
-    """The shape of every parameter: a checkpoint does not load into a model with other shapes."""
+    """The shape of every parameter, frozen ones too: a checkpoint does not load into a model with other shapes."""
     data_identity: dict[str, Any]
     data_position: dict[str, Any]
     spec: dict[str, Any]
     torch_version: str
     attention: dict[str, int] = field(default_factory=dict)
     """The numbers of attention heads, which `parameters` does not show."""
+    base: dict[str, str] = field(default_factory=dict)
+    """The name, the revision and the checksum of the frozen base model; empty if all weights are trained."""
     loss_scale: dict[str, Any] = field(default_factory=dict)
     """The state of fp16's loss scaler."""
     plateau: dict[str, Any] = field(default_factory=dict)

@@ -5,6 +5,7 @@
 This is the format of the reference sample; the number after `Batch` is the optimiser step. Other texts after the brackets:
 
     Start MODEL with N parameters, strategy S, world size W, global batch G samples, N steps
+    Adapters N parameters of base NAME (SHA-256 …)                   if the spec has `lora`
     Resume none | Resume step-000050 PATH
     Changed since step-000050: max_steps 50 -> 100, …                if the spec differs from that of the checkpoint's run
     Step N tokens/s: N, grad norm: X, peak memory: X GiB, tokens/s/device: N[, MFU: X %]    after each progress line
@@ -89,6 +90,11 @@ def start_line(*, model: str, parameters: int, strategy: str, world_size: int, g
         f"Start {model} with {parameters} parameters, strategy {strategy}, world size {world_size}, "
         f"global batch {global_batch} samples, {total_steps} steps"
     )
+
+
+def adapters_line(parameters: int, base: str) -> str:
+    """Return the line about the trained parameters and the frozen base model."""
+    return f"Adapters {parameters} parameters of base {base}"
 
 
 def resume_line(name: str | None, path: str | None) -> str:

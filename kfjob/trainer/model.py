@@ -19,14 +19,16 @@ from torch import nn
 
 from kfjob.errors import KfjobError, SpecError
 from kfjob.spec.models import ModelShape, count_parameters
-from kfjob.spec.train import TrainSpec, get_shape
+from kfjob.spec.train import Precision, TrainSpec, get_shape
 from kfjob.text import plural
 from kfjob.trainer.attention import use_document_attention
 from kfjob.trainer.hub import fetch_folder
 from kfjob.trainer.layers import prepare_layers
+from kfjob.trainer.lora import add_adapters, count_base_parameters, initialize_modules
 from kfjob.trainer.loss import chunk_head
 from kfjob.trainer.shapes import full_shape
 from kfjob.trainer.strategies import Strategy
+from kfjob.trainer.strategies.base import COMPUTE_DTYPES
 from kfjob.trainer.weights import FILES as WEIGHT_FILES
 from kfjob.trainer.weights import PretrainedWeights
 
@@ -40,11 +42,11 @@ _CLASSES = {
 
 
 def build_model(
-    spec: TrainSpec, strategy: Strategy, device: torch.device, *, vocab_size: int = 0, pretrained: bool = True
+    spec: TrainSpec, strategy: Strategy, device: torch.device, *, vocab_size: int = 0, resumes: bool = False
 ) -> nn.Module:
     """Return the spec's model, initialised and wrapped, in training mode; `vocab_size` is the vocabulary size of the data.
 
-    Without `pretrained` no weights are read, because a checkpoint will overwrite them.
+    If the run `resumes`, no weights are read, because a checkpoint will overwrite them; the frozen base of adapters is read.
 
     Raises:
         KfjobError: the model does not exist, is too small for the data, or does not have the expected structure.
@@ -56,13 +58,25 @@ def build_model(
             location="model",
             hint=f"set `vocab_size: {-(-vocab_size // 64) * 64}`",
         )
+    add_adapters(model, spec)
     prepare_layers([layer for _, layer in _find_layers(model, spec.wrap)], spec)
     chunk_head(model, spec.loss_chunk, compiled=spec.compile)
     use_document_attention(model, spec)
-    weights = None
-    if pretrained and get_shape(spec) is None:
-        weights = PretrainedWeights.open(_model_folder(spec, *WEIGHT_FILES))
+    weights = _open_weights(spec) if spec.lora or not resumes else None
     return strategy.wrap(model.train(), _initialize_units(model, spec, device, weights, by_shard=strategy.shards_units))
+
+
+def build_base_model(spec: TrainSpec) -> Any:
+    """Return the spec's model without adapters on the host, in fp32, with the weights that a run starts with.
+
+    Raises:
+        KfjobError: as `build_model`.
+    """
+    spec = spec.model_copy(update={"lora": None, "precision": "fp32"})
+    model = build_meta_model(spec)
+    for _ in _initialize_units(model, spec, torch.device("cpu"), _open_weights(spec), by_shard=False):
+        pass
+    return model
 
 
 def _initialize_units(
@@ -74,12 +88,10 @@ def _initialize_units(
     """
     for number, (name, unit) in enumerate([*find_wrap_units(model, spec.wrap), ("", model)]):
         torch.manual_seed(spec.seed * 100_003 + number)
-        for module in list(_allocate(unit, device)):
-            model._initialize_weights(module)  # noqa: SLF001 -- as PreTrainedModel.init_weights does for each module
+        initialize_modules(model, unit, _allocate(unit, device))
         if weights and not by_shard:
             weights.load_into(unit, name)
-        if spec.precision == "bf16-true":
-            _cast_to_bf16(unit)
+        _cast_parameters(unit, spec.precision)
         if unit is model:
             _check_model(model, get_shape(spec))
         yield unit
@@ -108,7 +120,7 @@ def read_shape(model: Any) -> ModelShape | None:
         shape = ModelShape.model_validate(settings | {"architecture": config.model_type})
     except SpecError:
         return None
-    count = sum(parameter.numel() for parameter in model.parameters())
+    count = count_base_parameters(model, nn.Parameter.numel)
     return shape if count == count_parameters(shape) else None
 
 
@@ -204,11 +216,15 @@ def _allocate(unit: nn.Module, device: torch.device) -> Iterable[nn.Module]:
 
 
 @torch.no_grad()
-def _cast_to_bf16(unit: nn.Module) -> None:
-    """Cast parameters to bf16; buffers keep their precision, which rotary frequencies need."""
+def _cast_parameters(unit: nn.Module, precision: Precision) -> None:
+    """Cast frozen parameters to the type of the arithmetic, and trained ones to bf16 with `bf16-true`.
+
+    Buffers keep their precision, which rotary frequencies need.
+    """
+    trained = torch.bfloat16 if precision == "bf16-true" else torch.float32
     for parameter in unit.parameters():
         if parameter.dtype == torch.float32 and not hasattr(parameter, "device_mesh"):
-            parameter.data = parameter.data.to(torch.bfloat16)
+            parameter.data = parameter.data.to(trained if parameter.requires_grad else COMPUTE_DTYPES[precision])
 
 
 def _check_model(model: Any, shape: ModelShape | None) -> None:
@@ -220,13 +236,18 @@ def _check_model(model: Any, shape: ModelShape | None) -> None:
         raise KfjobError(f"{type(model).__name__} was not initialised: {', '.join((uninitialized + not_finite)[:3])}")
     if getattr(model.config, "tie_word_embeddings", False) and not has_tied_embeddings(model):
         raise KfjobError(f"embedding and head of {type(model).__name__} are not tied, but its configuration ties them")
-    count = sum(math.prod(full_shape(parameter)) for parameter in model.parameters())
+    count = count_base_parameters(model, lambda parameter: math.prod(full_shape(parameter)))
     if shape and count != count_parameters(shape):
         raise KfjobError(f"{type(model).__name__} has {count} parameters, its shape has {count_parameters(shape)}")
 
 
 def _model_folder(spec: TrainSpec, *files: str) -> Path:
     return fetch_folder(str(spec.model), files, kind="model", revision=spec.model_revision)
+
+
+def _open_weights(spec: TrainSpec) -> PretrainedWeights | None:
+    """Return the pretrained weights of a model in a folder or on the hub, if it has any."""
+    return PretrainedWeights.open(_model_folder(spec, *WEIGHT_FILES)) if get_shape(spec) is None else None
 
 
 def _read_meta_model(folder: Path, vocab_size: int | None) -> Any:

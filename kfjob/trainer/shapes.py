@@ -1,6 +1,8 @@
-"""The full shape of a parameter, however small this rank's shard of it is."""
+"""The full shapes of parameters, however small this rank's shards of them are."""
 
 from __future__ import annotations
+
+from math import prod
 
 from torch import nn
 
@@ -8,3 +10,8 @@ from torch import nn
 def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:
     """Return the unsharded shape; DeepSpeed's stage 3 empties the tensor and stores its shape in `ds_shape`."""
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def count_frozen(model: nn.Module) -> int:
+    """Return the number of parameters that are not trained."""
+    return sum(prod(full_shape(parameter)) for parameter in model.parameters() if not parameter.requires_grad)

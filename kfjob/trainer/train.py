@@ -15,6 +15,7 @@ from kfjob.spec.train import TrainSpec, resolve_eval_batch_size
 from kfjob.text import plural
 from kfjob.trainer import flops, metrics
 from kfjob.trainer.anomalies import AnomalyDetector
+from kfjob.trainer.base_model import check_base, describe_base, identify_base
 from kfjob.trainer.checkpoint import Checkpoint, load_checkpoint, parameter_shapes, prepare_storage, read_attention
 from kfjob.trainer.checkpoint_writer import CheckpointWriter, open_checkpoint_writer
 from kfjob.trainer.data.prefetch import Prefetcher
@@ -30,6 +31,7 @@ from kfjob.trainer.model import build_model
 from kfjob.trainer.optim import ReduceOnPlateau, compute_learning_rate, set_learning_rate
 from kfjob.trainer.profiler import StepProfiler, explain_out_of_memory
 from kfjob.trainer.resume import describe_changes, find_checkpoint, roll_back
+from kfjob.trainer.shapes import count_frozen
 from kfjob.trainer.step import Stepper
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage
@@ -72,7 +74,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
 
     # The model and the optimiser.
     with ranks.fail_together():
-        model = build_model(spec, strategy, ranks.device, vocab_size=data.vocab_size, pretrained=start is None)
+        model = build_model(spec, strategy, ranks.device, vocab_size=data.vocab_size, resumes=start is not None)
     optimizer = strategy.make_optimizer(model)
     state = strategy.checkpoint_state(model, optimizer)
     plateau = ReduceOnPlateau(spec.plateau_patience, spec.plateau_factor)
@@ -89,9 +91,10 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
             open_checkpoint_writer(spec, storage, state, ranks, before_commit=check_lease, on_commit=trackers.log_checkpoint)
         )
     save = partial(_save, writer, run, strategy, plateau, ranks)
-    _log_start(spec, ranks, run, start, total_steps)
+    _log_start(spec, ranks, run, start, total_steps, frozen=count_frozen(model))
     step, loss, saved = 0, None, None
     if start:
+        check_base(start, run.base)
         load_checkpoint(start, model, state, ranks, trusted=spec.trust_checkpoint)
         pins.close()
         step, loss = _restore(start.manifest, strategy, plateau)
@@ -182,6 +185,7 @@ def _describe_run(spec: TrainSpec, ranks: Ranks, model: nn.Module, data: RunData
         global_batch=global_batch,
         parameters=parameter_shapes(model),
         attention=read_attention(model),
+        base=identify_base(spec, ranks),
         data_identity=data.identity,
         data_position={},
         spec=spec.model_dump(mode="json"),
@@ -214,7 +218,9 @@ def _restore(manifest: Manifest, strategy: Strategy, plateau: ReduceOnPlateau) -
     return manifest.step, manifest.loss
 
 
-def _log_start(spec: TrainSpec, ranks: Ranks, run: Manifest, start: Checkpoint | None, total_steps: int) -> None:
+def _log_start(
+    spec: TrainSpec, ranks: Ranks, run: Manifest, start: Checkpoint | None, total_steps: int, *, frozen: int
+) -> None:
     line = metrics.start_line(
         model=spec.model if isinstance(spec.model, str) else spec.model.architecture,
         parameters=run.count_parameters(),
@@ -224,6 +230,8 @@ def _log_start(spec: TrainSpec, ranks: Ranks, run: Manifest, start: Checkpoint |
         total_steps=total_steps,
     )
     log.info(line)
+    if run.base:
+        log.info(metrics.adapters_line(run.count_parameters() - frozen, describe_base(run.base)))
     log.info(metrics.resume_line(start.name if start else None, start.path if start else None))
 
 
@@ -235,10 +243,11 @@ def _log_changes(spec: TrainSpec, start: Checkpoint, data: RunData) -> None:
 
 
 def _start_throughput(spec: TrainSpec, ranks: Ranks, model: nn.Module, run: Manifest) -> metrics.Throughput:
+    parameters, frozen = run.count_parameters(), count_frozen(model)
     return metrics.Throughput(
         sequence_length=spec.sequence_length,
         devices=ranks.world_size,
-        flops_per_token=flops.model_flops_per_token(model, run.count_parameters(), spec.sequence_length),
+        flops_per_token=flops.model_flops_per_token(model, parameters, spec.sequence_length, frozen=frozen),
         peak_flops=flops.device_peak_flops(spec, ranks.device),
     )
 

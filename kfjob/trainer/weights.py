@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from kfjob.errors import KfjobError
 from kfjob.parsing import parse_json_object
+from kfjob.trainer.lora import base_name, is_adapter
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 FILES = (INDEX, "*.safetensors")
@@ -47,19 +48,24 @@ class PretrainedWeights:
             raise KfjobError(f"cannot read the weights in `{folder}`", cause=f"`{other_files[0]}` is not model.safetensors")
         return None
 
+    def list_files(self) -> list[Path]:
+        """Return the files with the tensors."""
+        return sorted(set(self._files.values()))
+
     @torch.no_grad()
     def load_into(self, unit: nn.Module, prefix: str) -> None:
         """Load the weights of the unit with the name `prefix`, of a sharded parameter only this rank's shard.
 
-        Parameters that were loaded before are skipped.
+        Parameters that were loaded before are skipped, and so are adapters.
 
         Raises:
             KfjobError: a tensor is missing or has another shape.
         """
         for name, parameter in unit.named_parameters(prefix):
-            if name in self._loaded:
+            if name in self._loaded or is_adapter(name):
                 continue
-            stored_name = name if name in self._files else _OLD_NAMES.get(name, name)
+            stored_name = base_name(name)
+            stored_name = stored_name if stored_name in self._files else _OLD_NAMES.get(stored_name, stored_name)
             if stored_name not in self._files:
                 hint = (
                     "some model families use other names: save the model with `save_pretrained(…, save_original_format=False)`"

@@ -228,6 +228,18 @@ def tiny(text_folder):
     }
 
 
+def save_tiny_llama(folder):
+    """Save a Llama with new weights and the vocabulary of `text_folder`, and return its folder."""
+    import torch
+    import transformers
+
+    torch.manual_seed(3)
+    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.LlamaConfig(vocab_size=320, num_key_value_heads=2, initializer_range=0.1, use_cache=False, **sizes)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return str(folder)
+
+
 @pytest.fixture
 def in_process():
     """Restores the signal handlers and the process group after a run in the test's own process."""

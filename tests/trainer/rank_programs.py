@@ -39,6 +39,7 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
+from kfjob.trainer.optim import compute_learning_rate
 from kfjob.trainer.pins import delete_unless_pinned
 from kfjob.trainer.profiler import StepProfiler
 from kfjob.trainer.resume import find_checkpoint, roll_back
@@ -169,6 +170,47 @@ def compute_documents_loss(ranks: Ranks, *, spec: dict[str, Any]) -> float:
         for tokens in np.split(np.stack([inputs, targets]), np.flatnonzero(positions == 0)[1:], axis=1):
             loss += token_loss(model, *to_batch(tokens[None], ranks.device)).item()
     return loss / count_targets(samples)
+
+
+def train_peft_by_hand(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
+    """Return the losses of PEFT's own model on transformers' own base in a plain loop, with one forward pass per document.
+
+    The adapters start with the trainer's values, and the data is the trainer's.
+    """
+    import peft
+    from transformers import AutoModelForCausalLM
+
+    parsed = TrainSpec(**spec)
+    settings = {name: getattr(parsed.lora, name) for name in ("r", "lora_alpha", "use_rslora")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of transformers about PEFT
+        base = AutoModelForCausalLM.from_pretrained(str(parsed.model), dtype=torch.float32)
+        model: Any = peft.get_peft_model(base, peft.LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM", **settings))
+    start = build_model(parsed, make_strategy(parsed, ranks), ranks.device)
+    adapters = {name: parameter for name, parameter in start.named_parameters() if parameter.requires_grad}
+    assert not model.base_model.model.load_state_dict(adapters, strict=False).unexpected_keys
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert len(trained) == len(adapters)
+    optimizer = torch.optim.AdamW(trained, betas=parsed.betas, eps=parsed.eps, weight_decay=parsed.weight_decay)
+    data = open_data(parsed, rank=0, world_size=1).train
+    losses = []
+    for step in range(parsed.max_steps or 0):
+        samples = data.read_batch(parsed.micro_batch_size)
+        tokens, total = count_targets(samples), 0.0
+        for sample in samples:
+            begins = np.flatnonzero(sample[2] == 0)[1:] if len(sample) == 3 else np.zeros(0, dtype=int)
+            for inputs, targets in np.split(sample[:2], begins, axis=1):
+                logits = model(input_ids=torch.from_numpy(inputs)[None], use_cache=False).logits[0]
+                loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(targets), reduction="sum") / tokens
+                loss.backward()
+                total += loss.item()
+        torch.nn.utils.clip_grad_norm_(trained, parsed.grad_clip)
+        for group in optimizer.param_groups:
+            group["lr"] = compute_learning_rate(step, parsed.max_steps or 0, parsed)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    return losses
 
 
 def record_collections(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
@@ -431,8 +473,8 @@ def measure_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
         strategy.accumulate(model, compute_loss, last=number == last)
         if number < last and parsed.strategy == "fsdp":
             unsharded_gradients = _unsharded_gradients(model)
-    gradients = max(_nbytes(unsharded_gradients), _nbytes([parameter.grad for parameter in model.parameters()]))
-    measured = {"gradients": gradients, "activations": activations}
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    measured = {"gradients": max(_nbytes(unsharded_gradients), _nbytes(gradients)), "activations": activations}
     optimizer.step()
     state = [value for values in optimizer.state.values() for value in values.values()]
     return measured | {"parameters": _nbytes(list(model.parameters())), "optimizer": _nbytes(state)}

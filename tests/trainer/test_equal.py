@@ -7,9 +7,11 @@ Every long test prints the largest difference (pytest -s).
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 import pytest
 
+from tests.trainer.conftest import save_tiny_llama
 from tests.trainer.test_run import global_batches, losses
 
 TOLERANCE = 2e-6
@@ -101,6 +103,48 @@ def test_packed_documents_on_two_ranks_equal_one_forward_per_document(workers, s
     (expected,) = workers.run("compute_documents_loss", {"spec": whole})
     results = workers.run("run_training", {"spec": spec | change | split_batch(2, 2)}, world_size=2)
     assert [losses(result) for result in results] == [[pytest.approx(expected, abs=TOLERANCE)]] * 2
+
+
+LORA: dict[str, object] = {"lora": {"r": 4, "lora_alpha": 8, "use_rslora": True}}
+LORA_CASES: list[tuple[str, dict[str, object]]] = [
+    ("stream", {"strategy": "none"} | split_batch(1, 4)),
+    ("stream", {"strategy": "ddp"} | split_batch(2, 4)),
+    ("documents", FSDP | split_batch(2, 2)),
+]
+LONG_LORA_CASES = [
+    pytest.param(data, change | split_batch(1 if change in ONE_RANK else 2, micro), marks=pytest.mark.long)
+    for data in ("stream", "pad", "documents")
+    for change in (*ONE_RANK, *MULTI_RANK)
+    for micro in (1, 4)
+]
+
+
+@pytest.fixture(scope="module")
+def lora_spec_of(spec_of, tmp_path_factory):
+    """Returns a spec with adapters of a base with pretrained weights."""
+    folder = save_tiny_llama(tmp_path_factory.mktemp("base") / "model")
+    return lambda data: spec_of(data) | LORA | {"model": folder, "vocab_size": None, "lr": 1e-2, "max_steps": 5}
+
+
+@pytest.fixture(scope="module")
+def peft_losses_of(workers, lora_spec_of):
+    """Returns the losses of PEFT in a plain loop."""
+
+    @cache
+    def get_losses(data):
+        spec = lora_spec_of(data) | {"strategy": "none", "micro_batch_size": GLOBAL_BATCH}
+        (expected,) = workers.run("train_peft_by_hand", {"spec": spec})
+        return expected
+
+    return get_losses
+
+
+@pytest.mark.parametrize(("data", "change"), [*LORA_CASES, *LONG_LORA_CASES], ids=case_id)
+def test_adapters_have_the_losses_of_peft_by_hand(workers, lora_spec_of, peft_losses_of, data, change):
+    spec = lora_spec_of(data) | change
+    ranks = GLOBAL_BATCH // (spec["micro_batch_size"] * spec["gradient_accumulation_steps"])
+    for result in workers.run("run_training", {"spec": spec}, world_size=ranks):
+        assert losses(result) == pytest.approx(peft_losses_of(data), abs=TOLERANCE, rel=0)
 
 
 @pytest.mark.long

@@ -21,6 +21,7 @@ SHAPE = {
 TIED_QWEN = SHAPE | {"architecture": "qwen2", "tie_word_embeddings": True}
 NEOX = SHAPE | {"architecture": "gpt_neox", "num_key_value_heads": None}
 WINDOW = SHAPE | {"architecture": "mistral", "sliding_window": 32}
+LORA = {"lora": {"r": 8}}
 CASES = [
     ({"strategy": "none"}, 1, 1),
     ({"strategy": "none", "precision": "bf16"}, 1, 1),
@@ -47,6 +48,12 @@ CASES = [
     ({"strategy": "fsdp", "sharding": "hybrid_shard_grad_op"}, 2, 1),
     ({"strategy": "fsdp", "sharding": "hybrid", "shard_size": 2}, 2, 1),
     ({"strategy": "fsdp", "gradient_accumulation_steps": 2}, 2, 2),
+    ({"strategy": "none"} | LORA, 1, 1),
+    ({"strategy": "none", "precision": "bf16", "model": NEOX} | LORA, 1, 1),
+    ({"strategy": "none", "precision": "bf16", "model": TIED_QWEN, "lora": {"target_modules": ["q_proj", "v_proj"]}}, 1, 1),
+    ({"strategy": "ddp", "precision": "bf16-true"} | LORA, 2, 2),
+    ({"strategy": "fsdp", "precision": "bf16"} | LORA, 2, 2),
+    ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "accumulate": "whole"} | LORA, 2, 2),
 ]
 
 
@@ -84,12 +91,20 @@ PEAKS = [
     ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "sequence_length": 32}, 2),
     ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "sequence_length": 32, "accumulate": "whole"}, 2),
     ({"strategy": "fsdp", "sharding": "shard_grad_op", "sequence_length": 32}, 2),
+    ({"strategy": "none", "precision": "bf16"} | LORA, 1),
+    ({"strategy": "none", "loss_chunk": 128, "precision": "bf16"} | LORA, 1),
+    ({"strategy": "none", "activation_checkpointing": True, "recompute": "cheap", "precision": "bf16"} | LORA, 1),
+    ({"strategy": "fsdp", "precision": "bf16"} | LORA, 2),
+    ({"strategy": "fsdp", "precision": "bf16", "activation_checkpointing": True} | LORA, 2),
 ]
 
 
 def case_id(value):
     return (
-        "-".join(str(v.get("architecture", "tied")) if isinstance(v, dict) else str(v) for v in value.values())
+        "-".join(
+            str(v.get("architecture", "tied" if key == "model" else key)) if isinstance(v, dict) else str(v)
+            for key, v in value.items()
+        )
         if isinstance(value, dict)
         else None
     )

@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from kfjob.errors import KfjobError
+from kfjob.spec.flops import shape_flops_per_token
+from kfjob.spec.models import PRESETS
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import flops
+from kfjob.trainer.lora import add_adapters
+from kfjob.trainer.model import build_meta_model
+from kfjob.trainer.shapes import count_frozen
 from kfjob.trainer.trackers import open_trackers
 
 # tokens/s of a GPU, what is model, and the MFU that was published with it, in per cent
@@ -51,6 +56,18 @@ def test_tied_embedding_counts_as_flops():
     assert flops.model_flops_per_token(Model(), 1000, 16) == 6 * 1000 + 12 * 2 * 32 * 16
     Model.config.tie_word_embeddings = False
     assert flops.model_flops_per_token(Model(), 20000, 16) == 6 * (20000 - 320 * 32) + 12 * 2 * 32 * 16
+    frozen = flops.model_flops_per_token(Model(), 20000, 16, frozen=19000)  # 1000 parameters are trained
+    assert frozen == 6 * 1000 + 4 * (19000 - 320 * 32) + 12 * 2 * 32 * 16
+
+
+def test_flops_of_a_shape_with_adapters_equal_those_of_the_model():
+    spec = TrainSpec(model="tiny-llama", data="-", max_steps=1, lora={})
+    model = build_meta_model(spec)
+    add_adapters(model, spec)
+    count, frozen = sum(parameter.numel() for parameter in model.parameters()), count_frozen(model)
+    expected = flops.model_flops_per_token(model, count, 64, frozen=frozen)
+    shape = PRESETS["tiny-llama"]
+    assert shape_flops_per_token(shape, 64, spec.lora) == expected < shape_flops_per_token(shape, 64)
 
 
 def read_lines(path):

@@ -66,9 +66,19 @@ def test_there_are_many_such_lines():
     assert len(commands()) > 20
 
 
-def test_the_spec_of_the_readme_is_valid():
-    (spec,) = re.findall(r"```yaml\n(name: .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+def specs() -> list[tuple[str, str]]:
+    """Every spec in a page, which begins with its name."""
+    fence = re.compile(r"```yaml\n(name: .*?)```", re.DOTALL)
+    return [(page.name, spec) for page in PAGES for spec in fence.findall(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize(("page", "spec"), specs(), ids=lambda value: value.partition("\n")[0])
+def test_the_specs_of_pages_are_valid(page: str, spec: str):
     assert load_spec(spec).spec.name
+
+
+def test_the_readme_has_one_spec():
+    assert [page for page, _ in specs()].count("README.md") == 1
 
 
 def test_every_link_leads_to_a_file():

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kfjob.spec.lora import LoraSpec, count_trained
 from kfjob.spec.memory import count_layer_parameters, estimate_memory
 from kfjob.spec.memory_setup import MemorySetup, make_setup
 from kfjob.spec.models import PRESETS, count_embedding_parameters, count_parameters
@@ -90,6 +91,15 @@ def test_layers_and_embeddings_sum_to_the_model(name):
     shape = PRESETS[name]
     outside = count_parameters(shape) - shape.num_hidden_layers * count_layer_parameters(shape)
     assert 0 < outside - count_embedding_parameters(shape) * (1 if shape.tie_word_embeddings else 2) <= 2 * shape.hidden_size
+
+
+def test_only_adapters_have_gradients_and_optimiser_state():
+    """The frozen model is bf16: two bytes a parameter."""
+    adapted = replace(LLAMA, scheme="none", lora=LoraSpec(r=8))
+    trained, estimate = count_trained(adapted.shape, LoraSpec(r=8)), estimate_memory(adapted)
+    assert (estimate.gradients, estimate.optimizer) == (4 * trained, 8 * trained)
+    assert estimate.parameters == 2 * COUNT + 4 * trained
+    assert estimate_memory(replace(adapted, scheme="zero-3", world_size=1)).optimizer == 12 * trained
 
 
 def test_7b_model_needs_sharding():

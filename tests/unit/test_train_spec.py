@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kfjob.errors import SpecError
 from kfjob.spec.arguments import format_help, from_argv, to_argv
+from kfjob.spec.lora import LoraSpec, count_trained, list_targets
 from kfjob.spec.models import PRESETS, ModelShape
 from kfjob.spec.train import (
     Precision,
@@ -57,6 +58,7 @@ specs = st.builds(
     sharding=st.sampled_from(get_args(Sharding)),
     precision=st.sampled_from([name for name in get_args(Precision) if name != "bf16-true"]),  # not with DeepSpeed
     activation_checkpointing=st.booleans(),
+    lora=st.none() | st.builds(LoraSpec, r=st.integers(1, 256), lora_dropout=st.floats(0, 0.5), use_rslora=st.booleans()),
     micro_batch_size=st.integers(1, 1000),
     max_steps=st.integers(1, 10**9),
     epochs=st.none() | st.integers(1, 100),
@@ -195,6 +197,20 @@ def test_all_problems_are_reported_at_once():
         ({"schedule": "plateau"}, "`schedule: plateau` needs evaluations"),
         ({"schedule": "exponential", "min_lr": 0}, "`schedule: exponential` never reaches 0"),
         ({"data_format": "chat", "packing": "stream"}, "`packing: stream` splits conversations"),
+        ({"lora": {"r": 0}}, "`lora.r` must be more than 0"),
+        ({"lora": {"lora_dropout": 1}}, "`lora.lora_dropout` must be less than 1"),
+        ({"lora": True}, "write `lora: {}` to use the defaults"),
+        ({"lora": {"load_in_4bit": True}}, r"unknown field `load_in_4bit`(?s:.*)does not quantise the base model \(QLoRA\)"),
+        ({"lora": {"rank": 8}}, "unknown field `rank`(?s:.*)use `lora.r`"),
+        ({"lora": {"target_modules": ["all-linear", "q_proj"]}}, "`all-linear` includes every other name"),
+        ({"lora": {"target_modules": "q_proj,lm_head"}}, "names `lm_head`(?s:.*)--> lora.target_modules"),
+        (
+            {"lora": {"target_modules": ["query"]}},
+            "no linear layer `query`(?s:.*)are q_proj, k_proj, v_proj, o_proj, gate_proj",
+        ),
+        ({"lora": {"exclude_modules": ["self_attn"]}}, "no linear layer `self_attn`(?s:.*)--> lora.exclude_modules"),
+        ({"lora": {"target_modules": "q_proj", "exclude_modules": "q_proj"}}, "no layer is left for an adapter"),
+        ({"lora": {}, "full_state_dict": True}, "a checkpoint with `lora` holds adapters only"),
         (
             {"wandb_log_model": "all", "checkpoint_dir": "s3://bucket/runs"},
             "`wandb_log_model` copies checkpoints from a folder",
@@ -225,6 +241,29 @@ def test_all_rules_across_fields_are_checked_at_once():
 )
 def test_data_that_the_trainer_may_accept_is_no_error(change):
     assert TrainSpec(**{**SMALL, **change})
+
+
+@pytest.mark.parametrize(
+    ("lora", "matrices"),
+    [
+        ({}, 7),
+        ({"target_modules": "q_proj,mlp.up_proj"}, 2),
+        ({"target_modules": ["all-linear"], "exclude_modules": ["down_proj"]}, 6),
+    ],
+)
+def test_target_modules_are_ends_of_paths(lora, matrices):
+    spec = TrainSpec(**SMALL, lora=lora)
+    assert spec.lora is not None
+    assert len(list_targets(PRESETS["tiny-llama"], spec.lora)) == matrices
+
+
+def test_adapters_of_a_published_model_have_their_published_number():
+    """PEFT 0.21 adds this number to Llama 3 8B."""
+    assert count_trained(PRESETS["llama-3-8b"], LoraSpec()) == 41943040
+
+
+def test_names_for_a_model_in_a_folder_are_checked_by_the_trainer():
+    assert TrainSpec(**SMALL | {"model": "./here"}, lora={"target_modules": ["Wqkv"]})
 
 
 def test_vocab_size_overrides_the_preset():

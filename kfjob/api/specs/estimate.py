@@ -15,6 +15,7 @@ from kfjob.observe.master import Master
 from kfjob.observe.view import JobView
 from kfjob.plan import JobPlan
 from kfjob.spec.flops import peak_flops, shape_flops_per_token
+from kfjob.spec.lora import count_trained
 from kfjob.spec.memory import RESERVED
 from kfjob.spec.memory_table import MemoryRow, list_rows
 from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
@@ -59,6 +60,11 @@ class Estimate:
         return count_parameters(self.shape)
 
     @property
+    def trained(self) -> int:
+        """The trained parameters: all of them, or those of adapters."""
+        return count_trained(self.shape, self.train.lora) if self.train.lora else self.parameters
+
+    @property
     def tokens_per_step(self) -> int:
         """The tokens of an optimiser step over all ranks."""
         train = self.train
@@ -92,6 +98,7 @@ class Estimate:
             "job": self.name,
             "parameters": self.parameters,
             "parameters_without_embedding": self.parameters - count_embedding_parameters(self.shape),
+            "trained_parameters": self.trained,
             "parameters_per_rank": -(-self.parameters // self.world_size),
             "ranks": self.world_size,
             "ranks_per_node": self.local_world_size,
@@ -182,7 +189,7 @@ def _find_speed(
     if not peak or not plan.resources.gpus:
         return None
     share, device = mfu or DEFAULT_MFU, accelerator or "GPU"
-    speed = share * peak * plan.resources.gpus * plan.nodes / shape_flops_per_token(shape, train.sequence_length)
+    speed = share * peak * plan.resources.gpus * plan.nodes / shape_flops_per_token(shape, train.sequence_length, train.lora)
     source = f"{share:.0%} of the peak of {peak / 1e12:.0f} TFLOPS of each {device}{'' if mfu else ', an assumption'}"
     return Speed(tokens_per_second=speed, source=source)
 

@@ -85,10 +85,11 @@ class ZeroState:
         return weights
 
     def _parameters(self) -> list[_OwnedParameter]:
-        """Return all parameters in the model's order."""
+        """Return all trained parameters in the model's order."""
         names: dict[nn.Parameter, list[str]] = {}
         for name, parameter in self._engine.module.named_parameters(remove_duplicate=False):
-            names.setdefault(parameter, []).append(name)
+            if parameter.requires_grad:
+                names.setdefault(parameter, []).append(name)
         return [
             _OwnedParameter(number % self._ranks.world_size, all_names, parameter)
             for number, (parameter, all_names) in enumerate(names.items())

@@ -64,6 +64,18 @@ def test_own_strategy_is_marked(fields, name):
     assert [row.name for row in rows.values() if row.is_own] == [name]
 
 
+def test_adapters_need_less_memory_and_time(kfjob, run):
+    full, adapted = run(), run("--set", "train.lora={}")
+    assert (full["trained_parameters"], adapted["trained_parameters"]) == (full["parameters"], 41943040)
+    rows = {row["name"]: row for row in adapted["strategies"]}
+    assert rows["ddp"]["optimizer"] == 8 * 41943040
+    assert rows["ddp"]["parameters"] == 2 * full["parameters"] + 4 * 41943040
+    assert all(rows[row["name"]]["peak"] < row["peak"] for row in full["strategies"])
+    assert 0.66 < adapted["seconds"] / full["seconds"] < 0.75
+    assert kfjob("estimate", "job.yaml", "--set", "train.lora={}") == 0
+    assert "\n41943040 trained parameters in adapters (lora); the model is frozen\n" in kfjob.out
+
+
 def test_stage_0_has_the_memory_of_ddp_because_its_bf16_is_off():
     rows = make_rows(2, 2)
     assert rows["zero-0"].estimate == rows["ddp"].estimate

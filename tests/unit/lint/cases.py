@@ -418,6 +418,10 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             train(precision="bf16", rounding="nearest", lr=2e-5),
         ],
     ),
+    "adapters-of-new-weights": (
+        [(train(lora={}), "train.model", "has new random weights, which `lora` freezes")],
+        [train(), train(lora={}, model="org/model")],
+    ),
     "secret-in-text": (
         [
             ({"env": {"HF_TOKEN": FAKE_TOKEN}}, "env.HF_TOKEN", "a Hugging Face token"),
