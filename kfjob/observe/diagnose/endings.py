@@ -5,14 +5,24 @@ from __future__ import annotations
 from kfjob.events import JobPhase
 from kfjob.observe.diagnose.activity import has_full_bar
 from kfjob.observe.diagnose.checks import JobEvidence
+from kfjob.observe.diagnose.incidents.messages import is_warning
 from kfjob.observe.diagnose.occurrences import MAX_CONTEXT_QUOTE, PodHistory
 from kfjob.observe.program_lines import ProgramLines
+from kfjob.patterns import Pattern
 from kfjob.redaction import cut_text
 
 MAX_LINES_AFTER_REPORT = 12
 """Lines after a report of success, such as the summary of a tracker."""
 LAST_LINES = 3
 """Last lines of a pod's log to quote if no error explains the end."""
+MAX_PROBLEMS = 4
+"""Lines before those that are quoted too, because they name a problem."""
+GAP = "…"
+"""Stands for the lines between a problem and the last lines."""
+_PROBLEM = Pattern(
+    r"(?i)\b(?:errors?|fatal|failed|failure|cannot|could not|unable to|not found|denied|refused|invalid|abort(?:ed|ing)?"
+    r"|terminat(?:ed|ing)|no such)\b"
+)
 MAX_LAST_PODS = 3
 """Pods whose last lines are quoted."""
 
@@ -52,4 +62,12 @@ def _find_last_texts(pod: PodHistory) -> list[str]:
     """Return the last lines of the program; those of the agent if the program printed none lately."""
     reader = ProgramLines()
     lines = [line for text in reversed(list(pod.recent.texts())) for line in reader.feed(text)] + reader.flush()
-    return [line.strip() for line in lines if line.strip()][-LAST_LINES:] or pod.recent.last_texts(LAST_LINES)
+    texts = [line.strip() for line in lines if line.strip()]
+    problems = [text for text in texts[:-LAST_LINES] if _names_problem(text)][-MAX_PROBLEMS:]
+    last = texts[-LAST_LINES:] or pod.recent.last_texts(LAST_LINES)
+    return [*problems, GAP, *last] if problems else last
+
+
+def _names_problem(text: str) -> bool:
+    """Return whether the line names a problem that is no warning and that the program does not survive by its own words."""
+    return _PROBLEM.search(text) is not None and not is_warning(text)

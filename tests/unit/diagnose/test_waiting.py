@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase
 from kfjob.observe.agent_records import ResultSource
+from kfjob.observe.diagnose.endings import GAP
 from kfjob.observe.diagnose.rule import Role, Severity
 from kfjob.observe.diagnose.rules import BY_ID
 from kfjob.units import SECOND
@@ -190,3 +191,9 @@ def test_injected_cause_is_found_in_generated_jobs(choose: random.Random):
 @settings(max_examples=1000, deadline=None)
 def test_injected_cause_is_found_in_a_thousand_generated_jobs(choose: random.Random):
     check_generated_job(choose)
+
+
+def test_lines_that_name_a_problem_are_quoted_with_the_last_ones():
+    texts = ["flash: cannot open the card list", "WARNING: 2 errors in the cache", "a retry failed, ignoring it", *"abcd"]
+    stopped, _ = examine([*lines("\n".join(texts)), JobChanged(phase=JobPhase.STOPPED)])
+    assert stopped.last_lines == ((A, ("flash: cannot open the card list", GAP, "b", "c", "d")),)

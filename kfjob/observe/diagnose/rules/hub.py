@@ -3,7 +3,7 @@
 The texts are those of huggingface_hub (utils/_http.py) and of the hub's own answers, from memory.
 """
 
-from kfjob.observe.diagnose.rule import Rule
+from kfjob.observe.diagnose.rule import Role, Rule
 
 RULES = (
     Rule(
@@ -52,6 +52,7 @@ RULES = (
         # without a token, the hub also answers 401 for a repository that does not exist
         pattern=r"access(?:ing)? (?:a )?gated repo|is a gated dataset on the Hub|GatedRepoError|401 Client Error",
         unless=("RepositoryNotFoundError",),
+        role=Role.SUSPECT,  # a rule above may know more from another paragraph of the same answer
     ),
     Rule(
         id="hub-forbidden",
@@ -76,6 +77,7 @@ RULES = (
             "check the name and the configuration; a private data set needs `HF_TOKEN`; a folder must exist on this machine"
         ),
         markers=("DatasetNotFoundError", "doesn't exist on the Hub", "Couldn't find a dataset", "Couldn't find any data file"),
+        unless=("is a gated dataset",),
         pattern=r"(?:DatasetNotFoundError.*)?Dataset '(?P<name>[^']*)' doesn't exist on the Hub|DatasetNotFoundError"
         r"|Couldn't find (?:a dataset script|any data file) at (?P<name2>\S+?)\.?(?:\s|$)",
     ),
