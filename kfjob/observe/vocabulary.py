@@ -115,6 +115,8 @@ LOSS_PARTS = frozenset((
     "cost", "objective", "nll", "nelbo", "elbo", "bce", "xent", "mse", "rmse", "ce", "crossentropy", "kld", "gan", "cycle",
     "idt", "recon", "rec", "nce", "bpb", "bpc", "learn",
 ))  # fmt: skip
+_ERRORS = frozenset({"l1", "l2"})
+"""In the name of a figure of training or evaluation these are its loss; other programs name a penalty so."""
 METRICS = frozenset((
     "accuracy", "acc", "reward", "rewards", "return", "returns", "ppl", "perplexity", "psnr", "ssim", "map", "miou", "iou",
     "f1", "bleu", "wer", "cer", "score", "auc", "top1", "acc1", "error", "err", "kl", "entropy", "dice", "recall",
@@ -146,8 +148,13 @@ NO_STEP_UNITS = frozenset(
         "reqs",
         "requests",
         "ops",
+        "flop",
         "flops",
+        "gflop",
         "gflops",
+        "tflop",
+        "tflops",
+        "pflops",
         "bits",
         "kbits",
         "mbits",
@@ -244,7 +251,7 @@ def _find_loss_count(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning |
 
 
 def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
-    if any(word in _LOSS_EXCLUDED for word in rest) or rest[-1] == "function":
+    if any(word in _LOSS_EXCLUDED for word in rest) or rest[-2:] == ("loss", "function"):
         return None
     if any(word in LOSS_WORDS or (word.endswith("loss") and word not in _NO_LOSSES) for word in rest):
         name = " ".join(word for word in words if word not in FILLERS)
@@ -261,6 +268,7 @@ def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
         or rest[0] in LOSS_PARTS
         or (len(rest) > 1 and rest[0] in {"l", "d", "g"})
         or rest in {("d",), ("g",), ("l",)}
+        or (rest[-1] in _ERRORS and find_phase(words) is not Phase.NONE)
     ):
         return Meaning(Quantity.LOSS, LOSS_PART)
     return None
@@ -293,6 +301,8 @@ def _find_speed(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None
     if not nouns or TIMES & set(nouns):
         return _find_step_time(nouns)
     *before, last = nouns
+    if NO_STEP_UNITS & set(before):
+        return None
     if last in _SECOND and before:
         return Meaning(Quantity.SPEED, 1, unit=_format_rate(before[-1]))
     if last in _DEVICES and before[1:] and before[-1] in _SECOND:
@@ -323,6 +333,8 @@ def _format_rate(noun: str) -> str:
 def _find_count(words: tuple[str, ...], _: tuple[str, ...]) -> Meaning | None:
     if words[-1:] == ("rank",) and not {"local", "tensor", "pipeline", "node", "group"} & set(words):
         return Meaning(Quantity.RANK, 0)
+    if "in" in words[1:] and is_count(words[: words.index("in")]):
+        words = words[: words.index("in")]  # `step_in_epoch`
     plain = [word for word in words if word not in FILLERS]
     while len(plain) > 1 and (plain[-1] in TRAINING_WORDS or plain[-1] in EVALUATION_WORDS or plain[-1] in _DONE_WORDS):
         plain.pop()  # `Iter(train)`, `samples seen`

@@ -53,13 +53,22 @@ class Cursor:
         """Return whether a bracket ends within two tokens."""
         return any(token.text in "])" for token in self.peek(2) if token.kind == "mark")
 
+    def closes_word(self) -> bool:
+        """Return whether the mark before stands behind a word or a colon, and a number follows after a comma."""
+        rest = self.peek(3)
+        return [token.kind for token in rest] == ["mark", "space", "number"] and rest[0].text == ","
+
     def separates(self) -> bool:
         """Return whether the number before stands alone at the beginning of a line: `10 | loss 2.3`."""
         if self.at_end:
             return False
         after = self._skip_spaces(self.position)
-        is_cell = after < len(self.tokens) and self.tokens[after].text in {"|", ";"}
-        return is_cell or self.tokens[self.position].text in {":", ",", "\t"}
+        if self.tokens[self.position].text in {":", ",", "\t"}:
+            return True
+        if after >= len(self.tokens):
+            return False
+        mark = self.tokens[after].text
+        return mark in {"|", ";", ":", "["} or (mark in {"-", ">"} and self.tokens[after - 1].kind == "space")
 
     def take_second(self, token: Token) -> float | None:
         """Return the second number of `[1, 100]`; `token` is the first one."""
@@ -147,7 +156,7 @@ class Cursor:
         if [token.kind for token in parts] == ["space", "mark", "space", "word"] and parts[1].text == "/":
             self.position += 6
             return 1.0, f"{word}/{parts[3].text}"
-        if after.lstrip().startswith((":", "=")):
+        if after.lstrip().startswith((":", "=")) and not self._starts_name(self.position + 2):
             return 1.0, ""  # a name
         multiplier, unit = (COUNT_SUFFIXES[word.lower()], "") if word in {"K", "M"} else (1.0, word)
         if (
@@ -162,6 +171,11 @@ class Cursor:
             return 1.0, ""
         self.position += 2
         return multiplier, unit
+
+    def _starts_name(self, place: int) -> bool:
+        """Return whether a separator stands here, as after the unit in `81 words/s : norm 1.2`, and not the mark of a value."""
+        parts = self.tokens[place : place + 4]
+        return [token.kind for token in parts] == ["space", "mark", "space", "word"]
 
     def _ends_rate(self, word: str, after: int) -> bool:
         """Return whether the word is a unit, and not the name of a number after it."""

@@ -23,6 +23,8 @@ class Message(NamedTuple):
 def find_message(text: str) -> Message:
     """Return the message in a line, the rank that its prefix names, and whether it names evaluation."""
     prefix, rest = split_prefix(text)
+    if not rest or rest.isspace():
+        return Message(text)  # `['loss', 2.3]`
     tags = prefix.tags
     if (match := _TAG.match(rest)) and find_phase((match[1].lower(),)) is not Phase.NONE:
         rest, tags = rest[match.end() :], (*tags, match[1].lower())

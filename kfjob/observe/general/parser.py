@@ -13,10 +13,12 @@ from kfjob.observe.vocabulary import (
     CLEAR_COUNT,
     FILLERS,
     LOSS_WORDS,
+    SUM_OF_LOSSES,
     Quantity,
     find_meaning,
     find_phase,
     is_count,
+    is_metric,
     parse_unit,
     split_name,
 )
@@ -29,6 +31,7 @@ _ORDINAL = "第"
 """It stands before a number whose name follows, as in `第3轮`."""
 MAX_NAME = 8
 """Words of the name of a value."""
+_MAX_TOKENS_OF_NAME = 6
 _MAX_NAME_AFTER = 3
 """Words of a name that stands after its value."""
 _WRAPPERS = frozenset({"tensor", "array", "devicearray", "float", "float32", "float64", "int", "int64", "decimal", "scalar"})
@@ -58,6 +61,7 @@ class Parser:
     gap: str = "^"  # punctuation since the last number
     depth: int = 0
     ordinal: float | None = None
+    is_quoted: bool = False  # the token before ends a name in quotes
     qualifier: int = 0  # words before a parenthesis in the name, as in `lr(Cosine): 0.1`
     last_words: tuple[str, ...] = ()
     percent: float | None = None
@@ -134,7 +138,11 @@ class Parser:
             self.words.clear()
         elif mark == "}" and self.parents:
             self.parents.pop()
-        if mark in ",;|{}&?" or (mark in "-•·" and self.gap.endswith(" ")):
+        is_arrow = mark == "-" and self.cursor.next_is(">")
+        if mark == "," and self.is_quoted and self.words:
+            mark = ":"  # `('loss', 2.3)`, as Python 2 prints
+        self.is_quoted = mark in "'\"" and self.cursor.closes_word()
+        if mark in ",;|{}&?" or (mark in "-•·" and self.gap.endswith(" ") and not is_arrow):
             self.free += self.words
             self.words.clear()
             self.last_words = () if mark != "," else self.last_words
@@ -191,6 +199,8 @@ class Parser:
 
     def _add_named(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None, unit: str) -> None:
         parents = tuple(word for parent in self.parents for word in parent if find_phase((word,)) or word in LOSS_WORDS)
+        if unit == "%" and not self.named and not is_metric(words):
+            self.percent = value  # `Progress: 12.1%`
         plain = words[: self.qualifier]
         known = plain if plain and find_meaning(words) is None and find_meaning(plain) else words
         self._append(parents + known, value, whole=whole, total=total, unit=unit)
@@ -219,8 +229,10 @@ class Parser:
             self.slots.append((value, total))
         elif whole and (plain == "^#" or (plain in {"0[", "0][", "^[", "["} and self.cursor.closes())):
             self.slots.append((value, None))
-        elif whole and plain == "^" and self.cursor.separates():
+        elif whole and plain == "^" and (self.cursor.separates() or self._precedes_loss()):
             self.index = int(value) if self.cursor.next_is(":") else None
+            self.slots.append((value, None))
+        elif whole and plain in {"^(", "^["} and self._precedes_quote():
             self.slots.append((value, None))
         elif not unit and (name := self._find_name_after()):
             self._append(name, value, whole=whole)
@@ -246,18 +258,38 @@ class Parser:
         self._append(name, value, whole=False)
         self.last_words = ()
 
-    def _find_name_after(self) -> tuple[str, ...]:
-        """Return the name of a loss after its value: `2.3 avg loss`."""
+    def _precedes_quote(self) -> bool:
+        """Return whether a name in quotes follows, as in `(10, 'loss', 2.3)`."""
+        return "".join(token.text for token in self.cursor.peek(3)) in {", '", ', "'}
+
+    def _precedes_loss(self) -> bool:
+        """Return whether the name of a loss follows, as in `10 train loss: 2.3`."""
         words: list[str] = []
-        for token in self.cursor.peek(6):
+        for token in self.cursor.peek(_MAX_TOKENS_OF_NAME):
+            if token.kind == "word":
+                words += split_name(token.text)
+            elif token.kind != "space":
+                meaning = find_meaning(tuple(words)) if words and token.text in ":=" else None
+                return meaning is not None and meaning.quantity is Quantity.LOSS and meaning.rank < SUM_OF_LOSSES
+        return False
+
+    def _find_name_after(self) -> tuple[str, ...]:
+        """Return the name of a loss after its value, and move behind it: `2.3 avg loss`."""
+        words: list[str] = []
+        length = 0
+        for token in self.cursor.peek(_MAX_TOKENS_OF_NAME):
             if token.kind == "word":
                 words += split_name(token.text)
             elif token.kind != "space":
                 if token.text in ":=(":
                     return ()
                 break
+            length += 1
         meaning = find_meaning(tuple(words)) if 0 < len(words) <= _MAX_NAME_AFTER else None
-        return tuple(words) if meaning and meaning.quantity is Quantity.LOSS and meaning.rank <= ANY_LOSS else ()
+        if meaning is None or meaning.quantity is not Quantity.LOSS or meaning.rank > ANY_LOSS:
+            return ()
+        self.cursor.position += length
+        return tuple(words)
 
 
 def _split_digits(word: str) -> tuple[str, str]:

@@ -107,7 +107,7 @@ def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
         if len(totals) == len(known) and len({item.value for item in known}) == 1 and _grows(totals):
             return Choice(counter.name, counter.quantity, swapped=True)
     percents = [sample.figures.percent for sample in samples if sample.figures.percent is not None]
-    has_counter = any(sample.figures.counters for sample in samples)
+    has_counter = has_loss or any(sample.figures.counters for sample in samples)
     return Choice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
 
 
@@ -161,7 +161,8 @@ def _shows_training(samples: tuple[Sample, ...], choice: Choice) -> bool:
     """Return whether lines without loss and speed show training: they count epochs, or another figure changes with the step."""
     counter = find_counter(samples[-1].figures, choice.name)
     if counter is None or choice.swapped:
-        return False
+        figures = samples[-1].figures
+        return counter is None and figures.phase is Phase.TRAINING and figures.counts(Quantity.EPOCH)  # `Train Epoch: 3 [10%]`
     metrics = {sample.figures.metric for sample in samples} - {None}
     if counter.rank >= CLEAR_COUNT:
         return len(metrics) >= MIN_LINES and all(sample.figures.has_reward for sample in samples)

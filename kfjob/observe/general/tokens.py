@@ -25,7 +25,7 @@ _TOKEN = re.compile(
     r"|(?P<mark>.)",
     re.DOTALL,
 )
-_FULL_WIDTH = str.maketrans("：，；（）［］｛｝／＝％｜、。", ":,;()[]{}/=%|,.")
+_FULL_WIDTH = str.maketrans("：，；（）［］｛｝／＝％｜、。│┃║→⇒", ":,;()[]{}/=%|,.|||>>")
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 
 
