@@ -88,7 +88,7 @@ _LOSS_EXCLUDED = frozenset((
     "scale", "scaler", "scaling", "weight", "weights", "fn", "type", "ratio", "coef", "coefficient", "lambda", "packet",
     "packets", "best", "lowest", "tokens", "time", "improvement", "improved", "previous", "prev", "delta", "target", "stop",
     "patience", "count", "num", "clip", "spike", "factor", "threshold", "name", "mode", "hit", "change", "std", "var",
-    "variance", "minimum", "min", "diff", "gap",
+    "variance", "minimum", "min", "diff", "gap", "probability", "rate", "percent", "percentage",
 ))  # fmt: skip
 _NO_LOSSES = frozenset({"gloss", "floss", "bloss"})
 LOSSES: tuple[tuple[str, ...], ...] = (
@@ -123,7 +123,7 @@ METRICS = frozenset((
     "precision", "mae",
 ))  # fmt: skip
 """With a step, these figures show training even where a program prints no loss."""
-_DONE_WORDS = frozenset({"seen", "processed", "completed", "consumed", "done"})
+_DONE_WORDS = frozenset({"seen", "processed", "completed", "consumed", "done", "executed", "taken", "played"})
 _LEARNING_WORDS = frozenset({"learning", "learn"})
 _RATE_WORDS = frozenset({"rate", "speed"})
 _REWARDS = frozenset({"reward", "rewards", "return", "returns"})
@@ -244,6 +244,8 @@ def _find_loss_count(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning |
     """Return the count in `loss at step 100`."""
     if len(rest) == 1 or not (words[-2] in _COUNT_FILLERS or _PLACE_FILLERS & set(words)):
         return None
+    if words[-2] == "in" and is_count(words[:-2]):
+        return None  # `step_in_epoch`
     for quantity, groups in ((Quantity.STEP, STEPS), (Quantity.EPOCH, EPOCHS)):
         if any(rest[-1] in names for names in groups[:CLEAR_COUNT]):
             return Meaning(quantity, 1)
@@ -298,11 +300,9 @@ def _find_grad_norm(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None
 
 def _find_speed(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
     nouns = tuple(word for word in rest if word != "per")
-    if not nouns or TIMES & set(nouns):
+    if not nouns or TIMES & set(nouns) or NO_STEP_UNITS & set(nouns[:-1]):
         return _find_step_time(nouns)
     *before, last = nouns
-    if NO_STEP_UNITS & set(before):
-        return None
     if last in _SECOND and before:
         return Meaning(Quantity.SPEED, 1, unit=_format_rate(before[-1]))
     if last in _DEVICES and before[1:] and before[-1] in _SECOND:
@@ -334,7 +334,7 @@ def _find_count(words: tuple[str, ...], _: tuple[str, ...]) -> Meaning | None:
     if words[-1:] == ("rank",) and not {"local", "tensor", "pipeline", "node", "group"} & set(words):
         return Meaning(Quantity.RANK, 0)
     if "in" in words[1:] and is_count(words[: words.index("in")]):
-        words = words[: words.index("in")]  # `step_in_epoch`
+        words = words[: words.index("in")]
     plain = [word for word in words if word not in FILLERS]
     while len(plain) > 1 and (plain[-1] in TRAINING_WORDS or plain[-1] in EVALUATION_WORDS or plain[-1] in _DONE_WORDS):
         plain.pop()  # `Iter(train)`, `samples seen`
@@ -357,7 +357,8 @@ def _rank_count(words: list[str], names: tuple[tuple[str, ...], ...]) -> int | N
         return None
     rest = words[:-2] if " ".join(words[-2:]) in names[rank] else words[:-1]
     excluded = _COUNT_EXCLUDED - {"total"} if rank == 0 and len(words) > 1 else _COUNT_EXCLUDED  # `total_train_updates`
-    return None if any(word in excluded for word in rest) else rank
+    is_other = any(word in excluded for word in rest) or is_preparation([word for word in rest if word not in _DONE_WORDS])
+    return None if is_other else rank
 
 
 def _count_rank(words: list[str], names: tuple[tuple[str, ...], ...]) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kfjob.observe.general.figures import Figures
+from kfjob.observe.general.figures import MAX_OTHER_LOSSES, Figures
 from kfjob.observe.general.state import Block, Line, ReaderState, Transition, add_figures
 from kfjob.observe.vocabulary import CLEAR_COUNT, SUM_OF_LOSSES, TOTAL_WORDS, WEAK_COUNT, Quantity
 
@@ -101,6 +101,9 @@ def merge_figures(before: Figures, after: Figures) -> Figures:
     loss_rank = SUM_OF_LOSSES if is_sum else after.loss_rank
     if after.loss is not None and loss_rank < before.loss_rank:
         values |= {"loss": after.loss, "loss_name": after.loss_name, "loss_rank": loss_rank}
+        values["other_losses"] = after.other_losses
+    elif after.loss is not None and loss_rank == before.loss_rank and after.loss_name != before.loss_name:
+        values["other_losses"] = (*before.other_losses, (after.loss_name, after.loss))[:MAX_OTHER_LOSSES]
     if after.speed is not None and after.speed_rank < before.speed_rank:
         values |= {"speed": after.speed, "speed_rank": after.speed_rank, "unit": after.unit}
     if after.lr is not None and after.lr_rank < before.lr_rank:

@@ -7,6 +7,7 @@ a unit after it (`101.5 samples/s`), or a counter (`[10/5005]`, `[1][10/7330]`, 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,6 +38,8 @@ from kfjob.observe.vocabulary import (
     split_name,
 )
 
+MAX_OTHER_LOSSES = 4
+"""Losses of a line that the general reader keeps besides the first one."""
 UNKNOWN_RANK = 99
 """A value has this rank until a name in the line gives it."""
 DERIVED_SPEED = 50
@@ -70,6 +73,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     loss: float | None = None
     loss_name: str = ""
     loss_rank: int = UNKNOWN_RANK
+    other_losses: tuple[tuple[str, float], ...] = ()
+    """Losses with names as good as the first one, which may be constant."""
     evaluation_loss: float | None = None
     speed: float | None = None
     speed_rank: int = UNKNOWN_RANK
@@ -127,7 +132,8 @@ def _find_line_phase(parser: Parser, text: str) -> Phase:
         return phase
     meaning = find_meaning(first) if first else None
     if first and (meaning is None or meaning.quantity is not Quantity.LOSS) and (phase := find_phase(first)):
-        return phase
+        is_mixed = any(find_phase(item.words) is Phase.TRAINING for item in parser.named)
+        return Phase.NONE if is_mixed and phase is Phase.EVALUATION else phase
     head = split_name(text[:_MAX_HEAD].partition("{")[0].partition(":")[0].partition("=")[0])
     words = tuple(word for word in head if not word.isdigit())
     is_name = bool(first) and words[: len(first)] == first
@@ -157,7 +163,7 @@ class _Builder:
 
     def __init__(self, phase: Phase) -> None:
         self.phase = phase
-        self.values: dict[str, object] = {}
+        self.values: dict[str, Any] = {}
         self.counters: list[Counter] = []
         self._ranks: dict[str, int] = {}
         self._follows_time = False  # the figure before is a time
@@ -231,7 +237,10 @@ class _Builder:
         if self._is_evaluation(meaning):
             self.values.setdefault("evaluation_loss", figure.value)
         elif self._add_ranked("loss", meaning.rank, figure.value):
-            self.values["loss_name"] = " ".join(figure.words)
+            self.values |= {"loss_name": " ".join(figure.words), "other_losses": ()}
+        elif meaning.rank == self._ranks["loss"]:
+            others = self.values["other_losses"]
+            self.values["other_losses"] = (*others, (" ".join(figure.words), figure.value))[:MAX_OTHER_LOSSES]
 
     def _add_speed(self, figure: NamedFigure, meaning: Meaning) -> None:
         if self._is_evaluation(meaning) or not math.isfinite(figure.value):

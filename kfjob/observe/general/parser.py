@@ -252,7 +252,7 @@ class Parser:
         cut = next((index for index, item in meanings if item and item.quantity in {Quantity.STEP, Quantity.EPOCH}), None)
         name = counts[:cut] if cut is not None else counts
         meaning = find_meaning(name) if name else None
-        if meaning is None or meaning.quantity is not Quantity.LOSS or unit:
+        if unit or not (is_metric(name) if meaning is None else meaning.quantity is Quantity.LOSS):
             return
         self.named[-1] = NamedFigure(counts[cut:] if cut is not None else ("step",), index, True, None, "", free)
         self._append(name, value, whole=False)

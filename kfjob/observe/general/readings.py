@@ -64,7 +64,7 @@ def make_reading(template: Template, figures: Figures) -> Reading:
         format=FORMAT,
         step=_whole(step),
         total=_whole(figures.total if total is None and step is not None else total),
-        loss=figures.loss,
+        loss=dict(figures.other_losses).get(template.loss_name) if template.loss_name else figures.loss,
         speed=figures.speed,
         unit=figures.unit if figures.speed is not None else "",
         lr=figures.lr,

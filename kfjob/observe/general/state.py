@@ -126,7 +126,7 @@ def _with_template(reader: ReaderState, key: Key, template: Template) -> ReaderS
 def _confirm(reader: ReaderState, key: Key, template: Template, choice: Choice) -> Transition:
     """Return the transition in which a template begins to count: its first lines are read again."""
     samples = template.samples
-    template = replace(template, counter=choice.name, swapped=choice.swapped, samples=())
+    template = replace(template, counter=choice.name, swapped=choice.swapped, loss_name=choice.loss_name, samples=())
     reader = replace(_with_template(reader, key, template), announced=True)
     return _emit(reader, key, template, samples, updates=False)
 

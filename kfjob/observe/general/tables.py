@@ -41,6 +41,8 @@ def parse_header(text: str) -> Table | None:
     if len(text) > MAX_WIDTH or _NUMBER.search(text) or "=" in text or "{" in text:
         return None
     text = text if text.isascii() else text.translate(_LINES)
+    if text.lstrip().startswith("#") and _has_meaning(tuple(text.replace("#", " ", 1).split())):
+        text = text.replace("#", " ", 1)  # the header of a file for plots is a comment
     separator = next((mark for mark in "|," if text.count(mark) >= MIN_COLUMNS - 1), "")
     if not separator and ":" in text:
         return None

@@ -52,6 +52,7 @@ class Template(Struct, frozen=True, kw_only=True):
     last: Sample | None = None
     counter: str | None = None  # name of the counter that counts; None until the template counts
     swapped: bool = False  # the second number of `0/100` counts
+    loss_name: str = ""  # the loss that changes, where the first one of equal losses does not
     fields: frozenset[str] = frozenset()
 
     @property
@@ -82,6 +83,7 @@ class Choice(Struct, frozen=True):
     name: str
     quantity: Quantity | None
     swapped: bool = False
+    loss_name: str = ""  # as in `Template`
 
 
 PERCENT = "%"
@@ -107,7 +109,7 @@ def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
         if len(totals) == len(known) and len({item.value for item in known}) == 1 and _grows(totals):
             return Choice(counter.name, counter.quantity, swapped=True)
     percents = [sample.figures.percent for sample in samples if sample.figures.percent is not None]
-    has_counter = has_loss or any(sample.figures.counters for sample in samples)
+    has_counter = samples[-1].figures.loss_rank < SUM_OF_LOSSES or any(sample.figures.counters for sample in samples)
     return Choice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
 
 
@@ -133,10 +135,14 @@ def find_choice(template: Template) -> Choice | None:
     figures = samples[-1].figures
     distinct = len({_position(sample.figures, choice) for sample in samples})
     losses = [sample.figures.loss for sample in samples if sample.figures.loss is not None]
+    if len(set(losses)) == 1 and (name := _find_changing_loss(samples)):
+        choice = replace(choice, loss_name=name)
+        losses = [dict(sample.figures.other_losses).get(name, math.nan) for sample in samples]
     if len(losses) >= MIN_LINES:
         return choice if _confirms_loss(samples, losses, choice, distinct) else None
     if not figures.is_bar and is_count_only(figures):
-        return choice if distinct >= MIN_WEAK_LINES and _shows_training(samples, choice) else None
+        shows = _shows_training(samples, choice) or (figures.lr is not None and _counts_steps(figures, choice))
+        return choice if distinct >= MIN_WEAK_LINES and shows else None
     has_speed = sum(_shows_speed(sample.figures) for sample in samples) >= MIN_WEAK_LINES
     is_video = {counter.name for counter in figures.counters} <= _FRAMES and not figures.has_reward
     counts = choice.quantity is not None and not choice.swapped and not is_video
@@ -152,6 +158,21 @@ def _shows_speed(figures: Figures) -> bool:
     return figures.speed is not None and (not is_step_time or is_training)
 
 
+def _counts_steps(figures: Figures, choice: Choice) -> bool:
+    """Return whether a clear name counts steps; a plural, such as `steps`, may be a setting."""
+    counter = find_counter(figures, choice.name)
+    is_step = counter is not None and counter.quantity is Quantity.STEP and counter.rank < CLEAR_COUNT
+    return is_step and not choice.swapped and not choice.name.endswith("s")
+
+
+def _find_changing_loss(samples: tuple[Sample, ...]) -> str:
+    """Return the first of the other losses that changes; "" if none does."""
+    for name, value in samples[-1].figures.other_losses:
+        if any(dict(sample.figures.other_losses).get(name, value) != value for sample in samples):
+            return name
+    return ""
+
+
 def is_count_only(figures: Figures) -> bool:
     """Return whether the line has neither a loss nor a speed."""
     return figures.loss is None and figures.speed is None
@@ -164,7 +185,7 @@ def _shows_training(samples: tuple[Sample, ...], choice: Choice) -> bool:
         figures = samples[-1].figures
         return counter is None and figures.phase is Phase.TRAINING and figures.counts(Quantity.EPOCH)  # `Train Epoch: 3 [10%]`
     metrics = {sample.figures.metric for sample in samples} - {None}
-    if counter.rank >= CLEAR_COUNT:
+    if counter.rank >= CLEAR_COUNT and not (counter.total and samples[-1].figures.counts(Quantity.EPOCH)):
         return len(metrics) >= MIN_LINES and all(sample.figures.has_reward for sample in samples)
     is_epoch = counter.quantity is Quantity.EPOCH and counter.rank == 0 and is_plain_epoch(counter.name)
     return (is_epoch and not has_owner(samples[-1].figures.words)) or len(metrics) >= MIN_LINES

@@ -160,6 +160,30 @@ _TIMES = (
     "0.5 s/it", "(0.5 sec/step)", "2.00it/s 0.50s/it", "it/s 2.00 s/it 0.50", "500ms/step", "time/step: 0.5s", "step_time=0.5",
     "avg step time 0.5", "step_time_ms=500", "batch time: 0.5 (0.4)", "sec_per_step=0.5", "step_avg:500ms",
 )  # fmt: skip
+SHAPES: dict[str, Format] = {
+    "names in quotes": (repeat("('Epoch:', 1, 'Step:', {s}, 'Loss:', {l})"), COMPACT),
+    "list of names": (repeat("['iter', {s}, 'train_loss', {l}, 'lr', 0.01]"), LR),
+    "number and name in quotes": (repeat("({s}, 'loss', {l})"), AT_50),
+    "percent and name": (repeat("training {s}.0% complete, loss={l}, 12s left"), {"step": None, "loss": 1.98}),
+    "percent alone": (repeat("[{s}%] loss: {l}"), {"step": None, "loss": 1.98}),
+    "percent of an epoch": (repeat("Train Epoch: 3 [{s}%]"), {"epoch": 3, "loss": None}),
+    "number and loss": (repeat("{s} loss={l}"), AT_50),
+    "number and dash": (repeat("  {s} - loss: {l} - acc: 0.1"), AT_50),
+    "number and brackets": (repeat("{s} [D loss: {l}, acc.: 51.20%] [G loss: 0.8]"), AT_50),
+    "arrow": (repeat("[{s}] loss -> {l}; val_loss -> 3.3"), AT_50 | {"evaluation_loss": 3.3}),
+    "wide arrow": (repeat("step {s} → loss {l}"), AT_50),
+    "pair of phases": (repeat("Epoch {e} train 2.{i} val 3.3"), {"epoch": 5, "loss": 2.4, "evaluation_loss": 3.3}),
+    "scores of phases": (repeat("Epoch {e} train 0.{s} val 0.3 test 0.2"), {"epoch": 5, "loss": None}),
+    "score before the loss": (repeat("val acc: 0.3, train loss: {l}, step {s}"), AT_50),
+    "constant loss": (repeat("step {s} kl_loss 0.0 ce_loss {l}"), AT_50),
+    "constant loss of a block": (repeat("step {s}\n  kl_loss: 0.0\n  ce_loss: {l}"), AT_50),
+    "rate of a step": (repeat("Iteration {s}, loss = {l}\nIteration {s}, lr = 0.01"), LR),
+    "comment as header": (["# step   rmse   lr", *repeat("  {s}   {l}   0.01")], LR),
+    "step within an epoch": (repeat("epoch: 2/50, step_in_epoch: {s}, loss: {l}"), AT_50 | {"epoch": 2}),
+    "unit before a colon": (repeat("Up. {s} : Cost {l} : 812.5 words/s : norm 1.2"), AT_50 | {"speed": 812.5}),
+    "error of an epoch": (repeat("<epoch 1> [{s}/469] err = {l}"), {"epoch": 1, "step": 50, "loss": None}),
+}
+
 RATES: dict[str, Format] = {
     **{f"speed in {unit}": (repeat(f"step {{s}} loss {{l}} 812.5 {unit}"), AT_50 | {"speed": 812.5}) for unit in _UNITS},
     **{
@@ -169,12 +193,24 @@ RATES: dict[str, Format] = {
     **{f"speed from {text}": (repeat(f"step {{s}} loss {{l}} {text}"), AT_50 | {"speed": 2}) for text in _TIMES},
 }
 
-FAMILIES: dict[str, Format] = SUMS | COLUMNS | NESTED | LETTERS | COUNTERS | VALIDATION | REDRAWN | RATES
+FAMILIES: dict[str, Format] = SUMS | COLUMNS | NESTED | LETTERS | COUNTERS | VALIDATION | REDRAWN | SHAPES | RATES
 
 OTHER_WORK: dict[str, list[str]] = {
     "times of a benchmark": repeat("iteration {s}: step time 0.{s} ms, total 12.{i}"),
     "times of a kernel": repeat("iter {s} avg time/iter 0.{s}"),
     "evaluation of a batch": repeat("val batch {s}/100 val_loss {l} 812 samples/s"),
+    "bandwidth of a device": repeat("{s} [GPU] bandwidth: {l} GB/s"),
+    "sizes of parts": repeat("fold {e}: train 0.8 val 0.2"),
+    "use of a processor": repeat("CPU {s}% mem {l}"),
+    "percent of a download": repeat("Downloading: {s}% loss={l} MB"),
+    "tuples": repeat("({s}, 'worker', {l})"),
+    "floating point": repeat("step {s} TFLOPs/s: 31.{i}"),
+    "rates of groups": repeat("group {s} lr {l}"),
+    "settings": ["step: 10", "lr: 0.1", "step: 20", "lr: 0.2", "step: 30", "lr: 0.3", "total: 4.5"],
+    "steps of loading": repeat("Loading step {s} 812 samples/s"),
+    "calibration": repeat("calibration step {s}/100: mse {l}"),
+    "disks": repeat("({i}/24) disk loss probability {l}"),
+    "shares": repeat("{{'train': 0.{s}, 'val': 0.{e}}}"),
     "totals": repeat("step {s}: total 12.{i} GB, overall 0.9{i}"),
     "settings of totals": ["step: 5", "total: 2.5", "overall: 0.5", "total: 3.5"],
     "letters of a machine": repeat("G1 X{s} Y{l} E0.5"),

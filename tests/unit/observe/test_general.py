@@ -24,6 +24,7 @@ from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 from tests.unit.observe.general_families import FAMILIES, OTHER_WORK
 from tests.unit.observe.general_formats import FORMATS, LOSSES, NO_PROGRESS, STEPS, Values
+from tests.unit.observe.general_programs import PROGRAMS
 
 PREFIXES = {
     "none": "",
@@ -56,7 +57,7 @@ def differences(training: Training, expected: Values) -> dict[str, object]:
     return {name: values[name] for name, value in expected.items() if values[name] != (value and pytest.approx(value))}
 
 
-ALL_FORMATS = FORMATS | FAMILIES
+ALL_FORMATS = FORMATS | FAMILIES | PROGRAMS
 ALL_OTHERS = NO_PROGRESS | OTHER_WORK
 
 
