@@ -117,7 +117,8 @@ def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NO
     for figure in parser.named:
         builder.add(figure)
     builder.add_slots(parser.slots)
-    builder.add_pair_of_phases()
+    if builder.phases:
+        builder.add_pair_of_phases()
     words = tuple(parser.free[:_MAX_WORDS])
     if rank is None and parser.index is not None and builder.has_step_name:
         rank = parser.index
@@ -167,7 +168,7 @@ class _Builder:
         self.counters: list[Counter] = []
         self._ranks: dict[str, int] = {}
         self._follows_time = False  # the figure before is a time
-        self._phases: dict[str, float] = {}  # values whose whole name is a phase, as in `train 2.3 val 2.4`
+        self.phases: dict[str, float] = {}  # values whose whole name is a phase, as in `train 2.3 val 2.4`
 
     @property
     def has_step_name(self) -> bool:
@@ -178,7 +179,7 @@ class _Builder:
         """Add a number with a name or a unit."""
         is_sum = len(figure.words) == 1 and figure.words[0] in TOTAL_WORDS and not figure.whole
         meaning = self._find_sum(figure) if is_sum else _find_figure_meaning(figure)
-        self._follows_time = bool(TIMES & set(figure.words)) or seconds_in(figure.unit) > 0
+        self._follows_time = not TIMES.isdisjoint(figure.words) or (figure.unit != "" and seconds_in(figure.unit) > 0)
         if meaning is None:
             self._add_unknown(figure)
         elif meaning.quantity is Quantity.LOSS:
@@ -205,15 +206,15 @@ class _Builder:
 
     def add_pair_of_phases(self) -> None:
         """Take `train 2.3 val 2.4` for losses where the line has no other; next to `test` they are scores."""
-        training = [value for name, value in self._phases.items() if name in TRAINING_WORDS]
-        evaluation = [value for name, value in self._phases.items() if name not in TRAINING_WORDS]
+        training = [value for name, value in self.phases.items() if name in TRAINING_WORDS]
+        evaluation = [value for name, value in self.phases.items() if name not in TRAINING_WORDS]
         if len(training) == len(evaluation) == 1 and not self._ranks.keys() & {"loss"} and "metric" not in self.values:
             names = {"loss": training[0], "loss_name": "train", "loss_rank": LOSS_PART, "evaluation_loss": evaluation[0]}
             self.values |= {} if "evaluation_loss" in self.values else names
 
     def _add_unknown(self, figure: NamedFigure) -> None:
         if len(figure.words) == 1 and not figure.whole and not figure.unit and find_phase(figure.words):
-            self._phases[figure.words[0]] = figure.value
+            self.phases[figure.words[0]] = figure.value
             return
         if figure.words[-1:] and figure.words[-1] in TRAINING_WORDS and figure.whole and not figure.unit:
             self._add_counter(Quantity.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`

@@ -139,14 +139,10 @@ def _add_message(reader: ReaderState, figures: Figures, line: Line, *, is_pair: 
 
 def _is_counter_first(reader: ReaderState, figures: Figures, line: Line) -> bool:
     """Return whether `(60/1000) loss=2.3` begins with the step, and not with a rank: nothing else in it counts."""
+    if figures.rank is None or figures.loss is None or not line.text.startswith("("):
+        return False
     has_name = any(counter.name != UNNAMED for counter in figures.counters)
-    return (
-        figures.rank is not None
-        and figures.loss is not None
-        and not has_name
-        and line.text.startswith("(")
-        and not blocks.continues(reader, line)
-    )
+    return not has_name and not blocks.continues(reader, line)
 
 
 def _counts_training(reader: ReaderState, figures: Figures) -> bool:
