@@ -30,6 +30,10 @@ END_UNKNOWN = "EndUnknown"
 """Reason of a job of which only logs are saved: they do not show how it ended."""
 
 
+TERMINATING = "Terminating"
+"""Reason of a pod that has been told to end and still runs."""
+
+
 class JobPhase(StrEnum):
     """The state of a job: the operator's conditions, and two states that it has no condition for."""
 

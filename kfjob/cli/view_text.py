@@ -15,7 +15,7 @@ from kfjob.observe.diagnose.diagnosis import Issue
 from kfjob.observe.master import Master, format_ranks
 from kfjob.observe.pods import PodView
 from kfjob.observe.progress import CUSTOM
-from kfjob.observe.startup import find_end_of_some
+from kfjob.observe.startup import describe_ending, find_end_of_some
 from kfjob.observe.training import Training, describe_divergence
 from kfjob.observe.view import ENDED_WITH_ERROR, JobView, News
 from kfjob.text import plural
@@ -149,7 +149,7 @@ def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
     if isinstance(view.master, Master):
         yield "master", f"{view.master.pod} ({view.master.confidence})"
     yield "progress", progress_line(view)
-    yield "waiting", str(find_end_of_some(view) or "")
+    yield "waiting", describe_ending(view) or str(find_end_of_some(view) or "")
     yield "warning", describe_divergence(view.training)
     yield "read from", source_text(view)
     yield "loss", sparkline([point.loss for point in view.training.curve])

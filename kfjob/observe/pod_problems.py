@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from kfjob.events import KubernetesEvent, PodPhase, WorkloadStatus
+from kfjob.events import TERMINATING, KubernetesEvent, PodPhase, WorkloadStatus
 from kfjob.observe.pods import PodView
 
-_HARMLESS_REASONS = frozenset({"", "ContainerCreating", "PodInitializing", "Completed"})
+_HARMLESS_REASONS = frozenset({"", "ContainerCreating", "PodInitializing", "Completed", TERMINATING})
 _ROUTINE = frozenset({"Scheduled", "Pulled", "Created", "Started", "SuccessfulCreatePod", "SuccessfulCreateService"})
 _OPERATOR_COPY = "Error pod "
 """First words of job events in which the operator repeats the states of its pods (v1.9.3 pkg/core/job.go)."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from kfjob.events import JobPhase, PodPhase
+from kfjob.events import TERMINATING, JobPhase, PodPhase
 from kfjob.observe.agent_records import AgentEventKind
 from kfjob.observe.pods import PodView
 from kfjob.observe.view import JobView
@@ -17,6 +17,9 @@ from kfjob.text import join_names, plural
 
 OUTPUT = "the program has printed"
 """The stage in which the number of lines of the program grows begins with this."""
+
+
+_MAX_NAMES = 3
 
 
 class EndOfSome(Struct, frozen=True):
@@ -41,11 +44,20 @@ def find_end_of_some(view: JobView) -> EndOfSome | None:
 
 
 def describe_stage(view: JobView, *, job: str = "JOB") -> str:
-    """Return what the job does before its first progress line, or what it waits for after its first pod has ended.
+    """Return what the job does before its first progress line, or what it waits for at its end.
 
     `job` is the name for the commands in the text.
     """
-    return describe_startup(view, job) or str(find_end_of_some(view) or "")
+    return describe_ending(view) or describe_startup(view, job) or str(find_end_of_some(view) or "")
+
+
+def describe_ending(view: JobView) -> str:
+    """Return which pods have been told to end and still run, and how long they may; "" if there are none."""
+    pods = {name: pod.state for name, pod in view.pods.items() if pod.state and pod.state.reason == TERMINATING}
+    if not pods or (view.phase and view.phase.ended):
+        return ""
+    message = next(iter(pods.values())).message
+    return f"waiting for {join_names((f'`{name}`' for name in sorted(pods)), limit=_MAX_NAMES)} to end: {message}"
 
 
 def describe_startup(view: JobView, job: str) -> str:

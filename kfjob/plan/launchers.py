@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 
 from kfjob.errors import Problem
-from kfjob.plan.programs import find_command_problems, is_python, split_program
+from kfjob.plan.programs import DEEPSPEED_MODULE, find_command_problems, is_python, split_program
 from kfjob.spec.arguments import to_argv
 from kfjob.spec.job import JobSpec
 from kfjob.spec.rendezvous import Launcher
@@ -81,7 +81,7 @@ def _launcher_command(spec: JobSpec, launcher: Launcher, processes: str) -> tupl
         return (first if is_python(first) and first != "python" else "python3",)
     if launcher == "accelerate":
         return ("accelerate", "launch", *_accelerate_options(spec, processes))
-    return ("python3", "-m", "deepspeed.launcher.launch", *_deepspeed_options(spec, processes))
+    return ("python3", "-m", DEEPSPEED_MODULE, *_deepspeed_options(spec, processes))
 
 
 def _accelerate_options(spec: JobSpec, processes: str) -> Iterator[str]:

@@ -23,6 +23,8 @@ LAUNCHER_MODULES: Mapping[str, Launcher] = MappingProxyType(
         "deepspeed.launcher.runner": "deepspeed",
     }
 )
+DEEPSPEED_MODULE = "deepspeed.launcher.launch"
+"""What `deepspeed` starts on each node."""
 OTHER_STARTERS = (
     "accelerate",
     "deepspeed",
@@ -120,6 +122,19 @@ def find_command_problems(command: Sequence[str], launcher: Launcher) -> Iterato
         return
     checks = (_check_program,) if launcher == "python" else (_check_interpreter, _check_program)
     yield from islice((problem for check in checks if (problem := check(program, launcher))), 1)
+
+
+def starts_workers(command: Sequence[str]) -> bool:
+    """Return whether the first process of a command does nothing itself but start the workers, as torchrun's agent does."""
+    words = tuple(command)
+    is_launcher = any(
+        (get_basename(words[0]), *words[1 : len(start)]) == start for start in LAUNCHER_COMMANDS.values() if words
+    )
+    if is_launcher or not words or not is_python(words[0]):
+        return is_launcher
+    length = _count_interpreter_words(words)
+    module = "".join(words[length + 1 : length + 2]) if words[length : length + 1] == ("-m",) else ""
+    return module in LAUNCHER_MODULES or module == DEEPSPEED_MODULE
 
 
 def _drop_launcher(words: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:

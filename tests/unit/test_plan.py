@@ -7,6 +7,7 @@ import pytest
 from kfjob.compile.torchrun import Placement, make_local_agent, operator_environment
 from kfjob.errors import SpecError
 from kfjob.plan import Context, resolve, spec_hash
+from kfjob.plan.programs import starts_workers
 from kfjob.spec.job import JobSpec, Rendezvous, Resources, Volume
 
 KUBERNETES = Context(backend="kubernetes", launch="l1", namespace="there")
@@ -121,3 +122,25 @@ def test_pod_paths_become_local_paths(word, local_word):
 ])  # fmt: skip
 def test_plan_knows_programs_that_connect_nobody(fields, unconnected):
     assert resolve(make_spec(**fields), LOCAL).observe_config.unconnected == unconnected
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "torchrun train.py",
+        "/opt/bin/torchrun --nnodes 2 train.py",
+        "python3 -m torch.distributed.run train.py",
+        "python -u -m torch.distributed.launch train.py",
+        "accelerate launch train.py",
+        "python3 -m deepspeed.launcher.launch train.py",
+    ],
+)
+def test_launchers_only_start_workers(command: str):
+    assert starts_workers(command.split())
+
+
+@pytest.mark.parametrize(
+    "command", ["", "python train.py", "python -m train", "bash -c torchrun", "accelerate env", "torchrunner"]
+)
+def test_other_programs_may_work_themselves(command: str):
+    assert not starts_workers(command.split())

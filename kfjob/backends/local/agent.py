@@ -17,7 +17,7 @@ from kfjob.backends.local.child import ChildProcess, ExitWatcher
 from kfjob.backends.local.launch_spec import AgentSpec, LaunchSpec
 from kfjob.backends.local.proc import count_out_of_memory_kills
 from kfjob.backends.local.processes import Guard
-from kfjob.events import PodChanged, PodPhase
+from kfjob.events import TERMINATING, PodChanged, PodPhase
 from kfjob.text import plural
 
 START_ERROR = 128
@@ -102,6 +102,14 @@ class Agent:
             self._ending.set()
             if self._child is not None:
                 self._child.terminate()
+            if self.state.phase is PodPhase.RUNNING and self.state.ready:
+                seconds = f"{self._launch.grace_seconds:g} s"
+                self._change(reason=TERMINATING, message=f"it has received SIGTERM, and gets SIGKILL after {seconds}")
+
+    @property
+    def works(self) -> bool:
+        """Whether the agent, or a worker that it has started, may have something to save before it ends."""
+        return self._child is not None and (not self._spec.starts_workers or self._child.has_workers)
 
     def kill(self) -> None:
         """Send SIGKILL to the agent and its processes, and do not restart."""

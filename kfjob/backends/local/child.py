@@ -13,6 +13,7 @@ from pathlib import Path
 from kfjob.backends.local import processes
 from kfjob.backends.local.cgroup import Cgroup
 from kfjob.backends.local.log_writer import BAR_SECONDS, LogWriter
+from kfjob.backends.local.proc import has_proc, list_running_children
 from kfjob.backends.local.processes import Guard
 from kfjob.backends.local.subreaper import reap_orphans
 
@@ -133,6 +134,13 @@ class ChildProcess:
         asyncio.get_running_loop().remove_reader(self._reading)
         self._close()
         return code
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether processes run that this one has started; True on systems where nothing shows that."""
+        if not has_proc() or list_running_children(self.pid):
+            return True
+        return any(pid != self.pid for pid in processes.find_marked(processes.exact_prefix(self._mark)))
 
     def terminate(self) -> None:
         """Send SIGTERM to the process alone, as the kubelet does."""

@@ -24,6 +24,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     env: Mapping[str, str]  # added to the supervisor's environment
     working_dir: str = ""  # "": the supervisor's
+    starts_workers: bool = False  # the process itself only starts the workers, as torchrun's agent does
 
 
 class EtcdSpec(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from kfjob.backends.local.launch_spec import AgentSpec, EtcdSpec, LaunchSpec
 from kfjob.compile.torchrun import AgentProcess, Placement, make_local_agent
 from kfjob.errors import Refused
 from kfjob.plan import JobPlan
+from kfjob.plan.programs import starts_workers
 
 
 def build_launch_spec(
@@ -105,7 +106,13 @@ def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess) -> AgentSpe
         machine.check_start_folder(plan)
         machine.check_script(agent.argv, folder=agent.working_dir)
     program = machine.find_program(agent.argv[0], path, folder=agent.working_dir)
-    return AgentSpec(pod=agent.name, argv=(program, *agent.argv[1:]), env=env, working_dir=agent.working_dir or str(Path.cwd()))
+    return AgentSpec(
+        pod=agent.name,
+        argv=(program, *agent.argv[1:]),
+        env=env,
+        working_dir=agent.working_dir or str(Path.cwd()),
+        starts_workers=starts_workers(agent.argv),
+    )
 
 
 def _gpus(plan: JobPlan, index: int) -> dict[str, str]:

@@ -30,20 +30,21 @@ def list_pids() -> list[int]:
     return [int(entry.name) for entry in _ROOT.iterdir() if entry.name.isdecimal() and int(entry.name) != os.getpid()]
 
 
-def list_children() -> list[int]:
-    """Return the children of this process, also those that have ended and were not waited for."""
+def list_children(parent: int = 0) -> list[int]:
+    """Return the children of a process (0: this one), also those that have ended and were not waited for."""
     if not has_proc():
         return []
-    files = list((_ROOT / "self/task").glob("*/children"))  # of each thread
+    parent = parent or os.getpid()
+    files = list((_ROOT / str(parent) / "task").glob("*/children"))  # of each thread
     if files:
         return [int(pid) for file in files for pid in file.read_bytes().split()]
     # the kernel is built without `children`: the list of all processes has the same answer, and takes long
-    return [pid for pid in list_pids() if (fields := _read_stat(pid)) and int(fields[1]) == os.getpid()]
+    return [pid for pid in list_pids() if (fields := _read_stat(pid)) and int(fields[1]) == parent]
 
 
-def list_running_children() -> list[int]:
-    """Return the children of this process that have not ended."""
-    return [pid for pid in list_children() if (fields := _read_stat(pid)) and fields[0] not in _ENDED]
+def list_running_children(parent: int = 0) -> list[int]:
+    """Return the children of a process (0: this one) that have not ended."""
+    return [pid for pid in list_children(parent) if (fields := _read_stat(pid)) and fields[0] not in _ENDED]
 
 
 def read_environment(pid: int) -> bytes:

@@ -39,6 +39,9 @@ GROUP = "cgroup"
 """File with the path of the job's control group, if it has one."""
 REMAINING = "remaining"
 """File with a sentence about the processes that still run after SIGKILL, if any do."""
+IDLE_GRACE_SECONDS = 3.0
+"""Time between SIGTERM and SIGKILL of agents of which none has a worker: they have nothing to save."""
+_IDLE_CHECK_SECONDS = 0.5
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.1, 5.0
 """Time until the final state is written again on a full disk; it doubles."""
 
@@ -163,7 +166,23 @@ class Supervisor:
         self._check.cancel()
         for agent in self._agents:
             agent.end(f"{STOPPED_BECAUSE}{end.message}")
+        self._report()
         asyncio.get_running_loop().call_later(self._spec.grace_seconds, self._kill_agents)
+        asyncio.get_running_loop().call_later(_IDLE_CHECK_SECONDS, self._kill_idle, 0.0)
+
+    def _kill_idle(self, idle_seconds: float) -> None:
+        """Kill the agents once none of them has had a worker for a while: an agent in a rendezvous may never see SIGTERM.
+
+        As long as one worker runs, all agents keep the whole grace time: one of them may hold the store of the others.
+        """
+        running = [agent for agent in self._agents if not agent.state.phase.ended]
+        if not running:
+            return
+        idle_seconds = 0.0 if any(agent.works for agent in running) else idle_seconds + _IDLE_CHECK_SECONDS
+        if idle_seconds >= IDLE_GRACE_SECONDS:
+            self._kill_agents()
+        else:
+            asyncio.get_running_loop().call_later(_IDLE_CHECK_SECONDS, self._kill_idle, idle_seconds)
 
     def _kill_agents(self) -> None:
         for agent in self._agents:
