@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kfjob.errors import Problem, SpecError
 from kfjob.file_access import OTHER_OWNER, find_foreign_access
 from kfjob.parsing import ParseError, parse_json, parse_toml, read_document
+from kfjob.spec.names import DNS_1123, MAX_LABEL
 from kfjob.units import MIB
 
 if TYPE_CHECKING:
@@ -20,6 +22,11 @@ FILE_NAME = "kfjob.toml"
 INSTANCES_FILE = "instances.json"
 MAX_SETTINGS_BYTES = MIB
 """Size of `kfjob.toml`, and of a `pyproject.toml` with settings."""
+MAX_VALUE = 4096
+"""Characters of a setting, as of a path on Linux."""
+MAX_SHOWN = 80
+"""Characters of a wrong name or value of a setting in an error."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +61,11 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
     values: dict[str, Any] = {}
     for source in (_read_flags(flags), _read_environment(environ), _read_project(folder), _read_file(_user_file(environ))):
         values = {**source, **values}
+    _check_texts(values)
     backend = values.get("backend")
     if backend not in (None, "kubernetes", "local"):
-        raise SpecError([Problem(title=f"unknown backend `{backend}`", hint="use `kubernetes` or `local`")])
-    state = Path(values.pop("state", None) or _state_home(environ)).expanduser().absolute()
+        raise SpecError([Problem(title=f"unknown backend `{str(backend)[:MAX_SHOWN]}`", hint="use `kubernetes` or `local`")])
+    state = _expand(values.pop("state", None) or _state_home(environ)).absolute()
     booleans: dict[str, Any] = {name: _parse_boolean(name, values.pop(name)) for name in _BOOLEANS if name in values}
     return Settings(state=state, **booleans, **values)
 
@@ -145,25 +153,56 @@ def _read_file(file: Path, table: tuple[str, ...] = ()) -> dict[str, Any]:
         if name not in _NAMES:
             from difflib import get_close_matches
 
-            matches = get_close_matches(name, _NAMES, n=1)
+            shown = " ".join(name[:MAX_SHOWN].split())
+            matches = get_close_matches(shown, _NAMES, n=1)
             hint = f"did you mean `{matches[0]}`?" if matches else f"the settings are {', '.join(_NAMES)}"
-            raise SpecError([Problem(title=f"unknown setting `{name}`", file=str(file), hint=hint)])
+            raise SpecError([Problem(title=f"unknown setting `{shown}`", file=str(file), hint=hint)])
         if not isinstance(value, str) and not (name in _BOOLEANS and isinstance(value, bool)):
             raise SpecError([Problem(title=f"setting `{name}` must be text", file=str(file))])
+    _check_texts(values, file=str(file))
     return values
+
+
+def _check_texts(values: Mapping[str, object], file: str | None = None) -> None:
+    """Check that the texts can be parts of paths and messages.
+
+    Raises:
+        SpecError: a text has control characters or is too long, or the namespace is no name of Kubernetes.
+    """
+    for name, value in values.items():
+        if isinstance(value, str) and (len(value) > MAX_VALUE or _CONTROL.search(value)):
+            detail = f"it is longer than {MAX_VALUE} characters, or has control characters"
+            raise SpecError([Problem(title=f"setting `{name}` is not usable", file=file, detail=detail)])
+    namespace = values.get("namespace")
+    if isinstance(namespace, str) and namespace and (len(namespace) > MAX_LABEL or not DNS_1123.fullmatch(namespace)):
+        title = f"`{namespace[:MAX_SHOWN]}` cannot be a namespace"
+        hint = f"a namespace has small letters, digits and `-`, and at most {MAX_LABEL} characters"
+        raise SpecError([Problem(title=title, file=file, hint=hint)])
+
+
+def _expand(path: str | Path) -> Path:
+    """Return a path with the home folder for `~`.
+
+    Raises:
+        SpecError: there is no such user.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as err:
+        raise SpecError([Problem(title=f"the home folder of `{path}` is unknown", detail=str(err))]) from None
 
 
 def _parse_boolean(name: str, value: object) -> bool:
     text = str(value).lower()
     if text not in ("", "0", "1", "false", "true", "no", "yes"):
-        raise SpecError([Problem(title=f"setting `{name}` must be true or false, not `{value}`")])
+        raise SpecError([Problem(title=f"setting `{name}` must be true or false, not `{str(value)[:MAX_SHOWN]}`")])
     return text in ("1", "true", "yes")
 
 
 def _user_file(environ: Mapping[str, str]) -> Path:
     base = environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(base).expanduser() / "kfjob" / FILE_NAME
+    return _expand(base) / "kfjob" / FILE_NAME
 
 
 def _state_home(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "kfjob"
+    return _expand(environ.get("XDG_STATE_HOME") or "~/.local/state") / "kfjob"

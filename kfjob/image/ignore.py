@@ -11,11 +11,15 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from kfjob.errors import UsageError
 from kfjob.image.path_patterns import PathPatterns
 from kfjob.patterns import PatternError
 
+MAX_PATTERNS = 1000
+"""Patterns of a `.dockerignore`; each is matched against each path."""
+_MAX_SHOWN = 80
 _SPECIAL = set("*?[]\\")
 
 
@@ -55,9 +59,12 @@ def parse_ignore(text: str, *, file: str = ".dockerignore") -> IgnorePatterns:
     """Return the patterns of a `.dockerignore`.
 
     Raises:
-        UsageError: a line is not a pattern; the location has its number.
+        UsageError: a line is not a pattern; the location has its number. Or there are too many.
     """
-    return IgnorePatterns(tuple(_parse_lines(text.removeprefix("\ufeff"), file)))
+    patterns = tuple(islice(_parse_lines(text.removeprefix("\ufeff"), file), MAX_PATTERNS + 1))
+    if len(patterns) > MAX_PATTERNS:
+        raise UsageError(f"`{file}` has more than {MAX_PATTERNS} patterns", hint="exclude whole folders")
+    return IgnorePatterns(patterns)
 
 
 def _parse_lines(text: str, file: str) -> Iterator[IgnorePattern]:
@@ -72,5 +79,5 @@ def _parse_lines(text: str, file: str) -> Iterator[IgnorePattern]:
         try:
             PathPatterns([pattern])
         except PatternError as err:
-            raise UsageError(f"`{line}` is not a pattern", location=f"{file}:{number}", cause=str(err)) from err
+            raise UsageError(f"`{line[:_MAX_SHOWN]}` is not a pattern", location=f"{file}:{number}", cause=str(err)) from err
         yield IgnorePattern(pattern, is_negated)

@@ -129,8 +129,17 @@ def _read_cell(text: str, name: SecretName, before: str) -> Span | None:
         return None
     if start["bar"] is None and name.strength is Strength.WEAK and not looks_dense(value):
         return None  # the header of two columns
+    is_row = has_two_columns and start["bar"] is not None
+    if not is_row and _is_numbered_field(value):
+        return None  # a header with several columns of one kind: `password | email1 | email2`
     begin = match.start("value") + match["value"].find(value)
     return (begin, begin + len(value)) if is_secret_value(name.text, name.strength, value) else None
+
+
+def _is_numbered_field(value: str) -> bool:
+    """Return whether a value is the name of a field with one digit, and no usual password such as `secret1`."""
+    field = value[:-1].rstrip("_-")
+    return value[-1].isdecimal() and is_field_name(field) and rate_name(field) is Strength.ORDINARY
 
 
 def _read_column(text: str, name: SecretName, before: str) -> Span | None:

@@ -268,3 +268,15 @@ def test_lists_of_names_stay_in_json(value):
 @pytest.mark.parametrize("name", ["DB_PASSWORT", "mot_de_passe", "contrase\u00f1a", "senha", "\u5bc6\u7801", "clave-api"])
 def test_name_of_another_language_is_recognised(name):
     assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "text", ["password | email1", "user | password | email1 | email_2", "| name | password | host1 | port1 |"]
+)
+def test_numbered_columns_of_a_header_stay(text: str):
+    assert Redactor().text(text) == text
+
+
+@pytest.mark.parametrize("text", ["| password | email1 |", "user | password | hunter22", "password | email12"])
+def test_value_of_a_table_is_redacted(text: str):
+    assert REDACTED in Redactor().text(text)

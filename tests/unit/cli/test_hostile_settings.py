@@ -154,3 +154,43 @@ def test_waiting_command_ends_when_the_server_answers_nonsense(kfjob: Shell, her
         (here / "kubeconfig").write_text(KUBECONFIG_OF_A_PORT.format(port=port).replace("https://", "http://"))
         assert kfjob(*command.split(), "--backend", "kubernetes") in (1, 5)
     assert kfjob.err.count("error:") == 1
+
+
+SETTINGS = {
+    "NUL in the state": 'state = "a\\u0000b"',
+    "home of nobody": 'state = "~nobody-at-all/x"',
+    "NUL in the namespace": 'namespace = "a\\u0000"',
+    "path as namespace": 'namespace = "../../x"',
+    "lines in the namespace": 'namespace = "a\\nerror: x"',
+    "long namespace": f'namespace = "{"x" * 100_000}"',
+    "long context": f'context = "{"x" * 100_000}"',
+    "escape in the context": 'context = "\\u001b[31m"',
+    "lines in a name": '"a\\nerror: fake" = 1',
+    "long name": f'"{"x" * 100_000}" = 1',
+    "long backend": f'backend = "{"x" * 3000}"',
+    "long switch": f'strict = "{"x" * 3000}"',
+    "number": "namespace = 5",
+    "nested": "namespace = " + "[" * 60_000 + "]" * 60_000,
+    "deep": ".".join(["a"] * 5000) + " = 1",
+}
+
+
+@pytest.mark.parametrize("text", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("command", ["list", "status train"])
+def test_hostile_settings_are_one_short_error(
+    kfjob: Shell, here: Path, monkeypatch: pytest.MonkeyPatch, text: str, command: str
+):
+    monkeypatch.delenv("KFJOB_STATE")
+    monkeypatch.setenv("XDG_STATE_HOME", str(here))
+    (here / "kfjob.toml").write_text(text)
+    assert kfjob(*command.split()) == 2
+    assert [line[:6] for line in kfjob.err.splitlines()].count("error:") == 1
+    assert len(kfjob.err) < 1000
+
+
+@pytest.mark.parametrize("namespace", ["../../x", "a/b", ".", "", "A"])
+def test_namespace_never_leads_out_of_the_state_folder(kfjob: Shell, here: Path, namespace: str):
+    (here / "x" / ".staging-1").mkdir(parents=True)
+    (here / "state" / "local").mkdir(parents=True)
+    assert kfjob("list", "--backend", "local", "--namespace", namespace) == (2 if namespace else 0)
+    assert (here / "x" / ".staging-1").exists()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.errors import UsageError
-from kfjob.image.ignore import parse_ignore
+from kfjob.image.ignore import MAX_PATTERNS, parse_ignore
 from kfjob.image.path_patterns import PathPatterns, _translate
 from tests.unit.test_patterns import cpu_limit
 
@@ -116,3 +116,10 @@ def test_hostile_pattern_needs_linear_time(pattern):
 def test_expression_that_is_repeated_is_compiled_once():
     assert _translate("*" * 2000 + "b") == ".*b"
     assert _translate("**/" * 40 + "b") == "(?:.*/)?b"
+
+
+@pytest.mark.parametrize("text", ["!**/a*\n" * (MAX_PATTERNS + 1), "?" * 100_000, "[" * 100_000])
+def test_too_many_or_too_long_patterns_are_one_short_error(text: str):
+    with pytest.raises(UsageError) as caught:
+        parse_ignore(text)
+    assert len(str(caught.value)) < 400

@@ -1,0 +1,53 @@
+"""A clock that goes back, or a year ahead, ends no wait and renews no credential again and again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kfjob.api.logs import event_stream
+from kfjob.backends.base import JobRef
+from kfjob.backends.kubernetes.exec_plugin import needs_renewal
+from kfjob.events import JobChanged, Tick
+from kfjob.units import SECOND
+
+YEAR = 365 * 24 * 3600
+JUMPS = pytest.mark.parametrize("jump", [YEAR, -YEAR])
+
+
+class Quiet:
+    """A backend on which nothing happens."""
+
+    def __init__(self) -> None:
+        self.end = threading.Event()
+
+    def watch(self, _: JobRef) -> Iterator[JobChanged]:
+        self.end.wait()
+        yield from ()
+
+
+@JUMPS
+def test_time_of_a_watched_job_goes_on_evenly(monkeypatch: pytest.MonkeyPatch, jump: int):
+    monkeypatch.setattr(event_stream, "TICK_SECONDS", 0.01)
+    backend: Any = Quiet()
+    ref = JobRef(backend="local", namespace="default", name="train", uid="u", launch="l")
+    events, real = event_stream.stream_events(backend, ref, logs=False), time.time_ns
+    first = next(events)
+    monkeypatch.setattr(time, "time_ns", lambda: real() + jump * SECOND)
+    second = next(events)
+    backend.end.set()
+    assert isinstance(first, Tick)
+    assert isinstance(second, Tick)
+    assert 0 < second.time - first.time < 3600 * SECOND
+
+
+@JUMPS
+def test_credential_is_renewed_once_after_a_jump(monkeypatch: pytest.MonkeyPatch, jump: int):
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + jump)
+    assert needs_renewal(now + 900, loaded=now) == (jump > 0)
+    assert not needs_renewal(now + 900, loaded=now + jump), "the new one has the same end, and is not renewed with each request"
