@@ -20,6 +20,7 @@ from kfjob.patterns import PatternError
 MAX_PATTERNS = 1000
 """Patterns of a `.dockerignore`; each is matched against each path."""
 _MAX_SHOWN = 80
+"""Characters of a wrong pattern in an error."""
 _SPECIAL = set("*?[]\\")
 
 

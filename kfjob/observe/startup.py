@@ -20,6 +20,7 @@ OUTPUT = "the program has printed"
 
 
 _MAX_NAMES = 3
+"""Pods that the stage of an ending job names."""
 
 
 class EndOfSome(Struct, frozen=True):

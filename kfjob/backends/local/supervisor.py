@@ -42,6 +42,7 @@ REMAINING = "remaining"
 IDLE_GRACE_SECONDS = 3.0
 """Time between SIGTERM and SIGKILL of agents of which none has a worker: they have nothing to save."""
 _IDLE_CHECK_SECONDS = 0.5
+"""Time between two looks for workers of a job that ends."""
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.1, 5.0
 """Time until the final state is written again on a full disk; it doubles."""
 
