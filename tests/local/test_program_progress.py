@@ -45,7 +45,7 @@ def test_progress_is_right_while_the_program_runs(shape: str, here: Here, tmp_pa
     assert (view.master.pod, str(view.phase)) == ("job-worker-0", "Running")  # type: ignore[union-attr]
     chart = make_charts(view.training)[0]
     points = {int(step): float(loss) for _, _, step, loss in json.loads(chart.pictures[0].points)["loss"]}
-    steps = range(20 if shape == "bar" else 10, 50, 10)
+    steps = range(10, 50, 10)
     assert chart.title == "Loss"
     assert points == {step: pytest.approx(9 - step / 10) for step in steps}
     end.touch()
