@@ -35,11 +35,15 @@ def add_adapters(model: Any, spec: TrainSpec) -> None:
     peft = _import_peft()
     _check_targets(model, spec)
     try:
-        peft.inject_adapter_in_model(make_peft_config(spec), model, adapter_name=_ADAPTER)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PEFT changes its own settings for some families (Conv1D, experts)
+            peft.inject_adapter_in_model(make_peft_config(spec), model, adapter_name=_ADAPTER)
     except ValueError as error:
         raise KfjobError("PEFT cannot add the adapters", location="lora", cause=str(error)) from error
-    if not any(_find_adapters(model)):
-        raise KfjobError("no layer is left for an adapter", location="lora.exclude_modules")
+    if any(type(module).__name__ == "ParamWrapper" for module in model.modules()):
+        hint = "name the layers of the attention in `lora.target_modules`, for example `[q_proj, v_proj]`"
+        title = f"adapters of the experts of {type(model).__name__} are not supported"
+        raise KfjobError(title, location="lora.target_modules", hint=hint)
 
 
 def make_peft_config(spec: TrainSpec) -> Any:
@@ -114,12 +118,16 @@ def _find_adapters(unit: nn.Module) -> dict[nn.Module, Any]:
     return {matrix: layer for layer in layers for part in (layer.lora_A, layer.lora_B) for matrix in part.values()}
 
 
+def _is_linear(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"  # of GPT-2
+
+
 def _check_targets(model: Any, spec: TrainSpec) -> None:
     """Check the names of the section as `kfjob.spec.lora` does for a known shape."""
     assert spec.lora is not None  # noqa: S101 -- for mypy
     ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
     modules = [(f".{name}", module) for name, module in model.named_modules() if name]
-    linear = [name for name, module in modules if isinstance(module, nn.Linear) and id(module) not in ends]
+    linear = [name for name, module in modules if _is_linear(module) and id(module) not in ends]
     for field, names in (("target_modules", spec.lora.target_modules), ("exclude_modules", spec.lora.exclude_modules)):
         for name in names:
             if name != ALL_LINEAR and not any(path.endswith(f".{name}") for path in linear):
@@ -131,9 +139,10 @@ def _check_targets(model: Any, spec: TrainSpec) -> None:
 
 @contextmanager
 def _ignore_deprecations() -> Iterator[None]:
-    """Ignore the warnings of transformers about the names that PEFT uses (peft 0.21 with transformers 5.23)."""
+    """Ignore the warnings of transformers about the names that PEFT uses (peft 0.21 with transformers 5.23), and of PEFT."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", UserWarning)
         yield
 
 

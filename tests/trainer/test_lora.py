@@ -26,6 +26,7 @@ from kfjob.trainer.lora import add_adapters, base_name, is_adapter
 from kfjob.trainer.model import build_meta_model
 from tests.trainer.conftest import save_tiny_llama
 from tests.trainer.test_model import build
+from tests.trainer.test_pretrained import make_config, save_model
 from tests.trainer.test_run import have_same_state, losses, run_in_stages
 
 SMALL: dict[str, Any] = {
@@ -268,6 +269,25 @@ def test_merged_weights_have_the_logits_of_the_adapters(workers, spec, checkpoin
     assert main([str(checkpoint), str(tmp_path / "merged.pt"), "--merge", "--format=torch"]) == 0
     state = torch.load(tmp_path / "merged.pt", weights_only=True)
     assert all(torch.equal(state[name], tensor) for name, tensor in merged.state_dict().items())
+
+
+@pytest.mark.parametrize(("family", "targets"), [("GPT2", "all-linear"), ("Mixtral", "q_proj,v_proj")])
+def test_adapters_of_other_families_are_merged(workers, tiny, tmp_path, family, targets):
+    """GPT-2 has Conv1D instead of linear layers, and Mixtral is a mixture of experts."""
+    base = save_model(transformers.AutoModelForCausalLM.from_config(make_config(family)), tmp_path / "model")
+    spec = tiny | {"model": base, "vocab_size": None, "lora": LORA | {"target_modules": targets}, "strategy": "none"}
+    folder = tmp_path / "c"
+    workers.run("run_training", {"spec": spec | {"max_steps": 2, "checkpoint_dir": str(folder)}})
+    (expected,) = workers.run("compute_logits", {"spec": spec | {"resume": str(folder / "step-000002")}})
+    assert main([str(folder), str(tmp_path / "merged"), "--merge"]) == 0
+    merged = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    assert torch.allclose(compute_logits(merged), torch.tensor(expected), rtol=0, atol=1e-5)
+
+
+def test_adapters_of_experts_are_refused(tmp_path):
+    make_config("Mixtral").save_pretrained(tmp_path)
+    with pytest.raises(KfjobError, match="adapters of the experts of MixtralForCausalLM are not supported"):
+        build(make_spec(model=str(tmp_path)))
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "gpt_neox"])
