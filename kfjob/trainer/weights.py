@@ -40,8 +40,9 @@ class PretrainedWeights:
         index, single = folder / INDEX, folder / SINGLE
         with _wrap_errors(folder):
             if index.exists():
-                return cls({name: folder / file for name, file in parse_json_object(index.read_bytes())["weight_map"].items()})
-            if single.exists():
+                files = parse_json_object(index.read_bytes())["weight_map"]
+                return cls({name: _find_shard(folder, file) for name, file in files.items()})
+            if single.is_file():
                 with safe_open(single, framework="pt") as tensors:
                     return cls(dict.fromkeys(tensors.keys(), single))
         if other_files := [path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".safetensors")]:
@@ -91,6 +92,14 @@ def _find_parts(parameter: nn.Parameter) -> Iterator[tuple[Tensor, tuple[slice, 
     for chunk in sharded.__create_chunk_list__():  # as torch's distributed checkpoint finds them
         if local.numel():
             yield local, tuple(slice(begin, begin + size) for begin, size in zip(chunk.offsets, chunk.sizes, strict=True))
+
+
+def _find_shard(folder: Path, name: str) -> Path:
+    """Return the path of a file that the index names; anybody may have written the index."""
+    path = folder / name
+    if path.name != name or not path.is_file():
+        raise ValueError(f"`{name}` is not the name of a file in the folder")
+    return path
 
 
 @contextmanager

@@ -12,9 +12,11 @@ import pytest
 import torch
 import transformers
 
+from kfjob.errors import KfjobError
 from kfjob.spec.memory import count_layer_parameters
 from kfjob.spec.models import ModelShape, count_parameters
 from kfjob.trainer.model import make_config_arguments
+from kfjob.trainer.weights import INDEX, PretrainedWeights
 from tests.trainer.fake_hub import FakeHub
 
 SHAPE = {"vocab_size": 320, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 10, "num_attention_heads": 4}
@@ -172,3 +174,15 @@ def test_hint_for_files_with_other_names(workers, tiny, tmp_path):
     (message,) = workers.run("error_of_training", {"spec": spec})
     assert "the pretrained weights have no `model.layers.0." in message
     assert "save_original_format=False" in message
+
+
+@pytest.mark.parametrize("name", ["../x.safetensors", "/etc/hostname", "pipe", ".", "absent.safetensors"])
+def test_index_names_only_files_in_its_folder(tmp_path, name):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "x.safetensors").touch()
+    os.mkfifo(folder / "pipe")
+    (folder / INDEX).write_text(json.dumps({"weight_map": {"model.norm.weight": name}}))
+    with pytest.raises(KfjobError) as caught:
+        PretrainedWeights.open(folder)
+    assert caught.value.cause == f"`{name}` is not the name of a file in the folder"

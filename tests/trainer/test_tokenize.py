@@ -11,7 +11,7 @@ from kfjob.errors import KfjobError, UsageError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import tokenize
 from kfjob.trainer.data.sources import open_data
-from kfjob.trainer.data.token_files import open_split, read_header
+from kfjob.trainer.data.token_files import HEADER, open_split, read_header
 from kfjob.trainer.data.tokenizer import open_tokenizer
 
 
@@ -48,10 +48,10 @@ def test_two_processes_write_the_same_folder_as_one(chat_folder, tmp_path):
 
 def test_header_describes_the_folder(chat_folder, tokenised_chat):
     header = read_header(tokenised_chat)
-    assert header["documents"] == {"train": 160, "validation": 20}
-    assert header["answers"] is True
-    assert header["dtype"] == "uint16"
-    assert header["tokenizer"] == open_tokenizer(chat_folder / "tokenizer").fingerprint
+    assert header.documents == {"train": 160, "validation": 20}
+    assert header.answers is True
+    assert header.dtype == "uint16"
+    assert header.tokenizer == open_tokenizer(chat_folder / "tokenizer").fingerprint
     split = open_split(tokenised_chat, "train")
     assert split.loss_mask is not None
     assert split.ends[-1] == len(split.tokens) == len(split.loss_mask)
@@ -132,3 +132,32 @@ def test_packing_stream_is_an_error_for_conversations(tiny, tokenised_chat):
 def test_invalid_held_out_is_a_usage_error(text_folder, tmp_path, options):
     with pytest.raises(UsageError, match="--held-out must be at least 0 and below 1"):
         tokenize_folder(text_folder, tmp_path / "out", *options)
+
+
+@pytest.mark.parametrize(("change", "cause"), [
+    ({"dtype": "object"}, "dtype"),
+    ({"dtype": "float16"}, "dtype"),
+    ({"dtype": "u1,u1"}, "dtype"),
+    ({"vocab_size": -1}, "vocab_size"),
+    ({"end_of_text": 10**30}, "end_of_text"),
+    ({"tokens": None}, "tokens"),
+    ({"tokens": {"train": -1, "validation": 0}}, "tokens: train"),
+    ({"documents": {}}, "name different splits"),
+])  # fmt: skip
+def test_header_of_another_program_is_refused(tokenised_chat, tmp_path, change, cause):
+    header = json.loads((tokenised_chat / HEADER).read_text())
+    (tmp_path / HEADER).write_text(json.dumps(header | change))
+    with pytest.raises(KfjobError) as caught:
+        open_split(tmp_path, "train")
+    assert cause in (caught.value.cause or "")
+
+
+@pytest.mark.parametrize("ends", [[7, 3, 8], [3, 9], [3, 7], [2**63, 8]])
+def test_ends_that_do_not_divide_the_tokens_are_refused(tmp_path, ends):
+    header = {"dtype": "uint16", "vocab_size": 9, "end_of_text": 0, "answers": False, "tokenizer": ""}
+    header |= {"tokens": {"train": 8}, "documents": {"train": len(ends)}}
+    (tmp_path / HEADER).write_text(json.dumps(header))
+    np.arange(8, dtype="<u2").tofile(tmp_path / "train.bin")
+    np.array(ends, dtype="<u8").tofile(tmp_path / "train.documents.bin")
+    with pytest.raises(KfjobError, match=r"does not divide the 8 tokens into"):
+        open_split(tmp_path, "train")

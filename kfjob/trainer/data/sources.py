@@ -57,19 +57,19 @@ def open_data(spec: TrainSpec, *, rank: int, world_size: int) -> RunData:
 def _open_tokenized(spec: TrainSpec, rank_arguments: dict[str, int], common: dict[str, Any]) -> RunData:
     folder = Path(spec.data).expanduser()
     header = read_header(folder)
-    if spec.tokenizer and open_tokenizer(spec.tokenizer).fingerprint != header["tokenizer"]:
+    if spec.tokenizer and open_tokenizer(spec.tokenizer).fingerprint != header.tokenizer:
         raise KfjobError(f"`{folder}` was tokenised with another tokenizer than `{spec.tokenizer}`", location="tokenizer")
-    packing = spec.packing or ("documents" if header["answers"] else resolve_packing(spec))
+    packing = spec.packing or ("documents" if header.answers else resolve_packing(spec))
     samples = open_samples(folder, spec.data_split, spec.sequence_length, packing)
     validation: list[Sample] = []
     if _evaluates(spec):
         validation_samples = open_samples(folder, spec.validation_split, spec.sequence_length, packing)
         validation = [validation_samples[index] for index in range(min(_eval_samples(spec), len(validation_samples)))]
-    identity = {"kind": "tokens", "tokens": header["tokens"][spec.data_split], "samples": len(samples)}
+    identity = {"kind": "tokens", "tokens": header.tokens[spec.data_split], "samples": len(samples)}
     return RunData(
         train=ShuffledStream(samples, seed=spec.seed, **rank_arguments),
         validation=validation,
-        vocab_size=int(header["vocab_size"]),
+        vocab_size=header.vocab_size,
         identity=identity | common | {"packing": packing},
     )
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 
 from kfjob.errors import KfjobError
 from kfjob.parsing import parse_json_object
@@ -95,37 +96,64 @@ class Split:
         return begins[selected], sizes[selected]
 
 
-def read_header(folder: Path) -> dict[str, Any]:
+class TokensHeader(BaseModel):
+    """The content of tokens.json; anybody may have written it."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    dtype: Literal["uint16", "uint32"]
+    """The only two: numpy follows the pointers in an array of objects, and the file would choose them."""
+    vocab_size: int = Field(gt=0, le=2**31)
+    end_of_text: int = Field(ge=0)
+    tokens: dict[str, NonNegativeInt]
+    documents: dict[str, NonNegativeInt]
+    answers: bool
+    tokenizer: str
+
+    @model_validator(mode="after")
+    def check_consistency(self) -> TokensHeader:
+        """Check that each split has its documents, and that the end of a text is a token."""
+        if self.tokens.keys() != self.documents.keys():
+            raise ValueError("`tokens` and `documents` name different splits")
+        if self.end_of_text >= self.vocab_size:
+            raise ValueError("`end_of_text` is not below `vocab_size`")
+        return self
+
+
+def read_header(folder: Path) -> TokensHeader:
     """Return the content of tokens.json.
 
     Raises:
         KfjobError: the file is missing or invalid.
     """
     try:
-        header = parse_json_object((folder / HEADER).read_bytes())
-        np.dtype(header["dtype"]), int(header["vocab_size"]), int(header["end_of_text"])
-        dict(header["tokens"]), dict(header["documents"]), bool(header["answers"]), str(header["tokenizer"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise KfjobError(
-            f"cannot read `{folder / HEADER}`", cause=str(error), hint="write the folder with kfjob-tokenize"
-        ) from error
-    return header
+        return TokensHeader.model_validate(parse_json_object((folder / HEADER).read_bytes()))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        cause = ": ".join((*map(str, problem["loc"]), problem["msg"]))
+    except (OSError, ValueError) as error:
+        cause = str(error)
+    raise KfjobError(f"cannot read `{folder / HEADER}`", cause=cause, hint="write the folder with kfjob-tokenize")
 
 
 def open_split(folder: Path, split: str) -> Split:
     """Open the files of a split.
 
     Raises:
-        KfjobError: the folder has no such split, or a file does not have the size in tokens.json.
+        KfjobError: the folder has no such split, or its files do not fit together.
     """
     header = read_header(folder)
-    if split not in header["tokens"]:
-        raise KfjobError(f"no split `{split}` in `{folder}`", location="data", hint=f"it has {', '.join(header['tokens'])}")
-    tokens = _map_file(folder / f"{split}.bin", np.dtype(header["dtype"]).newbyteorder("<"), header["tokens"][split], "tokens")
-    ends = _map_file(folder / f"{split}.documents.bin", np.dtype("<u8"), header["documents"][split], "documents")
+    if split not in header.tokens:
+        raise KfjobError(f"no split `{split}` in `{folder}`", location="data", hint=f"it has {', '.join(header.tokens)}")
+    tokens = _map_file(folder / f"{split}.bin", np.dtype(header.dtype).newbyteorder("<"), header.tokens[split], "tokens")
+    ends = _map_file(folder / f"{split}.documents.bin", np.dtype("<u8"), header.documents[split], "documents")
+    if (ends[1:] < ends[:-1]).any() or int(ends[-1] if len(ends) else 0) != len(tokens):
+        raise KfjobError(
+            f"`{folder / split}.documents.bin` does not divide the {len(tokens)} tokens of the split into documents"
+        )
     loss_mask = None
-    if header["answers"]:
-        loss_mask = _map_file(folder / f"{split}.answers.bin", np.dtype(np.bool_), header["tokens"][split], "tokens")
+    if header.answers:
+        loss_mask = _map_file(folder / f"{split}.answers.bin", np.dtype(np.bool_), header.tokens[split], "tokens")
     return Split(tokens=tokens, ends=ends, loss_mask=loss_mask)
 
 
@@ -155,7 +183,7 @@ def open_samples(folder: Path, split: str, length: int, packing: Packing) -> Str
             size = f"`{folder / split}.bin` has {len(files.tokens)} tokens"
             raise KfjobError(f"{size}, less than one sample of {length + 1}")
         return StreamSamples(tokens=files.tokens, length=length)
-    samples = PackedSamples(files, length, packing=packing, padding=int(read_header(folder)["end_of_text"]))
+    samples = PackedSamples(files, length, packing=packing, padding=read_header(folder).end_of_text)
     if not len(samples):
         raise KfjobError(f"no tokens to train on in `{folder / split}.bin`", location="data")
     return samples
