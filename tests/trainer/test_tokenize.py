@@ -159,5 +159,5 @@ def test_ends_that_do_not_divide_the_tokens_are_refused(tmp_path, ends):
     (tmp_path / HEADER).write_text(json.dumps(header))
     np.arange(8, dtype="<u2").tofile(tmp_path / "train.bin")
     np.array(ends, dtype="<u8").tofile(tmp_path / "train.documents.bin")
-    with pytest.raises(KfjobError, match=r"does not divide the 8 tokens into"):
+    with pytest.raises(KfjobError, match=r"does not divide the 8 tokens"):
         open_split(tmp_path, "train")
