@@ -246,7 +246,7 @@ RULES = (
         title="the log ends within a traceback, after the line {what}",
         cause="the line with the exception is missing; the innermost frame of the program is {place}",
         remedy=(
-            "get the rest of the log: `kfjob logs {job} --pod {pod} --tail 50`, or the whole file for saved logs; a process "
+            "get the rest of the log: `kfjob logs {job} --tail 50`, or the whole file for saved logs; a process "
             "that is killed while it prints loses its last lines"
         ),
         subject=Subject.EXCEPTION,
