@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,17 +14,18 @@ from kfjob.api.logs.merge import merge_logs
 from kfjob.api.reader import JobReader, name_job
 from kfjob.backends.base import LogRange
 from kfjob.errors import KfjobError
-from kfjob.events import Event, LogGap, LogLine, PodChanged, Tick
+from kfjob.events import Event, LinesSkipped, LogGap, LogLine, PodChanged, Tick
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.occurrences import JobHistory
 from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.diagnose.warnings import DistinctWarning
 from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.reduction import reduce
+from kfjob.observe.reduction import reduce_all
 from kfjob.observe.view import JobView
 from kfjob.redaction import Redactor
 from kfjob.redaction.structs import redact_struct
+from kfjob.spec.observe_config import ObserveConfig
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,13 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
     Raises:
         NotFound: the job is gone.
     """
-    symptoms, view = SymptomCollector(), JobView(config=reader.config)
-    prefilters: dict[tuple[str, str], Prefilter] = defaultdict(lambda: Prefilter(reader.config))
+    symptoms, view, filters = SymptomCollector(), JobView(config=reader.config), _ViewFilters(reader.config)
     for event in _read_everything(reader):
-        # the view needs few lines, and takes three times as long per line as the symptoms
-        if not isinstance(event, LogLine) or prefilters[event.pod, event.container_id].select(event.text.encode()):
-            view = reduce(view, event)
+        view = reduce_all(view, filters.select(event))
         symptoms.feed(event, view)
         if on_event:
             on_event(event)
+    view = reduce_all(view, filters.skipped())
     redactor = Redactor(reader.secrets)
     diagnosis = diagnose(symptoms, view, job=name_job(reader))
     return Examination(
@@ -63,6 +62,34 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
         history=symptoms.history,
         uncounted=symptoms.warnings.uncounted,
     )
+
+
+class _ViewFilters:
+    """Selects the events for the view: it needs few lines, and takes three times as long per line as the symptoms."""
+
+    def __init__(self, config: ObserveConfig) -> None:
+        self._prefilters: dict[tuple[str, str], Prefilter] = defaultdict(lambda: Prefilter(config))
+        self._skipped: Counter[tuple[str, str, str]] = Counter()
+
+    def select(self, event: Event) -> list[Event]:
+        """Return the event if the view needs it, after the number of lines that were skipped before it."""
+        if not isinstance(event, LogLine):
+            return [event]
+        key = event.pod, event.container, event.container_id
+        if not self._prefilters[event.pod, event.container_id].select(event.text.encode()):
+            self._skipped[key] += 1
+            return []
+        count = self._skipped.pop(key, 0)
+        return [_skip(key, count), event] if count else [event]
+
+    def skipped(self) -> list[Event]:
+        """Return the lines that were skipped at the ends of the logs."""
+        return [_skip(key, count) for key, count in self._skipped.items()]
+
+
+def _skip(key: tuple[str, str, str], count: int) -> Event:
+    pod, container, container_id = key
+    return LinesSkipped(pod=pod, container=container, container_id=container_id, count=count)
 
 
 def _read_everything(reader: JobReader) -> Iterator[Event]:

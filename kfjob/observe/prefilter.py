@@ -123,6 +123,7 @@ class Prefilter:
             return list(_split(block))
         lines = self._find_literals(block)
         if self._select_all():
+            self._header_end = 0
             return list(_split(block))
         if not lines and self._rows is None and not self._remaining:
             return []  # as for most blocks

@@ -68,7 +68,8 @@ _HOST_LOGIN = re.compile(
 """`user:password@host:port` without a scheme."""
 _WORD_END = {quote: re.compile(rf"(?:[^{quote or ' '}\\\n]|\\[^\n])*+") for quote in ("", "'", '"')}
 MARKS = (
-    *("wandb", "?code=", "&code=", "?auth=", "&auth=", "?pat=", "&pat=", "?api=", "&api="),
+    *("wandb", "?code=", "&code=", "?auth=", "&auth=", "?pat=", "&pat=", "?api=", "&api=", "?key=", "&key="),
+    *("?sig=", "&sig=", "?pass=", "&pass="),
     *("bearer", "basic", "-u", "--user", "--proxy-user", "login", "password"),
     *("sshpass", "mysql", "mariadb", "mongo", "htpasswd", "kinit", "redis-cli", "identified"),
 )

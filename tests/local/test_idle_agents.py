@@ -48,7 +48,7 @@ def test_agent_without_workers_is_ended_soon(here: Here, tmp_path: Path, agent: 
     here.until(lambda: here.get(ref).pods[1].reason == TERMINATING)
     snapshot = here.get(ref)
     stage = describe_stage(reduce_all(JobView(), [snapshot.job, *snapshot.pods]))
-    assert stage == "waiting for `job-worker-1` to end: it has received SIGTERM, and gets SIGKILL after 600 s"
+    assert stage == "waiting for `job-worker-1` to end: it has received SIGTERM, and gets SIGKILL within 600 s"
     ended = here.end(ref)
     assert ended.job.phase is JobPhase.FAILED
     assert [(pod.phase, pod.exit_code) for pod in ended.pods] == [(PodPhase.FAILED, 1), (PodPhase.FAILED, 137)]

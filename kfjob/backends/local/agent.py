@@ -104,7 +104,7 @@ class Agent:
                 self._child.terminate()
             if self.state.phase is PodPhase.RUNNING and self.state.ready:
                 seconds = f"{self._launch.grace_seconds:g} s"
-                self._change(reason=TERMINATING, message=f"it has received SIGTERM, and gets SIGKILL after {seconds}")
+                self._change(reason=TERMINATING, message=f"it has received SIGTERM, and gets SIGKILL within {seconds}")
 
     @property
     def works(self) -> bool:

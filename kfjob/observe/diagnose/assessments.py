@@ -23,7 +23,7 @@ _LATE = frozenset(check_ids("child-failed", "launcher-failed", "traceback-cut"))
 
 _THREADS = frozenset(check_ids("thread-died"))
 """Rules about threads that ended while their process went on."""
-_TIMEOUTS = frozenset(check_ids("nccl-timeout", "gloo-timeout"))
+TIMEOUTS = frozenset(check_ids("nccl-timeout", "gloo-timeout", "store-wait-timeout"))
 """Rules about ranks that waited for another one in vain."""
 _KILLS = frozenset(check_ids("pod-killed", "pod-terminated"))
 """Rules about containers that something else ended."""
@@ -89,7 +89,7 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
 
 def _precedes_timeout(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:
     """Return whether a collective timed out after the occurrence."""
-    symptoms = [symptom for symptom in job.history.symptoms() if symptom.rule.id in _TIMEOUTS]
+    symptoms = [symptom for symptom in job.history.symptoms() if symptom.rule.id in TIMEOUTS]
     timeouts = (other for symptom in symptoms for other in symptom.occurrences)
     return any(_is_before(time, occurrence, _find_time(job, other), other) for other in timeouts)
 

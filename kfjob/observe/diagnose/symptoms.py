@@ -49,7 +49,6 @@ MAX_DISTANCE = 2
 _SINGLE_LINES = frozenset({Kind.MESSAGE, Kind.WARNING})
 """Kinds of incidents that one line can begin and end."""
 
-AGENT_SUCCESS = "worker group successfully finished"
 _SUMMARY_TIME = Pattern(r"\s+time\s+: ")
 
 
@@ -193,7 +192,9 @@ class SymptomCollector:
             pod.furthest = _find_furthest(pod.furthest, log.reading, self._order)
         pod.evidence = (log.result_line, log.reading_line)
         pod.launch = log.launch or pod.launch
-        if AGENT_SUCCESS in event.text:
+        if not log.finished:
+            pod.finished = None
+        elif pod.finished is None:
             pod.finished = self._order
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kfjob.events import PodPhase
+from kfjob.observe.diagnose.assessments import TIMEOUTS
 from kfjob.observe.diagnose.checks import JobEvidence, Occurrences
 from kfjob.observe.diagnose.occurrences import PodHistory
 from kfjob.observe.diagnose.rule import Role, Severity
@@ -18,14 +19,13 @@ _BAR = Pattern(
     r"|Caching|Computing|Preparing|Building|Indexing)[^|\r\n]{0,80}?): +(?P<percent>\d{1,3})%\|"
 )
 _CONNECTED = Pattern(r"\[c10d\S*.*\] The client socket has connected to ")
-_TIMEOUTS = check_ids("nccl-timeout", "gloo-timeout", "store-wait-timeout")
 _LOST = check_ids("peer-closed", "store-lost")
 _FIRST_POD = Pattern(r"-master-0$|-worker-0$")
 
 
 def slow_preparation(job: JobEvidence) -> Occurrences:
     """A collective timed out while a rank still prepared its data."""
-    has_timeout = any((rule, "") in pod.symptoms for pod in job.history.pods.values() for rule in _TIMEOUTS)
+    has_timeout = any((rule, "") in pod.symptoms for pod in job.history.pods.values() for rule in TIMEOUTS)
     if not has_timeout or job.view.training.lines:
         return
     for name, pod in job.history.pods.items():

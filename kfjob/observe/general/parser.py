@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kfjob.observe.general.cursor import PLAIN_UNITS, Cursor
-from kfjob.observe.general.tokens import Token, is_whole, parse_figure
+from kfjob.observe.general.tokens import Token, is_whole, parse_decimal, parse_figure
 from kfjob.observe.vocabulary import (
     ANY_LOSS,
     CLEAR_COUNT,
@@ -27,6 +27,7 @@ MAX_FIGURES = 128
 """Named values of one line."""
 _LOSS_AT = re.compile(r"(?P<name>[A-Za-z_/]*(?i:loss|cost))@(?P<step>\d+)$")
 """A loss at a step, as `loss@100`; names such as `acc@1` have a number that is no step."""
+_FRACTIONS = frozenset({Quantity.LOSS, Quantity.LR, Quantity.GRAD_NORM})
 _ORDINAL = "第"
 """It stands before a number whose name follows, as in `第3轮`."""
 MAX_NAME = 8
@@ -152,6 +153,8 @@ class Parser:
     def _take_number(self, token: Token) -> None:
         ends_range = self._ends_range(token)
         value, whole = parse_figure(token.text), is_whole(token.text)
+        if self._names_fraction() and (decimal := parse_decimal(token.text)) is not None:
+            value, whole = decimal, False
         multiplier, unit = self.cursor.take_unit(named=bool(self.words), is_rate=self._names_rate())
         if value is None or unit is None:
             self.words.clear()
@@ -180,6 +183,11 @@ class Parser:
             self._add_pair((), value, second)
         else:
             self._add_unnamed(gap, value, whole=whole, total=total, unit=unit)
+
+    def _names_fraction(self) -> bool:
+        """Return whether the words before a number name a figure that nobody prints with groups of thousands."""
+        meaning = find_meaning(tuple(self.words[-MAX_NAME:])) if self.words else None
+        return meaning is not None and meaning.quantity in _FRACTIONS
 
     def _names_rate(self) -> bool:
         """Return whether the words before a number are the name of a speed without its unit."""

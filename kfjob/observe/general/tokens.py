@@ -20,11 +20,14 @@ _TOKEN = re.compile(
     r"|v?\d++(?:\.\d++){2,}+(?::\d++)?"  # 10.0.0.17:29500, 1.2.3
     r"|0[xX][0-9a-fA-F]++"
     r")"
+    r"|(?P<decimal>(?:(?<=[:=])|(?<=[:=\w\]\)] ))[-+]?(?:0,\d++|\d++,(?:\d{4,}+|\d{1,2}+))(?![\d,.])"  # 0,1402
+    r"(?:[eE][-+]?\d++)?)"
     r"|(?P<number>[-+](?i:nan|infinity|inf)(?!\w)|[-+]?(?:\d{1,3}(?:,\d{3})++(?!\d)(?:\.\d*+)?|\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?)"
     r"|(?P<word>[\u3041-\u30ff\u4e00-\u9fff\uac00-\ud7af]++|[^\W\d_][\w]*+(?:(?:[/.@-](?=[^\W\d])|[@](?=\d))\w++)*+|_\w++|#(?!\w))"
     r"|(?P<mark>.)",
     re.DOTALL,
 )
+_ONE_GROUP = re.compile(r"[-+]?\d{1,3},\d{3}")
 _FULL_WIDTH = str.maketrans("：，；（）［］｛｝／＝％｜、。│┃║→⇒", ":,;()[]{}/=%|,.|||>>")
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 
@@ -47,7 +50,9 @@ def split_tokens(text: str) -> list[Token]:
 def _iterate_tokens(text: str) -> Iterator[Token]:
     for match in _TOKEN.finditer(text):
         kind, token = match.lastgroup or "mark", match.group()
-        if kind == "word" and token.lower() in _NOT_FINITE:
+        if kind == "decimal":
+            kind, token = "number", token.replace(",", ".")
+        elif kind == "word" and token.lower() in _NOT_FINITE:
             kind = "number"
         yield Token(kind, token, match.start(), match.end())
 
@@ -59,6 +64,11 @@ def parse_figure(text: str) -> float | None:
         return -special if text.startswith("-") else special
     value = float(text.replace(",", ""))
     return value if math.isfinite(value) else None
+
+
+def parse_decimal(text: str) -> float | None:
+    """Return a number such as `2,345` as one with a decimal comma; None if it is none."""
+    return float(text.replace(",", ".")) if _ONE_GROUP.fullmatch(text) else None
 
 
 def is_whole(text: str) -> bool:

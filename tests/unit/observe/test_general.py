@@ -170,6 +170,29 @@ def test_too_large_numbers_are_no_figures():
     assert (training.step, training.loss) == (2, 2.4)
 
 
+@pytest.mark.parametrize("losses", [
+    ["3,1402", "2,2", "0,1402"],
+    ["12,345", "2,345", "0,345"],
+    ["47,25", "2,3e-1", "0,01"],
+])  # fmt: skip
+def test_decimal_commas_are_read(losses: list[str]):
+    training = read([f"Schritt {step} von 60 | Verlust {loss} | lr 0,0003" for step, loss in enumerate(losses)]).training
+    assert [point.loss for point in training.curve] == [float(loss.replace(",", ".")) for loss in losses]
+    assert (training.step, training.lr) == (2, 0.0003)
+
+
+@pytest.mark.parametrize(("line", "step"), [("step 1,234 loss 2.5", 1234), ("step 12,345,678 loss 2.5", 12_345_678)])
+def test_groups_of_thousands_are_read(line: str, step: int):
+    training = read(["step 1 loss 3.5", "step 2 loss 3.0", line]).training
+    assert (training.step, training.loss) == (step, 2.5)
+
+
+@pytest.mark.parametrize("numbers", ["[1,20]", "(3,25)"])
+def test_lists_of_whole_numbers_are_no_decimals(numbers: str):
+    training = read([f"shape {numbers} step {step} loss {3 - step / 10}" for step in range(4)]).training
+    assert (training.step, training.loss) == (3, 2.7)
+
+
 def test_steps_that_restart_in_each_epoch_count_on():
     lines = [f"epoch {epoch} step {step} loss {9 - epoch - step / 100}" for epoch in range(4) for step in (0, 10, 20, 30)]
     training = read(lines).training

@@ -251,6 +251,16 @@ def test_every_line_is_selected_while_select_all_is_true():
     assert prefilter.select(block) == [(0, 5), (6, 11)]
 
 
+def test_rows_are_selected_after_a_block_that_was_selected_whole():
+    wanted = True
+    prefilter = Prefilter(ObserveConfig(), select_all=lambda: wanted)
+    header = b"step loss lr\n"
+    prefilter.select(b"noise\n" * 50 + header)
+    wanted = False
+    rows = b"10 2.5 0.1\n20 2.4 0.1\n30 2.3 0.1\n"
+    assert selected_lines(prefilter, rows) == rows.splitlines()
+
+
 def test_markers_are_few_enough_for_the_fast_search():
     """A search for more than 32 literals is slower (see `general.markers.MAIN_MARKERS`)."""
     assert len(find_markers(ObserveConfig())) <= 32
