@@ -11,10 +11,18 @@ from collections.abc import Iterator
 
 from kfjob.redaction.connectors import SecretName as _Name
 from kfjob.redaction.connectors import find_connected
-from kfjob.redaction.extents import BARE, NAME, OPENER, WEAK_VALUE, find_line_end, read_bare, read_quoted, read_word
+from kfjob.redaction.extents import NAME, OPENER, WEAK_VALUE, Extents
 from kfjob.redaction.lists import OPEN, Leaves, ListEnds
 from kfjob.redaction.names import Strength, is_ambiguous, is_credentials, is_secret_name, rate_name, rate_phrase
-from kfjob.redaction.values import begins_message, ends_reference, is_field_name, is_harmless, is_prose, is_secret_value
+from kfjob.redaction.values import (
+    begins_message,
+    cut_value,
+    ends_reference,
+    is_field_name,
+    is_harmless,
+    is_prose,
+    is_secret_value,
+)
 
 Span = tuple[int, int]
 _INDEX = r"(?P<index>\[(?:\d{1,6}|\\{0,8}[\"'][\w.-]{1,40}+\\{0,8}[\"'])\])?"
@@ -77,7 +85,8 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._list_ends = ListEnds(text)
+        self._extents = Extents(text)
+        self._list_ends = ListEnds(text, self._extents)
 
     def read(self, name: _Name) -> tuple[list[Span], int]:
         """Return the secrets after a name, and the position up to which the text has been read."""
@@ -111,8 +120,8 @@ class _Reader:
 
     def _read_option(self, name: _Name, start: int) -> tuple[list[Span], int]:
         """Read the word of a shell, or of a list, after an option."""
-        span = read_word(self._text, start) if name.strength >= Strength.STRONG or is_ambiguous(name.text) else None
-        value = self._text[slice(*span)] if span else ""
+        span = self._extents.read_word(start) if name.strength >= Strength.STRONG or is_ambiguous(name.text) else None
+        value = cut_value(self._text, span) if span else ""
         if not span or is_harmless(value) or (value.isupper() and is_secret_name(value)):  # `--token TOKEN` of a usage
             return [], name.end
         return ([span], span[1]) if is_secret_value(name.text, name.strength, value) else ([], name.end)
@@ -133,24 +142,25 @@ class _Reader:
         if block := _BLOCK.match(text, start):
             return [block.span("lines")], block.end()
         if opener := OPENER.match(text, start):
-            span = read_quoted(text, opener)
+            span = self._extents.read_quoted(opener)
             return self._judge(name, span, opener.end())
         if ends_reference(text, start) or _REFERENCE.match(text, start):
             return [], start
         if text.startswith(tuple(OPEN), start) and (container := self._read_container(name, start)):
             return container
-        span = read_bare(text, name, start, has_space=has_space)
+        span = self._extents.read_bare(name, start, has_space=has_space)
         return self._judge(name, span, name.end)
 
     def _judge(self, name: _Name, span: Span | None, end: int) -> tuple[list[Span], int]:
         """Return the value if it is a secret; any other value is searched for names."""
-        if span is None or not is_secret_value(name.text, name.strength, self._text[slice(*span)]):
+        value = cut_value(self._text, span) if span else ""
+        if span is None or not is_secret_value(name.text, name.strength, value):
             return [], end
         is_phrase = name.strength is Strength.NAMED and rate_name(name.text) is Strength.WEAK
-        if is_phrase and is_field_name(self._text[slice(*span)]):
+        if is_phrase and is_field_name(value):
             return [], end
-        if name.strength is Strength.WEAK and span[1] - span[0] >= WEAK_VALUE and (rest := BARE.match(self._text, span[1])):
-            span = span[0], rest.end()
+        if name.strength is Strength.WEAK and span[1] - span[0] >= WEAK_VALUE:
+            span = span[0], self._extents.find_word_end(span[1])
         return [span], span[1]
 
     def _read_container(self, name: _Name, start: int) -> tuple[list[Span], int] | None:
@@ -158,14 +168,14 @@ class _Reader:
         end = self._list_ends.find(start)
         is_closed = end is not None
         if end is None:
-            end = find_line_end(self._text, start)
+            end = self._extents.find_line_end(start)
         following = self._text[end : end + 1] if is_closed else ""
         inner = self._text[start + 1 : start + 2]
         if (following.isalnum() or following in tuple("_$!#@%^*+/")) or not (is_closed or inner.isspace() or inner in "\"'[({"):
             return None
         if is_credentials(name.text):
             name = name._replace(strength=max(name.strength, Strength.NAMED))
-        return list(Leaves(self._text, name).read(start, end)), end
+        return list(Leaves(self._text, self._extents, name).read(start, end)), end
 
 
 def _read_default(name: _Name, match: re.Match[str]) -> Span | None:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from kfjob.redaction.connectors import SecretName
-from kfjob.redaction.extents import OPENER, find_line_end, read_quoted, read_word
+from kfjob.redaction.extents import OPENER, Extents
 from kfjob.redaction.names import rate_name
-from kfjob.redaction.values import ends_reference, is_secret_value
+from kfjob.redaction.values import cut_value, ends_reference, is_secret_value
 
 Span = tuple[int, int]
 _PIECE = re.compile(r"[\[({\])}\n]|[bBrRuUfF]{0,2}\\{0,8}[\"'`]|[^\s,;\[\](){}\"'`\\]++")
@@ -22,16 +22,16 @@ _SMALL_LIST = 80
 class ListEnds:
     """Finds the ends of the lists in one text. The time is linear, because it counts what it reads."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, extents: Extents) -> None:
         """Begin with the whole budget."""
-        self._text = text
+        self._text, self._extents = text, extents
         self._spans_lines = True  # lists in brackets may go on over lines, until one has no end
         self._budget = 1000 + 2 * len(text)  # characters that may be read in search of the ends of lists
 
     def find(self, start: int) -> int | None:
         """Return where the list or object ends that begins at `start`; None if it has no end."""
         depth, position = 0, start
-        limit = len(self._text) if self._spans_lines else find_line_end(self._text, start)
+        limit = len(self._text) if self._spans_lines else self._extents.find_line_end(start)
         limit = min(limit, start + max(self._budget, _SMALL_LIST))
         while match := _PIECE.search(self._text, position, limit):
             position = match.end()
@@ -44,7 +44,7 @@ class ListEnds:
                     self._budget -= position - start
                     return position
             elif last in "\"'`" and (opener := OPENER.match(self._text, match.start())):
-                span = read_quoted(self._text, opener)
+                span = self._extents.read_quoted(opener)
                 position = max(position, span[1] if span else position)
                 position += len(opener["quote"]) if self._text.startswith(opener["quote"], position) else 0
         self._budget -= limit - start
@@ -55,9 +55,9 @@ class ListEnds:
 class Leaves:
     """Reads the values in a list or an object under a name; names in it may tell more than the one of the whole."""
 
-    def __init__(self, text: str, name: SecretName) -> None:
+    def __init__(self, text: str, extents: Extents, name: SecretName) -> None:
         """Begin with the name before the list."""
-        self._text = text
+        self._text, self._extents = text, extents
         self._names = [name]  # of the lists and objects around the position
         self._current = name  # of the next value
         self._has_key = False  # the next value follows the key of an object
@@ -77,7 +77,7 @@ class Leaves:
                 position = key.end()
                 self._expect(_choose_name(self._text[slice(*span)], self._names[-1]), has_key=True)
                 continue
-            if is_secret_value(self._current.text, self._current.strength, self._text[slice(*span)]):
+            if is_secret_value(self._current.text, self._current.strength, cut_value(self._text, span)):
                 yield span
             self._expect(self._names[-1])
 
@@ -90,10 +90,13 @@ class Leaves:
         if match[0] in tuple(OPEN):
             self._names.append(self._current)
         elif match[0] in tuple(_CLOSE):
-            self._names = self._names[:-1] or [self._current]
+            if len(self._names) > 1:
+                self._names.pop()
+            else:
+                self._names = [self._current]
             self._expect(self._names[-1])
         elif last in "\"'`" and (opener := OPENER.match(text, match.start())):
-            span = read_word(text, match.start())
+            span = self._extents.read_word(match.start())
             position = max(position, span[1] if span else position)
             return span, position + (len(opener["quote"]) if text.startswith(opener["quote"], position) else 0)
         elif not self._has_key and (key := _KEY.match(text, match.start())):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from kfjob.redaction.values import has_digit_and_letter, is_harmless, is_hex, is_number, looks_chosen, looks_dense
+from kfjob.redaction.values import cut_value, has_digit_and_letter, is_harmless, is_hex, is_number, looks_chosen, looks_dense
 
 Span = tuple[int, int]
 _URL = re.compile(r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z0-9+.-]*+)://")
@@ -90,7 +90,7 @@ def find_url_logins(text: str, *, is_cut: bool = False) -> Iterator[Span]:
         if end < start and is_cut and word_end == len(text):
             end = word_end
         span = _find_password(text, url["scheme"], start, end)
-        if span and not is_harmless(text[slice(*span)]):
+        if span and not is_harmless(cut_value(text, span)):
             yield span
             read = span[1]
     if "@tcp(" in text or "@unix(" in text:
@@ -157,13 +157,11 @@ def has_login_command(text: str) -> bool:
 def find_logins(text: str) -> Iterator[Span]:
     """Yield the passwords of command lines, netrc and code, and the credentials of headers and queries."""
     yield from _find_headers(text)
-    for match in _CURL_LOGIN.finditer(text):
-        if is_login(text, match.end("quote")) and not _takes_account(text, match.start()):
-            yield from _read_word(text, match)
+    curl = (match for match in _CURL_LOGIN.finditer(text) if is_login(text, match.end("quote")))
+    yield from _read_words(text, (match for match in curl if not _takes_account(text, match.start())))
     for pattern in (_IDENTIFIED, _BASIC_AUTH):
-        for match in pattern.finditer(text):
-            yield from _read_word(text, match)
-    yield from _find_options(text)
+        yield from _read_words(text, pattern.finditer(text))
+    yield from _read_words(text, _find_options(text))
     yield from _find_netrc(text)
     if _NAMED_KEY.search(text):
         yield from _find_hex_keys(text)
@@ -211,8 +209,8 @@ def find_pgpass(text: str) -> Iterator[Span]:
             yield match.span("value")
 
 
-def _find_options(text: str) -> Iterator[Span]:
-    """Yield the value of the first `-p` after each command that logs in."""
+def _find_options(text: str) -> Iterator[re.Match[str]]:
+    """Yield the first `-p` after each command that logs in."""
     command = None
     for match in _COMMAND_OR_OPTION.finditer(text):
         if match["command"]:
@@ -221,14 +219,19 @@ def _find_options(text: str) -> Iterator[Span]:
             command = None  # the line or the command ends
         elif command and (match["gap"] or _ATTACHED.match(command)):
             command = None
-            yield from _read_word(text, match)
+            yield match
 
 
-def _read_word(text: str, match: re.Match[str]) -> Iterator[Span]:
-    start = match.start("value")
-    word = _WORD_END[match["quote"]].match(text, start)
-    end = word.end() if word else start
-    if not match["quote"] and text[end - 1] in "\"'" and text[max(0, match.start() - 1)] in "\"'":
-        end -= 1
-    if end > start and not is_harmless(text[start:end]):
-        yield start, end
+def _read_words(text: str, matches: Iterable[re.Match[str]]) -> Iterator[Span]:
+    """Yield the values that begin at the group `value` of each match, unless an earlier one holds it."""
+    read = 0
+    for match in matches:
+        start = match.start("value")
+        if start < read:
+            continue
+        word = _WORD_END[match["quote"]].match(text, start)
+        end = read = word.end() if word else start
+        if not match["quote"] and text[end - 1] in "\"'" and text[max(0, match.start() - 1)] in "\"'":
+            end -= 1
+        if end > start and not is_harmless(cut_value(text, (start, end))):
+            yield start, end

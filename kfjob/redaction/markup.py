@@ -118,10 +118,13 @@ def _find_content(text: str, tags: Sequence[_Tag], element: tuple[int, int | Non
         for tag, following in pairwise(tags[index : last + 1]):
             yield from _judge(text, name, tag.end, following.start)
         return
-    line, end = text.rfind("\n", 0, tags[index].start) + 1, text.find("\n", tags[index].end)
+    before = tags[index - 1].end if index else 0
+    line = text.rfind("\n", before, tags[index].start) + 1
+    if (index and not line) or text[max(before, line) : tags[index].start].strip():
+        return  # not the first on its line
+    end = text.find("\n", tags[index].end)
     value = text[tags[index].end : end if end >= 0 else len(text)].rstrip()
-    is_word = not text[line : tags[index].start].strip() and not any(map(str.isspace, value)) and "<" not in value
-    if is_word:  # the text was cut, or the element goes on
+    if not any(map(str.isspace, value)) and "<" not in value:  # the text was cut, or the element goes on
         yield from _judge(text, name, tags[index].end, tags[index].end + len(value))
 
 

@@ -25,6 +25,8 @@ from kfjob.token_shapes import AWS_KEY, TOKEN_SHAPES, find_shape
 REDACTED = "[redacted]"
 _CUT = 300
 """Characters of a text that may have been cut: a quote of a log line, which may end within a secret."""
+_CUT_MARGIN = 4096
+"""Characters after the limit of a text to cut that tell whether a secret begins before the limit."""
 _MAX_CUT_WORD = 80
 """Characters of a word that is left out instead of cut: it may be a secret that only the job's spec names."""
 
@@ -179,12 +181,19 @@ class Redactor:
 
 
 def cut_text(text: str, limit: int) -> str:
-    """Return a text, or if it is longer than `limit` its beginning: redacted first, because a part of a secret has no shape."""
+    """Return a text, or if it is longer than `limit` its beginning: redacted first, because a part of a secret has no shape.
+
+    What follows `_CUT_MARGIN` characters after the limit is not read.
+    """
     if len(text) <= limit:
         return text
-    text = Redactor().text(text)
-    space = -1 if len(text) <= limit or text[limit].isspace() else text.rfind(" ", max(0, limit - _MAX_CUT_WORD), limit)
-    return text[: space if space > 0 else limit]
+    is_read_in_part = len(text) > limit + _CUT_MARGIN
+    text = Redactor().text(text[: limit + _CUT_MARGIN])
+    if len(text) <= limit and not is_read_in_part:
+        return text
+    end = min(limit, len(text))
+    space = -1 if text[end : end + 1].isspace() else text.rfind(" ", max(0, end - _MAX_CUT_WORD), end)
+    return text[: space if space > 0 else end]
 
 
 class LineRedactor:

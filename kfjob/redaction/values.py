@@ -64,6 +64,8 @@ _DURATION = re.compile(
 _WORD_AND_END = re.compile(r"([A-Za-z]{1,20}+)[.,;!]?(?=\s|\Z)")
 _RESULTS = split_names("done ok okay passed failed skipped success yes no pass fail")
 """Words after the dots of a check: `Checking password ... ok`."""
+_MAX_JUDGED = 1000
+"""Characters of a value that can be harmless, or in brackets: a longer one after the name of a secret is one."""
 _MIN_CHOSEN = 6
 _MIN_DENSE = 12
 _TOKEN_LETTERS = re.compile(r"[A-Za-z0-9+/=_-]+")
@@ -93,8 +95,18 @@ def looks_chosen(value: str) -> bool:
     return is_masked or is_mixed or looks_random(value)
 
 
+def cut_value(text: str, span: tuple[int, int]) -> str:
+    """Return the part of a value that decides whether it is a secret.
+
+    No more of it is read, because the names in a value that is none are read next.
+    """
+    return text[span[0] : min(span[1], span[0] + _MAX_JUDGED + 1)]
+
+
 def is_harmless(value: str) -> bool:
-    """Return whether a value is no secret under any name: a switch, a reference, a path."""
+    """Return whether a value is no secret under any name: a switch, a reference, a path of at most `_MAX_JUDGED` characters."""
+    if len(value) > _MAX_JUDGED:
+        return False
     path = _PATH_IN_VARIABLE.sub("", value, count=1)
     is_path = _PATH.fullmatch(path) and not looks_random(path)
     return bool(is_path or PLAIN.fullmatch(value) or _VARIABLES.fullmatch(value))
@@ -163,7 +175,7 @@ def is_secret_value(name: str, strength: Strength, value: str) -> bool:
     """Return whether `name=value` in a text is a secret; texts hold words such as `key: model.layers.0` and `token: 5`."""
     if strength is Strength.ORDINARY or is_harmless(value):
         return False
-    in_brackets = value[0] + value[-1] in ("<>", "[]", "()", "{}")
+    in_brackets = len(value) <= _MAX_JUDGED and value[0] + value[-1] in ("<>", "[]", "()", "{}")
     if strength is Strength.LINE:
         return not _PROSE.match(value) or is_chosen(name)
     if strength is Strength.STRONG:
