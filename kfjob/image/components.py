@@ -124,9 +124,10 @@ def _inspect_efa(root: Path) -> Component:
     if not file.is_file():
         hint = "nodes with EFA need its user space (libfabric, rdma-core) in the image"
         return Component("efa", "missing", plural(count, "device") if count else "", hint)
-    version = _search_file(rb"EFA installer version:\s*(\S+)", file)
+    match = re.search(rb"EFA installer version:\s*(\S+)", _read_file(file))
+    version = match[1].decode(errors="replace") if match else "unknown"
     devices = plural(count, "device") if count else "no device on this machine"
-    return Component("efa", "present", f"installer {version or 'unknown'}, {devices}")
+    return Component("efa", "present", f"installer {version}, {devices}")
 
 
 def _inspect_libfabric(root: Path) -> Component:
@@ -159,18 +160,17 @@ def _inspect_aws_ofi_nccl(root: Path) -> Component:
     search_path = [Path(path) for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path and root == Path("/")]
     for folder in (*search_path, *(folder for pattern in _OFI_FOLDERS for folder in sorted(root.glob(pattern)))):
         for file in sorted(folder.glob("libnccl-net*.so*")):
-            if version := _search_file(rb"aws-ofi-nccl (?:v)?(\d+\.\d+[\w.-]*)", file):
-                return Component("aws-ofi-nccl", "present", version)
+            if match := re.search(rb"aws-ofi-nccl (?:v)?(\d+\.\d+[\w.-]*)", _read_file(file)):
+                return Component("aws-ofi-nccl", "present", match[1].decode(errors="replace"))
     return Component("aws-ofi-nccl", "missing", hint="without it NCCL does not use EFA")
 
 
-def _search_file(pattern: bytes, file: Path) -> str:
-    """Return the first group of the first match in a file; "" without one, and for a file that cannot be read."""
+def _read_file(file: Path) -> bytes:
+    """Return the content of a file; empty if it cannot be read."""
     try:
-        match = re.search(pattern, read_document(file))
+        return read_document(file)
     except (OSError, ParseError):
-        return ""
-    return match[1].decode(errors="replace") if match else ""
+        return b""
 
 
 def _inspect_etcd() -> Component:
