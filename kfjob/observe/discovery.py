@@ -1,13 +1,14 @@
 """Discovery of the pod that prints progress, by ranked evidence.
 
     1. the newest progress line of a live container                        confirmed
-    2. a pod whose own newest rendezvous result has group_rank=0           likely
-    3. `master_addr` of the newest result, mapped to a pod                 likely
-    4. the rules of the rendezvous                                         predicted
+    2. lines like progress in the log of one pod alone                     likely
+    3. a pod whose own newest rendezvous result has group_rank=0           likely
+    4. `master_addr` of the newest result, mapped to a pod                 likely
+    5. the rules of the rendezvous                                         predicted
 
 The newest line has the latest time; without times it is the line read last. `restart_count` does not order lines, because
 every agent counts for itself. Trainers like Megatron-LM print from the last rank: once a progress line of such a rank was seen,
-step 2 looks for the last rank instead of 0.
+step 3 looks for the last rank instead of 0. Step 2 needs a rendezvous result in any log, so that the job is known to train.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ SIMULTANEOUS = 60 * SECOND
 
 _CONFIDENCE = {
     EvidenceKind.PROGRESS: Confidence.CONFIRMED,
+    EvidenceKind.OUTPUT: Confidence.LIKELY,
     EvidenceKind.GROUP_RANK: Confidence.LIKELY,
     EvidenceKind.NODE_RANK: Confidence.LIKELY,
     EvidenceKind.MASTER_ADDR: Confidence.LIKELY,
@@ -75,7 +77,7 @@ def find_master(
     search = _Search(pods, current, config, near, running, printer)
     if not running:
         search = _Search(pods, (*current, *previous), config, near, running, printer)
-    for find in (_find_by_progress, _find_by_rank, _find_by_address):
+    for find in (_find_by_progress, _find_by_output, _find_by_rank, _find_by_address):
         if master := find(search):
             return master
     return _predict(search) or _explain_failure(search)
@@ -147,6 +149,16 @@ def _last_rank_prints(search: _Search) -> bool:
     if not results or any(result.group_rank == 0 for result in results):
         return False
     return all(_has_printing_rank(result, last_rank=True) for result in results)
+
+
+def _find_by_output(search: _Search) -> Master | None:
+    """Return the only pod of a training whose lines look like progress, although none counts."""
+    found = {pod.name: (pod, log, unread) for pod, log in search.logs if (unread := find_unread(log.general))}
+    if len(found) != 1 or not any(log.result for _, log in search.logs):
+        return None
+    [(pod, log, unread)] = found.values()
+    line = EvidenceLine(text=unread.example, number=0, order=0)
+    return _to_master(search, pod, log, line, EvidenceKind.OUTPUT)
 
 
 def _find_by_rank(search: _Search) -> Master | None:

@@ -15,6 +15,7 @@ class EvidenceKind(StrEnum):
     """Kinds of evidence, the strongest first."""
 
     PROGRESS = "progress line"
+    OUTPUT = "line like progress"
     GROUP_RANK = "group rank"
     NODE_RANK = "node rank"
     MASTER_ADDR = "master address"

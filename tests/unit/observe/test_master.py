@@ -286,3 +286,24 @@ def test_address_is_mapped_to_its_pod(address: str, owner: str | None):
 @pytest.mark.parametrize(("ranks", "text"), [((), ""), ((3,), "3"), ((0, 1, 2), "0-2"), ((4, 0, 2, 3), "0, 2-4")])
 def test_ranks_are_formatted_as_ranges(ranks: tuple[int, ...], text: str):
     assert format_ranks(ranks) == text
+
+
+def unread(pod: str, *, first: float = 5) -> list[LogLine]:
+    names = "abcdefghijklmnopqrstuvwxyzabcdefghijklmn"
+    return [line(pod, first + second, f"loss({9 - second / 100}) of sample {name}") for second, name in enumerate(names)]
+
+
+def test_only_pod_with_lines_like_progress_comes_before_rank_0():
+    master = find(RUNNING, pod("w-0"), pod("w-1"), block("w-0", 1, 0), block("w-1", 1, 1), unread("w-1"))
+    assert (master.pod, master.evidence.kind, master.confidence) == ("w-1", "line like progress", "likely")
+    assert master.evidence.quote.startswith("loss(")
+
+
+def test_rank_0_comes_first_where_several_pods_print_lines_like_progress():
+    both = [*unread("w-0"), *unread("w-1")]
+    master = find(RUNNING, pod("w-0"), pod("w-1"), block("w-0", 1, 0), block("w-1", 1, 1), both)
+    assert (master.pod, master.evidence.kind) == ("w-0", "group rank")
+
+
+def test_lines_like_progress_alone_name_no_pod():
+    assert isinstance(discover(RUNNING, pod("w-0"), pod("w-1"), unread("w-1")), NoMaster)
