@@ -168,9 +168,14 @@ def _assess_before_join(job: JobEvidence, occurrence: Occurrence, *, recovered: 
     gave_up = any(
         other.order > occurrence.order
         and other.rule.severity is Severity.ERROR
-        and (other.in_exception or not other.rule.harmless_before_join)
+        and (other.in_exception or other.raised or not other.rule.harmless_before_join)
         for other in pod.symptoms.occurrences()
     )
-    if gave_up or occurrence.in_exception or (state and (state.phase is PodPhase.FAILED or state.restarts or state.exit_code)):
+    if (
+        gave_up
+        or occurrence.in_exception
+        or occurrence.raised
+        or (state and (state.phase is PodPhase.FAILED or state.restarts or state.exit_code))
+    ):
         return Severity.ERROR
     return Severity.HARMLESS if job.view.training.lines else Severity.WARNING

@@ -47,6 +47,7 @@ class Occurrence(Struct, kw_only=True):
     evidence: tuple[str, ...] = ()
     context: tuple[str, ...] = ()  # the lines before the evidence
     in_exception: bool = False  # an exception shows it
+    raised: bool = False  # it is a message, and a later exception of the same round shows it too
     in_warning: bool = False  # the program calls the line a warning
     after_warning: bool = False  # a warning of the program introduces it
     after_join: bool = False  # the agent had joined a round before
@@ -104,7 +105,7 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
             symptom.occurrences = [*symptom.occurrences[:-1], occurrence]  # a message of several lines ends late
         elif symptom.occurrences:
             symptom.occurrences[-1].fill_unknown(occurrence.values)
-            symptom.occurrences[-1].in_exception |= occurrence.in_exception
+            symptom.occurrences[-1].raised |= occurrence.in_exception
 
     def count(self, key: SymptomKey) -> None:
         """Count an occurrence of a symptom that repeats; it is not kept."""

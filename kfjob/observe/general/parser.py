@@ -33,6 +33,7 @@ _ORDINAL = "第"
 MAX_NAME = 8
 """Words of the name of a value."""
 _MAX_TOKENS_OF_NAME = 6
+"""Tokens after a value in which its name is searched."""
 _MAX_NAME_AFTER = 3
 """Words of a name that stands after its value."""
 _WRAPPERS = frozenset({"tensor", "array", "devicearray", "float", "float32", "float64", "int", "int64", "decimal", "scalar"})
