@@ -15,6 +15,7 @@ from kfjob.redaction.extents import NAME, OPENER, WEAK_VALUE, Extents
 from kfjob.redaction.lists import OPEN, Leaves, ListEnds
 from kfjob.redaction.names import Strength, is_ambiguous, is_credentials, is_secret_name, rate_name, rate_phrase
 from kfjob.redaction.values import (
+    FIELD_NAMES,
     begins_message,
     cut_value,
     ends_reference,
@@ -48,6 +49,8 @@ _ARROW = re.compile(r">[ \t]*+")
 _GAP = re.compile(r"[ \t]++(?!-)|\\{0,8}[\"'],[ \t]*+(?=\\{0,8}[\"'])")
 """Between an option and its value, also in a list such as `['--token', 'x']`."""
 _WORD_BEFORE = re.compile(r"([A-Za-z]{1,20})[ \t]\Z")
+_OBJECT = re.compile(r"(?i)\b(?:volume|mounting|config ?map|pod|container|job|service ?account)s?[ \t]\\{0,8}[\"'`]\Z")
+"""Before the name of an object of Kubernetes in quotes: `volume "hf-token" : secret "hf-token" not found`."""
 _NO_PHRASE = "existent secret "
 """Before the name of a key in an event about a volume: `references non-existent secret key: x`."""
 _CHAIN = re.compile(r"[ \t]*+=[ \t]*+(?!=)")
@@ -65,7 +68,7 @@ def find_assigned(text: str) -> Iterator[Span]:
     while match := NAME.search(text, position):
         position = match.end()
         strength = rate_name(match[0])
-        if strength is Strength.ORDINARY:
+        if strength is Strength.ORDINARY or _OBJECT.search(text, max(0, match.start() - 30), match.start()):
             continue
         if match[0].startswith("-") and is_secret_name(match[0]):
             strength = max(strength, Strength.STRONG)  # an option
@@ -122,7 +125,10 @@ class _Reader:
         """Read the word of a shell, or of a list, after an option."""
         span = self._extents.read_word(start) if name.strength >= Strength.STRONG or is_ambiguous(name.text) else None
         value = cut_value(self._text, span) if span else ""
-        if not span or is_harmless(value) or (value.isupper() and is_secret_name(value)):  # `--token TOKEN` of a usage
+        is_word = value in FIELD_NAMES and rate_name(name.text) is Strength.WEAK  # `--key value` of a usage
+        if (
+            not span or is_word or is_harmless(value) or (value.isupper() and is_secret_name(value))
+        ):  # `--token TOKEN` of a usage
             return [], name.end
         return ([span], span[1]) if is_secret_value(name.text, name.strength, value) else ([], name.end)
 

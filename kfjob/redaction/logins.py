@@ -16,7 +16,9 @@ _USER = re.compile(r"[^\s/@:?#\[\]]*+:")
 _PORT = re.compile(r"\d{1,5}(?:[/?#]|$)")
 _WEB = re.compile(r"(?:https?|wss?|git|ssh|s3|gs|tcp|docker|oci|file|grpc|rpc|c10d|env)\Z", re.IGNORECASE)
 """Schemes whose hosts have paths with `@`: a number after the host is a port."""
-_LONE_TOKEN = re.compile(r"[^\s/@:\"'<>]{16,}+(?=@)")
+_LONE_TOKEN = re.compile(r"[^\s/@:\"'<>]{12,}+(?=@)")
+_MAX_USER = 15
+"""Characters of a name before the host of a URL that may be one of a user, unless it looks like a token."""
 _DRIVER_LOGIN = re.compile(r"(?<![^\s\"'=])[^\s:@/\"'=]++:(?P<value>\S++)")
 _DRIVER = re.compile(r"@(?:tcp|unix)\(")
 _HEADER = re.compile(r"(?i)\b(?P<scheme>bearer|basic)[ \t]++(?P<value>[A-Za-z0-9._~+/=-]{8,}+)")
@@ -56,6 +58,11 @@ _BASIC_AUTH = re.compile(
     r"(?P<quote>[\"'])(?P<value>[^\"'\n])"
 )
 """A login in Python."""
+_LOGIN_CALL = re.compile(
+    r"\blogin\([ \t]{0,8}(?:\w{1,20}=)?(?P<quote>[\"'])"
+    r"(?P<value>(?=[^\"'\n]{8})(?=[^\"'\n\d]{0,80}\d)(?=[^\"'\nA-Za-z]{0,80}[A-Za-z])[^\"'\n])"
+)
+"""A login in Python with a token alone: `wandb.login(key="x")`."""
 _QUERY = re.compile(r"(?i)[?&](?:key|code|auth|sig|pat|pass|api)=(?P<value>[\w.~+/%-]{12,}+)")
 _HEX_KEY = re.compile(r"(?<![\w/+.-])[0-9a-f]{40}(?![\w/-])")
 _NAMED_KEY = re.compile(r"(?i)\bwandb\b")
@@ -120,7 +127,7 @@ def _find_password(text: str, scheme: str, start: int, end: int) -> Span | None:
         is_port = _PORT.match(text, user.end(), end) and _WEB.match(scheme)
         return (user.end(), end) if user.end() < end and not is_port else None
     token = _LONE_TOKEN.match(text, start)
-    return token.span() if token else None
+    return token.span() if token and (len(token[0]) > _MAX_USER or looks_dense(token[0])) else None
 
 
 def find_url_passwords(text: str) -> Iterator[Span]:
@@ -159,7 +166,7 @@ def find_logins(text: str) -> Iterator[Span]:
     yield from _find_headers(text)
     curl = (match for match in _CURL_LOGIN.finditer(text) if is_login(text, match.end("quote")))
     yield from _read_words(text, (match for match in curl if not _takes_account(text, match.start())))
-    for pattern in (_IDENTIFIED, _BASIC_AUTH):
+    for pattern in (_IDENTIFIED, _BASIC_AUTH, _LOGIN_CALL):
         yield from _read_words(text, pattern.finditer(text))
     yield from _read_words(text, _find_options(text))
     yield from _find_netrc(text)

@@ -47,6 +47,7 @@ _SHAPE_MARKS = AhoCorasick([shape.mark for shape in TOKEN_SHAPES])
 _MARKS = AhoCorasick([*names.MARKS, *logins.MARKS])
 
 _ENVIRONMENTS = frozenset({"env", "environment", "build_args", "variables"})
+_FIELD_NAME = re.compile(r"[a-z]+(?:_[a-z0-9]+)*")
 _VARIABLE_FIELDS = ("name", "key")
 _SECRET_DATA = ("data", "stringData")
 _REFERENCES = frozenset(
@@ -143,7 +144,8 @@ class Redactor:
         if isinstance(value, dict):
             if _is_reference(value):
                 return self._redact_object(value, is_environment=False)
-            return {self.text(key): self._hide_leaves(item, name, is_environment=is_environment) for key, item in value.items()}
+            hidden = [self._hide_leaves(item, name, is_environment=is_environment) for item in value.values()]
+            return dict(zip(self._redact_names(value), hidden, strict=True))
         if isinstance(value, list | tuple):
             return [self._hide_leaves(item, name, is_environment=is_environment) for item in value]
         if isinstance(value, bool) or not isinstance(value, str | int) or is_harmless(str(value)):
@@ -159,12 +161,28 @@ class Redactor:
             return {key: hidden.get(key, item) for key, item in value.items()}
         fields = {str(key).lower(): item for key, item in value.items()}
         variable = next((name for key in _VARIABLE_FIELDS if isinstance(name := fields.get(key), str)), None)
-        return {
-            self.text(str(key)): self.value(item, variable, is_environment=True)
+        redacted = [
+            self.value(item, variable, is_environment=True)
             if variable is not None and str(key).lower() == "value"
             else self.value(item, str(key), is_environment=is_environment)
             for key, item in value.items()
-        }
+        ]
+        return dict(zip(self._redact_names(value), redacted, strict=True))
+
+    def _redact_names(self, names: Iterable[Any]) -> list[str]:
+        """Return the names of the fields of an object without secrets; equal ones are numbered, so that no field is lost.
+
+        A known secret can be a plain word, which is the name of a field, too: such names stay.
+        """
+        redacted: dict[str, None] = {}
+        for name in map(str, names):
+            plain = text = name if _FIELD_NAME.fullmatch(name) and not find_shape(name) else self.text(name)
+            number = 1
+            while text in redacted:
+                number += 1
+                text = f"{plain} {number}"
+            redacted[text] = None
+        return list(redacted)
 
     def _redact_list(self, values: Sequence[Any]) -> list[Any]:
         if _is_pair(values):

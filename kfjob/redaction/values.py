@@ -44,7 +44,7 @@ _WORD_OF_MESSAGE = re.compile(r"[A-Za-z][a-z]{1,15}[.,;:]?[ ](?![\w.-]{1,80}=)(?
 """A word of letters, with the next word of a message after it."""
 
 
-_FIELD_NAMES = split_names(
+FIELD_NAMES = split_names(
     "user username user_name login email mail name names host hostname port url uri path file id type kind value values "
     "field default description meaning example required optional string str int integer number float bool boolean text bytes "
     "object secret token key password passwd status state source format length size count config set unset hidden visible"
@@ -80,7 +80,7 @@ _MODEL = re.compile(
 
 def is_field_name(value: str) -> bool:
     """Return whether a value is the name of a field or of a type, instead of a secret."""
-    return value.lower() in _FIELD_NAMES or is_secret_name(value)
+    return value.lower() in FIELD_NAMES or is_secret_name(value)
 
 
 def is_state(value: str) -> bool:

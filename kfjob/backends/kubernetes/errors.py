@@ -17,7 +17,7 @@ from msgspec import Struct
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.parsing import ParseError, decode_json
-from kfjob.redaction import cut_text
+from kfjob.redaction import Redactor, cut_text
 from kfjob.spec import api_objects
 
 MESSAGE_BYTES = 500
@@ -118,7 +118,7 @@ def make_error(request: Request, status: int, body: bytes) -> KfjobError:
     """Return the error for a response whose status is not 2xx."""
     failure = _parse_status(body)
     message = failure.message or body[:MESSAGE_BYTES].decode(errors="replace").strip() or f"status {status}"
-    message = cut_text(message, MESSAGE_LENGTH)
+    message = _quote(message)
     match status:
         case 401:
             title = "the API server does not accept the credentials of the kubeconfig"
@@ -200,11 +200,14 @@ def _parse_status(body: bytes) -> Status:
     return status if status.kind == "Status" else Status()
 
 
+def _quote(message: str) -> str:
+    """Return a message of the server without the user's credentials, which a server may repeat, and cut."""
+    return Redactor().text(cut_text(message, MESSAGE_LENGTH))
+
+
 def _list_causes(failure: Status) -> str:
     """Return every cause that the API names, one per line."""
-    lines = (
-        cut_text(f"{cause.field or ''}: {cause.message or ''}".removeprefix(": "), MESSAGE_LENGTH) for cause in failure.causes
-    )
+    lines = (_quote(f"{cause.field or ''}: {cause.message or ''}".removeprefix(": ")) for cause in failure.causes)
     return "\n".join(line for line in dict.fromkeys(lines) if not line.startswith("<nil>"))  # `<nil>` marks omitted causes
 
 
