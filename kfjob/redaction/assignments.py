@@ -49,7 +49,9 @@ _ARROW = re.compile(r">[ \t]*+")
 _GAP = re.compile(r"[ \t]++(?!-)|\\{0,8}[\"'],[ \t]*+(?=\\{0,8}[\"'])")
 """Between an option and its value, also in a list such as `['--token', 'x']`."""
 _WORD_BEFORE = re.compile(r"([A-Za-z]{1,20})[ \t]\Z")
-_OBJECT = re.compile(r"(?i)\b(?:volume|mounting|config ?map|pod|container|job|service ?account)s?[ \t]\\{0,8}[\"'`]\Z")
+_OBJECT = re.compile(
+    r"(?i)\b(?:volume|mounting|config ?map|pod|container|job|service ?account)s?[ \t](?P<quote>\\{0,8}[\"'`])\Z"
+)
 """Before the name of an object of Kubernetes in quotes: `volume "hf-token" : secret "hf-token" not found`."""
 _NO_PHRASE = "existent secret "
 """Before the name of a key in an event about a volume: `references non-existent secret key: x`."""
@@ -68,7 +70,7 @@ def find_assigned(text: str) -> Iterator[Span]:
     while match := NAME.search(text, position):
         position = match.end()
         strength = rate_name(match[0])
-        if strength is Strength.ORDINARY or _OBJECT.search(text, max(0, match.start() - 30), match.start()):
+        if strength is Strength.ORDINARY or _is_object(text, match):
             continue
         if match[0].startswith("-") and is_secret_name(match[0]):
             strength = max(strength, Strength.STRONG)  # an option
@@ -81,6 +83,12 @@ def find_assigned(text: str) -> Iterator[Span]:
         spans = spans or list(find_connected(text, name))
         yield from spans
         position = max([position, end, *(span[1] for span in spans)])
+
+
+def _is_object(text: str, name: re.Match[str]) -> bool:
+    """Return whether a name is the whole name in quotes of an object of Kubernetes."""
+    before = _OBJECT.search(text, max(0, name.start() - 30), name.start())
+    return before is not None and text.startswith(before["quote"], name.end())
 
 
 class _Reader:

@@ -34,6 +34,10 @@ def test_the_name_of_an_object_is_no_name_of_a_secret(line: str):
     assert Redactor().text(line) == line
 
 
+def test_an_assignment_in_the_quotes_of_an_object_is_read():
+    assert VALUE not in Redactor().text(f"there is no job `DB_PASS={VALUE}` in namespace `default`")
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_tokens_of_logins_are_hidden(text: str):
     assert VALUE not in Redactor().text(text)
