@@ -277,6 +277,17 @@ def test_rank_0_that_leaves_early(here: Here, tmp_path: Path):
 
 @pytest.mark.local
 @pytest.mark.trainer
+def test_rank_that_leaves_early(here: Here, tmp_path: Path):
+    program = tmp_path / "program.py"
+    program.write_text(EARLY.replace("process, 0)", "process, 1)").replace("2 + dist.get_rank()", "3 - dist.get_rank()"))
+    diagnosis = ended(here, command=["torchrun", str(program)], nodes=2, restarts={"max": 0}, grace=5).diagnosis
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("rank-left-early", "job-worker-1")
+    assert "peer-closed" in {one.rule for one in diagnosis.consequences}
+
+
+@pytest.mark.local
+@pytest.mark.trainer
 def test_layers_that_are_called_in_another_order(here: Here, tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text(TURNED)

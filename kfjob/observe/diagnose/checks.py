@@ -11,6 +11,7 @@ from kfjob.events import JobPhase, PodPhase
 from kfjob.observe.diagnose.occurrences import JobHistory, Occurrence, PodHistory
 from kfjob.observe.diagnose.rule import Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID, check_ids
+from kfjob.observe.master import describe_ranks
 from kfjob.observe.progress import KFJOB_TRAINER
 from kfjob.observe.stall import format_pause
 from kfjob.observe.timestamps import Timestamp
@@ -166,13 +167,17 @@ def import_shortfall(job: JobEvidence) -> Occurrences:
             yield job.occurrence("import-shortfall", pod=name, count=symptom.count, processes=processes, missing=missing)
 
 
-def rank0_left_early(job: JobEvidence) -> Occurrences:
-    """The pod with rank 0 succeeded, and others lost their connection."""
+def left_early(job: JobEvidence) -> Occurrences:
+    """A pod succeeded, and others lost their connection or waited for it in vain."""
     for name, history in job.history.pods.items():
         pod = job.view.pods.get(name)
-        if pod and pod.group_rank == 0 and history.has_succeeded and any(item.pod != name for item in job.disconnects):
+        if pod and history.has_succeeded and any(item.pod != name for item in job.disconnects):
             timestamp, evidence = history.recent.timestamp(), history.recent.last_text
-            yield job.occurrence("rank0-left-early", pod=name, timestamp=timestamp, evidence=evidence)
+            if pod.group_rank == 0:
+                yield job.occurrence("rank0-left-early", pod=name, timestamp=timestamp, evidence=evidence)
+            else:
+                ranks = describe_ranks(pod.global_ranks) or "its ranks"
+                yield job.occurrence("rank-left-early", pod=name, timestamp=timestamp, evidence=evidence, ranks=ranks)
 
 
 def peer_lost(job: JobEvidence) -> Occurrences:
@@ -206,5 +211,5 @@ def _ended_silently(pod: PodHistory) -> bool:
 
 CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
     loss_not_finite, loss_constant, stalled, operator_missing, no_pods, rendezvous_silent, stale_store, import_shortfall,
-    rank0_left_early, peer_lost,
+    left_early, peer_lost,
 )  # fmt: skip

@@ -49,7 +49,7 @@ class Subject(StrEnum):
     JOB = "job"  # `<phase> <reason>: <message>`
     EVENT = "event"  # `<kind> <reason>: <message>` of a Kubernetes event
     QUEUE = "queue"  # `<reason>: <message>` of a job that its queue has not admitted
-    VIEW = "view"  # the whole job view: `checks.py` has a function with the rule's id
+    VIEW = "view"  # the whole job view: a function of `checks.py` or `waiting.py` finds it
 
 
 class RuleMatch(Struct, frozen=True):

@@ -89,3 +89,36 @@ def test_agent_that_gave_up_makes_failed_connections_errors():
     first = read(f"{UNRESOLVED}\n[E1120 01:15:13.1 socket.cpp:1019] [c10d] {UNREACHED}\n{traceback}").first_cause
     assert first
     assert first.rule == "rendezvous-unresolvable"
+
+
+LOGGING_ERROR = """--- Logging error ---
+Traceback (most recent call last):
+  File "/w/lib/store.py", line 12, in wait
+    store.wait()
+torch.distributed.DistStoreError: wait timeout after 300000ms
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/usr/lib/python3.11/logging/__init__.py", line 1110, in emit
+    msg = self.format(record)
+KeyError: 'color'
+Call stack:
+  File "/w/train.py", line 40, in <module>
+    main()
+  File "/w/train.py", line 31, in main
+    logger.info("epoch %d", epoch)
+Message: 'epoch %d'
+Arguments: (3,)"""
+
+
+def test_report_of_a_logging_error_is_no_failure():
+    diagnosis = read(f"step 1 loss 2.5\n{LOGGING_ERROR}\nstep 2 loss 2.4")
+    assert diagnosis.first_cause is None
+    assert not diagnosis.other_causes
+
+
+def test_failure_after_the_report_of_a_logging_error_is_the_cause():
+    first = read(f"{LOGGING_ERROR}\n{TYPE_ERROR}").first_cause
+    assert first
+    assert first.rule == "library-interface"

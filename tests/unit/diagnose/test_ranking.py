@@ -174,6 +174,14 @@ def test_rank_0_that_ends_early_explains_lost_connections():
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("rank0-left-early", A)
 
 
+def test_rank_that_ends_early_explains_lost_connections():
+    done = "I1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:931] [default] worker group successfully finished."
+    diagnosis, _ = examine([*trained(), line(done, 5, B), line(CLOSED, 6, A), FAILED])
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("rank-left-early", B)
+    assert diagnosis.first_cause.title == "global rank 1 ended while other ranks were still working"
+
+
 def test_pod_that_starts_after_waiting_is_no_error():
     waits = PodChanged(
         pod=A, phase=PodPhase.PENDING, reason="Unschedulable", message="0/1 nodes are available: 1 Insufficient cpu."

@@ -27,7 +27,10 @@ _EXPLAINS = re.compile(r"-- Process \d+ terminated with the following error:|Ori
 _THREAD = "Exception in thread "
 _BACKGROUND = (_THREAD, "Task exception was never retrieved", "Exception in callback ")
 """Introductions of exceptions that do not end the process."""
-_IGNORED = ("Exception ignored in", "--- Logging error ---", "Error in atexit._run_exitfuncs", "Error in sys.excepthook")
+_IGNORED = (
+    *("Exception ignored in", "Error in atexit._run_exitfuncs", "Error in sys.excepthook"),
+    *("--- Logging error ---", "Call stack:"),  # both parts of the report of Python's logging (Handler.handleError)
+)
 """Introductions of exceptions that only Python itself has seen, most of them at the end of a process."""
 _CLASS = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)|:)?$")
 _CLASS_NAME = re.compile(
@@ -38,8 +41,8 @@ _BARE = re.compile(
     r"(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Failed|ArrowInvalid|BadZipFile)|Exception)(?:: |$)"
 )
 _DOTTED_BARE = re.compile(r"(?:[a-z_]\w*\.)+(?:[A-Z]\w*|gaierror|herror|error|timeout): ")
-MARKERS = ("Timeout", "socket.timeout", "Interrupt", "queue.Empty", "queue.Full", "BrokenProcessPool")
-"""Literals of last lines of tracebacks that name neither an error nor a failure."""
+MARKERS = ("Timeout", "socket.timeout", "Interrupt", "queue.Empty", "queue.Full", "BrokenProcessPool", "Call stack:")
+"""Literals of last lines of tracebacks, and of introductions, that name neither an error nor a failure."""
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in\b|$|\s)')
 _BOXED_FRAME = re.compile(r"\s*[│|] (\S+?):(\d+) in\b")
 _NUMBERS = re.compile(r"\d+")
@@ -204,6 +207,16 @@ def open_traceback(text: str, introduction: Introduction) -> Traceback:
         in_warning=has_warning_level(text),
         margin=Margin(("  ",)) if is_summary else None if boxed else learn_margin(before),
         boxed=boxed,
+    )
+
+
+def open_cut_traceback(text: str, introduction: Introduction) -> Traceback:
+    """Return the traceback whose heading is lost, and which goes on in the line."""
+    return Traceback(
+        relation=introduction.relation,
+        in_thread=introduction.in_thread,
+        ignored=introduction.ignored,
+        boxed=ends_box(text),
     )
 
 

@@ -21,6 +21,7 @@ from kfjob.observe.diagnose.incidents.exceptions import (
     ends_box,
     find_bare,
     is_frame,
+    open_cut_traceback,
     open_traceback,
     strip_group,
 )
@@ -47,6 +48,7 @@ class _Stream(Struct):
     traceback: Traceback | None = None
     message: Incident | None = None
     introduction: Introduction = field(default_factory=Introduction)
+    ignores: bool = False  # the last traceback was ignored, and so are those that it is chained with
     previous: Incident | None = None  # the newest exception that has ended
     before: tuple[str, ...] = ()  # the lines before what is open, the newest first
     gap: int = 0  # lines of other processes since the newest line of the message
@@ -156,6 +158,7 @@ def _continue(key: str, stream: _Stream, traceback: Traceback, text: str, mark: 
         stream.traceback = None
     if incident is None:
         return is_part
+    stream.ignores = traceback.ignored
     if not traceback.ignored:
         _add_message(stream, incident)
     return True
@@ -165,9 +168,10 @@ def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> 
     """Begin what the line begins; yield an incident of a single line."""
     body = split_process(text)[1]
     if stream.introduction.read(body):
+        stream.introduction.ignored |= stream.ignores and stream.introduction.relation is not Relation.NONE
         return
     if is_frame(body) or ends_box(body):
-        _open(stream, Traceback(relation=stream.introduction.relation, boxed=ends_box(body)), before)
+        _open(stream, open_cut_traceback(body, stream.introduction), before)
         _continue(key, stream, stream.traceback or Traceback(), text, mark)
         return
     incident = Incident(kind=Kind.MESSAGE, mark=mark, stream=key, lines=[body], printed=[text])

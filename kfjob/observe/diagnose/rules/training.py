@@ -85,6 +85,20 @@ RULES = (
         role=Role.SUSPECT,
     ),
     Rule(
+        id="rank-left-early",
+        title="{ranks} ended while other ranks were still working",
+        cause=(
+            "the processes of pod `{pod}` ended without an error before the others: usually its part of the data has fewer "
+            "batches, or the program left its loop on some ranks alone"
+        ),
+        remedy=(
+            "let every rank run the same number of steps: `DistributedSampler(drop_last=True)`, a fixed number of steps, or "
+            "`torch.distributed.algorithms.Join`"
+        ),
+        subject=Subject.VIEW,
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="rank0-gone",
         title="rank 0 ended before the other ranks",
         cause="the log of pod `{pod}`, whose process holds the store, ends without an error: rank 0 finished or left too early",
