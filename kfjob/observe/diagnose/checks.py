@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from kfjob.events import JobPhase, PodPhase
+from kfjob.observe.diagnose.collectives import describe_difference
 from kfjob.observe.diagnose.occurrences import JobHistory, Occurrence, PodHistory
 from kfjob.observe.diagnose.rule import Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID, check_ids
@@ -167,6 +168,18 @@ def import_shortfall(job: JobEvidence) -> Occurrences:
             yield job.occurrence("import-shortfall", pod=name, count=symptom.count, processes=processes, missing=missing)
 
 
+def collectives_differ(job: JobEvidence) -> Occurrences:
+    """The ranks that timed out were in different collectives."""
+    timeouts = {rank: (name, timeout) for name, pod in job.history.pods.items() for rank, timeout in pod.timeouts.items()}
+    found = describe_difference({rank: timeout.collective for rank, (_, timeout) in timeouts.items()})
+    if found is not None:
+        ranks, difference = found
+        name, timeout = timeouts[ranks[0]]
+        symptom = job.history.pods[name].symptoms.get(("nccl-timeout", ""))
+        timestamp = symptom.occurrences[0].timestamp if symptom else Timestamp()
+        yield job.occurrence("collectives-differ", pod=name, timestamp=timestamp, evidence=timeout.line, difference=difference)
+
+
 def left_early(job: JobEvidence) -> Occurrences:
     """A pod succeeded, and others lost their connection or waited for it in vain."""
     for name, history in job.history.pods.items():
@@ -211,5 +224,5 @@ def _ended_silently(pod: PodHistory) -> bool:
 
 CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
     loss_not_finite, loss_constant, stalled, operator_missing, no_pods, rendezvous_silent, stale_store, import_shortfall,
-    left_early, peer_lost,
+    collectives_differ, left_early, peer_lost,
 )  # fmt: skip

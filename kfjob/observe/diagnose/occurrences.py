@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kfjob.events import PodChanged, PodPhase
 from kfjob.observe.agent_records import LaunchConfig, RendezvousResult
 from kfjob.observe.diagnose.activity import Activity
+from kfjob.observe.diagnose.collectives import Timeout
 from kfjob.observe.diagnose.incidents.incident import Mark
 from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.recent_lines import RecentLines
@@ -176,6 +177,7 @@ class PodHistory(Struct):
     ranks: tuple[int, ...] = ()  # global ranks in the newest rendezvous result
     world: WorldSize = field(default_factory=WorldSize)
     activity: Activity = field(default_factory=Activity)
+    timeouts: dict[int, Timeout] = field(default_factory=dict)  # the first collective in which each rank timed out
     nccl_warnings: list[NcclWarning] = field(default_factory=list)  # of the present container
     newest: Occurrence | None = None  # the newest occurrence in the log
     undated: list[Mark] = field(default_factory=list)  # marks whose `latest` is still unknown

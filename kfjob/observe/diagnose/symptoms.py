@@ -24,6 +24,7 @@ from kfjob.events import (
 from kfjob.observe.agent_records import RendezvousResult, ResultSource
 from kfjob.observe.diagnose import world_sizes
 from kfjob.observe.diagnose.activity import Activity
+from kfjob.observe.diagnose.collectives import remember_timeout
 from kfjob.observe.diagnose.going_on import announces_recovery, announces_retry
 from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation
 from kfjob.observe.diagnose.incidents.reader import IncidentReader
@@ -129,6 +130,7 @@ class SymptomCollector:
         pod.activity.read_success(text, order=self._order, line=pod.lines)
         if any(literal in text for literal in world_sizes.LITERALS):
             pod.world = read_world_size(pod.world, text)
+        remember_timeout(pod.timeouts, text)
 
     def _count_repetition(self, pod: PodHistory, name: str, text: str, key: Hashable) -> bool:
         """Count a line that repeats an incident of one line; return whether it does so often that this is enough."""
@@ -172,7 +174,7 @@ class SymptomCollector:
                 occurrence.in_previous_container = True
         pod.container, pod.lines, pod.joined, pod.finished, pod.result = container, 0, False, None, None
         pod.recent, pod.incidents, pod.activity, pod.newest = RecentLines(), IncidentReader(), Activity(), None
-        pod.world, pod.nccl_warnings = WorldSize(), []
+        pod.world, pod.nccl_warnings, pod.timeouts = WorldSize(), [], {}
         pod.undated.clear()
 
     def _follow_view(self, pod: PodHistory, event: LogLine | OpenLine, view: JobView) -> None:

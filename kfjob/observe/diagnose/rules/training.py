@@ -85,6 +85,17 @@ RULES = (
         role=Role.SUSPECT,
     ),
     Rule(
+        id="collectives-differ",
+        title="the ranks waited in different collectives",
+        cause="{difference}: one of them ran an operation that the others did not run, or stayed behind",
+        remedy=(
+            "find the branch that not every rank takes around a collective: evaluation, saving or logging on one rank, a batch "
+            "that only some ranks have, a parameter without gradient; `TORCH_DISTRIBUTED_DEBUG=DETAIL` checks each collective"
+        ),
+        subject=Subject.VIEW,
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="rank-left-early",
         title="{ranks} ended while other ranks were still working",
         cause=(
