@@ -290,7 +290,10 @@ def summary(reader: LiveReader, view: JobView, diagnosis: Diagnosis, *, left_out
     duration = ""
     if view.job and view.job.created:
         duration = f" after {format_age(view.job.created, view.job.ended or view.now or view.job.created)}"
-    lines = [f"{reader.ref.name}: {view.headline}{duration}"]
+    phase, reason = str(view.phase or ""), ""
+    if view.headline.startswith(f"{phase}: "):
+        reason = view.headline.removeprefix(phase)
+    lines = [f"{reader.ref.name}: {view.headline.removesuffix(reason)}{duration}{reason}"]
     rows = list(_summary_rows(reader, view))
     if left_out:
         text = f"{plural(left_out, 'line')} with warnings of libraries; `kfjob logs {reader.ref.name}` shows them"

@@ -61,7 +61,7 @@ def _find_data_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[F
             hint = "convert the file to .jsonl, .txt or .parquet"
             yield FieldProblem(field=field, title=title, hint=hint)
     if is_text_file(spec.data) and not spec.tokenizer and shape:
-        hint = "set `tokenizer` to a folder with tokenizer.json"
+        hint = "set `tokenizer` to a folder with tokenizer.json, or to a model on the hub, such as `gpt2`"
         yield FieldProblem(field="data", title="text needs a tokenizer, and a preset or a shape has none", hint=hint)
 
 

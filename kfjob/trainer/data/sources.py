@@ -213,7 +213,8 @@ def _tokenizer_location(spec: TrainSpec, data: Path | None) -> str:
     for folder in ([data / "tokenizer"] if data else []) + [Path(str(spec.model)).expanduser()]:
         if (folder / "tokenizer.json").exists():
             return str(folder)
-    raise KfjobError("text needs a tokenizer", location="tokenizer", hint="set `tokenizer` to a folder with tokenizer.json")
+    hint = "set `tokenizer` to a folder with tokenizer.json, or to a model on the hub, such as `gpt2`"
+    raise KfjobError("text needs a tokenizer", location="tokenizer", hint=hint)
 
 
 def _read_validation(

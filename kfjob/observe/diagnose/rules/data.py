@@ -19,7 +19,7 @@ RULES = (
         futile_after=1,
         title="the text in `train.data` has no tokenizer",
         cause="the trainer turns text into tokens with a tokenizer, and a preset or a shape has none",
-        remedy="set `train.tokenizer` to a folder with tokenizer.json",
+        remedy="set `train.tokenizer` to a folder with tokenizer.json, or to a model on the hub, such as `gpt2`",
         markers=("text needs a tokenizer",),
         pattern=r"text needs a tokenizer",
     ),
