@@ -19,7 +19,7 @@ from kfjob.errors import NotFound, UsageError
 from kfjob.units import GIB, KIB, MIB
 
 MAX_UNPACKED_BYTES = 4 * GIB
-"""Size of a saved log that is unpacked or read from standard input; the rest is left out."""
+"""Size of all saved logs that are unpacked or read from standard input; the rest is left out."""
 STDIN = "-"
 _SAMPLE = 8 * KIB
 _BINARY = re.compile(rb"[\0-\6\x0e-\x1a\x1c-\x1f]")
@@ -37,6 +37,7 @@ class SavedLogs:
     left_out: list[str] = field(default_factory=list)
     """Files that are not read, each with the reason."""
     _unpacked: Path | None = None
+    _written: int = 0
 
     def add_file(self, file: Path) -> None:
         """Add a log; a file that is no text is left out."""
@@ -59,33 +60,34 @@ class SavedLogs:
         """Add a log that is read to its end, such as standard input; it may be compressed."""
         first = stream.read(2)
         target = self._folder() / f"{self.name}.log"
-        size = self._write(target, _chunks(stream, first))
+        is_cut = self._write(target, _chunks(stream, first))
         if first == b"\x1f\x8b":
-            packed = target.rename(target.with_suffix(".packed"))
+            self._written, packed = 0, target.rename(target.with_suffix(".packed"))
             with gzip.open(packed) as unpacked:
-                size = self._write(target, _chunks(unpacked))
-        self._limit(size, "standard input")
+                is_cut = self._write(target, _chunks(unpacked))
+        if is_cut:
+            self._leave_out_end("standard input")
         self.logs[self.name] = target
 
     def _copy(self, file: Path) -> Path:
         target = self._folder() / f"{file.name.removesuffix('.gz')}"
         with gzip.open(file) as source:
-            self._limit(self._write(target, _chunks(source)), f"`{file.name}`")
+            if self._write(target, _chunks(source)):
+                self._leave_out_end(f"`{file.name}`")
         return target
 
-    def _write(self, target: Path, chunks: Iterable[bytes]) -> int:
-        size = 0
+    def _write(self, target: Path, chunks: Iterable[bytes]) -> bool:
+        """Write as much as the limit allows; return whether there is more."""
         with target.open("wb") as out:
             for chunk in chunks:
-                size += len(chunk)
-                out.write(chunk[: max(0, len(chunk) - max(0, size - MAX_UNPACKED_BYTES))])
-                if size > MAX_UNPACKED_BYTES:
-                    break
-        return size
+                room = MAX_UNPACKED_BYTES - self._written
+                self._written += out.write(chunk[:room])
+                if len(chunk) > room:
+                    return True
+        return False
 
-    def _limit(self, size: int, name: str) -> None:
-        if size > MAX_UNPACKED_BYTES:
-            self.left_out.append(f"the end of {name} (longer than {MAX_UNPACKED_BYTES // MIB} MiB)")
+    def _leave_out_end(self, name: str) -> None:
+        self.left_out.append(f"the end of {name} (all logs are longer than {MAX_UNPACKED_BYTES // MIB} MiB)")
 
     def _folder(self) -> Path:
         if self._unpacked is None:

@@ -53,7 +53,7 @@ class _Everything(frozenset[str]):
         return True
 
 
-class _Loader(Loader):  # type: ignore[misc]
+class _Loader(Loader):
     """Reads YAML as kubectl does: without dates and sexagesimal numbers."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own way

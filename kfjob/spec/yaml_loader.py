@@ -9,12 +9,30 @@ import yaml
 from kfjob.errors import Problem
 from kfjob.parsing import ParseError
 
-Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """PyYAML's safe loader; libyaml's, which is ten times faster, where PyYAML was built with it."""
+
+MAX_NUMBER = 100
+"""Characters of a number in a YAML text. PyYAML's time for numbers such as `1:30:00` grows with the square of their length."""
 
 MAX_DEPTH = 100
 """Nested levels of a YAML text; libyaml's composer recurses for every level, and crashes the process at some tens of
 thousands."""
+
+
+class Loader(_SafeLoader):  # type: ignore[misc]
+    """A safe loader that refuses very long numbers."""
+
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
+        """Return the value of a number."""
+        if len(node.value) > MAX_NUMBER:
+            raise yaml.constructor.ConstructorError(None, None, "a number is too long", node.start_mark)
+        is_whole = node.tag == "tag:yaml.org,2002:int"
+        return self.construct_yaml_int(node) if is_whole else self.construct_yaml_float(node)
+
+
+for _kind in ("int", "float"):
+    Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", Loader.construct_number)
 
 
 class TooLargeError(Exception):

@@ -71,7 +71,17 @@ def test_unpacked_log_has_a_limit(run, tmp_path, monkeypatch):
     (tmp_path / "big.log.gz").write_bytes(gzip.compress(ERROR.encode() + b"\n".join([b"x" * 4000] * 500)))
     _, out, err = run("diagnose", "--from", "big.log.gz")
     assert "[module-not-found]" in out
-    assert "left out: the end of `big.log.gz` (longer than 1 MiB)" in err
+    assert "left out: the end of `big.log.gz` (all logs are longer than 1 MiB)" in err
+
+
+def test_unpacked_logs_of_a_folder_have_one_limit(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(saved_logs, "MAX_UNPACKED_BYTES", 1 << 20)
+    (tmp_path / "logs").mkdir()
+    for number in range(4):
+        (tmp_path / "logs" / f"w-{number}.out.gz").write_bytes(gzip.compress(b"\n".join([b"x" * 4000] * 100)))
+    found = saved_logs.find_saved_logs(tmp_path / "logs")
+    assert sum(path.stat().st_size for path in found.logs.values()) == 1 << 20
+    assert found.left_out == [f"the end of `w-{number}.out.gz` (all logs are longer than 1 MiB)" for number in (2, 3)]
 
 
 @pytest.mark.parametrize("name", ["my.log", "slurm.out", "my.log.gz"])
