@@ -168,7 +168,7 @@ def import_shortfall(job: JobEvidence) -> Occurrences:
             yield job.occurrence("import-shortfall", pod=name, count=symptom.count, processes=processes, missing=missing)
 
 
-def collectives_differ(job: JobEvidence) -> Occurrences:
+def collectives_apart(job: JobEvidence) -> Occurrences:
     """The ranks that timed out were in different collectives."""
     timeouts = {rank: (name, timeout) for name, pod in job.history.pods.items() for rank, timeout in pod.timeouts.items()}
     found = describe_difference({rank: timeout.collective for rank, (_, timeout) in timeouts.items()})
@@ -177,7 +177,7 @@ def collectives_differ(job: JobEvidence) -> Occurrences:
         name, timeout = timeouts[ranks[0]]
         symptom = job.history.pods[name].symptoms.get(("nccl-timeout", ""))
         timestamp = symptom.occurrences[0].timestamp if symptom else Timestamp()
-        yield job.occurrence("collectives-differ", pod=name, timestamp=timestamp, evidence=timeout.line, difference=difference)
+        yield job.occurrence("collectives-apart", pod=name, timestamp=timestamp, evidence=timeout.line, difference=difference)
 
 
 def left_early(job: JobEvidence) -> Occurrences:
@@ -224,5 +224,5 @@ def _ended_silently(pod: PodHistory) -> bool:
 
 CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
     loss_not_finite, loss_constant, stalled, operator_missing, no_pods, rendezvous_silent, stale_store, import_shortfall,
-    collectives_differ, left_early, peer_lost,
+    collectives_apart, left_early, peer_lost,
 )  # fmt: skip

@@ -393,6 +393,13 @@ TEXTS = [
         "pyarrow",
     ),
     Text("file-damaged", "EOFError: Ran out of input", "CPython pickle"),
+    Text("file-damaged", "OSError: image file is truncated (12 bytes not processed)", "Pillow ImageFile.py"),
+    Text("file-damaged", "OSError: broken data stream when reading image file", "Pillow ImageFile.py"),
+    Text(
+        "tokenizer-format",
+        "Exception: data did not match any variant of untagged enum PreTokenizerWrapper at line 69 column 3",
+        "tokenizers, serde",
+    ),
     Text("json-text", "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)", "CPython"),
     Text("dtype-float64", "RuntimeError: mat1 and mat2 must have the same dtype, but got Double and Float", "torch"),
     Text("dtype-float64", "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Double", "torch"),

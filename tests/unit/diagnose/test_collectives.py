@@ -31,7 +31,7 @@ def test_rank_in_another_collective_is_named(lead: str):
     lines = [timeout(rank, 41, lead=lead) for rank in (0, 1, 3)]
     first = diagnose(*lines, timeout(2, 40, "ALLGATHER", lead)).first_cause
     assert first
-    assert (first.rule, first.pod) == ("collectives-differ", "a-worker-1")
+    assert (first.rule, first.pod) == ("collectives-apart", "a-worker-1")
     assert first.cause.startswith("global rank 2 in ALLGATHER 40, and global ranks 0-1, 3 in ALLREDUCE 41: ")
     assert "Rank 2]" in first.evidence[-1]
 

@@ -34,6 +34,14 @@ RULES = (
         r"|cannot read the tokenizer `(?P<name3>[^`]*)`",
     ),
     Rule(
+        id="tokenizer-format",
+        title="tokenizer.json has a form that the installed tokenizers package does not know",
+        cause="a newer version of the package wrote the file, or the file is damaged",
+        remedy="upgrade transformers and tokenizers to versions as new as the model, or write the file again with the old one",
+        markers=("any variant of untagged enum",),
+        pattern=r"data did not match any variant of untagged enum \w{1,40}Wrapper",
+    ),
+    Rule(
         id="tokenizer-mismatch",
         title="a token id is not below the model's vocabulary size",
         cause=(

@@ -150,11 +150,15 @@ RULES = (
             "Not a gzipped",
             "Compressed file ended",
             "UnidentifiedImageError",
+            "image file is truncated",
+            "broken data stream",
+            "broken PNG file",
             "Truncated File Read",
             "UnpicklingError",
             "DECORDError",
         ),
         pattern=r"EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|UnidentifiedImageError"
+        r"|image file is truncated|broken data stream when reading image|broken PNG file"
         r"|Truncated File Read|DECORDError: "
         r"|UnpicklingError: (?:pickle data was truncated|invalid load key)",
         role=Role.SUSPECT,

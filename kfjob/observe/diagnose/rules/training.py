@@ -85,7 +85,7 @@ RULES = (
         role=Role.SUSPECT,
     ),
     Rule(
-        id="collectives-differ",
+        id="collectives-apart",
         title="the ranks waited in different collectives",
         cause="{difference}: one of them ran an operation that the others did not run, or stayed behind",
         remedy=(
