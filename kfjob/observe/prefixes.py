@@ -186,7 +186,7 @@ def _holds_figure(inside: str) -> bool:
         if meaning is None or meaning.quantity is Quantity.RANK:
             continue
         is_count = meaning.quantity in {Quantity.STEP, Quantity.EPOCH}
-        if meaning.rank < CLEAR_COUNT if is_count else not pair[2].isdigit() or meaning.quantity is Quantity.SPEED:
+        if meaning.priority < CLEAR_COUNT if is_count else not pair[2].isdigit() or meaning.quantity is Quantity.SPEED:
             return True
     return False
 

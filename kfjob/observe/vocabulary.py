@@ -1,4 +1,4 @@
-"""The vocabulary ranks the names of figures: of two names for the same figure the lower rank wins.
+"""The names of figures and their priorities: of two names for the same figure the one with the lower number wins.
 
 A name is a sequence of lower-case words: `train/grad_norm` and `Train Grad-Norm` are the same. `docs/reference/progress.md` is
 generated from the tables here.
@@ -41,7 +41,7 @@ class Meaning(NamedTuple):
     """The meaning of a name."""
 
     quantity: Quantity
-    rank: int
+    priority: int
     phase: Phase = Phase.NONE
     unit: str = ""  # of a speed
 
@@ -52,7 +52,7 @@ EVALUATION_WORDS = frozenset((
     "testing", "dev", "cv", "heldout", "inference", "evaluator",
 ))  # fmt: skip
 PREPARATION_WORDS = (
-    "map", "tokeniz", "load", "download", "split", "shard", "filter", "pack", "group", "process", "preprocess", "preprocess",
+    "map", "tokeniz", "load", "download", "split", "shard", "filter", "pack", "group", "process", "preprocess",
     "fetch", "cach", "captur", "compil", "convert", "extract", "upload", "sav", "read", "build", "shuffl", "index", "encod",
     "collect", "install", "loglikelihood", "wait", "connect", "retry", "attempt", "warmup", "profil", "quantiz", "merg",
     "prepar", "comput", "search", "sampl", "writ", "copy", "import", "export", "resolv", "unpack", "creat", "calibrat",
@@ -100,15 +100,15 @@ LOSSES: tuple[tuple[str, ...], ...] = (
     ("average loss", "avg loss", "mean loss", "running loss", "epoch loss", "smoothed loss", "ema loss", "loss epoch",
      "loss avg", "loss mean", "loss value"),
 )  # fmt: skip
-_LOSS_RANKS = {name: rank for rank, names in enumerate(LOSSES) for name in names}
+_LOSS_PRIORITIES = {name: priority for priority, names in enumerate(LOSSES) for name in names}
 TOTAL_WORDS = {**dict.fromkeys(("total", "overall", "combined", "joint"), 1), **dict.fromkeys(("all", "sum", "full"), 3)}
-"""A loss with one of these words in its name is a sum of losses, with this rank; the word alone may name such a sum, too."""
+"""A loss with one of these words in its name is a sum of losses with this priority; the word alone may name such a sum."""
 _PLAIN_LOSS = 2
 _ADVERSARY = frozenset({"d", "disc", "discriminator", "critic", "adv", "adversarial"})
 CLEAR_COUNT, WEAK_COUNT = 2, 3
-"""A counter's name is clear below the first rank. From the second rank on, it may count something else, such as samples."""
+"""A counter's name is clear below the first number. From the second on, it may count something else, such as samples."""
 SUM_OF_LOSSES, ANY_LOSS, LOSS_PART = range(len(LOSSES), len(LOSSES) + 3)
-"""Ranks below that of every name in `LOSSES`: a sum without the word `loss`, any other loss, and a part of a loss."""
+"""Priorities after those of all names in `LOSSES`: a sum without the word `loss`, any other loss, and a part of a loss."""
 LOSS_WORDS = frozenset({"loss", "losses"})
 """Either is a loss as a name, and in the name of a dictionary that contains the value."""
 LOSS_PARTS = frozenset((
@@ -260,10 +260,10 @@ def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
         plain = " ".join(rest)
         if plain == "loss":
             return Meaning(Quantity.LOSS, 0 if find_phase(words) is Phase.TRAINING else _PLAIN_LOSS)
-        ranks = [TOTAL_WORDS[word] for word in rest if word in TOTAL_WORDS]
-        if ranks and _ADVERSARY.isdisjoint(rest):
-            return Meaning(Quantity.LOSS, min(ranks))
-        return Meaning(Quantity.LOSS, _LOSS_RANKS.get(plain, _LOSS_RANKS.get(name, ANY_LOSS)))
+        priorities = [TOTAL_WORDS[word] for word in rest if word in TOTAL_WORDS]
+        if priorities and _ADVERSARY.isdisjoint(rest):
+            return Meaning(Quantity.LOSS, min(priorities))
+        return Meaning(Quantity.LOSS, _LOSS_PRIORITIES.get(plain, _LOSS_PRIORITIES.get(name, ANY_LOSS)))
     if (
         rest[-2:] == ("cross", "entropy")
         or rest[-1] in LOSS_PARTS
@@ -343,29 +343,29 @@ def _find_count(words: tuple[str, ...], _: tuple[str, ...]) -> Meaning | None:
         return Meaning(Quantity.TOTAL, 0)
     if joined in EPOCH_TOTALS:
         return Meaning(Quantity.EPOCHS, 0)
-    if (rank := _rank_count(plain, EPOCHS)) is not None:
-        return Meaning(Quantity.EPOCH, rank)
-    if (rank := _rank_count(plain, STEPS)) is not None:
-        return Meaning(Quantity.STEP, rank)
+    if (priority := _rate_count(plain, EPOCHS)) is not None:
+        return Meaning(Quantity.EPOCH, priority)
+    if (priority := _rate_count(plain, STEPS)) is not None:
+        return Meaning(Quantity.STEP, priority)
     return None
 
 
-def _rank_count(words: list[str], names: tuple[tuple[str, ...], ...]) -> int | None:
-    """Return the rank of a counter; None for a name such as `steps per epoch` or `warmup steps`."""
-    rank = _count_rank(words, names)
-    if rank is None or "per" in words:
+def _rate_count(words: list[str], names: tuple[tuple[str, ...], ...]) -> int | None:
+    """Return the priority of a counter; None for a name such as `steps per epoch` or `warmup steps`."""
+    priority = _find_priority(words, names)
+    if priority is None or "per" in words:
         return None
-    rest = words[:-2] if " ".join(words[-2:]) in names[rank] else words[:-1]
-    excluded = _COUNT_EXCLUDED - {"total"} if rank == 0 and len(words) > 1 else _COUNT_EXCLUDED  # `total_train_updates`
+    rest = words[:-2] if " ".join(words[-2:]) in names[priority] else words[:-1]
+    excluded = _COUNT_EXCLUDED - {"total"} if priority == 0 and len(words) > 1 else _COUNT_EXCLUDED  # `total_train_updates`
     is_other = any(word in excluded for word in rest) or is_preparation([word for word in rest if word not in _DONE_WORDS])
-    return None if is_other else rank
+    return None if is_other else priority
 
 
-def _count_rank(words: list[str], names: tuple[tuple[str, ...], ...]) -> int | None:
+def _find_priority(words: list[str], names: tuple[tuple[str, ...], ...]) -> int | None:
     if not words:
         return None
     two, last = " ".join(words[-2:]), words[-1]
-    return next((rank for rank, group in enumerate(names) if two in group or last in group), None)
+    return next((priority for priority, group in enumerate(names) if two in group or last in group), None)
 
 
 def parse_unit(unit: str) -> Meaning | None:

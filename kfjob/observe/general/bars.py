@@ -61,7 +61,7 @@ def _read_parts(bar: Bar) -> Figures:
         counters=(_make_counter(bar, head), *(item for item in head.counters if item.quantity is Quantity.EPOCH)),
         loss=loss.loss,
         loss_name=loss.loss_name,
-        loss_rank=loss.loss_rank,
+        loss_priority=loss.loss_priority,
         speed=speed,
         unit=unit,
         rank=head.rank,

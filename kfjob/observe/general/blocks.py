@@ -30,13 +30,13 @@ def add_step(reader: ReaderState, figures: Figures, line: Line) -> Transition:
 
 def begin_block(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     """Return the transition for a line that counts and has no value: the values may follow."""
-    is_weak = not figures.has_reward and all(counter.rank >= WEAK_COUNT for counter in figures.counters)
+    is_weak = not figures.has_reward and all(counter.priority >= WEAK_COUNT for counter in figures.counters)
     if reader.block and continues(reader, line) and is_weak:
         return reader, ()  # `Total timesteps` below `Learning iteration`
     complete = with_epoch(reader, figures)
     if figures.lr is not None:
         return add_figures(reader, complete, line)
-    is_epoch = not figures.counts(Quantity.STEP) and all(counter.rank < CLEAR_COUNT for counter in figures.counters)
+    is_epoch = not figures.counts(Quantity.STEP) and all(counter.priority < CLEAR_COUNT for counter in figures.counters)
     after = replace(
         reader,
         block=Block(number=line.number, figures=complete, names=_names(figures)),
@@ -98,16 +98,16 @@ def merge_figures(before: Figures, after: Figures) -> Figures:
     if counters := tuple(counter for counter in after.counters if counter.name not in names):
         values["counters"] = (*before.counters, *counters)
     is_sum = before.loss is not None and after.loss_name in TOTAL_WORDS
-    loss_rank = SUM_OF_LOSSES if is_sum else after.loss_rank
-    if after.loss is not None and loss_rank < before.loss_rank:
-        values |= {"loss": after.loss, "loss_name": after.loss_name, "loss_rank": loss_rank}
+    loss_priority = SUM_OF_LOSSES if is_sum else after.loss_priority
+    if after.loss is not None and loss_priority < before.loss_priority:
+        values |= {"loss": after.loss, "loss_name": after.loss_name, "loss_priority": loss_priority}
         values["other_losses"] = after.other_losses
-    elif after.loss is not None and loss_rank == before.loss_rank and after.loss_name != before.loss_name:
+    elif after.loss is not None and loss_priority == before.loss_priority and after.loss_name != before.loss_name:
         values["other_losses"] = (*before.other_losses, (after.loss_name, after.loss))[:MAX_OTHER_LOSSES]
-    if after.speed is not None and after.speed_rank < before.speed_rank:
-        values |= {"speed": after.speed, "speed_rank": after.speed_rank, "unit": after.unit}
-    if after.lr is not None and after.lr_rank < before.lr_rank:
-        values |= {"lr": after.lr, "lr_rank": after.lr_rank}
+    if after.speed is not None and after.speed_priority < before.speed_priority:
+        values |= {"speed": after.speed, "speed_priority": after.speed_priority, "unit": after.unit}
+    if after.lr is not None and after.lr_priority < before.lr_priority:
+        values |= {"lr": after.lr, "lr_priority": after.lr_priority}
     if after.grad_norm is not None and before.grad_norm is None:
         values["grad_norm"] = after.grad_norm
     return replace(before, **values) if values else before

@@ -54,7 +54,7 @@ class Cursor:
         return any(token.text in "])" for token in self.peek(2) if token.kind == "mark")
 
     def closes_word(self) -> bool:
-        """Return whether the mark before stands behind a word or a colon, and a number follows after a comma."""
+        """Return whether a comma and then a number follow."""
         rest = self.peek(3)
         return [token.kind for token in rest] == ["mark", "space", "number"] and rest[0].text == ","
 

@@ -40,11 +40,11 @@ from kfjob.observe.vocabulary import (
 
 MAX_OTHER_LOSSES = 4
 """Losses of a line that the general reader keeps besides the first one."""
-UNKNOWN_RANK = 99
-"""A value has this rank until a name in the line gives it."""
+UNKNOWN_PRIORITY = 99
+"""A value has this priority until a name in the line gives it."""
 DERIVED_SPEED = 50
-"""A speed from the time of a step has this rank, or a higher one."""
-_UNNAMED_COUNTER_RANK = 2
+"""A speed from the time of a step has this priority, or a higher number."""
+_UNNAMED_COUNTER_PRIORITY = 2
 UNNAMED = "[]"
 """Name of a counter without a name, such as `[10/100]`."""
 _MAX_WORDS = 24
@@ -58,7 +58,7 @@ class Counter(Struct, frozen=True):
     """A number that may count steps or epochs."""
 
     quantity: Quantity
-    rank: int
+    priority: int
     name: str
     value: float
     total: float | None = None
@@ -72,15 +72,15 @@ class Figures(Struct, frozen=True, kw_only=True):
     percent: float | None = None
     loss: float | None = None
     loss_name: str = ""
-    loss_rank: int = UNKNOWN_RANK
+    loss_priority: int = UNKNOWN_PRIORITY
     other_losses: tuple[tuple[str, float], ...] = ()
     """Losses with names as good as the first one, which may be constant."""
     evaluation_loss: float | None = None
     speed: float | None = None
-    speed_rank: int = UNKNOWN_RANK
+    speed_priority: int = UNKNOWN_PRIORITY
     unit: str = ""
     lr: float | None = None
-    lr_rank: int = UNKNOWN_RANK
+    lr_priority: int = UNKNOWN_PRIORITY
     grad_norm: float | None = None
     total: float | None = None  # steps, named on their own: `total=1000`
     epochs: float | None = None
@@ -166,14 +166,14 @@ class _Builder:
         self.phase = phase
         self.values: dict[str, Any] = {}
         self.counters: list[Counter] = []
-        self._ranks: dict[str, int] = {}
+        self._priorities: dict[str, int] = {}
         self._follows_time = False  # the figure before is a time
         self.phases: dict[str, float] = {}  # values whose whole name is a phase, as in `train 2.3 val 2.4`
 
     @property
     def has_step_name(self) -> bool:
         """Whether a clear name counts steps."""
-        return any(counter.quantity is Quantity.STEP and counter.rank < CLEAR_COUNT for counter in self.counters)
+        return any(counter.quantity is Quantity.STEP and counter.priority < CLEAR_COUNT for counter in self.counters)
 
     def add(self, figure: NamedFigure) -> None:
         """Add a number with a name or a unit."""
@@ -186,12 +186,12 @@ class _Builder:
             self._add_loss(figure, meaning)
         elif meaning.quantity in {Quantity.STEP, Quantity.EPOCH}:
             if figure.unit in {"", "it", "its"} and (figure.whole or meaning.quantity is Quantity.EPOCH) and figure.value >= 0:
-                self._add_counter(meaning.quantity, meaning.rank, figure)
+                self._add_counter(meaning.quantity, meaning.priority, figure)
         elif meaning.quantity in {Quantity.SPEED, Quantity.SECONDS}:
             self._add_speed(figure, meaning)
         elif meaning.quantity in {Quantity.LR, Quantity.GRAD_NORM}:
             if not figure.unit and math.isfinite(figure.value) and not self._is_evaluation(meaning):
-                self._add_ranked(str(meaning.quantity), meaning.rank, figure.value)
+                self._add_by_priority(str(meaning.quantity), meaning.priority, figure.value)
         elif figure.whole and not figure.unit and figure.total is None:
             value = int(figure.value) if meaning.quantity is Quantity.RANK else figure.value
             self.values.setdefault(str(meaning.quantity), value)
@@ -200,7 +200,7 @@ class _Builder:
         """Return the meaning of `total=2.31`: it is the loss next to parts of one, or the sum of the times before it."""
         if self._follows_time:
             return None
-        if "loss" in self._ranks:
+        if "loss" in self._priorities:
             return Meaning(Quantity.LOSS, SUM_OF_LOSSES)
         return Meaning(Quantity.LOSS, LOSS_PART) if figure.words == ("total",) else None
 
@@ -208,8 +208,8 @@ class _Builder:
         """Take `train 2.3 val 2.4` for losses where the line has no other; next to `test` they are scores."""
         training = [value for name, value in self.phases.items() if name in TRAINING_WORDS]
         evaluation = [value for name, value in self.phases.items() if name not in TRAINING_WORDS]
-        if len(training) == len(evaluation) == 1 and not self._ranks.keys() & {"loss"} and "metric" not in self.values:
-            names = {"loss": training[0], "loss_name": "train", "loss_rank": LOSS_PART, "evaluation_loss": evaluation[0]}
+        if len(training) == len(evaluation) == 1 and not self._priorities.keys() & {"loss"} and "metric" not in self.values:
+            names = {"loss": training[0], "loss_name": "train", "loss_priority": LOSS_PART, "evaluation_loss": evaluation[0]}
             self.values |= {} if "evaluation_loss" in self.values else names
 
     def _add_unknown(self, figure: NamedFigure) -> None:
@@ -225,21 +225,21 @@ class _Builder:
             if is_reward(figure.words):
                 self.values["has_reward"] = True
 
-    def _add_counter(self, quantity: Quantity, rank: int, figure: NamedFigure) -> None:
+    def _add_counter(self, quantity: Quantity, priority: int, figure: NamedFigure) -> None:
         if math.isfinite(figure.value):
             is_first = figure.total is not None and not self.counters
             if is_first and quantity is Quantity.STEP:  # `Episode 3/500 | Steps: 251`
-                rank = min(rank, CLEAR_COUNT - 1)
-            self.counters.append(Counter(quantity, rank, " ".join(figure.words), figure.value, figure.total))
+                priority = min(priority, CLEAR_COUNT - 1)
+            self.counters.append(Counter(quantity, priority, " ".join(figure.words), figure.value, figure.total))
 
     def _add_loss(self, figure: NamedFigure, meaning: Meaning) -> None:
         if figure.unit or (figure.total is not None and figure.whole):
             return
         if self._is_evaluation(meaning):
             self.values.setdefault("evaluation_loss", figure.value)
-        elif self._add_ranked("loss", meaning.rank, figure.value):
+        elif self._add_by_priority("loss", meaning.priority, figure.value):
             self.values |= {"loss_name": " ".join(figure.words), "other_losses": ()}
-        elif meaning.rank == self._ranks["loss"]:
+        elif meaning.priority == self._priorities["loss"]:
             others = self.values["other_losses"]
             self.values["other_losses"] = (*others, (" ".join(figure.words), figure.value))[:MAX_OTHER_LOSSES]
 
@@ -247,21 +247,21 @@ class _Builder:
         if self._is_evaluation(meaning) or not math.isfinite(figure.value):
             return
         unit = meaning.unit or (figure.unit if "/" in figure.unit else "")
-        if meaning.quantity is Quantity.SPEED and self._add_ranked("speed", meaning.rank, figure.value):
+        if meaning.quantity is Quantity.SPEED and self._add_by_priority("speed", meaning.priority, figure.value):
             self.values["unit"] = unit
         elif meaning.quantity is Quantity.SECONDS and figure.value > 0:
             seconds = figure.value * (seconds_in(figure.unit) or seconds_in(meaning.unit))
-            if seconds and self._add_ranked("speed", DERIVED_SPEED + meaning.rank, 1 / seconds):
+            if seconds and self._add_by_priority("speed", DERIVED_SPEED + meaning.priority, 1 / seconds):
                 self.values["unit"] = "it/s"
 
-    def _add_ranked(self, name: str, rank: int, value: float) -> bool:
+    def _add_by_priority(self, name: str, priority: int, value: float) -> bool:
         """Set the value unless an earlier name was as good; return whether it was set."""
-        if rank >= self._ranks.get(name, UNKNOWN_RANK):
+        if priority >= self._priorities.get(name, UNKNOWN_PRIORITY):
             return False
-        self._ranks[name] = rank
+        self._priorities[name] = priority
         self.values[name] = value
         if name != "grad_norm":
-            self.values[f"{name}_rank"] = rank
+            self.values[f"{name}_priority"] = priority
         return True
 
     def _is_evaluation(self, meaning: Meaning) -> bool:
@@ -270,19 +270,22 @@ class _Builder:
         return meaning.phase is Phase.EVALUATION
 
     def add_slots(self, slots: list[tuple[float, float | None]]) -> None:
-        """Add the counters without a name: the last one counts steps, the one before it epochs."""
+        """Add the counters without a name: the last one counts steps, the one before it epochs.
+
+        Without any, an only counter with a total and an unclear name counts steps.
+        """
         if (
             not slots
             and len(self.counters) == 1
-            and self.counters[0].rank == WEAK_COUNT
+            and self.counters[0].priority == WEAK_COUNT
             and self.counters[0].quantity is Quantity.EPOCH
         ):
             only = self.counters[0]
             if only.total:  # `Training [10/100]`
-                self.counters = [replace(only, quantity=Quantity.STEP, rank=CLEAR_COUNT)]
+                self.counters = [replace(only, quantity=Quantity.STEP, priority=CLEAR_COUNT)]
         has_named = bool(self.counters)
         if slots[1:] and not has_named:
-            self.counters.append(Counter(Quantity.EPOCH, _UNNAMED_COUNTER_RANK, "[]", *slots[-2]))
+            self.counters.append(Counter(Quantity.EPOCH, _UNNAMED_COUNTER_PRIORITY, "[]", *slots[-2]))
         if slots and not self.has_step_name:
             name = "[][]" if slots[1:] else UNNAMED
-            self.counters.append(Counter(Quantity.STEP, _UNNAMED_COUNTER_RANK, name, *slots[-1]))
+            self.counters.append(Counter(Quantity.STEP, _UNNAMED_COUNTER_PRIORITY, name, *slots[-1]))

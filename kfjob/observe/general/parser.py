@@ -245,7 +245,7 @@ class Parser:
             self.slots.append((value, None))
         elif not unit and (name := self._find_name_after()):
             self._append(name, value, whole=whole)
-        elif self.last_words and plain in {"0", "0:", "0=", "0,", "0->"} | ({"0)=", "0):"} if self.named else set()):
+        elif self.last_words and plain in {"0", "0:", "0=", "0->"} | ({"0)=", "0):"} if self.named else set()):
             self._join_index(plain, value, unit)
 
     def _join_index(self, plain: str, value: float, unit: str) -> None:
@@ -254,14 +254,14 @@ class Parser:
         if ")" in plain:
             self.named[-1] = NamedFigure(words, value, False, None, unit, free)
             return
-        if not whole or total is not None or unit not in {"", "%"} or (plain == "0,"):
+        if not whole or total is not None or unit:
             return
         counts = tuple(word for word in words if word not in FILLERS)
-        meanings = ((index, find_meaning(counts[index:])) for index in range(len(counts)))
-        cut = next((index for index, item in meanings if item and item.quantity in {Quantity.STEP, Quantity.EPOCH}), None)
+        meanings = ((place, find_meaning(counts[place:])) for place in range(len(counts)))
+        cut = next((place for place, item in meanings if item and item.quantity in {Quantity.STEP, Quantity.EPOCH}), None)
         name = counts[:cut] if cut is not None else counts
         meaning = find_meaning(name) if name else None
-        if unit or not (is_metric(name) if meaning is None else meaning.quantity is Quantity.LOSS):
+        if not (is_metric(name) if meaning is None else meaning.quantity is Quantity.LOSS):
             return
         self.named[-1] = NamedFigure(counts[cut:] if cut is not None else ("step",), index, True, None, "", free)
         self._append(name, value, whole=False)
@@ -279,7 +279,7 @@ class Parser:
                 words += split_name(token.text)
             elif token.kind != "space":
                 meaning = find_meaning(tuple(words)) if words and token.text in ":=" else None
-                return meaning is not None and meaning.quantity is Quantity.LOSS and meaning.rank < SUM_OF_LOSSES
+                return meaning is not None and meaning.quantity is Quantity.LOSS and meaning.priority < SUM_OF_LOSSES
         return False
 
     def _find_name_after(self) -> tuple[str, ...]:
@@ -295,7 +295,7 @@ class Parser:
                 break
             length += 1
         meaning = find_meaning(tuple(words)) if 0 < len(words) <= _MAX_NAME_AFTER else None
-        if meaning is None or meaning.quantity is not Quantity.LOSS or meaning.rank > ANY_LOSS:
+        if meaning is None or meaning.quantity is not Quantity.LOSS or meaning.priority > ANY_LOSS:
             return ()
         self.cursor.position += length
         return tuple(words)
@@ -306,6 +306,6 @@ def _split_digits(word: str) -> tuple[str, str]:
     name = word.rstrip("0123456789")
     digits = word[len(name) :]
     meaning = find_meaning(split_name(name)) if digits and name else None
-    if meaning and meaning.quantity in {Quantity.STEP, Quantity.EPOCH} and meaning.rank < CLEAR_COUNT and name.isalpha():
+    if meaning and meaning.quantity in {Quantity.STEP, Quantity.EPOCH} and meaning.priority < CLEAR_COUNT and name.isalpha():
         return name, digits
     return word, ""

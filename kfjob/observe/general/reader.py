@@ -157,7 +157,8 @@ def _add_evaluation(reader: ReaderState, figures: Figures, line: Line) -> Transi
         reader = replace(reader, evaluating=True)
     if figures.evaluation_loss is None or reader.primary is None:
         return reader, ()
-    steps = [counter.value for counter in figures.counters if counter.quantity is Quantity.STEP and counter.rank < CLEAR_COUNT]
+    clear = (counter for counter in figures.counters if counter.priority < CLEAR_COUNT)
+    steps = [counter.value for counter in clear if counter.quantity is Quantity.STEP]
     reading = Reading(
         format=FORMAT,
         evaluation_loss=figures.evaluation_loss,

@@ -81,7 +81,7 @@ def _read_counters(template: Template, figures: Figures) -> tuple[float | None, 
     """Return step, steps, epoch and epochs."""
     chosen = find_counter(figures, template.counter or "")
     others = [counter for counter in figures.counters if counter.quantity is Quantity.EPOCH and counter is not chosen]
-    named = min(others, key=lambda counter: counter.rank, default=Counter(Quantity.EPOCH, 0, "", -1))
+    named = min(others, key=lambda counter: counter.priority, default=Counter(Quantity.EPOCH, 0, "", -1))
     epoch, epochs = (None, None) if named.value < 0 else (named.value, named.total)
     if chosen is not None and chosen.quantity is Quantity.STEP:
         if template.swapped:  # `0/100` is epoch and step
@@ -90,7 +90,7 @@ def _read_counters(template: Template, figures: Figures) -> tuple[float | None, 
     if chosen is not None:
         epoch, epochs = chosen.value, chosen.total
     steps = (item for item in figures.counters if item.quantity is Quantity.STEP)
-    done = next((item for item in steps if item.total and item.rank < WEAK_COUNT), None)
+    done = next((item for item in steps if item.total and item.priority < WEAK_COUNT), None)
     return (done.value, done.total, epoch, epochs) if done else (None, None, epoch, epochs)  # `1875/1875` in each epoch
 
 

@@ -71,7 +71,7 @@ class Template(Struct, frozen=True, kw_only=True):
 
 def make_key(figures: Figures, *, joined: bool) -> Key:
     """Return what lines of one template share: the names of the counters and of the loss."""
-    counters = tuple((counter.quantity, counter.name) for counter in figures.counters if counter.rank < WEAK_COUNT)
+    counters = tuple((counter.quantity, counter.name) for counter in figures.counters if counter.priority < WEAK_COUNT)
     if joined:
         return ("block", *counters[:1])
     return (figures.is_bar, counters, figures.loss_name, is_count_only(figures))
@@ -97,10 +97,11 @@ def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
     for counter in samples[-1].figures.counters:
         names.setdefault(counter.name, counter)
     has_loss = samples[-1].figures.loss is not None
-    ranked = sorted(
-        names.values(), key=lambda item: (has_loss and item.rank >= WEAK_COUNT, item.quantity is Quantity.EPOCH, item.rank)
+    ordered = sorted(
+        names.values(),
+        key=lambda item: (has_loss and item.priority >= WEAK_COUNT, item.quantity is Quantity.EPOCH, item.priority),
     )
-    for counter in ranked:
+    for counter in ordered:
         values = [find_counter(sample.figures, counter.name) for sample in samples]
         known = [item for item in values if item is not None]
         if _grows([item.value for item in known]):
@@ -109,7 +110,7 @@ def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
         if len(totals) == len(known) and len({item.value for item in known}) == 1 and _grows(totals):
             return Choice(counter.name, counter.quantity, swapped=True)
     percents = [sample.figures.percent for sample in samples if sample.figures.percent is not None]
-    has_counter = samples[-1].figures.loss_rank < SUM_OF_LOSSES or any(sample.figures.counters for sample in samples)
+    has_counter = samples[-1].figures.loss_priority < SUM_OF_LOSSES or any(sample.figures.counters for sample in samples)
     return Choice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
 
 
@@ -153,7 +154,7 @@ def find_choice(template: Template) -> Choice | None:
 
 def _shows_speed(figures: Figures) -> bool:
     """Return whether the line has the speed of training; a benchmark prints the time of a step, too."""
-    is_step_time = figures.speed_rank >= DERIVED_SPEED + STEP_TIME
+    is_step_time = figures.speed_priority >= DERIVED_SPEED + STEP_TIME
     is_training = figures.phase is Phase.TRAINING or figures.evaluation_loss is not None
     return figures.speed is not None and (not is_step_time or is_training)
 
@@ -161,7 +162,7 @@ def _shows_speed(figures: Figures) -> bool:
 def _counts_steps(figures: Figures, choice: Choice) -> bool:
     """Return whether a clear name counts steps; a plural, such as `steps`, may be a setting."""
     counter = find_counter(figures, choice.name)
-    is_step = counter is not None and counter.quantity is Quantity.STEP and counter.rank < CLEAR_COUNT
+    is_step = counter is not None and counter.quantity is Quantity.STEP and counter.priority < CLEAR_COUNT
     return is_step and not choice.swapped and not choice.name.endswith("s")
 
 
@@ -185,9 +186,9 @@ def _shows_training(samples: tuple[Sample, ...], choice: Choice) -> bool:
         figures = samples[-1].figures
         return counter is None and figures.phase is Phase.TRAINING and figures.counts(Quantity.EPOCH)  # `Train Epoch: 3 [10%]`
     metrics = {sample.figures.metric for sample in samples} - {None}
-    if counter.rank >= CLEAR_COUNT and not (counter.total and samples[-1].figures.counts(Quantity.EPOCH)):
+    if counter.priority >= CLEAR_COUNT and not (counter.total and samples[-1].figures.counts(Quantity.EPOCH)):
         return len(metrics) >= MIN_LINES and all(sample.figures.has_reward for sample in samples)
-    is_epoch = counter.quantity is Quantity.EPOCH and counter.rank == 0 and is_plain_epoch(counter.name)
+    is_epoch = counter.quantity is Quantity.EPOCH and counter.priority == 0 and is_plain_epoch(counter.name)
     return (is_epoch and not has_owner(samples[-1].figures.words)) or len(metrics) >= MIN_LINES
 
 
@@ -199,7 +200,7 @@ def _position(figures: Figures, choice: Choice) -> tuple[float | None, ...]:
 def _confirms_loss(samples: tuple[Sample, ...], losses: list[float], choice: Choice, distinct: int) -> bool:
     figures = samples[-1].figures
     counter = find_counter(figures, choice.name)
-    has_name = figures.loss_rank < SUM_OF_LOSSES or (figures.is_bar and figures.loss_rank <= ANY_LOSS)
+    has_name = figures.loss_priority < SUM_OF_LOSSES or (figures.is_bar and figures.loss_priority <= ANY_LOSS)
     is_clear = has_name and counter is not None and samples[-1].block < 0
     if distinct < (MIN_LINES if is_clear else MIN_WEAK_LINES):
         return False
