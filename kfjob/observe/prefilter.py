@@ -97,7 +97,7 @@ class Prefilter:
         weak = _find_weak_literals(config)
         rules = (*find_literals(), *GLOG_WARNINGS) if diagnosis else ()
         self._main = _build_search(markers, weak)
-        self._rules = _build_search(rules, weak) if diagnosis else None
+        self._rules = _build_search(rules, frozenset()) if diagnosis else None
         self.literals = tuple(literal.encode() for literal in (*markers, *rules))
         self._reads_any = progress_reader(config.trainer, config.progress_pattern).general
         self._main_and_more = _build_search(_MAIN_AND_MORE, weak) if self._reads_any else self._main

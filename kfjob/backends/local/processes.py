@@ -50,13 +50,22 @@ def kill(groups: Iterable[int], prefix: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def end(groups: Collection[int], prefix: str, *, grace_seconds: float) -> None:
-    """Send SIGTERM to the agents (without `groups`: to all marked processes), and SIGKILL after the grace time."""
+def end_groups(groups: Collection[int], prefix: str, *, grace_seconds: float) -> None:
+    """Send SIGTERM to the leaders of process groups, and SIGKILL to all marked processes after the grace time."""
     for group in groups:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(group, signal.SIGTERM)
-    for pid in () if groups else find_marked(prefix):
+    _kill_after(groups, prefix, grace_seconds)
+
+
+def end_marked(prefix: str, *, grace_seconds: float) -> None:
+    """Send SIGTERM to all marked processes, and SIGKILL after the grace time."""
+    for pid in find_marked(prefix):
         _signal_marked(pid, prefix, signal.SIGTERM)
+    _kill_after((), prefix, grace_seconds)
+
+
+def _kill_after(groups: Collection[int], prefix: str, grace_seconds: float) -> None:
     deadline = time.monotonic() + grace_seconds
     while time.monotonic() < deadline and (find_marked(prefix) if has_proc() else any(map(_is_group_alive, groups))):
         time.sleep(_POLL_SECONDS)
@@ -123,7 +132,10 @@ def _guard(reading: int, prefix: str, grace_seconds: float, group: Cgroup | None
         groups = {int(word) for word in words if f"-{word}" not in words and not word.startswith("-")}
         if has_proc():  # a group whose leader this process has not adopted has ended, and its number may be in use again
             groups &= set(list_children())
-        end(groups, prefix, grace_seconds=grace_seconds)
+        if groups:
+            end_groups(groups, prefix, grace_seconds=grace_seconds)
+        else:
+            end_marked(prefix, grace_seconds=grace_seconds)
         kill_all(group)
 
 

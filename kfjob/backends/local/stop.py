@@ -78,7 +78,7 @@ def _end_leftovers(launch: Path, ref: JobRef, *, was_supervised: bool) -> None:
         spec = launch_spec.read(launch)
         mark = f"{ref.uid}/"
         if processes.find_marked(mark):
-            processes.end([], mark, grace_seconds=spec.grace_seconds)
+            processes.end_marked(mark, grace_seconds=spec.grace_seconds)
     if (path := _read_run_file(launch, GROUP)) and (group := open_cgroup(Path(path), uid=ref.uid)):
         group.kill()
         group.remove(timeout=_KILL_SECONDS)

@@ -43,8 +43,8 @@ class RepeatedTexts(Generic[_T]):
             del self._texts[next(iter(self._texts))]
         self._texts[key] = Repetition(1 if before is None else before.count + 1, meaning)
 
-    def find_meaning(self, key: Hashable) -> Repetition[_T] | None:
-        """Return the newest meaning of a text that has occurred `MAX_EXPLAINED` times; None for another text."""
+    def find(self, key: Hashable) -> Repetition[_T] | None:
+        """Return a text that has occurred `MAX_EXPLAINED` times, with its newest meaning; None for another text."""
         repetition = self._texts.get(key)
         if repetition is None or repetition.count < MAX_EXPLAINED:
             return None
@@ -77,7 +77,7 @@ class Repetitions:
             *(pod, incident.mark.episode, incident.kind, incident.name, incident.location, text, len(incident.lines)),
             *(incident.in_thread, incident.is_cut, incident.wrapped, incident.dump.frames if incident.dump else ()),
         )
-        if (known := self._explanations.find_meaning(key)) is not None:
+        if (known := self._explanations.find(key)) is not None:
             return known.meaning
         explanation = explain(incident, pod=pod)
         self._explanations.add(key, explanation)

@@ -134,7 +134,7 @@ class SymptomCollector:
 
     def _count_repetition(self, pod: PodHistory, name: str, text: str, key: Hashable) -> bool:
         """Count a line that repeats an incident of one line; return whether it does so often that this is enough."""
-        repetition = self._repetitions.lines.find_meaning(key)
+        repetition = self._repetitions.lines.find(key)
         if repetition is None:
             return False
         meaning = repetition.meaning

@@ -108,9 +108,9 @@ def test_table_of_texts_is_bounded_and_keeps_what_repeats():
         table.add("often", f"meaning {number}")
     for number in range(2 * MAX_TEXTS):
         table.add(number, "")
-        assert table.find_meaning("often") is not None
+        assert table.find("often") is not None
     assert len(table) == MAX_TEXTS
-    assert table.find_meaning(0) is None
+    assert table.find(0) is None
 
 
 @pytest.mark.parametrize(("first", "second", "same"), [
