@@ -9,12 +9,14 @@ from kfjob.observe.diagnose.checks import JobEvidence
 from kfjob.observe.diagnose.occurrences import Occurrence, Symptom
 from kfjob.observe.diagnose.recovery import has_recovered
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
-from kfjob.observe.diagnose.rules import check_ids, crashes
+from kfjob.observe.diagnose.rules import check_ids
 
 _ABORTS = frozenset(check_ids("worker-aborted", "native-crash"))
 _SIGNALS = _ABORTS.union(check_ids("worker-crashed", "illegal-instruction", "arithmetic-signal", "bus-error"))
 """Rules about a signal: the end of a process, without a reason."""
-_CRASHES = frozenset(rule.id for rule in crashes.RULES) - _SIGNALS | {*check_ids("shm-too-small")}
+_CRASHES = frozenset(check_ids("assertion-failed", "crashed-in-call", "heap-corrupted", "openmp-error", "openmp-twice")).union(
+    check_ids("triton-assertion", "shm-too-small")
+)
 """Rules about what led to a signal."""
 ENDS = _ABORTS.union(check_ids("worker-failed", "child-failed", "launcher-failed", "traceback-cut"))
 """Rules about the end of a process: a suspect if nothing else in its pod tells why it ended."""
