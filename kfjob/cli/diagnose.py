@@ -130,7 +130,9 @@ def _location(issue: Issue) -> str:
         parts.append(time.strftime(f"{day} %H:%M:%SZ", time.gmtime(issue.time / SECOND)))
     location = ", ".join(part for part in parts if part)
     other_pods = [f"`{pod}`" for pod in issue.pods if pod != issue.pod]
-    return f"{location}; also in {join_names(other_pods, limit=MAX_NAMES)}" if other_pods else location
+    repeated = f"; {issue.count} times" if issue.count > len(issue.pods) > 0 else ""
+    others = f"; also in {join_names(other_pods, limit=MAX_NAMES)}" if other_pods else ""
+    return f"{location}{others}{repeated}"
 
 
 def _summary(issue: Issue) -> str:
