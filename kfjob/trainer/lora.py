@@ -109,7 +109,7 @@ def merge_adapters(model: Any, folder: Path) -> Any:
     """Return the base model with the adapters of PEFT's folder added to its weights."""
     peft = _import_peft()
     with _ignore_deprecations():
-        return peft.PeftModel.from_pretrained(model, folder).merge_and_unload()
+        return peft.PeftModel.from_pretrained(model, folder, trust_remote_code=False).merge_and_unload()
 
 
 def _find_adapters(unit: nn.Module) -> dict[nn.Module, Any]:
