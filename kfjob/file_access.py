@@ -14,7 +14,7 @@ OTHER_OWNER = "it belongs to another user"
 
 
 def open_private(file: Path, mode: str, *, buffering: int = -1, encoding: str | None = None) -> IO[Any]:
-    """Open a file as `open` does; if it is created, only its owner may read it, whatever the umask is.
+    """Open a file as `open` does. Only its owner may read a new file, with any umask.
 
     Raises:
         OSError: as `open`.

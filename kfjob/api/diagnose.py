@@ -64,19 +64,23 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
     )
 
 
+_Container = tuple[str, str, str]
+"""Names of a pod and of its container, and the id of the container."""
+
+
 class _ViewFilters:
     """Selects the events for the view: it needs few lines, and takes three times as long per line as the symptoms."""
 
     def __init__(self, config: ObserveConfig) -> None:
-        self._prefilters: dict[tuple[str, str], Prefilter] = defaultdict(lambda: Prefilter(config))
-        self._skipped: Counter[tuple[str, str, str]] = Counter()
+        self._prefilters: dict[_Container, Prefilter] = defaultdict(lambda: Prefilter(config))
+        self._skipped: Counter[_Container] = Counter()
 
     def select(self, event: Event) -> list[Event]:
         """Return the event if the view needs it, after the number of lines that were skipped before it."""
         if not isinstance(event, LogLine):
             return [event]
         key = event.pod, event.container, event.container_id
-        if not self._prefilters[event.pod, event.container_id].select(event.text.encode()):
+        if not self._prefilters[key].select(event.text.encode()):
             self._skipped[key] += 1
             return []
         count = self._skipped.pop(key, 0)
@@ -87,8 +91,8 @@ class _ViewFilters:
         return [_skip(key, count) for key, count in self._skipped.items()]
 
 
-def _skip(key: tuple[str, str, str], count: int) -> Event:
-    pod, container, container_id = key
+def _skip(source: _Container, count: int) -> Event:
+    pod, container, container_id = source
     return LinesSkipped(pod=pod, container=container, container_id=container_id, count=count)
 
 

@@ -16,7 +16,7 @@ MAX_LINES_AFTER_REPORT = 12
 LAST_LINES = 3
 """Last lines of a pod's log to quote if no error explains the end."""
 MAX_PROBLEMS = 4
-"""Lines before those that are quoted too, because they name a problem."""
+"""Earlier lines to quote because they name a problem."""
 GAP = "…"
 """Stands for the lines between a problem and the last lines."""
 _PROBLEM = Pattern(

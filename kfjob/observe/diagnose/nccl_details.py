@@ -17,9 +17,9 @@ from kfjob.redaction import cut_text
 MAX_DISTANCE = 200
 """Lines between a warning of NCCL and the exception that it explains."""
 MAX_WARNINGS = 16
-"""Newest warnings of NCCL that are kept: one of each rank of a pod, and one more."""
+"""Newest warnings of NCCL to keep of a pod."""
 MAX_QUOTED = 2
-"""Warnings that are quoted with an exception."""
+"""Warnings to quote with an exception."""
 
 _WARNING = Pattern(r"\[(?P<gpu>\d{1,3})\] (?:\S+ )?NCCL WARN (?P<what>\S.*)")
 _GENERAL = frozenset(check_ids("nccl-error", "nccl-system-error"))

@@ -16,7 +16,7 @@ _DATA_UNITS = frozenset(
 _TRAINING_NAMES = frozenset({"step", "steps", "epoch", "epochs", "iter", "iteration", "iterations", "batch", "batches"})
 
 _FIRST_STATES, _NEWEST_STATES = 4, 3
-"""States of a redrawn bar that are read. The first one often has no values yet."""
+"""States to read of a redrawn bar. The first one often has no values yet."""
 
 
 def split_states(text: str, *, is_first: bool = False) -> Iterator[str]:
