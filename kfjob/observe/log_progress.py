@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ahocorasick_rs import AhoCorasick
 
-from kfjob.observe.general import tables
-from kfjob.observe.general.bars import split_states
+from kfjob.observe.figures import tables
+from kfjob.observe.figures.bars import split_states
+from kfjob.observe.figures.messages import find_message
 from kfjob.observe.general.markers import FIRST_MARKERS, FOREIGN_MARKERS, MAIN_MARKERS, MORE_MARKERS, RARE_MARKERS
-from kfjob.observe.general.messages import find_message
 from kfjob.observe.general.reader import read_line
 from kfjob.observe.general.skeletons import may_hold_progress
 from kfjob.observe.general.state import Emission, Line, ReaderState, Transition

@@ -16,9 +16,9 @@ from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import HEADINGS
 from kfjob.observe.diagnose.literals import LINES_AFTER, find_literals
+from kfjob.observe.figures.messages import find_message
 from kfjob.observe.general import skeletons
 from kfjob.observe.general.markers import FIRST_MARKERS, FOREIGN_MARKERS, MAIN_MARKERS, MORE_MARKERS, RARE_MARKERS
-from kfjob.observe.general.messages import find_message
 from kfjob.observe.lines import clean_line
 from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
 from kfjob.spec.observe_config import ObserveConfig

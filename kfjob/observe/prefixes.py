@@ -14,9 +14,10 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from kfjob.observe.meanings import Quantity, find_meaning, split_name
 from kfjob.observe.numbers import mask_digits
 from kfjob.observe.timestamps import parse_rfc3339
-from kfjob.observe.vocabulary import CLEAR_COUNT, Quantity, find_meaning, split_name
+from kfjob.observe.vocabulary import CLEAR_COUNT
 
 MAX_PARTS = 16
 """Parts to remove of a line's prefix, such as a time or a level."""

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from kfjob.errors import Problem, SpecError
 from kfjob.observe.lines import clean_line, cut_line
+from kfjob.observe.meanings import Quantity, find_meaning, parse_unit, split_name
 from kfjob.observe.numbers import MAX_NUMBER, mask_digits, parse_count, parse_number
 from kfjob.observe.progress_bars import find_bar
 from kfjob.observe.timestamps import parse_rfc3339
-from kfjob.observe.vocabulary import Quantity, find_meaning, parse_unit, split_name
 from kfjob.patterns import Match, Pattern
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
 from kfjob.units import COUNT_SUFFIXES

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kfjob.observe.general.figures import MAX_OTHER_LOSSES, Figures
+from kfjob.observe.figures.line import MAX_OTHER_LOSSES, Figures
 from kfjob.observe.general.state import Block, Line, ReaderState, Transition, add_figures
-from kfjob.observe.vocabulary import CLEAR_COUNT, SUM_OF_LOSSES, TOTAL_WORDS, WEAK_COUNT, Quantity
+from kfjob.observe.meanings import Quantity
+from kfjob.observe.vocabulary import CLEAR_COUNT, SUM_OF_LOSSES, TOTAL_WORDS, WEAK_COUNT
 
 MAX_BLOCK = 60
 """Lines of a block of values; later values belong to another step."""

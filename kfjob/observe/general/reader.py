@@ -10,15 +10,17 @@ import re
 
 from msgspec.structs import replace
 
-from kfjob.observe.general import bars, blocks, tables
-from kfjob.observe.general.figures import UNNAMED, Figures, parse_line, parse_message
-from kfjob.observe.general.messages import find_message
+from kfjob.observe.figures import bars, tables
+from kfjob.observe.figures.line import UNNAMED, Figures, parse_line, parse_message
+from kfjob.observe.figures.messages import find_message
+from kfjob.observe.general import blocks
 from kfjob.observe.general.readings import FORMAT, bar_reading
 from kfjob.observe.general.state import Emission, Line, ReaderState, Transition, add_figures, add_known
 from kfjob.observe.general.templates import make_key
+from kfjob.observe.meanings import Phase, Quantity, find_phase, is_preparation, split_name
 from kfjob.observe.progress import Reading
 from kfjob.observe.progress_bars import MARKER
-from kfjob.observe.vocabulary import ANNOUNCEMENT, CLEAR_COUNT, Phase, Quantity, find_phase, is_preparation, split_name
+from kfjob.observe.vocabulary import ANNOUNCEMENT, CLEAR_COUNT
 
 _MAX_ANNOUNCEMENT = 400
 """Characters of a line in which the announcement of training is searched."""

@@ -6,10 +6,11 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from kfjob.observe.general.figures import Counter, Figures
+from kfjob.observe.figures.line import Counter, Figures
 from kfjob.observe.general.templates import Template, find_counter
+from kfjob.observe.meanings import Quantity
 from kfjob.observe.progress import Reading
-from kfjob.observe.vocabulary import WEAK_COUNT, Quantity
+from kfjob.observe.vocabulary import WEAK_COUNT
 
 FORMAT = "general"
 """Readings of the general reader have this format."""

@@ -10,13 +10,14 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from kfjob.observe.general import tables
-from kfjob.observe.general.figures import parse_message
-from kfjob.observe.general.messages import find_message
+from kfjob.observe.figures import tables
+from kfjob.observe.figures.line import parse_message
+from kfjob.observe.figures.messages import find_message
 from kfjob.observe.lines import clean_line
+from kfjob.observe.meanings import Phase, find_phase, is_preparation, split_name
 from kfjob.observe.numbers import mask_digits
 from kfjob.observe.progress_bars import MARKER
-from kfjob.observe.vocabulary import ANNOUNCEMENT, Phase, find_phase, is_preparation, split_name
+from kfjob.observe.vocabulary import ANNOUNCEMENT
 
 MAX_LENGTH = 600
 """Bytes of a line that the pre-filter reads; a longer line always passes."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kfjob.observe.general.figures import Counter, Figures
+from kfjob.observe.figures.line import Counter, Figures
+from kfjob.observe.figures.tables import Table
 from kfjob.observe.general.readings import WEAK, known_fields, limit_reading, make_reading, rate_fields
-from kfjob.observe.general.tables import Table
 from kfjob.observe.general.templates import (
     MAX_EXAMPLE,
     MAX_TEMPLATES,

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from kfjob.observe.general.state import ReaderState
 from kfjob.observe.general.templates import Template
+from kfjob.observe.meanings import Quantity, find_meaning, split_name
 from kfjob.observe.progress import custom_format
-from kfjob.observe.vocabulary import Quantity, find_meaning, split_name
 from kfjob.patterns import Pattern
 
 MIN_UNREAD = 3

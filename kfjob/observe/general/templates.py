@@ -8,18 +8,9 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.observe.general.figures import DERIVED_SPEED, Counter, Figures
-from kfjob.observe.vocabulary import (
-    ANY_LOSS,
-    CLEAR_COUNT,
-    STEP_TIME,
-    SUM_OF_LOSSES,
-    WEAK_COUNT,
-    Phase,
-    Quantity,
-    has_owner,
-    is_plain_epoch,
-)
+from kfjob.observe.figures.line import DERIVED_SPEED, Counter, Figures
+from kfjob.observe.meanings import Phase, Quantity, has_owner, is_plain_epoch
+from kfjob.observe.vocabulary import ANY_LOSS, CLEAR_COUNT, STEP_TIME, SUM_OF_LOSSES, WEAK_COUNT
 
 MAX_TEMPLATES = 32
 """Layouts of progress lines per container; the least recently seen one is dropped."""

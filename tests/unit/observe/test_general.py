@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.events import JobChanged, JobPhase, LogLine, OpenLine, Tick
-from kfjob.observe.general.figures import parse_line
-from kfjob.observe.general.messages import find_message
+from kfjob.observe.figures.line import parse_line
+from kfjob.observe.figures.messages import find_message
 from kfjob.observe.general.state import ReaderState
 from kfjob.observe.general.templates import MAX_SAMPLES, MAX_TEMPLATES
 from kfjob.observe.log_progress import read_progress

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kfjob.events import LogLine
+from kfjob.observe.figures.line import Figures, parse_message
 from kfjob.observe.general import skeletons
-from kfjob.observe.general.figures import Figures, parse_message
 from kfjob.observe.general.skeletons import make_skeleton, may_hold_progress
 from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.reduction import reduce_all

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kfjob.observe.general.tokens import Token, is_whole, parse_figure
-from kfjob.observe.vocabulary import OF_WORDS, is_other_rate, parse_unit, seconds_in
+from kfjob.observe.figures.tokens import Token, is_whole, parse_figure
+from kfjob.observe.meanings import is_other_rate, parse_unit, seconds_in
+from kfjob.observe.vocabulary import OF_WORDS
 from kfjob.units import COUNT_SUFFIXES
 
 PLAIN_UNITS = frozenset((

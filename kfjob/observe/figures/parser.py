@@ -6,22 +6,10 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kfjob.observe.general.cursor import PLAIN_UNITS, Cursor
-from kfjob.observe.general.tokens import Token, is_whole, parse_decimal, parse_figure
-from kfjob.observe.vocabulary import (
-    ANY_LOSS,
-    CLEAR_COUNT,
-    FILLERS,
-    LOSS_WORDS,
-    SUM_OF_LOSSES,
-    Quantity,
-    find_meaning,
-    find_phase,
-    is_count,
-    is_metric,
-    parse_unit,
-    split_name,
-)
+from kfjob.observe.figures.cursor import PLAIN_UNITS, Cursor
+from kfjob.observe.figures.tokens import Token, is_whole, parse_decimal, parse_figure
+from kfjob.observe.meanings import Quantity, find_meaning, find_phase, is_count, is_metric, parse_unit, split_name
+from kfjob.observe.vocabulary import ANY_LOSS, CLEAR_COUNT, FILLERS, LOSS_WORDS, SUM_OF_LOSSES
 
 MAX_FIGURES = 128
 """Named values of one line."""

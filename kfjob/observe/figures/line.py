@@ -12,19 +12,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.observe.general.cursor import Cursor
-from kfjob.observe.general.letters import expand_letters
-from kfjob.observe.general.messages import find_message
-from kfjob.observe.general.parser import NamedFigure, Parser
-from kfjob.observe.general.tokens import split_tokens
-from kfjob.observe.vocabulary import (
-    CLEAR_COUNT,
-    LOSS_PART,
-    SUM_OF_LOSSES,
-    TIMES,
-    TOTAL_WORDS,
-    TRAINING_WORDS,
-    WEAK_COUNT,
+from kfjob.observe.figures.cursor import Cursor
+from kfjob.observe.figures.letters import expand_letters
+from kfjob.observe.figures.messages import find_message
+from kfjob.observe.figures.parser import NamedFigure, Parser
+from kfjob.observe.figures.tokens import split_tokens
+from kfjob.observe.meanings import (
     Meaning,
     Phase,
     Quantity,
@@ -37,6 +30,7 @@ from kfjob.observe.vocabulary import (
     seconds_in,
     split_name,
 )
+from kfjob.observe.vocabulary import CLEAR_COUNT, LOSS_PART, SUM_OF_LOSSES, TIMES, TOTAL_WORDS, TRAINING_WORDS, WEAK_COUNT
 
 MAX_OTHER_LOSSES = 4
 """Losses of a line that the general reader keeps besides the first one."""

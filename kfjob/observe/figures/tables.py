@@ -6,7 +6,7 @@ import re
 
 from msgspec import Struct
 
-from kfjob.observe.vocabulary import Quantity, find_meaning, split_name
+from kfjob.observe.meanings import Quantity, find_meaning, split_name
 
 MAX_WIDTH = 400
 """Characters of a row of a table."""

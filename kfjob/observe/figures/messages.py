@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from kfjob.observe.meanings import Phase, find_phase
 from kfjob.observe.prefixes import split_prefix
-from kfjob.observe.vocabulary import EVALUATION_WORDS, Phase, find_phase
+from kfjob.observe.vocabulary import EVALUATION_WORDS
 
 _TAG = re.compile(r"[ \t|>*-]*+([A-Za-z_]+)[ \t]*\|(?=\s)[ \t:]*")
 """It matches `valid | `, which names the phase of the figures after it."""

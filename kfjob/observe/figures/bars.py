@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from kfjob.observe.general.figures import Counter, Figures, parse_line, parse_message
+from kfjob.observe.figures.line import Counter, Figures, parse_line, parse_message
+from kfjob.observe.meanings import Phase, Quantity, find_phase, is_preparation, seconds_in, split_name
 from kfjob.observe.progress_bars import MARKER, Bar, find_bar
-from kfjob.observe.vocabulary import Phase, Quantity, find_phase, is_preparation, seconds_in, split_name
 
 _DATA_UNITS = frozenset(
     {"examples", "example", "b", "kb", "mb", "gb", "kib", "mib", "gib", "files", "file", "docs", "rows", "shards"}
