@@ -13,6 +13,7 @@ are CPU processes, and `GPU_Count` is their number.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import socket
 
@@ -66,6 +67,7 @@ def run(local_rank: int, rank: int | None = None, ranks: int | None = None) -> N
         say(f"GPU_Count: {dist.get_world_size()}")
     dist.barrier()
     train(torch.device("cuda", local_rank) if cuda else torch.device("cpu"))
+    gc.collect()  # DDP is in reference cycles and holds the group, whose threads must end before the interpreter does
     dist.destroy_process_group()
 
 
