@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from kfjob.api import jobs
 from kfjob.api import run as sync
+from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.concurrency import Task
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.diagnose.diagnosis import Diagnosis
@@ -112,11 +113,11 @@ class Run:
         """Wait until the job has ended and return its final phase."""
         return await _call(self._run.wait, timeout=timeout, check=check)
 
-    async def stop(self, *, timeout: float = sync.STOP_TIMEOUT) -> Path | None:
+    async def stop(self, *, timeout: float = STOP_TIMEOUT) -> Path | None:
         """Stop the job, remove it and return the folder of its archive."""
         return await _call(self._run.stop, timeout=timeout)
 
-    async def relaunch(self, *, timeout: float = sync.STOP_TIMEOUT, code: str | Path | None = None) -> Run:
+    async def relaunch(self, *, timeout: float = STOP_TIMEOUT, code: str | Path | None = None) -> Run:
         """Stop the job, submit its recorded spec again and return the new launch."""
         return Run(await _call(self._run.relaunch, timeout=timeout, code=code))
 

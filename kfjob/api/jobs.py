@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from kfjob.api.arguments import MAX_NAME, check_arguments
 from kfjob.api.reader import open_job
-from kfjob.api.run import STOP_TIMEOUT, Run, make_code_layer
-from kfjob.api.settings import Settings, load_current_settings
+from kfjob.api.run import Run, make_code_layer
+from kfjob.api.settings import STOP_TIMEOUT, Settings, load_current_settings
 from kfjob.api.target import find_job_target, find_target, make_target
 from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.errors import NotFound

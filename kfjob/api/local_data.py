@@ -30,36 +30,24 @@ def check_local_data(planned: Planned) -> None:
         raise SpecError(planned.positions.locate_all(problems))
 
 
-def check_local_program(planned: Planned) -> None:
-    """Check that this machine has the program and the script of a job that runs here.
-
-    Raises:
-        SpecError: one of them is missing.
-    """
-    if planned.target.name != "local":
-        return
-    requirements = planned.target.machine.check_requirements(planned.plan)
-    if problems := [
-        Problem(title=err.title, path=requirement.path, detail=err.cause, hint=err.hint)
-        for requirement in requirements
-        if requirement.path == "command" and (err := requirement.problem)
-    ]:
-        raise SpecError(planned.positions.locate_all(problems))
+def find_local_problems(planned: Planned) -> Iterator[Problem]:
+    """Yield the program, script and data of the job that this machine lacks, if the job can only run here."""
+    if planned.target.settings.backend != "local" and planned.spec.image:  # the spec is for a cluster, even if there is none
+        yield from _find_script_note(planned)
+    elif planned.target.name == "local":
+        for requirement in planned.target.machine.check_requirements(planned.plan):
+            if requirement.path == "command" and (err := requirement.problem):
+                yield Problem(title=err.title, path=requirement.path, detail=err.cause, hint=err.hint)
+        if planned.spec.train:
+            yield from _find_data_problems(planned.spec.train, planned.plan)
 
 
-def find_script_note(planned: Planned) -> Problem | None:
-    """Return a note if this folder lacks the script of a job that runs in an image; a path from `/` is one of the image."""
+def _find_script_note(planned: Planned) -> Iterator[Problem]:
+    """Yield a note if this folder lacks the script of a job that runs in an image; a path from `/` is one of the image."""
     script = find_script(planned.plan.command)
-    if (
-        not planned.spec.image
-        or not script
-        or planned.plan.pod.working_dir
-        or Path(script).is_absolute()
-        or Path(script).exists()
-    ):
-        return None
-    title = f"script `{script}` is not in this folder, so the image must have it in its working directory"
-    return planned.positions.locate(Problem(title=title, path="command", severity="note"), ("command",))
+    if script and not planned.plan.pod.working_dir and not Path(script).is_absolute() and not Path(script).exists():
+        title = f"script `{script}` is not in this folder, so the image must have it in its working directory"
+        yield Problem(title=title, path="command", severity="note")
 
 
 def _find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from secrets import choice
@@ -19,6 +19,8 @@ from kfjob.spec.job import JobSpec
 from kfjob.spec.paths import join_path, parse_path
 from kfjob.spec.repair import CheckedFields
 from kfjob.spec.source import Draft, LoadedSpec, Positions
+
+_SEVERITIES = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +52,27 @@ class Planned:
             notify("\n".join(problem.lines()))
 
 
-def plan_job(loaded: LoadedSpec, target: Target, *, launch: str | None = None, start_folder: str = "") -> Planned:
+PlanCheck = Callable[[Planned], Iterable[Problem]]
+"""Finds more problems of a plan than the lint rules; they have paths and no positions."""
+
+
+def check_nothing(_planned: Planned) -> Iterable[Problem]:
+    """Return no problems."""
+    return ()
+
+
+def plan_job(
+    loaded: LoadedSpec,
+    target: Target,
+    *,
+    launch: str | None = None,
+    start_folder: str = "",
+    check: PlanCheck = check_nothing,
+) -> Planned:
     """Decide every value of the job for the target, compile its manifests and lint it.
 
     `launch` is the id of a live launch; without it, the plan gets a new one. A local job starts in `start_folder`, or in the
-    current folder.
+    current folder. What `check` finds is added to the findings.
 
     Raises:
         SpecError: every problem of the spec, with its position in the text.
@@ -63,8 +81,9 @@ def plan_job(loaded: LoadedSpec, target: Target, *, launch: str | None = None, s
         plan = resolve_spec(loaded.spec, loaded.positions, make_context(target, launch=launch, start_folder=start_folder))
     except SpecError as err:
         checked = CheckedFields(spec=loaded.spec)
-        raise SpecError([*err.problems, *_find_more_problems(checked, loaded.positions, target, err.problems)]) from None
-    return Planned(
+        more = _find_more_problems(checked, loaded.positions, target, err.problems, check=check)
+        raise SpecError([*err.problems, *more]) from None
+    planned = Planned(
         spec=loaded.spec,
         plan=plan,
         target=replace(target, namespace=plan.namespace),
@@ -73,26 +92,30 @@ def plan_job(loaded: LoadedSpec, target: Target, *, launch: str | None = None, s
         warnings=loaded.warnings,
         positions=loaded.positions,
     )
+    more = loaded.positions.locate_all(check(planned))
+    return replace(planned, findings=tuple(_sort([*planned.findings, *more]))) if more else planned
 
 
-def finish_draft(draft: Draft, settings: Settings) -> LoadedSpec:
+def finish_draft(draft: Draft, settings: Settings, *, check: PlanCheck = check_nothing) -> LoadedSpec:
     """Return the spec of a draft.
 
     Raises:
-        SpecError: every problem of the spec: of its text, its fields, and what planning and the lint rules find in the rest.
+        SpecError: every problem of the spec: of its text, its fields, and what planning, the lint rules and `check` find in
+            the rest.
     """
     if not draft.problems:
         return draft.finish()
     problems: Iterable[Problem] = ()
     with suppress(KfjobError):  # without a target, the problems of the draft are all that is known
-        problems = _find_more_problems(draft.checked, draft.positions, find_target(settings, notify=ignore_notice))
+        target = find_target(settings, notify=ignore_notice)
+        problems = _find_more_problems(draft.checked, draft.positions, target, check=check)
     raise SpecError(_sort([*draft.problems, *problems]))
 
 
 def _find_more_problems(
-    checked: CheckedFields, positions: Positions, target: Target, problems: Sequence[Problem] = ()
+    checked: CheckedFields, positions: Positions, target: Target, problems: Sequence[Problem] = (), *, check: PlanCheck
 ) -> list[Problem]:
-    """Return what planning and lint find in a spec that has `problems` already, except what follows from these."""
+    """Return what planning, lint and `check` find in a spec that has `problems` already, except what follows from these."""
     spec, context = checked.spec, make_context(target)
     if spec is None:
         return []
@@ -109,13 +132,18 @@ def _find_more_problems(
         spec = spec.model_copy(update={"image": "image"})
         checked = replace(checked, replaced=checked.replaced | {("image",)})
     with suppress(SpecError):
-        findings = lint(spec, resolve_spec(spec, Positions(), context))
+        plan = resolve_spec(spec, Positions(), context)
+        findings = [*lint(spec, plan), *check(_plan_draft(checked.spec or spec, plan, target))]
         more += [problem for problem in findings if not checked.concerns_replaced(problem)]
     return positions.locate_all(replace(p, path=join_path(checked.find_origin(parse_path(p.path)))) for p in more)
 
 
+def _plan_draft(spec: JobSpec, plan: JobPlan, target: Target) -> Planned:
+    return Planned(spec=spec, plan=plan, target=target, manifests=(), findings=(), warnings=())
+
+
 def _sort(problems: Iterable[Problem]) -> list[Problem]:
-    return sorted(problems, key=lambda p: (p.severity != "error", p.line or 0, p.column or 0))
+    return sorted(problems, key=lambda p: (_SEVERITIES.index(p.severity), p.line or 0, p.column or 0))
 
 
 def plan_manifest(loaded: LoadedSpec, target: Target, manifest: JsonMapping) -> Planned:

@@ -14,6 +14,7 @@ from kfjob.api.logs.selection import PodSelection
 from kfjob.api.master.cache import find_master
 from kfjob.api.master.discover import watch_masters
 from kfjob.api.reader import ArchiveReader, JobReader, LiveReader
+from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.view import read_view
 from kfjob.backends.base import LogRange
 from kfjob.errors import JobFailed, JobStopped, KfjobError, NotFound, UsageError
@@ -26,9 +27,6 @@ from kfjob.redaction import Redactor, cut_text
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
     from kfjob.observe.diagnose.diagnosis import Diagnosis
-
-STOP_TIMEOUT = 300.0
-"""Time that the pods of a stopped job have to end, for `Run.stop` and `Run.relaunch`."""
 
 
 class HtmlPage(str):

@@ -26,6 +26,8 @@ MAX_VALUE = 4096
 """Characters of a setting, as of a path on Linux."""
 MAX_SHOWN = 80
 """Characters of a wrong name or value of a setting in an error."""
+STOP_TIMEOUT = 300.0
+"""Time that the pods of a stopped job have to end."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 

@@ -164,12 +164,21 @@ def list_targets(settings: Settings) -> list[Target]:
 
 def choose_backend(settings: Settings, *, notify: Notify) -> BackendName:
     """Return the backend of the settings, else kubernetes where a kubeconfig context exists, else local with a notice."""
-    if settings.backend == "local":
-        return "local"
-    if settings.backend == "kubernetes" or settings.context or kubeconfig.find_current_context():
-        return "kubernetes"
-    notify("no kubeconfig found: running on this machine (`--backend local` hides this notice)")
-    return "local"
+    name, _ = explain_backend(settings)
+    if name == "local" and settings.backend != "local":
+        notify("no kubeconfig found: running on this machine (`--backend local` hides this notice)")
+    return name
+
+
+def explain_backend(settings: Settings) -> tuple[BackendName, str]:
+    """Return the backend that the settings select, and the reason."""
+    if settings.backend in ("local", "kubernetes"):
+        return "local" if settings.backend == "local" else "kubernetes", f"`backend` is set to `{settings.backend}`"
+    if settings.context:
+        return "kubernetes", f"`context` is set to `{settings.context}`"
+    if current := kubeconfig.find_current_context():
+        return "kubernetes", f"the current context is `{current.name}`"
+    return "local", "no kubeconfig names a cluster"
 
 
 def find_job_target(job: str, settings: Settings, *, notify: Notify) -> Target:

@@ -56,7 +56,6 @@ def estimate(
 def _format(result: Estimate) -> Iterator[str]:
     from kfjob.spec.memory_table import describe_memory
     from kfjob.spec.models import count_embedding_parameters
-    from kfjob.units import GIB
 
     model = result.train.model if isinstance(result.train.model, str) else "the model"
     outside = result.parameters - count_embedding_parameters(result.shape)
@@ -67,12 +66,25 @@ def _format(result: Estimate) -> Iterator[str]:
         yield f"{result.trained} trained parameters in adapters (lora); the model is frozen"
     yield ""
     yield from describe_memory(result.train, result.world_size, result.local_world_size)
-    if result.gpu_memory:
-        too_large = [row.name for row in result.rows if not result.fits(row)]
+    if result.gpus:
         yield ""
-        yield f"a GPU has {result.gpu_memory / GIB:.0f} GiB for this; too large: {', '.join(too_large) or 'none'}"
+        yield from _format_gpu_memory(result)
     yield ""
     yield from _format_time(result)
+
+
+def _format_gpu_memory(result: Estimate) -> Iterator[str]:
+    from kfjob.spec.memory import RESERVED
+    from kfjob.units import GIB
+
+    own = [f"; this one needs {row.needed / GIB:.1f} GiB" for row in result.rows if row.is_own]
+    yield f"a GPU needs {RESERVED // GIB} GiB more than the peak, for the CUDA context, NCCL and fragmentation{''.join(own)}"
+    if result.gpu_memory:
+        too_large = [row.name for row in result.rows if not result.fits(row)]
+        yield f"a GPU has {result.gpu_memory / GIB:.1f} GiB; too large: {', '.join(too_large) or 'none'}"
+    if result.min_nodes < result.nodes:
+        fewest = plural(result.min_nodes, "node")
+        yield f"the table is for {plural(result.nodes, 'node')}; `kfjob validate` checks {fewest}, the fewest of this job"
 
 
 def _format_time(result: Estimate) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.cli.colours import colour_marks
 from kfjob.cli.completion import JOB, LIVE_JOB
 from kfjob.cli.options import Settings, code_options, combine, notify, quiet_option, target_options
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_HELP = "How long to wait until the job's pods are gone."
 timeout_option = combine(
-    click.option("--timeout", type=DURATION, default=300.0, show_default=True, metavar="SECONDS", help=_TIMEOUT_HELP)
+    click.option("--timeout", type=DURATION, default=STOP_TIMEOUT, show_default=True, metavar="SECONDS", help=_TIMEOUT_HELP)
 )
 
 

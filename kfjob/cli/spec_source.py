@@ -18,6 +18,7 @@ from kfjob.redaction import collect_secrets
 from kfjob.units import MIB
 
 if TYPE_CHECKING:
+    from kfjob.api.planning import PlanCheck
     from kfjob.spec.source import LoadedSpec
 
 
@@ -104,8 +105,8 @@ spec_or_template = collect_options(
 """An optional SPEC, `--template`, and the options that change either; the command receives them as `source`."""
 
 
-def read_spec(source: Source, settings: Settings | None = None) -> LoadedSpec:
-    """Return the spec of the source. With settings, its problems include what lint finds for their target.
+def read_spec(source: Source, settings: Settings | None = None, *, check: PlanCheck | None = None) -> LoadedSpec:
+    """Return the spec of the source. With settings, its problems include what lint and `check` find for their target.
 
     Raises:
         NotFound: the file does not exist or cannot be read.
@@ -118,9 +119,9 @@ def read_spec(source: Source, settings: Settings | None = None) -> LoadedSpec:
         hide_secrets(collect_secrets(draft.checked.spec.model_dump(mode="json", warnings=False)))
     if not draft.problems or settings is None:
         return draft.finish()
-    from kfjob.api.planning import finish_draft
+    from kfjob.api.planning import check_nothing, finish_draft
 
-    return finish_draft(draft, settings)
+    return finish_draft(draft, settings, check=check or check_nothing)
 
 
 def read_text(file: str, kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from kfjob.api.planning import Planned
     from kfjob.api.reader import LiveReader
     from kfjob.api.specs.dry_run import DryRun
-    from kfjob.common_types import JsonObject, Notify
+    from kfjob.common_types import JsonObject
     from kfjob.compile.images import ImageChange
     from kfjob.spec.source import LoadedSpec
 
@@ -181,12 +182,22 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
 def validate(*, source: Source, output: str, settings: Settings) -> int:
     """Check SPEC, and report every problem with its file, line and column.
 
-    With `-o json`, standard output is one object: `file`, `valid`, and `problems`, each with `severity`, `message`, `field`,
-    `file`, `line`, `column`, `detail`, `hint` and `rule`. The exit codes are the same.
+    The checks depend on the backend; `--backend` selects it, and the output names it.
+
+    With `-o json`, standard output is one object: `file`, `valid`, `backend`, `backend_reason`, and `problems`, each with
+    `severity`, `message`, `field`, `file`, `line`, `column`, `detail`, `hint` and `rule`. The exit codes are the same.
     """
     if output == "json":
         return _validate_as_json(source, settings)
-    planned = _validate(source, settings, notify)
+    from kfjob.api.target import explain_backend
+
+    try:
+        planned = _validate(source, settings)
+        planned.check_findings(notify)
+    finally:
+        with suppress(KfjobError):  # the kubeconfig cannot be read
+            backend, reason = explain_backend(settings)
+            click.echo(f"checked for {'this machine' if backend == 'local' else 'Kubernetes'}: {reason}", err=True)
     plan = planned.plan
     count = plan.processes_per_node
     processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
@@ -195,40 +206,39 @@ def validate(*, source: Source, output: str, settings: Settings) -> int:
     return 0
 
 
-def _validate(source: Source, settings: Settings, notify_finding: Notify) -> Planned:
-    """Return the plan of a valid spec; `notify_finding` gets its warnings.
+def _validate(source: Source, settings: Settings) -> Planned:
+    """Return the plan of a spec; its findings include what this machine lacks.
 
     Raises:
         KfjobError: the spec is not valid or cannot be read.
     """
-    from kfjob.api.local_data import check_local_data, check_local_program, find_script_note
+    from kfjob.api.local_data import find_local_problems
     from kfjob.api.planning import plan_job
     from kfjob.api.target import find_target
 
-    planned = plan_job(read_spec(source, settings), find_target(settings))
-    planned.check_findings(notify_finding)
-    if settings.backend == "local" or not planned.spec.image:  # else the spec is for a cluster, which this machine may lack
-        check_local_program(planned)
-        check_local_data(planned)
-    elif note := find_script_note(planned):
-        notify_finding("\n".join(note.lines()))
-        planned = replace(planned, findings=(*planned.findings, note))
-    return planned
+    return plan_job(read_spec(source, settings, check=find_local_problems), find_target(settings), check=find_local_problems)
 
 
 def _validate_as_json(source: Source, settings: Settings) -> int:
     """Print the problems of the spec as JSON, and return the exit code."""
+    from kfjob.api.target import explain_backend
+
     problems: tuple[Problem, ...]
     code = 0
+    backend: tuple[str | None, str | None] = (None, None)
     try:
-        planned = _validate(source, settings, ignore_notice)
+        planned = _validate(source, settings)
+        planned.check_findings(ignore_notice)
         problems = (*planned.warnings, *planned.findings)
     except SpecError as err:
         problems, code = err.problems, err.exit_code
     except KfjobError as err:
         problems, code = (Problem(title=err.title, file=err.location, detail=err.cause, hint=err.hint),), err.exit_code
     described = [_describe_problem(problem) for problem in problems]
-    print_json({"file": source.name, "valid": code == 0, "problems": described}, indent=2)
+    with suppress(KfjobError):  # the kubeconfig cannot be read
+        backend = explain_backend(settings)
+    checked = {"file": source.name, "valid": code == 0, "backend": backend[0], "backend_reason": backend[1]}
+    print_json({**checked, "problems": described}, indent=2)
     return code
 
 

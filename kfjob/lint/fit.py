@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
+from kfjob.plan import JobPlan
 from kfjob.spec.memory import RESERVED, MemoryEstimate, estimate_memory
 from kfjob.spec.memory_changes import CHANGES
 from kfjob.spec.memory_setup import MemorySetup, make_setup
@@ -27,7 +28,7 @@ def gpu_memory(job: Job) -> Iterator[Violation]:
     and an allowance for the rest. If it is too much, training ends with `CUDA out of memory` at the first step, or hours later
     at the longest sample.
     """
-    memory_setup, limit = setup(job), _gpu_memory(job)
+    memory_setup, limit = setup(job), find_gpu_memory(job.plan)
     if memory_setup is None or limit is None:
         return
     estimate = estimate_memory(memory_setup)
@@ -63,10 +64,10 @@ def host_memory(job: Job) -> Iterator[Violation]:
         )
 
 
-def _gpu_memory(job: Job) -> float | None:
+def find_gpu_memory(plan: JobPlan) -> float | None:
     """Return the bytes of one GPU: the spec's, else the instance's; None if they are unknown."""
-    memory, instance = job.plan.resources.gpu_memory, job.plan.instance
-    if not job.plan.resources.gpus:
+    memory, instance = plan.resources.gpu_memory, plan.instance
+    if not plan.resources.gpus:
         return None
     if memory:
         return parse_quantity(memory)

@@ -73,7 +73,7 @@ class SpecModel(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise _make_spec_error(error, type(self)) from None
+            raise SpecError(self._list_problems(error, fields)) from None
         check_texts(self)
 
     @classmethod
@@ -93,7 +93,7 @@ class SpecModel(BaseModel):
         try:
             model = super().model_validate(obj, **options)
         except ValidationError as error:
-            raise _make_spec_error(error, cls) from None
+            raise SpecError(cls._list_problems(error, obj)) from None
         check_texts(model)
         return model
 
@@ -107,7 +107,7 @@ class SpecModel(BaseModel):
         try:
             model = super().model_validate_json(json_data, **options)
         except ValidationError as error:
-            raise _make_spec_error(error, cls) from None
+            raise SpecError(cls._list_problems(error)) from None
         check_texts(model)
         return model
 
@@ -122,9 +122,22 @@ class SpecModel(BaseModel):
             return copy
         return self.model_validate({name: getattr(copy, name) for name in copy.model_fields_set} | dict(update))
 
+    @classmethod
+    def _list_problems(cls, error: ValidationError, fields: object = None) -> list[Problem]:  # noqa: ARG003 - for JobSpec
+        """Return the problems of pydantic's error, or all of the `fields` that caused it."""
+        from kfjob.spec.problems import make_problems  # needed for an error only; it imports modules that import this one
+
+        return make_problems(list_errors(error), cls)
+
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Return the fields that were set: the defaults of a job fill a page."""
-        return ((name, value) for name, value in super().__repr_args__() if name in self.model_fields_set)
+        """Return the fields that were set, because the defaults of a job fill a page, without secrets."""
+        from kfjob.redaction import Redactor  # takes a while to import, and most programs print no spec
+
+        redactor = Redactor()
+        for name, value in super().__repr_args__():
+            if name in self.model_fields_set:
+                shown = redactor.value({name: value})[name] if isinstance(value, str | dict | tuple) else value
+                yield name, tuple(shown) if isinstance(value, tuple) else shown
 
 
 def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
@@ -174,12 +187,6 @@ def validate_fields(model: type[_Model], fields: object) -> _Model:
     """
     validated: _Model = model.__pydantic_validator__.validate_python(fields)
     return validated
-
-
-def _make_spec_error(error: ValidationError, model: type[BaseModel]) -> SpecError:
-    from kfjob.spec.problems import make_problems  # needed for an error only; it imports modules that import this one
-
-    return SpecError(make_problems(list_errors(error), model))
 
 
 def check_texts(model: BaseModel) -> None:

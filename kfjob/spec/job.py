@@ -5,12 +5,14 @@ A field that the user omits is None or empty here. `kfjob.plan` chooses its valu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from kfjob.common_types import Notify, ignore_notice
+from kfjob.errors import Problem
 from kfjob.spec import instances, names, pytorchjob_schema
 from kfjob.spec.base import SpecModel, field_error
 from kfjob.spec.fields import (
@@ -174,6 +176,17 @@ class JobSpec(SpecModel):
         from kfjob.api.specs.sdk import from_pytorchjob
 
         return from_pytorchjob(job, notify=notify)
+
+    @classmethod
+    def _list_problems(cls, error: ValidationError, fields: object = None) -> list[Problem]:
+        """Return all problems of the fields, as for a file: pydantic does not check rules across fields after an error."""
+        if isinstance(fields, Mapping):
+            from kfjob.spec.repair import check_fields  # it imports this module
+            from kfjob.spec.yaml_text import Positions
+
+            if problems := check_fields(fields, Positions()).problems:
+                return problems
+        return super()._list_problems(error, fields)
 
     @field_validator("name")
     @classmethod

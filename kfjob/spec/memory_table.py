@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kfjob.errors import SpecError
-from kfjob.spec.memory import MemoryEstimate, estimate_memory
+from kfjob.spec.memory import RESERVED, MemoryEstimate, estimate_memory
 from kfjob.spec.memory_setup import make_setup
 from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.text import plural
@@ -41,6 +41,11 @@ class MemoryRow:
     estimate: MemoryEstimate
     is_own: bool
     """Whether this is the strategy of the spec."""
+
+    @property
+    def needed(self) -> int:
+        """The bytes of a GPU that the strategy needs: its peak, and the allowance for what the formula does not include."""
+        return self.estimate.peak + RESERVED
 
 
 def list_rows(spec: TrainSpec, *, world_size: int, local_world_size: int) -> list[MemoryRow]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from kfjob.errors import Problem
-from kfjob.redaction import cut_text, is_secret_name
+from kfjob.redaction import Redactor, cut_text, is_secret_name
 from kfjob.spec.number_words import suggest_number
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.synonyms import suggest_field
@@ -96,7 +96,8 @@ def make_problem(detail: ErrorDetails, model: type[BaseModel], show: Callable[[P
     if detail["type"] == "missing":
         return Problem(title=f"`{name}` is missing", path=name)
     hint = context.get("hint") or _suggest_value(detail, path, model)
-    return Problem(title=_make_title(detail, name), path=name, detail=context.get("detail"), hint=hint)
+    title = Redactor().text(_make_title(detail, name))  # it may quote the value
+    return Problem(title=title, path=name, detail=context.get("detail"), hint=hint)
 
 
 def _suggest_value(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str | None:

@@ -10,10 +10,10 @@ from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_images, check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer, push_code_layer
 from kfjob.api.lifecycle.replace import find_live, replace_launch
-from kfjob.api.lifecycle.stop import STOP_TIMEOUT
 from kfjob.api.lifecycle.submit import check_machine, start
 from kfjob.api.planning import make_launch_id, plan_job
 from kfjob.api.reader import LiveReader, check_uid
+from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
 from kfjob.backends.resources import CREATABLE_KINDS

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from kfjob.api.lifecycle.stop import STOP_TIMEOUT, stop
+from kfjob.api.lifecycle.stop import stop
 from kfjob.api.reader import LiveReader
+from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
 from kfjob.errors import AlreadyExists, NotFound
 from kfjob.events import JobSnapshot

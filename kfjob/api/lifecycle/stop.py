@@ -6,15 +6,13 @@ from pathlib import Path
 
 from kfjob.api.lifecycle.archive import archive_job
 from kfjob.api.reader import check_uid, make_ref
+from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import find_newest_launch
 from kfjob.backends.base import JobRef
 from kfjob.concurrency import waiting_for
 from kfjob.errors import NotFound
 from kfjob.events import JobSnapshot
-
-STOP_TIMEOUT = 300.0
-"""Time that the pods of a stopped job have to end."""
 
 
 def stop(target: Target, job: str, *, timeout: float = STOP_TIMEOUT, archive_logs: bool = True, uid: str = "") -> Path | None:

@@ -11,17 +11,16 @@ from kfjob.api.target import find_target
 from kfjob.api.view import read_view
 from kfjob.common_types import JsonObject, Notify
 from kfjob.errors import NoEvidence, UsageError
+from kfjob.lint.fit import find_gpu_memory
 from kfjob.observe.master import Master
 from kfjob.observe.view import JobView
 from kfjob.plan import JobPlan
 from kfjob.spec.flops import peak_flops, shape_flops_per_token
 from kfjob.spec.lora import count_trained
-from kfjob.spec.memory import RESERVED
 from kfjob.spec.memory_table import MemoryRow, list_rows
 from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
 from kfjob.spec.source import LoadedSpec
 from kfjob.spec.train import TrainSpec, get_shape
-from kfjob.units import GIB
 
 DEFAULT_MFU = 0.4
 """The share of the peak FLOPs that is assumed: published runs of this kind reach 33 to 57 % (docs/guides/estimate.md)."""
@@ -49,7 +48,10 @@ class Estimate:
     gpus: int
     """GPUs of the job; 0 without GPUs."""
     gpu_memory: int
-    """Bytes that a GPU has for the formula's parts; 0 if unknown."""
+    """Bytes of a GPU; 0 if unknown."""
+    min_nodes: int
+    """The fewest nodes that an elastic job may have, for which lint checks the memory; else all nodes."""
+    nodes: int
     rows: tuple[MemoryRow, ...]
     speed: Speed | None
     """None without a measured speed and without known FLOPs of the device."""
@@ -90,7 +92,7 @@ class Estimate:
 
     def fits(self, row: MemoryRow) -> bool | None:
         """Return whether a strategy fits into the memory of a GPU; None if that memory is unknown."""
-        return row.estimate.peak <= self.gpu_memory if self.gpu_memory else None
+        return row.needed <= self.gpu_memory if self.gpu_memory else None
 
     def describe(self) -> JsonObject:
         """Return the estimate for JSON output; sizes are bytes, times seconds."""
@@ -105,7 +107,8 @@ class Estimate:
             "gpus": self.gpus,
             "gpu_memory": self.gpu_memory or None,
             "strategies": [
-                {"name": row.name, "own": row.is_own, "fits": self.fits(row), **vars(row.estimate)} for row in self.rows
+                {"name": row.name, "own": row.is_own, "fits": self.fits(row), **vars(row.estimate), "needed": row.needed}
+                for row in self.rows
             ],
             "tokens_per_step": self.tokens_per_step,
             "tokens": self.tokens,
@@ -152,7 +155,9 @@ def estimate(
         world_size=world_size,
         local_world_size=local_world_size,
         gpus=plan.resources.gpus * plan.nodes,
-        gpu_memory=max(plan.instance.gpu_memory * GIB - RESERVED, 0) if plan.instance else 0,
+        gpu_memory=int(find_gpu_memory(plan) or 0),
+        min_nodes=plan.min_nodes,
+        nodes=plan.nodes,
         rows=tuple(rows),
         speed=_find_speed(train, shape, plan, settings, notify, tokens_per_second=tokens_per_second, job=job, mfu=mfu),
     )

@@ -76,6 +76,22 @@ def test_adapters_need_less_memory_and_time(kfjob, run):
     assert "\n41943040 trained parameters in adapters (lora); the model is frozen\n" in kfjob.out
 
 
+@pytest.mark.parametrize("options", [[], ["--set", "resources.gpu_memory=20Gi"], ["--set", "elastic={min: 1, max: 2}"]])
+def test_memory_of_a_gpu_is_the_number_of_the_lint_rule(kfjob, run, options):
+    options = [*options, "--set", "train.strategy=ddp", "--set", "train.micro_batch_size=8"]
+    result = run(*options)
+    (row,) = [row for row in result["strategies"] if row["own"]]
+    assert kfjob("estimate", "job.yaml", *options) == 0
+    needed = f"{row['needed'] / GIB:.1f} GiB"
+    assert f"; this one needs {needed}\n" in kfjob.out
+    assert ("the table is for 2 nodes; `kfjob validate` checks 1 node" in kfjob.out) == ("elastic" in options[1])
+    assert f"\na GPU has {result['gpu_memory'] / GIB:.1f} GiB; too large: " in kfjob.out
+    assert not row["fits"]
+    assert kfjob("validate", "job.yaml", *options) == 0
+    gpu = "a GPU" if "gpu_memory" in options[1] else "a GPU of p4d.24xlarge"
+    assert f"training needs about {needed} on each GPU, and {gpu} has {result['gpu_memory'] / GIB:.1f} GiB" in kfjob.err
+
+
 def test_stage_0_has_the_memory_of_ddp_because_its_bf16_is_off():
     rows = make_rows(2, 2)
     assert rows["zero-0"].estimate == rows["ddp"].estimate

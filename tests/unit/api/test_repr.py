@@ -6,6 +6,7 @@ import pytest
 
 import kfjob
 from kfjob.api.run import HtmlPage
+from kfjob.errors import SpecError
 from kfjob.events import JobChanged, JobPhase, JobSnapshot
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.training import Training
@@ -13,6 +14,8 @@ from kfjob.observe.view import JobView
 from kfjob.spec.job import JobSpec
 from kfjob.spec.pod import Resources
 from tests.unit.api import script
+
+TOKEN = f"hf_{'abcdefghijklmnopq' * 2}"
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,27 @@ from tests.unit.api import script
 def test_an_object_shows_itself_in_one_line(value, text):
     assert repr(value).startswith(text)
     assert len(repr(value)) < 120
+
+
+def test_a_spec_hides_secrets():
+    spec = JobSpec(
+        name="a",
+        command=("train", "--token", TOKEN),
+        env={"DB_PASSWORD": "tomato-soup", "URL": "https://me:tomato-soup@host", "LOGLEVEL": "INFO"},
+        annotations={"note": TOKEN},
+    )
+    assert "tomato-soup" not in repr(spec)
+    assert TOKEN not in repr(spec)
+    assert "command=('train', '--token', '[redacted]')" in repr(spec)
+    assert "'LOGLEVEL': 'INFO'" in repr(spec)
+    assert "tomato-soup" in spec.env.values()
+
+
+def test_an_error_of_a_spec_hides_secrets():
+    with pytest.raises(SpecError) as caught:
+        JobSpec(name="a", command="x", labels={"note": f"{TOKEN} "}, env={"DB_PASSWORD": 5})
+    assert TOKEN not in str(caught.value)
+    assert "[redacted]" in str(caught.value)
 
 
 def test_a_report_is_a_page_that_can_be_saved(fake, tmp_path):

@@ -323,11 +323,14 @@ def test_diff_on_this_machine_says_how_to_start_the_job_with_the_changes(kfjob, 
     )
 
 
+CHECKED = "checked for Kubernetes: the current context is `test`\n"
+
+
 @pytest.mark.parametrize("command", ["torchrun train.py --lr 3", "python -u train.py"])
 def test_validate_looks_for_the_script_of_command(kfjob, here, command):
     (here / "job.yaml").write_text(f"name: mine\ncommand: {command}\n")
     assert kfjob("validate", "job.yaml", "--backend", "local") == 2
-    assert kfjob.err.startswith("error: script `train.py` does not exist\n  --> job.yaml:2:10 (command)\n")
+    assert "\nerror: script `train.py` does not exist\n  --> job.yaml:2:10 (command)\n" in kfjob.err
     (here / "job.yaml").write_text(f"name: mine\nimage: a:1\ncommand: {command}\n")
     assert kfjob("validate", "job.yaml") == 0
     assert kfjob.err.startswith(
@@ -339,12 +342,62 @@ def test_validate_looks_for_the_script_of_command(kfjob, here, command):
     assert (problem["severity"], problem["field"]) == ("note", "command")
     (here / "train.py").touch()
     assert kfjob("validate", "job.yaml") == 0
-    assert kfjob.err.startswith("`job.yaml` is valid: ")
+    assert kfjob.err.startswith(f"{CHECKED}`job.yaml` is valid: ")
     assert kfjob("validate", "job.yaml", "--backend", "local") == 0
+
+
+def test_validate_reports_a_missing_script_and_other_problems_in_one_pass(kfjob, here):
+    (here / "job.yaml").write_text("name: mine\nnodes: zero\ncommand: torchrun train.py\nwatchdog: {max_cost: 3}\n")
+    assert kfjob("validate", "job.yaml", "--backend", "local", "-o", "json") == 2
+    problems = json.loads(kfjob.out)["problems"]
+    assert [(problem["field"], problem["line"]) for problem in problems] == [
+        ("nodes", 2),
+        ("command", 3),
+        ("watchdog.max_cost", 4),
+    ]
+    (here / "job.yaml").write_text("name: mine\ncommand: torchrun train.py\nenv: {LOGLEVEL: info}\n")
+    assert kfjob("validate", "job.yaml", "--backend", "local", "-o", "json") == 2
+    titles = [problem["message"] for problem in json.loads(kfjob.out)["problems"] if problem["severity"] == "error"]
+    assert len(titles) == 2
+    assert "script `train.py` does not exist" in titles
+
+
+def test_validate_reports_missing_data_and_other_problems_in_one_pass(kfjob, here):
+    train = "{model: tiny-llama, data: /nowhere/text, max_steps: 1}"
+    (here / "job.yaml").write_text(f"name: mine\nnodes: zero\ntrain: {train}\n")
+    assert kfjob("validate", "job.yaml", "--backend", "local", "-o", "json") == 2
+    assert [problem["field"] for problem in json.loads(kfjob.out)["problems"]] == ["nodes", "train.data"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((), "the current context is `test`"),
+        (("--backend", "local"), "`backend` is set to `local`"),
+        (("--backend", "kubernetes"), "`backend` is set to `kubernetes`"),
+        (("--context", "test"), "`context` is set to `test`"),
+    ],
+)
+@pytest.mark.parametrize("field", ["labels: {}", "lables: {}"])
+def test_validate_names_the_backend_that_it_checked_for(kfjob, here, options, reason, field):
+    (here / "job.yaml").write_text(f"name: mine\nimage: a:1\ncommand: torchrun /opt/train.py\n{field}\n")
+    code = kfjob("validate", "job.yaml", *options)
+    place = "this machine" if "local" in options else "Kubernetes"
+    assert kfjob.err.startswith(f"checked for {place}: {reason}\n")
+    assert kfjob("validate", "job.yaml", *options, "-o", "json") == code
+    described = json.loads(kfjob.out)
+    assert (described["backend"], described["backend_reason"]) == ("local" if "local" in options else "kubernetes", reason)
+
+
+def test_validate_without_a_kubeconfig_names_the_reason(kfjob, here, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(here / "none"))
+    (here / "job.yaml").write_text("name: mine\nimage: a:1\ncommand: torchrun /opt/train.py\n")
+    assert kfjob("validate", "job.yaml") == 0
+    assert kfjob.err.startswith("checked for this machine: no kubeconfig names a cluster\n")
 
 
 @pytest.mark.parametrize("fields", ["command: torchrun /opt/train.py", "command: python train.py\npod: {working_dir: /opt}"])
 def test_validate_does_not_look_for_a_script_in_a_folder_of_the_image(kfjob, here, fields):
     (here / "job.yaml").write_text(f"name: mine\nimage: a:1\n{fields}\n")
     assert kfjob("validate", "job.yaml") == 0
-    assert kfjob.err.startswith("`job.yaml` is valid: ")
+    assert kfjob.err.startswith(f"{CHECKED}`job.yaml` is valid: ")

@@ -55,6 +55,16 @@ def test_variables_fields_rules_and_lint_are_checked_in_one_pass():
     ]  # fmt: skip
 
 
+def test_python_reports_all_problems_in_one_pass():
+    with pytest.raises(SpecError) as caught:
+        JobSpec(name="Train", command="torchrun a.py", train={"model": "tiny-llama", "steps": 1}, nodes="four")
+    paths = ["train", "train.steps", "name", "nodes", "train.data"]
+    assert [problem.path for problem in caught.value.problems] == paths
+    with pytest.raises(SpecError) as validated:
+        JobSpec.model_validate({"name": "a", "command": "true", "train": {**TINY, "lr": "high"}})
+    assert [problem.path for problem in validated.value.problems] == ["train", "train.lr"]
+
+
 def test_problems_vanish_one_by_one_when_they_are_fixed():
     """A spec whose problems are all fixed as reported has no other problems."""
     fixed = (
@@ -157,7 +167,7 @@ def test_unknown_names_are_explained_in_specs_and_assignments(name, field):
 @pytest.mark.parametrize(
     ("model", "fields", "hint"),
     [
-        (JobSpec, {"name": "train", "command": ["a"], "batch_size": 8}, "use `train.micro_batch_size`"),
+        (JobSpec, {"name": "train", "command": ["a"], "nodez": 8}, "did you mean `nodes`?"),
         (TrainSpec, TINY | {"learning_rate": 1}, "use `lr`"),
         (TrainSpec, TINY | {"gpus": 1}, "use `resources.gpus` of the job spec"),
         (Volume, {"name": "a", "pvc": "c", "mount_path": "/a", "mountPath": "/a"}, "did you mean `mount_path`?"),

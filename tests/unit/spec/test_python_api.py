@@ -46,8 +46,8 @@ def test_every_problem_of_nested_parts_is_reported_at_once():
     fields = {"nodes": 0, "resources": {"gpu": 8}, "train": TRAIN | {"lr": -1}, "env": {"A": True}}
     titles = [title for title, _, _ in list_problems(JobSpec, name="a", **fields)]
     assert titles == [
-        "`nodes` must be at least 1, not `0`",
         "unknown field `gpu`",
+        "`nodes` must be at least 1, not `0`",
         "the text of the value `true` is ambiguous",
         "`train.lr` must be more than 0, not `-1`",
     ]
@@ -84,7 +84,7 @@ def test_message_reads_like_one_of_a_file():
     [
         ({"name": "a", "comand": "x"}, "did you mean `command`?"),
         ({"nmae": "a", "command": "x"}, "did you mean `name`?"),
-        ({"name": "a", "trian": {"model": "tiny-llama"}}, "did you mean `train`?"),
+        ({"name": "a", "trian": TRAIN}, "did you mean `train`?"),
     ],
 )
 def test_a_misspelled_field_is_one_problem(fields, hint):
