@@ -1,7 +1,7 @@
 """The activations of a training step in bytes, for `spec/memory.py`. Pure.
 
-They were counted tensor by tensor in transformers' llama, mistral, qwen2 and gpt_neox blocks, with attention that never stores
-its scores (flash attention, which torch chooses without a mask).
+They were counted tensor by tensor in transformers' llama, mistral, qwen2, gpt_neox, mixtral and qwen3_moe blocks, with
+attention that never stores its scores (flash attention, which torch chooses without a mask).
 
 A frozen layer keeps neither the input of its matrix product nor the normalised value of its norm, which only their gradients
 need. An adapter keeps its input, in its own copy if PEFT casts it or drops out of it, and the product with its first matrix.
@@ -105,23 +105,47 @@ def _estimate_layer_activations(setup: MemorySetup, form: str) -> _LayerActivati
     is_neox = shape.architecture == "gpt_neox"
     softmax_sums = FP32 * shape.num_attention_heads  # the logarithms of the softmaxes' sums
     full = _STREAM_BYTES[_find_family(shape), form][0] * shape.hidden_size + softmax_sums
+    full += 2 * width * (_query_width(shape) - shape.hidden_size)  # q and the output of the attention
     # llama: k and v, then gate, its SiLU, up, their product. gpt_neox: before and after GELU.
-    full += 2 * width * shape.intermediate_size if is_neox else 4 * width * shape.intermediate_size
+    full += (2 if is_neox else 4) * width * shape.feed_forward_size * shape.experts_per_token
+    full += _estimate_routing(shape, width, form) if shape.num_experts else 0
     # With a window, attention gets a mask, and transformers repeats k and v for every head (sdpa_attention.py).
     is_masked = bool(shape.sliding_window and setup.sequence_length > shape.sliding_window)
     heads = shape.num_attention_heads if is_masked else shape.key_value_heads
-    full += 0 if is_neox else 2 * width * heads * shape.head_dim
+    full += 0 if is_neox else 2 * width * heads * shape.head_size
     full += width * setup.sequence_length if is_masked else 0
     adapters, products_of_adapters = _estimate_adapters(setup)
     full += adapters
     layer_input = shape.hidden_size * (2 if form == "cast" else FP32)
     if setup.recompute != "cheap":
         return _LayerActivations(full, layer_input, full)
-    # q, k, v and the output of the attention, then gate and up. The products that lead back to the residual stream are dropped.
-    products = (4 if is_neox else 2) * shape.hidden_size + (1 if is_neox else 2) * shape.intermediate_size
-    products += 0 if is_neox else 2 * shape.key_value_heads * shape.head_dim
-    checkpoint = layer_input + softmax_sums + width * (products + 2 * shape.hidden_size) + products_of_adapters
+    # q, k, v and the output of the attention, then gate and up. The products that lead back to the residual stream are dropped,
+    # except that of experts, which the weights of the router multiply.
+    width_of_feed_forward = (1 if is_neox else 2) * shape.feed_forward_size * shape.experts_per_token
+    products = (4 * shape.hidden_size if is_neox else 2 * _query_width(shape)) + width_of_feed_forward
+    products += 0 if is_neox else 2 * shape.key_value_heads * shape.head_size
+    products += shape.experts_per_token * shape.hidden_size if shape.num_experts else 0
+    dropped = (1 if shape.num_experts else 2) * shape.hidden_size
+    checkpoint = layer_input + softmax_sums + width * (products + dropped) + products_of_adapters
     return _LayerActivations(full, checkpoint, full - softmax_sums - width * products)
+
+
+def _query_width(shape: ModelShape) -> int:
+    return shape.num_attention_heads * shape.head_size
+
+
+def _estimate_routing(shape: ModelShape, width: int, form: str) -> int:
+    """Return the bytes that a layer with experts keeps for each token beyond those of its feed-forward blocks.
+
+    The inputs and outputs of the chosen experts, the logits and probabilities of the router, and the order of the tokens;
+    qwen3_moe also has norms of q and k.
+    """
+    kept = 2 * width * shape.experts_per_token * shape.hidden_size
+    kept += shape.experts * (2 * FP32 + width) + 48 * shape.experts_per_token
+    kept -= 2 * shape.hidden_size if form == "autocast" else 0  # one cast of the input of gate and up
+    if shape.architecture == "qwen3_moe":
+        kept += (FP32 + width) * (_query_width(shape) + shape.key_value_heads * shape.head_size)
+    return kept
 
 
 def _estimate_adapters(setup: MemorySetup) -> tuple[int, int]:
@@ -132,7 +156,11 @@ def _estimate_adapters(setup: MemorySetup) -> tuple[int, int]:
     is_neox = shape.architecture == "gpt_neox"
     # without adapters: the normalised values (llama), the outputs of both norms, the input of the feed-forward block's last
     # layer, and the second output of the attention (gpt_neox)
-    change = -width * ((3 if is_neox else 4) * shape.hidden_size + shape.intermediate_size)
+    change = -width * ((3 if is_neox else 4) * shape.hidden_size + shape.feed_forward_size * shape.experts_per_token)
+    if shape.num_experts:  # the inputs of the chosen experts
+        change -= width * shape.experts_per_token * shape.hidden_size
+    if shape.architecture == "qwen3_moe":  # the normalised q and k
+        change -= width * (_query_width(shape) + shape.key_value_heads * shape.head_size)
     targets = list_targets(shape, lora)
     copies = _casts_adapters(setup) or lora.lora_dropout > 0
     shared = {_INPUTS[layer.name]: layer.inputs for layer in targets}

@@ -4,9 +4,10 @@
     FLOPs per token = 6 (N - N_embedding) + 12 L h d s
 
 N parameters, L layers, h heads of width d, s tokens in a sample: torchtitan's formula. An embedding that is only looked up does
-not count; a tied one counts, because the head multiplies it. A frozen parameter (of the base of LoRA adapters) counts 4 instead
-of 6: it needs no gradient of its own. The upper triangle that causal attention skips counts, and what
-activation checkpointing recomputes does not. llm-foundry counts the embedding too: 6 N + 12 L h d s.
+not count; a tied one counts, because the head multiplies it. Of a model with experts only those that compute a token count. A
+frozen parameter (of the base of LoRA adapters) counts 4 instead of 6: it needs no gradient of its own. The upper triangle that
+causal attention skips counts, and what activation checkpointing recomputes does not. llm-foundry counts the embedding too:
+6 N + 12 L h d s.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kfjob.spec.lora import LoraSpec, count_adapters, count_trained
-from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
+from kfjob.spec.models import ModelShape, count_embedding_parameters, count_idle_parameters, count_parameters
 
 PEAK_FLOPS: Mapping[str, float] = MappingProxyType(
     {
@@ -59,13 +60,13 @@ def peak_flops(device_name: str, precision: str) -> float | None:
 def shape_flops_per_token(shape: ModelShape, sequence_length: int, lora: LoraSpec | None = None) -> float:
     """Return the FLOPs of forward and backward pass per token of a model's shape; with `lora` the model is frozen."""
     embedding = 0 if shape.tie_word_embeddings else count_embedding_parameters(shape)
-    parameters = count_parameters(shape) + (count_adapters(shape, lora) if lora else 0)
+    parameters = count_parameters(shape) - count_idle_parameters(shape) + (count_adapters(shape, lora) if lora else 0)
     return flops_per_token(
         parameters=parameters,
         embedding=embedding,
         frozen=parameters - embedding - count_trained(shape, lora) if lora else 0,
         layers=shape.num_hidden_layers,
         heads=shape.num_attention_heads,
-        head_dim=shape.head_dim,
+        head_dim=shape.head_size,
         sequence_length=sequence_length,
     )

@@ -82,12 +82,18 @@ def list_linear_layers(shape: ModelShape) -> tuple[LinearLayer, ...]:
             LinearLayer("mlp.dense_h_to_4h", hidden, wide, has_bias=True),
             LinearLayer("mlp.dense_4h_to_h", wide, hidden, has_bias=True),
         )
-    groups, has_bias = shape.key_value_heads * shape.head_dim, shape.architecture == "qwen2"
-    return (
-        LinearLayer("self_attn.q_proj", hidden, hidden, has_bias),
+    heads, groups = shape.num_attention_heads * shape.head_size, shape.key_value_heads * shape.head_size
+    has_bias = shape.architecture == "qwen2"
+    attention = (
+        LinearLayer("self_attn.q_proj", hidden, heads, has_bias),
         LinearLayer("self_attn.k_proj", hidden, groups, has_bias),
         LinearLayer("self_attn.v_proj", hidden, groups, has_bias),
-        LinearLayer("self_attn.o_proj", hidden, hidden),
+        LinearLayer("self_attn.o_proj", heads, hidden),
+    )
+    if shape.num_experts:  # the experts of a layer, and its router, are parameters without linear layers
+        return attention
+    return (
+        *attention,
         LinearLayer("mlp.gate_proj", hidden, wide),
         LinearLayer("mlp.up_proj", hidden, wide),
         LinearLayer("mlp.down_proj", wide, hidden),
@@ -138,7 +144,11 @@ def find_lora_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[Fi
     if ends:
         title = f"`lora.target_modules` names `{ends[0]}`, and the trainer adapts only layers of the decoder"
         yield FieldProblem(field="lora.target_modules", title=title, hint=f"remove `{ends[0]}`")
-    if shape:
+    if shape and shape.num_experts and ALL_LINEAR in lora.target_modules:
+        title = f"adapters of the experts of a {shape.architecture} model are not supported"
+        hint = "name the layers of the attention, for example `[q_proj, v_proj]`"
+        yield FieldProblem(field="lora.target_modules", title=title, hint=hint)
+    elif shape:
         yield from _find_name_problems(lora, shape, known_problems=ends)
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from kfjob.spec.base import SpecModel, field_error
+from kfjob.spec.base import FieldProblem, SpecModel, field_error, field_errors
 
-Architecture = Literal["llama", "mistral", "qwen2", "gpt_neox"]
+Architecture = Literal["llama", "mistral", "qwen2", "gpt_neox", "mixtral", "qwen3_moe"]
+MIXTURES: tuple[Architecture, ...] = ("mixtral", "qwen3_moe")
+"""Families whose feed-forward blocks are experts, of which a router chooses some for each token."""
 
 
 class ModelShape(SpecModel):
@@ -23,6 +34,9 @@ class ModelShape(SpecModel):
     hidden_size: PositiveInt = Field(description="Width of the residual stream")
     intermediate_size: PositiveInt = Field(description="Width of the feed-forward block")
     num_hidden_layers: PositiveInt = Field(description="Number of decoder layers")
+    head_dim: PositiveInt | None = Field(
+        default=None, description="Width of an attention head; default: `hidden_size` / `num_attention_heads`"
+    )
     num_attention_heads: PositiveInt = Field(description="Number of query heads")
     num_key_value_heads: PositiveInt | None = Field(
         default=None, description="Number of key and value heads; default: one per query head"
@@ -37,11 +51,22 @@ class ModelShape(SpecModel):
     norm_eps: PositiveFloat = Field(default=1e-5, description="Epsilon of the norms")
     initializer_range: PositiveFloat = Field(default=0.02, description="Standard deviation of initial weights")
     sliding_window: PositiveInt | None = Field(default=None, description="Attention window in tokens (mistral)")
+    num_experts: PositiveInt | None = Field(
+        default=None, description="Experts in each layer (mixtral, qwen3_moe), each a feed-forward block"
+    )
+    num_experts_per_tok: PositiveInt | None = Field(default=None, description="Experts that compute a token")
+    moe_intermediate_size: PositiveInt | None = Field(
+        default=None, description="Width of an expert (qwen3_moe); the experts of mixtral have `intermediate_size`"
+    )
+    norm_topk_prob: bool = Field(default=False, description="Scale the weights of a token's experts to a sum of 1 (qwen3_moe)")
+    router_aux_loss_coef: NonNegativeFloat = Field(
+        default=0.001, description="Factor of the load-balancing loss of the router; `train.router_aux_loss_coef` replaces it"
+    )
 
     @field_validator("num_attention_heads")
     @classmethod
     def _check_heads(cls, heads: int, info: ValidationInfo) -> int:
-        if (width := info.data.get("hidden_size")) and width % heads:
+        if (width := info.data.get("hidden_size")) and width % heads and not info.data.get("head_dim"):
             raise field_error("heads", f"{heads} heads do not divide `hidden_size` {width}")
         return heads
 
@@ -55,15 +80,65 @@ class ModelShape(SpecModel):
             raise field_error("groups", "gpt_neox does not support grouped key and value heads")
         return groups
 
+    @model_validator(mode="after")
+    def _check_family(self) -> Self:
+        if problems := tuple(_find_family_problems(self)):
+            raise field_errors(problems)
+        return self
+
     @property
-    def head_dim(self) -> int:
-        """The width of one attention head."""
-        return self.hidden_size // self.num_attention_heads
+    def head_size(self) -> int:
+        """The width of one attention head, including the default."""
+        return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
     def key_value_heads(self) -> int:
         """The number of key and value heads, including the default."""
         return self.num_key_value_heads or self.num_attention_heads
+
+    @property
+    def experts(self) -> int:
+        """The feed-forward blocks of a layer: its experts, or 1."""
+        return self.num_experts or 1
+
+    @property
+    def experts_per_token(self) -> int:
+        """The feed-forward blocks of a layer that compute a token."""
+        return self.num_experts_per_tok or 1
+
+    @property
+    def feed_forward_size(self) -> int:
+        """The width of a feed-forward block or of an expert."""
+        return self.moe_intermediate_size or self.intermediate_size
+
+
+_GROUPED_WIDTH = 8
+"""Rows of a grouped matrix product must be multiples of 16 bytes (torch 2.15)."""
+
+
+def _find_family_problems(shape: ModelShape) -> Iterator[FieldProblem]:
+    """Yield the fields that the family needs and that it does not have."""
+    is_mixture = shape.architecture in MIXTURES
+    for field in ("num_experts", "num_experts_per_tok"):
+        if is_mixture and getattr(shape, field) is None:
+            yield FieldProblem(field=field, title=f"a {shape.architecture} model needs `{field}`")
+        if not is_mixture and getattr(shape, field) is not None:
+            hint = f"use `architecture: {MIXTURES[0]}` or `{MIXTURES[1]}`"
+            yield FieldProblem(field=field, title=f"a {shape.architecture} model has no experts", hint=hint)
+    if shape.architecture == "qwen3_moe" and shape.moe_intermediate_size is None:
+        yield FieldProblem(field="moe_intermediate_size", title="a qwen3_moe model needs `moe_intermediate_size`")
+    if shape.architecture != "qwen3_moe" and shape.moe_intermediate_size is not None:
+        title = f"a {shape.architecture} model has no `moe_intermediate_size`"
+        yield FieldProblem(field="moe_intermediate_size", title=title, hint="use `intermediate_size`")
+    if shape.experts_per_token > shape.experts:
+        title = f"a token cannot have {shape.experts_per_token} of {shape.experts} experts"
+        yield FieldProblem(field="num_experts_per_tok", title=title)
+    for field in ("hidden_size", "moe_intermediate_size" if shape.moe_intermediate_size else "intermediate_size"):
+        if is_mixture and (width := getattr(shape, field)) % _GROUPED_WIDTH:
+            title = f"`{field}` {width} is not a multiple of {_GROUPED_WIDTH}, as grouped matrix products need it"
+            yield FieldProblem(field=field, title=title)
+    if shape.head_dim and shape.architecture == "gpt_neox":
+        yield FieldProblem(field="head_dim", title="gpt_neox does not support `head_dim`")
 
 
 def count_embedding_parameters(shape: ModelShape) -> int:
@@ -72,22 +147,30 @@ def count_embedding_parameters(shape: ModelShape) -> int:
 
 
 def count_parameters(shape: ModelShape) -> int:
-    """Return the number of trainable parameters; tied parameters count once.
+    """Return the number of trainable parameters; tied parameters count once, and every expert counts.
 
-    Source: transformers' modeling_llama, modeling_mistral, modeling_qwen2 (biases on q, k, v) and modeling_gpt_neox (biases on
-    all but the head, layer norms with bias).
+    Source: transformers' modeling_llama, modeling_mistral, modeling_qwen2 (biases on q, k, v), modeling_gpt_neox (biases on all
+    but the head, layer norms with bias), modeling_mixtral and modeling_qwen3_moe (norms of q and k).
     """
-    h, i = shape.hidden_size, shape.intermediate_size
-    kv = shape.key_value_heads * shape.head_dim
+    h, i = shape.hidden_size, shape.feed_forward_size
+    q, kv = shape.num_attention_heads * shape.head_size, shape.key_value_heads * shape.head_size
     if shape.architecture == "gpt_neox":
         layer = (3 * h * h + 3 * h) + (h * h + h) + (2 * h * i + i + h) + 4 * h
         final_norm = 2 * h
     else:
-        layer = (2 * h * h + 2 * h * kv) + 3 * h * i + 2 * h
-        layer += h + 2 * kv if shape.architecture == "qwen2" else 0
+        layer = (2 * h * q + 2 * h * kv) + shape.experts * 3 * h * i + 2 * h
+        layer += q + 2 * kv if shape.architecture == "qwen2" else 0
+        layer += shape.experts * h if shape.num_experts else 0
+        layer += 2 * shape.head_size if shape.architecture == "qwen3_moe" else 0
         final_norm = h
     embeddings = count_embedding_parameters(shape) * (1 if shape.tie_word_embeddings else 2)
     return embeddings + shape.num_hidden_layers * layer + final_norm
+
+
+def count_idle_parameters(shape: ModelShape) -> int:
+    """Return the number of parameters that do not compute a token: those of the experts that the router does not choose."""
+    expert = 3 * shape.hidden_size * shape.feed_forward_size
+    return shape.num_hidden_layers * (shape.experts - shape.experts_per_token) * expert
 
 
 def _llama2(hidden: int, intermediate: int, layers: int, heads: int, groups: int) -> ModelShape:
@@ -151,6 +234,36 @@ PRESETS: Mapping[str, ModelShape] = MappingProxyType(
             max_position_embeddings=2048,
             rotary_pct=0.25,
         ),
+        # The same with four experts in each layer.
+        "micro-mixtral": ModelShape(
+            architecture="mixtral",
+            vocab_size=256,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=256,
+            num_experts=4,
+            num_experts_per_tok=2,
+            router_aux_loss_coef=0.02,
+        ),
+        "micro-qwen3-moe": ModelShape(
+            architecture="qwen3_moe",
+            vocab_size=256,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            head_dim=16,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=256,
+            norm_eps=1e-6,
+            num_experts=8,
+            num_experts_per_tok=2,
+            moe_intermediate_size=24,
+            norm_topk_prob=True,
+        ),
         "llama-2-7b": _llama2(4096, 11008, 32, 32, 32),
         "llama-2-13b": _llama2(5120, 13824, 40, 40, 40),
         "llama-2-70b": _llama2(8192, 28672, 80, 64, 8),
@@ -181,6 +294,37 @@ PRESETS: Mapping[str, ModelShape] = MappingProxyType(
             rope_theta=1000000.0,
             norm_eps=1e-6,
             tie_word_embeddings=True,
+        ),
+        "mixtral-8x7b": ModelShape(
+            architecture="mixtral",
+            vocab_size=32000,
+            hidden_size=4096,
+            intermediate_size=14336,
+            num_hidden_layers=32,
+            num_attention_heads=32,
+            num_key_value_heads=8,
+            max_position_embeddings=32768,
+            rope_theta=1000000.0,
+            num_experts=8,
+            num_experts_per_tok=2,
+            router_aux_loss_coef=0.02,
+        ),
+        "qwen3-30b-a3b": ModelShape(
+            architecture="qwen3_moe",
+            vocab_size=151936,
+            hidden_size=2048,
+            intermediate_size=6144,
+            num_hidden_layers=48,
+            head_dim=128,
+            num_attention_heads=32,
+            num_key_value_heads=4,
+            max_position_embeddings=40960,
+            rope_theta=1000000.0,
+            norm_eps=1e-6,
+            num_experts=128,
+            num_experts_per_tok=8,
+            moe_intermediate_size=768,
+            norm_topk_prob=True,
         ),
     }
 )

@@ -168,6 +168,12 @@ class TrainSpec(SpecModel):
         description="Tokens per chunk of the loss, to limit the memory for logits; 0 computes a micro-batch in one chunk",
     )
 
+    router_aux_loss_coef: NonNegativeFloat | None = Field(
+        default=None,
+        description="Factor of the load-balancing loss of a model with experts, which is added to the loss; default: that of "
+        "the model's configuration; 0 leaves it out",
+    )
+
     micro_batch_size: PositiveInt = Field(default=1, description="Samples per rank in one forward pass")
     gradient_accumulation_steps: PositiveInt = Field(default=1, description="Forward passes per optimiser step")
     max_steps: PositiveInt | None = Field(default=None, description="Optimiser steps to train for")

@@ -37,6 +37,9 @@ def find_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[FieldPr
     yield from _find_offload_problems(spec)
     yield from _find_deepspeed_problems(spec)
     yield from find_lora_problems(spec, shape)
+    if spec.router_aux_loss_coef and shape and not shape.num_experts:
+        title = f"a {shape.architecture} model has no router"
+        yield FieldProblem(field="router_aux_loss_coef", title=title, hint="remove `router_aux_loss_coef`")
 
 
 def is_text_file(data: str) -> bool:

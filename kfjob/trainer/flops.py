@@ -8,6 +8,7 @@ import torch
 
 from kfjob.spec.flops import flops_per_token, peak_flops
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.experts import count_idle
 
 __all__ = ["device_peak_flops", "flops_per_token", "model_flops_per_token", "peak_flops"]
 
@@ -17,7 +18,9 @@ def model_flops_per_token(model: Any, parameters: int, sequence_length: int, *, 
 
     `parameters` is its number of parameters, `frozen` the number of those that are not trained.
     """
-    config = getattr(model, "module", model).config
+    config, idle = getattr(model, "module", model).config, count_idle(model)
+    frozen = max(0, frozen - idle) if frozen else 0  # adapters freeze every expert
+    parameters -= idle
     heads = config.num_attention_heads
     tied = getattr(config, "tie_word_embeddings", False)
     embedding = 0 if tied else config.vocab_size * config.hidden_size

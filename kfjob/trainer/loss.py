@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from kfjob.trainer.attention import has_document_attention
 from kfjob.trainer.data.batches import Documents
 from kfjob.trainer.data.packing import IGNORE
+from kfjob.trainer.experts import compute_router_loss, get_router_factor
 
+_ROUTER = "output_router_logits"
 _LOGIT_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "mup_width_multiplier")
 """Settings of models that change logits after the head's matrix product (Gemma 2, Cohere, Granite, Falcon H1 and others)."""
 
@@ -23,7 +25,7 @@ def token_loss(
     targets: Tensor,
     documents: Documents | None = None,
 ) -> Tensor:
-    """Return the sum of the targets' cross-entropies, in fp32.
+    """Return the sum of the targets' cross-entropies, in fp32; in training with the loss of the router, if the model has one.
 
     A mean would weight tokens differently if micro-batches have different numbers of targets. `documents` keep attention
     inside them: by their boundaries, or by the mask that transformers derives from positions that restart.
@@ -33,13 +35,18 @@ def token_loss(
         arguments["position_ids"] = documents.positions
     if documents and has_document_attention(model):
         arguments |= {"cu_seq_lens_q": documents.boundaries, "max_length_q": documents.longest}
-    if isinstance(getattr(model, "module", model), _LossModel):
+    inner: Any = getattr(model, "module", model)
+    has_router = bool(get_router_factor(model))
+    if has_router:
+        arguments[_ROUTER] = True
+    if isinstance(inner, _LossModel):
         loss: Tensor = model(targets=targets, **arguments).sum()  # one value, or one for each GPU of DataParallel
         return loss
-    logits: Tensor = model(**arguments).logits
-    return torch.nn.functional.cross_entropy(
-        logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum"
+    output: Any = model(**arguments)
+    loss = torch.nn.functional.cross_entropy(
+        output.logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum"
     )
+    return loss + compute_router_loss(inner, output.router_logits, targets) if has_router else loss
 
 
 def chunk_head(model: Any, tokens: int, *, compiled: bool = False) -> None:
@@ -53,14 +60,15 @@ def chunk_head(model: Any, tokens: int, *, compiled: bool = False) -> None:
     if tokens and type(head) is nn.Linear and not any(getattr(model.config, name, None) for name in _LOGIT_SETTINGS):
         head.__class__ = _LossHead
         vars(head)["chunk_tokens"], vars(head)["compiled"] = tokens, compiled
-        model.__class__ = type(type(model).__name__, (_LossModel, type(model)), {})
+        # transformers finds the names of a family's weights in files by the name and the module of the class
+        model.__class__ = type(type(model).__name__, (_LossModel, type(model)), {"__module__": type(model).__module__})
 
 
 class _LossModel:
     """A causal LM that takes `targets`, and then returns the sum of their losses, shaped (1,)."""
 
     def forward(self, *args: Any, targets: Tensor | None = None, **kwargs: Any) -> Any:
-        """Return transformers' output without `targets`."""
+        """Return transformers' output without `targets`; with `output_router_logits` the sum has the router's loss."""
         model: Any = self
         parent: Any = super()
         if targets is None:
@@ -68,7 +76,9 @@ class _LossModel:
         head: _LossHead = model.get_output_embeddings()
         head.targets = targets
         try:
-            return parent.forward(*args, **kwargs).logits.reshape(1).clone()  # FSDP2 warns of views
+            output: Any = parent.forward(*args, **kwargs)
+            loss = output.logits.reshape(1).clone()  # FSDP2 warns of views
+            return loss + compute_router_loss(model, output.router_logits, targets) if kwargs.get(_ROUTER) else loss
         finally:
             head.targets = None
 

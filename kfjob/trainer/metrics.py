@@ -6,6 +6,7 @@ This is the format of the reference sample; the number after `Batch` is the opti
 
     Start MODEL with N parameters, strategy S, world size W, global batch G samples, N steps
     Adapters N parameters of base NAME (SHA-256 …)                   if the spec has `lora`
+    Loss is cross-entropy + X x load balance of the router           of a model with experts; evaluations have no second part
     Resume none | Resume step-000050 PATH
     Changed since step-000050: max_steps 50 -> 100, …                if the spec differs from that of the checkpoint's run
     Step N tokens/s: N, grad norm: X, peak memory: X GiB, tokens/s/device: N[, MFU: X %]    after each progress line
@@ -95,6 +96,11 @@ def start_line(*, model: str, parameters: int, strategy: str, world_size: int, g
 def adapters_line(parameters: int, base: str) -> str:
     """Return the line about the trained parameters and the frozen base model."""
     return f"Adapters {parameters} parameters of base {base}"
+
+
+def router_line(factor: float) -> str:
+    """Return the line about the parts of a loss with a router's loss."""
+    return f"Loss is cross-entropy + {factor:g} x load balance of the router"
 
 
 def resume_line(name: str | None, path: str | None) -> str:

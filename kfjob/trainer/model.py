@@ -22,6 +22,7 @@ from kfjob.spec.models import ModelShape, count_parameters
 from kfjob.spec.train import Precision, TrainSpec, get_shape
 from kfjob.text import plural
 from kfjob.trainer.attention import use_document_attention
+from kfjob.trainer.experts import prepare_experts
 from kfjob.trainer.hub import fetch_folder
 from kfjob.trainer.layers import prepare_layers
 from kfjob.trainer.lora import add_adapters, count_base_parameters, initialize_modules
@@ -38,6 +39,8 @@ _CLASSES = {
     "mistral": ("MistralConfig", "MistralForCausalLM"),
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
     "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM"),
+    "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
+    "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM"),
 }
 
 
@@ -62,7 +65,8 @@ def build_model(
     prepare_layers([layer for _, layer in _find_layers(model, spec.wrap)], spec)
     chunk_head(model, spec.loss_chunk, compiled=spec.compile)
     use_document_attention(model, spec)
-    weights = _open_weights(spec) if spec.lora or not resumes else None
+    prepare_experts(model, spec)
+    weights = _open_weights(spec, model) if spec.lora or not resumes else None
     return strategy.wrap(model.train(), _initialize_units(model, spec, device, weights, by_shard=strategy.shards_units))
 
 
@@ -74,7 +78,7 @@ def build_base_model(spec: TrainSpec) -> Any:
     """
     spec = spec.model_copy(update={"lora": None, "precision": "fp32"})
     model = build_meta_model(spec)
-    for _ in _initialize_units(model, spec, torch.device("cpu"), _open_weights(spec), by_shard=False):
+    for _ in _initialize_units(model, spec, torch.device("cpu"), _open_weights(spec, model), by_shard=False):
         pass
     return model
 
@@ -136,7 +140,16 @@ def make_config_arguments(shape: ModelShape) -> dict[str, Any]:
         rope |= {"partial_rotary_factor": shape.rotary_pct}
         return arguments | {"layer_norm_eps": shape.norm_eps, "rope_parameters": rope, "use_cache": False}
     arguments |= {"num_key_value_heads": shape.key_value_heads, "rms_norm_eps": shape.norm_eps, "rope_parameters": rope}
-    return arguments | ({"sliding_window": shape.sliding_window} if shape.architecture == "mistral" else {})
+    arguments |= {"head_dim": shape.head_dim} if shape.head_dim else {}
+    if shape.architecture == "mistral":
+        arguments["sliding_window"] = shape.sliding_window
+    if shape.num_experts:
+        arguments |= shape.model_dump(include={"num_experts_per_tok", "router_aux_loss_coef"})
+    if shape.architecture == "mixtral":
+        arguments["num_local_experts"] = shape.num_experts
+    if shape.architecture == "qwen3_moe":
+        arguments |= shape.model_dump(include={"num_experts", "moe_intermediate_size", "norm_topk_prob"})
+    return arguments
 
 
 def find_decoder_layers(model: Any) -> list[tuple[str, nn.Module]]:
@@ -245,9 +258,9 @@ def _model_folder(spec: TrainSpec, *files: str) -> Path:
     return fetch_folder(str(spec.model), files, kind="model", revision=spec.model_revision)
 
 
-def _open_weights(spec: TrainSpec) -> PretrainedWeights | None:
+def _open_weights(spec: TrainSpec, model: Any) -> PretrainedWeights | None:
     """Return the pretrained weights of a model in a folder or on the hub, if it has any."""
-    return PretrainedWeights.open(_model_folder(spec, *WEIGHT_FILES)) if get_shape(spec) is None else None
+    return PretrainedWeights.open(_model_folder(spec, *WEIGHT_FILES), model) if get_shape(spec) is None else None
 
 
 def _read_meta_model(folder: Path, vocab_size: int | None) -> Any:

@@ -23,6 +23,7 @@ from kfjob.trainer.data.sources import RunData, open_data
 from kfjob.trainer.data.stream import Position, SampleStream, merge_positions
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import Evaluation, evaluate, is_evaluation_due
+from kfjob.trainer.experts import get_router_factor
 from kfjob.trainer.garbage import collect_by_schedule, collect_if_due
 from kfjob.trainer.lease import hold_lease
 from kfjob.trainer.manifest import Manifest
@@ -91,7 +92,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
             open_checkpoint_writer(spec, storage, state, ranks, before_commit=check_lease, on_commit=trackers.log_checkpoint)
         )
     save = partial(_save, writer, run, strategy, plateau, ranks)
-    _log_start(spec, ranks, run, start, total_steps, frozen=count_frozen(model))
+    _log_start(spec, ranks, run, start, total_steps, model=model)
     step, loss, saved = 0, None, None
     if start:
         check_base(start, run.base)
@@ -219,7 +220,7 @@ def _restore(manifest: Manifest, strategy: Strategy, plateau: ReduceOnPlateau) -
 
 
 def _log_start(
-    spec: TrainSpec, ranks: Ranks, run: Manifest, start: Checkpoint | None, total_steps: int, *, frozen: int
+    spec: TrainSpec, ranks: Ranks, run: Manifest, start: Checkpoint | None, total_steps: int, *, model: nn.Module
 ) -> None:
     line = metrics.start_line(
         model=spec.model if isinstance(spec.model, str) else spec.model.architecture,
@@ -231,7 +232,9 @@ def _log_start(
     )
     log.info(line)
     if run.base:
-        log.info(metrics.adapters_line(run.count_parameters() - frozen, describe_base(run.base)))
+        log.info(metrics.adapters_line(run.count_parameters() - count_frozen(model), describe_base(run.base)))
+    if factor := get_router_factor(model):
+        log.info(metrics.router_line(factor))
     log.info(metrics.resume_line(start.name if start else None, start.path if start else None))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,21 +19,20 @@ from kfjob.trainer.lora import base_name, is_adapter
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 FILES = (INDEX, "*.safetensors")
-_OLD_NAMES = {"lm_head.weight": "embed_out.weight"}
-"""Names in files that differ from those in the model: transformers 5 renames GPT-NeoX's head when it loads and saves."""
 
 
 class PretrainedWeights:
     """The tensors of a Hugging Face folder by name, read on demand."""
 
-    def __init__(self, files: dict[str, Path]) -> None:
-        """Store the file of each tensor."""
+    def __init__(self, files: dict[str, Path], model: Any = None) -> None:
+        """Store the file of each tensor, and where the parameters of the transformers model are that have other names there."""
         self._files = files
+        self._sources = _find_sources(model, files) if model is not None else {}
         self._loaded: set[str] = set()
 
     @classmethod
-    def open(cls, folder: Path) -> Self | None:
-        """Return the weights in a folder; None if it has only a configuration.
+    def open(cls, folder: Path, model: Any = None) -> Self | None:
+        """Return the weights in a folder, for `model` if they are to be loaded; None if it has only a configuration.
 
         Raises:
             KfjobError: the weights are not safetensors, or are incomplete.
@@ -41,10 +41,10 @@ class PretrainedWeights:
         with _wrap_errors(folder):
             if index.exists():
                 files = parse_json_object(index.read_bytes())["weight_map"]
-                return cls({name: _find_shard(folder, file) for name, file in files.items()})
+                return cls({name: _find_shard(folder, file) for name, file in files.items()}, model)
             if single.is_file():
                 with safe_open(single, framework="pt") as tensors:
-                    return cls(dict.fromkeys(tensors.keys(), single))
+                    return cls(dict.fromkeys(tensors.keys(), single), model)
         if other_files := [path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".safetensors")]:
             raise KfjobError(f"cannot read the weights in `{folder}`", cause=f"`{other_files[0]}` is not model.safetensors")
         return None
@@ -62,24 +62,101 @@ class PretrainedWeights:
         Raises:
             KfjobError: a tensor is missing or has another shape.
         """
-        for name, parameter in unit.named_parameters(prefix):
-            if name in self._loaded or is_adapter(name):
-                continue
-            stored_name = base_name(name)
-            stored_name = stored_name if stored_name in self._files else _OLD_NAMES.get(stored_name, stored_name)
-            if stored_name not in self._files:
-                hint = (
-                    "some model families use other names: save the model with `save_pretrained(…, save_original_format=False)`"
-                )
-                raise KfjobError(f"the pretrained weights have no `{name}`", location="model", hint=hint)
-            with _wrap_errors(self._files[stored_name]), safe_open(self._files[stored_name], framework="pt") as tensors:
-                stored = tensors.get_slice(stored_name)
-                if tuple(stored.get_shape()) != parameter.shape:
-                    shapes = f"{tuple(stored.get_shape())}, the model's is {tuple(parameter.shape)}"
-                    raise KfjobError(f"the pretrained `{name}` has shape {shapes}")
-                for target, part in _find_parts(parameter):
-                    target.copy_(stored[part])
-            self._loaded.add(name)
+        with ExitStack() as stack:
+            files: dict[Path, Any] = {}
+
+            def find(name: str) -> Any:
+                path = self._files[name]
+                if path not in files:
+                    files[path] = stack.enter_context(safe_open(path, framework="pt"))
+                return files[path].get_slice(name)
+
+            for name, parameter in unit.named_parameters(prefix):
+                if name in self._loaded or is_adapter(name):
+                    continue
+                source = self._sources.get(base_name(name), _Source(((base_name(name),),)))
+                if missing := [stored for part in source.names for stored in part if stored not in self._files]:
+                    hint = (
+                        "some model families use other names: "
+                        "save the model with `save_pretrained(…, save_original_format=False)`"
+                    )
+                    raise KfjobError(f"the pretrained weights have no `{missing[0]}`", location="model", hint=hint)
+                with _wrap_errors(self._files[source.names[0][0]]):
+                    if (shape := source.read_shape(find)) != parameter.shape:
+                        raise KfjobError(f"the pretrained `{name}` has shape {shape}, the model's is {tuple(parameter.shape)}")
+                    for target, place in _find_parts(parameter):
+                        target.copy_(source.read(find, place))
+                self._loaded.add(name)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where the numbers of a parameter are: in one tensor, or in the matrices of experts, which transformers fuses."""
+
+    names: tuple[tuple[str, ...], ...]
+    """The tensors of each expert, whose rows follow each other; one of one tensor if the parameter is not fused."""
+    is_fused: bool = False
+
+    def read_shape(self, find: Callable[[str], Any]) -> tuple[int, ...]:
+        """Return the shape of the parameter; `find` returns the slice of a tensor."""
+        if not self.is_fused:
+            return tuple(find(self.names[0][0]).get_shape())
+        shapes = {tuple(tuple(find(name).get_shape()) for name in expert) for expert in self.names}
+        (expert,) = shapes  # all experts have the same shapes
+        return len(self.names), sum(rows for rows, _ in expert), expert[0][1]
+
+    def read(self, find: Callable[[str], Any], place: tuple[slice, ...]) -> Tensor:
+        """Return a part of the parameter."""
+        if not self.is_fused:
+            part: Tensor = find(self.names[0][0])[place]
+            return part
+        experts, rows, columns = place
+        return torch.stack([self._read_rows(find, expert, rows, columns) for expert in self.names[experts]])
+
+    def _read_rows(self, find: Callable[[str], Any], names: tuple[str, ...], rows: slice, columns: slice) -> Tensor:
+        parts, offset = [], 0
+        for matrix in map(find, names):
+            size = matrix.get_shape()[0]
+            begin, end = (min(size, max(0, row - offset)) for row in (rows.start, rows.stop))
+            parts += [matrix[begin:end, columns]] if begin < end else []
+            offset += size
+        return torch.cat(parts)
+
+
+def _find_sources(model: Any, names: Iterable[str]) -> dict[str, _Source]:
+    """Return where the parameters are that have another name in files, by transformers' own table for the model's family.
+
+    Of the conversions in it only the one of experts is known here; a parameter with another one is missing.
+    """
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightConverter, rename_source_key
+
+    transforms: list[Any] = get_model_conversion_mapping(model)
+    converters = [transform for transform in transforms if isinstance(transform, WeightConverter)]
+    renamings = [transform for transform in transforms if not isinstance(transform, WeightConverter)]
+    fused: dict[str, dict[str, list[str]]] = {}
+    sources: dict[str, _Source] = {}
+    for name in sorted(names, key=_sort_by_number):
+        target, pattern = rename_source_key(name, renamings, converters)
+        converter = next((converter for converter in converters if pattern in converter.source_patterns), None)
+        if converter is None and target != name:
+            sources[target] = _Source(((name,),))
+        elif converter and pattern and _fuses_experts(converter):
+            fused.setdefault(target, {part: [] for part in converter.source_patterns})[pattern].append(name)
+    for target, parts in fused.items():
+        sources[target] = _Source(tuple(zip(*parts.values(), strict=True)), is_fused=True)
+    return sources
+
+
+def _fuses_experts(converter: Any) -> bool:
+    """Return whether the experts' matrices are stacked, and the rows of their parts put together."""
+    operations = [(type(operation).__name__, operation.dim) for operation in converter.operations if hasattr(operation, "dim")]
+    merged = [("MergeModulelist", 0), ("Concatenate", 1)]
+    return len(operations) == len(converter.operations) and operations == merged[: len(converter.operations)]
+
+
+def _sort_by_number(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
 
 
 def _find_parts(parameter: nn.Parameter) -> Iterator[tuple[Tensor, tuple[slice, ...]]]:

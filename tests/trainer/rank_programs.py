@@ -214,6 +214,56 @@ def train_peft_by_hand(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     return losses
 
 
+def train_experts_by_hand(ranks: Ranks, *, spec: dict[str, Any], world_size: int) -> list[float]:
+    """Return the losses of transformers' own model with experts in a plain loop; `spec` is that of a run on `world_size` ranks.
+
+    Each expert computes by itself, and each micro-batch of each rank has the weight of its targets.
+    """
+    parsed = TrainSpec(**spec)
+    single = parsed.model_copy(update={"strategy": "none", "loss_chunk": 0})
+    model: Any = build_model(single, make_strategy(single, ranks), ranks.device)
+    model.set_attn_implementation("sdpa")
+    model.set_experts_implementation("eager")
+    balance = vars(sys.modules[type(model).__module__])["load_balancing_loss_func"]
+    config = model.config
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": parsed.weight_decay},
+            {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},
+        ],
+        betas=parsed.betas,
+        eps=parsed.eps,
+    )
+    size, parts = parsed.micro_batch_size, parsed.gradient_accumulation_steps
+    data = open_data(parsed, rank=0, world_size=1).train
+    losses = []
+    for step in range(parsed.max_steps or 0):
+        samples = data.read_batch(size * parts * world_size)
+        tokens, total = count_targets(samples), 0.0
+        by_rank = samples.reshape(parts, size, world_size, *samples.shape[1:]).swapaxes(1, 2)
+        micro_batches = by_rank.reshape(-1, size, *samples.shape[1:])
+        for rows in micro_batches:
+            inputs, targets, *positions = torch.from_numpy(rows).unbind(1)
+            arguments = {"position_ids": positions[0]} if positions else {}
+            output = model(input_ids=inputs, use_cache=False, output_router_logits=True, **arguments)
+            entropy = torch.nn.functional.cross_entropy(output.logits.flatten(0, 1), targets.flatten(), reduction="sum")
+            last = torch.tensor([int(np.flatnonzero(row[1] >= 0).max(initial=-1)) for row in rows])
+            mask = torch.arange(inputs.shape[1])[None] <= last[:, None]
+            router = balance(output.router_logits, config.num_experts, config.num_experts_per_tok, mask)
+            if mask.all():
+                torch.testing.assert_close(router, output.aux_loss)
+            loss = (entropy + count_targets(rows) * (parsed.router_aux_loss_coef or 0) * router) / tokens
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), parsed.grad_clip)
+        for group in optimizer.param_groups:
+            group["lr"] = compute_learning_rate(step, parsed.max_steps or 0, parsed)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    return losses
+
+
 def record_collections(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
     """Return the steps of a run before which Python's garbage collector ran."""
     begun, steps = [0], []
@@ -235,6 +285,25 @@ def record_collections(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
         gc.callbacks.remove(record)
         StepProfiler.begin_step = begin_step  # type: ignore[method-assign]
     return steps
+
+
+def record_expert_dtypes(ranks: Ranks, *, spec: dict[str, Any]) -> list[tuple[str, str]]:
+    """Train, and return the types of the inputs of grouped matrix products, each pair once."""
+    dtypes: set[tuple[str, str]] = set()
+    functions: Any = torch.nn.functional
+    grouped_mm = functions.grouped_mm
+
+    def record(left: torch.Tensor, right: torch.Tensor, **arguments: Any) -> torch.Tensor:
+        dtypes.add((str(left.dtype), str(right.dtype)))
+        product: torch.Tensor = grouped_mm(left, right, **arguments)
+        return product
+
+    functions.grouped_mm = record
+    try:
+        run_training(ranks, spec=spec)
+    finally:
+        functions.grouped_mm = grouped_mm
+    return sorted(dtypes)
 
 
 def run_compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:

@@ -147,6 +147,31 @@ def test_adapters_have_the_losses_of_peft_by_hand(workers, lora_spec_of, peft_lo
         assert losses(result) == pytest.approx(peft_losses_of(data), abs=TOLERANCE, rel=0)
 
 
+EXPERT_CASES: list[tuple[str, str, dict[str, object]]] = [
+    ("micro-mixtral", "stream", {"strategy": "none"} | split_batch(1, 4)),
+    ("micro-qwen3-moe", "documents", {"strategy": "ddp"} | split_batch(2, 2)),
+    ("micro-mixtral", "documents", FSDP | split_batch(2, 2)),
+    ("micro-qwen3-moe", "pad", ZERO[3] | split_batch(2, 4)),
+]
+LONG_EXPERT_CASES = [
+    pytest.param(model, data, change | split_batch(1 if change in ONE_RANK else 2, micro), marks=pytest.mark.long)
+    for model in ("micro-mixtral", "micro-qwen3-moe")
+    for data in ("stream", "pad", "documents")
+    for change in (*ONE_RANK, *MULTI_RANK)
+    for micro in (1, 4)
+]
+
+
+@pytest.mark.parametrize(("model", "data", "change"), [*EXPERT_CASES, *LONG_EXPERT_CASES], ids=case_id)
+def test_experts_have_the_losses_of_transformers_by_hand(workers, spec_of, model, data, change):
+    """The loss of the router depends on the micro-batches, so each division of the batch has its own reference."""
+    spec = spec_of(data) | {"model": model, "max_steps": 5, "router_aux_loss_coef": 0.02} | change
+    ranks = GLOBAL_BATCH // (spec["micro_batch_size"] * spec["gradient_accumulation_steps"])
+    (expected,) = workers.run("train_experts_by_hand", {"spec": spec, "world_size": ranks})
+    for result in workers.run("run_training", {"spec": spec}, world_size=ranks):
+        assert losses(result) == pytest.approx(expected, abs=TOLERANCE, rel=0)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("change", ONE_RANK + MULTI_RANK, ids=case_id)
 @pytest.mark.parametrize("data", ["pad", "stream", "documents"])

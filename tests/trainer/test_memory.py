@@ -21,6 +21,14 @@ SHAPE = {
 TIED_QWEN = SHAPE | {"architecture": "qwen2", "tie_word_embeddings": True}
 NEOX = SHAPE | {"architecture": "gpt_neox", "num_key_value_heads": None}
 WINDOW = SHAPE | {"architecture": "mistral", "sliding_window": 32}
+MIXTRAL = SHAPE | {"architecture": "mixtral", "num_experts": 4, "num_experts_per_tok": 2}
+QWEN_MOE = SHAPE | {
+    "architecture": "qwen3_moe",
+    "head_dim": 20,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 40,
+}
 LORA = {"lora": {"r": 8}}
 CASES = [
     ({"strategy": "none"}, 1, 1),
@@ -54,9 +62,16 @@ CASES = [
     ({"strategy": "ddp", "precision": "bf16-true"} | LORA, 2, 2),
     ({"strategy": "fsdp", "precision": "bf16"} | LORA, 2, 2),
     ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "accumulate": "whole"} | LORA, 2, 2),
+    ({"strategy": "none", "model": MIXTRAL}, 1, 1),
+    ({"strategy": "none", "precision": "bf16", "model": MIXTRAL}, 1, 1),
+    ({"strategy": "none", "precision": "bf16-true", "model": QWEN_MOE}, 1, 1),
+    ({"strategy": "none", "precision": "bf16", "model": QWEN_MOE}, 1, 1),
+    ({"strategy": "fsdp", "precision": "bf16", "model": QWEN_MOE}, 2, 2),
+    ({"strategy": "none", "model": QWEN_MOE, "lora": {"target_modules": ["q_proj", "v_proj"]}}, 1, 1),
 ]
 
 
+EXPERTS = {"architecture": "mixtral", "num_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 176}
 PEAKS = [
     ({"strategy": "none"}, 1),
     ({"strategy": "none", "precision": "bf16"}, 1),
@@ -96,6 +111,9 @@ PEAKS = [
     ({"strategy": "none", "activation_checkpointing": True, "recompute": "cheap", "precision": "bf16"} | LORA, 1),
     ({"strategy": "fsdp", "precision": "bf16"} | LORA, 2),
     ({"strategy": "fsdp", "precision": "bf16", "activation_checkpointing": True} | LORA, 2),
+    ({"strategy": "none", "precision": "bf16", "model": EXPERTS}, 1),
+    ({"strategy": "none", "activation_checkpointing": True, "recompute": "cheap", "model": EXPERTS}, 1),
+    ({"strategy": "fsdp", "precision": "bf16", "activation_checkpointing": True, "model": EXPERTS}, 2),
 ]
 
 

@@ -42,12 +42,20 @@ shapes = st.builds(
     tie_word_embeddings=st.booleans(),
     rope_theta=st.floats(1, 1e7),
 )
+
+
+def is_free(preset):
+    """Return whether a preset works with any length up to 1024 and with default adapters."""
+    shape = PRESETS[preset]
+    return shape.max_position_embeddings >= 1024 and not shape.num_experts
+
+
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
 texts |= st.sampled_from(["null", "true", "1e5", "none", '"', "[]", "{}", '"null"', "-1", "--debug"])
 positive = st.floats(min_value=1e-12, max_value=1e6)
 specs = st.builds(
     TrainSpec,
-    model=st.one_of(st.sampled_from([name for name in PRESETS if name != "micro-llama"]), shapes, st.just("/models/a b/llama")),
+    model=st.one_of(st.sampled_from(list(filter(is_free, PRESETS))), shapes, st.just("/models/a b/llama")),
     vocab_size=st.none() | st.integers(1, 10**6),
     data=texts.filter(lambda text: text != SYNTHETIC and "." not in text),
     validation=st.none() | texts.filter(lambda text: "." not in text),
@@ -260,6 +268,23 @@ def test_target_modules_are_ends_of_paths(lora, matrices):
 def test_adapters_of_a_published_model_have_their_published_number():
     """PEFT 0.21 adds this number to Llama 3 8B."""
     assert count_trained(PRESETS["llama-3-8b"], LoraSpec()) == 41943040
+
+
+def test_adapters_of_experts_are_an_error():
+    with pytest.raises(SpecError, match="adapters of the experts of a mixtral model are not supported"):
+        TrainSpec(**SMALL | {"model": "mixtral-8x7b"}, lora={})
+    spec = TrainSpec(**SMALL | {"model": "mixtral-8x7b"}, lora={"target_modules": ["q_proj", "v_proj"]})
+    assert spec.lora is not None
+    assert [layer.name for layer in list_targets(PRESETS["mixtral-8x7b"], spec.lora)] == [
+        "self_attn.q_proj",
+        "self_attn.v_proj",
+    ]
+
+
+def test_factor_of_a_router_needs_one():
+    with pytest.raises(SpecError, match="a llama model has no router"):
+        TrainSpec(**SMALL, router_aux_loss_coef=0.1)
+    assert TrainSpec(**SMALL, router_aux_loss_coef=0).router_aux_loss_coef == 0
 
 
 def test_names_for_a_model_in_a_folder_are_checked_by_the_trainer():

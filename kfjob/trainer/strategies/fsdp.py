@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import Shard
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.experts import is_experts_parameter
 from kfjob.trainer.strategies.base import COMPUTE_DTYPES, SingleProcess
 
 if TYPE_CHECKING:
@@ -64,11 +66,23 @@ class FullyShardedDataParallel(SingleProcess):
         from torch.distributed.fsdp import fully_shard
 
         sharded = fully_shard(
-            module, mesh=self._mesh, reshard_after_forward=reshard, mp_policy=self._precision, offload_policy=self._offload
+            module,
+            mesh=self._mesh,
+            reshard_after_forward=reshard,
+            shard_placement_fn=self._place_shards,
+            mp_policy=self._precision,
+            offload_policy=self._offload,
         )
         # The loss is divided by the tokens of all ranks, so gradients are summed. gloo cannot scale while it sums.
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)
+
+    def _place_shards(self, parameter: nn.Parameter) -> Shard | None:
+        """Shard the experts of a layer by rows, if the ranks do not divide their number; by default some ranks had no shard."""
+        ranks = self._mesh.size(-1)
+        if is_experts_parameter(parameter) and parameter.shape[0] % ranks:
+            return next((Shard(dim) for dim in (1, 2) if parameter.shape[dim] % ranks == 0), None)
+        return None
 
     def _set_prefetch(self, units: list[Any]) -> None:
         """Prefetch several units in the order in which they compute; by default FSDP2 prefetches one."""
