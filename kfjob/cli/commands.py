@@ -6,7 +6,6 @@ import errno
 import gc
 import io
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,8 @@ from typing import Any
 
 import click
 
-from kfjob.cli.colours import colour_marks, wants_colour
+from kfjob.cli.colours import wants_colour
+from kfjob.cli.error_output import print_error, print_usage_error
 from kfjob.cli.exit_codes import INTERRUPTED, SIGNAL_BASE
 from kfjob.cli.interrupts import end_on_interrupt, find_interrupt, raise_on_interrupt
 from kfjob.cli.output import clean_output
@@ -206,19 +206,19 @@ def run(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    """Run the command line and return the exit code. An error is printed as a message; `--debug` shows its traceback."""
+    """Run the command line and return the exit code. An error is printed; `--debug` shows its traceback."""
     debug = "--debug" in argv
     try:
         result: Any = kfjob.main(args=argv, prog_name="kfjob", standalone_mode=False, color=wants_colour())
     except KfjobError as err:
         if debug:
             raise
-        click.echo(colour_marks(str(err)), err=True, color=wants_colour())
+        print_error(err, argv)
         return err.exit_code
     except (click.exceptions.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.ClickException as err:
-        return _print_usage_error(err)
+        return print_usage_error(err, argv)
     except LostOutput as err:
         return _report_lost_output(err.error)
     except Exception as err:  # such as that of a Condition that waited at the signal: it then releases its lock twice
@@ -226,50 +226,3 @@ def _run(argv: list[str]) -> int:
             raise
         return code
     return result if isinstance(result, int) else 0
-
-
-def _find_assignment(ctx: click.Context | None, message: str) -> str:
-    """Return the `NAME=VALUE` that a user has written after `--env`; "" without one."""
-    if ctx is None or not ctx.params.get("env") or "unexpected extra argument" not in message:
-        return ""
-    words = (str(ctx.params.get("spec")), *re.findall(r"\(([^()]*)\)", message))
-    return next((word for word in words if re.fullmatch(r"[A-Za-z_]\w*=\S*", word)), "")
-
-
-def _find_field(option: str, ctx: click.Context) -> str:
-    """Return the field of a job spec that an unknown option names, if the command has `--set`; "" without one."""
-    if not any("--set" in param.opts for param in ctx.command.params):
-        return ""
-    from kfjob.spec.job import JobSpec
-    from kfjob.spec.paths import join_path
-    from kfjob.spec.synonyms import suggest_field
-    from kfjob.text import snake_case
-
-    name = snake_case(option)
-    field = (name,) if name in JobSpec.model_fields else suggest_field((name,), JobSpec).field
-    return join_path(field) if field else ""
-
-
-def _print_usage_error(err: click.ClickException) -> int:
-    """Print the error, and return the exit code. A group of commands without a command prints its help."""
-    if isinstance(err, click.exceptions.NoArgsIsHelpError):
-        click.echo(err.format_message())
-        return 0
-    message = re.sub(r"'([\w./:=-]+)'", r"`\1`", err.format_message()).rstrip(".")
-    lines = [f"error: {message[:1].lower()}{message[1:]}"]
-    ctx = getattr(err, "ctx", None)
-    if assignment := _find_assignment(ctx, message):
-        lines.append(f"hint: `--env` takes no value; use `--var {assignment}` for `${{NAME}}`, or `--set env.{assignment}`")
-    elif isinstance(err, click.NoSuchOption) and ctx is not None:
-        field = _find_field(err.option_name, ctx)
-        similar = (
-            ""
-            if field or not err.possibilities
-            else f"; did you mean {' or '.join(f'`{name}`' for name in err.possibilities)}?"
-        )
-        hint = f"`--set {field}=VALUE` sets this field of the spec" if field else f"`{ctx.command_path} --help` shows the usage"
-        lines = [f"error: unknown option `{err.option_name}`{similar}", f"hint: {hint}"]
-    elif ctx is not None:
-        lines.append(f"hint: `{ctx.command_path} --help` shows the usage")
-    click.echo(colour_marks("\n".join(lines)), err=True, color=wants_colour())
-    return err.exit_code

@@ -89,10 +89,15 @@ def write_data(text: str) -> None:
     write(text)
 
 
-def print_json(value: Any, *, indent: int | None = None) -> None:
-    """Print JSON without secrets; characters that could harm a terminal are escaped."""
-    write_data(format_json(_find_redactor().value(value), indent=indent) + "\n")
-    sys.stdout.flush()
+def print_json(value: Any, *, indent: int | None = None, err: bool = False) -> None:
+    """Print JSON without secrets to standard output, or with `err` to standard error.
+
+    Characters that could harm a terminal are escaped.
+    """
+    stream = sys.stderr if err else sys.stdout
+    write = stream.write_data if isinstance(stream, CleanStream) else stream.write
+    write(format_json(_find_redactor().value(value), indent=indent) + "\n")
+    stream.flush()
 
 
 def _find_redactor() -> Redactor:

@@ -13,7 +13,8 @@ from kfjob.cli.commands import COMMANDS, kfjob
 _INTRODUCTION = """\
 # Commands
 
-Commands print data to stdout and messages to stderr. [Exit codes](exit-codes.md) report how a command or a job ended.
+Commands print data to stdout and messages to stderr. [Exit codes](exit-codes.md) report how a command or a job ended, and
+[with `-o json`](exit-codes.md#errors-as-json) an error is JSON, too.
 `kubectl kfjob` is the same program.
 
 This page is generated: `python -m kfjob.cli.reference > docs/reference/commands.md`.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kfjob.cli.build_options import build_image, build_options, image_change
+from kfjob.cli.error_output import describe_problem
 from kfjob.cli.image_options import ImageOptions
 from kfjob.cli.options import (
     Settings,
@@ -234,14 +235,9 @@ def _validate_as_json(source: Source, settings: Settings) -> int:
         problems, code = err.problems, err.exit_code
     except KfjobError as err:
         problems, code = (Problem(title=err.title, file=err.location, detail=err.cause, hint=err.hint),), err.exit_code
-    described = [_describe_problem(problem) for problem in problems]
+    described = [describe_problem(problem) for problem in problems]
     with suppress(KfjobError):  # the kubeconfig cannot be read
         backend = explain_backend(settings)
     checked = {"file": source.name, "valid": code == 0, "backend": backend[0], "backend_reason": backend[1]}
     print_json({**checked, "problems": described}, indent=2)
     return code
-
-
-def _describe_problem(problem: Problem) -> JsonObject:
-    fields = {name: value or None for name, value in asdict(problem).items()}
-    return {"severity": fields.pop("severity"), "message": fields.pop("title"), "field": fields.pop("path"), **fields}

@@ -1,0 +1,96 @@
+"""Print an error: as a message for people or, with `-o json`, as one line of JSON. Both are on standard error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import pairwise
+
+import click
+
+from kfjob.cli.colours import colour_marks, wants_colour
+from kfjob.cli.output import print_json
+from kfjob.common_types import JsonObject
+from kfjob.errors import KfjobError, Problem, SpecError, UsageError
+
+
+def print_error(err: KfjobError, argv: Sequence[str]) -> None:
+    """Print an error of a command that was called with `argv`."""
+    if _wants_json(argv):
+        print_json({"error": describe_error(err)}, err=True)
+    else:
+        click.echo(colour_marks(str(err)), err=True, color=wants_colour())
+
+
+def describe_error(err: KfjobError) -> JsonObject:
+    """Return the error as data for JSON; a SpecError has all its problems, the same as in `kfjob validate -o json`."""
+    parts: JsonObject = {"message": err.title, "location": err.location, "cause": err.cause, "hint": err.hint}
+    if isinstance(err, SpecError):
+        parts["problems"] = [describe_problem(problem) for problem in err.problems]
+    return {"kind": type(err).__name__, **parts, "exit_code": err.exit_code}
+
+
+def describe_problem(problem: Problem) -> JsonObject:
+    """Return the problem as data for JSON."""
+    fields = {name: value or None for name, value in asdict(problem).items()}
+    return {"severity": fields.pop("severity"), "message": fields.pop("title"), "field": fields.pop("path"), **fields}
+
+
+def _wants_json(argv: Sequence[str]) -> bool:
+    """Return whether the arguments have `-o json`; a command line that click cannot parse has no parsed options."""
+    options = argv[: argv.index("--")] if "--" in argv else argv
+    is_pair = any(option in ("-o", "--output") and value == "json" for option, value in pairwise(options))
+    return is_pair or any(word in ("-ojson", "--output=json") for word in options)
+
+
+def _find_assignment(ctx: click.Context | None, message: str) -> str:
+    """Return the `NAME=VALUE` that a user has written after `--env`; "" without one."""
+    if ctx is None or not ctx.params.get("env") or "unexpected extra argument" not in message:
+        return ""
+    words = (str(ctx.params.get("spec")), *re.findall(r"\(([^()]*)\)", message))
+    return next((word for word in words if re.fullmatch(r"[A-Za-z_]\w*=\S*", word)), "")
+
+
+def _find_field(option: str, ctx: click.Context) -> str:
+    """Return the field of a job spec that an unknown option names, if the command has `--set`; "" without one."""
+    if not any("--set" in param.opts for param in ctx.command.params):
+        return ""
+    from kfjob.spec.job import JobSpec
+    from kfjob.spec.paths import join_path
+    from kfjob.spec.synonyms import suggest_field
+    from kfjob.text import snake_case
+
+    name = snake_case(option)
+    field = (name,) if name in JobSpec.model_fields else suggest_field((name,), JobSpec).field
+    return join_path(field) if field else ""
+
+
+def print_usage_error(err: click.ClickException, argv: Sequence[str]) -> int:
+    """Print an error of click, and return the exit code. A group of commands without a command prints its help."""
+    if isinstance(err, click.exceptions.NoArgsIsHelpError):
+        click.echo(err.format_message())
+        return 0
+    message, hint = _explain_usage_error(err)
+    print_error(UsageError(message, hint=hint), argv)
+    return err.exit_code
+
+
+def _explain_usage_error(err: click.ClickException) -> tuple[str, str | None]:
+    """Return the message of click's error in the words of this project, and a hint."""
+    message = re.sub(r"'([\w./:=-]+)'", r"`\1`", err.format_message()).rstrip(".")
+    message = f"{message[:1].lower()}{message[1:]}"
+    ctx = getattr(err, "ctx", None)
+    if assignment := _find_assignment(ctx, message):
+        return message, f"`--env` takes no value; use `--var {assignment}` for `${{NAME}}`, or `--set env.{assignment}`"
+    if ctx is None:
+        return message, None
+    usage = f"`{ctx.command_path} --help` shows the usage"
+    if not isinstance(err, click.NoSuchOption):
+        return message, usage
+    title = f"unknown option `{err.option_name}`"
+    if field := _find_field(err.option_name, ctx):
+        return title, f"`--set {field}=VALUE` sets this field of the spec"
+    if err.possibilities:
+        title += f"; did you mean {' or '.join(f'`{name}`' for name in err.possibilities)}?"
+    return title, usage
