@@ -5,7 +5,7 @@ from __future__ import annotations
 from ahocorasick_rs import AhoCorasick
 
 from kfjob.observe.figures import tables
-from kfjob.observe.figures.bars import split_states
+from kfjob.observe.figures.bars import MARKER, remove_nested_bars, split_states
 from kfjob.observe.figures.messages import find_message
 from kfjob.observe.general.markers import FIRST_MARKERS, FOREIGN_MARKERS, MAIN_MARKERS, MORE_MARKERS, RARE_MARKERS
 from kfjob.observe.general.reader import read_line
@@ -14,11 +14,8 @@ from kfjob.observe.general.state import Emission, Line, ReaderState, Transition
 from kfjob.observe.lines import clean_line, cut_line, find_newest_state
 from kfjob.observe.milestones import parse_milestone
 from kfjob.observe.prefixes import split_prefix
-from kfjob.observe.progress import ProgressReader, Reading, remove_nested_bars
-from kfjob.observe.progress_bars import MARKER
+from kfjob.observe.progress import ProgressReader, Reading
 
-_MAX_RANK_POSITION = 80
-"""Characters of a line in which the name of its rank is searched."""
 _AUTOMATON = AhoCorasick([*MAIN_MARKERS, *MORE_MARKERS, *FOREIGN_MARKERS, *RARE_MARKERS])
 
 
@@ -55,14 +52,8 @@ def _read_known(formats: ProgressReader, plain: str, prefix_time: int | None) ->
     reading = formats.read_plain(text, prefix_time)
     if reading is None or not reading.conclusive:
         return None
-    rank = split_prefix(plain)[0].rank if _may_name_rank(plain) else None
+    rank = split_prefix(plain)[0].rank
     return reading if rank is None else reading.with_rank(rank)
-
-
-def _may_name_rank(plain: str) -> bool:
-    """Return whether the prefix of a line can name its rank; nearly no line needs the full search."""
-    head = plain[:_MAX_RANK_POSITION]
-    return head.startswith(("[", "(")) or "ank" in head or "ANK" in head
 
 
 def _may_matter(plain: str, general: ReaderState) -> bool:

@@ -17,6 +17,7 @@ from kfjob.observe.vocabulary import (
     CLEAR_COUNT,
     COUNT_EXCLUDED,
     COUNT_FILLERS,
+    DATA_WORDS,
     DEVICES,
     DONE_WORDS,
     EPOCH_TOTALS,
@@ -146,8 +147,13 @@ def find_phase(words: tuple[str, ...] | list[str]) -> Phase:
 
 
 def is_preparation(words: tuple[str, ...] | list[str]) -> bool:
-    """Return whether a word names the preparation of data."""
+    """Return whether a word names work that is not training, such as the preparation of data."""
     return any(word.startswith(PREPARATION_WORDS) for word in words)
+
+
+def is_data_preparation(words: tuple[str, ...]) -> bool:
+    """Return whether a word names the preparation of data."""
+    return any(word.startswith(DATA_WORDS) for word in words)
 
 
 def _find_loss_count(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:

@@ -16,10 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.errors import Problem, SpecError
+from kfjob.observe.figures.bars import MARKER, find_bar, read_bar, remove_nested_bars
 from kfjob.observe.lines import clean_line, cut_line
-from kfjob.observe.meanings import Quantity, find_meaning, parse_unit, split_name
+from kfjob.observe.meanings import Phase, Quantity, find_meaning, parse_unit, split_name
 from kfjob.observe.numbers import MAX_NUMBER, mask_digits, parse_count, parse_number
-from kfjob.observe.progress_bars import find_bar
 from kfjob.observe.timestamps import parse_rfc3339
 from kfjob.patterns import Match, Pattern
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
@@ -189,30 +189,36 @@ def _read_megatron(text: str) -> Reading | None:
     return _to_reading("megatron", match.groupdict() | values | {"speed": speed}, unit="samples/s")
 
 
-CURSOR_UP = "\x1b[A"
-"""tqdm moves the cursor up after a bar below another one (`position`), such as evaluation within training."""
-_BAR_LOSS = Pattern(rf"\b(?:train_|train/)?loss(?:_step)?=(?P<loss>{_NUMBER})")
-_EVALUATION_BAR = Pattern(r"(?i)\b(?:val|valid|validat\w*|eval\w*|test|testing|dev)\b")
-_LABEL = re.compile(r"^\d{1,5}: ")  # srun --label
-_BAR_EPOCH = Pattern(r"(?:Training )?[Ee]poch:? \[?(\d+)")
+TQDM = "tqdm"
+"""Readings of progress bars with a loss have this format."""
 
 
 def _read_bar(text: str) -> Reading | None:
     """Read a tqdm bar: with a description (Lightning: `Epoch 0: … train_loss=0.5`) or without one (transformers' Trainer)."""
-    bar = next((bar for state in reversed(text.split("\r")) if (bar := find_bar(state))), None)
-    if bar is None or bar.unit not in {"it/s", "s/it"}:
+    bar = next((bar for state in reversed(text.split("\r")) if (bar := find_bar(state)) and bar.counts), None)
+    if bar is None or bar.counts is None or bar.counts.unit not in {"it/s", "s/it"}:
         return None
-    described = bar.description.rpartition("|")[2]
-    if _EVALUATION_BAR.search(described):
-        return None
-    description = _LABEL.sub("", described.rpartition("]:")[2]).strip(" :")
-    epoch, loss = _BAR_EPOCH.match(description), _BAR_LOSS.search(bar.postfix)
-    if description and not epoch and not (loss and description.lower().startswith(("train", "step"))):
+    figures = read_bar(bar, bar.counts)
+    epoch = next((item for item in figures.counters if item.quantity is Quantity.EPOCH), None)
+    words = [word for word in split_name(bar.name) if not word.isdigit()]  # `srun --label` puts a number before the bar
+    names_training = not words or (figures.loss is not None and words[0].startswith(("train", "step")))
+    if figures.phase is Phase.EVALUATION or not (names_training or epoch is not None):
         return None  # Map, Loading checkpoint shards, Downloading …
-    speed = 1 / bar.rate if bar.rate and bar.unit == "s/it" else bar.rate
-    groups = {"step": f"{bar.step:.0f}", "total": f"{bar.total:.0f}", "speed": None if speed is None else f"{speed}"}
-    groups |= {"epoch": epoch[1] if epoch else None, "loss": loss["loss"] if loss else None}
-    return _to_reading("tqdm", groups, unit="it/s", per_epoch=epoch is not None, conclusive=loss is not None)
+    return Reading(
+        format=TQDM,
+        step=int(bar.counts.step),
+        total=int(bar.counts.total),
+        loss=figures.loss,
+        speed=figures.speed,
+        unit="" if figures.speed is None else figures.unit,
+        epoch=epoch.value if epoch else None,
+        epochs=int(epoch.total) if epoch and epoch.total else None,
+        lr=figures.lr,
+        grad_norm=figures.grad_norm,
+        evaluation_loss=figures.evaluation_loss,
+        per_epoch=epoch is not None,
+        conclusive=figures.loss is not None,
+    )
 
 
 KFJOB_TRAINER = "kfjob"
@@ -282,7 +288,7 @@ FORMATS: tuple[ProgressFormat, ...] = (
         unit="it/s",
         per_epoch=True,
     ),
-    ProgressFormat("tqdm", "%|", _read_bar),
+    ProgressFormat(TQDM, MARKER, _read_bar),
 )
 
 
@@ -325,13 +331,6 @@ def _join_units(groups: Mapping[str, str | None]) -> Mapping[str, str | None]:
     """Return the groups with K, M and the like, which a group of their own matched, after their numbers."""
     units = {key: (groups.get(f"{key}_unit") or "").strip() for key in ("step", "speed") if groups.get(key)}
     return {**groups, **{key: f"{groups[key]}{unit}" for key, unit in units.items() if unit.lower() in COUNT_SUFFIXES}}
-
-
-def remove_nested_bars(text: str) -> str:
-    """Return the line without the bars below another one."""
-    if CURSOR_UP not in text:
-        return text
-    return "\r".join(state.rpartition(CURSOR_UP)[2] for state in text.split("\r"))
 
 
 class ProgressReader(Struct, frozen=True):

@@ -12,14 +12,17 @@ EVALUATION_WORDS = frozenset((
     "val", "valid", "validation", "validate", "validating", "eval", "evaluation", "evaluate", "evaluating", "test",
     "testing", "dev", "cv", "heldout", "inference", "evaluator",
 ))  # fmt: skip
-PREPARATION_WORDS = (
-    "map", "tokeniz", "load", "download", "split", "shard", "filter", "pack", "group", "process", "preprocess",
-    "fetch", "cach", "captur", "compil", "convert", "extract", "upload", "sav", "read", "build", "shuffl", "index", "encod",
-    "collect", "install", "loglikelihood", "wait", "connect", "retry", "attempt", "warmup", "profil", "quantiz", "merg",
-    "prepar", "comput", "search", "sampl", "writ", "copy", "import", "export", "resolv", "unpack", "creat", "calibrat",
-    "predict", "generat", "scann", "pars", "decod", "check", "verif", "trial",
+DATA_WORDS = (
+    "map", "tokeniz", "download", "split", "filter", "pack", "group", "process", "preprocess", "cach", "convert", "extract",
+    "build", "shuffl", "index", "encod", "prepar", "comput", "generat",
 )  # fmt: skip
-"""Words with these beginnings name the preparation of data, and other work that is not training."""
+"""Words with these beginnings name the preparation of data."""
+PREPARATION_WORDS = (
+    *DATA_WORDS, "load", "shard", "fetch", "captur", "compil", "upload", "sav", "read", "collect", "install", "loglikelihood",
+    "wait", "connect", "retry", "attempt", "warmup", "profil", "quantiz", "merg", "search", "sampl", "writ", "copy", "import",
+    "export", "resolv", "unpack", "creat", "calibrat", "predict", "scann", "pars", "decod", "check", "verif", "trial",
+)  # fmt: skip
+"""Words with these beginnings name work that is not training."""
 
 ANNOUNCEMENT = re.compile(r"(?i)\b(?:start|begin|run|resum|enter|launch)\w{0,5}\s+(?:the\s+)?(?:train|fit)|^\W*training\W*$")
 """It matches a line that says that training begins, such as `***** Running training *****`."""
@@ -34,6 +37,10 @@ STEPS: tuple[tuple[str, ...], ...] = (
      "sample count", "tokens", "timesteps", "env steps", "environment steps", "idx", "index", "i"),
 )  # fmt: skip
 EPOCHS: tuple[tuple[str, ...], ...] = (("epoch", "epochs", "ep"), ("pass", "generation"))
+COUNTER_WORDS = frozenset(
+    name for names in (*STEPS[1:3], EPOCHS[0]) for name in names if name.isalpha() and len(name) > len("up")
+)
+"""Words that say that a bar counts steps of training."""
 TOTALS = (
     "total steps", "max steps", "num steps", "total iterations", "max iterations", "num iterations", "total iters", "max iters",
     "num iters", "total batches", "num batches", "total", "steps total", "total updates", "max updates", "num training steps",
@@ -93,37 +100,17 @@ RATE_UNITS = frozenset({"tps", "wps", "ips", "fps", "sps", "ups", "tgs"})
 """Rates that stand after their number, as in `25 fps`."""
 TIMES = frozenset({"time", "timing", "elapsed", "eta"})
 DEVICES = frozenset({"gpu", "device", "rank"})
-NO_STEP_UNITS = frozenset(
-    {
-        "b",
-        "kb",
-        "mb",
-        "gb",
-        "tb",
-        "kib",
-        "mib",
-        "gib",
-        "tib",
-        "req",
-        "reqs",
-        "requests",
-        "ops",
-        "flop",
-        "flops",
-        "gflop",
-        "gflops",
-        "tflop",
-        "tflops",
-        "pflops",
-        "bits",
-        "kbits",
-        "mbits",
-        "gbits",
-    }
-)
+NO_STEP_UNITS = frozenset((
+    "b", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib", "req", "reqs", "requests", "ops", "flop", "flops", "gflop",
+    "gflops", "tflop", "tflops", "pflops", "bits", "kbits", "mbits", "gbits",
+))  # fmt: skip
 """A rate in these units is not that of training."""
 SECOND_UNITS = frozenset({"s", "sec", "secs", "second", "seconds"})
 SHORT_TIMES = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "us": 1e-6}
+DATA_UNITS = frozenset((
+    "examples", "example", "b", "kb", "mb", "gb", "kib", "mib", "gib", "files", "file", "docs", "rows", "shards",
+))  # fmt: skip
+"""A bar in these units counts data."""
 STEP_UNITS = frozenset({"it", "iter", "iteration", "step", "batch", "tick", "update", "b"})
 MEAN_WORDS = frozenset({"avg", "average", "mean"})
 STEP_TIME = 1

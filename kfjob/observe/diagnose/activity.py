@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kfjob.observe.figures.bars import FULL, MARKER, find_bar, name_other_work
+from kfjob.observe.figures.line import parse_line
+from kfjob.observe.figures.tokens import parse_figure
+from kfjob.observe.meanings import Phase, find_phase
+from kfjob.observe.vocabulary import COUNTER_WORDS, LOSS_WORDS, WEAK_COUNT
 from kfjob.patterns import Pattern
 
 MAX_COUNT = 100
@@ -15,7 +20,7 @@ MAX_LENGTH = 400
 
 _STEMS = ("finished", "complete", "done", "succeeded", "saved ", "saving ", "train_runtime", "stopped: `max_", "exit")
 """Lower-case literals of which every report of success contains one."""
-LITERALS = (*(form for stem in _STEMS for form in (stem, stem.capitalize(), stem.upper())), "100%|")
+LITERALS = (*(form for stem in _STEMS for form in (stem, stem.capitalize(), stem.upper())), f"{FULL}{MARKER}")
 """Literals of which every line with a success contains one, in the usual forms of their letters."""
 
 _SUCCESS = Pattern(
@@ -31,11 +36,7 @@ _SUCCESS = Pattern(
 )
 _DENIAL = Pattern(r"(?i)\b(?:not|never|before|unable|until|when|if|once|waiting|stale|after)\b|n't ")
 _FAILURE = Pattern(r"(?i)fail|error|abort|interrupt|cancel|unsuccess|exception")
-_BAR = Pattern(r"\b(\d{1,3})%\|[^|]*\| {0,3}(\d[\d.]*\w?/\d[\d.]*\w?|)")
-_FULL_BAR = Pattern(r"(?i)^\W{0,4}(?:[^|]{0,20}\b(?:epoch|train\w*|steps?|iters?|iterations?)\b[^|]{0,20}: *)?100%\|[^|]*\|")
-_STEP = Pattern(
-    r"(?i)\b(?:global_?step|step|iter|iteration|epoch|batch|update)s?\b[\s:=#\[(]{0,3}(\d[\d,]*)|'loss': '?([\d.]+)"
-)
+_MAY_COUNT = Pattern(f"(?i){'|'.join(sorted(COUNTER_WORDS | LOSS_WORDS))}")
 
 
 class Activity(Struct):
@@ -44,7 +45,7 @@ class Activity(Struct):
     is_watched: bool = False  # an exception was reported, so steps are counted
     last_watched: int = 0  # number of the last line to read completely
     steps: int = 0  # distinct steps printed after the first exception
-    newest: str = ""  # number of the newest step
+    newest: float | None = None  # number of the newest step
     success: tuple[int, int, str] | None = None  # order, line and text of the newest report of success
 
     def read_success(self, text: str, *, order: int, line: int) -> None:
@@ -60,20 +61,24 @@ class Activity(Struct):
         """Count the line if it shows another step than the one before; a bar may draw the same step twice."""
         if not self.is_watched or self.steps >= MAX_COUNT:
             return
-        if (step := find_step(text)) and step != self.newest:
+        if (step := find_step(text)) is not None and step != self.newest:
             self.newest = step
             self.steps += 1
 
 
-def find_step(text: str) -> str:
-    """Return the number of the step that the line reports, as printed; "" for another line."""
+def find_step(text: str) -> float | None:
+    """Return the number of the step that the line reports, or its loss where it counts nothing; None for another line."""
     text = text[-MAX_LENGTH:]
     if _FAILURE.search(text):  # Slurm's `error: *** STEP 512.0 CANCELLED`
-        return ""
-    if "%|" in text and (match := _BAR.search(text)):
-        return str(match[2] or match[1])
-    match = _STEP.search(text)
-    return str(match[1] or match[2]) if match else ""
+        return None
+    if bar := find_bar(text):
+        return bar.counts.step if bar.counts else parse_figure(bar.percent)
+    if not _MAY_COUNT.search(text):
+        return None
+    figures = parse_line(text)
+    return next(
+        (counter.value for counter in figures.counters if counter.has_name and counter.priority < WEAK_COUNT), figures.loss
+    )
 
 
 def reports_success(text: str) -> bool:
@@ -93,4 +98,7 @@ def _may_report_success(text: str) -> bool:
 
 def has_full_bar(text: str) -> bool:
     """Return whether a progress bar of the training, and not one of the preparation, has reached its end in the line."""
-    return _FULL_BAR.search(text.rpartition("\r")[2]) is not None
+    bar = find_bar(text.rpartition("\r")[2])
+    if bar is None or bar.percent != FULL:
+        return False
+    return not name_other_work(bar.words) and find_phase(bar.words) is not Phase.EVALUATION

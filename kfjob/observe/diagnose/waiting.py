@@ -10,14 +10,11 @@ from kfjob.observe.diagnose.checks import JobEvidence, Occurrences
 from kfjob.observe.diagnose.occurrences import PodHistory
 from kfjob.observe.diagnose.rule import Role, Severity
 from kfjob.observe.diagnose.rules import check_ids
+from kfjob.observe.figures.bars import FULL, find_bar
+from kfjob.observe.meanings import is_data_preparation
 from kfjob.observe.pods import PodView
 from kfjob.patterns import Pattern
 
-_BAR = Pattern(
-    r"(?P<what>(?:Map|Filter|Running tokenizer|Tokeni[sz]|Generating|Preprocess|Processing|Grouping|Packing|Download|Extract"
-    r"|Convert"
-    r"|Caching|Computing|Preparing|Building|Indexing)[^|\r\n]{0,80}?): +(?P<percent>\d{1,3})%\|"
-)
 _CONNECTED = Pattern(r"\[c10d\S*.*\] The client socket has connected to ")
 _LOST = check_ids("peer-closed", "store-lost")
 _FIRST_POD = Pattern(r"-master-0$|-worker-0$")
@@ -36,7 +33,7 @@ def slow_preparation(job: JobEvidence) -> Occurrences:
                 pod=name,
                 timestamp=pod.recent.timestamp(),
                 evidence=line,
-                what=what.strip(),
+                what=what,
                 percent=percent,
             )
             return
@@ -46,8 +43,8 @@ def _find_bar(pod: PodHistory) -> tuple[str, str, str] | None:
     """Return the newest progress bar of a preparation that has not reached its end: its name, percentage and text."""
     for text in pod.recent.texts():
         for part in reversed(text.split("\r")):
-            if match := _BAR.search(part):
-                return (match["what"], match["percent"], part.strip()) if match["percent"] != "100" else None
+            if (bar := find_bar(part)) and is_data_preparation(bar.words):
+                return (bar.name, bar.percent, part.strip()) if bar.percent != FULL else None
     return None
 
 

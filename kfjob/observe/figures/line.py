@@ -57,6 +57,11 @@ class Counter(Struct, frozen=True):
     value: float
     total: float | None = None
 
+    @property
+    def has_name(self) -> bool:
+        """Whether the line names the counter."""
+        return not self.name.startswith("[")
+
 
 class Figures(Struct, frozen=True, kw_only=True):
     """The figures in one line, or in several lines of one step."""

@@ -11,6 +11,7 @@ import re
 from msgspec.structs import replace
 
 from kfjob.observe.figures import bars, tables
+from kfjob.observe.figures.bars import MARKER
 from kfjob.observe.figures.line import UNNAMED, Figures, parse_line, parse_message
 from kfjob.observe.figures.messages import find_message
 from kfjob.observe.general import blocks
@@ -18,8 +19,7 @@ from kfjob.observe.general.readings import FORMAT, bar_reading
 from kfjob.observe.general.state import Emission, Line, ReaderState, Transition, add_figures, add_known
 from kfjob.observe.general.templates import make_key
 from kfjob.observe.meanings import Phase, Quantity, find_phase, is_preparation, split_name
-from kfjob.observe.progress import Reading
-from kfjob.observe.progress_bars import MARKER
+from kfjob.observe.progress import TQDM, Reading
 from kfjob.observe.vocabulary import ANNOUNCEMENT, CLEAR_COUNT
 
 _MAX_ANNOUNCEMENT = 400
@@ -49,6 +49,8 @@ def read_line(reader: ReaderState, line: Line, known: Reading | None) -> Transit
 
 def _complete(known: Reading, line: Line) -> Reading:
     """Return the reading of a known format with other figures in its line, such as the newest evaluation."""
+    if known.format == TQDM:
+        return known
     if MARKER in line.text:
         figures = bars.parse_bar(line.text)
         if figures is None:

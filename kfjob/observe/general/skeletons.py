@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kfjob.observe.figures import tables
+from kfjob.observe.figures.bars import MARKER
 from kfjob.observe.figures.line import parse_message
 from kfjob.observe.figures.messages import find_message
 from kfjob.observe.lines import clean_line
 from kfjob.observe.meanings import Phase, find_phase, is_preparation, split_name
 from kfjob.observe.numbers import mask_digits
-from kfjob.observe.progress_bars import MARKER
 from kfjob.observe.vocabulary import ANNOUNCEMENT
 
 MAX_LENGTH = 600

@@ -165,14 +165,18 @@ def test_failed_process_after_a_report_of_success_is_an_error():
 @pytest.mark.parametrize(
     ("text", "step"),
     [
-        ("step 7 loss 3", "7"),
-        ("Epoch: [3]", "3"),
-        (" 12%|#  | 12/100 [00:01", "12/100"),
-        ("{'loss': 0.25}", "0.25"),
-        ("hi", ""),
+        ("step 7 loss 3", 7),
+        ("Epoch: [3]", 3),
+        ("[rank0]: Iteration 1,200 of 9000", 1200),
+        (" 12%|#  | 12/100 [00:01", 12),
+        (" 12%|#  |", 12),
+        ("{'loss': 0.25}", 0.25),
+        ("[3/90] c++ -c a.cpp", None),
+        ("error: *** STEP 512.0 CANCELLED", None),
+        ("hi", None),
     ],
 )
-def test_step_of_a_line(text: str, step: str):
+def test_step_of_a_line(text: str, step: float | None):
     assert find_step(text) == step
 
 
