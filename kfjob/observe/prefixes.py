@@ -10,19 +10,20 @@ All patterns are bounded or possessive, so that every function takes time that i
 from __future__ import annotations
 
 import re
-from enum import IntEnum
+from enum import Flag, IntEnum, auto
 from functools import lru_cache
 from typing import NamedTuple
 
-from kfjob.observe.meanings import Quantity, find_meaning, split_name
+from kfjob.observe.meanings import Quantity, find_meaning, is_count, split_name
 from kfjob.observe.numbers import mask_digits
 from kfjob.observe.timestamps import parse_rfc3339
-from kfjob.observe.vocabulary import CLEAR_COUNT
 
 MAX_PARTS = 16
 """Parts to remove of a line's prefix, such as a time or a level."""
 _MAX_STAMPS = 8
 """Prefixes of log tools to remove from a line."""
+_MAX_PROCESS_PARTS = 4
+"""Prefixes of launchers to remove from a line."""
 _MAX_LAYOUT = 600
 """Characters of a line whose layout is remembered."""
 _MAX_LAYOUTS = 4096
@@ -54,22 +55,6 @@ class Prefix(NamedTuple):
         return Prefix(self.has_stamp, self.level, self.is_glog, rank, self.is_local_rank, self.tags, self.varying)
 
 
-_LOG_TOOL = re.compile(
-    r"\[pod/[^\]\s]+\] "  # kubectl logs --prefix
-    r"|(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (?:(?:stdout|stderr) [FP] )?"  # containerd
-)
-
-_NUMBERED = r"\[[a-z_]\w{0,30}?\d{1,6}\]:? ?"  # torch; torchrun --tee, with the role of the process
-_TAGGED = (
-    r"\[\d{1,6},\d{1,6}\]<std(?:out|err)>: ?"  # mpirun --tag-output
-    r"|\((?:[\w.]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{1,40})?\) ?"  # Ray
-)
-_LABELLED = (
-    r"\d{1,5}: (?=\[rank|Traceback|  |[\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$))"  # srun --label
-    r"|[\w.-]{1,80}: (?=\[rank|\[default|Traceback \(|  File \")"  # pdsh, DeepSpeed
-)
-_PROCESS = re.compile(rf"(?:{_NUMBERED}|{_TAGGED}|{_LABELLED}){{1,4}}")
-
 _LEVELS = {
     **dict.fromkeys(("TRACE", "DEBUG"), Level.DEBUG),
     **dict.fromkeys(("INFO", "NOTICE", "SUCCESS", "LOG", "I"), Level.INFO),
@@ -85,36 +70,64 @@ _STAMP = (
     rf"|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +\d+ {_CLOCK}(?: \d{{4}})?"
     r"|\d\d:\d\d:\d\d(?:[.,]\d+)?(?=[\s|\]-])(?! ?[<\d])"
 )
-_PART = re.compile(
-    r"[ \t:|>*-]*+(?:"
-    rf"(?P<stamp>{_STAMP})"
-    rf"|(?P<level>{_LEVEL})(?=[\s:|\]])(?::[A-Za-z_][\w.]*+:)?"
-    rf"|(?P<glog>[IWEFCV])\d{{4}} {_CLOCK}(?: +\d+ [\w./-]{{1,80}}:\d+\])?"
-    r"|\[\d{1,6},(?P<mpi>\d{1,6})\]<std(?:out|err)>:?"  # mpirun --tag-output
-    r"|[\w.-]{1,80}: (?=\[rank|\[default)"  # pdsh
-    r"|\[(?P<inside>[^\[\]\r\n]{1,160})\]:?"
-    r"|\((?P<within>[^()\r\n]{1,80})\):?(?=\s)"
-    r"|(?i:(?P<name>g?rank|gpu|worker|proc(?:ess)?|r))[ :=_#-]{0,2}(?P<number>\d{1,6})(?=[\s:|\]])(?![ \t]*[:=] *[-+.\d])"
-    rf"|(?P<leading>\d{{1,6}}):(?=[ \t]+{_LEVEL}\b)"
-    r"|[A-Za-z_][\w./-]*+:[A-Za-z_<][\w.<>]*+:\d++(?=[ \t]+-)"  # loguru: module:function:line
-    r"|(?P<host>[\w.-]{2,60}:\d{1,5})(?=\s+[\w.]+:\d+\s)"  # host:rank
-    rf"|(?P<source>[A-Za-z_][\w.]*+(?:\.py)?:\d++)(?=[ \t]+(?:-|{_LEVEL}))"  # file:line
-    rf"|[A-Za-z_][\w.]*+(?::?(?=[ \t]+\[?{_CAPITALS}[\s:|\]])|(?= - )(?! - *[\d(]))"  # logger name
-    r")(?:[ \t]*[:|>-]+(?=\s))?"
+_ROLE = r"[a-z_]\w{0,30}?\d{1,6}"
+_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
+_BEFORE_ERROR = r"\[rank|\[default|Traceback \(|[\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)"
+
+
+class _Writer(Flag):
+    """Who puts something before a message."""
+
+    TOOL = auto()  # a log tool, before every line
+    LAUNCHER = auto()  # before every line of a process
+    LOGGER = auto()  # before the first line of a message
+    NEAR = LAUNCHER | LOGGER
+
+
+_SHAPES = (
+    (_Writer.TOOL, r"\[pod/[^\]\s]+\] "),  # kubectl logs --prefix
+    (_Writer.TOOL, rf"(?P<time>{_TIME}) (?:(?:stdout|stderr) [FP] )?"),  # containerd
+    (_Writer.NEAR, r"\[\d{1,6},(?P<mpi>\d{1,6})\]<std(?:out|err)>:?"),  # mpirun --tag-output
+    (_Writer.NEAR, rf"(?P<label>\d{{1,6}}):(?=[ \t]+{_LEVEL}\b| (?:{_BEFORE_ERROR}))"),  # srun --label
+    (_Writer.LAUNCHER, r"\d{1,6}:(?=   )"),  # srun --label, before a line of a traceback
+    (_Writer.LAUNCHER, rf"\[(?P<inside>{_ROLE})\]:?"),  # torch; torchrun --tee, with the role of the process
+    (_Writer.LAUNCHER, r"\((?P<within>(?:[\w.]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{1,40})?)\)"),  # Ray
+    (_Writer.LOGGER, rf"(?P<stamp>{_STAMP})"),
+    (_Writer.LOGGER, rf"(?P<level>{_LEVEL})(?=[\s:|\]])(?::[A-Za-z_][\w.]*+:)?"),
+    (_Writer.LOGGER, rf"(?P<glog>[IWEFCV])\d{{4}} {_CLOCK}(?: +\d+ [\w./-]{{1,80}}:\d+\])?"),
+    (_Writer.LOGGER, r"\[(?P<inside>[^\[\]\r\n]{1,160})\]:?"),
+    (_Writer.LOGGER, r"\((?P<within>[^()\r\n]{1,80})\):?(?=\s)"),
+    (
+        _Writer.LOGGER,
+        r"(?i:(?P<name>g?rank|gpu|worker|proc(?:ess)?|r))[ :=_#-]{0,2}(?P<number>\d{1,6})(?=[\s:|\]])(?![ \t]*[:=] *[-+.\d])",
+    ),
+    (_Writer.NEAR, r"[\w.-]{1,80}:(?= (?:\[rank|\[default|Traceback \(|  File \"))"),  # pdsh, DeepSpeed
+    (_Writer.LOGGER, r"[A-Za-z_][\w./-]*+:[A-Za-z_<][\w.<>]*+:\d++(?=[ \t]+-)"),  # loguru: module:function:line
+    (_Writer.LOGGER, r"(?P<host>[\w.-]{2,60}:\d{1,5})(?=\s+[\w.]+:\d+\s)"),  # host:rank
+    (_Writer.LOGGER, rf"(?P<source>[A-Za-z_][\w.]*+(?:\.py)?:\d++)(?=[ \t]+(?:-|{_LEVEL}))"),  # file:line
+    (_Writer.LOGGER, rf"[A-Za-z_][\w.]*+(?::?(?=[ \t]+\[?{_CAPITALS}[\s:|\]])|(?= - )(?! - *[\d(]))"),  # logger name
 )
+"""What may stand before a message: who writes it, and its pattern. Of several that fit, the first one counts."""
+
+
+def _join_shapes(writer: _Writer) -> str:
+    return "|".join(pattern for writers, pattern in _SHAPES if writer in writers)
+
+
+_TOOL_PARTS = re.compile(_join_shapes(_Writer.TOOL))
+_PROCESS_PARTS = re.compile(rf"(?:{_join_shapes(_Writer.LAUNCHER)}) ?")
+_PARTS = re.compile(rf"[ \t:|>*-]*+(?:{_join_shapes(_Writer.LOGGER)})(?:[ \t]*[:|>-]+(?=\s))?")
 _BRACKETED_STAMP = re.compile(rf"[IWEFCV]\d{{4}} \d\d:|{_STAMP}")
 _BRACKETED_LEVEL = re.compile(rf"^([IWEFCV])(?:\d{{4}} \d\d:| \S+:\d+$)|\b({_LEVEL})\b")
-_ROLE = re.compile(r"\s*\[(?!(?i:g?step|epoch|ep\d|iter|batch|round|update))[a-z_]\w{0,30}?(\d{1,6})\]:")
+_NAMED_ROLE = re.compile(r"([a-z_]\w{0,30}?)(\d{1,6})")
+_COUNT = re.compile(r"[\s\d/,.%()]*")
 _LOCAL_NAMES = frozenset({"default", "worker", "gpu"})
 _RANK_NAME = re.compile(r"(?i)^(?:global[ _]?)?(rank|default|worker|gpu)(?:[ :=_]*|-)(\d{1,6})(?:, ?local_rank[ :=]\d{1,6})?$")
 _RANK_OF = re.compile(r"^(\d{1,6})/(\d{1,6})$")
-_COUNTER = re.compile(
-    r"^[\s\d/,.%()]*$|(?i:\b(?:\w*_step|g?step|epochs?|iter\w*|batch|loss|lr|update|round|tick|episode|generation|pass|ep)s?\b\s*[:=#\[(]?\s*\d|\b(?:step|epoch|iter)\w*\s*[:=])"
-)
 _DIGIT = re.compile(r"\d")
 _PAIR = re.compile(
     r"(?i)(?<![^\W\d])([^\W\d]\w{0,20}+(?:[/. @-]{1,2}\w{1,20}+){0,2}?)[ \t]{0,4}[:=#]?[ \t]{0,4}"
-    r"(?<![\w.])([-+]?(?:\d[\d.,]*+(?:e[-+]?\d+)?|nan|inf)\b)"
+    r"(?<![\w.])([-+]?(?:\d++(?:[.,]\d++)*+(?:\.(?!\w))?(?:e[-+]?\d+)?|nan|inf)(?!\w))"
 )
 """It matches a name and a number, as in `[ep 0 it 12]`."""
 _WORD = re.compile(r"[A-Za-z]+")
@@ -122,24 +135,20 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 def strip_stamps(text: str) -> tuple[str, int | None]:
     """Return the line without the prefixes of kubectl and containerd, and the time in them."""
-    time = None
-    for _ in range(_MAX_STAMPS):
-        match = _LOG_TOOL.match(text)
-        if match is None:
-            break
-        time = parse_rfc3339(match["time"]) if match["time"] else time
-        text = text[match.end() :]
-    return text, time
+    parts = _find_parts(_TOOL_PARTS, text, _MAX_STAMPS)
+    times = [part["time"] for part in parts if part["time"]]
+    return (text[parts[-1].end() :] if parts else text), parse_rfc3339(times[-1]) if times else None
 
 
 def split_process(text: str) -> tuple[str, str]:
     """Return the prefix in which the launcher names the process, and the rest of the line.
 
-    Lines with the same prefix are one stream. The labels of srun and pdsh count only before a line of an error: any program may
-    begin a line with a number or a word.
+    Lines with the same prefix are one stream. The labels of srun and pdsh count only before a message with a level and before a
+    line of an error: any program may begin a line with a number or a word.
     """
-    match = _PROCESS.match(text)
-    return (match[0].rstrip(), text[match.end() :]) if match else ("", text)
+    parts = _find_parts(_PROCESS_PARTS, text, _MAX_PROCESS_PARTS)
+    end = parts[-1].end() if parts else 0
+    return text[:end].rstrip(), text[end:]
 
 
 def split_prefix(text: str) -> tuple[Prefix, str]:
@@ -161,33 +170,42 @@ def _find_prefix_layout(masked: bytes) -> tuple[Prefix, slice | None, int]:
 
 def _find_prefix(text: str) -> tuple[Prefix, slice | None, int]:
     """Return the prefix of a line, the place of the rank in it, and its end."""
+    parts = _find_parts(_PARTS, text, MAX_PARTS)
+    return (*_read_parts(parts), parts[-1].end()) if parts else (Prefix(), None, 0)
+
+
+def _find_parts(shapes: re.Pattern[str], text: str, limit: int) -> list[re.Match[str]]:
+    """Return the parts of these shapes before the message, up to the first one that counts something."""
     parts: list[re.Match[str]] = []
     position = 0
-    while len(parts) < MAX_PARTS and (match := _PART.match(text, position)) and not _holds_counter(match):
+    while len(parts) < limit and (match := shapes.match(text, position)) and not _holds_counter(match):
         parts.append(match)
         position = match.end()
-    return (*_read_parts(parts), position) if parts else (Prefix(), None, 0)
+    return parts
 
 
 def _holds_counter(match: re.Match[str]) -> bool:
-    """Return whether the part in brackets counts something, such as `[10/500]` or `[step=10]`."""
-    inside = match["inside"] or match["within"] or match["source"] or match["host"]
+    """Return whether the part counts something, such as `[10/500]` or `[step=10]`."""
+    fields = match.groupdict()
+    inside = next((fields[name] for name in ("inside", "within", "source", "host") if fields.get(name)), None)
     if inside is None:
         return False
-    if match["within"] is not None and match.pos == 0 and (of := _RANK_OF.match(inside)):
+    if fields.get("within") and match.pos == 0 and (of := _RANK_OF.match(inside)):
         return not 0 <= int(of[1]) < int(of[2])
-    return _COUNTER.search(inside) is not None or _holds_figure(_DIGIT.sub("1", inside))
+    return _COUNT.fullmatch(inside) is not None or _holds_figure(_DIGIT.sub("1", inside))
 
 
 @lru_cache(maxsize=1024)
 def _holds_figure(inside: str) -> bool:
     """Return whether the text has a name and a number that the general reader understands; its digits are ones."""
+    if (role := _NAMED_ROLE.fullmatch(inside)) and is_count(split_name(role[1])):
+        return True
     for pair in _PAIR.finditer(inside):
-        meaning = find_meaning(split_name(pair[1]))
+        words = split_name(pair[1])
+        meaning = find_meaning(words)
         if meaning is None or meaning.quantity is Quantity.RANK:
             continue
-        is_count = meaning.quantity in {Quantity.STEP, Quantity.EPOCH}
-        if meaning.priority < CLEAR_COUNT if is_count else not pair[2].isdigit() or meaning.quantity is Quantity.SPEED:
+        if (is_count(words) and len(words[-1]) > 1) or not pair[2].isdigit() or meaning.quantity is Quantity.SPEED:
             return True
     return False
 
@@ -216,7 +234,7 @@ def _read_parts(parts: list[re.Match[str]]) -> tuple[Prefix, slice | None]:
 
 def _find_rank(match: re.Match[str]) -> tuple[slice, bool] | None:
     """Return the place of the rank that a part names, and whether it is one within a pod."""
-    for group in ("number", "leading", "mpi"):
+    for group in ("number", "label", "mpi"):
         if match[group]:
             return slice(*match.span(group)), (match["name"] or "").lower() in _LOCAL_NAMES
     start = match.start("within" if match["inside"] is None else "inside")
@@ -226,5 +244,5 @@ def _find_rank(match: re.Match[str]) -> tuple[slice, bool] | None:
         return slice(start + name.start(2), start + name.end(2)), name[1].lower() in _LOCAL_NAMES
     if match["within"] is not None and (of := _RANK_OF.match(inside.strip())):
         return slice(start, start + of.end(1)), False
-    role = _ROLE.match(match.string) if match.pos == 0 else None
-    return (slice(*role.span(1)), True) if role else None
+    role = _NAMED_ROLE.fullmatch(inside) if match.pos == 0 and match["inside"] and match[0].rstrip().endswith(":") else None
+    return (slice(start + role.start(2), start + role.end(2)), True) if role else None

@@ -28,7 +28,7 @@ ANNOUNCEMENT = re.compile(r"(?i)\b(?:start|begin|run|resum|enter|launch)\w{0,5}\
 """It matches a line that says that training begins, such as `***** Running training *****`."""
 
 STEPS: tuple[tuple[str, ...], ...] = (
-    ("global step", "global steps", "globalstep", "optimizer step", "optimizer steps", "optimiser step", "train step",
+    ("global step", "global steps", "globalstep", "gstep", "optimizer step", "optimizer steps", "optimiser step", "train step",
      "num updates", "train updates", "training step", "training steps"),
     ("step", "steps", "iteration", "iterations", "iter", "iters", "it", "itr", "its", "update", "updates", "upd", "n iter",
      "niter"),

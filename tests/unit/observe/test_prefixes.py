@@ -53,6 +53,9 @@ def test_a_prefix_names_the_rank(prefix: str, rank: int | None, *, is_local_rank
         "(4/10) 2.5",
         "[step=10] loss 2.5",
         "[it 3] nll 2.5",
+        "[epoch3] nll 2.5",
+        "[step0]: nll 2.5",
+        "[epoch:  0, iter:     100] nll 2.5",
         "(upd #3) x",
         "[nll 2.5] x",
         "10: loss 2.5",
@@ -64,7 +67,19 @@ def test_counters_are_part_of_the_message(text: str):
     assert (fields.rank, message) == (0, text)
 
 
-@pytest.mark.parametrize("tag", ["[worker 3]", "[node 2]", "[pid 4242]", "[thread 1, job 7]", "[d 0]", "[v1.2 build 3]"])
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "[worker 3]",
+        "[worker3]",
+        "[NeMo I 2026-02-03 model:10]",
+        "[node 2]",
+        "[pid 4242]",
+        "[thread 1, job 7]",
+        "[d 0]",
+        "[v1.2 build 3]",
+    ],
+)
 def test_numbers_of_other_things_are_part_of_the_prefix(tag: str):
     assert split_prefix(f"{tag} loss 2.5")[1] == "loss 2.5"
 
