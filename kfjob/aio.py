@@ -117,9 +117,9 @@ class Run:
         """Stop the job, remove it and return the folder of its archive."""
         return await _call(self._run.stop, timeout=timeout)
 
-    async def relaunch(self, *, timeout: float = STOP_TIMEOUT, code: str | Path | None = None) -> Run:
+    async def relaunch(self, **options: Any) -> Run:
         """Stop the job, submit its recorded spec again and return the new launch."""
-        return Run(await _call(self._run.relaunch, timeout=timeout, code=code))
+        return Run(await _call(self._run.relaunch, **options))
 
     def logs(
         self, pod: str | None = None, *, tail: int | None = None, previous: bool = False, include: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from html import escape
@@ -17,6 +18,7 @@ from kfjob.api.reader import ArchiveReader, JobReader, LiveReader
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.view import read_view
 from kfjob.backends.base import LogRange
+from kfjob.common_types import JsonMapping, Notify, ignore_notice
 from kfjob.errors import JobFailed, JobStopped, KfjobError, NotFound, UsageError
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.master import Master
@@ -210,13 +212,31 @@ class Run:
         return folder
 
     @check_arguments
-    def relaunch(self, *, timeout: float = STOP_TIMEOUT, code: str | Path | None = None) -> Run:
-        """Stop the job, submit its recorded spec again and return the new launch; `code` is a folder to add to the image."""
-        from kfjob.api.lifecycle.relaunch import relaunch
+    def relaunch(
+        self,
+        *,
+        timeout: float = STOP_TIMEOUT,
+        code: str | Path | None = None,
+        changes: JsonMapping | None = None,
+        notify: Notify = ignore_notice,
+    ) -> Run:
+        """Stop the job, submit its recorded spec again and return the new launch; `code` is a folder to add to the image.
 
-        uid = self._reader.ref.uid
+        `changes` are fields of the spec with their new values, such as `{"train.max_steps": 2000}`; `notify` receives every
+        difference to the last launch. `submit(…, replace=True)` starts another spec of the job.
+
+        Raises:
+            SpecError: the changed spec has problems; the job was not stopped.
+        """
+        from kfjob.api.lifecycle.relaunch import relaunch
+        from kfjob.api.lifecycle.spec_change import SpecChange
+
+        uid, target = self._reader.ref.uid, self._reader.target
+        assignments = tuple(f"{field}={json.dumps(value)}" for field, value in (changes or {}).items())
+        change = SpecChange(assignments=assignments) if assignments else None
         self._reader.snapshot()  # raises NotFound if a later launch has the job's name
-        return Run(relaunch(self._reader.target, self.name, timeout=timeout, code=make_code_layer(code), uid=uid))
+        layer = make_code_layer(code)
+        return Run(relaunch(target, self.name, timeout=timeout, code=layer, change=change, uid=uid, notify=notify))
 
     def _failure(self, phase: JobPhase) -> KfjobError:
         if phase is JobPhase.STOPPED:

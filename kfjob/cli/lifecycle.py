@@ -11,6 +11,7 @@ from kfjob.cli.colours import colour_marks
 from kfjob.cli.completion import JOB, LIVE_JOB
 from kfjob.cli.options import Settings, code_options, combine, notify, quiet_option, target_options
 from kfjob.cli.parameter_types import DURATION
+from kfjob.cli.spec_source import ChangeOptions, change_options
 from kfjob.errors import KfjobError
 
 if TYPE_CHECKING:
@@ -59,20 +60,31 @@ def _stop_job(job: str, *, timeout: float, archive_logs: bool, settings: Setting
 @click.option("-f", "--follow", "should_follow", is_flag=True, help="Follow the job after the submit.")
 @quiet_option
 @timeout_option
+@change_options
 @target_options
 @code_options
-def relaunch(*, job: str, should_follow: bool, quiet: bool, timeout: float, code: CodeLayer | None, settings: Settings) -> int:
+def relaunch(
+    *,
+    job: str,
+    should_follow: bool,
+    quiet: bool,
+    timeout: float,
+    change: ChangeOptions,
+    code: CodeLayer | None,
+    settings: Settings,
+) -> int:
     """Stop a job and submit its recorded spec again.
 
-    The new launch has its own launch id and uses the same checkpoint directory. To run a changed spec, use `kfjob stop` and
-    `kfjob submit`.
+    The new launch has its own launch id and uses the same checkpoint directory. `--set` and `--spec` change the spec: every
+    difference to the last launch is printed, and nothing is stopped if the new spec has a problem. For example,
+    `--set train.max_steps=2000` trains on.
     """
     from kfjob.api.lifecycle.relaunch import relaunch as relaunch_job
     from kfjob.api.target import find_job_target
     from kfjob.cli.follow import follow
 
     target = find_job_target(job, settings, notify=notify)
-    reader = relaunch_job(target, job, timeout=timeout, code=code, notify=notify)
+    reader = relaunch_job(target, job, timeout=timeout, code=code, change=change.read(settings), notify=notify)
     if not should_follow:  # else standard output is that of the program
         click.echo(reader.ref.name)
     click.echo(f"relaunched `{reader.ref.name}` (launch {reader.ref.launch})", err=True)

@@ -18,6 +18,7 @@ from kfjob.redaction import collect_secrets
 from kfjob.units import MIB
 
 if TYPE_CHECKING:
+    from kfjob.api.lifecycle.spec_change import SpecChange
     from kfjob.api.planning import PlanCheck
     from kfjob.spec.source import LoadedSpec
 
@@ -103,6 +104,43 @@ spec_or_template = collect_options(
     "source", Source, click.argument("spec", required=False, type=SPEC_FILE), *_TEMPLATE_OPTIONS, *_SPEC_OPTIONS
 )
 """An optional SPEC, `--template`, and the options that change either; the command receives them as `source`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeOptions:
+    """The options that change the spec of a job that is launched again."""
+
+    spec: str | None = None
+    assignments: tuple[str, ...] = ()
+    env_files: tuple[str, ...] = ()
+    env: bool = False
+    variables: tuple[str, ...] = ()
+
+    def read(self, settings: Settings) -> SpecChange | None:
+        """Return the change; None without one.
+
+        Raises:
+            UsageError: an option needs `--spec`.
+            NotFound, SpecError: as `read_spec`.
+        """
+        from kfjob.api.lifecycle.spec_change import SpecChange
+
+        if self.spec:
+            return SpecChange(loaded=read_spec(Source(**vars(self)), settings))
+        if self.env_files or self.env or self.variables:
+            option = "--env-file" if self.env_files else "--env" if self.env else "--var"
+            hint = "the recorded spec has no variables; `--set` changes its fields"
+            raise UsageError(f"`{option}` needs `--spec`", hint=hint)
+        return SpecChange(assignments=self.assignments) if self.assignments else None
+
+
+change_options = collect_options(
+    "change",
+    ChangeOptions,
+    click.option("--spec", metavar="FILE", type=SPEC_FILE, help="Spec to start instead of the recorded one."),
+    *_SPEC_OPTIONS,
+)
+"""`--spec` and the options that change a spec; the command receives them as `change`."""
 
 
 def read_spec(source: Source, settings: Settings | None = None, *, check: PlanCheck | None = None) -> LoadedSpec:

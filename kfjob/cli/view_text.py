@@ -196,7 +196,7 @@ def untrained_text(view: JobView) -> str:
     if resume.path is None or outcome.checkpoint != resume.path:
         return ""
     steps = f"step {outcome.step} of {view.total or outcome.step}"
-    advice = "raise `max_steps`, or set another `checkpoint_dir`, to train on"
+    advice = "`kfjob relaunch JOB --set train.max_steps=STEPS` trains on"
     return f"nothing was trained: checkpoint {resume.name} is at {steps}; {advice}"
 
 

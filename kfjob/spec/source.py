@@ -86,13 +86,14 @@ def draft_spec(
     return _draft(parsed, file=file, assignments=assignments)
 
 
-def draft_fields(fields: JsonMapping) -> Draft:
-    """Return the spec of a mapping, such as a dictionary in Python.
+def draft_fields(fields: JsonMapping, *, assignments: Sequence[str] = ()) -> Draft:
+    """Return the spec of a mapping, such as a dictionary in Python; `assignments` override its fields.
 
     Raises:
         SpecError: the mapping is not a job spec at all.
     """
-    return _draft(ParsedText(data=dict(fields), positions=Positions(), problems=[], unresolved=frozenset()))
+    parsed = ParsedText(data=dict(fields), positions=Positions(), problems=[], unresolved=frozenset())
+    return _draft(parsed, assignments=assignments)
 
 
 def _draft(parsed: ParsedText, *, file: str | None = None, assignments: Sequence[str] = ()) -> Draft:

@@ -89,8 +89,9 @@ def test_archived_job_is_attached_and_cannot_be_stopped_again(settings):
         archived.wait(check=True)
     with pytest.raises(NotFound, match="only its archive is left"):
         archived.stop()
-    again = archived.relaunch()
+    again = archived.relaunch(changes={"env.MODE": "off"})
     assert (again.name, again.launch == run.launch) == ("job", False)
+    assert '"MODE":"off"' in (again.snapshot().spec or "").replace(" ", "")
 
 
 def test_job_that_exceeded_a_limit_is_diagnosed_as_that(settings):

@@ -1,8 +1,9 @@
-"""Stop a job and submit its recorded spec again, with a new launch id and the same checkpoint folder."""
+"""Stop a job and submit its recorded spec again, as it is or changed, with a new launch id."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from kfjob.api import observe_config
@@ -10,7 +11,9 @@ from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_images, check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer, push_code_layer
 from kfjob.api.lifecycle.replace import find_live, replace_launch
+from kfjob.api.lifecycle.spec_change import SpecChange, describe_change
 from kfjob.api.lifecycle.submit import check_machine, start
+from kfjob.api.local_data import check_local_data
 from kfjob.api.planning import make_launch_id, plan_job
 from kfjob.api.reader import LiveReader, check_uid
 from kfjob.api.settings import STOP_TIMEOUT
@@ -36,17 +39,21 @@ def relaunch(
     *,
     timeout: float = STOP_TIMEOUT,
     code: CodeLayer | None = None,
+    change: SpecChange | None = None,
     uid: str = "",
     notify: Notify = ignore_notice,
 ) -> LiveReader:
     """Start a new launch of a job from what was recorded when it was submitted, and return it.
 
-    A live job carries the record; the record of a stopped job is in the archive. It is planned, its image checked and `code`
-    added to the image before anything is stopped. With `uid`, a live job must have this uid.
+    A live job carries the record; the record of a stopped job is in the archive. `change` is applied to the recorded spec, and
+    `notify` receives the changed fields. The new spec is planned, its image checked and `code` added to the image before
+    anything is stopped. With `uid`, a live job must have this uid.
 
     Raises:
         NotFound: neither the backend nor the archive has the job, or a later launch has its name.
-        UsageError: kfjob did not submit the job, so nothing is recorded; or its template creates a Secret.
+        UsageError: kfjob did not submit the job, so nothing is recorded; or its template creates a Secret. The change is for
+            another job or namespace, or the job has a template instead of a spec.
+        SpecError: every problem of the changed spec; nothing was stopped.
         AlreadyExists: another command has started the job in the meantime.
         BackendError: the record is damaged; nothing was stopped.
     """
@@ -55,8 +62,13 @@ def relaunch(
         check_uid(live, uid)
     record = live or _read_archived(target, job)
     if record.spec is not None:
-        spec = _parse_spec(record, record.spec)
-        submit = _prepare_spec(target, spec, code, notify, start_folder=record.start_folder)
+        recorded = _parse_spec(record, record.spec)
+        loaded = _change_spec(target, record, recorded, change, notify) if change else LoadedSpec(recorded, Positions())
+        start_folder = "" if change and change.loaded else record.start_folder
+        submit = _prepare_spec(target, loaded, code, notify, start_folder=start_folder)
+    elif change and record.manifest is not None:
+        hint = f"`kfjob stop {record.name}`, then `kfjob submit --template FILE`, starts a changed template"
+        raise UsageError(f"job `{record.name}` was submitted from a template, so it has no spec to change", hint=hint)
     elif record.manifest is not None:
         submit = _prepare_manifest(target, record, record.manifest, code, notify)
     else:
@@ -96,14 +108,28 @@ def _make_unusable(record: JobSnapshot, cause: str) -> BackendError:
     )
 
 
+def _change_spec(target: Target, record: JobSnapshot, recorded: JobSpec, change: SpecChange, notify: Notify) -> LoadedSpec:
+    """Return the changed spec, checked as at a submit, after notices of what changes."""
+    loaded = change.apply(recorded, replace(target.settings, backend=target.name))
+    planned = plan_job(loaded, target)
+    if planned.plan.namespace != record.namespace:
+        title = f"job `{record.name}` is in namespace `{record.namespace}`, and the new spec in `{planned.plan.namespace}`"
+        raise UsageError(title, hint="a job keeps its namespace; `kfjob submit` starts one in another")
+    planned.check_findings(notify)
+    check_local_data(planned)
+    for notice in describe_change(recorded, loaded.spec):
+        notify(notice)
+    return loaded
+
+
 def _prepare_spec(
-    target: Target, spec: JobSpec, code: CodeLayer | None, notify: Notify, *, start_folder: str
+    target: Target, loaded: LoadedSpec, code: CodeLayer | None, notify: Notify, *, start_folder: str
 ) -> Callable[[], LiveReader]:
     """Do everything that can fail before the old launch is stopped; return what submits the new one."""
-    planned = plan_job(LoadedSpec(spec, Positions()), target, start_folder=start_folder)
+    planned = plan_job(loaded, target, start_folder=start_folder)
     if code:
-        spec = add_code_layer(spec, planned.plan, code, target, notify=notify)
-        planned = plan_job(LoadedSpec(spec, Positions()), target, start_folder=start_folder)
+        spec = add_code_layer(loaded.spec, planned.plan, code, target, notify=notify)
+        planned = plan_job(LoadedSpec(spec, loaded.positions), target, start_folder=start_folder)
     check_plan_images(target, planned.plan, notify=notify)
     own_pull_secret.apply_pull_secret(target, planned.plan)
     check_machine(planned)

@@ -74,6 +74,15 @@ def test_of_several_relaunches_one_wins(cluster, here, monkeypatch):
     check_one_winner(race([run.relaunch] * RACERS), cluster)
 
 
+@pytest.mark.usefixtures("start_together")
+def test_of_several_changed_relaunches_one_wins(cluster, here, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("kfjob.api.lifecycle.submit.check_plan_images", check.check_plan_images)
+        run = kfjob.submit(SPEC, settings=settings(here))
+    check_one_winner(race([lambda: run.relaunch(changes={"nodes": 3})] * RACERS), cluster)
+    assert cluster.objects[KEY]["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
+
+
 @pytest.mark.parametrize("action", [Run.stop, Run.relaunch])
 def test_an_earlier_launch_cannot_change_a_later_one(cluster, here, action):
     run = kfjob.submit(SPEC, settings=settings(here))

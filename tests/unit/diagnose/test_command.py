@@ -158,7 +158,7 @@ def test_a_run_that_begins_at_its_last_step_has_trained_nothing(fake, kfjob, tra
     fake.play(
         "train", *script.STARTING, *lines, script.job(JobPhase.SUCCEEDED), spec=spec.model_dump_json(exclude_defaults=True)
     )
-    words = "nothing was trained: checkpoint step-000100 is at step 100 of 100; raise `max_steps`"
+    words = "nothing was trained: checkpoint step-000100 is at step 100 of 100; `kfjob relaunch JOB --set train.max_steps="
     for command, stream in (("status train", "out"), ("watch train -o plain", "err"), ("wait train", "err")):
         assert kfjob(*command.split()) == 0
         assert (words in getattr(kfjob, stream)) is not trained, command

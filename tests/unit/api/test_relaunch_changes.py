@@ -1,0 +1,105 @@
+"""`kfjob relaunch` with a changed spec: the changes are shown, and a wrong one stops nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+import kfjob as api
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import load_spec
+from tests.unit.api import script
+
+TRAIN = "train: {model: tiny-llama, data: synthetic, max_steps: 100, checkpoint_dir: /ckpt}"
+RECORDED = f"name: train\nimage: a:1\nnodes: 2\n{TRAIN}\nenv: {{DB_PASSWORD: tomato-soup}}\n"
+
+
+def play_training(fake) -> str:
+    """Play a job with a `train` section, and return its recorded spec."""
+    spec = load_spec(RECORDED).spec.model_dump_json(exclude_defaults=True)
+    fake.play("train", *script.TRAINING, spec=spec)
+    return spec
+
+
+def read_live_spec(fake) -> JobSpec:
+    return JobSpec.model_validate_json(fake.get("train", namespace="default").spec)
+
+
+def test_relaunch_with_more_steps_changes_only_them(fake, kfjob):
+    recorded = JobSpec.model_validate_json(play_training(fake))
+    assert kfjob("relaunch", "train", "--set", "train.max_steps=200") == 0
+    assert fake.calls == [("stop", "train"), ("submit", "train")]
+    assert "note: changes since the last launch:\n  train.max_steps: 100 -> 200\n" in kfjob.err
+    spec = read_live_spec(fake)
+    assert spec.train is not None
+    assert spec.train.max_steps == 200
+    assert spec == recorded.model_copy(update={"train": spec.train})
+
+
+def test_relaunch_with_a_spec_starts_it(fake, kfjob, here):
+    play_training(fake)
+    text = RECORDED.replace("nodes: 2", "nodes: ${N}").replace("tomato-soup", "leek-soup")
+    (here / "new.yaml").write_text(text)
+    assert kfjob("relaunch", "train", "--spec", "new.yaml", "--var", "N=3", "--set", "train.lr=0.1") == 0
+    lines = kfjob.err[kfjob.err.index("note: changes") :].splitlines()
+    assert lines[1:4] == ["  nodes: 2 -> 3", '  env.DB_PASSWORD: "[redacted]" -> "[redacted]"', "  train.lr: 0.0001 -> 0.1"]
+    assert read_live_spec(fake).nodes == 3
+    assert "soup" not in kfjob.err
+    assert kfjob("relaunch", "train", "--spec", "new.yaml", "--var", "N=3", "--set", "train.lr=0.1") == 0
+    assert "note: the spec is the same as that of the last launch\n" in kfjob.err
+
+
+def test_relaunch_of_a_stopped_job_can_change_its_spec(fake, kfjob):
+    play_training(fake)
+    kfjob("stop", "train")
+    assert kfjob("relaunch", "train", "--set", "nodes=1") == 0
+    assert read_live_spec(fake).nodes == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--set", "nodez=3"], "did you mean `nodes`?"),
+        (["--set", "nodes=0"], "`nodes` must be at least 1"),
+        (["--set", "env.LOGLEVEL=info"], "ends torchrun at once"),
+        (["--set", "name=other"], "the spec is that of job `other`, not of `train`"),
+        (["--set", "namespace=other"], "job `train` is in namespace `default`, and the new spec in `other`"),
+        (["--spec", "none.yaml"], "spec `none.yaml` does not exist"),
+        (["--var", "N=3"], "`--var` needs `--spec`"),
+    ],
+)
+def test_relaunch_with_a_wrong_change_stops_nothing(fake, kfjob, options, words):
+    spec = play_training(fake)
+    assert kfjob("relaunch", "train", *options) in (2, 3)
+    assert words in kfjob.err
+    assert fake.calls == []
+    assert fake.get("train", namespace="default").spec == spec
+
+
+@pytest.mark.parametrize(
+    ("options", "warning"),
+    [
+        (["--set", "train.model=qwen2-1.5b"], "the checkpoints in `/ckpt` fit the old value only"),
+        (["--set", "train.lora={}"], "the checkpoints in `/ckpt` fit the old value only"),
+        (["--set", "train.checkpoint_dir=/new"], "resumes from `/new` only if that has checkpoints"),
+        (["--set", "train.checkpoint_dir="], "the training starts from step 0"),
+        (["--set", "train.model=qwen2-1.5b", "--set", "train.checkpoint_dir=/new"], "resumes from `/new` only if"),
+        (["--set", "train.strategy=ddp"], ""),
+    ],
+)
+def test_relaunch_warns_if_the_training_cannot_resume(fake, kfjob, options, warning):
+    play_training(fake)
+    assert kfjob("relaunch", "train", *options) == 0
+    assert [
+        line for line in kfjob.err.splitlines() if "checkpoint" in line and line.startswith("warning: ") and warning in line
+    ] or not warning
+    assert ("only" in kfjob.err or "from step 0" in kfjob.err) == bool(warning)
+
+
+def test_relaunch_in_python_changes_fields(fake):
+    play_training(fake)
+    notices: list[str] = []
+    api.attach("train").relaunch(changes={"train.max_steps": 200, "env.MODE": "off"}, notify=notices.append)
+    spec = read_live_spec(fake)
+    assert spec.train is not None
+    assert (spec.train.max_steps, spec.env["MODE"]) == (200, "off")
+    assert notices[-1].splitlines()[1:] == ['  env.MODE: (not set) -> "off"', "  train.max_steps: 100 -> 200"]
