@@ -6,6 +6,7 @@ Every set and pattern of such words comes from these tables. `docs/reference/pro
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 TRAINING_WORDS = frozenset({"train", "training", "trn", "tr"})
 EVALUATION_WORDS = frozenset((
@@ -41,6 +42,16 @@ COUNTER_WORDS = frozenset(
     name for names in (*STEPS[1:3], EPOCHS[0]) for name in names if name.isalpha() and len(name) > len("up")
 )
 """Words that say that a bar counts steps of training."""
+SHORT_NAMES: Mapping[str, str] = {"e": "epoch", "#": "step", "it": "step", "i": "step"}
+"""Names of columns in a table."""
+LETTERS: Mapping[str, str] = {
+    "e": "epoch", "ep": "epoch", "b": "batch", "s": "step", "st": "step", "i": "iter", "it": "iter", "u": "update", "l": "loss",
+}  # fmt: skip
+"""Names in a line that names every figure with letters."""
+COUNT_UNITS = frozenset((
+    "it", "its", "step", "steps", "epoch", "epochs", "samples", "tokens", "tok", "kimg", "batch", "batches", "iterations",
+))  # fmt: skip
+"""Units that are the name of a counter: `10 steps`."""
 TOTALS = (
     "total steps", "max steps", "num steps", "total iterations", "max iterations", "num iterations", "total iters", "max iters",
     "num iters", "total batches", "num batches", "total", "steps total", "total updates", "max updates", "num training steps",
@@ -100,16 +111,21 @@ RATE_UNITS = frozenset({"tps", "wps", "ips", "fps", "sps", "ups", "tgs"})
 """Rates that stand after their number, as in `25 fps`."""
 TIMES = frozenset({"time", "timing", "elapsed", "eta"})
 DEVICES = frozenset({"gpu", "device", "rank"})
-NO_STEP_UNITS = frozenset((
-    "b", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib", "req", "reqs", "requests", "ops", "flop", "flops", "gflop",
+_BYTES = frozenset({"b", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib"})
+NO_STEP_UNITS = _BYTES | frozenset((
+    "req", "reqs", "requests", "ops", "flop", "flops", "gflop",
     "gflops", "tflop", "tflops", "pflops", "bits", "kbits", "mbits", "gbits",
 ))  # fmt: skip
 """A rate in these units is not that of training."""
-SECOND_UNITS = frozenset({"s", "sec", "secs", "second", "seconds"})
 SHORT_TIMES = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "us": 1e-6}
-DATA_UNITS = frozenset((
-    "examples", "example", "b", "kb", "mb", "gb", "kib", "mib", "gib", "files", "file", "docs", "rows", "shards",
-))  # fmt: skip
+SECOND_UNITS = frozenset(unit for unit, seconds in SHORT_TIMES.items() if seconds == 1)
+MEASURES = (_BYTES - {"b"}) | {"percent"}
+"""Units that may stand after a number and a space."""
+UNITS = MEASURES | COUNT_UNITS | SHORT_TIMES.keys() | {
+    "ns", "min", "mins", "h", "hr", "hrs", "d", "x", "w", "tflops", "px",
+}  # fmt: skip
+"""Units that may follow a number at once."""
+DATA_UNITS = _BYTES | {"examples", "example", "files", "file", "docs", "rows", "shards"}
 """A bar in these units counts data."""
 STEP_UNITS = frozenset({"it", "iter", "iteration", "step", "batch", "tick", "update", "b"})
 MEAN_WORDS = frozenset({"avg", "average", "mean"})

@@ -6,18 +6,8 @@ from dataclasses import dataclass
 
 from kfjob.observe.figures.tokens import Token, is_whole, parse_figure
 from kfjob.observe.meanings import is_other_rate, parse_unit, seconds_in
-from kfjob.observe.vocabulary import OF_WORDS
+from kfjob.observe.vocabulary import COUNT_UNITS, MEASURES, OF_WORDS, UNITS
 from kfjob.units import COUNT_SUFFIXES
-
-PLAIN_UNITS = frozenset((
-    "it", "its", "step", "steps", "epoch", "epochs", "samples", "tokens", "tok", "kimg", "batch", "batches", "iterations",
-))  # fmt: skip
-"""Units that are the name of a counter: `10 steps`."""
-_UNITS = frozenset((
-    "s", "sec", "secs", "ms", "us", "ns", "min", "mins", "h", "hr", "hrs", "d", "x", "gb", "mb", "kb", "gib", "mib", "tb", "w",
-    "tflops", "px", "it", "its",
-))  # fmt: skip
-_SPACED_UNITS = PLAIN_UNITS | {"percent", "gb", "mb", "kb", "gib", "mib"}
 
 
 @dataclass(slots=True)
@@ -167,7 +157,7 @@ class Cursor:
         ):
             self.position += 4
             return 1.0, parts[1].text  # `812 env steps/s`
-        is_name = word.lower() in PLAIN_UNITS and named
+        is_name = word.lower() in COUNT_UNITS and named
         if unit and (is_name or not _is_measure(word)):
             return 1.0, ""
         self.position += 2
@@ -187,16 +177,16 @@ class Cursor:
 
 def _is_measure(word: str) -> bool:
     """Return whether the word is a unit that may stand after a number and a space."""
-    return bool(parse_unit(word) or seconds_in(word) or is_other_rate(word) or word.lower() in _SPACED_UNITS)
+    return bool(parse_unit(word) or seconds_in(word) or is_other_rate(word) or word.lower() in MEASURES | COUNT_UNITS)
 
 
 def _parse_suffix(text: str) -> tuple[float, str | None]:
     lower = text.lower()
     if len(text) == 1 and lower in COUNT_SUFFIXES:
         return COUNT_SUFFIXES[lower], ""
-    if lower in _UNITS or lower in PLAIN_UNITS:
+    if lower in UNITS:
         return 1.0, lower
-    if parse_unit(text) or lower.split("/", maxsplit=1)[0] in {"s", "gb", "mb", "ms"}:
+    if parse_unit(text) or ("/" in lower and lower.split("/", maxsplit=1)[0] in UNITS):
         return 1.0, lower
     if lower[0] in COUNT_SUFFIXES and parse_unit(text[1:]):
         return COUNT_SUFFIXES[lower[0]], text[1:]

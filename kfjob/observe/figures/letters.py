@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-_NAMES = {"e": "epoch", "ep": "epoch", "b": "batch", "s": "step", "st": "step", "i": "iter", "it": "iter", "u": "update"}
+from kfjob.observe.vocabulary import LETTERS
+
 _GROUP = r"[A-Za-z]{1,4}[:=]?[-+]?\d[\d.]*+(?:[eE][-+]?\d++)?[%a-z]{0,2}"
 _LINE = re.compile(rf"[\[(]?{_GROUP}(?:[ \t,|;/\])(-]++{_GROUP}){{1,15}}[ \t)\]]*")
 _PAIR = re.compile(r"(?<![A-Za-z])([A-Za-z]{1,4})[:=]?(?=[-+]?\d)")
@@ -19,11 +20,6 @@ def expand_letters(text: str) -> str:
     if not _LINE.fullmatch(text) or not _LOSS.search(text):
         return text
     names = [match[1].lower() for match in _PAIR.finditer(text)]
-    if not any(name in _NAMES for name in names):
+    if not any(name in LETTERS and name != "l" for name in names):
         return text
-    return _PAIR.sub(_name_letter, text)
-
-
-def _name_letter(match: re.Match[str]) -> str:
-    name = match[1].lower()
-    return f"{_NAMES.get(name, 'loss' if name == 'l' else match[1])} "
+    return _PAIR.sub(lambda match: f"{LETTERS.get(match[1].lower(), match[1])} ", text)

@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kfjob.observe.figures.cursor import PLAIN_UNITS, Cursor
+from kfjob.observe.figures.cursor import Cursor
 from kfjob.observe.figures.tokens import Token, is_whole, parse_decimal, parse_figure
 from kfjob.observe.meanings import Quantity, find_meaning, find_phase, is_count, is_metric, parse_unit, split_name
-from kfjob.observe.vocabulary import ANY_LOSS, CLEAR_COUNT, FILLERS, LOSS_WORDS, SUM_OF_LOSSES
+from kfjob.observe.vocabulary import ANY_LOSS, CLEAR_COUNT, COUNT_UNITS, FILLERS, LOSS_WORDS, SUM_OF_LOSSES
 
 MAX_FIGURES = 128
 """Named values of one line."""
-_LOSS_AT = re.compile(r"(?P<name>[A-Za-z_/]*(?i:loss|cost))@(?P<step>\d+)$")
+_AT = re.compile(r"(?P<name>[A-Za-z_/]+)@(?P<step>\d+)$")
 """A loss at a step, as `loss@100`; names such as `acc@1` have a number that is no step."""
 _FRACTIONS = frozenset({Quantity.LOSS, Quantity.LR, Quantity.GRAD_NORM})
 _ORDINAL = "第"
@@ -95,7 +95,7 @@ class Parser:
         name, digits = _split_digits(token.text)
         self.words += split_name(name)
         self.gap = ""
-        if place := _LOSS_AT.match(name):
+        if (place := _AT.match(name)) and _names_loss(split_name(place["name"])):
             self.words = [*split_name(place["name"])]
             self._append(("step",), float(place["step"]), whole=True)
         if digits:
@@ -220,7 +220,7 @@ class Parser:
             self.percent = value
         elif unit and parse_unit(unit):
             self._append((), value, whole=whole, unit=unit)
-        elif unit.lower() in PLAIN_UNITS and whole and total is None:
+        elif unit.lower() in COUNT_UNITS and whole and total is None:
             self._append(split_name(unit), value, whole=whole)
         elif total is not None and not ("(" in plain and self.last_words):
             self.slots.append((value, total))
@@ -287,6 +287,12 @@ class Parser:
             return ()
         self.cursor.position += length
         return tuple(words)
+
+
+def _names_loss(words: tuple[str, ...]) -> bool:
+    """Return whether the name has a word for a loss; `rec@5` is a recall."""
+    meaning = find_meaning(words)
+    return meaning is not None and meaning.quantity is Quantity.LOSS and (meaning.priority <= ANY_LOSS or words[-1] == "cost")
 
 
 def _split_digits(word: str) -> tuple[str, str]:

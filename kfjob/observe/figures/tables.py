@@ -7,6 +7,7 @@ import re
 from msgspec import Struct
 
 from kfjob.observe.meanings import Quantity, find_meaning, split_name
+from kfjob.observe.vocabulary import SHORT_NAMES
 
 MAX_WIDTH = 400
 """Characters of a row of a table."""
@@ -24,7 +25,6 @@ _CELLS_WITHOUT_EDGE = re.compile(r"([A-Za-z][^|│┃\d]{0,78})[|│┃][ \t]*([
 """The first edge of `| name | value |` may be taken for the end of a logger's prefix."""
 _LINES = str.maketrans("│┃║", "|||")
 _NUMBER = re.compile(r"(?<![\w#])[-+]?\d")
-_ALONE = {"e": "epoch", "#": "step", "it": "step", "i": "step"}
 
 
 class Table(Struct, frozen=True):
@@ -78,7 +78,7 @@ def _find_roles(columns: tuple[str, ...]) -> list[Quantity]:
 def column_name(column: str) -> str:
     """Return the name of a column in words: `E` and `#` are epoch and step in tables."""
     plain = column.partition("(")[0].strip() or column
-    return _ALONE.get(plain.lower(), plain)
+    return SHORT_NAMES.get(plain.lower(), plain)
 
 
 def split_cells(text: str) -> tuple[str, str] | None:

@@ -20,7 +20,7 @@ from kfjob.observe.general.state import Emission, Line, ReaderState, Transition,
 from kfjob.observe.general.templates import make_key
 from kfjob.observe.meanings import Phase, Quantity, find_phase, is_preparation, split_name
 from kfjob.observe.progress import TQDM, Reading
-from kfjob.observe.vocabulary import ANNOUNCEMENT, CLEAR_COUNT
+from kfjob.observe.vocabulary import ANNOUNCEMENT, CLEAR_COUNT, EVALUATION_WORDS
 
 _MAX_ANNOUNCEMENT = 400
 """Characters of a line in which the announcement of training is searched."""
@@ -29,7 +29,7 @@ _MAX_HEADING = 120
 _QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
 """It matches one pair of a dictionary that a program prints over several lines."""
 _NUMBER = re.compile(r"\d|(?i:\bnan\b|\binf)")
-_EVALUATION = re.compile(r"\b(?:val|valid|eval|test)\w*[ _/]")
+_EVALUATION = re.compile(rf"\b(?:{'|'.join(sorted(EVALUATION_WORDS))})[ _/]")
 _WEB_REQUEST = " HTTP/"
 
 
