@@ -12,23 +12,21 @@ from msgspec.structs import replace
 
 from kfjob.observe.figures import bars, tables
 from kfjob.observe.figures.bars import MARKER
+from kfjob.observe.figures.contents import Content, announces_training, read_content
 from kfjob.observe.figures.line import UNNAMED, Figures, parse_line, parse_message
 from kfjob.observe.figures.messages import find_message
 from kfjob.observe.general import blocks
 from kfjob.observe.general.readings import FORMAT, bar_reading
 from kfjob.observe.general.state import Emission, Line, ReaderState, Transition, add_figures, add_known
 from kfjob.observe.general.templates import make_key
-from kfjob.observe.meanings import Phase, Quantity, find_phase, is_preparation, split_name
+from kfjob.observe.meanings import Phase, Quantity
 from kfjob.observe.progress import TQDM, Reading
-from kfjob.observe.vocabulary import ANNOUNCEMENT, CLEAR_COUNT, EVALUATION_WORDS
+from kfjob.observe.vocabulary import CLEAR_COUNT, EVALUATION_WORDS
 
-_MAX_ANNOUNCEMENT = 400
-"""Characters of a line in which the announcement of training is searched."""
 _MAX_HEADING = 120
 """Characters of the heading of a block."""
 _QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
 """It matches one pair of a dictionary that a program prints over several lines."""
-_NUMBER = re.compile(r"\d|(?i:\bnan\b|\binf)")
 _EVALUATION = re.compile(rf"\b(?:{'|'.join(sorted(EVALUATION_WORDS))})[ _/]")
 _WEB_REQUEST = " HTTP/"
 
@@ -39,7 +37,7 @@ def read_line(reader: ReaderState, line: Line, known: Reading | None) -> Transit
         return add_known(reader, _complete(known, line), line)
     if not line.text.strip() or _WEB_REQUEST in line.text:
         return reader, ()
-    if ANNOUNCEMENT.search(line.text[:_MAX_ANNOUNCEMENT]):
+    if announces_training(line.text):
         reader = replace(reader, announced=True)
     if MARKER in line.text:
         figures = bars.parse_bar(line.text)
@@ -94,45 +92,43 @@ def _with_row(reader: ReaderState, figures: Figures, text: str) -> Figures:
 
 
 def _read_text(reader: ReaderState, line: Line) -> Transition:
-    message = find_message(line.text)
-    if header := tables.parse_header(message.text):
-        return replace(reader, table=header), ()
-    if not _NUMBER.search(message.text):
-        return _read_words(reader, message.text), ()
-    table = reader.table
-    if (
-        table
-        and not table.is_above_bars
-        and tables.looks_like_row(message.text)
-        and (row := tables.read_row(table, message.text))
-    ):
-        figures = parse_message(row, rank=message.rank)
-        return add_figures(reader, figures, line) if figures.counters else (reader, ())
-    cells = tables.split_cells(line.text) or tables.split_cells(message.text)
-    text = ": ".join(cells) if cells else message.text
-    figures = parse_message(text, rank=message.rank, phase=Phase.NONE if cells else message.phase)
-    if cells is None and _is_counter_first(reader, figures, line):
+    if row := _read_row(reader, line.text):
+        return add_figures(reader, row, line) if row.counters else (reader, ())
+    content = read_content(line.text)
+    figures = content.figures
+    if not content.is_cell and _is_counter_first(reader, figures, line):
         figures = parse_message(line.text)
     if figures.is_empty:
-        return _read_words(reader, message.text), ()
+        return _read_words(reader, content), ()
     is_evaluation = figures.loss is None and figures.evaluation_loss is not None and not _counts_training(reader, figures)
     if figures.phase is Phase.EVALUATION or is_evaluation:
         return _add_evaluation(reader, figures, line)
-    return _add_message(reader, figures, line, is_pair=cells is not None or _QUOTED.match(line.text) is not None)
+    if content.is_preparation:
+        return reader, ()
+    if content.is_cell or _QUOTED.match(line.text):
+        return blocks.add_pair(reader, figures, line)
+    return _add_message(reader, figures, line)
 
 
-def _read_words(reader: ReaderState, text: str) -> ReaderState:
-    """Return the reader after a line without a figure, which may be the heading of an evaluation."""
-    if reader.block is None or len(text) >= _MAX_HEADING or find_phase(split_name(text)) is not Phase.EVALUATION:
+def _read_row(reader: ReaderState, text: str) -> Figures | None:
+    """Return the figures of a row of the table above the line."""
+    table, message = reader.table, find_message(text)
+    if table is None or table.is_above_bars or not tables.looks_like_row(message.text):
+        return None
+    row = tables.read_row(table, message.text)
+    return parse_message(row, rank=message.rank) if row else None
+
+
+def _read_words(reader: ReaderState, content: Content) -> ReaderState:
+    """Return the reader after a line without a figure: it may be the header of a table, or the heading of an evaluation."""
+    if content.header:
+        return replace(reader, table=content.header)
+    if reader.block is None or len(content.message.text) >= _MAX_HEADING or not content.names_evaluation:
         return reader
     return replace(reader, evaluating=True)
 
 
-def _add_message(reader: ReaderState, figures: Figures, line: Line, *, is_pair: bool) -> Transition:
-    if is_preparation(figures.words) and figures.loss is None:
-        return reader, ()
-    if is_pair:
-        return blocks.add_pair(reader, figures, line)
+def _add_message(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     has_value = figures.loss is not None or figures.speed is not None or figures.evaluation_loss is not None
     if has_value and figures.counters:
         return blocks.add_step(reader, figures, line)

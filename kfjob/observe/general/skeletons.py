@@ -10,14 +10,10 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from kfjob.observe.figures import tables
 from kfjob.observe.figures.bars import MARKER
-from kfjob.observe.figures.line import parse_message
-from kfjob.observe.figures.messages import find_message
+from kfjob.observe.figures.contents import announces_training, read_content
 from kfjob.observe.lines import clean_line
-from kfjob.observe.meanings import Phase, find_phase, is_preparation, split_name
 from kfjob.observe.numbers import mask_digits
-from kfjob.observe.vocabulary import ANNOUNCEMENT
 
 MAX_LENGTH = 600
 """Bytes of a line that the pre-filter reads; a longer line always passes."""
@@ -28,9 +24,6 @@ _IDENTIFIER = re.compile(r"(?<![\w.])(?:[1a-f]{8}-(?:[1a-f]{4}-){3}[1a-f]{12}|(?
 """It matches a UUID, or eight or more hexadecimal digits with a letter; digits are ones already."""
 _FRACTION = re.compile(r"(?<=1)\.1++")
 _WHOLE = re.compile(r"(?<![1:/,.IWEFCV-])1++(?![:/,-])")
-
-_CELL = re.compile(r"[ \t]*[|│┃]")
-"""It matches the start of cells `| name | value |`, which the reader parses in another way."""
 
 
 class Layout(NamedTuple):
@@ -52,15 +45,14 @@ def read_layout(line: bytes) -> Layout:
     """Return what the layout of the line says; numbers of equal length need no further look."""
     if len(line) > MAX_LENGTH:
         return _UNREAD
-    return _read_layout(mask_digits(line))
+    return _read_layout(mask_digits(line.rstrip(b"\r")))
 
 
 @lru_cache(maxsize=TABLE_SIZE)
 def _read_layout(masked: bytes) -> Layout:
     """Return the layout of a line whose digits are ones."""
     if _BAR in masked or b"\r" in masked:
-        message = find_message(clean_line(masked.decode(errors="replace"))[0])
-        return Layout(matters=True, is_header=tables.parse_header(message.text) is not None)
+        return _UNREAD
     return _read_skeleton(make_skeleton(masked))
 
 
@@ -72,13 +64,6 @@ def make_skeleton(line: bytes) -> str:
 
 @lru_cache(maxsize=TABLE_SIZE)
 def _read_skeleton(skeleton: str) -> Layout:
-    skeleton, _ = clean_line(skeleton)
-    message = find_message(skeleton)
-    if tables.parse_header(message.text):
-        return Layout(matters=True, is_header=True)
-    if ANNOUNCEMENT.search(skeleton) or _CELL.match(skeleton) or tables.split_cells(message.text):
-        return Layout(matters=True)
-    if find_phase(split_name(message.text)) is Phase.EVALUATION:
-        return Layout(matters=True)
-    figures = parse_message(message.text, rank=message.rank, phase=message.phase)
-    return Layout(matters=not figures.is_empty and (figures.loss is not None or not is_preparation(figures.words)))
+    text, _ = clean_line(skeleton)
+    content = read_content(text)
+    return Layout(matters=content.matters or announces_training(text), is_header=content.header is not None)
