@@ -22,12 +22,13 @@ from kfjob.observe.general.templates import make_key
 from kfjob.observe.meanings import Phase, Quantity
 from kfjob.observe.progress import TQDM, Reading
 from kfjob.observe.vocabulary import CLEAR_COUNT, EVALUATION_WORDS
+from kfjob.patterns import Pattern
 
 _MAX_HEADING = 120
 """Characters of the heading of a block."""
 _QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
 """It matches one pair of a dictionary that a program prints over several lines."""
-_EVALUATION = re.compile(rf"\b(?:{'|'.join(sorted(EVALUATION_WORDS))})[ _/]")
+_EVALUATION = Pattern(rf"\b(?:{'|'.join(sorted(EVALUATION_WORDS))})[ _/]")
 _WEB_REQUEST = " HTTP/"
 
 

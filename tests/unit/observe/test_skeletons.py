@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kfjob.events import LogLine
+from kfjob.observe.figures import contents
 from kfjob.observe.figures.line import Figures, parse_message
-from kfjob.observe.general import skeletons
 from kfjob.observe.general.skeletons import make_skeleton, may_hold_progress
 from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.reduction import reduce_all
@@ -64,7 +64,7 @@ def test_lines_of_one_layout_are_parsed_once(monkeypatch: pytest.MonkeyPatch):
         parsed.append(text)
         return parse_message(text, **options)
 
-    monkeypatch.setattr(skeletons, "parse_message", count)
+    monkeypatch.setattr(contents, "parse_message", count)
     template = "2026-11-22T08:00:{n:02d}.{n}Z INFO quiet worker {n} finished step for request {h} in {v} ms"
     lines = [template.format(n=10 + step % 50, h=identifier(step), v=f"{step / 7:.3f}") for step in range(5000)]
     assert not any(may_hold_progress(line.encode()) for line in lines)
