@@ -84,6 +84,11 @@ def diagnosis_text(name: str, diagnosis: Diagnosis) -> list[str]:
 
 def _verdict(diagnosis: Diagnosis) -> list[str]:
     """Return what is known of a job without an error that explains its end; success only where it was seen."""
+    if diagnosis.silence:
+        from kfjob.observe.silence import describe_last_lines, describe_silence
+
+        lines = [f"no error was found so far; {describe_silence(diagnosis.silence)}", "the last lines:"]
+        return lines + [f"    {text}" for text in describe_last_lines(diagnosis.silence)]
     if diagnosis.succeeded:
         return ["no problems found"]
     if diagnosis.reports and not diagnosis.failed:

@@ -17,9 +17,10 @@ from kfjob.cli.diagnose import diagnosis_json, first_cause
 from kfjob.cli.formatting import format_age, local_clock, sparkline
 from kfjob.cli.output import print_json, redact
 from kfjob.cli.panel import panel
+from kfjob.cli.reminders import SilenceReminder, StageReminder
 from kfjob.cli.view_text import format_loss, news_text, outcome_text, progress_json, progress_line, speed_text, view_json
 from kfjob.errors import KfjobError
-from kfjob.events import JobChanged, JobPhase, LogLine
+from kfjob.events import JobChanged, JobPhase, LogLine, Tick
 from kfjob.observe.agent_records import AgentEventKind
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.ranking import diagnose
@@ -29,10 +30,8 @@ from kfjob.observe.master import Confidence, Master, describe_ranks
 from kfjob.observe.program_lines import ProgramLines
 from kfjob.observe.program_output import OutputLine, ProgramOutput
 from kfjob.observe.progress import CUSTOM
-from kfjob.observe.startup import OUTPUT, describe_stage
 from kfjob.observe.view import JobView, News
 from kfjob.text import plural
-from kfjob.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,10 +47,6 @@ LOG_TAIL = 15
 """Lines of a failed pod's program in the summary."""
 LOG_READ = 400
 """Lines to read of its log for them: the agent writes more lines than the program after a failure."""
-STAGE_AFTER = 2 * SECOND
-"""Duration of a stage before the first step after which it is worth a line."""
-STAGE_EVERY = 15 * SECOND
-"""Time between two lines about the same stage before the first step."""
 
 
 class Display:
@@ -64,7 +59,7 @@ class Display:
         self.reader = reader
         self._output = output
         self._causes: set[tuple[str, str]] = set()
-        self._stage = Stage()
+        self._stages, self._silences = StageReminder(), SilenceReminder()
         self._symptoms = SymptomCollector()
         self._last_news: News | None = None
         self._last_progress = 0.0
@@ -91,6 +86,8 @@ class Display:
                 self._show_cause(news, view)
         if not self._has_ended:
             self.show_stage(view)
+        if isinstance(event, Tick) and (text := self._silences.announce(view)):
+            self._announce(view.now, self.reader.ref.name, text)
         if view.training.step != self._step:
             self._step = view.training.step
             self.show_progress(view, now)
@@ -120,7 +117,7 @@ class Display:
 
     def show_stage(self, view: JobView) -> None:
         """Print what the job does before its first step, and how long it has done so."""
-        if text := self._stage.announce(view, job=self.reader.ref.name):
+        if text := self._stages.announce(view, job=self.reader.ref.name):
             self.show_message(view.now, self.reader.ref.name, text)
 
     def reads_all(self, pod: str) -> bool:
@@ -331,25 +328,6 @@ def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]
     is_stopped = view.phase is JobPhase.STOPPED
     commands = ["relaunch {}"] if is_stopped else ["status {}", "logs {} --master", "relaunch {}", "stop {}"]
     yield "next", " · ".join(f"kfjob {command.format(reader.ref.name)}" for command in commands)
-
-
-class Stage:
-    """What the job does before its first progress line, and since when."""
-
-    def __init__(self) -> None:
-        self._stage = ""
-        self._since = self._next = 0
-
-    def announce(self, view: JobView, *, job: str) -> str:
-        """Return the stage with its duration: once it has lasted a moment, and again from time to time; else ""."""
-        text, now = describe_stage(view, job=job), view.now or 0
-        stage = OUTPUT if text.startswith(OUTPUT) else text
-        if stage != self._stage:
-            self._stage, self._since, self._next = stage, now, now + STAGE_AFTER
-        if not text or now < self._next:
-            return ""
-        self._next = now + STAGE_EVERY
-        return f"{text} ({format_age(self._since, now)})"
 
 
 def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list[str]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from kfjob.cli.formatting import format_age, local_clock, sparkline
 from kfjob.cli.view_text import first_loss_text, format_loss, mfu_text, remaining_text, setbacks_text, speed_text, step_text
 from kfjob.observe.master import Master
-from kfjob.observe.startup import describe_stage
+from kfjob.observe.silence import describe_silence, find_silence
+from kfjob.observe.startup import find_stage
 from kfjob.observe.training import describe_divergence
 from kfjob.observe.view import JobView
 from kfjob.text import plural
@@ -35,10 +36,11 @@ def panel(name: str, view: JobView, *, width: int = 100) -> Group:
     grid.add_column(no_wrap=True, overflow="ellipsis")
     bar_width = max(MIN_BAR_WIDTH, min(MAX_BAR_WIDTH, width - TEXT_WIDTH))
     rows = {
-        "now": Text(describe_stage(view, job=name)),
+        "now": Text(str(find_stage(view, job=name))),
         "progress": _progress(view, bar_width),
         "loss": _loss(view, bar_width),
         "eval loss": Text("" if view.evaluation_loss is None else format_loss(view.evaluation_loss)),
+        "silent": Text("" if (silence := find_silence(view)) is None else describe_silence(silence)),
         "warning": Text(describe_divergence(view.training), style="bold red"),
         "speed": Text(_speed(view)),
         "pods": Text(_pods(view)),

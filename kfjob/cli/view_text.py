@@ -15,6 +15,7 @@ from kfjob.observe.diagnose.diagnosis import Issue
 from kfjob.observe.master import Master, format_ranks
 from kfjob.observe.pods import PodView
 from kfjob.observe.progress import CUSTOM
+from kfjob.observe.silence import describe_last_lines, describe_silence, find_silence
 from kfjob.observe.startup import describe_ending, find_end_of_some
 from kfjob.observe.training import Training, describe_divergence
 from kfjob.observe.view import ENDED_WITH_ERROR, JobView, News
@@ -150,6 +151,9 @@ def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
         yield "master", f"{view.master.pod} ({view.master.confidence})"
     yield "progress", progress_line(view)
     yield "waiting", describe_ending(view) or str(find_end_of_some(view) or "")
+    if silence := find_silence(view):
+        yield "silent", describe_silence(silence)
+        yield from (("", text) for text in describe_last_lines(silence))
     yield "warning", describe_divergence(view.training)
     yield "read from", source_text(view)
     yield "loss", sparkline([point.loss for point in view.training.curve])
@@ -241,6 +245,7 @@ def view_json(view: JobView) -> dict[str, Any]:
         "master": master_json(master) if isinstance(master, Master) else None,
         "progress": progress_json(view),
         "waiting": to_builtins(find_end_of_some(view)),
+        "silence": to_builtins(find_silence(view)),
         "checkpoint": to_builtins(view.checkpoint) if view.checkpoint else None,
         "outcome": to_builtins(view.outcome) if view.outcome else None,
     }

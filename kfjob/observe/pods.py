@@ -41,7 +41,7 @@ class ContainerLog(Struct, frozen=True):
     id: str = ""
     container: str = ""
     lines: int = 0
-    last_line: int | None = None  # time of the newest line
+    last_line: LogLine | OpenLine | None = None  # the newest line that is not blank; None if a filter has left it out
     agent: AgentLog = field(default_factory=AgentLog)
     launch: LaunchConfig | None = None
     result: RendezvousResult | None = None
@@ -65,7 +65,7 @@ class ContainerLog(Struct, frozen=True):
             self.id or event.container_id,
             event.container,
             number if is_open else number + 1,
-            self.last_line if event.time is None else event.time,
+            self.last_line if not event.text or event.text.isspace() else event,
             agent,
             self.launch,
             self.result,
@@ -96,7 +96,9 @@ class ContainerLog(Struct, frozen=True):
 
     def skip(self, event: LinesSkipped) -> ContainerLog:
         """Return the log after lines that a filter left out."""
-        return replace(self, id=self.id or event.container_id, container=event.container, lines=self.lines + event.count)
+        return replace(
+            self, id=self.id or event.container_id, container=event.container, lines=self.lines + event.count, last_line=None
+        )
 
     def _with_record(self, record: AgentRecord, order: int) -> ContainerLog:
         if isinstance(record, LaunchConfig):

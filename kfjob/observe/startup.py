@@ -6,6 +6,7 @@ Both come from the states of its pods and the messages of agents and trainer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -15,12 +16,29 @@ from kfjob.observe.pods import PodView
 from kfjob.observe.view import JobView
 from kfjob.text import join_names, plural
 
-OUTPUT = "the program has printed"
-"""The stage in which the number of lines of the program grows begins with this."""
-
-
 _MAX_NAMES = 3
 """Pods that the stage of an ending job names."""
+
+
+class StageKind(StrEnum):
+    """What a job does while it prints no progress."""
+
+    STARTUP = "startup"  # pods, agents or workers start
+    OUTPUT = "output"  # the program prints lines that are no progress: their number grows
+    ENDING = "ending"  # pods have been told to end
+    REST = "rest"  # some pods have ended
+    NONE = "none"
+
+
+class Stage(Struct, frozen=True):
+    """A stage of a job, in a few words; the words of `OUTPUT` change with each line."""
+
+    kind: StageKind = StageKind.NONE
+    text: str = ""
+
+    def __str__(self) -> str:
+        """Return the words; "" without a stage."""
+        return self.text
 
 
 class EndOfSome(Struct, frozen=True):
@@ -44,12 +62,17 @@ def find_end_of_some(view: JobView) -> EndOfSome | None:
     return EndOfSome(ended, waiting_for) if ended and waiting_for else None
 
 
-def describe_stage(view: JobView, *, job: str = "JOB") -> str:
+def find_stage(view: JobView, *, job: str = "JOB") -> Stage:
     """Return what the job does before its first progress line, or what it waits for at its end.
 
     `job` is the name for the commands in the text.
     """
-    return describe_ending(view) or describe_startup(view, job) or str(find_end_of_some(view) or "")
+    if ending := describe_ending(view):
+        return Stage(StageKind.ENDING, ending)
+    if (startup := _find_startup(view, job)).text:
+        return startup
+    rest = find_end_of_some(view)
+    return Stage(StageKind.REST, str(rest)) if rest else Stage()
 
 
 def describe_ending(view: JobView) -> str:
@@ -61,39 +84,42 @@ def describe_ending(view: JobView) -> str:
     return f"waiting for {join_names((f'`{name}`' for name in sorted(pods)), limit=_MAX_NAMES)} to end: {message}"
 
 
-def describe_startup(view: JobView, job: str) -> str:
-    """Return in a few words what the job does; "" once it has printed progress or its outcome, or does not run."""
+def _find_startup(view: JobView, job: str) -> Stage:
+    """Return what the job does; no stage once it has printed progress or its outcome, or does not run."""
     if view.phase not in {JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING} or view.training.lines:
-        return ""
+        return Stage()
     if view.outcome or any(news.kind == AgentEventKind.SUCCEEDED for news in view.news):
-        return ""
+        return Stage()
     pods = list(view.pods.values())
     total = max(len(view.config.workers), len(pods))
     running = [pod for pod in pods if pod.phase is PodPhase.RUNNING]
     if running and len(running) == total:
-        return _describe_pods(view, running, job)
+        return _find_stage_of_pods(view, running, job)
     has_ended = any(not pod.live for pod in pods)
-    return f"waiting for pods: {len(running)} of {total} running" if total and not has_ended else ""
+    waits = total and not has_ended
+    return Stage(StageKind.STARTUP, f"waiting for pods: {len(running)} of {total} running") if waits else Stage()
 
 
-def _describe_pods(view: JobView, pods: Sequence[PodView], job: str) -> str:
+def _find_stage_of_pods(view: JobView, pods: Sequence[PodView], job: str) -> Stage:
     """Return what the pods do; all of them run."""
     if view.start:
-        return "the trainer has built the model; the first step reads data and compiles"
+        return Stage(StageKind.STARTUP, "the trainer has built the model; the first step reads data and compiles")
     agents = sum(pod.log.launch is not None for pod in pods)
     joined = sum(pod.log.result is not None for pod in pods)
     if joined == len(pods):
-        return _describe_output(sum(pod.log.program_lines for pod in pods), job)
+        return _find_stage_of_program(sum(pod.log.program_lines for pod in pods), job)
     if agents:
-        return f"rendezvous: {agents} of {len(pods)} agents have started" + (f", {joined} joined" if joined else "")
+        text = f"rendezvous: {agents} of {len(pods)} agents have started" + (f", {joined} joined" if joined else "")
+        return Stage(StageKind.STARTUP, text)
     if not any(pod.log.lines for pod in pods):
-        return "the pods run and have printed nothing; importing torch takes some seconds"
+        return Stage(StageKind.STARTUP, "the pods run and have printed nothing; importing torch takes some seconds")
     has_agent = any(pod.log.agent_lines for pod in pods)
-    return "" if has_agent else _describe_output(sum(pod.log.program_lines for pod in pods), job)
+    return Stage() if has_agent else _find_stage_of_program(sum(pod.log.program_lines for pod in pods), job)
 
 
-def _describe_output(lines: int, job: str) -> str:
+def _find_stage_of_program(lines: int, job: str) -> Stage:
     """Return how many lines the program has printed, none of which is progress."""
     if not lines:
-        return "the workers have started; the program has printed nothing yet"
-    return f"{OUTPUT} {plural(lines, 'line')}; none is read as progress; see `kfjob progress {job}`"
+        return Stage(StageKind.STARTUP, "the workers have started; the program has printed nothing yet")
+    text = f"the program has printed {plural(lines, 'line')}; none is read as progress; see `kfjob progress {job}`"
+    return Stage(StageKind.OUTPUT, text)

@@ -9,7 +9,7 @@ import pytest
 
 from kfjob.events import TERMINATING, JobPhase, PodPhase
 from kfjob.observe.reduction import reduce_all
-from kfjob.observe.startup import describe_stage
+from kfjob.observe.startup import find_stage
 from kfjob.observe.view import JobView
 from tests.local.conftest import Here
 
@@ -47,7 +47,7 @@ def test_agent_without_workers_is_ended_soon(here: Here, tmp_path: Path, agent: 
     (tmp_path / "go").touch()
     here.until(lambda: here.get(ref).pods[1].reason == TERMINATING)
     snapshot = here.get(ref)
-    stage = describe_stage(reduce_all(JobView(), [snapshot.job, *snapshot.pods]))
+    stage = str(find_stage(reduce_all(JobView(), [snapshot.job, *snapshot.pods])))
     assert stage == "waiting for `job-worker-1` to end: it has received SIGTERM, and gets SIGKILL within 600 s"
     ended = here.end(ref)
     assert ended.job.phase is JobPhase.FAILED

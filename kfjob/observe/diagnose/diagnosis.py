@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from kfjob.common_types import Identifier
 from kfjob.observe.diagnose.rule import Role, Severity
 from kfjob.observe.diagnose.rules import BY_ID
+from kfjob.observe.silence import Silence
 
 
 class Issue(Struct, frozen=True, kw_only=True):
@@ -48,6 +49,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     succeeded: bool = False  # the job, its agents or its containers reported success, or it trained
     reports: tuple[tuple[Identifier, str], ...] = ()  # of pods, the program's own report of success at the end of the log
     last_lines: tuple[tuple[Identifier, tuple[str, ...]], ...] = ()  # of pods, where no error explains the end
+    silence: Silence | None = None  # of a running job that prints nothing for longer than before
 
     def __repr__(self) -> str:
         """Return one line: the state of the job, and the first cause."""

@@ -13,9 +13,11 @@ from kfjob.observe.diagnose.checks import CHECKS, JobEvidence
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
 from kfjob.observe.diagnose.endings import find_reports, has_succeeded, quote_ends
 from kfjob.observe.diagnose.issues import group_assessments
+from kfjob.observe.diagnose.rank_lines import read_rank_lines
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.diagnose.waiting import WAITING_CHECKS
+from kfjob.observe.silence import find_silence
 from kfjob.observe.view import ENDED_WITH_ERROR, JobView
 
 
@@ -49,6 +51,7 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnos
         succeeded=has_succeeded(evidence),
         reports=() if first else find_reports(evidence),
         last_lines=() if first else quote_ends(evidence),
+        silence=find_silence(view, read_rank_lines(evidence)),
         **{name: tuple(members) for name, members in categories.items()},
     )
 

@@ -59,6 +59,10 @@ class RecentLines:
         """Return all lines, the newest first."""
         return (text for _, text in reversed(self._lines))
 
+    def dated_texts(self) -> Iterator[tuple[int | None, str]]:
+        """Return all lines with the kubelet's time, the newest first."""
+        return reversed(self._lines)
+
     def last_texts(self, count: int) -> list[str]:
         """Return the last lines that are not blank, in the order of the log."""
         lines = (text.strip() for text in self.texts())

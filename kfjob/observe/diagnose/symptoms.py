@@ -32,6 +32,7 @@ from kfjob.observe.diagnose.literals import is_suspicious
 from kfjob.observe.diagnose.matching import Explanation, explain
 from kfjob.observe.diagnose.nccl_details import WARNING_RULE, add_details, remember_warning
 from kfjob.observe.diagnose.occurrences import MAX_SYMPTOMS, JobHistory, Occurrence, PodHistory, SymptomKey
+from kfjob.observe.diagnose.ranks import find_gpu, find_rank
 from kfjob.observe.diagnose.recent_lines import RecentLines, find_timestamp
 from kfjob.observe.diagnose.repetitions import LineMeaning, Repetitions, mask_numbers
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
@@ -39,7 +40,6 @@ from kfjob.observe.diagnose.states import StateReader
 from kfjob.observe.diagnose.warnings import WarningCounter
 from kfjob.observe.diagnose.world_sizes import WorldSize, read_world_size
 from kfjob.observe.lines import clean_line, shorten_line
-from kfjob.observe.prefixes import split_prefix
 from kfjob.observe.progress import Reading
 from kfjob.observe.view import JobView
 from kfjob.patterns import Pattern
@@ -138,7 +138,7 @@ class SymptomCollector:
         if repetition is None:
             return False
         meaning = repetition.meaning
-        rank = _find_rank(text, pod.ranks)
+        rank = find_rank(text, pod.ranks)
         self._warnings.add_line(text, pod=name, rank=rank, rule=meaning.rule, harmless=meaning.harmless)
         if meaning.symptom is not None:
             pod.symptoms.count(meaning.symptom)
@@ -233,7 +233,7 @@ def _add_incident(
     """Add the warning and the symptom that an incident of pod `name` shows; retract those that it replaces."""
     explanation = explain(incident, pod=name)
     printed = incident.printed[0]
-    rank = _find_rank(printed, pod.ranks)
+    rank = find_rank(printed, pod.ranks)
     rule = explanation.rule if explanation else None
     harmless = rule is not None and rule.severity is Severity.HARMLESS
     warnings.add_line(printed, pod=name, rank=rank, rule=rule.id if rule else "", harmless=harmless)
@@ -246,7 +246,7 @@ def _add_incident(
     for item, other in earlier:
         if _is_replaced(other, explanation, incident.relation):
             pod.symptoms.retract(_make_key(other), item.mark.order)
-    details = add_details(pod, incident, explanation, "" if rank is None else str(_find_gpu(rank, pod.ranks)))
+    details = add_details(pod, incident, explanation, "" if rank is None else str(find_gpu(rank, pod.ranks)))
     for warning in details.warnings:
         pod.symptoms.retract((WARNING_RULE, ""), warning.order)
     return _add_occurrence(name, pod, incident, details.explanation, rank)
@@ -318,21 +318,6 @@ def _date_occurrences(pod: PodHistory) -> None:
         for mark in pod.undated:
             mark.latest = timestamp
         pod.undated.clear()
-
-
-def _find_rank(text: str, ranks: tuple[int, ...]) -> int | None:
-    """Return the global rank that printed the line: from its prefix, else the pod's only rank."""
-    prefix, _ = split_prefix(text)
-    if prefix.rank is None:
-        return ranks[0] if len(ranks) == 1 else None
-    if not prefix.is_local_rank:
-        return prefix.rank
-    return ranks[prefix.rank] if prefix.rank < len(ranks) else None
-
-
-def _find_gpu(rank: int, ranks: tuple[int, ...]) -> int:
-    """Return the local number of a rank, which is that of its GPU; the rank itself if the pod's ranks are unknown."""
-    return ranks.index(rank) if rank in ranks else rank
 
 
 def _apply_summary_time(pod: PodHistory, text: str) -> None:

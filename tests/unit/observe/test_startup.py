@@ -3,7 +3,7 @@
 from kfjob.cli.view_text import status_text, view_json
 from kfjob.events import Event, PodPhase
 from kfjob.observe.reduction import reduce_all
-from kfjob.observe.startup import describe_stage
+from kfjob.observe.startup import find_stage
 from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.api import script
@@ -18,7 +18,7 @@ def launch(index: int) -> list[Event]:
 
 
 def stage(*events: Event) -> str:
-    return describe_stage(reduce_all(JobView(config=CONFIG), events))
+    return str(find_stage(reduce_all(JobView(config=CONFIG), events)))
 
 
 def test_pods_that_wait_are_counted():

@@ -1,0 +1,36 @@
+"""The last line and the newest step of each rank, from the newest lines of its pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kfjob.observe.diagnose.activity import find_step
+from kfjob.observe.diagnose.checks import JobEvidence
+from kfjob.observe.diagnose.occurrences import PodHistory
+from kfjob.observe.diagnose.ranks import find_rank
+from kfjob.observe.silence import MAX_TEXT, LastLine
+from kfjob.redaction import cut_text
+
+
+def read_rank_lines(job: JobEvidence) -> Iterator[LastLine]:
+    """Yield the last line of each rank of the live pods; a pod whose lines name no rank has one."""
+    for name, history in job.history.pods.items():
+        if name in job.view.pods and job.view.pods[name].live:
+            yield from _read_pod(name, history)
+
+
+def _read_pod(name: str, history: PodHistory) -> Iterator[LastLine]:
+    last: dict[int | None, tuple[int | None, str]] = {}
+    steps: dict[int | None, int] = {}
+    for time, text in history.recent.dated_texts():
+        rank = find_rank(text, history.ranks) if text.strip() else None
+        if not text.strip() or (rank in steps and rank in last):
+            continue
+        last.setdefault(rank, (time, text.strip()))
+        number = "" if "epoch" in text.lower() else find_step(text).partition("/")[0].replace(",", "")  # it may count per epoch
+        if rank not in steps and number.isdecimal():
+            steps[rank] = int(number)
+    if history.ranks and last.keys() >= set(history.ranks):
+        last.pop(None, None)  # lines of the agent
+    for rank, (time, text) in sorted(last.items(), key=lambda item: item[0] or 0):
+        yield LastLine(pod=name, rank=rank, step=steps.get(rank), text=cut_text(text, MAX_TEXT), time=time)

@@ -1,0 +1,142 @@
+"""What the pods and ranks of a running job printed last, when the job is silent for longer than before.
+
+A job that waits in a collective prints nothing. Long before the time at which that counts as a stall, its last lines show where
+each rank is, and which ranks reported fewer steps than the others. None of it is called a failure here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from kfjob.common_types import Identifier
+from kfjob.events import JobPhase
+from kfjob.observe.master import describe_ranks
+from kfjob.observe.stall import find_stall_limit, format_pause
+from kfjob.observe.view import JobView
+from kfjob.redaction import cut_text
+from kfjob.text import join_names
+from kfjob.units import SECOND
+
+MIN_SECONDS = 10
+"""Shortest silence that is worth a word."""
+PAUSES = 3
+"""Times the longest pause so far: a shorter silence is usual."""
+SECONDS_WITHOUT_PAUSES = 30
+"""Silence that is worth a word if no two progress lines show how long a pause is."""
+MAX_LAST_LINES = 8
+"""Last lines to show: first those of the ranks that are behind, then those of the pods that have been silent for longest."""
+MAX_TEXT = 200
+"""Characters of a quoted line."""
+_MAX_NAMES = 3
+
+
+class LastLine(Struct, frozen=True, kw_only=True):
+    """The last line of a rank, or of a pod whose lines name no rank."""
+
+    pod: Identifier
+    rank: int | None = None
+    step: int | None = None  # the newest one that it reported
+    text: str = ""
+    time: int | None = None
+
+    def __str__(self) -> str:
+        """Return ``job-worker-1`, rank 1`."""
+        return f"`{self.pod}`" + (f", rank {self.rank}" if self.rank is not None else "")
+
+
+class Silence(Struct, frozen=True, kw_only=True):
+    """A running job that prints nothing for longer than before."""
+
+    seconds: float  # since the newest progress line, or since the newest line of a job without progress
+    limit: float  # seconds after which it counts as a stall
+    has_progress: bool
+    last_lines: tuple[LastLine, ...]
+    behind: tuple[LastLine, ...] = ()  # of those that reported fewer steps than others
+    now: int
+
+    @property
+    def step(self) -> int | None:
+        """The highest step that a rank reported."""
+        return max((line.step for line in self.last_lines if line.step is not None), default=None)
+
+
+def find_silence(view: JobView, last_lines: Iterable[LastLine] | None = None) -> Silence | None:
+    """Return the silence of a running job; None if its pauses are usual. `last_lines` replaces those that the view knows."""
+    if view.phase is not JobPhase.RUNNING or view.now is None:
+        return None
+    lines = tuple(read_last_lines(view) if last_lines is None else last_lines)
+    has_progress = bool(view.training.lines)
+    seconds = view.seconds_since_progress if has_progress else _find_seconds(lines, view.now)
+    if seconds is None or seconds < _find_usual_pause(view):
+        return None
+    limit = find_stall_limit(view.training, view.config.stall_after)
+    behind = _find_behind(lines)
+    shown = sorted(lines, key=lambda line: (line not in behind, line.time or 0))
+    return Silence(
+        seconds=seconds, limit=limit, has_progress=has_progress, last_lines=tuple(shown), behind=behind, now=view.now
+    )
+
+
+def read_last_lines(view: JobView) -> Iterable[LastLine]:
+    """Yield the last line of each live pod, as far as no filter has left it out."""
+    for pod in view.pods.values():
+        line, ranks = pod.log.last_line, pod.global_ranks
+        if line is not None and pod.live:
+            reading = pod.log.reading
+            step = reading.step if reading and reading.epoch is None else None  # it may count per epoch
+            rank = ranks[0] if len(ranks) == 1 else None
+            yield LastLine(pod=pod.name, rank=rank, step=step, text=cut_text(line.text.strip(), MAX_TEXT), time=line.time)
+
+
+def describe_silence(silence: Silence) -> str:
+    """Return `no progress for 48 s (a stall after 20 min); rank 1 reported step 38, others step 39`."""
+    what = "no progress" if silence.has_progress else "no output"
+    limit = f" (a stall after {format_pause(silence.limit)})" if silence.seconds <= silence.limit else ""
+    return "; ".join(filter(None, (f"{what} for {format_pause(silence.seconds)}{limit}", describe_behind(silence))))
+
+
+def describe_behind(silence: Silence) -> str:
+    """Return which ranks reported fewer steps than others; "" if none did."""
+    if not silence.behind:
+        return ""
+    steps = sorted({line.step for line in silence.behind if line.step is not None})
+    reported = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+    return f"{_name(silence.behind)} reported {reported}, others step {silence.step}"
+
+
+def describe_last_lines(silence: Silence) -> list[str]:
+    """Return one text for each of the last lines to show: ``job-worker-1`, rank 1, 48 s ago: waiting for shard 7`."""
+    texts = []
+    for line in silence.last_lines[:MAX_LAST_LINES]:
+        age = "" if line.time is None else f", {format_pause(max(silence.now - line.time, 0) / SECOND)} ago"
+        step = "" if line.step is None else f", step {line.step}"
+        texts.append(f"{line}{step}{age}: {line.text}")
+    left_out = len(silence.last_lines) - MAX_LAST_LINES
+    return [*texts, f"and {left_out} more"] if left_out > 0 else texts
+
+
+def _name(lines: Sequence[LastLine]) -> str:
+    ranks = [line.rank for line in lines if line.rank is not None]
+    if len(ranks) == len(lines):
+        return describe_ranks(ranks).removeprefix("global ")
+    return join_names((f"`{line.pod}`" for line in lines), limit=_MAX_NAMES)
+
+
+def _find_seconds(lines: Sequence[LastLine], now: int) -> float | None:
+    """Return the seconds since the newest of the lines; None if it is unknown."""
+    newest = max((line.time for line in lines if line.time is not None), default=None)
+    return None if newest is None else max(now - newest, 0) / SECOND
+
+
+def _find_usual_pause(view: JobView) -> float:
+    """Return the seconds without progress that are usual in this job."""
+    pause = view.training.longest_pause
+    return SECONDS_WITHOUT_PAUSES if pause is None else max(MIN_SECONDS, PAUSES * pause)
+
+
+def _find_behind(lines: Sequence[LastLine]) -> tuple[LastLine, ...]:
+    """Return the lines of the ranks that reported steps, and fewer than others did."""
+    steps = [line.step for line in lines if line.step is not None]
+    return tuple(line for line in lines if line.step is not None and line.step < max(steps))

@@ -1,0 +1,110 @@
+"""A running job that prints nothing: the last line of each rank, before the time at which it counts as a stall."""
+
+from __future__ import annotations
+
+from kfjob.cli.diagnose import diagnosis_text
+from kfjob.cli.reminders import SilenceReminder
+from kfjob.cli.view_text import status_text, view_json
+from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, Tick
+from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.reduction import reduce_all
+from kfjob.observe.silence import MAX_LAST_LINES, MIN_SECONDS, LastLine, Silence, describe_behind, describe_last_lines
+from kfjob.observe.view import JobView
+from kfjob.units import SECOND
+from tests.unit.diagnose.cases import START, block, examine, line, progress
+
+PODS = ("a-worker-0", "a-worker-1")
+STARTED: list[Event] = [
+    JobChanged(phase=JobPhase.RUNNING, created=START, started=START, time=START),
+    *(PodChanged(pod=pod, phase=PodPhase.RUNNING, time=START) for pod in PODS),
+    *block(0, 1, PODS[0]),
+    *block(1, 1, PODS[1]),
+]
+TRAINED = [*STARTED, *(progress(step, 10 + step, pod) for step in range(4) for pod in PODS)]
+HANG = [*TRAINED, progress(4, 14), line("refreshing the shard index", 14.5, PODS[1])]
+
+
+def tick(second: float) -> Tick:
+    return Tick(time=START + int(second * SECOND))
+
+
+def diagnose(*events: Event) -> Diagnosis:
+    diagnosis, _ = examine(events)
+    return diagnosis
+
+
+def test_last_line_of_each_rank_is_quoted_with_its_age():
+    diagnosis = diagnose(*HANG, tick(34))
+    assert diagnosis.silence
+    assert diagnosis.healthy
+    text = "\n".join(diagnosis_text("a", diagnosis))
+    assert (
+        "no error was found so far; no progress for 20 s (a stall after 2 min); rank 1 reported step 3, others step 4" in text
+    )
+    assert "`a-worker-1`, rank 1, step 3, 20 s ago: refreshing the shard index" in text
+    assert "`a-worker-0`, rank 0, step 4, 20 s ago: 2026-11-21" in text
+    assert "no problems found" not in text
+
+
+def test_usual_pause_is_no_silence():
+    assert diagnose(*HANG, tick(14 + MIN_SECONDS - 1)).silence is None
+    slow = [*STARTED, progress(1, 100), progress(2, 200)]
+    assert diagnose(*slow, tick(400)).silence is None
+    assert diagnose(*slow, tick(520)).silence
+
+
+def test_job_that_has_ended_is_not_silent():
+    assert diagnose(*HANG, JobChanged(phase=JobPhase.SUCCEEDED), tick(100)).silence is None
+
+
+def test_job_without_progress_is_silent_since_its_newest_line():
+    events = [*STARTED, line("loading the tokenizer", 5, PODS[0])]
+    assert diagnose(*events, tick(30)).silence is None
+    silence = diagnose(*events, tick(50)).silence
+    assert silence
+    assert (silence.seconds, silence.has_progress) == (45, False)
+
+
+def test_ranks_of_one_pod_are_told_apart():
+    result = block(0, 1, "a-worker-0", world=1)
+    both = [line(item.text.replace("ranks=[0]", "ranks=[0, 1]"), 1) for item in result]
+    steps = [line(f"[default{rank}]: step {step} loss 1.5", 2 + step) for step in range(1, 6) for rank in (0, 1)]
+    events = [STARTED[0], STARTED[1], *both, *steps[:-1], line("[default1]: evaluating", 7.5), tick(40)]
+    silence = diagnose(*events).silence
+    assert silence
+    assert [(item.rank, item.step, item.text) for item in silence.last_lines] == [
+        (1, 4, "[default1]: evaluating"),
+        (0, 5, "[default0]: step 5 loss 1.5"),
+    ]
+
+
+def test_steps_within_epochs_are_not_compared():
+    ends = [line("epoch 1 step 90 loss 2.0", 20, PODS[0]), line("epoch 2 step 1 loss 2.0", 20, PODS[1])]
+    silence = diagnose(*STARTED, *ends, tick(90)).silence
+    assert silence
+    assert not silence.behind
+
+
+def test_status_shows_the_last_lines():
+    view = reduce_all(JobView(), [*HANG, tick(34)])
+    text = status_text(view, name="a", now=START)
+    assert "silent     no progress for 20 s (a stall after 2 min); rank 1 reported step 3, others step 4" in text
+    assert "           `a-worker-1`, rank 1, step 3, 20 s ago: refreshing the shard index" in text
+    assert view_json(view)["silence"]["seconds"] == 20
+
+
+def test_reminder_comes_again_when_the_silence_has_doubled():
+    reminder, view = SilenceReminder(), reduce_all(JobView(), HANG)
+    said = [second for second in range(60) if reminder.announce(reduce_all(view, [tick(14 + second)]))]
+    assert said == [10, 20, 40]
+    view = reduce_all(view, [progress(5, 80)])
+    assert not reminder.announce(reduce_all(view, [tick(81)]))
+
+
+def test_many_ranks_are_counted():
+    lines = tuple(LastLine(pod=f"p{rank}", rank=rank, step=7 if rank in {2, 3, 9} else 8) for rank in range(12))
+    behind = tuple(item for item in lines if item.step == 7)
+    silence = Silence(seconds=40, limit=600, has_progress=True, last_lines=lines, behind=behind, now=0)
+    assert describe_behind(silence) == "ranks 2-3, 9 reported step 7, others step 8"
+    assert len(describe_last_lines(silence)) == MAX_LAST_LINES + 1
+    assert describe_last_lines(silence)[-1] == "and 4 more"
