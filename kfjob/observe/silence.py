@@ -26,10 +26,11 @@ PAUSES = 3
 SECONDS_WITHOUT_PAUSES = 30
 """Silence that is worth a word if no two progress lines show how long a pause is."""
 MAX_LAST_LINES = 8
-"""Last lines to show: first those of the ranks that are behind, then those of the pods that have been silent for longest."""
+"""Last lines to show: first those of ranks that lag, then those of the pods with the longest silence."""
 MAX_TEXT = 200
 """Characters of a quoted line."""
 _MAX_NAMES = 3
+"""Pods to name in a message about ranks that lag."""
 
 
 class LastLine(Struct, frozen=True, kw_only=True):

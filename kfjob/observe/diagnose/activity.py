@@ -69,16 +69,21 @@ class Activity(Struct):
 def find_step(text: str) -> float | None:
     """Return the number of the step that the line reports, or its loss where it counts nothing; None for another line."""
     text = text[-MAX_LENGTH:]
+    if (count := find_count(text)) is not None or _FAILURE.search(text):
+        return count
+    if bar := find_bar(text):
+        return parse_figure(bar.percent)
+    return parse_line(text).loss if _MAY_COUNT.search(text) else None
+
+
+def find_count(text: str) -> float | None:
+    """Return the number of the step, epoch or batch that the line or its progress bar reports; None for another line."""
     if _FAILURE.search(text):  # Slurm's `error: *** STEP 512.0 CANCELLED`
         return None
     if bar := find_bar(text):
-        return bar.counts.step if bar.counts else parse_figure(bar.percent)
-    if not _MAY_COUNT.search(text):
-        return None
-    figures = parse_line(text)
-    return next(
-        (counter.value for counter in figures.counters if counter.has_name and counter.priority < WEAK_COUNT), figures.loss
-    )
+        return bar.counts.step if bar.counts else None
+    counters = parse_line(text).counters if _MAY_COUNT.search(text) else ()
+    return next((counter.value for counter in counters if counter.has_name and counter.priority < WEAK_COUNT), None)
 
 
 def reports_success(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kfjob.events import STOPPED_BECAUSE, JobPhase, PodPhase
-from kfjob.observe.diagnose.checks import JobEvidence
+from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import Occurrence, Symptom
 from kfjob.observe.diagnose.recovery import has_recovered
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
@@ -79,6 +79,8 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
         severity = Severity.ERROR  # the other ranks waited for its process in vain
     if severity is Severity.ERROR and rule.in_script and job.view.phase is not None and not job.view.phase.ended:
         severity = Severity.WARNING  # the script may go on
+    if severity is not Severity.HARMLESS and _is_provoked(job, occurrence):
+        severity = Severity.HARMLESS
     recovered = severity is Severity.ERROR and not rule.permanent and has_recovered(job, occurrence, time)
     if severity is Severity.ERROR and rule.harmless_before_join and not occurrence.after_join:
         severity = _assess_before_join(job, occurrence, recovered=recovered)
@@ -87,6 +89,13 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
     ):
         severity, recovered = Severity.HARMLESS, False
     return Assessment(occurrence, severity, role, recovered, time, count)
+
+
+def _is_provoked(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether the line belongs to a run of tests that ended well: tests provoke errors."""
+    pod = job.history.pods.get(occurrence.pod)
+    is_present = occurrence.line is not None and not occurrence.in_previous_container
+    return pod is not None and is_present and pod.suite_runs.contain(occurrence.order)
 
 
 def _precedes_timeout(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:

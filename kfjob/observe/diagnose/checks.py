@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-
-from msgspec import Struct
+from collections.abc import Callable
 
 from kfjob.events import JobPhase, PodPhase
-from kfjob.observe.diagnose.collectives import describe_difference
-from kfjob.observe.diagnose.occurrences import JobHistory, Occurrence, PodHistory
+from kfjob.observe.diagnose.absent_ranks import find_absent_ranks
+from kfjob.observe.diagnose.collectives import find_difference
+from kfjob.observe.diagnose.job_evidence import JobEvidence, Occurrences
+from kfjob.observe.diagnose.occurrences import Occurrence, PodHistory
 from kfjob.observe.diagnose.rule import Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID, check_ids
 from kfjob.observe.master import describe_ranks
 from kfjob.observe.progress import KFJOB_TRAINER
 from kfjob.observe.stall import format_pause
 from kfjob.observe.timestamps import Timestamp
-from kfjob.observe.view import JobView
 from kfjob.units import SECOND
 
 CONSTANT_READINGS = 20
@@ -28,40 +27,7 @@ ERROR_TIME = 10 * SECOND
 JOIN_TIME = 120 * SECOND
 """Time within which an agent that reaches the store joins a round or prints an error."""
 
-_AFTER_ALL_LINES = 10**12
-"""`order` of an occurrence that no line shows."""
 _UNREACHABLE_STORE = check_ids("rendezvous-refused", "rendezvous-unresolvable", "rendezvous-no-route", "store-wait-timeout")
-
-Occurrences = Iterator[Occurrence]
-
-
-class JobEvidence(Struct, frozen=True):
-    """The input of the checks."""
-
-    view: JobView
-    history: JobHistory
-    disconnects: tuple[Occurrence, ...] = ()  # lost connections of agents and processes that had joined, and did not recover
-
-    def occurrence(
-        self, rule: str, *, pod: str = "", timestamp: Timestamp | None = None, evidence: str = "", **values: object
-    ) -> Occurrence:
-        """Return an occurrence of the rule."""
-        history = self.history.pods.get(pod)
-        return Occurrence(
-            rule=BY_ID[rule],
-            pod=pod,
-            values={"pod": pod, **{name: str(value) for name, value in values.items()}},
-            order=_AFTER_ALL_LINES,
-            timestamp=timestamp or Timestamp(time=self.view.now),
-            line=history.lines if history and evidence else None,
-            evidence=(evidence,) if evidence else (),
-        )
-
-    @property
-    def age(self) -> int:
-        """Nanoseconds since the job was created."""
-        job = self.view.job
-        return (self.view.now or 0) - job.created if job and job.created and self.view.now else 0
 
 
 def loss_not_finite(job: JobEvidence) -> Occurrences:
@@ -170,14 +136,16 @@ def import_shortfall(job: JobEvidence) -> Occurrences:
 
 def collectives_apart(job: JobEvidence) -> Occurrences:
     """The ranks that timed out were in different collectives."""
-    timeouts = {rank: (name, timeout) for name, pod in job.history.pods.items() for rank, timeout in pod.timeouts.items()}
-    found = describe_difference({rank: timeout.collective for rank, (_, timeout) in timeouts.items()})
-    if found is not None:
-        ranks, difference = found
+    timeouts = {rank: (name, item) for name, pod in job.history.pods.items() for rank, item in pod.timeouts.waited.items()}
+    difference = find_difference({rank: item.collective for rank, (_, item) in timeouts.items() if item.collective})
+    if difference is not None:
+        ranks, text = difference
         name, timeout = timeouts[ranks[0]]
         symptom = job.history.pods[name].symptoms.get(("nccl-timeout", ""))
         timestamp = symptom.occurrences[0].timestamp if symptom else Timestamp()
-        yield job.occurrence("collectives-apart", pod=name, timestamp=timestamp, evidence=timeout.line, difference=difference)
+        occurrence = job.occurrence("collectives-apart", pod=name, timestamp=timestamp, evidence=timeout.text, difference=text)
+        occurrence.line, occurrence.rank = timeout.line, ranks[0] if len(ranks) == 1 else None
+        yield occurrence
 
 
 def left_early(job: JobEvidence) -> Occurrences:
@@ -203,11 +171,13 @@ def peer_lost(job: JobEvidence) -> Occurrences:
     if job.view.running and job.view.now is not None and job.view.now < first + ERROR_TIME:
         return
     endpoints = {pod.launch.rdzv_endpoint.rpartition(":")[0] for pod in job.history.pods.values() if pod.launch}
+    absent = set(find_absent_ranks(job))
     store_hosts = {host.partition(".")[0] for host in endpoints}
     for name, pod in job.history.pods.items():
         end = pod.recent.timestamp().resolve(near)
         is_first = end is not None and end <= first + SECOND and all(item.pod != name for item in job.disconnects)
-        if is_first and _ended_silently(pod) and not (job.view.running and _runs(pod)):
+        is_absent = pod.ranks and absent.issuperset(pod.ranks)  # `rank_absent` says more
+        if is_first and not is_absent and _ended_silently(pod) and not (job.view.running and _runs(pod)):
             rule = "store-host-lost" if name in store_hosts else "peer-lost"
             yield job.occurrence(rule, pod=name, timestamp=Timestamp(time=end), evidence=pod.recent.last_text)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kfjob.events import JobPhase
 from kfjob.observe.diagnose.activity import has_full_bar
-from kfjob.observe.diagnose.checks import JobEvidence
 from kfjob.observe.diagnose.incidents.messages import is_warning
+from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import MAX_CONTEXT_QUOTE, PodHistory
 from kfjob.observe.program_lines import ProgramLines
 from kfjob.patterns import Pattern
@@ -47,8 +47,9 @@ def _find_report(pod: PodHistory) -> str:
     """Return the report of success at the end of the log; "" without one."""
     if has_full_bar(pod.recent.last_text):
         return pod.recent.last_text.rpartition("\r")[2]
-    success = pod.activity.success
-    return success[2] if success and pod.lines - success[1] <= MAX_LINES_AFTER_REPORT else ""
+    reports = [report for report in (pod.activity.success and pod.activity.success[1:], pod.suite_runs.result) if report]
+    line, text = max(reports, default=(0, ""))
+    return text if text and pod.lines - line <= MAX_LINES_AFTER_REPORT else ""
 
 
 def quote_ends(job: JobEvidence) -> tuple[tuple[str, tuple[str, ...]], ...]:

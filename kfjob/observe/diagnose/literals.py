@@ -7,7 +7,7 @@ from functools import cache
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from kfjob.observe.diagnose import activity, world_sizes
+from kfjob.observe.diagnose import activity, suite_runs, world_sizes
 from kfjob.observe.diagnose.incidents import exceptions, native
 from kfjob.observe.diagnose.rule import Subject
 from kfjob.observe.diagnose.rules import BY_SUBJECT
@@ -19,7 +19,13 @@ STEMS = (
 """Literals of lines without a rule: exceptions, frames, boxes, warnings, and times in torchrun's summary. They also stand in
 most literals of the rules, and replace those."""
 
-LINES_AFTER = {exceptions.HEADING: exceptions.MAX_LINES, "terminate called": 4, "Last error:": 2, "Error: ": 8, "╰─": 4}
+LINES_AFTER = {
+    exceptions.HEADING: exceptions.MAX_LINES,
+    "terminate called": 4,
+    "Last error:": 2,
+    "Error: ": 8,
+    "╰─": 4,
+} | suite_runs.LINES_AFTER
 """Literals of a first line, and how many lines after it may belong to its incident."""
 
 
@@ -27,7 +33,8 @@ LINES_AFTER = {exceptions.HEADING: exceptions.MAX_LINES, "terminate called": 4, 
 def find_literals() -> tuple[str, ...]:
     """Return the literals of all rules about logs, of the incident stage, of reports of success, and of world sizes."""
     markers = [marker for rule in BY_SUBJECT[Subject.LOG] for marker in rule.markers]
-    return _minimize((*STEMS, *exceptions.MARKERS, *native.MARKERS, *activity.LITERALS, *world_sizes.LITERALS, *markers))
+    stages = (*exceptions.MARKERS, *native.MARKERS, *activity.LITERALS, *world_sizes.LITERALS, *suite_runs.LITERALS)
+    return _minimize((*STEMS, *stages, *markers))
 
 
 def is_suspicious(line: str) -> bool:

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from kfjob.events import PodChanged, PodPhase
 from kfjob.observe.agent_records import LaunchConfig, RendezvousResult
 from kfjob.observe.diagnose.activity import Activity
-from kfjob.observe.diagnose.collectives import Timeout
+from kfjob.observe.diagnose.collectives import Timeouts
 from kfjob.observe.diagnose.incidents.incident import Mark
 from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.recent_lines import RecentLines
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Rule, RuleMatch, Subject
 from kfjob.observe.diagnose.rules import BY_SUBJECT
+from kfjob.observe.diagnose.suite_runs import SuiteRuns
 from kfjob.observe.diagnose.world_sizes import WorldSize
 from kfjob.observe.pods import EvidenceLine
 from kfjob.observe.timestamps import Timestamp
@@ -177,7 +178,8 @@ class PodHistory(Struct):
     ranks: tuple[int, ...] = ()  # global ranks in the newest rendezvous result
     world: WorldSize = field(default_factory=WorldSize)
     activity: Activity = field(default_factory=Activity)
-    timeouts: dict[int, Timeout] = field(default_factory=dict)  # the first collective in which each rank timed out
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    suite_runs: SuiteRuns = field(default_factory=SuiteRuns)  # in the log of the present container
     nccl_warnings: list[NcclWarning] = field(default_factory=list)  # of the present container
     newest: Occurrence | None = None  # the newest occurrence in the log
     undated: list[Mark] = field(default_factory=list)  # marks whose `latest` is still unknown
@@ -186,6 +188,11 @@ class PodHistory(Struct):
     def episode(self) -> int:
         """Order of the start of the newest round, 0 before the first one."""
         return self.starts[-1][0] if self.starts else 0
+
+    @property
+    def needs_line(self) -> bool:
+        """Whether the next line matters whatever it contains."""
+        return self.incidents.is_open or self.suite_runs.expects_result or self.lines <= self.activity.last_watched
 
     @property
     def has_one_process(self) -> bool:

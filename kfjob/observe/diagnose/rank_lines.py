@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kfjob.observe.diagnose.activity import find_step
-from kfjob.observe.diagnose.checks import JobEvidence
+from kfjob.observe.diagnose.activity import MAX_LENGTH, find_count
+from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import PodHistory
 from kfjob.observe.diagnose.ranks import find_rank
 from kfjob.observe.silence import MAX_TEXT, LastLine
@@ -27,9 +27,9 @@ def _read_pod(name: str, history: PodHistory) -> Iterator[LastLine]:
         if not text.strip() or (rank in steps and rank in last):
             continue
         last.setdefault(rank, (time, text.strip()))
-        number = "" if "epoch" in text.lower() else find_step(text).partition("/")[0].replace(",", "")  # it may count per epoch
-        if rank not in steps and number.isdecimal():
-            steps[rank] = int(number)
+        step = None if "epoch" in text.lower() else find_count(text[-MAX_LENGTH:])  # a step may count within its epoch
+        if rank not in steps and step is not None:
+            steps[rank] = int(step)
     if history.ranks and last.keys() >= set(history.ranks):
         last.pop(None, None)  # lines of the agent
     for rank, (time, text) in sorted(last.items(), key=lambda item: item[0] or 0):

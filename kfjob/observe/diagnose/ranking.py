@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from kfjob.events import JobPhase
 from kfjob.observe.diagnose.assessments import Assessment, assess, assess_symptom
-from kfjob.observe.diagnose.checks import CHECKS, JobEvidence
+from kfjob.observe.diagnose.checks import CHECKS
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
 from kfjob.observe.diagnose.endings import find_reports, has_succeeded, quote_ends
 from kfjob.observe.diagnose.issues import group_assessments
+from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.rank_lines import read_rank_lines
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.symptoms import SymptomCollector
@@ -47,13 +48,18 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnos
         failed=view.phase is JobPhase.FAILED or first is not None,
         lines=collector.lines,
         pods=len(view.pods),
-        first_cause=first,
+        first_cause=_name_role(first),
         succeeded=has_succeeded(evidence),
         reports=() if first else find_reports(evidence),
         last_lines=() if first else quote_ends(evidence),
         silence=find_silence(view, read_rank_lines(evidence)),
         **{name: tuple(members) for name, members in categories.items()},
     )
+
+
+def _name_role(first: Issue | None) -> Issue | None:
+    """Return the first cause with the role that it has in this job: without a better one, a consequence is a suspect."""
+    return replace(first, role=Role.SUSPECT) if first and first.role is Role.CONSEQUENCE else first
 
 
 def _find_exceptions_before(job: JobEvidence, errors: Collection[Assessment], best: Assessment) -> Iterator[Assessment]:

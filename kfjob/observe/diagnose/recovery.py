@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfjob.events import NOT_RESTARTED, JobPhase
-from kfjob.observe.diagnose.checks import JobEvidence
+from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import Occurrence, PodHistory
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.units import SECOND

@@ -24,7 +24,7 @@ from kfjob.events import (
 from kfjob.observe.agent_records import RendezvousResult, ResultSource
 from kfjob.observe.diagnose import world_sizes
 from kfjob.observe.diagnose.activity import Activity
-from kfjob.observe.diagnose.collectives import remember_timeout
+from kfjob.observe.diagnose.collectives import Timeouts
 from kfjob.observe.diagnose.going_on import announces_recovery, announces_retry
 from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation
 from kfjob.observe.diagnose.incidents.reader import IncidentReader
@@ -37,6 +37,7 @@ from kfjob.observe.diagnose.recent_lines import RecentLines, find_timestamp
 from kfjob.observe.diagnose.repetitions import LineMeaning, Repetitions, mask_numbers
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.states import StateReader
+from kfjob.observe.diagnose.suite_runs import SuiteRuns
 from kfjob.observe.diagnose.warnings import WarningCounter
 from kfjob.observe.diagnose.world_sizes import WorldSize, read_world_size
 from kfjob.observe.lines import clean_line, shorten_line
@@ -112,7 +113,7 @@ class SymptomCollector:
         pod.recent.append(event.time, event.text)
         self._follow_view(pod, event, view)
         _follow_program(pod, event.text)
-        if pod.incidents.is_open or pod.lines <= pod.activity.last_watched or is_suspicious(event.text):
+        if pod.needs_line or is_suspicious(event.text):
             self._read_line(pod, event)
         if pod.undated:
             _date_occurrences(pod)
@@ -127,10 +128,12 @@ class SymptomCollector:
             self._read_incidents(pod, event.pod, text, key)
         if pod.incidents.has_exception or (pod.newest and pod.newest.rule.in_script and pod.newest.line == pod.lines):
             pod.activity.watch(pod.lines)
+        if pod.suite_runs.read(text, order=self._order, line=pod.lines):
+            pod.timeouts, pod.nccl_warnings = Timeouts(), []
         pod.activity.read_success(text, order=self._order, line=pod.lines)
         if any(literal in text for literal in world_sizes.LITERALS):
             pod.world = read_world_size(pod.world, text)
-        remember_timeout(pod.timeouts, text)
+        pod.timeouts.read(text, line=pod.lines, ranks=pod.ranks)
 
     def _count_repetition(self, pod: PodHistory, name: str, text: str, key: Hashable) -> bool:
         """Count a line that repeats an incident of one line; return whether it does so often that this is enough."""
@@ -174,7 +177,8 @@ class SymptomCollector:
                 occurrence.in_previous_container = True
         pod.container, pod.lines, pod.joined, pod.finished, pod.result = container, 0, False, None, None
         pod.recent, pod.incidents, pod.activity, pod.newest = RecentLines(), IncidentReader(), Activity(), None
-        pod.world, pod.nccl_warnings, pod.timeouts = WorldSize(), [], {}
+        pod.world, pod.nccl_warnings, pod.timeouts = WorldSize(), [], Timeouts()
+        pod.suite_runs = SuiteRuns()
         pod.undated.clear()
 
     def _follow_view(self, pod: PodHistory, event: LogLine | OpenLine, view: JobView) -> None:

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kfjob.events import PodPhase
+from kfjob.observe.diagnose.absent_ranks import find_absent_ranks
 from kfjob.observe.diagnose.assessments import TIMEOUTS
-from kfjob.observe.diagnose.checks import JobEvidence, Occurrences
+from kfjob.observe.diagnose.job_evidence import JobEvidence, Occurrences
 from kfjob.observe.diagnose.occurrences import PodHistory
+from kfjob.observe.diagnose.rank_lines import read_rank_lines
 from kfjob.observe.diagnose.rule import Role, Severity
 from kfjob.observe.diagnose.rules import check_ids
 from kfjob.observe.figures.bars import FULL, find_bar
+from kfjob.observe.master import describe_ranks
 from kfjob.observe.meanings import is_data_preparation
 from kfjob.observe.pods import PodView
+from kfjob.observe.timestamps import Timestamp
 from kfjob.patterns import Pattern
+from kfjob.redaction import cut_text
+
+MAX_LINE = 120
+"""Characters of the last line of a suspect."""
 
 _CONNECTED = Pattern(r"\[c10d\S*.*\] The client socket has connected to ")
 _LOST = check_ids("peer-closed", "store-lost")
@@ -46,6 +54,37 @@ def _find_bar(pod: PodHistory) -> tuple[str, str, str] | None:
             if (bar := find_bar(part)) and is_data_preparation(bar.words):
                 return (bar.name, bar.percent, part.strip()) if bar.percent != FULL else None
     return None
+
+
+def rank_absent(job: JobEvidence) -> Occurrences:
+    """Ranks timed out in a collective, and a few others of the same world did not."""
+    waited = {rank: item for pod in job.history.pods.values() for rank, item in pod.timeouts.waited.items()}
+    named = {rank: item for pod in job.history.pods.values() for rank, item in pod.timeouts.absent.items()}
+    absent = find_absent_ranks(job)
+    if not absent:
+        return
+    pod = next((name for name, view in job.view.pods.items() if absent[0] in view.global_ranks), "")
+    last = next((line for line in read_rank_lines(job) if line.rank == absent[0]), None)
+    proof = named.get(absent[0]) or next(iter(waited.values()))
+    occurrence = job.occurrence(
+        "rank-absent",
+        pod=pod,
+        timestamp=_find_timeout(job),
+        absent=describe_ranks(absent).removeprefix("global "),
+        waited=describe_ranks(sorted(waited.keys() - named.keys())).removeprefix("global ") or "the other ranks",
+        what=proof.collective or "a collective",
+        last=f"; its last line is `{cut_text(last.text, MAX_LINE)}`" if last else "",
+    )
+    occurrence.evidence = (proof.text.strip(),)
+    occurrence.rank = absent[0] if len(absent) == 1 else None
+    yield occurrence
+
+
+def _find_timeout(job: JobEvidence) -> Timestamp:
+    """Return the time of the first timeout of a collective."""
+    symptoms = (pod.symptoms.get((rule, "")) for pod in job.history.pods.values() for rule in TIMEOUTS)
+    stamps = (symptom.occurrences[0].timestamp for symptom in symptoms if symptom)
+    return min(stamps, key=lambda stamp: stamp.resolve(job.view.reference_time) or 0, default=Timestamp())
 
 
 def connect_hang(job: JobEvidence) -> Occurrences:
@@ -126,6 +165,7 @@ def _is_alone(pod: PodView) -> bool:
 
 WAITING_CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
     slow_preparation,
+    rank_absent,
     connect_hang,
     rank0_gone,
     independent_trainings,

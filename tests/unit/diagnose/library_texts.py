@@ -408,6 +408,7 @@ TEXTS = [
     Text("dtype-float64", "RuntimeError: Found dtype Double but expected Float", "torch"),
     Text("dtype-float64", "RuntimeError: Input type (double) and bias type (float) should be the same", "torch"),
     Text("matrix-shapes", "RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x16 and 32x1)", "torch"),
+    Text("gloo-timeout", "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors", "torch"),
     Text("gloo-timeout", "RuntimeError: [unbound_buffer.cc:84] Timed out waiting 1800000ms for recv operation", "gloo"),
     Text("queue-cancelled", "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-21T10:00:00 ***", "Slurm"),
     Text(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kfjob.events import JobChanged, JobPhase, LogLine
-from kfjob.observe.diagnose.collectives import MAX_RANKS, Collective, Timeout, describe_difference, remember_timeout
+from kfjob.observe.diagnose.collectives import MAX_RANKS, Collective, Timeouts, find_difference
 from kfjob.observe.diagnose.diagnosis import Diagnosis
-from tests.unit.diagnose.cases import examine
+from kfjob.observe.diagnose.rule import Role
+from kfjob.observe.diagnose.rules import BY_ID
+from tests.unit.diagnose.cases import block, examine, line
 
 OLD, NEW = "[Rank {rank}]", "[PG ID 0 PG GUID 0(default_pg) Rank {rank}]"
 
@@ -34,6 +36,7 @@ def test_rank_in_another_collective_is_named(lead: str):
     assert (first.rule, first.pod) == ("collectives-apart", "a-worker-1")
     assert first.cause.startswith("global rank 2 in ALLGATHER 40, and global ranks 0-1, 3 in ALLREDUCE 41: ")
     assert "Rank 2]" in first.evidence[-1]
+    assert (first.rank, first.line) == (2, 2)
 
 
 def test_timeout_of_all_ranks_in_one_collective_says_nothing_of_paths():
@@ -49,21 +52,84 @@ def test_later_timeout_of_a_rank_does_not_count():
 
 
 def test_collectives_of_other_groups_are_not_compared():
-    timeouts: dict[int, Timeout] = {}
-    remember_timeout(timeouts, timeout(1, 7, lead="[PG ID 3 PG GUID 12(tp) Rank {rank}]").text)
-    assert not timeouts
+    timeouts = Timeouts()
+    timeouts.read(timeout(1, 7, lead="[PG ID 3 PG GUID 12(tp) Rank {rank}]").text, line=1, ranks=())
+    assert not timeouts.waited
 
 
 def test_timeouts_of_few_ranks_are_remembered():
-    timeouts: dict[int, Timeout] = {}
+    timeouts = Timeouts()
     for rank in range(2 * MAX_RANKS):
-        remember_timeout(timeouts, timeout(rank, 7).text)
-    assert len(timeouts) == MAX_RANKS
+        timeouts.read(timeout(rank, 7).text, line=rank + 1, ranks=())
+    assert len(timeouts.waited) == MAX_RANKS
 
 
 def test_ranks_that_stayed_behind_differ_from_most():
     collectives = {0: Collective(9, "A"), 1: Collective(9, "A"), 2: Collective(7, "A"), 3: Collective(8, "B")}
-    assert describe_difference(collectives) == (
+    assert find_difference(collectives) == (
         [2, 3],
         "global rank 2 in A 7, global rank 3 in B 8, and global ranks 0-1 in A 9",
     )
+
+
+GLOO = "RuntimeError: [/pytorch/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation"
+SHORT = "[rank{rank}]:[E ProcessGroupNCCL.cpp:523] [Rank {rank}] Watchdog caught collective operation timeout"
+PREFIX_ALONE = (
+    "[rank{rank}]:[E1121 06:37:49.6 ProcessGroupNCCL.cpp:632] Watchdog caught collective operation timeout: WorkNCCL(1)"
+)
+
+
+@pytest.mark.parametrize("text", ["[rank{rank}]: " + GLOO, SHORT, PREFIX_ALONE])
+def test_rank_without_a_timeout_is_named(text: str):
+    lines = [LogLine(pod="a", text=text.format(rank=rank)) for rank in (0, 1, 3)]
+    first = diagnose(*lines).first_cause
+    assert first
+    assert (first.rule, first.rank) == ("rank-absent", 2)
+    assert first.title == "rank 2 reported no timeout, and other ranks timed out in a collective"
+    assert "ranks 0-1, 3 waited" in first.cause
+
+
+def test_absent_rank_of_a_known_world_is_named_with_its_pod_and_last_line():
+    blocks = [item for rank in range(4) for item in block(rank, 1, f"a-worker-{rank}", world=4)]
+    last = line("saving the optimizer", 5, "a-worker-3")
+    gloo = [line(GLOO, 9, f"a-worker-{rank}") for rank in range(3)]
+    first = diagnose(*blocks, last, *gloo).first_cause
+    assert first
+    assert (first.rule, first.rank, first.pod) == ("rank-absent", 3, "a-worker-3")
+    assert "its last line is `saving the optimizer`" in first.cause
+
+
+def test_ranks_that_a_barrier_names_are_suspects():
+    text = "[rank0]: RuntimeError: [Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 4000 ms"
+    first = diagnose(LogLine(pod="a", text=text)).first_cause
+    assert first
+    assert first.title.startswith("ranks 1, 3 reported no timeout")
+
+
+def test_absent_rank_with_an_error_of_its_own_is_no_suspect():
+    error = LogLine(pod="a", text="[rank2]: RuntimeError: the shard is empty")
+    first = diagnose(*(timeout(rank, 41) for rank in (0, 1, 3)), error).first_cause
+    assert first
+    assert first.rule == "exception"
+
+
+@pytest.mark.parametrize("ranks", [(0,), (1,), (0, 3), (2, 5)])
+def test_few_timeouts_do_not_make_all_others_suspects(ranks: tuple[int, ...]):
+    first = diagnose(*(timeout(rank, 41) for rank in ranks)).first_cause
+    assert first
+    assert first.rule == "nccl-timeout"
+
+
+def test_rank_that_only_said_good_bye_is_named():
+    lines = [LogLine(pod="a", text="[rank3] bye"), *(LogLine(pod="a", text=timeout(rank, 41).text) for rank in range(3))]
+    first = diagnose(*lines).first_cause
+    assert first
+    assert (first.rule, first.rank) == ("rank-absent", 3)
+    assert "its last line is `[rank3] bye`" in first.cause
+
+
+def test_first_cause_is_never_called_a_consequence():
+    diagnosis = diagnose(timeout(0, 41), LogLine(pod="b", text="RuntimeError: Connection closed by peer [10.0.0.1]:29500"))
+    assert diagnosis.first_cause
+    assert BY_ID[diagnosis.first_cause.rule].role is Role.CONSEQUENCE
+    assert diagnosis.first_cause.role is Role.SUSPECT

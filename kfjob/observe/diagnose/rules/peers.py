@@ -37,8 +37,9 @@ RULES = (
             "find the rank that is missing from those that timed out; if a rank is only slow, raise "
             "`init_process_group(timeout=…)`; `GLOO_SOCKET_IFNAME` selects the interface between the nodes"
         ),
-        markers=("Timed out waiting", "imed out"),
-        pattern=r"Timed out waiting \d+ms for (?:recv|send) operation|barrier timed out",
+        markers=("Timed out waiting", "imed out", "monitoredBarrier"),
+        pattern=r"Timed out waiting \d+ms for (?:recv|send) operation|barrier timed out|failed to pass monitoredBarrier"
+        r"|reached monitoredBarrier, but",
         role=Role.CONSEQUENCE,
     ),
     Rule(

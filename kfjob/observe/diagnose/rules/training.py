@@ -96,6 +96,20 @@ RULES = (
         role=Role.SUSPECT,
     ),
     Rule(
+        id="rank-absent",
+        title="{absent} reported no timeout, and other ranks timed out in a collective",
+        cause=(
+            "{waited} waited in {what} until it timed out, and {absent} did not report that it waited: it hangs "
+            "elsewhere, is slower than the timeout, or was ended before{last}"
+        ),
+        remedy=(
+            "look at {absent} first: `kfjob logs {job} --tail 50` shows what it did last, and `py-spy dump` where it hangs; "
+            "if it only needs more time (saving, evaluating, preparing data), raise `init_process_group(timeout=…)`"
+        ),
+        subject=Subject.VIEW,
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="rank-left-early",
         title="{ranks} ended while other ranks were still working",
         cause=(
