@@ -7,7 +7,6 @@ jobs. The API server serves the logs as from any kubelet, with `follow` and `tai
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ import yaml
 from kfjob.backends.base import JobRef
 from kfjob.backends.kubernetes.client import Client
 from kfjob.backends.kubernetes.requests import Request
+from kfjob.backends.local.machine import free_port
 from kfjob.backends.log_file import format_timestamp
 from kfjob.errors import KfjobError
 from kfjob.events import JobSnapshot, PodPhase
@@ -155,7 +155,7 @@ def kwok(space: Space, folder: Path, jobs: Sequence[tuple[str, int]]) -> Iterato
         for index in range(workers)
     ]
     (folder / "kwok.yaml").write_text(yaml.safe_dump_all(logs))
-    port = _free_port()
+    port = free_port()
     _certificate(folder)
     program = _program()
     command = [
@@ -232,11 +232,6 @@ def _program() -> Path:
     result = subprocess.run(["bash", "-c", build], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, f"the build of KWOK failed: {result.stderr}"
     return CACHE / "bin" / "kwok"
-
-
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _now() -> str:

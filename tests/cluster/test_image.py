@@ -22,9 +22,10 @@ import pytest
 import urllib3
 import yaml
 
+from kfjob.backends.local.machine import free_port
 from kfjob.errors import Forbidden
 from tests.cluster.facts import ROOT, Space, needs_own_cluster
-from tests.image.aws import HOST, MotoAws, free_port, moto_aws
+from tests.image.aws import HOST, MotoAws, moto_aws
 from tests.image.builders import buildah
 from tests.image.conftest import MOTO_TOKEN, MOTO_TOKEN_HASHED
 from tests.image.front import front, named

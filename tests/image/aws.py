@@ -16,15 +16,11 @@ from typing import Any
 import boto3
 import urllib3
 
+from kfjob.backends.local.machine import free_port
+
 ACCOUNT = "123456789012"
 REGION = "eu-west-1"
 HOST = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)

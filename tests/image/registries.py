@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from kfjob.backends.local.machine import free_port
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import Login, LoginSource, Secret, anonymous
@@ -78,12 +79,6 @@ CLOUD_HOSTS = (HOST, "public.ecr.aws", "registry-1.docker.io")
 
 def known() -> Login:
     return Login(user=USER, password=Secret(PASSWORD))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kfjob.backends.local.machine import free_port
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.image.auth import open_registry
 from kfjob.image.references import parse_reference
@@ -26,7 +27,6 @@ from tests.image.registries import (
     PASSWORD,
     USER,
     RealRegistry,
-    free_port,
     known,
     make_certificate,
     real_registry,

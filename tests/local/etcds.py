@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import subprocess
 import time
 import urllib.error
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from kfjob.backends.local.machine import free_port
 
 PATIENCE = 60.0
 
@@ -78,12 +79,6 @@ def until_it_answers(etcd: Etcd, process: subprocess.Popen[bytes], log: Path) ->
         except OSError:
             assert time.monotonic() < deadline, log.read_text(errors="replace")
         time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 LEASE = """

@@ -73,8 +73,12 @@ def test_worker_that_saves_keeps_its_time(here: Here, tmp_path: Path, agent: str
 def test_program_without_a_launcher_keeps_its_time(here: Here, tmp_path: Path):
     code = (
         "import os, signal, sys, time\n"
-        "if os.environ['KFJOB_LOCAL_POD'].endswith('-0'): time.sleep(1); sys.exit(1)\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(5), open(os.environ['SAVED'], 'w'), os._exit(0)))\n"
+        "saved = os.environ['SAVED']\n"
+        "while os.environ['KFJOB_LOCAL_POD'].endswith('-0'):\n"
+        "    time.sleep(0.02)\n"
+        "    if os.path.exists(saved + '.ready'): sys.exit(1)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(5), open(saved, 'w'), os._exit(0)))\n"
+        "open(saved + '.ready', 'w')\n"
         "time.sleep(600)"
     )
     ref = here.submit(code, nodes=2, grace=GRACE, env={"SAVED": str(tmp_path / "saved")})

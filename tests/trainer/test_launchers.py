@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kfjob.backends.local.machine import free_port
 from kfjob.plan.launchers import make_command
 from kfjob.spec.job import JobSpec
 from kfjob.trainer.__main__ import main
@@ -57,9 +57,7 @@ def environment(port):
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from kfjob.backends.local.machine import free_port
 from kfjob.spec.arguments import to_argv
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.__main__ import main
@@ -34,9 +34,7 @@ class Job:
     """Two agents with one process each, like two pods."""
 
     def __init__(self, spec, folder) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         rendezvous = [f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={uuid.uuid4()}", "--rdzv-backend=c10d"]
         command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", *rendezvous]
         self.logs = [folder / f"{agent}.log" for agent in range(2)]

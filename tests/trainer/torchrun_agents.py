@@ -12,7 +12,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -23,6 +22,7 @@ from typing import Any, Self
 
 from torch.distributed import run as torchrun
 
+from kfjob.backends.local.machine import free_port
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import metrics
 from kfjob.trainer.model import build_meta_model
@@ -39,9 +39,7 @@ class Agents:
         folder.mkdir(parents=True)
         self.spec, self.folder, self.events = spec, folder, folder / "events"
         self.events.touch()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self._options = [f"--nnodes={nodes}", "--nproc-per-node=1", f"--max-restarts={restarts}", "--rdzv-backend=c10d"]
         self._options += [f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={folder.name}", f"--rdzv-conf={HEARTBEATS}"]
         self._options += ["--monitor-interval=0.1", "--start-method=fork", "--run-path", str(Path(__file__)), "rank"]

@@ -18,6 +18,7 @@ import pytest
 import kfjob.redaction
 from kfjob.redaction import Redactor, cut_text
 from kfjob.redaction.redactor import REDACTED
+from tests.unit.test_patterns import UNITS as PATTERN_UNITS
 
 NAMES = ("password=", "hf_token=<", "key=a", "Authorization: see the x ", "--password ", "password='a'' ", "token:[")
 AROUND = (("", ""), ("&", "a;b=c"), (",", "a;"), (";", ",a="), ("(", "a)"))
@@ -26,6 +27,24 @@ UNITS = (
     *("<password>", "\n<password>", '"-ua:b', '"mysql"-pa', "mysql -p'a'", "http://a:b", "\u200beyJ", "[password=''a],"),
 )
 """Hostile texts are repetitions of these."""
+WORST = (
+    *PATTERN_UNITS,
+    *("key=[", "key=[ ", "key='", 'key="', 'key=\\"', "password={", "password: [\n", "token: ", "password |\n ", "api key: "),
+    *("login ", "login -p ", "-u a:", "machine a login ", "cookie: a ", "key = key = ", "token=a&", "secret=a,b=", "(key=a,"),
+    *(
+        "://a:",
+        "://a:b@",
+        "a:1234:a:a:",
+        "@tcp(a:",
+        "%20",
+        "\u200b",
+        "hf_\u200b",
+        "\x1b[0mkey=",
+        "-----BEGIN RSA PRIVATE KEY-----",
+    ),
+    *("password=[", "password=(a", "pass=<a", "password=`", "\\x1b[0m", "tokens: [a, "),
+)
+"""More units: shapes that need much work from some pattern, and beginnings of values that do not end."""
 ENDINGS = (";", ",", ")", ",;", ")]}", "])}", ";)", "'", "\"'")
 """A value ends with repetitions of these."""
 LENGTH = 1200
@@ -147,6 +166,11 @@ def repeat(start: str, unit: str, end: str = "") -> Callable[[int], str]:
 
 def test_names_one_after_another_are_read_once(count: Callable[[str], int]):
     assert [unit for unit in UNITS if not is_linear(count, repeat("", unit, ">"))] == []
+
+
+@pytest.mark.parametrize("unit", WORST, ids=ascii)
+def test_hostile_text_is_read_once(count: Callable[[str], int], unit: str):
+    assert is_linear(count, repeat("", unit))
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -165,7 +165,7 @@ def free_port() -> int:
     Raises:
         BackendError: 100 random ports were in use.
     """
-    for port in random.sample(_UNRESERVED_PORTS, 100):
+    for port in random.SystemRandom().sample(_UNRESERVED_PORTS, 100):  # the program may have set the seed of `random`
         if _is_free("", port):
             return port
     raise BackendError(
