@@ -233,3 +233,33 @@ def test_memory_is_bounded():
             for incident in reader.feed(f"[rank{number}]: {text}", mark, lambda: iter(())):
                 assert len(incident.lines) <= MAX_MESSAGE
     assert len(list(reader.flush())) <= MAX_STREAMS
+
+
+def find_first_context(text: str) -> tuple[str, ...]:
+    diagnosis, _ = examine(lines(text))
+    assert diagnosis.first_cause
+    return diagnosis.first_cause.context
+
+
+FAILURE = (
+    '[rank3]: Traceback (most recent call last):\n[rank3]:   File "/app/train.py", line 9, in <module>\n[rank3]: KeyError: 7'
+)
+
+
+def test_context_is_of_the_same_process():
+    steps = "[rank3]: reading shard 12\n[rank0]: step 7\n[rank3]: reading shard 13\n[rank1]: step 7\n[rank0]: step 8"
+    assert find_first_context(f"{steps}\n{FAILURE}") == ("[rank3]: reading shard 12", "[rank3]: reading shard 13")
+
+
+def test_lines_without_a_process_are_context_of_a_process_that_printed_none():
+    assert find_first_context(f"loading\n[rank0]: step 7\n[rank1]: step 7\n{FAILURE}") == ("loading",)
+
+
+def test_lines_of_other_processes_are_no_context():
+    assert find_first_context(f"[rank0]: step 7\n[rank1]: step 7\n{FAILURE}") == ()
+
+
+def test_frames_rulers_and_lines_of_the_agent_are_no_context():
+    agent = "W1121 06:37:49.6 9 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 9 closing signal SIGTERM"
+    text = f'epoch 3\n{agent}\n=========\n  warnings.warn(\n\n  File "/app/a.py", line 3\nRuntimeError: CUDA error: x'
+    assert find_first_context(text) == ("epoch 3",)

@@ -16,7 +16,6 @@ _BOUNDARY = re.compile(
     r"\s{0,4}\d{1,3}%\||[\w.-]{1,80}:\d+:\d+ \[\d+\] |(?i:(?:step|iter|iteration|epoch)\b\W{0,3}\d)|={8,}|-{8,}"
     r"|\*{8,}|\{'|usage: "
 )
-_AGENT_NOTE = Pattern(r"Environment variable 'TORCHELASTIC_\w+' not found")
 _HELP = re.compile(
     r"(?:mpirun|mpiexec|orterun|prterun|prun|ORTE|PRTE|PMIx) (?:was|has|detected|noticed) |Primary job +terminated "
 )
@@ -55,11 +54,6 @@ def is_boundary(text: str) -> bool:
 def opens_help(text: str) -> bool:
     """Return whether the line opens a help text of Open MPI: several lines, some blank, up to a ruler."""
     return _HELP.match(text) is not None
-
-
-def is_agent_note(text: str) -> bool:
-    """Return whether the line is one of torchrun's agent about a feature that is off: it is no context of an error."""
-    return _AGENT_NOTE.search(text) is not None
 
 
 def read_error_file(text: str) -> list[str]:

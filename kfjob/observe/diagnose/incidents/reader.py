@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from kfjob.observe.diagnose.going_on import announces_recovery, announces_retry
 from kfjob.observe.diagnose.incidents import messages, native
+from kfjob.observe.diagnose.incidents.context import find_context
 from kfjob.observe.diagnose.incidents.exceptions import (
     HEADING,
     Introduction,
@@ -35,8 +36,6 @@ MAX_GAP = 8
 """Lines of other processes after which a message has ended."""
 MAX_PARAGRAPHS = 5
 """Blank lines within the message of a library's exception."""
-MAX_CONTEXT = 2
-"""Lines to keep from before an incident."""
 
 Before = Callable[[], Iterator[str]]
 """Returns the lines before the present one as printed, the newest first."""
@@ -182,7 +181,7 @@ def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> 
         incident.kind = Kind.NATIVE
     elif not messages.opens_help(body):
         incident.kind = Kind.WARNING if messages.is_warning(body) else Kind.MESSAGE
-        incident.context = find_context(islice(before(), MAX_DISTANCE))
+        incident.context = find_context(before(), process=key)
         yield incident
         return
     if stream.traceback is None:
@@ -192,7 +191,7 @@ def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> 
 
 def _add_message(stream: _Stream, incident: Incident) -> None:
     """Open the message of an incident."""
-    incident.context = find_context(stream.before)
+    incident.context = find_context(stream.before, process=incident.stream)
     incident.first_position = stream.heading or stream.lines
     incident.last_position, stream.heading = stream.lines, 0
     incident.link(stream.previous if incident.relation is not Relation.NONE else None)
@@ -245,9 +244,3 @@ def _may_have_paragraphs(incident: Incident) -> bool:
     """Return whether a blank line may be part of the message: libraries and launchers write long ones."""
     is_library = incident.kind is Kind.MESSAGE or (incident.kind is Kind.EXCEPTION and "." in incident.name)
     return is_library and len(incident.lines) < MAX_MESSAGE and incident.lines.count("") < MAX_PARAGRAPHS
-
-
-def find_context(before: Iterator[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the nearest lines before an incident that are neither blank nor notes of the agent, in the order of the log."""
-    lines = (line.strip() for line in before)
-    return tuple(reversed(list(islice((line for line in lines if line and not messages.is_agent_note(line)), MAX_CONTEXT))))
