@@ -40,6 +40,7 @@ RULES = (
     storage.resume_elsewhere,
     training.single_process,
     training.shard_groups,
+    training.context_groups,
     training.log_rank,
     training.hub_tokenizer,
     training.hub_config,

@@ -67,6 +67,19 @@ def shard_groups(job: Job) -> Iterator[Violation]:
             return
 
 
+@rule("context-groups", "error", local=True)
+def context_groups(job: Job) -> Iterator[Violation]:
+    """The groups of ranks that share samples divide every possible number of ranks.
+
+    With `context_parallel: 4` the trainer makes groups of four ranks, and refuses a number of ranks that has a rest.
+    """
+    train = job.spec.train
+    bad = [world for world in _world_sizes(job) if train and world % train.context_parallel]
+    if train and bad:
+        message = f"{plural(bad[0], 'rank')} cannot be divided into groups of {train.context_parallel} that share samples"
+        yield Violation(path="train.context_parallel", message=message, hint="use a divisor of the number of ranks")
+
+
 @rule("log-rank", "error", local=True)
 def log_rank(job: Job) -> Iterator[Violation]:
     """The rank that prints progress exists.
@@ -118,12 +131,15 @@ def lanes(job: Job) -> Iterator[Violation]:
     ranks that does not divide them, at the start or after it lost an agent. Tokenised data has no lanes.
     """
     train = job.spec.train
-    bad = [world for world in _world_sizes(job) if train and train.lanes % world]
+    sharers = train.context_parallel if train else 1
+    groups = tuple(world // sharers for world in _world_sizes(job) if world % sharers == 0)
+    bad = [group for group in groups if train and train.lanes % group]
     if train and bad:
+        readers = plural(bad[0], "rank") if sharers == 1 else f"{plural(bad[0], 'group')} of ranks that share samples"
         yield Violation(
             path="train.lanes",
-            message=f"{plural(train.lanes, 'lane')} cannot be divided among {plural(bad[0], 'rank')}",
-            hint=_lanes_hint(train.lanes, _world_sizes(job)),
+            message=f"{plural(train.lanes, 'lane')} cannot be divided among {readers}",
+            hint=_lanes_hint(train.lanes, groups),
         )
 
 

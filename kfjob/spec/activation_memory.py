@@ -113,6 +113,7 @@ def _estimate_layer_activations(setup: MemorySetup, form: str) -> _LayerActivati
     is_masked = bool(shape.sliding_window and setup.sequence_length > shape.sliding_window)
     heads = shape.num_attention_heads if is_masked else shape.key_value_heads
     full += 0 if is_neox else 2 * width * heads * shape.head_size
+    full += _estimate_exchange(setup) if setup.context_parallel > 1 else 0
     full += width * setup.sequence_length if is_masked else 0
     adapters, products_of_adapters = _estimate_adapters(setup)
     full += adapters
@@ -128,6 +129,19 @@ def _estimate_layer_activations(setup: MemorySetup, form: str) -> _LayerActivati
     dropped = (1 if shape.num_experts else 2) * shape.hidden_size
     checkpoint = layer_input + softmax_sums + width * (products + dropped) + products_of_adapters
     return _LayerActivations(full, checkpoint, full - softmax_sums - width * products)
+
+
+def _estimate_exchange(setup: MemorySetup) -> int:
+    """Return the bytes that a layer keeps for each of a rank's tokens because ranks share samples.
+
+    Keys and values of the whole samples, a second time the half of a rank's share if several samples are cut, and the output of
+    the attention a second time. The rank's own keys and values are not kept; in gpt_neox these are fused with q.
+    """
+    shape, width, sharers = setup.shape, setup.compute_bytes, setup.context_parallel
+    own = 2 * width * shape.key_value_heads * shape.head_size
+    whole = own * sharers + (own // 2 if setup.micro_batch_size > 1 else 0)
+    released = 4 * width * shape.hidden_size if shape.architecture == "gpt_neox" else own
+    return whole - released + width * _query_width(shape)
 
 
 def _query_width(shape: ModelShape) -> int:

@@ -178,9 +178,18 @@ def _estimate_copies(setup: MemorySetup) -> int:
 def _estimate_buffers(setup: MemorySetup) -> int:
     """Return the bytes of buffers for collectives.
 
-    FSDP copies a unit's gathered shards, the gradient of what is trained in it and the fp32 input of the reduction.
+    FSDP copies a unit's gathered shards, the gradient of what is trained in it and the fp32 input of the reduction. Ranks that
+    share samples copy the keys and values of a layer, and their gradients in fp32.
     """
-    width = setup.compute_bytes
+    width, exchanged = setup.compute_bytes, 0
+    if setup.context_parallel > 1:
+        numbers = 2 * setup.tokens * setup.context_parallel * setup.shape.key_value_heads * setup.shape.head_size
+        exchanged = numbers * (2 * width + FP32)
+    return exchanged + _estimate_state_buffers(setup, width)
+
+
+def _estimate_state_buffers(setup: MemorySetup, width: int) -> int:
+    """Return the bytes of buffers in which the ranks exchange parameters and gradients."""
     trained = count_layer_trained(setup.shape, setup.lora) if setup.lora else _count_largest_unit(setup)
     unit = _count_largest_unit(setup) * width + trained * (width + FP32)
     if setup.scheme == "zero-3":  # DeepSpeed allocates the bucket of the reduction at the start, for every model size

@@ -11,6 +11,8 @@ from kfjob.units import GIB
 _MAX_FACTOR = 64
 """Factor by which a hint multiplies the number of nodes."""
 _LOSS_CHUNK = 1024
+_LONG_SEQUENCE = 32768
+"""Tokens of a sample from which cutting it is worth the exchange of keys and values."""
 _SMALLEST_SAVING = 0.02
 """The share of the peak below which a change is not worth naming."""
 
@@ -58,6 +60,14 @@ def _shrink_micro_batches(setup: MemorySetup, _limit: float) -> Change | None:
     return f"`micro_batch_size: 1` and `gradient_accumulation_steps: {smaller.accumulation}`", smaller
 
 
+def _share_samples(setup: MemorySetup, _limit: float) -> Change | None:
+    """Cut long samples; groups of two ranks read half as many samples."""
+    is_divisible = setup.world_size % 2 == 0 and setup.sequence_length % 4 == 0
+    if setup.context_parallel > 1 or setup.sequence_length < _LONG_SEQUENCE or not is_divisible:
+        return None
+    return "`context_parallel: 2` (a smaller global batch)", replace(setup, context_parallel=2)
+
+
 def _stop_accumulating(setup: MemorySetup, _limit: float) -> Change | None:
     if not keeps_whole_gradients(setup):
         return None
@@ -80,6 +90,7 @@ CHANGES = (
     _accumulate_shards,
     _shard,
     _shrink_micro_batches,
+    _share_samples,
     _stop_accumulating,
     _add_nodes,
     _offload,

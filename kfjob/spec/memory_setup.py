@@ -29,6 +29,8 @@ class MemorySetup:
     local_world_size: int
     micro_batch_size: int
     sequence_length: int
+    context_parallel: int = 1
+    """Ranks that share each sample."""
     accumulation: int = 1
     accumulate: Accumulate = "sharded"
     """The form in which FSDP keeps gradients between micro-batches."""
@@ -48,8 +50,8 @@ class MemorySetup:
 
     @property
     def tokens(self) -> int:
-        """The tokens of one micro-batch."""
-        return self.micro_batch_size * self.sequence_length
+        """The tokens of one micro-batch that a rank computes."""
+        return self.micro_batch_size * self.sequence_length // self.context_parallel
 
     @property
     def compute_bytes(self) -> int:
@@ -96,6 +98,7 @@ def make_setup(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Me
         local_world_size=local_world_size,
         micro_batch_size=spec.micro_batch_size,
         sequence_length=spec.sequence_length,
+        context_parallel=spec.context_parallel,
         accumulation=spec.gradient_accumulation_steps,
         accumulate=spec.accumulate,
         lora=spec.lora,

@@ -49,11 +49,14 @@ class MemoryRow:
 
 
 def list_rows(spec: TrainSpec, *, world_size: int, local_world_size: int) -> list[MemoryRow]:
-    """Return the memory with every strategy that can run with this number of ranks; none without a formula for the model.
+    """Return the memory with every strategy that can run with this number of ranks; none without a formula for the model,
+    or if `context_parallel` does not divide the ranks.
 
     `dp` is one process with the GPUs of one node and the same batch on each; its row is the first GPU. What DeepSpeed does not
     support is changed as little as possible: `bf16-true` to `bf16`.
     """
+    if world_size % spec.context_parallel:
+        return []
     own = _find_own_name(spec)
     variants = {**_VARIANTS, own: _VARIANTS.get(own, {"strategy": "fsdp", "sharding": spec.sharding})}
     rows = []

@@ -141,6 +141,11 @@ class TrainSpec(SpecModel):
         "parameters (3)",
     )
     comms_logger: bool = Field(default=False, description="Count DeepSpeed's collectives, and print the counts at the end")
+    context_parallel: PositiveInt = Field(
+        default=1,
+        description="Ranks that share each sample, each with a part of its tokens, for sequences that are too long for one "
+        "rank; a divisor of the number of ranks",
+    )
     precision: Precision = Field(
         default="bf16",
         description="Precision of the arithmetic; parameters and optimiser state are fp32, but bf16 with `bf16-true`",

@@ -36,6 +36,7 @@ def find_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[FieldPr
     yield from _find_schedule_problems(spec)
     yield from _find_offload_problems(spec)
     yield from _find_deepspeed_problems(spec)
+    yield from _find_context_problems(spec, shape)
     yield from find_lora_problems(spec, shape)
     if spec.router_aux_loss_coef and shape and not shape.num_experts:
         title = f"a {shape.architecture} model has no router"
@@ -107,6 +108,25 @@ def _find_offload_problems(spec: TrainSpec) -> Iterator[FieldProblem]:
     if spec.disk_offload and ((spec.strategy, spec.zero_stage) != ("deepspeed", 3) or spec.cpu_offload):
         title = "`disk_offload` needs strategy deepspeed with zero_stage 3, and excludes `cpu_offload`"
         yield FieldProblem(field="disk_offload", title=title)
+
+
+def _find_context_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[FieldProblem]:
+    sharers = spec.context_parallel
+    if sharers == 1:
+        return
+    if spec.strategy in ("none", "dp"):
+        title = f"`context_parallel` needs several ranks, and strategy `{spec.strategy}` has one"
+        yield FieldProblem(field="context_parallel", title=title, hint="use `fsdp` or `ddp`")
+    if spec.compile:
+        cause = "the exchange of keys and values would divide each compiled layer"
+        yield FieldProblem(field="compile", title="`compile` does not support `context_parallel`", detail=cause)
+    if spec.sequence_length % (2 * sharers):
+        title = f"`sequence_length` {spec.sequence_length} cannot be cut into {2 * sharers} chunks"
+        hint = f"use a multiple of {2 * sharers}: two chunks for each of {sharers} ranks"
+        yield FieldProblem(field="sequence_length", title=title, hint=hint)
+    if shape and shape.sliding_window and shape.sliding_window < spec.sequence_length:
+        title = f"`context_parallel` does not support the model's window of {shape.sliding_window} tokens"
+        yield FieldProblem(field="context_parallel", title=title)
 
 
 def _find_deepspeed_problems(spec: TrainSpec) -> Iterator[FieldProblem]:

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.context import Context, set_context
 
 NAME = "kfjob_documents"
 """The name in transformers' attention interface."""
@@ -26,10 +28,13 @@ _VARLEN_HEAD_DIM = 256
 """The largest head of the flash kernels."""
 
 
-def use_document_attention(model: Any, spec: TrainSpec) -> None:
+def use_document_attention(model: Any, spec: TrainSpec, context: Context | None = None) -> None:
     """Make the model use this attention, unless its own attention is not plain causal attention.
 
     DataParallel on several GPUs splits all tensors by samples, and thus cannot split the documents' boundaries.
+
+    Raises:
+        KfjobError: ranks share samples (`context`), and the layers of the model mix tokens in another way too.
     """
     config = model.config
     windows = [getattr(config, name, None) for name in _WINDOWS]
@@ -38,8 +43,22 @@ def use_document_attention(model: Any, spec: TrainSpec) -> None:
     if is_plain and model._can_set_attn_implementation() and not splits_tensors:  # noqa: SLF001
         from transformers import AttentionInterface
 
-        AttentionInterface.register(NAME, attend)
+        AttentionInterface.register(NAME, partial(_attend_in_parts, context) if context else attend)
         model.set_attn_implementation(NAME)
+    if context and not (has_document_attention(model) and _mixes_tokens_in_attention_only(model)):
+        title = f"`context_parallel` does not support {type(model).__name__}"
+        cause = "its layers have no plain causal attention, or mix tokens in another way too"
+        raise KfjobError(title, location="context_parallel", cause=cause, hint="remove `context_parallel`")
+    set_context(model, context)
+
+
+def _mixes_tokens_in_attention_only(model: Any) -> bool:
+    """Return whether no layer has a window, a convolution over tokens or a recurrence."""
+    kinds = set(getattr(model.config, "layer_types", None) or ())
+    layers = [module for module in model.modules() if type(module).__name__ in set(model._no_split_modules or ())]  # noqa: SLF001
+    has_attention = all(any("Attention" in type(module).__name__ for module in layer.modules()) for layer in layers)
+    has_convolution = any(isinstance(module, torch.nn.Conv1d) for module in model.modules())
+    return kinds <= {"full_attention"} and bool(layers) and has_attention and not has_convolution
 
 
 def has_document_attention(model: Any) -> bool:
@@ -73,24 +92,93 @@ def attend(
         )
         return output, None
     samples, _, length, _ = query.shape
-    flat_query, flat_key, flat_value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))
-    if query.is_cuda and query.dtype in _VARLEN_DTYPES and query.shape[-1] <= _VARLEN_HEAD_DIM and not dropout:
-        attended = _attend_with_varlen(flat_query, flat_key, flat_value, cu_seq_lens_q, longest=max_length_q, scaling=scaling)
-    else:
-        attended = _attend_eagerly(flat_query, flat_key, flat_value, cu_seq_lens_q, dropout=dropout, scaling=scaling)
+    queries, keys, values = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))
+    attended = _attend_to_documents(
+        queries, keys, values, cu_seq_lens_q, cu_seq_lens_q, longest=max_length_q, dropout=dropout, scaling=scaling
+    )
     return attended.view(samples, length, *attended.shape[1:]), None
 
 
-def _attend_with_varlen(
-    query: Tensor, key: Tensor, value: Tensor, boundaries: Tensor, *, longest: int, scaling: float | None
+def attend_in_parts(  # noqa: PLR0917 -- transformers passes them by position
+    context: Context,
+    module: Any,  # noqa: ARG001 -- transformers passes it
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    cu_seq_lens_q: Tensor | None = None,
+    max_length_q: int | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Return the attention of this rank's tokens to those of whole samples; arguments as `attend`, the length is the own part.
+
+    `cu_seq_lens_q` counts the tokens of whole samples. Each of the two chunks attends to the tokens up to its last one.
+    """
+    samples, own, length = query.shape[0], query.shape[2], query.shape[2] * context.size
+    keys, values = (context.gather(part.transpose(1, 2)) for part in (key, value))
+    boundaries = cu_seq_lens_q
+    if boundaries is None:
+        boundaries = torch.arange(0, (samples + 1) * length, length, dtype=torch.int32, device=query.device)
+    outputs = []
+    for queries, place in zip(query.transpose(1, 2).chunk(2, 1), context.list_chunks(length), strict=True):
+        sample, position = boundaries // length, boundaries % length
+        attended = _attend_to_documents(
+            queries.flatten(0, 1),
+            keys[:, : place.stop].flatten(0, 1),
+            values[:, : place.stop].flatten(0, 1),
+            sample * (own // 2) + (position - place.start).clamp(0, own // 2),
+            sample * place.stop + position.clamp(max=place.stop),
+            longest=max_length_q or length,
+            dropout=dropout,
+            scaling=scaling,
+        )
+        outputs.append(attended.view(samples, own // 2, *attended.shape[1:]))
+    return torch.cat(outputs, 1), None
+
+
+def _attend_to_documents(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_ends: Tensor,
+    key_ends: Tensor,
+    *,
+    longest: int,
+    dropout: float,
+    scaling: float | None,
 ) -> Tensor:
-    """Call torch's attention for sequences of different lengths; its flash kernel groups heads itself."""
+    """Return the causal attention of documents one after the other, shaped (tokens, heads, head size).
+
+    The last token of a document's queries is that of its keys. `query_ends` and `key_ends` are the boundaries of documents.
+    """
+    if query.is_cuda and query.dtype in _VARLEN_DTYPES and query.shape[-1] <= _VARLEN_HEAD_DIM and not dropout:
+        return _attend_with_varlen(query, key, value, query_ends, key_ends, longest=longest, scaling=scaling)
+    return _attend_eagerly(query, key, value, query_ends, key_ends, dropout=dropout, scaling=scaling)
+
+
+def _attend_with_varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_ends: Tensor,
+    key_ends: Tensor,
+    *,
+    longest: int,
+    scaling: float | None,
+) -> Tensor:
+    """Call torch's attention for sequences of different lengths; its flash kernel groups heads itself.
+
+    The kernel aligns the last query with the last key.
+    """
     from torch.nn.attention.varlen import varlen_attn
 
     options: dict[str, Any] = {"scale": scaling, "window_size": (-1, 0)}
     if query.shape[1] != key.shape[1] and _GROUPS_HEADS:
         options["enable_gqa"] = True
-    output: Any = varlen_attn(query, key, value, boundaries, boundaries, longest, longest, **options)
+    output: Any = varlen_attn(query, key, value, query_ends, key_ends, longest, longest, **options)
     attended: Tensor = output
     return attended
 
@@ -108,18 +196,30 @@ _GROUPS_HEADS = _varlen_groups_heads()
 
 
 def _attend_by_document(
-    query: Tensor, key: Tensor, value: Tensor, boundaries: Tensor, *, dropout: float, scaling: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_ends: Tensor,
+    key_ends: Tensor,
+    *,
+    dropout: float,
+    scaling: float | None,
 ) -> Tensor:
     """Compute one document after the other; empty ones fill the boundaries up."""
     outputs = []
-    for begin, end in pairwise(boundaries.tolist()):
+    for (begin, end), (key_begin, key_end) in zip(pairwise(query_ends.tolist()), pairwise(key_ends.tolist()), strict=True):
         if begin == end:
-            break
-        parts = (part[begin:end].transpose(0, 1).unsqueeze(0) for part in (query, key, value))
-        outputs.append(_causal_attention(*parts, dropout_p=dropout, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]))
+            continue
+        queries = query[begin:end].transpose(0, 1).unsqueeze(0)
+        keys, values = (part[key_begin:key_end].transpose(0, 1).unsqueeze(0) for part in (key, value))
+        rest = (key_end - key_begin) - (end - begin)
+        mask = torch.ones(end - begin, key_end - key_begin, dtype=torch.bool, device=query.device).tril(rest) if rest else None
+        attend = partial(_sdpa, attn_mask=mask, is_causal=mask is None, enable_gqa=query.shape[1] != key.shape[1])
+        outputs.append(attend(queries, keys, values, dropout_p=dropout, scale=scaling))
     return torch.cat(outputs, dim=2).squeeze(0).transpose(0, 1)
 
 
 _disable_compilation: Any = torch.compiler.disable
 _attend_eagerly: Callable[..., Tensor] = _disable_compilation(_attend_by_document)
-_causal_attention: Callable[..., Tensor] = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
+_attend_in_parts: Callable[..., tuple[Tensor, None]] = _disable_compilation(attend_in_parts)
+_sdpa: Callable[..., Tensor] = torch.nn.functional.scaled_dot_product_attention

@@ -13,8 +13,11 @@ from typing import Any, Self, cast
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store
+from torch.distributed.device_mesh import init_device_mesh
 
 from kfjob.errors import KfjobError
+from kfjob.text import plural
+from kfjob.trainer.context import Context
 from kfjob.trainer.process_identity import boot_id, identify_process
 
 DEFAULT_RUN_ID = "none"
@@ -38,6 +41,8 @@ class Ranks:
     """The id of the launch, the same for each of its restarts: torchrun's rendezvous id; empty without torchrun."""
     group: dist.ProcessGroup | None = None
     """The process group of the collectives; None is the default group."""
+    context: Context | None = None
+    """The ranks that share samples with this one, if any do."""
 
     @classmethod
     def join(cls, store: Store | None = None) -> Self:
@@ -79,6 +84,35 @@ class Ranks:
         """Return the same ranks with their own gloo group, for a thread: two threads in one group mix their collectives."""
         group = cast("dist.ProcessGroup", dist.new_group(backend="gloo"))  # every rank is a member
         return replace(self, group=group)
+
+    def share_samples(self, size: int) -> Self:
+        """Return the same ranks in groups of `size` neighbours that share samples (context parallel).
+
+        Raises:
+            KfjobError: the ranks cannot be divided into such groups.
+        """
+        if size == 1:
+            return self
+        if self.world_size % size:
+            title = f"{plural(self.world_size, 'rank')} cannot be divided into groups of {size} that share samples"
+            raise KfjobError(title, location="context_parallel", hint="use a divisor of the number of ranks")
+        mesh = init_device_mesh(self.device.type, (self.world_size // size, size), mesh_dim_names=("data", "context"))
+        return replace(self, context=Context(size=size, index=self.rank % size, group=mesh.get_group("context")))
+
+    @property
+    def sharers(self) -> int:
+        """The number of ranks that share each sample."""
+        return self.context.size if self.context else 1
+
+    @property
+    def data_rank(self) -> int:
+        """The number of this rank's group among the groups that share samples; the rank if none do."""
+        return self.rank // self.sharers
+
+    @property
+    def data_world_size(self) -> int:
+        """The number of groups that share samples."""
+        return self.world_size // self.sharers
 
     def leave(self) -> None:
         """Destroy the process group."""

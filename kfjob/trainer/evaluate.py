@@ -56,11 +56,11 @@ def evaluate(
     """
     model.eval()
     losses, tokens = [], 0
-    for begin in range(0, len(samples), batch_size * ranks.world_size):
+    for begin in range(0, len(samples), batch_size * ranks.data_world_size):
         if stop and stop.ask(ranks):
             model.train()
             return None
-        own_begin = begin + batch_size * ranks.rank
+        own_begin = begin + batch_size * ranks.data_rank
         batch = np.stack(samples[own_begin : own_begin + batch_size] or samples[:1])
         if own_begin >= len(samples):
             batch[:, 1] = IGNORE
@@ -68,5 +68,5 @@ def evaluate(
         tokens += count_targets(batch)
     model.train()
     parts = ranks.all_gather((losses, tokens))
-    total = sum(count for _, count in parts)
+    total = sum(count for _, count in parts) // ranks.sharers
     return Evaluation(math.fsum(loss for part, _ in parts for loss in part) / total, total)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.context import Context, get_context
 from kfjob.trainer.data.packing import IGNORE
 from kfjob.trainer.shapes import full_shape
 
@@ -57,20 +58,24 @@ def get_router_factor(model: nn.Module) -> float:
     return float(getattr(getattr(model, "module", model), "router_factor", 0.0)) if model.training else 0.0
 
 
-def compute_router_loss(model: Any, router_logits: Sequence[Tensor] | None, targets: Tensor) -> Tensor:
+def count_routed_tokens(targets: Tensor) -> Tensor:
+    """Return 1 for each token that counts for the load of experts, else 0; `targets` are shaped (samples, length)."""
+    return (targets != IGNORE).flip(-1).cumsum(-1).flip(-1).clamp(max=1).float()
+
+
+def compute_router_loss(model: Any, router_logits: Sequence[Tensor] | None, targets: Tensor, counts: Tensor) -> Tensor:
     """Return the loss of the router times the number of targets, for the sum of the cross-entropies.
 
-    `router_logits` are those of each layer, shaped (tokens, experts); `targets` are shaped (samples, length).
+    `router_logits` are those of each layer, shaped (tokens, experts); `targets` and `counts` (of `count_routed_tokens`) are
+    shaped (samples, length). Ranks that share samples have the same balance, each for its own targets.
     """
     if not router_logits:
         raise KfjobError(f"{type(model).__name__} returns no router logits", hint="set `router_aux_loss_coef: 0`")
-    is_target = targets != IGNORE
-    counts = is_target.flip(-1).cumsum(-1).flip(-1).flatten().clamp(max=1).float()
-    balance = compute_balance(router_logits, model.config.num_experts_per_tok, counts.to(router_logits[0].device))
-    return get_router_factor(model) * is_target.sum() * balance
+    balance = compute_balance(router_logits, model.config.num_experts_per_tok, counts.flatten(), get_context(model))
+    return get_router_factor(model) * (targets != IGNORE).sum() * balance
 
 
-def compute_balance(router_logits: Sequence[Tensor], chosen: int, counts: Tensor) -> Tensor:
+def compute_balance(router_logits: Sequence[Tensor], chosen: int, counts: Tensor, context: Context | None = None) -> Tensor:
     """Return the balance, at least about `chosen` (all experts have the same load); `counts` is 1 for a token that counts."""
     experts = router_logits[0].shape[-1]
     load = torch.zeros(experts, device=counts.device)
@@ -80,7 +85,11 @@ def compute_balance(router_logits: Sequence[Tensor], chosen: int, counts: Tensor
         choices = torch.zeros_like(probabilities).scatter_(-1, probabilities.detach().topk(chosen).indices, 1.0)
         load = load + counts @ choices
         probability = probability + counts @ probabilities
-    rows = (counts.sum() * len(router_logits)).clamp(min=1)
+    rows = counts.sum() * len(router_logits)
+    if context:
+        sums = context.sum(torch.cat([load, probability, rows[None]]))
+        load, probability, rows = sums[:experts], sums[experts:-1], sums[-1]
+    rows = rows.clamp(min=1)
     return experts * (load / rows) @ (probability / rows)
 
 

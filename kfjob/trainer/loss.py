@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from kfjob.trainer.attention import has_document_attention
+from kfjob.trainer.context import get_context
 from kfjob.trainer.data.batches import Documents
 from kfjob.trainer.data.packing import IGNORE
-from kfjob.trainer.experts import compute_router_loss, get_router_factor
+from kfjob.trainer.experts import compute_router_loss, count_routed_tokens, get_router_factor
 
-_ROUTER = "output_router_logits"
 _LOGIT_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "mup_width_multiplier")
 """Settings of models that change logits after the head's matrix product (Gemma 2, Cohere, Granite, Falcon H1 and others)."""
 
@@ -30,23 +30,29 @@ def token_loss(
     A mean would weight tokens differently if micro-batches have different numbers of targets. `documents` keep attention
     inside them: by their boundaries, or by the mask that transformers derives from positions that restart.
     """
-    arguments: dict[str, Any] = {"input_ids": inputs, "use_cache": False}
-    if documents:
-        arguments["position_ids"] = documents.positions
+    arguments: dict[str, Any] = {"use_cache": False}
+    positions = documents.positions if documents else None
     if documents and has_document_attention(model):
         arguments |= {"cu_seq_lens_q": documents.boundaries, "max_length_q": documents.longest}
     inner: Any = getattr(model, "module", model)
-    has_router = bool(get_router_factor(model))
-    if has_router:
-        arguments[_ROUTER] = True
+    counts = count_routed_tokens(targets) if get_router_factor(model) else None
+    if context := get_context(model):
+        if positions is None:
+            positions = torch.arange(inputs.shape[1], device=inputs.device).expand_as(inputs)
+        inputs, targets, positions = map(context.cut, (inputs, targets, positions))
+        counts = counts if counts is None else context.cut(counts)
+    arguments |= {"input_ids": inputs} | ({} if positions is None else {"position_ids": positions})
+    if counts is not None:
+        arguments["output_router_logits"] = True
     if isinstance(inner, _LossModel):
-        loss: Tensor = model(targets=targets, **arguments).sum()  # one value, or one for each GPU of DataParallel
+        # one value, or one for each GPU of DataParallel
+        loss: Tensor = model(targets=targets, counts=counts, **arguments).sum()
         return loss
     output: Any = model(**arguments)
     loss = torch.nn.functional.cross_entropy(
         output.logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum"
     )
-    return loss + compute_router_loss(inner, output.router_logits, targets) if has_router else loss
+    return loss if counts is None else loss + compute_router_loss(inner, output.router_logits, targets, counts)
 
 
 def chunk_head(model: Any, tokens: int, *, compiled: bool = False) -> None:
@@ -67,8 +73,8 @@ def chunk_head(model: Any, tokens: int, *, compiled: bool = False) -> None:
 class _LossModel:
     """A causal LM that takes `targets`, and then returns the sum of their losses, shaped (1,)."""
 
-    def forward(self, *args: Any, targets: Tensor | None = None, **kwargs: Any) -> Any:
-        """Return transformers' output without `targets`; with `output_router_logits` the sum has the router's loss."""
+    def forward(self, *args: Any, targets: Tensor | None = None, counts: Tensor | None = None, **kwargs: Any) -> Any:
+        """Return transformers' output without `targets`; with `counts` (compute_router_loss) the sum has the router's loss."""
         model: Any = self
         parent: Any = super()
         if targets is None:
@@ -78,7 +84,7 @@ class _LossModel:
         try:
             output: Any = parent.forward(*args, **kwargs)
             loss = output.logits.reshape(1).clone()  # FSDP2 warns of views
-            return loss + compute_router_loss(model, output.router_logits, targets) if kwargs.get(_ROUTER) else loss
+            return loss if counts is None else loss + compute_router_loss(model, output.router_logits, targets, counts)
         finally:
             head.targets = None
 

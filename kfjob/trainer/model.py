@@ -22,6 +22,7 @@ from kfjob.spec.models import ModelShape, count_parameters
 from kfjob.spec.train import Precision, TrainSpec, get_shape
 from kfjob.text import plural
 from kfjob.trainer.attention import use_document_attention
+from kfjob.trainer.context import Context
 from kfjob.trainer.experts import prepare_experts
 from kfjob.trainer.hub import fetch_folder
 from kfjob.trainer.layers import prepare_layers
@@ -45,9 +46,17 @@ _CLASSES = {
 
 
 def build_model(
-    spec: TrainSpec, strategy: Strategy, device: torch.device, *, vocab_size: int = 0, resumes: bool = False
+    spec: TrainSpec,
+    strategy: Strategy,
+    device: torch.device,
+    *,
+    vocab_size: int = 0,
+    resumes: bool = False,
+    context: Context | None = None,
 ) -> nn.Module:
     """Return the spec's model, initialised and wrapped, in training mode; `vocab_size` is the vocabulary size of the data.
+
+    With a `context` the model computes this rank's part of each sample.
 
     If the run `resumes`, no weights are read, because a checkpoint will overwrite them; the frozen base of adapters is read.
 
@@ -64,7 +73,7 @@ def build_model(
     add_adapters(model, spec)
     prepare_layers([layer for _, layer in _find_layers(model, spec.wrap)], spec)
     chunk_head(model, spec.loss_chunk, compiled=spec.compile)
-    use_document_attention(model, spec)
+    use_document_attention(model, spec, context)
     prepare_experts(model, spec)
     weights = _open_weights(spec, model) if spec.lora or not resumes else None
     return strategy.wrap(model.train(), _initialize_units(model, spec, device, weights, by_shard=strategy.shards_units))

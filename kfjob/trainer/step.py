@@ -59,7 +59,7 @@ class Stepper:
         """
         # Randomness is a function of seed, step and rank, so checkpoints do not store its state.
         torch.manual_seed(mix(self._ranks.rank, mix(step, self._seed)))
-        (tokens,) = self._ranks.all_reduce([micro_batches.targets])
+        (tokens,) = self._ranks.all_reduce([micro_batches.targets / self._ranks.sharers])
         loss = torch.zeros((), device=self._ranks.device)
         batches = micro_batches.to(self._ranks.device)
         for number, batch in enumerate(batches):

@@ -55,19 +55,20 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
 ) -> Outcome:
     stack.enter_context(explain_out_of_memory(spec, ranks))
     _check_log_rank(spec, ranks)
+    ranks = ranks.share_samples(spec.context_parallel)
 
     # The data and the checkpoint. Errors of the spec and the data appear here, before any computation.
     storage = open_storage(spec.checkpoint_dir) if spec.checkpoint_dir else None
     strategy = make_strategy(spec, ranks)
     with ranks.fail_together():
-        data = open_data(spec, rank=ranks.rank, world_size=ranks.world_size)
+        data = open_data(spec, rank=ranks.data_rank, world_size=ranks.data_world_size)
     lease = stack.enter_context(hold_lease(storage, ranks, os.getpid())) if storage else None
     if storage:
         prepare_storage(storage, ranks)
     pins = stack.enter_context(ExitStack())
     start = find_checkpoint(spec.resume, storage, ranks, pins=pins)
     global_batch = _compute_global_batch(spec, start, ranks)
-    accumulation = global_batch // (spec.micro_batch_size * ranks.world_size)
+    accumulation = global_batch // (spec.micro_batch_size * ranks.data_world_size)
     if start and start.manifest.data_identity == data.identity:
         data.train.seek(start.manifest.data_position)
     total_steps = _compute_total_steps(spec, data.train, global_batch, start.manifest.step if start else 0)
@@ -75,7 +76,9 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
 
     # The model and the optimiser.
     with ranks.fail_together():
-        model = build_model(spec, strategy, ranks.device, vocab_size=data.vocab_size, resumes=start is not None)
+        model = build_model(
+            spec, strategy, ranks.device, vocab_size=data.vocab_size, resumes=start is not None, context=ranks.context
+        )
     optimizer = strategy.make_optimizer(model)
     state = strategy.checkpoint_state(model, optimizer)
     plateau = ReduceOnPlateau(spec.plateau_patience, spec.plateau_factor)
@@ -208,7 +211,7 @@ def _save(
     """Save the state after step `step`; `position` is this rank's part of the data position."""
     if writer is None:
         return None
-    manifest = replace(run, step=step, loss=loss, data_position=merge_positions(ranks.all_gather(position)))
+    manifest = replace(run, step=step, loss=loss, data_position=merge_positions(ranks.all_gather(position)[:: ranks.sharers]))
     return writer.save(replace(manifest, loss_scale=strategy.state_dict(), plateau=plateau.state_dict()))
 
 
@@ -272,7 +275,7 @@ def _is_due(step: int, interval: int) -> bool:
 
 def _compute_global_batch(spec: TrainSpec, start: Checkpoint | None, ranks: Ranks) -> int:
     """Return the samples in an optimiser step. A run that only resumes on another number of ranks keeps its global batch."""
-    micro_batches = spec.micro_batch_size * ranks.world_size
+    micro_batches = spec.micro_batch_size * ranks.data_world_size
     from_spec = micro_batches * spec.gradient_accumulation_steps
     if start is None or start.manifest.global_batch == from_spec:
         return from_spec

@@ -517,14 +517,16 @@ def measure_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     """Return the bytes of this rank's parameters, gradients, optimiser state and saved activations."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
-    model = build_model(parsed, strategy, ranks.device)
+    model = build_model(parsed, strategy, ranks.device, context=ranks.share_samples(parsed.context_parallel).context)
     optimizer = strategy.make_optimizer(model)
     inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
     saved: list[torch.Tensor] = []
     unsharded_gradients: list[torch.Tensor] = []
 
     def record(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.numel() % inputs.numel() == 0:  # weights are not, with the shapes of this test
+        # weights are not multiples of the tokens, with the shapes of this test; only the attention of a CPU has masks
+        is_mask = parsed.context_parallel > 1 and tensor.shape[:1] == (parsed.sequence_length // (2 * parsed.context_parallel),)
+        if tensor.numel() % (inputs.numel() // parsed.context_parallel) == 0 and not is_mask:
             saved.append(tensor)
         return tensor
 
@@ -718,7 +720,7 @@ def measure_training_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     gc.collect()  # otherwise tensors of an earlier program would count as freed during the measurement
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         strategy = make_strategy(parsed, ranks)
-        model = build_model(parsed, strategy, ranks.device)
+        model = build_model(parsed, strategy, ranks.device, context=ranks.share_samples(parsed.context_parallel).context)
         optimizer = strategy.make_optimizer(model)
         for _ in range(6):
             with torch.profiler.record_function(STEP):

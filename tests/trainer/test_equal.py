@@ -147,6 +147,31 @@ def test_adapters_have_the_losses_of_peft_by_hand(workers, lora_spec_of, peft_lo
         assert losses(result) == pytest.approx(peft_losses_of(data), abs=TOLERANCE, rel=0)
 
 
+CONTEXT_CASES: list[tuple[str, dict[str, object]]] = [
+    ("stream", FSDP | {"context_parallel": 2} | split_batch(1, 4)),
+    ("documents", {"strategy": "ddp", "context_parallel": 2} | split_batch(2, 2)),
+]
+LONG_CONTEXT_CASES = [
+    pytest.param(data, change | {"context_parallel": sharers} | split_batch(ranks // sharers, micro), marks=pytest.mark.long)
+    for data in ("stream", "pad", "documents")
+    for change in MULTI_RANK
+    for ranks, sharers in ((2, 2), (4, 2), (4, 4))
+    for micro in (1, 4 if ranks > sharers else 8)
+]
+
+
+@pytest.mark.parametrize(("data", "change"), [*CONTEXT_CASES, *LONG_CONTEXT_CASES], ids=case_id)
+def test_ranks_that_share_samples_have_the_losses_of_one(workers, spec_of, reference_of, data, change):
+    spec = spec_of(data) | {"max_steps": 6} | change
+    groups = GLOBAL_BATCH // (spec["micro_batch_size"] * spec["gradient_accumulation_steps"])
+    ranks = groups * spec["context_parallel"]
+    results = workers.run("run_training", {"spec": spec}, world_size=ranks)
+    expected = reference_of(data, 6)
+    assert global_batches(results[:: change["context_parallel"]]) == global_batches([expected])
+    for result in results:
+        assert losses(result) == pytest.approx(losses(expected), abs=TOLERANCE, rel=0)
+
+
 EXPERT_CASES: list[tuple[str, str, dict[str, object]]] = [
     ("micro-mixtral", "stream", {"strategy": "none"} | split_batch(1, 4)),
     ("micro-qwen3-moe", "documents", {"strategy": "ddp"} | split_batch(2, 2)),

@@ -62,6 +62,9 @@ CASES = [
     ({"strategy": "ddp", "precision": "bf16-true"} | LORA, 2, 2),
     ({"strategy": "fsdp", "precision": "bf16"} | LORA, 2, 2),
     ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "accumulate": "whole"} | LORA, 2, 2),
+    ({"strategy": "fsdp", "sequence_length": 76, "context_parallel": 2}, 2, 2),
+    ({"strategy": "fsdp", "sequence_length": 152, "micro_batch_size": 1, "context_parallel": 2, "precision": "bf16"}, 2, 2),
+    ({"strategy": "ddp", "sequence_length": 76, "context_parallel": 2, "model": NEOX}, 2, 2),
     ({"strategy": "none", "model": MIXTRAL}, 1, 1),
     ({"strategy": "none", "precision": "bf16", "model": MIXTRAL}, 1, 1),
     ({"strategy": "none", "precision": "bf16-true", "model": QWEN_MOE}, 1, 1),
@@ -111,6 +114,7 @@ PEAKS = [
     ({"strategy": "none", "activation_checkpointing": True, "recompute": "cheap", "precision": "bf16"} | LORA, 1),
     ({"strategy": "fsdp", "precision": "bf16"} | LORA, 2),
     ({"strategy": "fsdp", "precision": "bf16", "activation_checkpointing": True} | LORA, 2),
+    ({"strategy": "fsdp", "context_parallel": 2, "sequence_length": 512}, 2),
     ({"strategy": "none", "precision": "bf16", "model": EXPERTS}, 1),
     ({"strategy": "none", "activation_checkpointing": True, "recompute": "cheap", "model": EXPERTS}, 1),
     ({"strategy": "fsdp", "precision": "bf16", "activation_checkpointing": True, "model": EXPERTS}, 2),
@@ -138,7 +142,7 @@ def test_measured_memory_matches_the_formula(workers, change, ranks, local):
     for measured in workers.run("measure_bytes", {"spec": spec}, world_size=ranks, local_world_size=local):
         for part in ("parameters", "gradients", "optimizer"):
             assert measured[part] == pytest.approx(getattr(predicted, part), rel=0.02), part
-        logits = 0 if "loss_chunk" in change else 77 * 2 * 512 * 4
+        logits = 0 if "loss_chunk" in change else setup.tokens * 512 * 4
         assert measured["activations"] - logits == pytest.approx(predicted.activations, rel=0.05)
 
 

@@ -8,7 +8,9 @@ import pytest
 
 from kfjob.spec.lora import LoraSpec, count_trained
 from kfjob.spec.memory import count_layer_parameters, estimate_memory
+from kfjob.spec.memory_changes import describe_savings
 from kfjob.spec.memory_setup import MemorySetup, make_setup
+from kfjob.spec.memory_table import list_rows
 from kfjob.spec.models import PRESETS, count_embedding_parameters, count_parameters
 from kfjob.spec.train import TrainSpec
 from kfjob.units import GIB
@@ -125,3 +127,38 @@ def test_setup_has_the_values_of_the_spec():
     setup = make_setup(spec, world_size=4, local_world_size=2)
     assert setup is not None
     assert (setup.scheme, setup.tokens, setup.compute_bytes) == ("ddp", 192, 2)
+
+
+def test_ranks_that_share_samples_divide_the_activations():
+    """Keys and values stay whole: with eight ranks a layer keeps more than an eighth, and less than a third."""
+    spec = TrainSpec(model="llama-3-8b", data="-", max_steps=1, sequence_length=8192)
+    alone, shared = (
+        make_setup(spec.model_copy(update={"context_parallel": sharers}), world_size=8, local_world_size=8)
+        for sharers in (1, 8)
+    )
+    assert alone is not None
+    assert shared is not None
+    assert shared.tokens == alone.tokens // 8
+    ratio = estimate_memory(shared).activations / estimate_memory(alone).activations
+    assert 1 / 8 < ratio < 1 / 3
+    assert estimate_memory(shared).parameters == estimate_memory(alone).parameters
+
+
+def test_long_samples_are_shared_to_save_memory():
+    spec = TrainSpec(model="llama-3.2-1b", data="-", max_steps=1, sequence_length=65536, activation_checkpointing=True)
+    long, short = (
+        make_setup(spec.model_copy(update={"sequence_length": length}), world_size=8, local_world_size=8)
+        for length in (65536, 8192)
+    )
+    assert long is not None
+    assert short is not None
+    assert any("`context_parallel: 2`" in change for change in describe_savings(long))
+    assert not any("context_parallel" in change for change in describe_savings(short))
+
+
+def test_number_of_ranks_that_cannot_share_samples_has_no_row():
+    spec = TrainSpec(model="tiny-llama", data="-", max_steps=1, context_parallel=4)
+    assert list_rows(spec, world_size=2, local_world_size=2) == []
+    names = {row.name for row in list_rows(spec, world_size=4, local_world_size=4)}
+    assert {"ddp", "full", "zero-3"} <= names
+    assert not names & {"none", "dp"}

@@ -70,7 +70,8 @@ class Estimate:
     def tokens_per_step(self) -> int:
         """The tokens of an optimiser step over all ranks."""
         train = self.train
-        return train.micro_batch_size * train.sequence_length * train.gradient_accumulation_steps * self.world_size
+        samples = train.micro_batch_size * train.gradient_accumulation_steps * self.world_size // train.context_parallel
+        return samples * train.sequence_length
 
     @property
     def tokens(self) -> int | None:

@@ -32,4 +32,5 @@ def make_strategy(spec: TrainSpec, ranks: Ranks) -> Strategy:
 
 def describe_strategy(spec: TrainSpec) -> str:
     """Return the strategy's name and variant, for the run's first line."""
-    return {"fsdp": f"fsdp {spec.sharding}", "deepspeed": f"deepspeed {spec.zero_stage}"}.get(spec.strategy, spec.strategy)
+    name = {"fsdp": f"fsdp {spec.sharding}", "deepspeed": f"deepspeed {spec.zero_stage}"}.get(spec.strategy, spec.strategy)
+    return f"{name} with context parallel {spec.context_parallel}" if spec.context_parallel > 1 else name

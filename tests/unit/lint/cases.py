@@ -379,6 +379,13 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
         [train(sharding="hybrid", shard_size=2), train(sharding="hybrid"), train(shard_size=3), train(strategy="ddp")],
     ),
+    "context-groups": (
+        [
+            (train(context_parallel=4), "train.context_parallel", "2 ranks cannot be divided into groups of 4"),
+            ({**train(context_parallel=2, lanes=6), **ELASTIC}, "train.context_parallel", "3 ranks cannot be divided"),
+        ],
+        [train(context_parallel=2), {**train(context_parallel=4), "processes_per_node": 8}],
+    ),
     "log-rank": (
         [(train(log_rank=2), "train.log_rank", "`log_rank: 2` does not exist in a run of 2 ranks")],
         [train(log_rank=1), {**train(log_rank=15), "processes_per_node": 8}],
@@ -404,7 +411,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             (train(lanes=7), "train.lanes", "7 lanes cannot be divided among 2 ranks"),
             ({**train(), **ELASTIC}, "train.lanes", "among 3 ranks"),
         ],
-        [train(lanes=8), {**train(lanes=12), **ELASTIC}],
+        [train(lanes=8), {**train(lanes=12), **ELASTIC}, train(lanes=1, context_parallel=2)],
     ),
     "constant-learning-rate": (
         [(train(lr=1e-4, min_lr=1e-4), "train.min_lr", "the cosine schedule is constant")],
