@@ -24,6 +24,7 @@ _PARALLELISM = {
     "sharding": "only FSDP has it",
     "shard_size": "Accelerate shards within a node",
     "wrap": "only FSDP has it",
+    "context_parallel": "the program sets it in `Accelerator(parallelism_config=…)`",
     "accumulate": "the program chooses when gradients are reduced",
     "prefetch": "Accelerate gathers one unit ahead",
     "cpu_offload": "the config of this strategy has no key for it",

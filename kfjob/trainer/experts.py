@@ -59,8 +59,11 @@ def get_router_factor(model: nn.Module) -> float:
 
 
 def count_routed_tokens(targets: Tensor) -> Tensor:
-    """Return 1 for each token that counts for the load of experts, else 0; `targets` are shaped (samples, length)."""
-    return (targets != IGNORE).flip(-1).cumsum(-1).flip(-1).clamp(max=1).float()
+    """Return 1 for each token that counts for the load of experts, else 0; `targets` are shaped (samples, length).
+
+    Integers, because FSDP casts floating-point arguments of the model to the type of the arithmetic.
+    """
+    return (targets != IGNORE).flip(-1).cumsum(-1).flip(-1).clamp(max=1)
 
 
 def compute_router_loss(model: Any, router_logits: Sequence[Tensor] | None, targets: Tensor, counts: Tensor) -> Tensor:
@@ -76,7 +79,12 @@ def compute_router_loss(model: Any, router_logits: Sequence[Tensor] | None, targ
 
 
 def compute_balance(router_logits: Sequence[Tensor], chosen: int, counts: Tensor, context: Context | None = None) -> Tensor:
-    """Return the balance, at least about `chosen` (all experts have the same load); `counts` is 1 for a token that counts."""
+    """Return the balance in fp32, about `chosen` if all experts have the same load; `counts` is 1 for a token that counts."""
+    with torch.autocast(counts.device.type, enabled=False):
+        return _compute_balance(router_logits, chosen, counts.float(), context)
+
+
+def _compute_balance(router_logits: Sequence[Tensor], chosen: int, counts: Tensor, context: Context | None) -> Tensor:
     experts = router_logits[0].shape[-1]
     load = torch.zeros(experts, device=counts.device)
     probability = torch.zeros(experts, device=counts.device)
