@@ -39,6 +39,7 @@ class Settings:
     context: str | None = None  # in the kubeconfig
     namespace: str | None = None
     state: Path
+    local_python: Path | None = None  # Python, or virtual environment, of jobs on this machine; None: the first on PATH
     etcd_image: str | None = None  # for a job's own etcd
     aws_profile: str | None = None  # to push and pull images; None: as the AWS CLI selects it
     strict: bool = False  # treat lint warnings as errors
@@ -51,6 +52,8 @@ class Settings:
 
 
 _BOOLEANS = ("strict", "image_check")
+_PATHS = ("state", "local_python")
+"""Settings that are paths; in a file, a relative one is relative to the file's folder."""
 _NAMES = tuple(field.name for field in fields(Settings))
 
 
@@ -69,7 +72,8 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
         raise SpecError([Problem(title=f"unknown backend `{str(backend)[:MAX_SHOWN]}`", hint="use `kubernetes` or `local`")])
     state = _expand(values.pop("state", None) or _state_home(environ)).absolute()
     booleans: dict[str, Any] = {name: _parse_boolean(name, values.pop(name)) for name in _BOOLEANS if name in values}
-    return Settings(state=state, **booleans, **values)
+    python = values.pop("local_python", None)
+    return Settings(state=state, local_python=_expand(python).absolute() if python else None, **booleans, **values)
 
 
 def load_current_settings(**flags: str | None) -> Settings:
@@ -162,7 +166,7 @@ def _read_file(file: Path, table: tuple[str, ...] = ()) -> dict[str, Any]:
         if not isinstance(value, str) and not (name in _BOOLEANS and isinstance(value, bool)):
             raise SpecError([Problem(title=f"setting `{name}` must be text", file=str(file))])
     _check_texts(values, file=str(file))
-    return values
+    return values | {name: str(file.absolute().parent / _expand(values[name])) for name in _PATHS if values.get(name)}
 
 
 def _check_texts(values: Mapping[str, object], file: str | None = None) -> None:

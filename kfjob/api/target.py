@@ -60,7 +60,7 @@ class Target:
     @cached_property
     def machine(self) -> MachineBackend:
         """The local backend, also if the target is a cluster."""
-        return open_machine(state=self.settings.state, failure_check=FAILURE_CHECK)
+        return open_machine(state=self.settings.state, failure_check=FAILURE_CHECK, python=self.settings.local_python)
 
     @property
     def kube_context(self) -> str:

@@ -263,6 +263,13 @@ class MachineBackend(Backend, Protocol):
     def check_requirements(self, plan: JobPlan) -> builtins.list[Requirement]:
         """Return what the plan needs from this machine, and whether it is there; nothing is started."""
 
+    def find_program(self, plan: JobPlan) -> str:
+        """Return the file of the program that each agent of the plan starts.
+
+        Raises:
+            Refused: this machine does not have the program, its script or the folder where it starts.
+        """
+
 
 def find_api_version(inventory: Inventory, api_versions: Sequence[str], resource: str) -> str | None:
     """Return the first of these API versions in which the cluster serves the resource; None if it serves none of them."""

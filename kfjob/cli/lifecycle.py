@@ -9,7 +9,7 @@ import click
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.cli.colours import colour_marks
 from kfjob.cli.completion import JOB, LIVE_JOB
-from kfjob.cli.options import Settings, code_options, combine, notify, quiet_option, target_options
+from kfjob.cli.options import Settings, code_options, combine, notify, python_option, quiet_option, target_options
 from kfjob.cli.parameter_types import DURATION
 from kfjob.cli.spec_source import ChangeOptions, change_options
 from kfjob.errors import KfjobError
@@ -62,6 +62,7 @@ def _stop_job(job: str, *, timeout: float, archive_logs: bool, settings: Setting
 @timeout_option
 @change_options
 @target_options
+@python_option
 @code_options
 def relaunch(
     *,

@@ -101,6 +101,24 @@ def strict_option(command: Command[Result]) -> Command[Result]:
     return with_strict
 
 
+def python_option(command: Command[Result]) -> Command[Result]:
+    """Add `--python`, for commands that look for a local job's programs; it changes the `settings` of `target_options`."""
+
+    @click.option(
+        "--python",
+        metavar="PATH",
+        type=FILE,
+        help="Python or virtual environment for jobs on this machine. Default: the first on PATH.",
+    )
+    @functools.wraps(command)
+    def with_python(*, python: str | None, settings: Settings, **parameters: object) -> Result:
+        if python:
+            settings = replace(settings, local_python=Path(python).expanduser().absolute())
+        return command(settings=settings, **parameters)
+
+    return with_python
+
+
 def code_options(command: Command[Result]) -> Command[Result]:
     """Add the options of a code layer; the command receives them as `code`, which is None without `--code`.
 

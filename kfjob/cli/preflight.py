@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Settings, notify, output_option, strict_option, target_options
+from kfjob.cli.options import Settings, notify, output_option, python_option, strict_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import DURATION
 from kfjob.cli.spec_source import Source, read_spec, spec_argument
@@ -46,6 +46,7 @@ _RUN_HELP = (
 )
 @output_option("text", "json")
 @target_options
+@python_option
 @strict_option
 def preflight(
     *, source: Source, should_run: bool, timeout: float, sizes: str | None, seconds: float, output: str, settings: Settings

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 from msgspec import to_builtins
 
-from kfjob.cli.options import Settings, notify, output_option, target_options
+from kfjob.cli.options import Settings, notify, output_option, python_option, target_options
 from kfjob.cli.output import print_json, write_data
 from kfjob.cli.parameter_types import Count
 from kfjob.cli.spec_source import Source, read_spec, spec_argument
@@ -27,6 +27,7 @@ MAX_VALUE_WIDTH = 72
 )
 @output_option("table", "json")
 @target_options
+@python_option
 def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, settings: Settings) -> None:
     """Show every value of a job, its origin, and the reason for it.
 

@@ -16,6 +16,7 @@ from kfjob.cli.options import (
     code_options,
     notify,
     output_option,
+    python_option,
     quiet_option,
     strict_option,
     target_options,
@@ -45,6 +46,7 @@ _DRY_RUN_HELP = "Create nothing. `client` checks the spec here; `server` sends i
 @click.option("--dry-run", type=click.Choice(["client", "server"]), help=_DRY_RUN_HELP)
 @output_option("name", "json")
 @target_options
+@python_option
 @strict_option
 @code_options
 @build_options
@@ -179,6 +181,7 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
 @spec_argument
 @output_option("text", "json")
 @target_options
+@python_option
 @strict_option
 def validate(*, source: Source, output: str, settings: Settings) -> int:
     """Check SPEC, and report every problem with its file, line and column.

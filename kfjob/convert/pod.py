@@ -8,11 +8,10 @@ from typing import Any
 
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.convert.conversion import make_job_name
-from kfjob.convert.torchrun import OWN_TRAINER
 from kfjob.errors import SpecError
 from kfjob.spec import api_objects, names
 from kfjob.spec.api_objects import find_training_container
-from kfjob.spec.arguments import from_argv
+from kfjob.spec.arguments import OWN_TRAINER, from_argv
 from kfjob.spec.instances import list_nccl_variables
 
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the path of shared memory in every pod

@@ -15,10 +15,8 @@ from typing import Any
 from kfjob.common_types import JsonObject
 from kfjob.convert.conversion import NEW_ID_REASON, Conversion, Note, make_job_name
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.arguments import from_argv
+from kfjob.spec.arguments import OWN_TRAINER, from_argv
 from kfjob.spec.rendezvous import TorchrunOptions
-
-OWN_TRAINER = "kfjob.trainer"
 
 _MODULES = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _SECTION = tuple(TorchrunOptions.model_fields)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from kfjob.errors import Problem
 from kfjob.plan.programs import DEEPSPEED_MODULE, find_command_problems, is_python, split_program
-from kfjob.spec.arguments import to_argv
+from kfjob.spec.arguments import OWN_TRAINER, to_argv
 from kfjob.spec.job import JobSpec
 from kfjob.spec.rendezvous import Launcher
 
@@ -59,7 +59,7 @@ def find_problems(spec: JobSpec, processes: str) -> Iterator[Problem]:
 def _program(spec: JobSpec, launcher: Launcher) -> tuple[str, ...]:
     """Return the program and its arguments without the launcher."""
     if spec.train is not None:
-        module = ("kfjob.trainer",) if launcher == "deepspeed" else ("-m", "kfjob.trainer")
+        module = (OWN_TRAINER,) if launcher == "deepspeed" else ("-m", OWN_TRAINER)
         return (*module, *to_argv(spec.train))
     words = spec.command or ()
     if launcher == "python":

@@ -23,6 +23,8 @@ LAUNCHER_MODULES: Mapping[str, Launcher] = MappingProxyType(
         "deepspeed.launcher.runner": "deepspeed",
     }
 )
+PYTHON_STARTERS = ("torchrun", "accelerate", "deepspeed")
+"""Programs that start the Python of the environment that they are installed in."""
 DEEPSPEED_MODULE = "deepspeed.launcher.launch"
 """What `deepspeed` starts on each node."""
 OTHER_STARTERS = (

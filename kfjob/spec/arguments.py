@@ -26,6 +26,9 @@ from kfjob.spec.script_translation import translate_arguments
 from kfjob.spec.synonyms import suggest_field
 from kfjob.spec.train import TrainSpec
 
+OWN_TRAINER = "kfjob.trainer"
+"""The module of kfjob's trainer, which reads these arguments."""
+
 
 def to_argv(spec: TrainSpec) -> list[str]:
     """Return the trainer's arguments: `--name=value` for each field that differs from its default, in the order of the fields.

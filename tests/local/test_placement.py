@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from kfjob.backends import folder
 from kfjob.backends.local import machine, placement
+from kfjob.backends.local.interpreter import Interpreter
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.errors import Refused
 from kfjob.events import JobPhase
@@ -42,7 +42,7 @@ OF_AN_AGENT_AROUND_US = {
 
 def launch_spec(plan: JobPlan, tmp_path: Path) -> LaunchSpec:
     order, _ = placement.build_launch_spec(
-        plan, uid="u", launch=tmp_path / "launch", volumes=tmp_path / "volumes", backoff_seconds=1
+        plan, uid="u", launch=tmp_path / "launch", volumes=tmp_path / "volumes", backoff_seconds=1, interpreter=Interpreter()
     )
     return order
 
@@ -168,15 +168,6 @@ def test_gpus_are_those_of_cuda_visible_devices(monkeypatch: pytest.MonkeyPatch)
         machine.gpus.cache_clear()
         assert machine.gpus() == expected
     machine.gpus.cache_clear()
-
-
-def test_torchrun_is_the_one_beside_this_python(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "x.py").touch()
-    beside = Path(sys.executable).parent
-    assert launch_spec(here.plan(command=["torchrun", "x.py"]), tmp_path).agents[0].argv == (str(beside / "torchrun"), "x.py")
-    assert machine.environment({"PATH": "/bin"})["PATH"] == f"{beside}{os.pathsep}/bin"
 
 
 @pytest.mark.parametrize(

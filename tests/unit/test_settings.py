@@ -94,3 +94,23 @@ def test_launch_ids_are_distinct_and_fit_in_a_label():
     launches = {make_launch_id() for _ in range(200)}
     assert len(launches) > 190  # 27**4 suffixes per second, so two of 200 are sometimes equal
     assert all(re.fullmatch(r"\d{8}-\d{6}-[a-z0-9]{4}", launch) for launch in launches)
+
+
+@pytest.mark.parametrize(
+    ("text", "python"),
+    [
+        ('local_python = ".venv"', "project/.venv"),
+        ('local_python = "/opt/py/bin/python"', "/opt/py/bin/python"),
+        ('state = "jobs"', None),
+    ],
+)
+def test_paths_of_a_settings_file_are_relative_to_it(tmp_path, home, monkeypatch, text, python):
+    deep = tmp_path / "project/deep"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    (tmp_path / "project/kfjob.toml").write_text(text)
+    settings = load_settings(environ=home, folder=deep)
+    assert settings.local_python == (tmp_path / python if python else None)
+    assert settings.state == (tmp_path / "project/jobs" if not python else tmp_path / "state/kfjob")
+    flag = load_settings(environ=home | {"KFJOB_LOCAL_PYTHON": "env/bin/python"}, folder=deep)
+    assert flag.local_python == deep / "env/bin/python"

@@ -132,7 +132,7 @@ def _prepare_spec(
         planned = plan_job(LoadedSpec(spec, loaded.positions), target, start_folder=start_folder)
     check_plan_images(target, planned.plan, notify=notify)
     own_pull_secret.apply_pull_secret(target, planned.plan)
-    check_machine(planned)
+    check_machine(planned, notify=notify)
     return partial(start, planned)
 
 

@@ -37,8 +37,7 @@ def submit_loaded(
     check_local_data(planned)
     check_plan_images(planned.target, planned.plan, notify=notify)
     own_pull_secret.apply_pull_secret(planned.target, planned.plan)
-    if replace:
-        check_machine(planned)
+    check_machine(planned, notify=notify)
     return replace_launch(planned.target, live, partial(start, planned))
 
 
@@ -47,8 +46,10 @@ def _find_replaced(loaded: LoadedSpec, target: Target) -> JobSnapshot | None:
     return find_live(planned.target, planned.plan.name)
 
 
-def check_machine(planned: Planned) -> None:
+def check_machine(planned: Planned, *, notify: Notify) -> None:
     """Check on the local backend that this machine can start the plan, before a job that it replaces is stopped.
+
+    `notify` receives the program that the job runs with, because PATH may have another than the user expects.
 
     Raises:
         Refused: something that the plan needs is missing.
@@ -57,6 +58,7 @@ def check_machine(planned: Planned) -> None:
         for requirement in planned.target.machine.check_requirements(planned.plan):
             if requirement.problem:
                 raise requirement.problem
+        notify(f"the job runs with `{planned.target.machine.find_program(planned.plan)}`")
 
 
 def plan_with_code(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from kfjob.api.preflight.result import CheckResults
 from kfjob.api.target import Target
-from kfjob.backends.open import open_machine
 from kfjob.errors import NotFound
 from kfjob.plan import JobPlan
 
@@ -20,7 +19,7 @@ def check_machine(plan: JobPlan, target: Target, results: CheckResults) -> None:
     else:
         hint = f"`kfjob stop {plan.name}` removes it, `kfjob relaunch {plan.name}` starts it again"
         results.error(f"job `{plan.name}` already exists on this machine", "name", hint=hint)
-    for requirement in open_machine(state=target.settings.state).check_requirements(plan):
+    for requirement in target.machine.check_requirements(plan):
         if err := requirement.problem:
             results.error(err.title, requirement.path, detail=err.cause or "", hint=err.hint or "")
         else:

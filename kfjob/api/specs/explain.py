@@ -9,9 +9,9 @@ from typing import Any
 
 from kfjob.api.planning import plan_job
 from kfjob.api.settings import Settings
-from kfjob.api.target import find_target
+from kfjob.api.target import Target, find_target
 from kfjob.compile.torchrun import operator_environment
-from kfjob.errors import NotFound, Problem
+from kfjob.errors import NotFound, Problem, Refused
 from kfjob.plan import JobPlan
 from kfjob.redaction import Redactor, collect_secrets
 from kfjob.spec.job import JobSpec
@@ -53,16 +53,27 @@ def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
     Raises:
         SpecError: every problem of the spec.
     """
-    plan = plan_job(loaded, find_target(settings)).plan
+    target = find_target(settings)
+    plan = plan_job(loaded, target).plan
     values = {value.path: value for value in _list_spec_values(loaded.spec, loaded.positions)}
     for decision in plan.decisions:
         path, from_spec = decision.path, decision.origin == "spec"
         location = values[path].location if path in values and from_spec else ""
         values[path] = Value(path=path, value=decision.value, origin=decision.origin, reason=decision.reason, location=location)
+    if plan.backend == "local" and "command" in values:
+        values["command"] = replace(values["command"], reason=_explain_program(plan, target))
     order = {name: index for index, name in enumerate(JobSpec.model_fields)}
     ordered = sorted(values.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))
     redactor = Redactor(collect_secrets(loaded.spec.model_dump(mode="json")))
     return Explanation(plan=plan, values=tuple(_redact(value, redactor) for value in ordered))
+
+
+def _explain_program(plan: JobPlan, target: Target) -> str:
+    """Return the program that runs the job on this machine, or why there is none."""
+    try:
+        return f"runs with `{target.machine.find_program(plan)}`"
+    except Refused as err:
+        return err.title
 
 
 def _redact(value: Value, redactor: Redactor) -> Value:

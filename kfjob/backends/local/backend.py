@@ -26,6 +26,7 @@ from kfjob.backends import folder, log_file
 from kfjob.backends.base import JobRef, LineFilterFactory, LogEvent, LogRange, Requirement
 from kfjob.backends.local import etcd, machine, placement
 from kfjob.backends.local.followed_log import FollowedLog, to_log_line
+from kfjob.backends.local.interpreter import Interpreter
 from kfjob.backends.local.launch import start_supervisor, write_launch_folder
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.staging import open_staging, remove_stale
@@ -57,10 +58,18 @@ class LocalBackend:
 
     name: ClassVar[BackendName] = "local"
 
-    def __init__(self, *, state: Path, backoff_seconds: float = BACKOFF_SECONDS, failure_check: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        state: Path,
+        backoff_seconds: float = BACKOFF_SECONDS,
+        failure_check: tuple[str, ...] = (),
+        python: Path | None = None,
+    ) -> None:
         """`backoff_seconds` is the first delay of the restart policies `OnFailure` and `Always`.
 
-        `failure_check` are the arguments of a Python that prints why a restart of a job is futile.
+        `failure_check` are the arguments of a Python that prints why a restart of a job is futile. `python` is the Python, or
+        its virtual environment, that runs the jobs; None: the first on PATH.
 
         Raises:
             Refused: other users can change the state folder.
@@ -71,6 +80,7 @@ class LocalBackend:
         self._volumes = state.absolute() / "volumes"
         self._backoff_seconds = backoff_seconds
         self._failure_check = failure_check
+        self._interpreter = Interpreter(chosen=python)
 
     def submit(self, plan: JobPlan) -> JobRef:
         """Start the job. It does not depend on the process that submits it."""
@@ -85,6 +95,7 @@ class LocalBackend:
             volumes=self._volumes,
             backoff_seconds=self._backoff_seconds,
             failure_check=self._failure_check,
+            interpreter=self._interpreter,
         )
         try:
             self._start(plan, launch, spec, addresses)
@@ -114,11 +125,25 @@ class LocalBackend:
         """Return what the plan needs from this machine, and whether it is there; nothing is started."""
         checks: dict[str, Callable[[], str]] = {
             "resources": lambda: _check_capacity(plan),
-            "command": lambda: _check_program(plan),
+            "command": lambda: f"program {self.find_program(plan)}",
         }
         if plan.own_etcd_image:
             checks["rendezvous"] = lambda: _check_etcd(plan, self._jobs)
         return [_check_requirement(path, check) for path, check in checks.items()]
+
+    def find_program(self, plan: JobPlan) -> str:
+        """Return the file of the program that each agent of the plan starts.
+
+        Raises:
+            Refused: this machine does not have the program, its script or the folder where it starts.
+        """
+        start_folder = plan.pod.working_dir or plan.start_folder
+        if not machine.is_in_volume(plan, start_folder):
+            machine.check_start_folder(plan)
+            if not machine.is_in_volume(plan, find_script(plan.command)):
+                machine.check_script(plan.command, folder=start_folder)
+        path = dict(plan.env).get("PATH", os.environ.get("PATH", os.defpath))
+        return self._interpreter.find_program(plan.command, path, folder=start_folder)
 
     def apply(self, plan: JobPlan) -> JobRef:
         """Refuse the change: command and environment of a running process cannot change."""
@@ -244,16 +269,6 @@ def _check_requirement(path: str, check: Callable[[], str]) -> Requirement:
 def _check_capacity(plan: JobPlan) -> str:
     machine.check_capacity(plan)
     return f"{plural(machine.cores(), 'core')} and {plural(len(machine.gpus()), 'GPU')} are enough"
-
-
-def _check_program(plan: JobPlan) -> str:
-    start_folder = plan.pod.working_dir or plan.start_folder
-    if not machine.is_in_volume(plan, start_folder):
-        machine.check_start_folder(plan)
-        if not machine.is_in_volume(plan, find_script(plan.command)):
-            machine.check_script(plan.command, folder=start_folder)
-    program = machine.find_program(plan.command[0], dict(plan.env).get("PATH", ""), folder=start_folder)
-    return f"program {program}"
 
 
 def _check_etcd(plan: JobPlan, folder: Path) -> str:

@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -31,29 +30,8 @@ _UNRESERVED_PORTS = range(20_000, 32_768)
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for agents: without variables of an enclosing elastic agent, with this Python's programs first."""
-    passed = {name: value for name, value in environ.items() if not _DROPPED_VARIABLES.fullmatch(name)}
-    return passed | {"PATH": search_path(passed.get("PATH", os.defpath))}
-
-
-def search_path(path: str) -> str:
-    """Return `path` with the folder of this Python in front: its `torchrun` matches its torch."""
-    return os.pathsep.join(dict.fromkeys([str(Path(sys.executable).parent), *path.split(os.pathsep)]))
-
-
-def find_program(name: str, path: str, *, folder: str = "") -> str:
-    """Return the file of a program; a relative path is relative to `folder`, where agents start.
-
-    Raises:
-        Refused: this machine does not have the program.
-    """
-    if file := shutil.which(Path(folder) / name if "/" in name else name, path=search_path(path)):
-        return str(file)
-    raise Refused(
-        f"program `{name}` is not on this machine",
-        cause="it is neither beside this Python nor on PATH" if "/" not in name else None,
-        hint="install it, or run with `--backend kubernetes`",
-    )
+    """Return the environment for agents: without variables of an enclosing elastic agent."""
+    return {name: value for name, value in environ.items() if not _DROPPED_VARIABLES.fullmatch(name)}
 
 
 def is_in_volume(plan: JobPlan, path: str) -> bool:

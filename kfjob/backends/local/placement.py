@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kfjob.backends import folder
 from kfjob.backends.local import etcd, machine
+from kfjob.backends.local.interpreter import Interpreter
 from kfjob.backends.local.launch_spec import AgentSpec, EtcdSpec, LaunchSpec
 from kfjob.compile.torchrun import AgentProcess, Placement, make_local_agent
 from kfjob.errors import Refused
@@ -22,6 +23,7 @@ def build_launch_spec(
     volumes: Path,
     backoff_seconds: float,
     failure_check: tuple[str, ...] = (),
+    interpreter: Interpreter,
 ) -> tuple[LaunchSpec, tuple[str, ...]]:
     """Return the launch spec for the supervisor, and the address of every agent. `launch` is the future launch folder.
 
@@ -37,7 +39,7 @@ def build_launch_spec(
     for index, pod in enumerate(plan.pods):
         folders = _folders(plan, pod, launch, volumes)
         placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
-        agents.append(_make_agent_spec(plan, index, make_local_agent(plan, index, placement)))
+        agents.append(_make_agent_spec(plan, index, make_local_agent(plan, index, placement), interpreter))
     spec = LaunchSpec(
         uid=uid,
         agents=tuple(agents),
@@ -97,7 +99,7 @@ def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
             )
 
 
-def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess) -> AgentSpec:
+def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess, interpreter: Interpreter) -> AgentSpec:
     env = dict(agent.env)
     for name, value in (_gpus(plan, index) | _threads(plan)).items():
         env.setdefault(name, value)
@@ -105,7 +107,8 @@ def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess) -> AgentSpe
     if not machine.is_in_volume(plan, plan.pod.working_dir or ""):  # else `make_volumes` creates the folder
         machine.check_start_folder(plan)
         machine.check_script(agent.argv, folder=agent.working_dir)
-    program = machine.find_program(agent.argv[0], path, folder=agent.working_dir)
+    program = interpreter.find_program(agent.argv, path, folder=agent.working_dir)
+    env["PATH"] = interpreter.search_path(path, agent.argv)
     return AgentSpec(
         pod=agent.name,
         argv=(program, *agent.argv[1:]),

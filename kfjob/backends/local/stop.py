@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
-from kfjob.backends.local import launch_spec, processes
+from kfjob.backends.local import launch_spec, processes, temporary
 from kfjob.backends.local.cgroup import open_cgroup
 from kfjob.backends.local.identity import ProcessIdentity, read_identity
 from kfjob.backends.local.launch import LOCK, is_supervised
@@ -82,6 +82,7 @@ def _end_leftovers(launch: Path, ref: JobRef, *, was_supervised: bool) -> None:
     if (path := _read_run_file(launch, GROUP)) and (group := open_cgroup(Path(path), uid=ref.uid)):
         group.kill()
         group.remove(timeout=_KILL_SECONDS)
+    temporary.remove_folders(launch)
     snapshot = read_stopped(launch, was_supervised=was_supervised)
     if snapshot is None or snapshot == folder.read_snapshot(launch):
         return

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kfjob.backends import folder
-from kfjob.backends.local import launch_spec, reserved_state
+from kfjob.backends.local import launch_spec, reserved_state, temporary
 from kfjob.backends.local.agent import Agent
 from kfjob.backends.local.cgroup import Cgroup, get_name, make_cgroup
 from kfjob.backends.local.check_runner import CheckRunner
@@ -89,9 +89,10 @@ class Supervisor:
             exits=self._exits,
             on_answer=lambda reason: self._fail(NOT_RESTARTED, reason),
         )
+        folders = temporary.make_folders(folder_path, [agent.pod for agent in spec.agents])
         self._agents = [
             Agent(
-                agent,
+                replace(agent, env={"TMPDIR": folders[agent.pod], **agent.env}) if agent.pod in folders else agent,
                 spec,
                 pod,
                 folder_path=folder_path,
@@ -126,7 +127,9 @@ class Supervisor:
                     self._fail("PodFailed", f"pod `{agent.state.pod}` has failed with exit code {agent.state.exit_code}")
         if etcd is not None:
             await etcd.stop()
-        await self._finish(remaining=kill_all(self._group))
+        remaining = kill_all(self._group)
+        temporary.remove_folders(self._folder)
+        await self._finish(remaining=remaining)
 
     async def _start_etcd(self) -> EtcdServer | None:
         """Start the job's own etcd, if it has one, and wait until it answers: agents that start earlier give up."""

@@ -1,0 +1,128 @@
+"""Find the programs of a job on this machine: on the user's PATH, or beside the Python that the user has chosen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kfjob.errors import Refused
+from kfjob.plan.programs import PYTHON_STARTERS, is_python
+from kfjob.spec.arguments import OWN_TRAINER
+
+OWN = Path(sys.executable)
+"""The Python that runs kfjob. Its programs are used last, because the user's environment may have another torch."""
+_IMPORT_SECONDS = 60
+"""Time that a Python has to say whether it finds the trainer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """Where a job finds `python`, `torchrun` and other programs."""
+
+    chosen: Path | None = None
+    """The Python that the user has chosen, or its virtual environment; None: the first on PATH."""
+
+    def search_path(self, path: str, argv: Sequence[str]) -> str:
+        """Return `path` with the chosen Python's folder first and that of kfjob's own Python last.
+
+        kfjob's trainer (`argv`) runs with kfjob's own Python, if that has torch.
+        """
+        folders = path.split(os.pathsep)
+        if self.chosen:
+            folders = [str(self._chosen_file().parent), *folders]
+        elif OWN_TRAINER in argv and (OWN.parent / "torchrun").exists():
+            folders = [str(OWN.parent), *folders]
+        return os.pathsep.join(dict.fromkeys([*folders, str(OWN.parent)]))
+
+    def find_program(self, argv: Sequence[str], path: str, *, folder: str = "") -> str:
+        """Return the file of the program of a command line; a relative path is relative to `folder`, where agents start.
+
+        `path` is the PATH of the agents before `search_path`.
+
+        Raises:
+            Refused: this machine, or the chosen Python, does not have the program, or kfjob's trainer is not beside it.
+        """
+        program = self._find(argv[0], self.search_path(path, argv), folder)
+        if OWN_TRAINER in argv:
+            _check_trainer(Path(program))
+        return program
+
+    def _find(self, name: str, path: str, folder: str) -> str:
+        if "/" in name:
+            if file := shutil.which(Path(folder) / name):
+                return str(file)
+            raise _make_missing(name, folder)
+        if self.chosen and is_python(name):
+            return str(self._chosen_file())
+        if self.chosen and name in PYTHON_STARTERS:  # another environment's would start another Python
+            if file := shutil.which(name, path=str(self._chosen_file().parent)):
+                return file
+            raise Refused(
+                f"program `{name}` is not beside `{self._chosen_file()}`",
+                hint=f"install it in that environment, or choose another Python (`--python`, or `local_python` in {_SETTINGS})",
+            )
+        if file := shutil.which(name, path=path):
+            return file
+        raise _make_missing(name, folder)
+
+    def _chosen_file(self) -> Path:
+        """Return the file of the chosen Python. Links are kept, because they lead out of a virtual environment.
+
+        Raises:
+            Refused: there is no such program.
+        """
+        chosen = Path(os.path.abspath(self.chosen or OWN))  # noqa: PTH100 - `resolve` would follow links
+        file = chosen / "bin" / "python" if chosen.is_dir() else chosen
+        if shutil.which(file):
+            return file
+        raise Refused(
+            f"there is no Python at `{chosen}`",
+            cause=f"`{file}` is not a program" if file != chosen else None,
+            hint=f"name a Python, or the folder of a virtual environment (`--python`, or `local_python` in {_SETTINGS})",
+        )
+
+
+_SETTINGS = "`kfjob.toml`"
+
+
+def _make_missing(name: str, folder: str) -> Refused:
+    """Return the error for a program that this machine does not have."""
+    file = Path(folder) / name
+    if file.is_file():
+        shown = name if "/" in name else f"./{name}"
+        way = (
+            f"write `python {name}`, or `torchrun {name}` for several processes" if name.endswith(".py") else f"write `{shown}`"
+        )
+        return Refused(
+            f"`{name}` is a file, not a program",
+            cause=f"`{file.absolute()}` cannot be executed" if not os.access(file, os.X_OK) else "its folder is not on PATH",
+            hint=way if name.endswith(".py") or os.access(file, os.X_OK) else f"run `chmod +x {name}`",
+        )
+    return Refused(
+        f"program `{name}` is not on this machine",
+        cause="it is neither on PATH nor beside kfjob's Python" if "/" not in name else None,
+        hint="install it, or run with `--backend kubernetes`",
+    )
+
+
+def _check_trainer(program: Path) -> None:
+    """Check that the Python beside a program finds kfjob's trainer.
+
+    Raises:
+        Refused: it does not.
+    """
+    python = program if is_python(program.name) else program.parent / "python"
+    if program.parent == OWN.parent or not shutil.which(python):
+        return
+    argv = [str(python), "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec({OWN_TRAINER.split('.')[0]!r}) is None)"]
+    if subprocess.run(argv, capture_output=True, timeout=_IMPORT_SECONDS, check=False).returncode:
+        raise Refused(
+            f"`{python}` does not have kfjob, whose trainer the job runs",
+            cause=f"the job's `{program.name}` is in that environment",
+            hint=f"`uv pip install --python {python} 'kfjob[trainer]'`, or choose another Python with `--python`",
+        )

@@ -1,0 +1,42 @@
+"""The folders for temporary files (TMPDIR): each agent has its own, as each pod has its own `/tmp`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from kfjob.backends import folder
+
+FILE = "temporary"
+"""File of a launch with the path of the folder that has the folders of all agents."""
+_PREFIX = "kfjob-"
+
+
+def make_folders(launch: Path, pods: Sequence[str]) -> dict[str, str]:
+    """Make a folder for each pod, and return their paths; none if the disk is full.
+
+    They are not in the state folder, because the path of a socket (108 bytes) would not fit below it.
+    """
+    made = None
+    try:
+        made = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        folder.replace_file(launch / folder.RUN / FILE, str(made))
+        folders = {pod: made / str(index) for index, pod in enumerate(pods)}
+        for path in folders.values():
+            path.mkdir(mode=0o700)
+    except OSError:
+        if made:
+            shutil.rmtree(made, ignore_errors=True)
+        return {}
+    return {pod: str(path) for pod, path in folders.items()}
+
+
+def remove_folders(launch: Path) -> None:
+    """Remove the folders of a launch."""
+    with suppress(OSError):
+        made = Path((launch / folder.RUN / FILE).read_text(encoding="utf-8"))
+        if made.is_absolute() and made.name.startswith(_PREFIX):
+            shutil.rmtree(made, ignore_errors=True)
