@@ -40,6 +40,9 @@ def submit(
 ) -> Run:
     """Start a job and return its launch.
 
+    A launch of kfjob that has ended gives its name to the new one; its logs go to the archive. If a job with the same spec runs
+    already, its launch is returned.
+
     Args:
         spec: the job, a mapping with the fields of a spec, or the path of a spec file.
         backend: `kubernetes` or `local`; default: the settings decide, else the kubeconfig.
@@ -53,8 +56,8 @@ def submit(
 
     Raises:
         SpecError: every problem of the spec.
-        AlreadyExists: a job with this name exists, or with `replace` another command has started it in the meantime; that
-            job was not changed.
+        AlreadyExists: a job with this name and another spec runs, or another command has started the job in the meantime;
+            that job was not changed.
     """
     from dataclasses import replace as replace_fields
 
@@ -62,7 +65,8 @@ def submit(
 
     current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
     target = find_target(replace_fields(current, strict=current.strict or strict), notify=notify)
-    return Run(submit_loaded(_load_spec(spec, current), target, code=make_code_layer(code), replace=replace, notify=notify))
+    loaded = _load_spec(spec, current)
+    return Run(submit_loaded(loaded, target, code=make_code_layer(code), replace=replace, notify=notify).reader)
 
 
 @check_arguments

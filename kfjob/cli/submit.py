@@ -29,8 +29,8 @@ from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
+    from kfjob.api.lifecycle.submit import Submission
     from kfjob.api.planning import Planned
-    from kfjob.api.reader import LiveReader
     from kfjob.api.specs.dry_run import DryRun
     from kfjob.common_types import JsonObject
     from kfjob.compile.images import ImageChange
@@ -64,6 +64,8 @@ def submit(
     """Submit a job.
 
     SPEC is a job spec: a file, or `-` for standard input. With --template, a manifest template takes its place.
+
+    A job of this name that has ended goes to the archive first. If it runs with the same spec, nothing is started.
     """
     from kfjob.api.reader import describe_ref
     from kfjob.cli.follow import follow
@@ -76,28 +78,30 @@ def submit(
             click.echo(checked.name)
         click.echo(f"`{checked.name}` {checked.result}; nothing was created", err=True)
         return 0
-    reader = _submit(source, settings, code, build)
+    reader, is_new = _submit(source, settings, code, build)
     launch = f" (launch {reader.ref.launch})" if reader.ref.launch else ""
+    submitted = f"{'submitted' if is_new else 'found'} `{reader.ref.name}`{launch}"
     if output == "json":
         print_json(describe_ref(reader.ref))
     elif should_follow:  # standard output is that of the program
-        click.echo(f"submitted `{reader.ref.name}`{launch}", err=True)
+        click.echo(submitted, err=True)
     else:
         click.echo(reader.ref.name)
     if not should_follow:
-        click.echo(f"submitted `{reader.ref.name}`{launch}; `kfjob watch {reader.ref.name}` follows it", err=True)
+        click.echo(f"{submitted}; `kfjob watch {reader.ref.name}` follows it", err=True)
         return 0
     return follow(reader, "json" if output == "json" else "auto", quiet=quiet)
 
 
-def _submit(source: Source, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> LiveReader:
+def _submit(source: Source, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> Submission:
+    from kfjob.api.lifecycle.submit import Submission, submit_loaded
+
     if source.template:
         from kfjob.api.specs.template import check_template_target, submit_objects
 
         check_template_target(settings)
         objects = _render_template(source, settings, image_change(build, code, settings, dry_run=False))
-        return submit_objects(objects, settings=settings, notify=notify)
-    from kfjob.api.lifecycle.submit import submit_loaded
+        return Submission(submit_objects(objects, settings=settings, notify=notify), is_new=True)
     from kfjob.api.target import find_target
 
     loaded = _read_spec(source, build, code, settings)

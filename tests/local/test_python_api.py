@@ -122,6 +122,46 @@ def test_existing_job_is_replaced_only_if_asked(settings):
     assert second.wait(check=True) is JobPhase.SUCCEEDED
 
 
+def test_a_job_that_has_ended_gives_its_name_to_the_next_launch(settings):
+    first = submit(spec("print('first')"), settings=settings)
+    first.wait(check=True)
+    notes: list[str] = []
+    second = submit(spec("print('second')"), settings=settings, notify=notes.append)
+    assert second.launch != first.launch
+    assert second.wait(check=True) is JobPhase.SUCCEEDED
+    assert any("the last launch of `job` has ended (Succeeded)" in note for note in notes)
+    archived = settings.archive / "default" / "job" / first.launch
+    assert "first" in next(archived.rglob("*.log")).read_text()
+
+
+def test_the_same_spec_is_not_started_twice_and_a_change_is_shown(settings):
+    first = submit(spec(FOREVER), settings=settings)
+    notes: list[str] = []
+    again = submit(spec(FOREVER), settings=settings, notify=notes.append)
+    assert again.launch == first.launch
+    assert notes == [f"job `job` runs already with this spec (launch {first.launch}); nothing was started"]
+    with pytest.raises(AlreadyExists) as error:
+        submit(spec(FOREVER, env={"COLOUR": "blue", "API_TOKEN": "very-secret-value"}), settings=settings)
+    assert 'env.COLOUR: (not set) -> "blue"' in str(error.value.cause)
+    assert "very-secret-value" not in str(error.value)
+    assert "kfjob relaunch job --spec FILE" in str(error.value.hint)
+    assert first.snapshot().launch == first.launch
+
+
+def test_of_several_submits_after_the_end_one_job_is_left(settings):
+    submit(spec("pass"), settings=settings).wait(check=True)
+
+    def again() -> Run | AlreadyExists:
+        try:
+            return submit(spec(FOREVER), settings=settings)
+        except AlreadyExists as err:
+            return err
+
+    results = [task.result() for task in [Task(again, name="submit") for _ in range(3)]]
+    assert {run.launch for run in results if isinstance(run, Run)} == {job.launch for job in list_jobs(settings=settings)}
+    assert all("job `job`" in err.title for err in results if isinstance(err, AlreadyExists))
+
+
 def test_of_several_replacements_at_once_one_job_is_left(settings):
     submit(spec(FOREVER), settings=settings)
 

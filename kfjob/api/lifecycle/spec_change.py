@@ -44,12 +44,17 @@ class SpecChange:
 
 def describe_change(old: JobSpec, new: JobSpec) -> Iterator[str]:
     """Yield the changed fields as one notice, and a warning for each change that keeps the training from resuming."""
-    changes = differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
+    changes = list_changes(old, new)
     if not changes:
         yield "the spec is the same as that of the last launch"
         return
-    yield "\n".join(["changes since the last launch:", *(f"  {_format_change(change)}" for change in changes)])
+    yield "\n".join(["changes since the last launch:", *(f"  {change}" for change in changes)])
     yield from _find_resume_warnings(old, new)
+
+
+def list_changes(old: JobSpec, new: JobSpec) -> list[str]:
+    """Return a line for each field that differs, without secrets."""
+    return [_format_change(change) for change in differences(old.model_dump(mode="json"), new.model_dump(mode="json"))]
 
 
 def _find_resume_warnings(old: JobSpec, new: JobSpec) -> Iterator[str]:

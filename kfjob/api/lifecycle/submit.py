@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer
-from kfjob.api.lifecycle.replace import find_live, replace_launch
+from kfjob.api.lifecycle.name_holder import can_replace, find_holder, is_same, make_taken
+from kfjob.api.lifecycle.replace import replace_launch
 from kfjob.api.local_data import check_local_data
+from kfjob.api.observe_config import read_observe_config
 from kfjob.api.planning import Planned, plan_job
-from kfjob.api.reader import LiveReader
+from kfjob.api.reader import LiveReader, make_ref
 from kfjob.api.target import Target
 from kfjob.common_types import Notify, ignore_notice
-from kfjob.events import JobSnapshot
 from kfjob.spec.source import LoadedSpec
+
+
+class Submission(NamedTuple):
+    """The launch that a submit returns."""
+
+    reader: LiveReader
+    is_new: bool
+    """Whether the submit has started it; False if a job with the same spec ran already."""
 
 
 def submit_loaded(
@@ -24,26 +34,32 @@ def submit_loaded(
     code: CodeLayer | None = None,
     replace: bool = False,
     notify: Notify = ignore_notice,
-) -> LiveReader:
+) -> Submission:
     """Start the job of a spec. `code` is added to its image; `replace` stops the launch that has its name now.
+
+    A launch that has ended gives its name to the new one, and its logs are archived. If a job with the same spec runs already,
+    it is returned, and nothing is started.
 
     Raises:
         SpecError: every problem of the spec.
-        AlreadyExists: a job with this name exists, or with `replace` another command has started it in the meantime.
+        AlreadyExists: a job with this name and another spec runs, or kfjob did not submit the job that has the name. Or another
+            command has started the job in the meantime.
         NotFound, Refused: the image does not exist, or not for the nodes' architecture.
     """
-    live = _find_replaced(loaded, target) if replace else None  # before anything that takes long, such as pushing code
+    live = find_holder(loaded, target)  # before anything that takes long, such as pushing code
+    if live and not replace and not can_replace(live):
+        if code or not is_same(live, loaded.spec):
+            raise make_taken(live, loaded.spec)
+        notify(f"job `{live.name}` runs already with this spec (launch {live.launch}); nothing was started")
+        return Submission(LiveReader(target, make_ref(target, live), read_observe_config(live)), is_new=False)
+    if live and not replace:
+        notify(f"the last launch of `{live.name}` has ended ({live.job.phase}), and goes to the archive")
     planned = plan_with_code(loaded, target, code=code, notify=notify)
     check_local_data(planned)
     check_plan_images(planned.target, planned.plan, notify=notify)
     own_pull_secret.apply_pull_secret(planned.target, planned.plan)
     check_machine(planned, notify=notify)
-    return replace_launch(planned.target, live, partial(start, planned))
-
-
-def _find_replaced(loaded: LoadedSpec, target: Target) -> JobSnapshot | None:
-    planned = plan_job(loaded, target)  # decides the namespace
-    return find_live(planned.target, planned.plan.name)
+    return Submission(replace_launch(planned.target, live, partial(start, planned)), is_new=True)
 
 
 def check_machine(planned: Planned, *, notify: Notify) -> None:

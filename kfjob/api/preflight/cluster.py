@@ -20,6 +20,8 @@ from kfjob.spec.job import JobSpec
 from kfjob.text import join_names, plural
 
 _SHARED_ACCESS_MODES = {"ReadWriteMany", "ReadOnlyMany"}
+_FINAL = ("Succeeded", "Failed")
+"""Conditions of a PyTorchJob that has ended."""
 _REPORTED_ELSEWHERE = re.compile(r"exceeded quota|failed quota|error looking up service account|no PriorityClass with name")
 """Causes in the dry run of a pod that other checks report."""
 
@@ -40,10 +42,10 @@ ReferenceCheck = Callable[[PreflightJob, Reference, CheckResults], bool]
 
 def check_names(job: PreflightJob, results: CheckResults) -> None:
     """Check that the names of the job, its pods and its services are free."""
-    name, namespace = job.plan.name, job.plan.namespace
-    if job.cluster.get_object(api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS, name):
-        hint = f"`kfjob stop {name}` removes it, `kfjob relaunch {name}` starts it again"
-        results.error(f"job `{name}` already exists in namespace `{namespace}`", "name", hint=hint)
+    if holder := job.cluster.get_object(api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS, job.plan.name):
+        conditions = (holder.get("status") or {}).get("conditions") or ()
+        ended = [item for item in conditions if item.get("type") in _FINAL and item.get("status") == "True"]
+        results.name_taken(job.plan.name, f"in namespace `{job.plan.namespace}`", has_ended=bool(ended))
         return
     taken: list[str] = []
     for resource, noun in (("pods", "pod"), ("services", "service")):

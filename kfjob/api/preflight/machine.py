@@ -13,12 +13,11 @@ from kfjob.plan import JobPlan
 def check_machine(plan: JobPlan, target: Target, results: CheckResults) -> None:
     """Check the job's name, cores, GPUs, program and mounted folders, and add to the results."""
     try:
-        target.backend.get(plan.name, namespace=plan.namespace)
+        holder = target.backend.get(plan.name, namespace=plan.namespace)
     except NotFound:
         results.ok("names are free")
     else:
-        hint = f"`kfjob stop {plan.name}` removes it, `kfjob relaunch {plan.name}` starts it again"
-        results.error(f"job `{plan.name}` already exists on this machine", "name", hint=hint)
+        results.name_taken(plan.name, "on this machine", has_ended=holder.job.phase.ended)
     for requirement in target.machine.check_requirements(plan):
         if err := requirement.problem:
             results.error(err.title, requirement.path, detail=err.cause or "", hint=err.hint or "")

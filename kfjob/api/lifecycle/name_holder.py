@@ -1,0 +1,59 @@
+"""The job that has the name of a job to submit: an ended launch gives way to the new one, a running job is never touched."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from kfjob.api.lifecycle.replace import find_live
+from kfjob.api.lifecycle.spec_change import list_changes
+from kfjob.api.planning import plan_job
+from kfjob.api.target import Target
+from kfjob.errors import AlreadyExists, Forbidden, SpecError
+from kfjob.events import JobSnapshot
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import LoadedSpec
+
+_MAX_CHANGES = 10
+"""Changed fields that an error lists."""
+
+
+def find_holder(loaded: LoadedSpec, target: Target) -> JobSnapshot | None:
+    """Return the job that has the name of the spec now; None without one, or if the user may not read jobs."""
+    planned = plan_job(loaded, target)  # decides the namespace
+    with suppress(Forbidden):  # the API server says that the name is taken
+        return find_live(planned.target, planned.plan.name)
+    return None
+
+
+def can_replace(holder: JobSnapshot) -> bool:
+    """Return whether the job is a launch of kfjob that has ended, so that nothing is lost when the next one takes its name."""
+    return holder.job.phase.ended and holder.spec is not None
+
+
+def is_same(holder: JobSnapshot, spec: JobSpec) -> bool:
+    """Return whether the job was submitted from the same spec."""
+    recorded = _parse_recorded(holder)
+    return recorded is not None and not list_changes(recorded, spec)
+
+
+def make_taken(holder: JobSnapshot, spec: JobSpec) -> AlreadyExists:
+    """Return the error for a job that cannot give its name; it lists what the new spec changes."""
+    name = holder.name
+    recorded = _parse_recorded(holder)
+    if recorded is None:
+        cause = "it was submitted from a template" if holder.manifest is not None else "kfjob did not submit it"
+        return AlreadyExists(f"job `{name}` exists already", cause=cause, hint=f"`kfjob stop {name}` removes it")
+    changes = list_changes(recorded, spec)
+    shown = [*changes[:_MAX_CHANGES], *([f"… and {len(changes) - _MAX_CHANGES} more"] if len(changes) > _MAX_CHANGES else [])]
+    return AlreadyExists(
+        f"job `{name}` runs already ({holder.job.phase})",
+        cause="\n".join(["the new spec differs from the one that runs:", *(f"  {line}" for line in shown)]) if shown else None,
+        hint=f"`kfjob relaunch {name} --spec FILE` stops it and starts the new spec; `kfjob stop {name}` only stops it",
+    )
+
+
+def _parse_recorded(holder: JobSnapshot) -> JobSpec | None:
+    """Return the recorded spec; None if there is none, or none of this version of kfjob."""
+    with suppress(SpecError):
+        return JobSpec.model_validate_json(holder.spec) if holder.spec is not None else None
+    return None
