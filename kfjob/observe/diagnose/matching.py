@@ -52,19 +52,22 @@ def explain(incident: Incident, *, pod: str) -> Explanation | None:
 
 
 def _find_best(incident: Incident) -> RuleMatch | None:
-    """Return the match that explains most. Where a process ended, a harmless message explains nothing."""
+    """Return the match that explains most; of equally good ones that of the topic with the highest precedence."""
+    return next(iter(find_equals(incident)), None)
+
+
+def find_equals(incident: Incident) -> list[RuleMatch]:
+    """Return the equally good matches that explain most, in the order in which the rules are tried."""
     matches = [match for match in _match_all(incident) if _has_form(incident, match.rule)]
+    best = min((_rank(incident, match.rule) for match in matches), default=None)
+    return [match for match in matches if _rank(incident, match.rule) == best]
+
+
+def _rank(incident: Incident, rule: Rule) -> tuple[bool, bool, bool, int]:
+    """Return a key that sorts the best rule first. Where a process ended, a harmless message explains nothing."""
     ended = incident.kind in {Kind.EXCEPTION, Kind.NATIVE}
-    return min(
-        matches,
-        key=lambda match: (
-            ended and match.rule.severity is Severity.HARMLESS,
-            match.rule.wraps,
-            not match.rule.stack,
-            match.rule.role.rank if ended else 0,
-        ),
-        default=None,
-    )
+    role = rule.role.rank if ended else 0
+    return ended and rule.severity is Severity.HARMLESS, rule.wraps, not rule.stack, role
 
 
 def _has_form(incident: Incident, rule: Rule) -> bool:

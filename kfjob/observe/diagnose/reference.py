@@ -28,8 +28,8 @@ There are {count} rules.
 def page() -> str:
     """Return the page as Markdown."""
     parts = [_HEAD.format(count=len(RULES))]
-    for heading, rules in GROUPS:
-        parts += [f"## {heading}\n", *(_format_rule(rule) for rule in rules)]
+    for group in GROUPS:
+        parts += [f"## {group.heading}\n", *(_format_rule(rule) for rule in group.rules)]
     return "\n".join(parts)
 
 

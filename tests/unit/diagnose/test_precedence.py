@@ -1,0 +1,49 @@
+"""Which of several rules explains a text follows from the precedence of their groups, not from the order of the groups."""
+
+from __future__ import annotations
+
+from kfjob.observe.diagnose.incidents.incident import Mark
+from kfjob.observe.diagnose.incidents.reader import IncidentReader
+from kfjob.observe.diagnose.matching import find_equals
+from kfjob.observe.diagnose.occurrences import match_rules
+from kfjob.observe.diagnose.rule import RuleMatch, Subject
+from kfjob.observe.diagnose.rules import GROUPS, RULES, sort_rules
+from kfjob.observe.diagnose.states import format_pod
+from kfjob.observe.timestamps import Timestamp
+from tests.unit.diagnose.framework_texts import TEXTS as FRAMEWORK_TEXTS
+from tests.unit.diagnose.library_texts import MESSAGES, TEXTS
+from tests.unit.diagnose.texts import LINES, PODS
+
+SAMPLES = [*(text.text for text in (*LINES, *MESSAGES, *TEXTS)), *(text for _, text, _ in FRAMEWORK_TEXTS)]
+PRECEDENCE = {rule.id: group.precedence for group in GROUPS for rule in group.rules}
+TOPIC = {rule.id: group.heading for group in GROUPS for rule in group.rules}
+
+
+def test_order_of_the_groups_decides_nothing():
+    assert sort_rules(reversed(GROUPS)) == sort_rules(GROUPS) == RULES
+
+
+def test_every_topic_stands_once():
+    headings = [group.heading for group in GROUPS]
+    assert len(set(headings)) == len(headings)
+    assert sum(len(group.rules) for group in GROUPS) == len({rule.id for rule in RULES})
+
+
+def find_ambiguous(matches: list[RuleMatch]) -> list[tuple[str, str]]:
+    """Return the best rule with each rule of another topic that has no lower precedence."""
+    ids = [match.rule.id for match in matches]
+    return [(ids[0], rule) for rule in ids[1:] if TOPIC[rule] != TOPIC[ids[0]] and PRECEDENCE[rule] <= PRECEDENCE[ids[0]]]
+
+
+def test_equal_matches_of_several_topics_have_a_precedence():
+    ambiguous = []
+    for text in SAMPLES:
+        reader = IncidentReader()
+        for incident in (*reader.feed(text, Mark(1, Timestamp(), 1), lambda: iter(())), *reader.flush()):
+            ambiguous += find_ambiguous(find_equals(incident))
+    assert ambiguous == []
+
+
+def test_states_of_pods_have_a_precedence():
+    states = [format_pod(state) for _, state, _ in PODS]
+    assert [pair for text in states for pair in find_ambiguous(list(match_rules(Subject.POD, text)))] == []
