@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from kfjob.api.logs.merge import merge_logs
-from kfjob.api.reader import JobReader, name_job
+from kfjob.api.reader import JobReader, find_source, name_job
 from kfjob.backends.base import LogRange
 from kfjob.errors import KfjobError
 from kfjob.events import Event, LinesSkipped, LogGap, LogLine, PodChanged, Tick
@@ -54,7 +54,7 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
             on_event(event)
     view = reduce_all(view, filters.skipped())
     redactor = Redactor(reader.secrets)
-    diagnosis = diagnose(symptoms, view, job=name_job(reader))
+    diagnosis = diagnose(symptoms, view, job=name_job(reader), source=find_source(reader))
     return Examination(
         view=view,
         diagnosis=redact_struct(diagnosis, redactor),

@@ -17,6 +17,7 @@ from kfjob.backends.base import JobRef, LogRange
 from kfjob.common_types import Notify
 from kfjob.errors import NotFound
 from kfjob.events import JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
+from kfjob.observe.diagnose.log_source import LogSource
 from kfjob.spec.observe_config import ObserveConfig
 
 FRESH_SECONDS = 0.5
@@ -173,6 +174,13 @@ def name_job(reader: JobReader) -> str:
     if isinstance(reader, ArchiveReader) and not reader.ref.namespace:
         return f"--from {shlex.quote(str(reader.folder))}"
     return reader.ref.name
+
+
+def find_source(reader: JobReader) -> LogSource:
+    """Return where the logs come from."""
+    if not isinstance(reader, ArchiveReader) or reader.ref.namespace:
+        return LogSource.JOB
+    return LogSource.STANDARD_INPUT if str(reader.folder) == "-" else LogSource.SAVED
 
 
 def describe_ref(ref: JobRef) -> dict[str, str]:

@@ -43,7 +43,8 @@ def diagnose(
     and from harmless messages. The exit code is 1 if the job has failed and the cause is unknown.
     """
     from kfjob.api.diagnose import examine
-    from kfjob.api.reader import describe_ref, name_job
+    from kfjob.api.reader import describe_ref, find_source, name_job
+    from kfjob.observe.diagnose.log_source import LogSource
 
     reader = open_reader(job, folder, settings, pattern=pattern)
     examined = examine(reader)
@@ -56,12 +57,12 @@ def diagnose(
         click.echo(warnings_text(examined))
     else:
         click.echo(colour_marks("\n".join(diagnosis_text(reader.ref.name, examined.diagnosis))))
-    name = name_job(reader)
+    is_read_once = find_source(reader) is LogSource.STANDARD_INPUT
     if examined.diagnosis.failed and not examined.diagnosis.explained:
         raise NoEvidence(
             f"the cause of `{reader.ref.name}`'s failure is unknown",
             cause=examined.diagnosis.headline,
-            hint=None if name == "--from -" else f"`kfjob logs {name} --tail 50` shows the end of every log",
+            hint=None if is_read_once else f"`kfjob logs {name_job(reader)} --tail 50` shows the end of every log",
         )
 
 

@@ -138,7 +138,7 @@ def _explains_end(other: Occurrence, end: Occurrence) -> bool:
 
 
 def _in_same_round(other: Occurrence, end: Occurrence) -> bool:
-    return other.mark is not None and end.mark is not None and other.mark.episode == end.mark.episode
+    return other.mark is not None and end.mark is not None and other.mark.round_start == end.mark.round_start
 
 
 def _find_time(job: JobEvidence, occurrence: Occurrence) -> int | None:

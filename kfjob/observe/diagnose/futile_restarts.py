@@ -58,7 +58,7 @@ def _find_newest(pod: PodHistory) -> tuple[Symptom, Occurrence] | None:
 
 def _count_rounds(symptom: Symptom) -> int:
     """Return in how many rounds the failure happened."""
-    return len({occurrence.mark.episode if occurrence.mark else occurrence.order for occurrence in symptom.occurrences})
+    return len({occurrence.mark.round_start if occurrence.mark else occurrence.order for occurrence in symptom.occurrences})
 
 
 def _futile_after(symptom: Symptom, occurrence: Occurrence) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from kfjob.patterns import Pattern
 
 MAX_LENGTH = 400
@@ -17,6 +19,18 @@ _AFTER = Pattern(
     rf"|[,;:.-] (?:{_INSTEAD}|continuing|using (?:\w+ ){{1,3}}instead)\b|not available[,;] using "
 )
 _RETRY_AFTER = Pattern(rf"(?i)\b(?:{_RETRY})\b|retry attempt \d|attempt \d+ ?(?:/|of) ?\d+")
+
+
+class GoingOn(Struct):
+    """What a program says about an error after it: an incident and the occurrence that it shows share one of these."""
+
+    handled: bool = False  # the program says what it does instead
+    retried: bool = False  # the program says that it tries again
+
+    def read(self, text: str) -> None:
+        """Read a line after the error."""
+        self.handled = self.handled or announces_recovery(text)
+        self.retried = self.retried or announces_retry(text)
 
 
 def goes_on(text: str) -> bool:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection
+
+from msgspec import Struct
 
 from kfjob.observe.diagnose.assessments import Assessment
 from kfjob.observe.diagnose.diagnosis import Issue
+from kfjob.observe.diagnose.log_source import LogSource
 from kfjob.observe.diagnose.occurrences import Occurrence
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Severity
+
+
+class Commands(Struct, frozen=True):
+    """What the commands in a remedy need to know."""
+
+    job: str  # what names the job on a command line
+    source: LogSource = LogSource.JOB
+    local: bool = False  # the job runs on the local backend
+    agents: frozenset[str] = frozenset()  # pods with an agent
 
 
 class _Values(dict[str, str]):
@@ -22,43 +33,41 @@ def describe(occurrence: Occurrence) -> str:
     return occurrence.rule.title.format_map(_Values(occurrence.values))
 
 
-def _fill_texts(occurrence: Occurrence, job: str, *, local: bool, agents: Collection[str]) -> tuple[str, str, str]:
-    """Return title, cause and remedy of the rule with the values of this occurrence; `agents` are pods with an agent."""
+def _fill_texts(occurrence: Occurrence, commands: Commands) -> tuple[str, str, str]:
+    """Return title, cause and remedy of the rule with the values of this occurrence."""
     rule = occurrence.rule
-    cause = rule.agent_cause if occurrence.pod in agents and rule.agent_cause else rule.cause
-    remedy = rule.local_remedy if local and rule.local_remedy else rule.remedy
-    values = _Values({"job": job, "pod": occurrence.pod, **occurrence.values})
-    if job.startswith("--from "):
-        remedy = _adapt_to_saved_logs(remedy, job)
+    cause = rule.agent_cause if occurrence.pod in commands.agents and rule.agent_cause else rule.cause
+    remedy = rule.local_remedy if commands.local and rule.local_remedy else rule.remedy
+    values = _Values({"job": commands.job, "pod": occurrence.pod, **occurrence.values})
+    if commands.source is not LogSource.JOB:
+        remedy = _adapt_to_saved_logs(remedy, commands.source)
     return rule.title.format_map(values), cause.format_map(values), remedy.format_map(values)
 
 
-def _adapt_to_saved_logs(remedy: str, job: str) -> str:
+def _adapt_to_saved_logs(remedy: str, source: LogSource) -> str:
     """Return the remedy for saved logs, which `kfjob relaunch` does not take, and which standard input gives only once."""
-    if job == "--from -":
+    if source is LogSource.STANDARD_INPUT:
         remedy = "; ".join(part for part in remedy.split("; ") if not re.search(r"`kfjob (?!relaunch)\w+ \{job\}", part))
     return remedy.replace("kfjob relaunch {job}", "kfjob relaunch JOB")
 
 
-def group_assessments(
-    assessments: list[Assessment], job: str, *, local: bool, agents: Collection[str]
-) -> list[tuple[Issue, list[Assessment]]]:
+def group_assessments(assessments: list[Assessment], commands: Commands) -> list[tuple[Issue, list[Assessment]]]:
     """Return the issues by time: the same error in several pods is one issue, located at its first occurrence."""
     groups: dict[tuple[str, str, Severity, Role, bool], list[Assessment]] = defaultdict(list)
     for item in assessments:
-        title, _, _ = _fill_texts(item.occurrence, job, local=local, agents=agents)
+        title, _, _ = _fill_texts(item.occurrence, commands)
         groups[item.occurrence.rule.id, title, item.severity, item.role, item.recovered].append(item)
     issues = []
     for group in groups.values():
         members = sorted(group, key=lambda item: item.sort_key)
-        issues.append((_to_issue(members, job, local=local, agents=agents), members))
+        issues.append((_to_issue(members, commands), members))
     return sorted(issues, key=lambda pair: pair[1][0].sort_key)
 
 
-def _to_issue(members: list[Assessment], job: str, *, local: bool, agents: Collection[str]) -> Issue:
+def _to_issue(members: list[Assessment], commands: Commands) -> Issue:
     first = members[0]
     occurrence = first.occurrence
-    title, cause, remedy = _fill_texts(occurrence, job, local=local, agents=agents)
+    title, cause, remedy = _fill_texts(occurrence, commands)
     return Issue(
         rule=occurrence.rule.id,
         severity=first.severity,

@@ -40,7 +40,9 @@ def remember_warning(pod: PodHistory, incident: Incident) -> None:
     if incident.kind is Kind.EXCEPTION or "NCCL WARN" not in text or not (match := _WARNING.search(text)):
         return
     mark = incident.mark
-    warning = NcclWarning(mark.order, mark.line, mark.episode, match["gpu"], match["what"].strip(), incident.printed[0].strip())
+    warning = NcclWarning(
+        mark.order, mark.line, mark.round_start, match["gpu"], match["what"].strip(), incident.printed[0].strip()
+    )
     pod.nccl_warnings = [*pod.nccl_warnings, warning][-MAX_WARNINGS:]
 
 
@@ -49,7 +51,11 @@ def add_details(pod: PodHistory, incident: Incident, explanation: Explanation, g
     if incident.kind is not Kind.EXCEPTION or "nccl" not in incident.text.lower():
         return Details(explanation)
     mark = incident.mark
-    near = [item for item in pod.nccl_warnings if item.episode == mark.episode and 0 <= mark.line - item.line <= MAX_DISTANCE]
+    near = [
+        item
+        for item in pod.nccl_warnings
+        if item.round_start == mark.round_start and 0 <= mark.line - item.line <= MAX_DISTANCE
+    ]
     warnings = ([item for item in near if item.gpu == gpu] or near)[-MAX_QUOTED:]
     if not warnings:
         return Details(explanation)

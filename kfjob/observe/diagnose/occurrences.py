@@ -13,6 +13,7 @@ from kfjob.events import PodChanged, PodPhase
 from kfjob.observe.agent_records import LaunchConfig, RendezvousResult
 from kfjob.observe.diagnose.activity import Activity
 from kfjob.observe.diagnose.collectives import Timeouts
+from kfjob.observe.diagnose.going_on import GoingOn
 from kfjob.observe.diagnose.incidents.incident import Mark
 from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.recent_lines import RecentLines
@@ -56,8 +57,7 @@ class Occurrence(Struct, kw_only=True):
     in_previous_container: bool = False
     pod_waits: bool = False  # the pod had not started
     resolved: bool = False  # the pod has started since
-    handled: bool = False  # the program says what it does instead
-    retried: bool = False  # the program says that it tries again
+    going_on: GoingOn = field(default_factory=GoingOn)
     stream: str = ""  # prefix of the process that printed it
     first_position: int = 0  # of its traceback among the lines of its process
     last_position: int = 0
@@ -71,12 +71,16 @@ class Occurrence(Struct, kw_only=True):
             }
 
 
+Occasion = tuple[int, int]
+"""Order of the start of a round, or of an event, and the progress in the round: repetitions within it are one occurrence."""
+
+
 class Symptom(Struct):
     """All occurrences of one symptom in one pod."""
 
     rule: Rule
     count: int = 0
-    episode: tuple[int, int] = (-1, -1)  # number of the round or event of the newest occurrence, and the progress in it
+    occasion: Occasion = (-1, -1)  # of the newest occurrence
     occurrences: list[Occurrence] = field(default_factory=list)
 
 
@@ -90,15 +94,15 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
     def __init__(self) -> None:
         self._symptoms: dict[SymptomKey, Symptom] = {}
 
-    def add(self, occurrence: Occurrence, *, episode: tuple[int, int], variant: str = "") -> None:
-        """Count the occurrence; keep it if it is the first of its episode, else let it complete the first one."""
+    def add(self, occurrence: Occurrence, *, occasion: Occasion, variant: str = "") -> None:
+        """Count the occurrence; keep it if it is the first of its occasion, else let it complete the first one."""
         key = (occurrence.rule.id, variant)
         if key not in self._symptoms and len(self._symptoms) >= MAX_SYMPTOMS:
             return
         symptom = self._symptoms.setdefault(key, Symptom(occurrence.rule))
         symptom.count += 1
-        if symptom.episode != episode:
-            symptom.episode = episode
+        if symptom.occasion != occasion:
+            symptom.occasion = occasion
             symptom.occurrences = [*symptom.occurrences[:1], *[*symptom.occurrences[1:], occurrence][1 - MAX_OCCURRENCES :]]
         elif symptom.occurrences and symptom.occurrences[-1].in_warning and occurrence.in_exception:
             symptom.occurrences = [*symptom.occurrences[:-1], occurrence]  # the failure that the warning announced
@@ -121,7 +125,7 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
             return
         symptom.count -= 1
         if symptom.occurrences and symptom.occurrences[-1].order == order:
-            symptom.occurrences, symptom.episode = symptom.occurrences[:-1], (-1, -1)
+            symptom.occurrences, symptom.occasion = symptom.occurrences[:-1], (-1, -1)
         if symptom.count <= 0 or not symptom.occurrences:
             del self._symptoms[key]
 
@@ -151,7 +155,7 @@ class NcclWarning(Struct, frozen=True):
 
     order: int
     line: int
-    episode: int
+    round_start: int
     gpu: str  # local number of the process's GPU
     what: str
     printed: str
@@ -185,7 +189,7 @@ class PodHistory(Struct):
     undated: list[Mark] = field(default_factory=list)  # marks whose `latest` is still unknown
 
     @property
-    def episode(self) -> int:
+    def round_start(self) -> int:
         """Order of the start of the newest round, 0 before the first one."""
         return self.starts[-1][0] if self.starts else 0
 

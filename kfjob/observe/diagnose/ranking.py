@@ -12,8 +12,9 @@ from kfjob.observe.diagnose.assessments import Assessment, assess, assess_sympto
 from kfjob.observe.diagnose.checks import CHECKS
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
 from kfjob.observe.diagnose.endings import find_reports, has_succeeded, quote_ends
-from kfjob.observe.diagnose.issues import group_assessments
+from kfjob.observe.diagnose.issues import Commands, group_assessments
 from kfjob.observe.diagnose.job_evidence import JobEvidence
+from kfjob.observe.diagnose.log_source import LogSource
 from kfjob.observe.diagnose.rank_lines import read_rank_lines
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.symptoms import SymptomCollector
@@ -22,7 +23,7 @@ from kfjob.observe.silence import find_silence
 from kfjob.observe.view import ENDED_WITH_ERROR, JobView
 
 
-def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnosis:
+def diagnose(collector: SymptomCollector, view: JobView, *, job: str, source: LogSource = LogSource.JOB) -> Diagnosis:
     """Return the diagnosis of job `job` from the events so far."""
     history = collector.history
     if view.reference_time is None:
@@ -33,7 +34,7 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnos
     assessments += [assess(evidence, occurrence) for check in (*CHECKS, *WAITING_CHECKS) for occurrence in check(evidence)]
     errors = [item for item in assessments if item.is_error]
     agents = frozenset(name for name, pod in history.pods.items() if pod.launch or pod.joined)
-    issues = group_assessments(assessments, job, local=view.local, agents=agents)
+    issues = group_assessments(assessments, Commands(job, source, view.local, agents))
     first = None
     if errors:
         best = min(errors, key=lambda item: (item.role.rank, item.sort_key))

@@ -23,7 +23,7 @@ def has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) ->
     if job.view.phase is JobPhase.SUCCEEDED:
         return True
     pod = job.history.pods.get(occurrence.pod)
-    if pod and occurrence.line and (occurrence.handled or _went_on(job, pod, occurrence)):
+    if pod and occurrence.line and (occurrence.going_on.handled or _went_on(job, pod, occurrence)):
         return True
     if pod and occurrence.mark and not _has_times(job) and pod.readings - occurrence.mark.readings >= RECOVERY_READINGS:
         return True
@@ -48,7 +48,7 @@ def _was_not_restarted(job: JobEvidence) -> bool:
 def _went_on(job: JobEvidence, pod: PodHistory, occurrence: Occurrence) -> bool:
     """Return whether the process printed more than the end of an exception: steps, success, or its real last exception."""
     in_script = occurrence.rule.in_script
-    if occurrence.in_previous_container or not (occurrence.in_exception or occurrence.retried or in_script):
+    if occurrence.in_previous_container or not (occurrence.in_exception or occurrence.going_on.retried or in_script):
         return False
     if in_script and any(_ends_process(other) and other.order > occurrence.order for other in pod.symptoms.occurrences()):
         return True
@@ -56,7 +56,7 @@ def _went_on(job: JobEvidence, pod: PodHistory, occurrence: Occurrence) -> bool:
         return True
     success = pod.activity.success
     has_success = success is not None and success[0] > occurrence.order
-    needed = 1 if occurrence.retried or occurrence.after_warning or in_script else RECOVERY_READINGS
+    needed = 1 if occurrence.going_on.retried or occurrence.after_warning or in_script else RECOVERY_READINGS
     has_steps = occurrence.mark is not None and pod.activity.steps - occurrence.mark.steps >= needed
     is_alone = not occurrence.stream and pod.has_one_process and job.view.config.processes_per_node in {None, 1}
     has_steps = has_steps and (is_alone or not _has_times(job))
@@ -73,7 +73,7 @@ def _got_further(pod: PodHistory, occurrence: Occurrence) -> bool:
 
 def _supersedes(pod: PodHistory, other: Occurrence, occurrence: Occurrence) -> bool:
     """Return whether the other exception ended the process that had reported this one long before."""
-    if not occurrence.mark or not other.mark or other.mark.episode != occurrence.mark.episode:
+    if not occurrence.mark or not other.mark or other.mark.round_start != occurrence.mark.round_start:
         return False
     is_same_process = other.stream == occurrence.stream and (occurrence.stream != "" or pod.has_one_process)
     is_later = other.first_position - occurrence.last_position > MAX_LINES_BETWEEN
@@ -84,7 +84,7 @@ def _ends_process(occurrence: Occurrence) -> bool:
     """Return whether the error may have ended the process that printed it; a script goes on after a failed command."""
     rule = occurrence.rule
     explains = rule.severity is Severity.ERROR and rule.role in {Role.CAUSE, Role.SUSPECT} and not rule.in_script
-    return explains and not occurrence.handled and not occurrence.in_warning
+    return explains and not occurrence.going_on.handled and not occurrence.in_warning
 
 
 def _ended_badly(pod: PodHistory, occurrence: Occurrence) -> bool:

@@ -74,7 +74,7 @@ class Repetitions:
         """Return the explanation of the incident, or after `MAX_EXPLAINED` of them that of an earlier one with its text."""
         text = mask_numbers("\n".join((*incident.lines, *incident.stack)))
         key = (
-            *(pod, incident.mark.episode, incident.kind, incident.name, incident.location, text, len(incident.lines)),
+            *(pod, incident.mark.round_start, incident.kind, incident.name, incident.location, text, len(incident.lines)),
             *(incident.in_thread, incident.is_cut, incident.wrapped, incident.dump.frames if incident.dump else ()),
         )
         if (known := self._explanations.find(key)) is not None:

@@ -40,7 +40,7 @@ class StateReader:
         for match in match_rules(Subject.JOB, text):
             timestamp = Timestamp(time=event.ended or event.time)
             occurrence = Occurrence(rule=match.rule, values=match.values, order=order, timestamp=timestamp, evidence=(text,))
-            self._history.job.add(occurrence, episode=(0, 0))
+            self._history.job.add(occurrence, occasion=(0, 0))
 
     def _change_pod(self, event: PodChanged, order: int) -> None:
         """Add the symptom that a state shows, and resolve earlier ones that it ends."""
@@ -59,7 +59,7 @@ class StateReader:
             for occurrence in pod.symptoms.occurrences():
                 occurrence.resolved = occurrence.resolved or (occurrence.pod_waits and rule is not occurrence.rule)
         if match and event.phase is not PodPhase.SUCCEEDED:
-            pod.symptoms.add(_to_occurrence(event, match.rule, match.values, order), episode=(order, 0))
+            pod.symptoms.add(_to_occurrence(event, match.rule, match.values, order), occasion=(order, 0))
 
     def _add_cluster_event(self, event: KubernetesEvent, order: int) -> None:
         """Add the symptom that a Kubernetes event shows, to its pod or to the job."""
@@ -80,7 +80,7 @@ class StateReader:
             pod_waits=match.rule.id not in _PERMANENT,
         )
         table = self._history.pod(event.name).symptoms if is_pod else self._history.job
-        table.add(occurrence, episode=(order, 0))
+        table.add(occurrence, occasion=(order, 0))
 
     def _is_outdated(self, event: KubernetesEvent) -> bool:
         """Return whether its problem has ended: the pod has started since, or a pod was created since."""
@@ -102,7 +102,7 @@ class StateReader:
             values = {"name": event.queue} | {name: value for name, value in match.values.items() if value != UNKNOWN_VALUE}
             timestamp = Timestamp(time=event.time)
             occurrence = Occurrence(rule=match.rule, values=values, order=order, timestamp=timestamp, evidence=(text,))
-            self._history.job.add(occurrence, episode=(order, 0))
+            self._history.job.add(occurrence, occasion=(order, 0))
 
 
 def format_pod(state: PodChanged) -> str:

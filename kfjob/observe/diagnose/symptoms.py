@@ -25,7 +25,6 @@ from kfjob.observe.agent_records import RendezvousResult, ResultSource
 from kfjob.observe.diagnose import world_sizes
 from kfjob.observe.diagnose.activity import Activity
 from kfjob.observe.diagnose.collectives import Timeouts
-from kfjob.observe.diagnose.going_on import announces_recovery, announces_retry
 from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation
 from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.literals import is_suspicious
@@ -123,7 +122,7 @@ class SymptomCollector:
         text, _ = clean_line(event.text)
         if text[:1].isspace() and _SUMMARY_TIME.match(text):
             _apply_summary_time(pod, text)
-        key = None if pod.incidents.is_open else (event.pod, pod.episode, mask_numbers(text))
+        key = None if pod.incidents.is_open else (event.pod, pod.round_start, mask_numbers(text))
         if key is None or not self._count_repetition(pod, event.pod, text, key):
             self._read_incidents(pod, event.pod, text, key)
         if pod.incidents.has_exception or (pod.newest and pod.newest.rule.in_script and pod.newest.line == pod.lines):
@@ -150,7 +149,7 @@ class SymptomCollector:
     def _read_incidents(self, pod: PodHistory, name: str, text: str, key: Hashable | None) -> None:
         """Read a line that is part of an incident, or one of its own; with `key`, no incident is open."""
         timestamp, steps = pod.recent.timestamp(), pod.activity.steps
-        mark = Mark(self._order, timestamp, pod.lines, pod.joined, pod.readings, pod.episode, steps=steps)
+        mark = Mark(self._order, timestamp, pod.lines, pod.joined, pod.readings, pod.round_start, steps=steps)
         if not mark.timestamp.exact and len(pod.undated) < MAX_SYMPTOMS:
             pod.undated.append(mark)
         for incident in pod.incidents.feed(text, mark, pod.recent.before):
@@ -218,9 +217,8 @@ def _follow_program(pod: PodHistory, text: str) -> None:
     pod.activity.count_step(text)
     newest = pod.newest
     if newest and newest.line and pod.lines - newest.line <= MAX_DISTANCE:
-        newest.handled = newest.handled or announces_recovery(text)
-        newest.retried = newest.retried or announces_retry(text)
-        if newest.retried:
+        newest.going_on.read(text)
+        if newest.going_on.retried:
             pod.activity.is_watched = True
 
 
@@ -289,14 +287,13 @@ def _add_occurrence(
         in_warning=incident.kind is Kind.WARNING or incident.in_warning,
         after_warning=incident.after_warning,
         after_join=incident.mark.joined,
-        handled=incident.handled,
-        retried=incident.retried,
+        going_on=incident.going_on,
         stream=incident.stream,
         first_position=incident.first_position,
         last_position=incident.last_position,
     )
     progress = incident.mark.steps + incident.mark.readings if incident.kind is Kind.EXCEPTION else 0
-    pod.symptoms.add(occurrence, episode=(incident.mark.episode, progress), variant=key[1])
+    pod.symptoms.add(occurrence, occasion=(incident.mark.round_start, progress), variant=key[1])
     return occurrence
 
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
+from kfjob.observe.diagnose.going_on import GoingOn
 from kfjob.observe.timestamps import Timestamp
 
 MAX_MESSAGE = 16
@@ -48,7 +49,7 @@ class Mark(Struct):
     line: int
     joined: bool = False  # the agent had joined a round before
     readings: int = 0  # progress lines of the pod before it
-    episode: int = 0  # order of the start of its round
+    round_start: int = 0  # order of the start of its round, or of its container
     steps: int = 0  # that the program had reported after an earlier exception
     latest: Timestamp | None = None  # upper bound of an inexact time: the next time in the log
 
@@ -79,8 +80,7 @@ class Incident(Struct, kw_only=True):
     previous: Incident | None = None  # the incident that `relation` refers to
     dump: Dump | None = None  # the stacks that faulthandler has printed
     in_thread: bool = False  # ended a thread, not the process
-    handled: bool = False  # the program says what it does instead
-    retried: bool = False  # the program says that it tries again
+    going_on: GoingOn = field(default_factory=GoingOn)
     in_warning: bool = False  # the program prints its traceback as part of a warning
     after_warning: bool = False  # a warning stands directly before its traceback
     first_position: int = 0  # of its traceback among the lines of its process

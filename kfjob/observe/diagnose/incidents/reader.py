@@ -11,7 +11,6 @@ from itertools import islice
 
 from msgspec import Struct, field
 
-from kfjob.observe.diagnose.going_on import announces_recovery, announces_retry
 from kfjob.observe.diagnose.incidents import messages, native
 from kfjob.observe.diagnose.incidents.context import find_context
 from kfjob.observe.diagnose.incidents.exceptions import (
@@ -209,8 +208,7 @@ def _continue_message(stream: _Stream, message: Incident, body: str, text: str) 
 def _read_announcement(message: Incident, body: str) -> None:
     """Record whether a line below the message, which is not indented, says how the program goes on."""
     if body[:1] not in {" ", "\t"}:
-        message.handled = message.handled or announces_recovery(body)
-        message.retried = message.retried or announces_retry(body)
+        message.going_on.read(body)
 
 
 def _end_message(stream: _Stream) -> Iterator[Incident]:
