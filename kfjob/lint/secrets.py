@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.redaction import collect_secrets, find_secret
+from kfjob.spec.job import SECRET_VARIABLES
 
 
 @rule("secret-in-text", "warning", local=True)
@@ -28,7 +29,7 @@ def secret_in_text(job: Job) -> Iterator[Violation]:
 
 
 def _hint(path: str, name: str) -> str:
-    fields = {"HF_TOKEN": "hub_token", "HUGGING_FACE_HUB_TOKEN": "hub_token", "WANDB_API_KEY": "wandb_key"}
+    fields = {variable: field for field, variable in SECRET_VARIABLES.items()} | {"HUGGING_FACE_HUB_TOKEN": "hub_token"}
     if name in fields:
         return f"put it into a secret, set `{fields[name]}: SECRET/KEY`, and revoke this one"
     if path.startswith("env."):

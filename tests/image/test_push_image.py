@@ -58,6 +58,26 @@ def test_content_hash_depends_on_every_build_input(source: Path, change: dict[st
     )
 
 
+def test_dockerfile_that_changes_during_the_build_is_built_as_it_was_read(
+    building: Buildah, plain: RealRegistry, source: Path, name: str
+):
+    dockerfile = source.parent / "other" / "Dockerfile"  # a change in the context is an error
+    dockerfile.parent.mkdir()
+    text = (source / "Dockerfile").read_text()
+    dockerfile.write_text(f"{text}LABEL edition=first\n")
+    (source.parent / "other" / "Dockerfile.dockerignore").write_text("nothing\n")
+
+    def change(_notice: str) -> None:
+        dockerfile.write_text(f"{text}LABEL edition=second\n")
+
+    image_spec = spec(source, f"{plain.host}/{name}", dockerfile=str(dockerfile))
+    first = build_and_push(image_spec, Listener(notify=change))
+    assert building.labels(f"{plain.host}/{name}:{first.ref.tag}")["edition"] == "first"
+    second = build_and_push(image_spec)
+    assert second.content != first.content
+    assert building.labels(f"{plain.host}/{name}:{second.ref.tag}")["edition"] == "second"
+
+
 def test_fixed_tag_is_pushed_again_only_after_a_change(building: Buildah, plain: RealRegistry, source: Path, name: str):
     image_spec = spec(source, f"{plain.host}/{name}:stable")
     first = build_and_push(image_spec)

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -51,40 +52,40 @@ def make_build_request(spec: ImageSpec) -> BuildRequest:
     for name, file in spec.secrets.items():
         if not Path(file).expanduser().is_file():
             raise NotFound(f"the file of secret `{name}` does not exist", location=file)
+    content = _read_dockerfile(dockerfile)
     return BuildRequest(
         context=folder,
         dockerfile=dockerfile,
+        dockerfile_content=content,
         local_name="",
         platform=spec.platform,
-        build_args=_make_build_args(spec, dockerfile),
+        build_args=_make_build_args(spec, content.decode(errors="replace")),
         secrets={name: str(Path(file).expanduser()) for name, file in spec.secrets.items()},
         target=spec.target,
         no_cache=spec.no_cache,
     )
 
 
-def _make_build_args(spec: ImageSpec, dockerfile: Path) -> dict[str, str]:
+def _make_build_args(spec: ImageSpec, text: str) -> dict[str, str]:
     """Return the spec's build arguments, and kfjob's version if the Dockerfile declares `ARG KFJOB_VERSION`."""
-    text = _read_dockerfile(dockerfile)
     takes_version = re.search(r"^\s*ARG\s+KFJOB_VERSION\b", text, re.MULTILINE)
     return ({"KFJOB_VERSION": __version__} if takes_version else {}) | spec.all_build_args()
 
 
-def _read_dockerfile(file: Path, *, errors: str = "replace") -> str:
+def _read_dockerfile(file: Path) -> bytes:
     try:
-        return read_document(file, max_bytes=MAX_DOCKERFILE_BYTES).decode(errors=errors)
+        return read_document(file, max_bytes=MAX_DOCKERFILE_BYTES)
     except (OSError, ParseError) as err:
         raise UsageError(f"Dockerfile `{file}` cannot be read", cause=str(err)) from err
 
 
 def compute_content_hash(request: BuildRequest, notify: Notify) -> str:
     """Return the hash of the context without ignored files, the Dockerfile and the arguments, but not of the base image."""
-    own_ignore = request.dockerfile.with_name(f"{request.dockerfile.name}{IGNORE_FILE}")  # BuildKit prefers it
-    folder = read_folder(request.context, ignore=read_ignore_file(own_ignore))
+    folder = read_folder(request.context, ignore=read_ignore_file(_find_own_ignore_file(request.dockerfile)))
     if warning := format_secrets_warning(folder):
         notify(warning)
     fields = [
-        _read_dockerfile(request.dockerfile, errors="surrogateescape"),
+        request.dockerfile_content.decode(errors="surrogateescape"),
         folder.compute_digest(),
         request.platform,
         request.target or "",
@@ -93,12 +94,17 @@ def compute_content_hash(request: BuildRequest, notify: Notify) -> str:
     return hashlib.sha256("\0".join(fields).encode(errors="surrogateescape")).hexdigest()
 
 
+def _find_own_ignore_file(dockerfile: Path) -> Path:
+    """Return the path of the Dockerfile's own ignore file, which BuildKit prefers to that of the context."""
+    return dockerfile.with_name(f"{dockerfile.name}{IGNORE_FILE}")
+
+
 def make_labels(request: BuildRequest, content: str) -> dict[str, str]:
     """Return the content label and OCI's predefined annotations that are known.
 
     The base's digest is the one in the Dockerfile. Only the builder knows the digest of a tag (buildah records it).
     """
-    folder, text = request.context, _read_dockerfile(request.dockerfile)
+    folder, text = request.context, request.dockerfile_content.decode(errors="replace")
     base = base_images.find_final_base(text, request.build_args, request.target)
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     created = datetime.fromtimestamp(int(epoch) if epoch.isdecimal() else time.time(), UTC)
@@ -148,11 +154,26 @@ def build_image(
         yield archive.read_image(path, folder / "work", platform=request.platform)
 
 
+def _copy_dockerfile(request: BuildRequest, folder: Path) -> Path:
+    """Write the Dockerfile as it was read, with its own ignore file, and return its path for the engine.
+
+    So the content hash, the labels and the image are from the same text, even if someone edits the file in the meantime.
+    """
+    copy = folder / "dockerfile" / request.dockerfile.name
+    copy.parent.mkdir()
+    copy.write_bytes(request.dockerfile_content)
+    ignore = _find_own_ignore_file(request.dockerfile)
+    if ignore.exists():
+        _find_own_ignore_file(copy).write_bytes(ignore.read_bytes())
+    return copy
+
+
 def _run_build(
     engine: Engine, request: BuildRequest, folder: Path, *, profile: str | None, show: Callable[[str], None]
 ) -> Path:
     """Build, export and return the path of the image."""
-    text = _read_dockerfile(request.dockerfile)
+    text = request.dockerfile_content.decode(errors="replace")
+    request = replace(request, dockerfile=_copy_dockerfile(request, folder))
     refs = base_images.select_ecr_images(base_images.find_base_images(text, request.build_args))
     logins = {ref.registry: auth.make_login_source(ref, profile=profile) for ref in refs}
     out, image = folder / "built", folder / "image"

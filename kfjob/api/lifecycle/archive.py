@@ -16,7 +16,7 @@ from kfjob.api.secrets import find_secrets
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import Backend, JobRef, LogRange
 from kfjob.concurrency import Task, map_parallel
-from kfjob.errors import KfjobError, NotFound
+from kfjob.errors import BackendError, KfjobError, NotFound
 from kfjob.events import JobSnapshot, LogLine, PodPhase
 from kfjob.file_access import open_private
 from kfjob.redaction import LineRedactor, Redactor
@@ -38,8 +38,10 @@ def archive_job(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path
     """
     launch = snapshot.launch or snapshot.uid or "unnamed"
     folder.check_state_folder(root.parent, root.name)
-    path = folder.make_private(folder.launch_folder(root, snapshot.namespace, snapshot.name, launch))
-    with open_private(path / _LOCK, "ab") as lock:
+    path = folder.launch_folder(root, snapshot.namespace, snapshot.name, launch)
+    with _explaining_write_errors(snapshot.name, path):
+        file = open_private(folder.make_private(path) / _LOCK, "ab")
+    with file as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with _write_archive(backend, ref, snapshot, path):
             yield path
@@ -50,12 +52,15 @@ def _write_archive(backend: Backend, ref: JobRef, snapshot: JobSnapshot, path: P
     redactor = Redactor(find_secrets(snapshot))
     logs = _LogArchive(backend=backend, ref=ref, path=path, redactor=redactor)
     log_names = [(pod, previous) for pod in snapshot.pods for previous in ((False, True) if pod.restarts else (False,))]
-    end_times = map_parallel(lambda log: logs.write(log[0].pod, previous=log[1]), log_names, threads=THREADS, name="archive")
-    folder.write_snapshot(path, _redact_messages(_keep_pods(snapshot, path), redactor))
-    with suppress(KfjobError):  # events only explain; a stop must not fail without them
-        events = backend.events(ref)
-        if len(events) >= len(folder.read_events(path)):
-            folder.write_events(path, [redact_struct(event, redactor) for event in events])
+    with _explaining_write_errors(snapshot.name, path):
+        end_times = map_parallel(
+            lambda log: logs.write(log[0].pod, previous=log[1]), log_names, threads=THREADS, name="archive"
+        )
+        folder.write_snapshot(path, _redact_messages(_keep_pods(snapshot, path), redactor))
+        with suppress(KfjobError):  # events only explain; a stop must not fail without them
+            events = backend.events(ref)
+            if len(events) >= len(folder.read_events(path)):
+                folder.write_events(path, [redact_struct(event, redactor) for event in events])
     tasks = [
         logs.append(pod.pod, end_time)
         for (pod, previous), end_time in zip(log_names, end_times, strict=True)
@@ -65,6 +70,20 @@ def _write_archive(backend: Backend, ref: JobRef, snapshot: JobSnapshot, path: P
     deadline = monotonic() + LAST_LINES_SECONDS
     for task in tasks:
         task.join(max(deadline - monotonic(), 0))
+
+
+@contextmanager
+def _explaining_write_errors(job: str, path: Path) -> Iterator[None]:
+    """Raise a BackendError for a disk that cannot be written, before anything is stopped."""
+    try:
+        yield
+    except OSError as err:
+        raise BackendError(
+            f"job `{job}` cannot be archived, so it was not stopped",
+            location=str(path),
+            cause=err.strerror or str(err),
+            hint="make space there; `kfjob stop --no-archive` stops the job without its logs",
+        ) from err
 
 
 def _keep_pods(snapshot: JobSnapshot, path: Path) -> JobSnapshot:

@@ -22,6 +22,8 @@ class BuildRequest:
 
     context: Path
     dockerfile: Path
+    dockerfile_content: bytes = b""
+    """What kfjob has read of `dockerfile`, for its own checks and for the engine."""
     local_name: str  # the image's name in the engine's storage
     platform: str
     build_args: Mapping[str, str] = field(default_factory=dict)

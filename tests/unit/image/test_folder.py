@@ -7,7 +7,9 @@ import hashlib
 import os
 import shutil
 import socket
+import stat
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -148,10 +150,28 @@ def test_links_within_the_folder_are_kept(tmp_path: Path):
     assert paths(src) == ["a", "a/b", "a/up", "folder", "nowhere", "self"]
 
 
-def test_fifo_is_an_error(src: Path):
-    os.mkfifo(src / "pipe")
-    with pytest.raises(UsageError, match=r"pipe.* is neither"):
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+SPECIAL: dict[str, Callable[[Path], object]] = {
+    "fifo": os.mkfifo,
+    "socket": make_socket,
+    "device": lambda path: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5)),  # /dev/zero
+    "block device": lambda path: os.mknod(path, 0o600 | stat.S_IFBLK, os.makedev(7, 0)),
+}
+
+
+@pytest.mark.parametrize("make", SPECIAL.values(), ids=SPECIAL.keys())
+def test_special_file_is_an_error(src: Path, make: Callable[[Path], object]):
+    (src / "inner").mkdir()
+    make(src / "inner" / "special")
+    with pytest.raises(UsageError, match=r"inner/special` is neither") as caught:
         read_folder(src)
+    assert caught.value.hint == "exclude it in `.dockerignore`"
+    (src / ".dockerignore").write_text("inner/special\n")
+    assert "inner/special" not in paths(src)
 
 
 def test_missing_folder_is_an_error(tmp_path: Path):

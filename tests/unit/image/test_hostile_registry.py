@@ -81,6 +81,21 @@ def test_a_response_over_the_limit_is_cut_off(read, answer, monkeypatch):
         assert len(hostile.received) == 1
 
 
+@pytest.mark.parametrize("status", [200, 302, 403])
+@pytest.mark.parametrize("body", [b"<html><body>Sign in</body></html>", b"<html>" + b"a" * 200_000])
+def test_token_server_that_answers_html_is_one_error(status: int, body: bytes):
+    def respond(hostile: HostileServer, received: Received) -> Answer:
+        if received.path.startswith("/token"):
+            return Answer(status=status, headers=(("Content-Type", "text/html"),), body=[body])
+        return Answer(status=401, headers=(("WWW-Authenticate", f'Bearer realm="{hostile.url}/token"'),))
+
+    with serve(respond) as hostile, connect(hostile.url) as registry:
+        with pytest.raises(KfjobError) as caught:
+            registry.get_manifest("team/train", "1")
+        assert len(str(caught.value)) < 2000
+        assert len(hostile.received) <= 8
+
+
 def test_a_token_without_an_end_is_cut_off():
     def respond(hostile: HostileServer, received: Received) -> Answer:
         if received.path.startswith("/token"):

@@ -16,7 +16,7 @@ from kfjob.backends.kubernetes.errors import ConnectionLost
 from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.kubernetes.watch import ItemChange, JobState, ObjectWatch, Snapshot
-from kfjob.errors import Forbidden
+from kfjob.errors import BackendError, Forbidden
 from kfjob.events import JobChanged, JobPhase, PodChanged, PodPhase
 
 RESET = ConnectionLost("connection reset", sent=True)
@@ -272,3 +272,23 @@ def test_hostile_watch_ends_and_changes_no_state(pieces: list[bytes]):
     events = [event for change in watch.changes() for event in state.take(change, now=0)]
     assert told(events) == [("0", "Running")]
     assert len(transport.requests) >= 2, "the watch goes on"
+
+
+@pytest.mark.parametrize("place", ["list", "event"])
+def test_very_long_resource_version_is_one_error_and_goes_into_no_request(place: str):
+    versions: list[str] = []
+    long = "9" * 1_000_000
+
+    def answer(request: Request) -> FakeStream:
+        versions.append(dict(request.query).get("resourceVersion", ""))
+        if request.verb == "list":
+            return reply({"metadata": {"resourceVersion": long if place == "list" else "7"}, "items": [job()]})
+        event = {"type": "MODIFIED", "object": job(version=long)}
+        return FakeStream(pieces=[json.dumps(event).encode() + b"\n"])
+
+    client = Client(FakeTransport(answer), host="https://cluster")
+    selection = requests.Selection(resource="pytorchjobs", namespace="ml")
+    with pytest.raises(BackendError, match="a resource version of 1000000 characters") as caught:
+        list(ObjectWatch(client, selection).changes())
+    assert len(str(caught.value)) < 500
+    assert max(map(len, versions)) <= 1

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Generic, Required, TypedDict, TypeVar
 
 from msgspec import Meta
 
+from kfjob.backends.kubernetes.errors import Malformed
 from kfjob.common_types import JsonObject
 from kfjob.errors import BackendError
 
@@ -100,13 +101,19 @@ class WatchEventShape(TypedDict):
     object: JsonObject
 
 
+MAX_VERSION = 1024
+"""Characters of a resource version: it becomes a part of a URL, and Kubernetes' own have about ten."""
+
+
 def read_version(item: JsonObject) -> str:
     """Return the resource version of an object or a list.
 
     Raises:
-        BackendError: it has none.
+        BackendError: it has none, or one that no request can carry.
     """
     version = (item.get("metadata") or {}).get("resourceVersion")
     if not isinstance(version, str) or not version:
         raise BackendError("the API server sent an object without a resource version")
+    if len(version) > MAX_VERSION:
+        raise Malformed(f"the API server sent a resource version of {len(version)} characters")
     return version
