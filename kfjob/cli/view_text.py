@@ -216,7 +216,7 @@ def training_json(training: Training) -> dict[str, Any]:
         "first_run_step",
         "not_finite_line",
     }
-    values = asdict(training)
+    values = {name: getattr(training, name) for name in ("step", "total", "per_epoch", "epoch", "epochs")} | asdict(training)
     if training.per_epoch:
         values |= {"run_step": training.run_step, "run_total": training.position.run_total}
     return {key: value for key, value in values.items() if key not in internal and value not in (None, "")}

@@ -50,7 +50,6 @@ class ContainerLog(Struct, frozen=True):
     reading_line: EvidenceLine | None = None
     result_at_reading: RendezvousResult | None = None  # the rendezvous result at the time of the newest progress line
     general: ReaderState = field(default_factory=ReaderState)
-    rank: int | None = None  # the lowest rank that its progress lines name
     finished: bool = False  # its agent has reported that its processes ended with success
     agent_lines: int = 0  # lines up to the newest one of the agent
 
@@ -74,7 +73,6 @@ class ContainerLog(Struct, frozen=True):
             self.reading_line,
             self.result_at_reading,
             general,
-            self.rank,
             self.finished,
             number + 1 if records or (self.reading is None and _is_from_agent(event.text)) else self.agent_lines,
         )
@@ -91,8 +89,7 @@ class ContainerLog(Struct, frozen=True):
             return self
         time = reading.line_time if emission.line.time is None else emission.line.time
         line = EvidenceLine(text=emission.line.text.strip(), number=emission.line.number, order=order, time=time)
-        rank = self.rank if reading.rank is None else min(reading.rank, reading.rank if self.rank is None else self.rank)
-        return replace(self, reading=reading, reading_line=line, result_at_reading=self.result, rank=rank)
+        return replace(self, reading=reading, reading_line=line, result_at_reading=self.result)
 
     def skip(self, event: LinesSkipped) -> ContainerLog:
         """Return the log after lines that a filter left out."""
@@ -107,6 +104,11 @@ class ContainerLog(Struct, frozen=True):
             return replace(self, finished=True) if record.kind is AgentEventKind.SUCCEEDED else self
         line = EvidenceLine(text=record.quote, number=record.line, order=order, time=record.time, yearless=record.yearless)
         return replace(self, result=record, result_line=line, finished=False)
+
+    @property
+    def rank(self) -> int | None:
+        """The lowest rank that its progress lines name."""
+        return self.general.rank
 
     @property
     def program_lines(self) -> int:

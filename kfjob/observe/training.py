@@ -44,15 +44,10 @@ class Training(Struct, frozen=True, kw_only=True):
     format: str = ""
     pod: str = ""
     lines: int = 0
-    step: int | None = None
-    total: int | None = None
-    per_epoch: bool = False  # `step` and `total` count within the current epoch
-    epochs: int | None = None  # of the whole run
     template: str = ""  # an example of the lines that the general reader took
     position: Position = field(default_factory=Position)
     evaluation_loss: float | None = None
     evaluations: tuple[Point, ...] = ()  # the newest evaluation losses
-    epoch: float | None = None
     loss: float | None = None
     not_finite_since: int | None = None  # step of the first of the newest losses that are NaN or infinite
     not_finite_line: Line | None = None  # the first of these lines
@@ -87,6 +82,31 @@ class Training(Struct, frozen=True, kw_only=True):
         return f"<Training{step}{loss} ({plural(self.lines, 'line')} of {self.pod or 'no pod'})>"
 
     @property
+    def step(self) -> int | None:
+        """The newest step as printed; with `per_epoch` it counts within the epoch."""
+        return self.position.step
+
+    @property
+    def total(self) -> int | None:
+        """The total as printed beside the step."""
+        return self.position.total
+
+    @property
+    def per_epoch(self) -> bool:
+        """Whether `step` and `total` count within the epoch."""
+        return self.position.per_epoch
+
+    @property
+    def epoch(self) -> float | None:
+        """The newest epoch."""
+        return self.position.epoch
+
+    @property
+    def epochs(self) -> int | None:
+        """Epochs of the whole run."""
+        return self.position.epochs
+
+    @property
     def run_step(self) -> int | None:
         """The step of the whole run; `step` counts within the epoch where the program prints it so."""
         return self.position.run_step
@@ -108,16 +128,19 @@ class Training(Struct, frozen=True, kw_only=True):
             return False
         return self.first_step > self.step_interval
 
-    def eta(self) -> float | None:
-        """Return the seconds from the newest line to the last step, None if the total or the pace is unknown."""
-        total = self.position.run_total if self.per_epoch else self.total
+    def eta(self, steps: int | None = None) -> float | None:
+        """Return the seconds from the newest line to the last step, None if the total or the pace is unknown.
+
+        `steps`: those of the whole run, where the lines do not say it.
+        """
+        total = self.position.run_total if self.per_epoch else _first_known(self.total, steps)
         if self.run_step is None or not total or self.seconds_per_step is None:
             return None
         return max(total - self.run_step, 0) * self.seconds_per_step
 
-    def eta_at(self, now: int) -> float | None:
+    def eta_at(self, now: int, steps: int | None = None) -> float | None:
         """Return the seconds from `now` to the last step. Time beyond the longest pause between two lines brings no step."""
-        eta = self.eta()
+        eta = self.eta(steps)
         if eta is None or self.last_time is None:
             return eta
         elapsed = min(max(now - self.last_time, 0) / SECOND, self.longest_pause or 0.0)
@@ -143,12 +166,7 @@ class Training(Struct, frozen=True, kw_only=True):
             template=before.template if reading.extra else reading.template,
             pod=pod,
             lines=before.lines + (not reading.extra),
-            step=_first_known(reading.step, before.step),
-            total=_first_known(reading.total, before.total),
             position=position,
-            per_epoch=position.per_epoch,
-            epochs=position.epochs,
-            epoch=_first_known(reading.epoch, before.epoch),
             loss=loss,
             not_finite_since=_next_not_finite(before, reading, position),
             first_loss=_first_known(before.first_loss, reading.loss),
@@ -224,7 +242,7 @@ class Training(Struct, frozen=True, kw_only=True):
     def _rewind(self, step: int) -> Training:
         """Return the state before `step`, without the later points of the curve."""
         curve = tuple(point for point in self.curve if point.step < step)
-        return replace(self, curve=curve, setbacks=(), seconds_per_step=None, last_time=None, step=None, position=Position())
+        return replace(self, curve=curve, setbacks=(), seconds_per_step=None, last_time=None, position=Position())
 
 
 def describe_divergence(training: Training) -> str:

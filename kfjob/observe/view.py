@@ -10,7 +10,6 @@ from functools import cached_property
 from html import escape
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from kfjob.events import END_UNKNOWN, LOCAL_HOST_IP, JobChanged, JobPhase, KubernetesEvent, WorkloadStatus
 from kfjob.observe.discovery import find_master
@@ -129,8 +128,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         """Seconds from now to the last step; None while the job is stalled."""
         if self.stalled:
             return None
-        training = replace(self.training, total=self.total)
-        return training.eta() if self.now is None else training.eta_at(self.now)
+        return self.training.eta(self.total) if self.now is None else self.training.eta_at(self.now, self.total)
 
     @property
     def seconds_since_progress(self) -> float | None:

@@ -7,7 +7,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from kfjob.observe.figures.line import Counter, Figures
-from kfjob.observe.general.templates import Template, find_counter
+from kfjob.observe.general.templates import Choice, find_counter
 from kfjob.observe.meanings import Quantity
 from kfjob.observe.progress import Reading
 from kfjob.observe.vocabulary import WEAK_COUNT
@@ -58,14 +58,14 @@ def bar_reading(figures: Figures) -> Reading:
     )
 
 
-def make_reading(template: Template, figures: Figures) -> Reading:
-    """Return the values of one sample of a template that counts."""
-    step, total, epoch, epochs = _read_counters(template, figures)
+def make_reading(choice: Choice, figures: Figures, example: str) -> Reading:
+    """Return the values in one line of a template that counts; `example` is another of its lines."""
+    step, total, epoch, epochs = _read_counters(choice, figures)
     return Reading(
         format=FORMAT,
         step=_whole(step),
         total=_whole(figures.total if total is None and step is not None else total),
-        loss=dict(figures.other_losses).get(template.loss_name) if template.loss_name else figures.loss,
+        loss=dict(figures.other_losses).get(choice.loss_name) if choice.loss_name else figures.loss,
         speed=figures.speed,
         unit=figures.unit if figures.speed is not None else "",
         lr=figures.lr,
@@ -74,18 +74,18 @@ def make_reading(template: Template, figures: Figures) -> Reading:
         grad_norm=figures.grad_norm,
         evaluation_loss=figures.evaluation_loss,
         rank=figures.rank,
-        template=template.example,
+        template=example,
     )
 
 
-def _read_counters(template: Template, figures: Figures) -> tuple[float | None, float | None, float | None, float | None]:
+def _read_counters(choice: Choice, figures: Figures) -> tuple[float | None, float | None, float | None, float | None]:
     """Return step, steps, epoch and epochs."""
-    chosen = find_counter(figures, template.counter or "")
+    chosen = find_counter(figures, choice.name)
     others = [counter for counter in figures.counters if counter.quantity is Quantity.EPOCH and counter is not chosen]
     named = min(others, key=lambda counter: counter.priority, default=Counter(Quantity.EPOCH, 0, "", -1))
     epoch, epochs = (None, None) if named.value < 0 else (named.value, named.total)
     if chosen is not None and chosen.quantity is Quantity.STEP:
-        if template.swapped:  # `0/100` is epoch and step
+        if choice.swapped:  # `0/100` is epoch and step
             return chosen.total, None, chosen.value, None
         return chosen.value, chosen.total, epoch, epochs
     if chosen is not None:

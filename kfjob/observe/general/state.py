@@ -109,10 +109,13 @@ def add_figures(reader: ReaderState, figures: Figures, line: Line, *, block: int
     sample = Sample(figures=figures, time=line.time, number=line.number, text=text[:MAX_QUOTE], block=block)
     updates = template.last is not None and block >= 0 and template.last.block == block
     template = template.with_sample(sample)
-    if template.confirmed:
-        return _emit(_with_template(reader, key, template), key, template, (sample,), updates=updates)
+    if template.choice is not None:
+        return _emit(_with_template(reader, key, template), key, (sample,), template.choice, updates=updates)
     choice = find_choice(template)
-    return (_with_template(reader, key, template), ()) if choice is None else _confirm(reader, key, template, choice)
+    if choice is None:
+        return _with_template(reader, key, template), ()
+    reader = replace(_with_template(reader, key, template.with_choice(choice)), announced=True)
+    return _emit(reader, key, template.samples, choice, updates=False)
 
 
 def _with_template(reader: ReaderState, key: Key, template: Template) -> ReaderState:
@@ -123,16 +126,10 @@ def _with_template(reader: ReaderState, key: Key, template: Template) -> ReaderS
     return replace(reader, templates=templates)
 
 
-def _confirm(reader: ReaderState, key: Key, template: Template, choice: Choice) -> Transition:
-    """Return the transition in which a template begins to count: its first lines are read again."""
-    samples = template.samples
-    template = replace(template, counter=choice.name, swapped=choice.swapped, loss_name=choice.loss_name, samples=())
-    reader = replace(_with_template(reader, key, template), announced=True)
-    return _emit(reader, key, template, samples, updates=False)
-
-
-def _emit(reader: ReaderState, key: Key, template: Template, samples: tuple[Sample, ...], *, updates: bool) -> Transition:
-    readings = [make_reading(template, sample.figures) for sample in samples]
+def _emit(reader: ReaderState, key: Key, samples: tuple[Sample, ...], choice: Choice, *, updates: bool) -> Transition:
+    """Return the transition for lines of a template that counts."""
+    template = reader.templates[key]
+    readings = [make_reading(choice, sample.figures, template.example) for sample in samples]
     fields = template.fields.union(*map(known_fields, readings))
     if fields != template.fields:
         reader = replace(reader, templates=reader.templates | {key: replace(template, fields=fields)})

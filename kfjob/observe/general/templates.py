@@ -34,6 +34,15 @@ class Sample(Struct, frozen=True, kw_only=True):
     block: int = -1  # number of the line that began the block; -1: the line stands alone
 
 
+class Choice(Struct, frozen=True):
+    """What counts in the lines of a template."""
+
+    name: str  # of the counter
+    quantity: Quantity | None
+    swapped: bool = False  # the second number of `0/100` counts
+    loss_name: str = ""  # the loss that changes, where the first one of equal losses does not
+
+
 class Template(Struct, frozen=True, kw_only=True):
     """Lines of one layout."""
 
@@ -41,15 +50,13 @@ class Template(Struct, frozen=True, kw_only=True):
     lines: int = 0
     samples: tuple[Sample, ...] = ()  # empty after the confirmation
     last: Sample | None = None
-    counter: str | None = None  # name of the counter that counts; None until the template counts
-    swapped: bool = False  # the second number of `0/100` counts
-    loss_name: str = ""  # the loss that changes, where the first one of equal losses does not
+    choice: Choice | None = None  # None until the template counts
     fields: frozenset[str] = frozenset()
 
     @property
     def confirmed(self) -> bool:
         """Whether the template counts as progress."""
-        return self.counter is not None
+        return self.choice is not None
 
     def with_sample(self, sample: Sample) -> Template:
         """Return the template after one more line; a line of the same block replaces the sample before it."""
@@ -59,6 +66,10 @@ class Template(Struct, frozen=True, kw_only=True):
             samples = (*(samples[:-1] if repeats else samples), sample)[-MAX_SAMPLES:]
         return replace(self, lines=self.lines + (not repeats), samples=samples, last=sample)
 
+    def with_choice(self, choice: Choice) -> Template:
+        """Return the template that counts; its first lines are read again, so it needs them no more."""
+        return replace(self, choice=choice, samples=())
+
 
 def make_key(figures: Figures, *, joined: bool) -> Key:
     """Return what lines of one template share: the names of the counters and of the loss."""
@@ -66,15 +77,6 @@ def make_key(figures: Figures, *, joined: bool) -> Key:
     if joined:
         return ("block", *counters[:1])
     return (figures.is_bar, counters, figures.loss_name, is_count_only(figures))
-
-
-class Choice(Struct, frozen=True):
-    """The counter that counts."""
-
-    name: str
-    quantity: Quantity | None
-    swapped: bool = False
-    loss_name: str = ""  # as in `Template`
 
 
 PERCENT = "%"

@@ -9,6 +9,7 @@ from kfjob.api.run import HtmlPage
 from kfjob.errors import SpecError
 from kfjob.events import JobChanged, JobPhase, JobSnapshot
 from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.epochs import Position
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView
 from kfjob.spec.job import JobSpec
@@ -27,7 +28,7 @@ TOKEN = f"hf_{'abcdefghijklmnopq' * 2}"
         ),
         (JobSnapshot(name="a", namespace="ml", job=JobChanged(phase=JobPhase.RUNNING)), "<JobSnapshot ml/a Running (0 pods)>"),
         (
-            Training(step=3, total=9, loss=1.5, lines=3, pod="a-worker-0"),
+            Training(position=Position(step=3, total=9), loss=1.5, lines=3, pod="a-worker-0"),
             "<Training step 3/9, loss 1.5000 (3 lines of a-worker-0)>",
         ),
         (Training(), "<Training (0 lines of no pod)>"),
