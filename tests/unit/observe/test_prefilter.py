@@ -12,7 +12,7 @@ from ahocorasick_rs import BytesAhoCorasick
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.observe import milestones, vocabulary
+from kfjob.observe import literal_search, milestones, vocabulary
 from kfjob.observe import prefilter as prefilter_module
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.diagnose.incidents import exceptions, native
@@ -228,14 +228,14 @@ class CountingAutomaton:
 
 def test_nearly_every_byte_of_a_log_without_figures_is_read_once(monkeypatch: pytest.MonkeyPatch):
     read: list[int] = []
-    build = prefilter_module._build_search
+    build = literal_search.build_search
 
     def build_counting(*args: Any, **options: Any) -> Any:
         search = build(*args, **options)
         counting: Any = CountingAutomaton(search.automaton, read)
         return search._replace(automaton=counting)
 
-    monkeypatch.setattr(prefilter_module, "_build_search", build_counting)
+    monkeypatch.setattr(prefilter_module, "build_search", build_counting)
     prefilter, block = Prefilter(ObserveConfig()), write_noise(1 << 16)
     for _ in range(64):
         assert prefilter.select(block) == []
