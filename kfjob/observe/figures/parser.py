@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import NamedTuple
 
 from kfjob.observe.figures.cursor import Cursor
@@ -38,6 +39,54 @@ class NamedFigure(NamedTuple):
     free: int  # words without a figure before it
 
 
+class After(Enum):
+    """What stands before a gap."""
+
+    START = auto()  # of the line
+    WORD = auto()
+    NUMBER = auto()
+    OTHER = auto()  # a date, or the name of a type
+
+
+@dataclass(slots=True)
+class Gap:
+    """The marks since the last word or number: they say what the next number is."""
+
+    after: After = After.START
+    marks: str = ""  # without spaces and quotes
+    is_spaced: bool = False  # it ends with a space
+
+    def add(self, mark: str) -> None:
+        """Add a mark."""
+        self.marks += mark
+        self.is_spaced = False
+
+    @property
+    def separates(self) -> bool:
+        """Whether a name ends here, and its value begins."""
+        return ":" in self.marks or "=" in self.marks
+
+    @property
+    def place(self) -> Place:
+        """The gap without its spaces."""
+        return self.after, self.marks
+
+
+Place = tuple[After, str]
+_NUMBER_SIGN: Place = (After.START, "#")
+"""`#10 loss 2.3`"""
+_FIRST: Place = (After.START, "")
+"""`10 | loss 2.3`"""
+_BRACKETS = frozenset(((After.NUMBER, "["), (After.NUMBER, "]["), (After.START, "["), (After.WORD, "[")))
+"""`[10]`, `[1][10]`"""
+_TUPLES = frozenset(((After.START, "("), (After.START, "[")))
+"""`(10, 'loss', 2.3)`"""
+_VALUES = frozenset((After.NUMBER, marks) for marks in ("", ":", "=", "->"))
+"""`Loss at step 100: 2.3`"""
+_VALUES_OF_PAIRS = frozenset((After.NUMBER, marks) for marks in (")=", "):"))
+"""`loss (100): 2.3`"""
+
+
 @dataclass(slots=True)
 class Parser:
     """Reads one line from left to right: `run` fills `named`, `slots`, `free` and `percent`."""
@@ -48,7 +97,7 @@ class Parser:
     parents: list[list[str]] = field(default_factory=list)
     named: list[NamedFigure] = field(default_factory=list)
     slots: list[tuple[float, float | None]] = field(default_factory=list)  # counters without a name
-    gap: str = "^"  # punctuation since the last number
+    gap: Gap = field(default_factory=Gap)
     depth: int = 0
     ordinal: float | None = None
     is_quoted: bool = False  # the token before ends a name in quotes
@@ -66,35 +115,39 @@ class Parser:
             elif token.kind == "number":
                 self._take_number(token)
             elif token.kind == "junk":
-                self.words.clear()
-                self.gap, self.last_words = ",", ()
+                self._forget()
             elif token.kind == "mark":
                 self._take_mark(token.text)
             else:
                 self._take_space(token)
         self.free += self.words
 
+    def _forget(self) -> None:
+        """Forget the words before something that is no figure."""
+        self.words.clear()
+        self.gap, self.last_words = Gap(After.OTHER), ()
+
     def _take_space(self, token: Token) -> None:
-        self.gap += " "
+        self.gap.is_spaced = True
         if (len(token.text) > 1 or "\t" in token.text) and self.words and self.cursor.next_is_word():
             self.free += self.words
             self.words.clear()
 
     def _take_word(self, token: Token) -> None:
         if self._wraps_value(token):
-            self.gap = ":"
+            self.gap = Gap(After.OTHER, ":")
             return
         if token.text == "#":
-            self.gap += "#"
+            self.gap.add("#")
             return
         if self._ends_ordinal(token):
             return
-        if ":" in self.gap or "=" in self.gap:
+        if self.gap.separates:
             self.free += self.words
             self.words.clear()
         name, digits = _split_digits(token.text)
         self.words += split_name(name)
-        self.gap = ""
+        self.gap = Gap(After.WORD)
         if (place := _AT.match(name)) and _names_loss(split_name(place["name"])):
             self.words = [*split_name(place["name"])]
             self._append(("step",), float(place["step"]), whole=True)
@@ -124,7 +177,7 @@ class Parser:
         elif mark in ")]":
             self.depth = max(self.depth - 1, 0)
         elif mark == "{":
-            self.parents.append(list(self.words) if self.words and (":" in self.gap or "=" in self.gap) else [])
+            self.parents.append(list(self.words) if self.words and self.gap.separates else [])
             self.words.clear()
         elif mark == "}" and self.parents:
             self.parents.pop()
@@ -132,12 +185,12 @@ class Parser:
         if mark == "," and self.is_quoted and self.words:
             mark = ":"  # `('loss', 2.3)`, as Python 2 prints
         self.is_quoted = mark in "'\"" and self.cursor.closes_word()
-        if mark in ",;|{}&?" or (mark in "-•·" and self.gap.endswith(" ") and not is_arrow):
+        if mark in ",;|{}&?" or (mark in "-•·" and self.gap.is_spaced and not is_arrow):
             self.free += self.words
             self.words.clear()
             self.last_words = () if mark != "," else self.last_words
         if mark not in "'\"`*":
-            self.gap += mark
+            self.gap.add(mark)
 
     def _take_number(self, token: Token) -> None:
         ends_range = self._ends_range(token)
@@ -146,8 +199,7 @@ class Parser:
             value, whole = decimal, False
         multiplier, unit = self.cursor.take_unit(named=bool(self.words), is_rate=self._names_rate())
         if value is None or unit is None:
-            self.words.clear()
-            self.gap, self.last_words = ",", ()
+            self._forget()
             return
         value *= multiplier
         whole = whole or (multiplier > 1 and value.is_integer())
@@ -158,10 +210,10 @@ class Parser:
         if whole and self.words == [_ORDINAL]:
             self.words, self.ordinal = [], value
             return
-        opened = self.gap.rstrip().endswith(("[", "("))
+        opened = self.gap.marks.endswith(("[", "("))
         second = self.cursor.take_second(token) if whole and opened else None
         total = None if second is not None else self.cursor.take_total(named=bool(self.words))
-        gap, self.gap = self.gap, "0"
+        place, self.gap = self.gap.place, Gap(After.NUMBER)
         if self.words:
             words, self.words = tuple(self.words[-MAX_NAME:]), []
             if second is not None:
@@ -171,7 +223,7 @@ class Parser:
         elif second is not None:
             self._add_pair((), value, second)
         else:
-            self._add_unnamed(gap, value, whole=whole, total=total, unit=unit)
+            self._add_unnamed(place, value, whole=whole, total=total, unit=unit)
 
     def _names_fraction(self) -> bool:
         """Return whether the words before a number name a figure that nobody prints with groups of thousands."""
@@ -204,7 +256,7 @@ class Parser:
         self.qualifier = 0
         self.last_words = words
         self.words = []
-        self.gap = "0"
+        self.gap = Gap(After.NUMBER)
 
     def _append(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None = None, unit: str = "") -> None:
         self.named.append(NamedFigure(words, value, whole, total, unit, len(self.free)))
@@ -214,34 +266,37 @@ class Parser:
         if not words or find_meaning(words) is None or is_count(words):
             self.slots += [(first, None), (second, None)]
 
-    def _add_unnamed(self, gap: str, value: float, *, whole: bool, total: float | None, unit: str) -> None:
-        plain = gap.replace(" ", "")
+    def _add_unnamed(self, place: Place, value: float, *, whole: bool, total: float | None, unit: str) -> None:
         if unit == "%" and self.percent is None:
             self.percent = value
         elif unit and parse_unit(unit):
             self._append((), value, whole=whole, unit=unit)
         elif unit.lower() in COUNT_UNITS and whole and total is None:
             self._append(split_name(unit), value, whole=whole)
-        elif total is not None and not ("(" in plain and self.last_words):
+        elif total is not None and not ("(" in place[1] and self.last_words):
             self.slots.append((value, total))
-        elif whole and (plain == "^#" or (plain in {"0[", "0][", "^[", "["} and self.cursor.closes())):
+        elif whole and self._is_counter(place):
             self.slots.append((value, None))
-        elif whole and plain == "^" and (self.cursor.separates() or self._precedes_loss()):
-            self.index = int(value) if self.cursor.next_is(":") else None
-            self.slots.append((value, None))
-        elif whole and plain in {"^(", "^["} and self._precedes_quote():
-            self.slots.append((value, None))
+            if place == _FIRST and self.cursor.next_is(":"):
+                self.index = int(value)
         elif not unit and (name := self._find_name_after()):
             self._append(name, value, whole=whole)
-        elif self.last_words and plain in {"0", "0:", "0=", "0->"} | ({"0)=", "0):"} if self.named else set()):
-            self._join_index(plain, value, unit)
+        elif self.last_words and place in _VALUES:
+            self._join_index(value, unit)
+        elif self.last_words and self.named and place in _VALUES_OF_PAIRS:
+            before = self.named[-1]
+            self.named[-1] = before._replace(value=value, whole=False, total=None, unit=unit)
 
-    def _join_index(self, plain: str, value: float, unit: str) -> None:
+    def _is_counter(self, place: Place) -> bool:
+        """Return whether a whole number without a name counts."""
+        if place == _FIRST:
+            return self.cursor.separates() or self._precedes_loss()
+        is_bracketed = place in _BRACKETS and self.cursor.closes()
+        return place == _NUMBER_SIGN or is_bracketed or (place in _TUPLES and self._precedes_quote())
+
+    def _join_index(self, value: float, unit: str) -> None:
         """Read `Loss at step 100: 2.3` and `Train loss 0 57.77`: a name, a count, and then the value."""
         words, index, whole, total, _, free = self.named[-1]
-        if ")" in plain:
-            self.named[-1] = NamedFigure(words, value, False, None, unit, free)
-            return
         if not whole or total is not None or unit:
             return
         counts = tuple(word for word in words if word not in FILLERS)
