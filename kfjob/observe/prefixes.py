@@ -198,16 +198,21 @@ def _holds_counter(match: re.Match[str]) -> bool:
 @lru_cache(maxsize=1024)
 def _holds_figure(inside: str) -> bool:
     """Return whether the text has a name and a number that the general reader understands; its digits are ones."""
-    if (role := _NAMED_ROLE.fullmatch(inside)) and is_count(split_name(role[1])):
+    if (role := _NAMED_ROLE.fullmatch(inside)) and _counts(split_name(role[1])):
         return True
     for pair in _PAIR.finditer(inside):
         words = split_name(pair[1])
         meaning = find_meaning(words)
         if meaning is None or meaning.quantity is Quantity.RANK:
             continue
-        if (is_count(words) and len(words[-1]) > 1) or not pair[2].isdigit() or meaning.quantity is Quantity.SPEED:
+        if _counts(words) or not pair[2].isdigit() or meaning.quantity is Quantity.SPEED:
             return True
     return False
+
+
+def _counts(words: tuple[str, ...]) -> bool:
+    """Return whether the name counts steps or epochs; a letter in brackets is a level, or names a host."""
+    return is_count(words) and len(words[-1]) > 1
 
 
 def _read_parts(parts: list[re.Match[str]]) -> tuple[Prefix, slice | None]:

@@ -15,7 +15,7 @@ _LANGUAGES: Mapping[str, str] = {
     "steps": "schritte étapes pasos passos passi шагов",
     "iteration": "itération iteración iteração iterazione 迭代 迭代次数 イテレーション 反復 반복 итерация итерации",
     "batch": "批次 バッチ 배치 батч",
-    "loss": "verlust perte pérdida perdida perda perdita 损失 损失值 損失 손실 потери потеря потерь лосс ошибка",
+    "loss": "verlust perte pérdida perdida perda perdita 损失 损失值 損失 손실 потери потеря потерь лосс ошибка ℒ",
     "train loss": "trainingsverlust",
     "val loss": "validierungsverlust",
     "test loss": "testverlust",

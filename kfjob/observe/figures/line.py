@@ -207,6 +207,8 @@ class _Builder:
         """Take `train 2.3 val 2.4` for losses where the line has no other; next to `test` they are scores."""
         training = [value for name, value in self.phases.items() if name in TRAINING_WORDS]
         evaluation = [value for name, value in self.phases.items() if name not in TRAINING_WORDS]
+        if self.values.get("loss_name") == "learn" and len(evaluation) == 1:  # CatBoost
+            self.values.setdefault("evaluation_loss", evaluation[0])
         if len(training) == len(evaluation) == 1 and not self._priorities.keys() & {"loss"} and "metric" not in self.values:
             names = {"loss": training[0], "loss_name": "train", "loss_priority": LOSS_PART, "evaluation_loss": evaluation[0]}
             self.values |= {} if "evaluation_loss" in self.values else names

@@ -17,7 +17,7 @@ WIDE_GAP = 16
 """This number of spaces means an empty cell."""
 
 _SPACED = re.compile(r"[ \t]{2,}|\t")
-_ROW = re.compile(r"[\s|│┃║]*[-+]?[\d.]")
+_ROW = re.compile(r"[\s|│┃║\"]*[-+]?[\d.]")
 _MAX_PAIR = 200
 """Characters of a line with one name and one value."""
 _CELLS = re.compile(r"[ \t]*[|│┃][ \t>]{0,8}([^|│┃]{1,80})[|│┃]([^|│┃]{1,40})(?:[|│┃][ \t]*)?$")
@@ -56,7 +56,7 @@ def parse_header(text: str) -> Table | None:
 
 def _split(text: str, separator: str) -> tuple[str, ...]:
     parts = text.strip().strip("|").split(separator) if separator else _SPACED.split(text.strip())
-    return tuple(part.strip() for part in parts)
+    return tuple(part.strip().strip('"') for part in parts)
 
 
 def _is_above_bars(columns: tuple[str, ...]) -> bool:

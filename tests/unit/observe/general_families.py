@@ -193,9 +193,19 @@ RATES: dict[str, Format] = {
     **{f"speed from {text}": (repeat(f"step {{s}} loss {{l}} {text}"), AT_50 | {"speed": 2}) for text in _TIMES},
 }
 
-FAMILIES: dict[str, Format] = SUMS | COLUMNS | NESTED | LETTERS | COUNTERS | VALIDATION | REDRAWN | SHAPES | RATES
+OTHER_NAMES: dict[str, Format] = {
+    "CatBoost": (
+        repeat("{s}:\tlearn: {l}\ttest: 2.5\tbest: 2.5 (9)\ttotal: 12ms\tremaining: 3.1s"),
+        AT_50 | {"evaluation_loss": 2.5},
+    ),
+    "a script L": (repeat("epoch 0 batch {s}/200  ℒ={l}"), AT_50 | {"epoch": 0}),
+    "quoted cells": (['"epoch","step","train_loss"', *repeat('"0","{s}","{l}"')], AT_50 | {"epoch": 0}),
+}
+FAMILIES: dict[str, Format] = SUMS | COLUMNS | NESTED | LETTERS | COUNTERS | VALIDATION | REDRAWN | SHAPES | RATES | OTHER_NAMES
 
 OTHER_WORK: dict[str, list[str]] = {
+    "a number of samples": repeat('{{"n": {s}, "latency": {l}}}'),
+    "quoted cells of other work": ['"name","step","region"', *repeat('"a{i}","{s}","eu"')],
     "times of a benchmark": repeat("iteration {s}: step time 0.{s} ms, total 12.{i}"),
     "times of a kernel": repeat("iter {s} avg time/iter 0.{s}"),
     "evaluation of a batch": repeat("val batch {s}/100 val_loss {l} 812 samples/s"),
