@@ -80,7 +80,7 @@ def plan_job(
     try:
         plan = resolve_spec(loaded.spec, loaded.positions, make_context(target, launch=launch, start_folder=start_folder))
     except SpecError as err:
-        checked = CheckedFields(spec=loaded.spec)
+        checked = CheckedFields(JobSpec, spec=loaded.spec)
         more = _find_more_problems(checked, loaded.positions, target, err.problems, check=check)
         raise SpecError([*err.problems, *more]) from None
     planned = Planned(

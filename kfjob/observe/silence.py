@@ -55,7 +55,7 @@ class Silence(Struct, frozen=True, kw_only=True):
     has_progress: bool
     last_lines: tuple[LastLine, ...]
     behind: tuple[LastLine, ...] = ()  # of those that reported fewer steps than others
-    now: int
+    time: int  # of the observation
 
     @property
     def step(self) -> int | None:
@@ -76,7 +76,7 @@ def find_silence(view: JobView, last_lines: Iterable[LastLine] | None = None) ->
     behind = _find_behind(lines)
     shown = sorted(lines, key=lambda line: (line not in behind, line.time or 0))
     return Silence(
-        seconds=seconds, limit=limit, has_progress=has_progress, last_lines=tuple(shown), behind=behind, now=view.now
+        seconds=seconds, limit=limit, has_progress=has_progress, last_lines=tuple(shown), behind=behind, time=view.now
     )
 
 
@@ -111,7 +111,7 @@ def describe_last_lines(silence: Silence) -> list[str]:
     """Return one text for each of the last lines to show: ``job-worker-1`, rank 1, 48 s ago: waiting for shard 7`."""
     texts = []
     for line in silence.last_lines[:MAX_LAST_LINES]:
-        age = "" if line.time is None else f", {format_pause(max(silence.now - line.time, 0) / SECOND)} ago"
+        age = "" if line.time is None else f", {format_pause(max(silence.time - line.time, 0) / SECOND)} ago"
         step = "" if line.step is None else f", step {line.step}"
         texts.append(f"{line}{step}{age}: {line.text}")
     left_out = len(silence.last_lines) - MAX_LAST_LINES

@@ -148,6 +148,12 @@ def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
     return PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"), context)
 
 
+def two_programs_error() -> PydanticCustomError:
+    """Return the error of a job with `command` and `train`."""
+    title = "a job has either `command` or `train`, not both"
+    return field_error("command_and_train", title, path="train", hint="remove one of them")
+
+
 @dataclass(frozen=True, kw_only=True)
 class FieldProblem:
     """A problem with the combination of a model's fields."""

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
 
 from kfjob.common_types import Notify, ignore_notice
 from kfjob.errors import Problem
 from kfjob.spec import instances, names, pytorchjob_schema
-from kfjob.spec.base import SpecModel, field_error
+from kfjob.spec.base import SpecModel, field_error, two_programs_error
 from kfjob.spec.fields import (
     ENV_NAME_PATTERN,
     Command,
@@ -32,12 +31,14 @@ from kfjob.spec.paths import join_path
 from kfjob.spec.pod import EnvEntry, EnvFrom, Pod, Resources
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
 from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, TorchrunOptions
+from kfjob.spec.repair import check_fields
 from kfjob.spec.root_model import root_model
 from kfjob.spec.scheduling import Restarts, RestartsField, RunPolicy, Scheduling
 from kfjob.spec.train import TrainSpec
 from kfjob.spec.value_suggestions import suggest_choice
 from kfjob.spec.volumes import Volume
 from kfjob.spec.watchdog import Watchdog
+from kfjob.spec.yaml_text import Positions
 from kfjob.text import plural
 
 __all__ = ["SPEC_VERSION", "JobSpec", "Rendezvous", "Resources", "Restarts", "Volume"]
@@ -61,12 +62,6 @@ def _check_processes(value: object) -> object:
     shown = str(value).lower() if isinstance(value, bool) else value
     title = f"`processes_per_node` must be a number from 1 to {MAX_PROCESSES}, `auto`, `gpu` or `cpu`, not `{shown}`"
     raise field_error("processes_per_node", title, **({"hint": f"write `{suggestion}`"} if suggestion else {}))
-
-
-def two_programs_error() -> PydanticCustomError:
-    """Return the error of a job with `command` and `train`."""
-    title = "a job has either `command` or `train`, not both"
-    return field_error("command_and_train", title, path="train", hint="remove one of them")
 
 
 class LintOptions(SpecModel):
@@ -180,12 +175,8 @@ class JobSpec(SpecModel):
     @classmethod
     def _list_problems(cls, error: ValidationError, fields: object = None) -> list[Problem]:
         """Return all problems of the fields, as for a file: pydantic does not check rules across fields after an error."""
-        if isinstance(fields, Mapping):
-            from kfjob.spec.repair import check_fields  # it imports this module
-            from kfjob.spec.yaml_text import Positions
-
-            if problems := check_fields(fields, Positions()).problems:
-                return problems
+        if isinstance(fields, Mapping) and (problems := check_fields(cls, fields, Positions()).problems):
+            return problems
         return super()._list_problems(error, fields)
 
     @field_validator("name")

@@ -12,20 +12,22 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Problem
-from kfjob.spec.base import list_errors, validate_fields
-from kfjob.spec.job import JobSpec, two_programs_error
+from kfjob.spec.base import list_errors, two_programs_error, validate_fields
 from kfjob.spec.paths import Path, parse_path
 from kfjob.spec.problems import find_path, make_problem
 from kfjob.spec.synonyms import suggest_field
 from kfjob.spec.train import TrainSpec
 from kfjob.spec.yaml_text import Positions
+
+if TYPE_CHECKING:
+    from kfjob.spec.job import JobSpec  # which imports this module
 
 _MAX_ROUNDS = 12
 """Attempts to repair a spec, so that one command reports all of its problems."""
@@ -55,6 +57,7 @@ _PLACEHOLDERS: Mapping[Path, Any] = MappingProxyType(
 class CheckedFields:
     """The problems of a spec's fields, and the spec without them."""
 
+    model: type[JobSpec]
     spec: JobSpec | None = None
     """A spec for further checks; None if the fields are too wrong for one."""
     problems: list[Problem] = field(default_factory=list)
@@ -80,12 +83,14 @@ class CheckedFields:
         return path
 
 
-def check_fields(data: JsonMapping, positions: Positions, *, unresolved: Iterable[Path] = ()) -> CheckedFields:
+def check_fields(
+    model: type[JobSpec], data: JsonMapping, positions: Positions, *, unresolved: Iterable[Path] = ()
+) -> CheckedFields:
     """Validate the fields of a spec. The scalars at `unresolved` have problems of their own already."""
-    checked = CheckedFields()
+    checked = CheckedFields(model)
     try:
         if not (unresolved := tuple(unresolved)):
-            checked.spec = validate_fields(JobSpec, data)
+            checked.spec = validate_fields(model, data)
             return checked
     except ValidationError:
         pass  # the loop below reports it
@@ -96,7 +101,7 @@ def check_fields(data: JsonMapping, positions: Positions, *, unresolved: Iterabl
     _report_two_programs(fields, checked, positions)
     for _ in range(_MAX_ROUNDS):
         try:
-            checked.spec = validate_fields(JobSpec, fields)
+            checked.spec = validate_fields(model, fields)
             break
         except ValidationError as error:
             details = list_errors(error)
@@ -114,7 +119,7 @@ def _fill_empty_train(fields: JsonObject, checked: CheckedFields, positions: Pos
         return
     problem = Problem(title="`train` is empty", path="train", hint="indent the lines below it, which are its fields")
     checked.problems.append(positions.locate(problem, ("train",), at_key=True))
-    names = [name for name in fields if name in TrainSpec.model_fields and name not in JobSpec.model_fields]
+    names = [name for name in fields if name in TrainSpec.model_fields and name not in checked.model.model_fields]
     if not names:
         _replace(fields, ("command",), checked)
         del fields["train"]
@@ -129,14 +134,14 @@ def _report_two_programs(fields: JsonObject, checked: CheckedFields, positions: 
         return
     error = two_programs_error()
     detail = ErrorDetails(type=error.type, loc=("train",), msg=error.message(), input=None, ctx=error.context or {})
-    checked.problems.append(positions.locate(make_problem(detail, JobSpec), ("train",), at_key=True))
+    checked.problems.append(positions.locate(make_problem(detail, checked.model), ("train",), at_key=True))
 
 
-def _is_program_argument(fields: JsonMapping, path: Path) -> bool:
+def _is_program_argument(fields: JsonMapping, path: Path, model: type[JobSpec]) -> bool:
     """Return whether an unknown field is one of kfjob's trainer, in a job that runs another program."""
     if len(path) != 1 or "train" in fields or not fields.get("command"):
         return False
-    return "`train." in suggest_field(path, JobSpec).hint
+    return "`train." in suggest_field(path, model).hint
 
 
 def _report(detail: ErrorDetails, fields: JsonMapping, checked: CheckedFields, positions: Positions) -> None:
@@ -145,12 +150,12 @@ def _report(detail: ErrorDetails, fields: JsonMapping, checked: CheckedFields, p
     path = find_path(detail)
     origin = checked.find_origin(path)
     shown = ErrorDetails(**{**detail, "loc": origin}) if origin != path else detail
-    problem = make_problem(shown, JobSpec)
+    problem = make_problem(shown, checked.model)
     is_unknown = detail["type"] == "extra_forbidden"
-    if is_unknown and _is_program_argument(fields, path):
+    if is_unknown and _is_program_argument(fields, path, checked.model):
         hint = "it is an argument of the program: add it to `command`, as the program spells it"
         problem = replace(problem, hint=hint)
-    if is_unknown or not checked.concerns_replaced(make_problem(detail, JobSpec)):
+    if is_unknown or not checked.concerns_replaced(make_problem(detail, checked.model)):
         checked.problems.append(positions.locate(problem, origin, at_key=is_unknown))
 
 
@@ -164,9 +169,9 @@ def _repair(fields: JsonObject, detail: ErrorDetails, checked: CheckedFields) ->
         _remove(fields, ("command",))
         return
     if detail["type"] == "extra_forbidden":
-        is_argument = _is_program_argument(fields, path)
+        is_argument = _is_program_argument(fields, path, checked.model)
         value = _remove(fields, path)
-        target = None if is_argument else suggest_field(path, JobSpec).field
+        target = None if is_argument else suggest_field(path, checked.model).field
         if target and not _exists(fields, target) and _put(fields, target, value):
             checked.renamed[target] = checked.find_origin(path)
         return

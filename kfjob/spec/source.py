@@ -122,7 +122,7 @@ def _draft(parsed: ParsedText, *, file: str | None = None, assignments: Sequence
         warnings = _locate_in_train(translation.warnings, positions)
         positions = _add_translated_positions(positions, translation)
         unresolved |= _find_translated(translation, unresolved)
-    checked = check_fields(data, positions, unresolved=unresolved)
+    checked = check_fields(JobSpec, data, positions, unresolved=unresolved)
     problems = sorted([*problems, *checked.problems], key=lambda p: (p.line or 0, p.column or 0))
     return Draft(checked=checked, positions=positions, problems=tuple(problems), warnings=tuple(warnings))
 

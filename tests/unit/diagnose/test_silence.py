@@ -104,7 +104,7 @@ def test_reminder_comes_again_when_the_silence_has_doubled():
 def test_many_ranks_are_counted():
     lines = tuple(LastLine(pod=f"p{rank}", rank=rank, step=7 if rank in {2, 3, 9} else 8) for rank in range(12))
     behind = tuple(item for item in lines if item.step == 7)
-    silence = Silence(seconds=40, limit=600, has_progress=True, last_lines=lines, behind=behind, now=0)
+    silence = Silence(seconds=40, limit=600, has_progress=True, last_lines=lines, behind=behind, time=0)
     assert describe_behind(silence) == "ranks 2-3, 9 reported step 7, others step 8"
     assert len(describe_last_lines(silence)) == MAX_LAST_LINES + 1
     assert describe_last_lines(silence)[-1] == "and 4 more"
