@@ -152,7 +152,7 @@ class Backend(Protocol):
     def filtered_logs(self, ref: JobRef, pod: str, log_range: LogRange, line_filter: LineFilterFactory) -> Iterator[LogEvent]:
         """Yield the selected lines of one pod's container, oldest first. A backend may yield other lines too.
 
-        `LinesSkipped` comes before the line that follows the skipped ones. One other line per second comes nevertheless, and
+        `LinesSkipped` comes before the line that follows the skipped ones. One other line per second still comes, and
         so does the last, so a caller sees that the container is alive and what it printed last. A progress bar comes as
         `OpenLine` while its line has no end.
 

@@ -31,8 +31,8 @@ timeout_option = combine(
 def stop(*, jobs: tuple[str, ...], timeout: float, no_archive: bool, settings: Settings) -> int:
     """Stop jobs and remove them, so that their names are free. Their logs are archived first.
 
-    A job that has ended is removed too. After an error the other jobs are stopped nevertheless; the exit code is that of the
-    first error.
+    A job that has ended is removed too. After an error the other jobs are still stopped; the exit code is that of the first
+    error.
     """
     code = 0
     for job in dict.fromkeys(jobs):

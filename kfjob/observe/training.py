@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from operator import attrgetter
 from typing import TypeVar
 
 from msgspec import Struct, field
@@ -213,8 +215,12 @@ class Training(Struct, frozen=True, kw_only=True):
             smoothed_loss=smoothed_loss,
             smoothed_count=smoothed_count,
         )
+        if after.lines % after.curve_interval:
+            return after
         smoothed = smoothed_loss if math.isfinite(reading.loss) else None
-        return replace(after, curve=(*after.curve, Point(step, reading.loss, time, smoothed, reading.lr, reading.speed)))
+        point = Point(step, reading.loss, time, smoothed, reading.lr, reading.speed)
+        place = bisect_right(after.curve, step, key=attrgetter("step"))
+        return _keep_curve(after, (*after.curve[:place], point, *after.curve[place:]))
 
     def with_metrics(self, metrics: StepMetrics) -> Training:
         """Return the state with the second line of kfjob's trainer."""
@@ -316,6 +322,11 @@ def _add_point(training: Training, reading: Reading, time: int | None) -> Traini
     curve = training.curve + (point,)  # noqa: RUF005 - a half of the time of `(*training.curve, point)`
     if reading.extra and training.curve and training.curve[-1].step == step:
         curve = (*training.curve[:-1], point)
+    return _keep_curve(training, curve)
+
+
+def _keep_curve(training: Training, curve: tuple[Point, ...]) -> Training:
+    """Return the state with this curve; of a curve that is too long, every second point stays."""
     if len(curve) <= MAX_POINTS:
         return replace(training, curve=curve)
     return replace(training, curve=curve[::2], curve_interval=training.curve_interval * 2)

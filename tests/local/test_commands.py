@@ -114,6 +114,14 @@ def test_status_logs_master_and_stop_from_another_shell_while_it_runs(kfjob):
     assert kfjob("relaunch", "long") == "long\n"
 
 
+def test_stop_without_an_archive_leaves_no_logs(kfjob):
+    kfjob("submit", kfjob.spec("gone", steps=2, pause=0), "--follow")
+    done = kfjob.run("stop", "gone", "--no-archive")
+    assert done.returncode == 0
+    assert "its logs are in" not in done.stderr
+    assert kfjob.run("logs", "gone").returncode == 3
+
+
 def test_a_job_that_fails_shows_why(kfjob):
     spec = kfjob.folder / "bad.yaml"
     spec.write_text("name: bad\ncommand: python3 -c 'import nothing_of_that_name'\n")

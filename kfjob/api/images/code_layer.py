@@ -31,7 +31,7 @@ class CodeLayer:
     folder: Path
     new_image: str | None = None  # repository of the new image, with or without a tag; None: that of the spec's image
     workdir: str | None = None  # None: the image's own
-    include: tuple[str, ...] = ()  # patterns of files that look like secrets and are added nevertheless
+    include: tuple[str, ...] = ()  # patterns of files to add although they look like secrets
     show_progress: Callable[[], AbstractContextManager[ReportProgress]] = _hide_progress
     """Returns the context in which the progress of the upload is shown."""
 

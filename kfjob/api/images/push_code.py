@@ -68,7 +68,7 @@ def push_code(
     `workdir` becomes the working directory of the new image. `new_image` is its repository, with or without a tag; without a
     host, it is in the base's registry. The default is the base's repository and a tag derived from the digest. The code layer
     of an earlier call is replaced.
-    `include` names files that look like secrets and are added nevertheless (patterns as in `.dockerignore`).
+    `include` names files to add although they look like secrets (patterns as in `.dockerignore`).
     `platforms` (`linux/amd64`) selects platforms of the base; the default is all. A dry run reads the base and sends nothing:
     `is_new` is then whether a push would send anything.
 

@@ -1,4 +1,4 @@
-"""The job that has the name of a job to submit: an ended launch gives way to the new one, a running job is never touched."""
+"""The job that has the name of a job to submit: a launch that has ended is replaced, a running job is never touched."""
 
 from __future__ import annotations
 

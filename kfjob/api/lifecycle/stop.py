@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 
 from kfjob.api.lifecycle.archive import archive_job
 from kfjob.api.reader import check_uid, make_ref
@@ -37,7 +38,12 @@ def _stop(target: Target, ref: JobRef, snapshot: JobSnapshot, *, timeout: float,
     archive = target.settings.archive
     if target.name == "local":  # this backend moves the job's folder to the archive itself
         target.backend.stop(ref, timeout=timeout)
-        return find_newest_launch(archive, snapshot.namespace, ref.name)
+        folder = find_newest_launch(archive, snapshot.namespace, ref.name)
+        if archive_logs:
+            return folder
+        if folder.name.startswith(ref.launch):  # not a launch that another command has archived in the meantime
+            rmtree(folder)
+        return None
     if not archive_logs:
         target.backend.stop(ref, timeout=timeout)
         return None

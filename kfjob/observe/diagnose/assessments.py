@@ -26,7 +26,7 @@ _LATE = frozenset(check_ids("child-failed", "launcher-failed", "traceback-cut"))
 _THREADS = frozenset(check_ids("thread-died"))
 """Rules about threads that ended while their process went on."""
 TIMEOUTS = frozenset(check_ids("nccl-timeout", "gloo-timeout", "store-wait-timeout"))
-"""Rules about ranks that waited for another one in vain."""
+"""Rules about ranks that waited for another one, which did not come."""
 _KILLS = frozenset(check_ids("pod-killed", "pod-terminated"))
 """Rules about containers that something else ended."""
 _STOPS = frozenset(check_ids("agent-stopped"))
@@ -76,7 +76,7 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
     if severity is Severity.ERROR and occurrence.in_warning and not (rule.permanent or rule.in_warnings):
         severity = Severity.WARNING  # the program goes on after it
     if rule.id in _THREADS and _precedes_timeout(job, occurrence, time):
-        severity = Severity.ERROR  # the other ranks waited for its process in vain
+        severity = Severity.ERROR  # the other ranks waited for its process, which did not come
     if severity is Severity.ERROR and rule.in_script and job.view.phase is not None and not job.view.phase.ended:
         severity = Severity.WARNING  # the script may go on
     if severity is not Severity.HARMLESS and _is_provoked(job, occurrence):

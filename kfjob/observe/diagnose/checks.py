@@ -149,7 +149,7 @@ def collectives_apart(job: JobEvidence) -> Occurrences:
 
 
 def left_early(job: JobEvidence) -> Occurrences:
-    """A pod succeeded, and others lost their connection or waited for it in vain."""
+    """A pod succeeded, and others lost their connection or waited for it without an answer."""
     for name, history in job.history.pods.items():
         pod = job.view.pods.get(name)
         if pod and history.has_succeeded and any(item.pod != name for item in job.disconnects):

@@ -195,7 +195,7 @@ class PodHistory(Struct):
 
     @property
     def needs_line(self) -> bool:
-        """Whether the next line matters whatever it contains."""
+        """Whether the next line matters, also if its text alone would not."""
         return self.incidents.is_open or self.suite_runs.expects_result or self.lines <= self.activity.last_watched
 
     @property

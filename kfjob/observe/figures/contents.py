@@ -1,4 +1,4 @@
-"""What a line without a bar says by itself, whatever the lines above it say."""
+"""What a line without a bar says by itself, independent of the lines above it."""
 
 from __future__ import annotations
 

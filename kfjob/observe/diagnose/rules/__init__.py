@@ -96,7 +96,7 @@ GROUPS: tuple[Group, ...] = (
 
 
 def sort_rules(groups: Iterable[Group]) -> tuple[Rule, ...]:
-    """Return the rules of the groups in the order in which they are tried, whatever the order of the groups."""
+    """Return the rules of the groups in the order in which they are tried, which does not depend on the order of the groups."""
     ordered = sorted(groups, key=lambda group: (group.precedence, group.heading))
     return tuple(rule for group in ordered for rule in group.rules)
 
