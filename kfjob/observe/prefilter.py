@@ -101,6 +101,8 @@ class Prefilter:
         rows = self._rows.find(block)
         if self._select_all():
             return list(split_lines(block))
+        if not lines and not rows and not self._headings.remaining:
+            return []  # as for most blocks
         matches = sorted({*(line for line, relevance in lines.items() if relevance), *rows})
         return self._headings.add_lines_after(block, matches, lines)
 
@@ -216,20 +218,20 @@ class _Headings:
         self._lines_after = {heading.encode(): _LINES_AFTER_HEADING for heading in HEADINGS}
         if diagnosis:
             self._lines_after |= {first.encode(): lines for first, lines in LINES_AFTER.items()}
-        self._remaining = 0  # lines that the last heading still selects
+        self.remaining = 0  # lines that the last heading still selects
 
     def add_lines_after(self, block: bytes, matches: list[LineRange], lines: FoundLines) -> list[LineRange]:
         """Return the matches with the lines after their headings, which have a strong literal."""
         headings = (line for line, relevance in lines.items() if relevance is Relevance.STRONG)
-        if not self._remaining and not any(self._count(block, *line) for line in headings):
+        if not self.remaining and not any(self._count(block, *line) for line in headings):
             return matches
         return list(self._select(block, frozenset(matches)))
 
     def _select(self, block: bytes, matches: frozenset[LineRange]) -> Iterator[LineRange]:
         for line in split_lines(block):
-            if self._remaining or line in matches:
+            if self.remaining or line in matches:
                 yield line
-            self._remaining = max(self._remaining - 1, self._count(block, *line) if line in matches else 0, 0)
+            self.remaining = max(self.remaining - 1, self._count(block, *line) if line in matches else 0, 0)
 
     def _count(self, block: bytes, start: int, end: int) -> int:
         """Return how many lines the heading in this line selects; 0 without a heading."""
