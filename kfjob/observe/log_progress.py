@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ahocorasick_rs import AhoCorasick
-
 from kfjob.observe.figures import tables
 from kfjob.observe.figures.bars import MARKER, remove_nested_bars, split_states
 from kfjob.observe.figures.messages import find_message
-from kfjob.observe.general.markers import FIRST_MARKERS, FOREIGN_MARKERS, MAIN_MARKERS, MORE_MARKERS, RARE_MARKERS
+from kfjob.observe.general.gate import make_gate
 from kfjob.observe.general.reader import read_line
 from kfjob.observe.general.skeletons import may_hold_progress
 from kfjob.observe.general.state import Emission, Line, ReaderState, Transition
@@ -15,8 +13,6 @@ from kfjob.observe.lines import clean_line, cut_line, find_newest_state
 from kfjob.observe.milestones import parse_milestone
 from kfjob.observe.prefixes import split_prefix
 from kfjob.observe.progress import ProgressReader, Reading
-
-_AUTOMATON = AhoCorasick([*MAIN_MARKERS, *MORE_MARKERS, *FOREIGN_MARKERS, *RARE_MARKERS])
 
 
 def read_progress(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:
@@ -26,7 +22,7 @@ def read_progress(text: str, number: int, time: int | None, formats: ProgressRea
         state = find_newest_state(text, formats.read) or text if reading else ""
         line = Line(text=state.strip(), number=number, time=time)
         return general, (Emission(reading=reading, line=line),) if reading else ()
-    if not _is_candidate(text, general):
+    if not make_gate(formats).is_candidate(text) and not (general.table is not None and _is_row(clean_line(text)[0], general)):
         return general, ()
     if "\r" not in text:
         return _read_state(text, number, time, formats, general)
@@ -64,14 +60,6 @@ def _may_matter(plain: str, general: ReaderState) -> bool:
     if not _is_row(plain, general) and not may_hold_progress(plain.encode(errors="replace")):
         return False
     return parse_milestone(plain) is None
-
-
-def _is_candidate(text: str, general: ReaderState) -> bool:
-    if "loss" in text or "Loss" in text:
-        return True  # as nearly every line of progress
-    if text.startswith(FIRST_MARKERS) or _AUTOMATON.find_matches_as_indexes(text):
-        return True
-    return general.table is not None and _is_row(clean_line(text)[0], general)
 
 
 def _is_row(plain: str, general: ReaderState) -> bool:

@@ -13,7 +13,7 @@ from kfjob.observe import milestones
 from kfjob.observe.agent_log import HEADINGS
 from kfjob.observe.diagnose.literals import LINES_AFTER, find_literals
 from kfjob.observe.figures.messages import find_message
-from kfjob.observe.general import skeletons
+from kfjob.observe.general.gate import Gate, make_gate
 from kfjob.observe.general.markers import FIRST_MARKERS, FOREIGN_MARKERS, MAIN_MARKERS, MORE_MARKERS, RARE_MARKERS
 from kfjob.observe.lines import clean_line
 from kfjob.observe.literal_search import (
@@ -52,8 +52,6 @@ RARE_WHOLE = 1 << 15
 """Bytes at the beginning of a log that kfjob searches whole for these names, if they come in blocks that are not longer."""
 RARE_INTERVAL = 1 << 19
 """Bytes of a log from one sample to the next; the first block with a sample has four."""
-_MAIN_MARKERS = spread_literals({*_AGENT_MARKERS, *MAIN_MARKERS})
-_MAIN_AND_MORE = spread_literals({*_MAIN_MARKERS, *_MORE_MARKERS})
 
 _MAX_PREFIX = 400
 """Characters in the pattern of the prefix of a table's rows."""
@@ -69,7 +67,8 @@ def find_markers(config: ObserveConfig) -> tuple[str, ...]:
         return (milestones.MARKER,) if config.rendezvous in {"c10d", "etcd-v2", "static"} else (milestones.MARKER, "endezvous")
     formats = progress_reader(config.trainer, config.progress_pattern)
     if formats.general:
-        return _MAIN_MARKERS
+        gate = make_gate(formats)
+        return () if gate.reads_all else spread_literals({*_AGENT_MARKERS, *gate.main})
     return (*_AGENT_MARKERS, *formats.markers) if formats.markers else ()
 
 
@@ -83,10 +82,11 @@ class Prefilter:
         markers = find_markers(config)
         self._needs_all = not markers  # the job's own pattern may match any line
         self._select_all = select_all
-        reads_any = progress_reader(config.trainer, config.progress_pattern).general
+        formats = progress_reader(config.trainer, config.progress_pattern)
+        reads_any = formats.general and not self._needs_all
         weak = _GENERAL_MARKERS if reads_any else frozenset()
         self._rows = _TableRows()
-        self._figures = _FigureSearch(self._rows) if reads_any else None
+        self._figures = _FigureSearch(self._rows, make_gate(formats), markers) if reads_any else None
         rules = (*find_literals(), *GLOG_WARNINGS) if diagnosis else ()
         literals = (() if reads_any else markers, rules)
         self._searches = [build_search(group, weak) for group in literals if group]
@@ -125,10 +125,12 @@ def _judge_without_figures(_: bytes, __: LineRange) -> Relevance:
 class _FigureSearch:
     """Finds the lines with figures, and searches for more names once there is one."""
 
-    def __init__(self, rows: _TableRows) -> None:
-        self._rows = rows
-        self._main = build_search(_MAIN_MARKERS, _GENERAL_MARKERS)
-        self._main_and_more = build_search(_MAIN_AND_MORE, _GENERAL_MARKERS)
+    def __init__(self, rows: _TableRows, gate: Gate, markers: tuple[str, ...]) -> None:
+        """Search for these markers, which include those of the gate."""
+        self._rows, self._gate = rows, gate
+        weak = _GENERAL_MARKERS.union(gate.main) - {*_AGENT_MARKERS}
+        self._main = build_search(markers, weak)
+        self._main_and_more = build_search(spread_literals({*markers, *_MORE_MARKERS}), weak)
         self._foreign = build_search(spread_literals(FOREIGN_MARKERS), _GENERAL_MARKERS)
         self._rare = build_search(RARE_MARKERS, _GENERAL_MARKERS, is_dense=True)
         self._samples = _Samples()
@@ -154,9 +156,9 @@ class _FigureSearch:
             self._rare.add_lines(block, lines, self._judge)
 
     def _judge(self, block: bytes, line: LineRange) -> Relevance:
-        """Return whether the layout of the line may hold figures."""
+        """Return whether the layout of the line may hold figures, or a known format reads it."""
         text = block[line[0] : line[1]]
-        layout = skeletons.read_layout(text)
+        layout = self._gate.read_layout(text)
         if not layout.matters:
             is_milestone = milestones.MARKER_BYTES in text and milestones.parse_milestone(text.decode(errors="replace"))
             return Relevance.FIGURES if is_milestone else Relevance.NONE

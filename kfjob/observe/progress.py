@@ -1,8 +1,9 @@
 """Progress lines of kfjob's trainer, the reference sample and common trainers, and patterns from a job's spec.
 
 A format is one row of `FORMATS`: a literal that each of its lines contains, and a parser. Formats share literals where
-possible, so that other lines cost few scans. A new trainer is a new row. Units stay as printed, except that `s/it` becomes
-`it/s`.
+possible, so that other lines cost few scans. A new trainer is a new row: `general.gate` takes the literals from here. A
+row costs no time in other logs if its marker or its literal contains one of `general.markers.MAIN_MARKERS`. Units stay as
+printed, except that `s/it` becomes `it/s`.
 """
 
 from __future__ import annotations
@@ -245,7 +246,7 @@ FORMATS: tuple[ProgressFormat, ...] = (
     # pytorch/torchtitan components/metrics.py `log`; its validation line starts with `validate step:`
     _pattern_format(
         "torchtitan",
-        "oss",
+        "loss:",
         rf"(?:{_TIME}.*?)?(?:^|[^ \w]|(?:^|[^e]) )step:\s*(?P<step>\d+)\s+loss:\s+(?P<loss>@)\s+"
         r"(?:grad_norm:\s+(?P<grad_norm>@)\s+)?memory:.*?\btps:\s*(?P<speed>@)",
         unit="tokens/s/device",
@@ -288,7 +289,8 @@ FORMATS: tuple[ProgressFormat, ...] = (
         unit="it/s",
         per_epoch=True,
     ),
-    ProgressFormat(TQDM, MARKER, _read_bar),
+    ProgressFormat(TQDM, MARKER, _read_bar, "it/s"),
+    ProgressFormat(TQDM, MARKER, _read_bar, "s/it"),
 )
 
 
@@ -333,8 +335,8 @@ def _join_units(groups: Mapping[str, str | None]) -> Mapping[str, str | None]:
     return {**groups, **{key: f"{groups[key]}{unit}" for key, unit in units.items() if unit.lower() in COUNT_SUFFIXES}}
 
 
-class ProgressReader(Struct, frozen=True):
-    """The progress formats of one job, in the order in which they are tried."""
+class ProgressReader(Struct, frozen=True, eq=False):
+    """The progress formats of one job, in the order in which they are tried; each reader equals itself alone."""
 
     formats: tuple[ProgressFormat, ...]
     markers: tuple[str, ...]  # every progress line contains one of them; empty: try every line

@@ -33,26 +33,20 @@ class Layout(NamedTuple):
     is_header: bool = False  # they name the columns of a table
 
 
-_UNREAD = Layout(matters=True)
+UNREAD = Layout(matters=True)
+"""The answer for a line that passes whatever it holds."""
 
 
 def may_hold_progress(line: bytes) -> bool:
     """Return whether the general reader may need the line."""
-    return read_layout(line).matters
-
-
-def read_layout(line: bytes) -> Layout:
-    """Return what the layout of the line says; numbers of equal length need no further look."""
-    if len(line) > MAX_LENGTH:
-        return _UNREAD
-    return _read_layout(mask_digits(line.rstrip(b"\r")))
+    return len(line) > MAX_LENGTH or read_masked(mask_digits(line.rstrip(b"\r"))).matters
 
 
 @lru_cache(maxsize=TABLE_SIZE)
-def _read_layout(masked: bytes) -> Layout:
-    """Return the layout of a line whose digits are ones."""
+def read_masked(masked: bytes) -> Layout:
+    """Return the layout of a line whose digits are ones; numbers of equal length need no further look."""
     if _BAR in masked or b"\r" in masked:
-        return _UNREAD
+        return UNREAD
     return _read_skeleton(make_skeleton(masked))
 
 

@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.errors import SpecError
-from kfjob.observe.progress import FORMATS, Reading, progress_reader
+from kfjob.observe.general.state import ReaderState
+from kfjob.observe.log_progress import read_progress
+from kfjob.observe.prefilter import Prefilter
+from kfjob.observe.progress import FORMATS, ProgressReader, Reading, progress_reader
 from kfjob.patterns import Match, Pattern
+from kfjob.spec.observe_config import ObserveConfig
 
 LINES: dict[str, tuple[str, dict[str, object]]] = {
     "ours and the reference's": (
@@ -142,9 +146,21 @@ def test_progress_line_is_read_in_every_frame(name: str, frame: str):
 
 
 def test_every_format_has_an_example():
-    assert {candidate.name for candidate in FORMATS} == {
-        (progress_reader().read(text) or Reading(format="")).format for text, _ in LINES.values()
-    }
+    examples = [text for text, _ in LINES.values()]
+    assert [item for item in FORMATS if not any(map(ProgressReader((item,), ()).read, examples))] == []
+
+
+@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("named", [False, True], ids=["any trainer", "its own trainer"])
+def test_example_passes_every_gate(name: str, *, named: bool):
+    text, expected = LINES[name]
+    known = progress_reader().read(text)
+    assert known is not None
+    trainer = known.format if named else ""
+    assert Prefilter(ObserveConfig(trainer=trainer)).select(f"{text}\n".encode()) == [(0, len(text.encode()))]
+    announced = ReaderState(announced=True)  # a bar without a name counts after a line that says that training begins
+    _, emissions = read_progress(text, 0, None, progress_reader(trainer), announced)
+    assert {key: getattr(emissions[-1].reading, key) for key in expected} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
