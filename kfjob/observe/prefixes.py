@@ -10,6 +10,7 @@ All patterns are bounded or possessive, so that every function takes time that i
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import Flag, IntEnum, auto
 from functools import lru_cache
 from typing import NamedTuple
@@ -133,9 +134,13 @@ _PAIR = re.compile(
 _WORD = re.compile(r"[A-Za-z]+")
 
 
+_Match = Callable[[str, int], re.Match[str] | None]
+"""A function that matches one part at a position of a line."""
+
+
 def strip_stamps(text: str) -> tuple[str, int | None]:
     """Return the line without the prefixes of kubectl and containerd, and the time in them."""
-    parts = _find_parts(_TOOL_PARTS, text, _MAX_STAMPS)
+    parts = _find_parts(_TOOL_PARTS.match, text, _MAX_STAMPS)
     times = [part["time"] for part in parts if part["time"]]
     return (text[parts[-1].end() :] if parts else text), parse_rfc3339(times[-1]) if times else None
 
@@ -146,7 +151,7 @@ def split_process(text: str) -> tuple[str, str]:
     Lines with the same prefix are one stream. The labels of srun and pdsh count only before a message with a level and before a
     line of an error: any program may begin a line with a number or a word.
     """
-    parts = _find_parts(_PROCESS_PARTS, text, _MAX_PROCESS_PARTS)
+    parts = _find_parts(_PROCESS_PARTS.match, text, _MAX_PROCESS_PARTS)
     end = parts[-1].end() if parts else 0
     return text[:end].rstrip(), text[end:]
 
@@ -170,15 +175,15 @@ def _find_prefix_layout(masked: bytes) -> tuple[Prefix, slice | None, int]:
 
 def _find_prefix(text: str) -> tuple[Prefix, slice | None, int]:
     """Return the prefix of a line, the place of the rank in it, and its end."""
-    parts = _find_parts(_PARTS, text, MAX_PARTS)
+    parts = _find_parts(_PARTS.match, text, MAX_PARTS)
     return (*_read_parts(parts), parts[-1].end()) if parts else (Prefix(), None, 0)
 
 
-def _find_parts(shapes: re.Pattern[str], text: str, limit: int) -> list[re.Match[str]]:
-    """Return the parts of these shapes before the message, up to the first one that counts something."""
+def _find_parts(match_part: _Match, text: str, limit: int) -> list[re.Match[str]]:
+    """Return the parts that this function matches before the message, up to the first one that counts something."""
     parts: list[re.Match[str]] = []
     position = 0
-    while len(parts) < limit and (match := shapes.match(text, position)) and not _holds_counter(match):
+    while len(parts) < limit and (match := match_part(text, position)) and not _holds_counter(match):
         parts.append(match)
         position = match.end()
     return parts
