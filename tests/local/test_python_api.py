@@ -148,6 +148,13 @@ def test_the_same_spec_is_not_started_twice_and_a_change_is_shown(settings):
     assert first.snapshot().launch == first.launch
 
 
+def test_a_running_job_of_the_specs_own_namespace_is_found(settings):
+    first = submit(spec(FOREVER, namespace="other"), settings=settings)
+    again = submit(spec(FOREVER, namespace="other"), settings=settings)
+    assert (again.launch, again.snapshot().namespace) == (first.launch, "other")
+    again.stop()
+
+
 def test_of_several_submits_after_the_end_one_job_is_left(settings):
     submit(spec("pass"), settings=settings).wait(check=True)
 

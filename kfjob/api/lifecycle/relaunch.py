@@ -7,13 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from kfjob.api import observe_config
-from kfjob.api.images import own_pull_secret
-from kfjob.api.images.check import check_images, check_plan_images
-from kfjob.api.images.code_layer import CodeLayer, add_code_layer, push_code_layer
+from kfjob.api.images.check import check_images
+from kfjob.api.images.code_layer import CodeLayer, push_code_layer
+from kfjob.api.lifecycle.preparation import check_spec, prepare_launch
 from kfjob.api.lifecycle.replace import find_live, replace_launch
 from kfjob.api.lifecycle.spec_change import SpecChange, describe_change
-from kfjob.api.lifecycle.submit import check_machine, start
-from kfjob.api.local_data import check_local_data
+from kfjob.api.lifecycle.submit import start
 from kfjob.api.planning import make_launch_id, plan_job
 from kfjob.api.reader import LiveReader, check_uid
 from kfjob.api.settings import STOP_TIMEOUT
@@ -111,12 +110,10 @@ def _make_unusable(record: JobSnapshot, cause: str) -> BackendError:
 def _change_spec(target: Target, record: JobSnapshot, recorded: JobSpec, change: SpecChange, notify: Notify) -> LoadedSpec:
     """Return the changed spec, checked as at a submit, after notices of what changes."""
     loaded = change.apply(recorded, replace(target.settings, backend=target.name))
-    planned = plan_job(loaded, target)
+    planned = check_spec(loaded, target, notify=notify)
     if planned.plan.namespace != record.namespace:
         title = f"job `{record.name}` is in namespace `{record.namespace}`, and the new spec in `{planned.plan.namespace}`"
         raise UsageError(title, hint="a job keeps its namespace; `kfjob submit` starts one in another")
-    planned.check_findings(notify)
-    check_local_data(planned)
     for notice in describe_change(recorded, loaded.spec):
         notify(notice)
     return loaded
@@ -127,12 +124,7 @@ def _prepare_spec(
 ) -> Callable[[], LiveReader]:
     """Do everything that can fail before the old launch is stopped; return what submits the new one."""
     planned = plan_job(loaded, target, start_folder=start_folder)
-    if code:
-        spec = add_code_layer(loaded.spec, planned.plan, code, target, notify=notify)
-        planned = plan_job(LoadedSpec(spec, loaded.positions), target, start_folder=start_folder)
-    check_plan_images(target, planned.plan, notify=notify)
-    own_pull_secret.apply_pull_secret(target, planned.plan)
-    check_machine(planned, notify=notify)
+    planned = prepare_launch(planned, loaded, code=code, notify=notify)
     return partial(start, planned)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_fields
 from functools import partial
 from typing import NamedTuple
 
-from kfjob.api.images import own_pull_secret
-from kfjob.api.images.check import check_plan_images
-from kfjob.api.images.code_layer import CodeLayer, add_code_layer
+from kfjob.api.images.code_layer import CodeLayer
 from kfjob.api.lifecycle.name_holder import can_replace, find_holder, is_same, make_taken
+from kfjob.api.lifecycle.preparation import check_spec, prepare_launch
 from kfjob.api.lifecycle.replace import replace_launch
-from kfjob.api.local_data import check_local_data
 from kfjob.api.observe_config import read_observe_config
 from kfjob.api.planning import Planned, plan_job
 from kfjob.api.reader import LiveReader, make_ref
@@ -51,47 +50,12 @@ def submit_loaded(
         if code or not is_same(live, loaded.spec):
             raise make_taken(live, loaded.spec)
         notify(f"job `{live.name}` runs already with this spec (launch {live.launch}); nothing was started")
-        return Submission(LiveReader(target, make_ref(target, live), read_observe_config(live)), is_new=False)
+        holding = replace_fields(target, namespace=live.namespace)
+        return Submission(LiveReader(holding, make_ref(holding, live), read_observe_config(live)), is_new=False)
     if live and not replace:
         notify(f"the last launch of `{live.name}` has ended ({live.job.phase}), and goes to the archive")
-    planned = plan_with_code(loaded, target, code=code, notify=notify)
-    check_local_data(planned)
-    check_plan_images(planned.target, planned.plan, notify=notify)
-    own_pull_secret.apply_pull_secret(planned.target, planned.plan)
-    check_machine(planned, notify=notify)
+    planned = prepare_launch(check_spec(loaded, target, notify=notify), loaded, code=code, notify=notify)
     return Submission(replace_launch(planned.target, live, partial(start, planned)), is_new=True)
-
-
-def check_machine(planned: Planned, *, notify: Notify) -> None:
-    """Check on the local backend that this machine can start the plan, before a job that it replaces is stopped.
-
-    `notify` receives the program that the job runs with, because PATH may have another than the user expects.
-
-    Raises:
-        Refused: something that the plan needs is missing.
-    """
-    if planned.target.name == "local":
-        for requirement in planned.target.machine.check_requirements(planned.plan):
-            if requirement.problem:
-                raise requirement.problem
-        notify(f"the job runs with `{planned.target.machine.find_program(planned.plan)}`")
-
-
-def plan_with_code(
-    loaded: LoadedSpec, target: Target, *, code: CodeLayer | None, notify: Notify, dry_run: bool = False
-) -> Planned:
-    """Plan the job and check its findings; with `code`, plan it again with the image that has the code.
-
-    Raises:
-        SpecError: every problem of the spec.
-        KfjobError: the code could not be pushed.
-    """
-    planned = plan_job(loaded, target)
-    planned.check_findings(notify)
-    if not code:
-        return planned
-    spec = add_code_layer(loaded.spec, planned.plan, code, planned.target, notify=notify, dry_run=dry_run)
-    return plan_job(LoadedSpec(spec, loaded.positions), target, launch=planned.plan.launch)
 
 
 def start(planned: Planned) -> LiveReader:

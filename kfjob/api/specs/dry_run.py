@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kfjob.api.images.code_layer import CodeLayer
-from kfjob.api.lifecycle.submit import plan_with_code
+from kfjob.api.lifecycle.preparation import add_code
+from kfjob.api.planning import plan_job
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target
 from kfjob.common_types import JsonObject, Notify
@@ -46,7 +47,10 @@ def dry_run_spec(
         AlreadyExists, Refused, Forbidden: the API server would not accept the job (mode `server`).
     """
     target = find_target(settings)
-    planned = plan_with_code(loaded, target, code=code, notify=notify, dry_run=True)
+    planned = plan_job(loaded, target)
+    planned.check_findings(notify)
+    if code:
+        planned = add_code(planned, loaded, code, notify=notify, dry_run=True)
     plan = planned.plan
     return _check(target, DryRun(name=plan.name, namespace=plan.namespace, mode=mode, objects=planned.manifests))
 
