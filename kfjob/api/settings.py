@@ -73,7 +73,7 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
     state = _expand(values.pop("state", None) or _state_home(environ)).absolute()
     booleans: dict[str, Any] = {name: _parse_boolean(name, values.pop(name)) for name in _BOOLEANS if name in values}
     python = values.pop("local_python", None)
-    return Settings(state=state, local_python=_expand(python).absolute() if python else None, **booleans, **values)
+    return Settings(state=state, local_python=expand_path(python) if python else None, **booleans, **values)
 
 
 def load_current_settings(**flags: str | None) -> Settings:
@@ -184,6 +184,15 @@ def _check_texts(values: Mapping[str, object], file: str | None = None) -> None:
         title = f"`{namespace[:MAX_SHOWN]}` cannot be a namespace"
         hint = f"a namespace has small letters, digits and `-`, and at most {MAX_LABEL} characters"
         raise SpecError([Problem(title=title, file=file, hint=hint)])
+
+
+def expand_path(path: str | Path) -> Path:
+    """Return a path as an absolute one, with the home folder for `~`.
+
+    Raises:
+        SpecError: there is no such user.
+    """
+    return _expand(path).absolute()
 
 
 def _expand(path: str | Path) -> Path:

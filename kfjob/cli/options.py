@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kfjob.api.settings import Settings, load_current_settings
+from kfjob.api.settings import Settings, expand_path, load_current_settings
 from kfjob.cli.completion import FILE
 from kfjob.errors import UsageError
 
@@ -113,7 +113,7 @@ def python_option(command: Command[Result]) -> Command[Result]:
     @functools.wraps(command)
     def with_python(*, python: str | None, settings: Settings, **parameters: object) -> Result:
         if python:
-            settings = replace(settings, local_python=Path(python).expanduser().absolute())
+            settings = replace(settings, local_python=expand_path(python))
         return command(settings=settings, **parameters)
 
     return with_python

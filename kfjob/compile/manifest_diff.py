@@ -62,6 +62,16 @@ def format_path(path: Path) -> str:
     return "".join(f"[{step.name}]" if isinstance(step, ItemName) else f".{step}" for step in path).removeprefix(".")
 
 
+def get_value(tree: Any, path: Path) -> Any:
+    """Return the value at a path; `MISSING` if there is none."""
+    for step in path:
+        items = items_by_name(tree) if isinstance(step, ItemName) else tree
+        if not isinstance(items, dict):
+            return MISSING
+        tree = items.get(step.name if isinstance(step, ItemName) else step, MISSING)
+    return tree
+
+
 def set_value(tree: JsonObject, path: Path, value: Any) -> None:
     """Write a value at a path; mappings, lists and named items on the way are added."""
     target: Any = tree

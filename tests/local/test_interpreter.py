@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from kfjob.backends import folder
+from kfjob.backends.base import JobRef
+from kfjob.backends.local import temporary
 from kfjob.backends.local.backend import LocalBackend
 from kfjob.backends.local.interpreter import Interpreter
-from kfjob.errors import Refused
+from kfjob.errors import NotFound, Refused
 from kfjob.events import JobPhase
 from kfjob.spec.arguments import OWN_TRAINER
 from tests.local.conftest import Here
@@ -20,6 +24,19 @@ SHOW = """#!/bin/sh
 echo "program $0"; echo "PATH $PATH"
 """
 TRAIN = ("torchrun", "-m", OWN_TRAINER, "--max-steps=1")
+
+
+def read_first_line(here: Here, ref: JobRef, index: int = 0) -> str:
+    """Wait for the first line of a pod, and return it."""
+    lines: list[str] = []
+
+    def has_line() -> bool:
+        with suppress(NotFound):  # the pod has not started
+            lines.extend(here.texts(ref, index))
+        return bool(lines)
+
+    here.until(has_line)
+    return lines[0]
 
 
 def make_environment(folder: Path, *names: str, code: str = SHOW) -> Path:
@@ -75,6 +92,30 @@ def test_a_chosen_python_that_does_not_exist_is_refused(tmp_path: Path):
             Interpreter(chosen=tmp_path / name).find_program(("python", "x.py"), "/bin")
 
 
+@pytest.mark.parametrize(("code", "cause"), [("no heading", "Exec format error"), ("#!/bin/sh\nsleep 70\n", "did not end")])
+def test_a_chosen_python_that_does_not_answer_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, cause: str
+):
+    monkeypatch.setattr("kfjob.backends.local.interpreter._IMPORT_SECONDS", 1)
+    chosen = make_environment(tmp_path / "chosen", "python", "torchrun", code=code)
+    with pytest.raises(Refused, match="does not work as a Python") as error:
+        Interpreter(chosen=chosen).find_program(TRAIN, "/bin")
+    assert cause in str(error.value.cause)
+
+
+def test_the_search_for_the_trainer_runs_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "importlib").mkdir()
+    (tmp_path / "importlib" / "__init__.py").write_text("import pathlib; pathlib.Path('ran').touch()")
+    (tmp_path / "kfjob").mkdir()
+    monkeypatch.chdir(tmp_path)
+    chosen = make_environment(tmp_path / "chosen", "torchrun")
+    (chosen / "bin" / "python").symlink_to(Path(sys.base_prefix) / "bin" / "python3")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with pytest.raises(Refused, match="does not have kfjob"):
+        Interpreter(chosen=chosen).find_program(TRAIN, "/bin")
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "mode", "title", "hint"),
     [
@@ -119,8 +160,7 @@ def test_each_pod_has_its_own_temporary_folder_until_the_job_ends(here: Here, tm
         f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.02)"
     )
     ref = here.submit(code, nodes=2, launcher=None)
-    here.until(lambda: here.texts(ref, 0) and here.texts(ref, 1))
-    folders, modes = zip(*(here.texts(ref, index)[0].split() for index in range(2)), strict=True)
+    folders, modes = zip(*(read_first_line(here, ref, index).split() for index in range(2)), strict=True)
     assert len({*folders}) == 2
     assert {*modes} == {"0o700"}
     assert all(Path(path).is_dir() for path in folders)
@@ -132,11 +172,28 @@ def test_each_pod_has_its_own_temporary_folder_until_the_job_ends(here: Here, tm
 @pytest.mark.local
 def test_the_temporary_folders_of_a_killed_supervisor_are_removed_by_stop(here: Here):
     ref = here.submit("import tempfile, time\nprint(tempfile.gettempdir(), flush=True)\ntime.sleep(600)")
-    here.until(lambda: here.texts(ref))
-    path = Path(here.texts(ref)[0])
+    path = Path(read_first_line(here, ref))
     os.kill(here.supervisor(ref), 9)
     here.backend.stop(ref, timeout=60)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("content", ["{precious}", "\udcff", "relative/kfjob-u-1", "FIFO", "LINK"])
+def test_the_file_with_the_temporary_folder_cannot_remove_others(tmp_path: Path, content: str):
+    run = tmp_path / folder.RUN
+    run.mkdir()
+    precious = tmp_path / "kfjob-other-precious"
+    precious.mkdir()
+    file = run / temporary.FILE
+    if content == "FIFO":
+        os.mkfifo(file)
+    elif content == "LINK":
+        (tmp_path / "kfjob-uid-1").symlink_to(precious)
+        file.write_text(str(tmp_path / "kfjob-uid-1"))
+    else:
+        file.write_bytes(content.format(precious=precious).encode(errors="surrogateescape"))
+    temporary.remove_folders(tmp_path, uid="uid")
+    assert precious.is_dir()
 
 
 @pytest.mark.local

@@ -139,12 +139,24 @@ def test_the_same_spec_is_not_started_twice_and_a_change_is_shown(settings):
     notes: list[str] = []
     again = submit(spec(FOREVER), settings=settings, notify=notes.append)
     assert again.launch == first.launch
-    assert notes == [f"job `job` runs already with this spec (launch {first.launch}); nothing was started"]
+    assert [note.splitlines()[0] for note in notes] == [
+        f"job `job` runs already with this spec (launch {first.launch}); nothing was started"
+    ]
     with pytest.raises(AlreadyExists) as error:
         submit(spec(FOREVER, env={"COLOUR": "blue", "API_TOKEN": "very-secret-value"}), settings=settings)
     assert 'env.COLOUR: (not set) -> "blue"' in str(error.value.cause)
     assert "very-secret-value" not in str(error.value)
     assert "kfjob relaunch job --spec FILE" in str(error.value.hint)
+    assert first.snapshot().launch == first.launch
+
+
+def test_a_running_job_of_another_folder_is_not_the_same(settings, tmp_path, monkeypatch):
+    first = submit(spec(FOREVER), settings=settings)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    with pytest.raises(AlreadyExists) as error:
+        submit(spec(FOREVER), settings=settings)
+    assert "the folder where it starts" in str(error.value.cause)
     assert first.snapshot().launch == first.launch
 
 

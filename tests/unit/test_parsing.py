@@ -57,6 +57,7 @@ GUARDED = {
     ("spec/base.py", "model_validate_json"): "pydantic's own parser has a limit of depth",
     ("api/specs/imports.py", "model_validate_json"): "`SpecModel` turns every error into a SpecError",
     ("api/lifecycle/relaunch.py", "model_validate_json"): "`SpecModel` turns every error into a SpecError",
+    ("api/lifecycle/name_holder.py", "model_validate_json"): "`SpecModel` turns every error into a SpecError",
     ("api/logs/merge.py", "pickle.load"): "a file of this process in a private folder",
     ("trainer/collectives.py", "json.loads"): "facts of the program's own ranks; it must run without kfjob",
     ("trainer/dcp_reader.py", "pickle.Unpickler"): "any exception is a KfjobError; `test_hostile_checkpoint.py`",

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 from kfjob.api.lifecycle.replace import find_live
-from kfjob.api.lifecycle.spec_change import list_changes
-from kfjob.api.planning import plan_job
-from kfjob.api.target import Target
+from kfjob.api.lifecycle.spec_change import have_same_fields, list_changes
+from kfjob.api.planning import Planned
 from kfjob.errors import AlreadyExists, Forbidden, SpecError
 from kfjob.events import JobSnapshot
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import LoadedSpec
 
 _MAX_CHANGES = 10
 """Changed fields that an error lists."""
 
 
-def find_holder(loaded: LoadedSpec, target: Target) -> JobSnapshot | None:
-    """Return the job that has the name of the spec now; None without one, or if the user may not read jobs."""
-    planned = plan_job(loaded, target)  # decides the namespace
+def find_holder(planned: Planned) -> JobSnapshot | None:
+    """Return the job that has the name of the plan now; None without one, or if the user may not read jobs."""
     with suppress(Forbidden):  # the API server says that the name is taken
         return find_live(planned.target, planned.plan.name)
     return None
@@ -27,13 +25,15 @@ def find_holder(loaded: LoadedSpec, target: Target) -> JobSnapshot | None:
 
 def can_replace(holder: JobSnapshot) -> bool:
     """Return whether the job is a launch of kfjob that has ended, so that nothing is lost when the next one takes its name."""
-    return holder.job.phase.ended and holder.spec is not None
+    return holder.job.phase.ended and _parse_recorded(holder) is not None
 
 
-def is_same(holder: JobSnapshot, spec: JobSpec) -> bool:
-    """Return whether the job was submitted from the same spec."""
+def is_same(holder: JobSnapshot, planned: Planned) -> bool:
+    """Return whether the job was submitted from the same spec, and on this machine in the same folder."""
     recorded = _parse_recorded(holder)
-    return recorded is not None and not list_changes(recorded, spec)
+    if recorded is None or not have_same_fields(recorded, planned.spec):
+        return False
+    return planned.target.name != "local" or holder.start_folder == (planned.plan.start_folder or str(Path.cwd()))
 
 
 def make_taken(holder: JobSnapshot, spec: JobSpec) -> AlreadyExists:
@@ -41,9 +41,11 @@ def make_taken(holder: JobSnapshot, spec: JobSpec) -> AlreadyExists:
     name = holder.name
     recorded = _parse_recorded(holder)
     if recorded is None:
-        cause = "it was submitted from a template" if holder.manifest is not None else "kfjob did not submit it"
+        cause = "it was submitted from a template" if holder.manifest is not None else "it has no spec that kfjob can read"
         return AlreadyExists(f"job `{name}` exists already", cause=cause, hint=f"`kfjob stop {name}` removes it")
     changes = list_changes(recorded, spec)
+    if not changes and holder.start_folder:
+        changes = [f"the folder where it starts: {holder.start_folder}"]
     shown = [*changes[:_MAX_CHANGES], *([f"… and {len(changes) - _MAX_CHANGES} more"] if len(changes) > _MAX_CHANGES else [])]
     return AlreadyExists(
         f"job `{name}` runs already ({holder.job.phase})",
@@ -53,7 +55,8 @@ def make_taken(holder: JobSnapshot, spec: JobSpec) -> AlreadyExists:
 
 
 def _parse_recorded(holder: JobSnapshot) -> JobSpec | None:
-    """Return the recorded spec; None if there is none, or none of this version of kfjob."""
+    """Return the recorded spec; None if there is none, none of this version of kfjob, or that of another job."""
     with suppress(SpecError):
-        return JobSpec.model_validate_json(holder.spec) if holder.spec is not None else None
+        spec = JobSpec.model_validate_json(holder.spec) if holder.spec is not None else None
+        return spec if spec and spec.name == holder.name else None
     return None

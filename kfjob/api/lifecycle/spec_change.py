@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from kfjob.api.planning import finish_draft
 from kfjob.api.settings import Settings
-from kfjob.compile.manifest_diff import MISSING, Difference, differences, format_path
+from kfjob.compile.manifest_diff import MISSING, Difference, differences, format_path, get_value
 from kfjob.errors import UsageError
-from kfjob.redaction import Redactor
+from kfjob.redaction import REDACTED, Redactor, collect_secrets
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, draft_fields
 
@@ -54,7 +55,15 @@ def describe_change(old: JobSpec, new: JobSpec) -> Iterator[str]:
 
 def list_changes(old: JobSpec, new: JobSpec) -> list[str]:
     """Return a line for each field that differs, without secrets."""
-    return [_format_change(change) for change in differences(old.model_dump(mode="json"), new.model_dump(mode="json"))]
+    before, after = old.model_dump(mode="json"), new.model_dump(mode="json")
+    redactor = Redactor(collect_secrets(before) | collect_secrets(after))
+    sides = (redactor.value(before), redactor.value(after))
+    return [_format_change(change, *sides) for change in differences(before, after)]
+
+
+def have_same_fields(old: JobSpec, new: JobSpec) -> bool:
+    """Return whether two specs have the same values."""
+    return old.model_dump(mode="json") == new.model_dump(mode="json")
 
 
 def _find_resume_warnings(old: JobSpec, new: JobSpec) -> Iterator[str]:
@@ -77,15 +86,17 @@ def _find_resume_warnings(old: JobSpec, new: JobSpec) -> Iterator[str]:
             )
 
 
-def _format_change(change: Difference) -> str:
-    """Return one line without secrets: `train.max_steps: 1000 -> 2000`."""
-    name = str(change.path[-1]) if isinstance(change.path[-1], str) else ""
-    old, new = (Redactor().value({name: value})[name] if value is not MISSING else None for value in (change.old, change.new))
+def _format_change(change: Difference, before: Any, after: Any) -> str:
+    """Return one line: `train.max_steps: 1000 -> 2000`. The values are those of the redacted specs `before` and `after`."""
+    sides = ((change.old, before), (change.new, after))
+    old, new = (None if value is MISSING else get_value(tree, change.path) for value, tree in sides)
     return f"{format_path(change.path)}: {_format_value(old)} -> {_format_value(new)}"
 
 
 def _format_value(value: object) -> str:
     if value is None:
         return "(not set)"
+    if value is MISSING:  # the redaction has changed a name on the way to it
+        return json.dumps(REDACTED)
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as replace_fields
 from functools import partial
 from typing import NamedTuple
 
@@ -45,16 +44,19 @@ def submit_loaded(
             command has started the job in the meantime.
         NotFound, Refused: the image does not exist, or not for the nodes' architecture.
     """
-    live = find_holder(loaded, target)  # before anything that takes long, such as pushing code
+    planned = check_spec(loaded, target, notify=notify)
+    live = find_holder(planned)  # before anything that takes long, such as pushing code
     if live and not replace and not can_replace(live):
-        if code or not is_same(live, loaded.spec):
+        if code or not is_same(live, planned):
             raise make_taken(live, loaded.spec)
-        notify(f"job `{live.name}` runs already with this spec (launch {live.launch}); nothing was started")
-        holding = replace_fields(target, namespace=live.namespace)
-        return Submission(LiveReader(holding, make_ref(holding, live), read_observe_config(live)), is_new=False)
+        notify(
+            f"job `{live.name}` runs already with this spec (launch {live.launch}); nothing was started\n"
+            f"hint: after a change of the program, `kfjob relaunch {live.name}` starts it again"
+        )
+        return Submission(LiveReader(planned.target, make_ref(planned.target, live), read_observe_config(live)), is_new=False)
+    planned = prepare_launch(planned, loaded, code=code, notify=notify)
     if live and not replace:
         notify(f"the last launch of `{live.name}` has ended ({live.job.phase}), and goes to the archive")
-    planned = prepare_launch(check_spec(loaded, target, notify=notify), loaded, code=code, notify=notify)
     return Submission(replace_launch(planned.target, live, partial(start, planned)), is_new=True)
 
 

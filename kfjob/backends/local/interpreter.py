@@ -77,7 +77,7 @@ class Interpreter:
             Refused: there is no such program.
         """
         chosen = Path(os.path.abspath(self.chosen or OWN))  # noqa: PTH100 - `resolve` would follow links
-        file = chosen / "bin" / "python" if chosen.is_dir() else chosen
+        file = chosen / "bin" / "python" if os.path.isdir(chosen) else chosen  # noqa: PTH112 - False for an impossible path
         if shutil.which(file):
             return file
         raise Refused(
@@ -119,8 +119,15 @@ def _check_trainer(program: Path) -> None:
     python = program if is_python(program.name) else program.parent / "python"
     if program.parent == OWN.parent or not shutil.which(python):
         return
-    argv = [str(python), "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec({OWN_TRAINER.split('.')[0]!r}) is None)"]
-    if subprocess.run(argv, capture_output=True, timeout=_IMPORT_SECONDS, check=False).returncode:
+    code = f"import importlib.util as u, sys; sys.exit(u.find_spec({OWN_TRAINER.partition('.')[0]!r}) is None)"
+    argv = [str(python), "-P", "-c", code]  # -P: without the modules of the current folder
+    try:
+        has_trainer = subprocess.run(argv, capture_output=True, timeout=_IMPORT_SECONDS, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired) as err:
+        cause = getattr(err, "strerror", None) or f"it did not end within {_IMPORT_SECONDS} s"
+        hint = "choose another Python with `--python`"
+        raise Refused(f"`{python}` does not work as a Python", cause=cause, hint=hint) from err
+    if not has_trainer:
         raise Refused(
             f"`{python}` does not have kfjob, whose trainer the job runs",
             cause=f"the job's `{program.name}` is in that environment",

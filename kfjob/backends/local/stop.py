@@ -82,7 +82,7 @@ def _end_leftovers(launch: Path, ref: JobRef, *, was_supervised: bool) -> None:
     if (path := _read_run_file(launch, GROUP)) and (group := open_cgroup(Path(path), uid=ref.uid)):
         group.kill()
         group.remove(timeout=_KILL_SECONDS)
-    temporary.remove_folders(launch)
+    temporary.remove_folders(launch, uid=ref.uid)
     snapshot = read_stopped(launch, was_supervised=was_supervised)
     if snapshot is None or snapshot == folder.read_snapshot(launch):
         return

@@ -89,7 +89,7 @@ class Supervisor:
             exits=self._exits,
             on_answer=lambda reason: self._fail(NOT_RESTARTED, reason),
         )
-        folders = temporary.make_folders(folder_path, [agent.pod for agent in spec.agents])
+        folders = temporary.make_folders(folder_path, [agent.pod for agent in spec.agents], uid=spec.uid)
         self._agents = [
             Agent(
                 replace(agent, env={"TMPDIR": folders[agent.pod], **agent.env}) if agent.pod in folders else agent,
@@ -128,7 +128,7 @@ class Supervisor:
         if etcd is not None:
             await etcd.stop()
         remaining = kill_all(self._group)
-        temporary.remove_folders(self._folder)
+        temporary.remove_folders(self._folder, uid=self._spec.uid)
         await self._finish(remaining=remaining)
 
     async def _start_etcd(self) -> EtcdServer | None:

@@ -9,20 +9,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from kfjob.backends import folder
+from kfjob.parsing import read_document
 
 FILE = "temporary"
 """File of a launch with the path of the folder that has the folders of all agents."""
-_PREFIX = "kfjob-"
 
 
-def make_folders(launch: Path, pods: Sequence[str]) -> dict[str, str]:
-    """Make a folder for each pod, and return their paths; none if the disk is full.
+def make_folders(launch: Path, pods: Sequence[str], *, uid: str) -> dict[str, str]:
+    """Make a folder for each pod of the job with this uid, and return their paths; none if the disk is full.
 
     They are not in the state folder, because the path of a socket (108 bytes) would not fit below it.
     """
     made = None
     try:
-        made = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        made = Path(tempfile.mkdtemp(prefix=_make_prefix(uid)))
         folder.replace_file(launch / folder.RUN / FILE, str(made))
         folders = {pod: made / str(index) for index, pod in enumerate(pods)}
         for path in folders.values():
@@ -34,9 +34,13 @@ def make_folders(launch: Path, pods: Sequence[str]) -> dict[str, str]:
     return {pod: str(path) for pod, path in folders.items()}
 
 
-def remove_folders(launch: Path) -> None:
-    """Remove the folders of a launch."""
-    with suppress(OSError):
-        made = Path((launch / folder.RUN / FILE).read_text(encoding="utf-8"))
-        if made.is_absolute() and made.name.startswith(_PREFIX):
+def remove_folders(launch: Path, *, uid: str) -> None:
+    """Remove the folders of a job. A job can change the file with their path, so nothing without its uid is removed."""
+    with suppress(OSError, ValueError):
+        made = Path(read_document(launch / folder.RUN / FILE).decode())
+        if made.is_absolute() and made.name.startswith(_make_prefix(uid)) and not made.is_symlink():
             shutil.rmtree(made, ignore_errors=True)
+
+
+def _make_prefix(uid: str) -> str:
+    return f"kfjob-{uid[:8]}-"

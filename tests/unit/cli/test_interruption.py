@@ -178,7 +178,7 @@ def test_a_submit_that_is_interrupted_deletes_its_job(number, code, tmp_path):
             return json_answer(job, 201)
         if received.method == "GET" and not created:
             missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"}
-            return json_answer(missing, 404)
+            return json_answer(missing | {"details": {"kind": "pytorchjobs", "name": "demo"}}, 404)
         return hang(hostile, received)
 
     with serve(respond) as hostile:

@@ -1,0 +1,50 @@
+"""The differences of two specs, for people: without the secrets of either."""
+
+from __future__ import annotations
+
+import pytest
+
+from kfjob.api.lifecycle.spec_change import list_changes
+from kfjob.spec.job import JobSpec
+
+PLAIN = "hunter2abc"
+
+
+def make_spec(**fields: object) -> JobSpec:
+    return JobSpec.model_validate({"name": "train", "image": "i:1", "command": ["true"], **fields})
+
+
+@pytest.mark.parametrize("name", ["API_KEY", "secret", "key", "hub_token", "wandb_key", "PASSWORD"])
+def test_secrets_of_both_specs_are_hidden_under_every_name_of_a_variable(name: str):
+    old, new = make_spec(env={name: PLAIN}), make_spec(env={name: "other9xyz", "COLOUR": "blue"})
+    text = "\n".join(list_changes(old, new))
+    assert PLAIN not in text
+    assert "other9xyz" not in text
+    assert f"env.{name}: " in text
+    assert 'env.COLOUR: (not set) -> "blue"' in text
+
+
+@pytest.mark.parametrize("place", ["overrides", "sidecar"])
+def test_a_secret_of_a_named_variable_is_hidden(place: str):
+    def build(value: str) -> JobSpec:
+        env = [{"name": "API_KEY", "value": value}]
+        if place == "sidecar":
+            return make_spec(pod={"sidecars": [{"name": "s", "image": "i:1", "env": env}]})
+        pod = {"containers": [{"name": "pytorch", "env": env}]}
+        return make_spec(overrides={"spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": pod}}}}})
+
+    text = "\n".join(list_changes(build(PLAIN), build("other9xyz")))
+    assert text
+    assert PLAIN not in text
+    assert "other9xyz" not in text
+
+
+def test_a_recorded_secret_is_hidden_where_the_new_spec_repeats_it():
+    old = make_spec(env={"API_KEY": PLAIN})
+    text = "\n".join(list_changes(old, make_spec(command=["train", PLAIN], nodes=2)))
+    assert PLAIN not in text
+    assert "nodes: 1 -> 2" in text
+
+
+def test_equal_specs_have_no_changes():
+    assert list_changes(make_spec(nodes=2), make_spec(nodes=2)) == []
