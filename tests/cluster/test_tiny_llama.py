@@ -80,10 +80,22 @@ def test_tiny_llama_trains_and_master_names_the_right_pod(user):
     points = re.findall(r'data-points="([^"]+)"', user("report", "tiny-llama", "-o", "-"))[0]
     assert [float(point[2]) for point in json.loads(html.unescape(points))["loss"]] == list(range(1, STEPS + 1))
 
-    user.submit("tiny-llama.yaml", code=1)  # a Completed job keeps its name
     assert user("stop", "tiny-llama") == "tiny-llama\n"
     assert "tiny-llama" not in user("list")
     assert user("master", "tiny-llama", "-o", "name").split() == printers  # from the archive
+
+
+def test_a_completed_job_gives_its_name_to_the_next_submit(user, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", user.space.facts.kubeconfig)
+    settings = Settings(state=user.state, namespace=user.space.name, backend="kubernetes")
+    spec = JobSpec(name="again", image=user.space.facts.image, command=["true"])
+    first = submit(spec, settings=settings)
+    assert first.wait() is JobPhase.SUCCEEDED
+    second = submit(spec, settings=settings)
+    assert second.launch != first.launch
+    assert second.wait() is JobPhase.SUCCEEDED
+    assert [path.name for path in (user.state / "archive" / user.space.name / "again").iterdir()] == [first.launch]
+    second.stop()
 
 
 def test_relaunch_resumes_a_stopped_job(user):
