@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 
 from kfjob.observe.timestamps import has_year
@@ -64,6 +65,8 @@ def choose_ticks(low: float, high: float, count: int = 5) -> list[float]:
     if not high > low:
         return [low]
     exact = high / count - low / count
+    if exact < sys.float_info.min:  # denormal numbers have no logarithm, or no step between them
+        return [low]
     scale = 10.0 ** math.floor(math.log10(exact))
     step = min((factor * scale for factor in _STEPS), key=lambda size: abs(size - exact))
     first = math.ceil(low / step - 1e-9)

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -179,6 +179,8 @@ floats = st.floats(-1e100, 1e100)
 
 
 @given(floats, floats)
+@example(-5e-324, 0.0)  # the smallest number
+@example(0.0, 3e-308)
 def test_axis_has_few_ticks(low: float, high: float):
     assert len(choose_ticks(low, high)) <= 14
 
