@@ -14,6 +14,8 @@ from kfjob.observe.diagnose.rules import check_ids
 _ABORTS = frozenset(check_ids("worker-aborted", "native-crash"))
 _SIGNALS = _ABORTS.union(check_ids("worker-crashed", "illegal-instruction", "arithmetic-signal", "bus-error"))
 """Rules about a signal: the end of a process, without a reason."""
+_NEVER_PROVOKED = _SIGNALS.union(check_ids("worker-killed", "host-oom-kill"))
+"""Rules about processes that a signal ended: tests that passed do not explain it."""
 _CRASHES = frozenset(check_ids("assertion-failed", "crashed-in-call", "heap-corrupted", "openmp-error", "openmp-twice")).union(
     check_ids("triton-assertion", "shm-too-small")
 )
@@ -42,6 +44,8 @@ class Assessment(Struct, frozen=True):
     recovered: bool
     time: int | None
     count: int = 1
+    provoked: bool = False  # an error that a run of tests contains, which ended well
+    suspected: bool = False  # the program went on after it, and no other error explains the failure
 
     @property
     def sort_key(self) -> tuple[int, int]:
@@ -79,8 +83,8 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
         severity = Severity.ERROR  # the other ranks waited for its process, which did not come
     if severity is Severity.ERROR and rule.in_script and job.view.phase is not None and not job.view.phase.ended:
         severity = Severity.WARNING  # the script may go on
-    if severity is not Severity.HARMLESS and _is_provoked(job, occurrence):
-        severity = Severity.HARMLESS
+    provoked = severity is not Severity.HARMLESS and _is_provoked(job, occurrence)
+    is_error, severity = severity is Severity.ERROR, Severity.HARMLESS if provoked else severity
     recovered = severity is Severity.ERROR and not rule.permanent and has_recovered(job, occurrence, time)
     if severity is Severity.ERROR and rule.harmless_before_join and not occurrence.after_join:
         severity = _assess_before_join(job, occurrence, recovered=recovered)
@@ -88,14 +92,15 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
         role is not Role.CAUSE and _is_caused_by_stop(job, occurrence)
     ):
         severity, recovered = Severity.HARMLESS, False
-    return Assessment(occurrence, severity, role, recovered, time, count)
+    return Assessment(occurrence, severity, role, recovered, time, count, provoked=provoked and is_error)
 
 
 def _is_provoked(job: JobEvidence, occurrence: Occurrence) -> bool:
-    """Return whether the line belongs to a run of tests that ended well: tests provoke errors."""
+    """Return whether the line belongs to a run of tests that ended well: tests provoke errors, but not the end of their run."""
     pod = job.history.pods.get(occurrence.pod)
-    is_present = occurrence.line is not None and not occurrence.in_previous_container
-    return pod is not None and is_present and pod.suite_runs.contain(occurrence.order)
+    if pod is None or occurrence.mark is None or occurrence.in_previous_container or occurrence.rule.id in _NEVER_PROVOKED:
+        return False
+    return pod.suite_runs.contain(occurrence.mark.line, occurrence.stream, is_alone=pod.has_one_process)
 
 
 def _precedes_timeout(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:

@@ -13,6 +13,9 @@ from kfjob.observe.diagnose.log_source import LogSource
 from kfjob.observe.diagnose.occurrences import Occurrence
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Severity
 
+_SUSPECTED = "; the program went on after it, but no other error explains the failure"
+"""End of the cause of an error that the program survived."""
+
 
 class Commands(Struct, frozen=True):
     """What the commands in a remedy need to know."""
@@ -68,6 +71,8 @@ def _to_issue(members: list[Assessment], commands: Commands) -> Issue:
     first = members[0]
     occurrence = first.occurrence
     title, cause, remedy = _fill_texts(occurrence, commands)
+    if first.suspected:
+        cause += _SUSPECTED
     return Issue(
         rule=occurrence.rule.id,
         severity=first.severity,

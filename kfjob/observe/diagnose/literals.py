@@ -28,6 +28,9 @@ LINES_AFTER = {
 } | suite_runs.LINES_AFTER
 """Literals of a first line, and how many lines after it may belong to its incident."""
 
+_LINE_STARTS = ("W", "[W", *suite_runs.LINE_STARTS)
+"""Beginnings of other lines that the diagnosis needs."""
+
 
 @cache
 def find_literals() -> tuple[str, ...]:
@@ -39,7 +42,7 @@ def find_literals() -> tuple[str, ...]:
 
 def is_suspicious(line: str) -> bool:
     """Return whether the line can belong to an incident."""
-    return line[:1] == "W" or line[:2] == "[W" or bool(_build_automaton().find_matches_as_indexes(line))
+    return line.startswith(_LINE_STARTS) or bool(_build_automaton().find_matches_as_indexes(line))
 
 
 @cache

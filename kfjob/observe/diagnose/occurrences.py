@@ -22,6 +22,7 @@ from kfjob.observe.diagnose.rules import BY_SUBJECT
 from kfjob.observe.diagnose.suite_runs import SuiteRuns
 from kfjob.observe.diagnose.world_sizes import WorldSize
 from kfjob.observe.pods import EvidenceLine
+from kfjob.observe.prefixes import split_process
 from kfjob.observe.timestamps import Timestamp
 
 MAX_OCCURRENCES = 8
@@ -207,6 +208,19 @@ class PodHistory(Struct):
     def has_succeeded(self) -> bool:
         """Whether the pod or its agent reported success."""
         return self.finished is not None or (self.state is not None and self.state.phase is PodPhase.SUCCEEDED)
+
+    def is_in_suite_run(self, line: int, text: str) -> bool:
+        """Return whether this line with this text belongs to a run of tests that ended well."""
+        return self.suite_runs.contain(line, split_process(text)[0], is_alone=self.has_one_process)
+
+    def forget_provoked(self) -> None:
+        """Forget the timeouts and warnings of collectives that tests have provoked."""
+        self.nccl_warnings = [item for item in self.nccl_warnings if not self.is_in_suite_run(item.line, item.printed)]
+        waited, absent = (
+            {rank: item for rank, item in items.items() if not self.is_in_suite_run(item.line, item.text)}
+            for items in (self.timeouts.waited, self.timeouts.absent)
+        )
+        self.timeouts = Timeouts(waited, absent)
 
     def add_start(self, order: int) -> None:
         """Record the start of a round or of a container."""

@@ -17,6 +17,7 @@ from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.log_source import LogSource
 from kfjob.observe.diagnose.rank_lines import read_rank_lines
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
+from kfjob.observe.diagnose.suspects import suspect_survived
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.diagnose.waiting import WAITING_CHECKS
 from kfjob.observe.silence import find_silence
@@ -32,6 +33,7 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str, source: Lo
     assessments = [result for symptom in history.symptoms() if (result := assess_symptom(evidence, symptom))]
     evidence = replace(evidence, disconnects=tuple(item.occurrence for item in assessments if item.is_disconnect))
     assessments += [assess(evidence, occurrence) for check in (*CHECKS, *WAITING_CHECKS) for occurrence in check(evidence)]
+    assessments = suspect_survived(evidence, assessments)
     errors = [item for item in assessments if item.is_error]
     agents = frozenset(name for name, pod in history.pods.items() if pod.launch or pod.joined)
     issues = group_assessments(assessments, Commands(job, source, view.local, agents))

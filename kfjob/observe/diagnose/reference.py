@@ -19,7 +19,8 @@ a job fails while you follow it, kfjob diagnoses it automatically.
 
 An error in one process makes other processes fail too. A *cause* explains a failure by itself. A *suspect* explains it if there
 is no cause. A *consequence* is the effect of another process's failure. A *symptom* shows that something ended, but not why.
-The job has recovered from an error if a later round trains.
+The job has recovered from an error if a later round trains, or if the program says that it goes on. If the job fails all the
+same, and nothing else explains it, the last such error is the suspect; so is an error in a run of tests that passed.
 
 There are {count} rules.
 """

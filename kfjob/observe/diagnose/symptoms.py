@@ -127,8 +127,8 @@ class SymptomCollector:
             self._read_incidents(pod, event.pod, text, key)
         if pod.incidents.has_exception or (pod.newest and pod.newest.rule.in_script and pod.newest.line == pod.lines):
             pod.activity.watch(pod.lines)
-        if pod.suite_runs.read(text, order=self._order, line=pod.lines):
-            pod.timeouts, pod.nccl_warnings = Timeouts(), []
+        if pod.suite_runs.read(text, line=pod.lines):
+            pod.forget_provoked()
         pod.activity.read_success(text, order=self._order, line=pod.lines)
         if any(literal in text for literal in world_sizes.LITERALS):
             pod.world = read_world_size(pod.world, text)

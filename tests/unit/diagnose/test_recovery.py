@@ -281,3 +281,48 @@ def test_a_failure_that_no_restart_cures_is_the_cause_though_the_next_round_prin
     assert diagnosis.first_cause is not None
     assert diagnosis.first_cause.title == "the program ended with `ValueError: the data has 7 columns`"
     assert "agent-stopped" in [issue.rule for issue in diagnosis.harmless]
+
+
+@pytest.mark.parametrize("after", ["falling back to CPU", "2026-11-21 06:37:50 INFO Training completed successfully", STEPS])
+def test_survived_error_is_the_suspect_if_nothing_else_explains_the_failure(after: str):
+    failed = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1, reason="Error")
+    log = [LogLine(pod="a-worker-0", text=text) for text in f"{IMPORT}\n{after}".splitlines()]
+    for end in ([JobChanged(phase=JobPhase.FAILED)], [failed], [failed, JobChanged(phase=JobPhase.FAILED)]):
+        diagnosis, _ = examine([*log, *end])
+        assert diagnosis.first_cause
+        assert (diagnosis.first_cause.rule, diagnosis.first_cause.severity) == ("module-not-found", "error")
+        assert not diagnosis.recovered
+        assert diagnosis.explained
+    diagnosis, _ = examine([*log, JobChanged(phase=JobPhase.FAILED)])
+    text = "\n".join(diagnosis_text("a", diagnosis))
+    assert "the program went on after it, but no other error explains the failure" in text
+
+
+def test_last_survived_error_is_the_suspect():
+    log = f"{IMPORT}\nfalling back to torch\nloading\n\n{CRASH}\nskipping the sample\nnoise"
+    events = [LogLine(pod="a-worker-0", text=text) for text in log.splitlines()]
+    diagnosis, _ = examine([*events, JobChanged(phase=JobPhase.FAILED)])
+    assert diagnosis.first_cause
+    assert "7 columns" in diagnosis.first_cause.title
+    assert [issue.rule for issue in diagnosis.recovered] == ["module-not-found"]
+
+
+def test_survived_error_is_no_suspect_beside_another_cause_or_in_another_pod():
+    log = [LogLine(pod="a-worker-0", text=text) for text in f"{IMPORT}\nfalling back to torch\nnoise".splitlines()]
+    killed = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=137, reason="Error")
+    diagnosis, _ = examine([*log, killed, JobChanged(phase=JobPhase.FAILED)])
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "pod-killed"
+    other = [LogLine(pod="a-worker-1", text=text) for text in f"{CRASH}\nfalling back to 6\nnoise".splitlines()]
+    failed = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1, reason="Error")
+    diagnosis, _ = examine([*log, *other, failed])
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "module-not-found"
+
+
+def test_exit_code_of_the_agent_brings_back_the_error_that_a_worker_survived():
+    failed = "E1121 06:38:10.0 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0"
+    diagnosis = read(f"{IMPORT}\nfalling back to torch\nnoise\n{failed}")
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "module-not-found"
+    assert [issue.rule for issue in diagnosis.consequences] == ["worker-failed"]
