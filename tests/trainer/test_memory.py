@@ -158,8 +158,8 @@ def test_peak_memory_matches_the_formula(workers, change, ranks):
         estimate.host - HOST_PROCESS - FP32 * max(count_layer_parameters(setup.shape), count_embedding_parameters(setup.shape))
     )
     predicted = estimate.peak + (offloaded if setup.activation_offload else 0)  # without a GPU they share the memory
-    # With more ranks the number of live buffers is random, because gloo communicates in its own threads. The formula predicts
-    # many of them, and must not be far above the measured memory.
+    # With more ranks gloo's threads make the number of live buffers random. The formula predicts many of them, and must not be
+    # far above the measured memory.
     least, most = (0.95, 1.05) if ranks == 1 else (0.8, 1.15)
     for measured in workers.run("measure_training_peak", {"spec": spec}, world_size=ranks):
         assert least * predicted < measured < most * predicted
