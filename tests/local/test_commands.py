@@ -77,9 +77,9 @@ def test_follow_shows_the_end_and_every_shell_can_ask(kfjob):
     assert kfjob("logs", "short").count("Batch") == 5
     assert json.loads(kfjob("status", "short", "-o", "json"))["phase"] == "Succeeded"
     assert kfjob("wait", "short") == "Succeeded\n"
-    taken = kfjob.run("submit", kfjob.spec("short", steps=1, pause=0))
-    assert taken.returncode == 1
-    assert "`kfjob relaunch short`" in taken.stderr
+    again = kfjob.run("submit", kfjob.spec("short", steps=1, pause=0), "--follow")
+    assert again.returncode == 0
+    assert "the last launch of `short` has ended (Succeeded), and goes to the archive" in again.stderr
 
 
 def test_a_report_of_a_job_that_ended_of_its_archive_and_of_saved_logs(kfjob):
