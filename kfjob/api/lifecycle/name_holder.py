@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from kfjob.api.lifecycle.recorded_spec import parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live
 from kfjob.api.lifecycle.spec_change import have_same_fields, list_changes
 from kfjob.api.planning import Planned
-from kfjob.errors import AlreadyExists, Forbidden, SpecError
+from kfjob.errors import AlreadyExists, BackendError, Forbidden
 from kfjob.events import JobSnapshot
 from kfjob.spec.job import JobSpec
 
@@ -56,7 +57,6 @@ def make_taken(holder: JobSnapshot, spec: JobSpec) -> AlreadyExists:
 
 def _parse_recorded(holder: JobSnapshot) -> JobSpec | None:
     """Return the recorded spec; None if there is none, none of this version of kfjob, or that of another job."""
-    with suppress(SpecError):
-        spec = JobSpec.model_validate_json(holder.spec) if holder.spec is not None else None
-        return spec if spec and spec.name == holder.name else None
+    with suppress(BackendError):
+        return None if holder.spec is None else parse_recorded_spec(holder, holder.spec)
     return None

@@ -10,6 +10,7 @@ from kfjob.api import observe_config
 from kfjob.api.images.check import check_images
 from kfjob.api.images.code_layer import CodeLayer, push_code_layer
 from kfjob.api.lifecycle.preparation import check_spec, prepare_launch
+from kfjob.api.lifecycle.recorded_spec import make_unusable, parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live, replace_launch
 from kfjob.api.lifecycle.spec_change import SpecChange, describe_change
 from kfjob.api.lifecycle.submit import start
@@ -21,15 +22,12 @@ from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
 from kfjob.backends.resources import CREATABLE_KINDS
 from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.compile.launch_record import restore_objects
-from kfjob.errors import BackendError, NotFound, SpecError, UsageError
+from kfjob.errors import NotFound, UsageError
 from kfjob.events import JobSnapshot
 from kfjob.parsing import ParseError
 from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
-
-_SHOWN_PROBLEMS, _SHOWN_CHARACTERS = 5, 1000
-"""Length of the part of a damaged record that an error quotes."""
 
 
 def relaunch(
@@ -61,7 +59,7 @@ def relaunch(
         check_uid(live, uid)
     record = live or _read_archived(target, job)
     if record.spec is not None:
-        recorded = _parse_spec(record, record.spec)
+        recorded = parse_recorded_spec(record, record.spec)
         loaded = _change_spec(target, record, recorded, change, notify) if change else LoadedSpec(recorded, Positions())
         start_folder = "" if change and change.loaded else record.start_folder
         submit = _prepare_spec(target, loaded, code, notify, start_folder=start_folder)
@@ -81,30 +79,6 @@ def _read_archived(target: Target, job: str) -> JobSnapshot:
         return ArchivedJob(find_newest_launch(target.settings.archive, target.namespace, job)).snapshot()
     except NotFound as err:
         raise target.suggest(job, err) from None
-
-
-def _parse_spec(record: JobSnapshot, text: str) -> JobSpec:
-    """Return the recorded spec. Everyone with access to the job may have edited the record.
-
-    Raises:
-        BackendError: it is not a spec of this version, or the spec of another job.
-    """
-    try:
-        spec = JobSpec.model_validate_json(text)
-    except SpecError as err:
-        lines = [f"`{problem.path}`: {problem.title}" if problem.path else problem.title for problem in err.problems]
-        raise _make_unusable(record, "\n".join(lines[:_SHOWN_PROBLEMS])) from err
-    if spec.name != record.name:
-        raise _make_unusable(record, f"it is the spec of `{spec.name}`")
-    return spec
-
-
-def _make_unusable(record: JobSnapshot, cause: str) -> BackendError:
-    return BackendError(
-        f"the recorded spec of job `{record.name}` cannot be used",
-        cause=cause[:_SHOWN_CHARACTERS],
-        hint="the job was not changed; run `kfjob stop` and submit the job again from its file",
-    )
 
 
 def _change_spec(target: Target, record: JobSnapshot, recorded: JobSpec, change: SpecChange, notify: Notify) -> LoadedSpec:
@@ -135,10 +109,10 @@ def _prepare_manifest(
     try:
         objects = restore_objects(manifest, previous_launch=record.launch, launch=make_launch_id(), image=change)
     except ParseError as err:
-        raise _make_unusable(record, str(err)) from err
+        raise make_unusable(record, str(err)) from err
     if foreign := next((item for item in objects if not _belongs(item, record)), None):
         name = f"{foreign['metadata'].get('namespace') or ''}/{foreign['metadata']['name']}"
-        raise _make_unusable(record, f"it holds {foreign['kind']} `{name}`, which is not an object of this job")
+        raise make_unusable(record, f"it holds {foreign['kind']} `{name}`, which is not an object of this job")
     check_images(target, objects, notify=notify)
     return partial(_create, target, objects)
 
