@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from kfjob.errors import Refused
@@ -16,6 +17,7 @@ from kfjob.spec.arguments import OWN_TRAINER
 
 OWN = Path(sys.executable)
 """The Python that runs kfjob. Its programs are used last, because the user's environment may have another torch."""
+_CHOICE = "`--python`, or `local_python` in `kfjob.toml`"
 _IMPORT_SECONDS = 60
 """Time that a Python has to say whether it finds the trainer."""
 
@@ -64,7 +66,7 @@ class Interpreter:
                 return file
             raise Refused(
                 f"program `{name}` is not beside `{self._chosen_file()}`",
-                hint=f"install it in that environment, or choose another Python (`--python`, or `local_python` in {_SETTINGS})",
+                hint=f"install it in that environment, or choose another Python ({_CHOICE})",
             )
         if file := shutil.which(name, path=path):
             return file
@@ -83,35 +85,30 @@ class Interpreter:
         raise Refused(
             f"there is no Python at `{chosen}`",
             cause=f"`{file}` is not a program" if file != chosen else None,
-            hint=f"name a Python, or the folder of a virtual environment (`--python`, or `local_python` in {_SETTINGS})",
+            hint=f"name a Python, or the folder of a virtual environment ({_CHOICE})",
         )
-
-
-_SETTINGS = "`kfjob.toml`"
 
 
 def _make_missing(name: str, folder: str) -> Refused:
     """Return the error for a program that this machine does not have."""
     file = Path(folder) / name
-    if file.is_file():
-        shown = name if "/" in name else f"./{name}"
-        way = (
-            f"write `python {name}`, or `torchrun {name}` for several processes" if name.endswith(".py") else f"write `{shown}`"
-        )
+    if not file.is_file():
         return Refused(
-            f"`{name}` is a file, not a program",
-            cause=f"`{file.absolute()}` cannot be executed" if not os.access(file, os.X_OK) else "its folder is not on PATH",
-            hint=way if name.endswith(".py") or os.access(file, os.X_OK) else f"run `chmod +x {name}`",
+            f"program `{name}` is not on this machine",
+            cause="it is neither on PATH nor beside kfjob's Python" if "/" not in name else None,
+            hint="install it, or run with `--backend kubernetes`",
         )
-    return Refused(
-        f"program `{name}` is not on this machine",
-        cause="it is neither on PATH nor beside kfjob's Python" if "/" not in name else None,
-        hint="install it, or run with `--backend kubernetes`",
-    )
+    can_execute = os.access(file, os.X_OK)
+    hint = f"write `./{name}`" if can_execute else f"run `chmod +x {name}`"
+    if name.endswith(".py"):
+        hint = f"write `python {name}`, or `torchrun {name}` for several processes"
+    cause = "its folder is not on PATH" if can_execute else f"`{file.absolute()}` cannot be executed"
+    return Refused(f"`{name}` is a file, not a program", cause=cause, hint=hint)
 
 
+@cache
 def _check_trainer(program: Path) -> None:
-    """Check that the Python beside a program finds kfjob's trainer.
+    """Check that the Python beside a program finds kfjob's trainer, once: a plan is checked, and then each of its agents.
 
     Raises:
         Refused: it does not.
