@@ -70,7 +70,7 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
     backend = values.get("backend")
     if backend not in (None, "kubernetes", "local"):
         raise SpecError([Problem(title=f"unknown backend `{str(backend)[:MAX_SHOWN]}`", hint="use `kubernetes` or `local`")])
-    state = _expand(values.pop("state", None) or _state_home(environ)).absolute()
+    state = expand_path(values.pop("state", None) or _state_home(environ))
     booleans: dict[str, Any] = {name: _parse_boolean(name, values.pop(name)) for name in _BOOLEANS if name in values}
     python = values.pop("local_python", None)
     return Settings(state=state, local_python=expand_path(python) if python else None, **booleans, **values)

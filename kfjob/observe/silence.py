@@ -139,5 +139,5 @@ def _find_usual_pause(view: JobView) -> float:
 
 def _find_behind(lines: Sequence[LastLine]) -> tuple[LastLine, ...]:
     """Return the lines of the ranks that reported steps, and fewer than others did."""
-    steps = [line.step for line in lines if line.step is not None]
-    return tuple(line for line in lines if line.step is not None and line.step < max(steps))
+    highest = max((line.step for line in lines if line.step is not None), default=0)
+    return tuple(line for line in lines if line.step is not None and line.step < highest)

@@ -234,7 +234,7 @@ PRESETS: Mapping[str, ModelShape] = MappingProxyType(
             max_position_embeddings=2048,
             rotary_pct=0.25,
         ),
-        # The same with four experts in each layer.
+        # Tiny models with experts, for tests and first runs.
         "micro-mixtral": ModelShape(
             architecture="mixtral",
             vocab_size=256,

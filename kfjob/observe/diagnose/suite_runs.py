@@ -63,7 +63,10 @@ class _Stream(Struct):
     lines: int = 0  # to read for the result of unittest
 
     def find_begin(self, tests: int, after: int) -> int | None:
-        """Return the first line of a run of so many tests that follows line `after`; None if nothing shows its tests."""
+        """Return the number of the first line of a run with this number of tests; None if the log does not show the tests.
+
+        `after` is the number of a line that stands before the run.
+        """
         if self.begin is not None:
             return self.begin
         found = 0
