@@ -23,6 +23,7 @@ RULES = (
     torchrun.cluster_launcher,
     commands.launcher_program,
     commands.shell_variable,
+    commands.unknown_variable,
     hardware.more_than_the_instance,
     hardware.processes_and_gpus,
     hardware.idle_gpus,

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
+from kfjob.compile.torchrun import operator_environment
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.plan.launch_commands import split_commands
@@ -25,6 +26,7 @@ from kfjob.plan.programs import (
 from kfjob.spec.rendezvous import Launcher
 
 _VARIABLE = re.compile(r"(?<![$\\])\$[A-Z_][A-Z0-9_]*")
+_REFERENCE = re.compile(r"(?<!\$)\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _VALUE = re.compile(r"[\d.:,]+")
 _SUBCOMMANDS = ("launch", "config", "env", "test", "estimate-memory", "merge-weights", "tpu-config", "to-fsdp2")
 """Subcommands of `accelerate` (accelerate 1.15, commands/accelerate_cli.py)."""
@@ -62,6 +64,28 @@ def shell_variable(job: Job) -> Iterator[Violation]:
     for name in list(names)[:1]:
         hint = f'write `$({name[1:]})` for a variable of `env`, or start a shell: `command: ["bash", "-c", …]`'
         yield Violation(path="command", message=f"the program gets `{name}` as text: no shell replaces it", hint=hint)
+
+
+@rule("unknown-variable", "warning", local=True)
+def unknown_variable(job: Job) -> Iterator[Violation]:
+    """A variable that the command names as `$(NAME)` exists.
+
+    Kubernetes and the local backend replace `$(NAME)` by a variable of the pod. Any other name stays as text: no shell runs the
+    program of `$(hostname)`.
+    """
+    words = job.spec.command or ()
+    if any(get_basename(word) in SHELLS for word in words) or any(
+        "envFrom" in container for container in job.training_containers
+    ):
+        return
+    known = {*job.list_variables(), *operator_environment(job.plan, 0), "HOSTNAME"}
+    names = dict.fromkeys(match[1] for word in words for match in _REFERENCE.finditer(word))
+    for name in names:
+        if name not in known and not name.startswith("KUBERNETES_") and "_SERVICE_" not in name:
+            hint = f'set `env: {{{name}: …}}`, or start a shell: `command: ["bash", "-c", …]`'
+            yield Violation(
+                path="command", message=f"the program gets `$({name})` as text: no variable has this name", hint=hint
+            )
 
 
 def _find_mistake(words: Sequence[str], *, reads_input: bool) -> tuple[str, str] | None:

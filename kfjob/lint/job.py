@@ -50,14 +50,17 @@ class Job:
             if isinstance(variable.get("value"), str)
         }
 
-    def read_variable(self, name: str, *, unset: str, referenced: str) -> str:
-        """Return the variable's value in the program; `referenced` if it comes from a secret, a config map or a field."""
-        values = {
+    def list_variables(self, *, referenced: str = "") -> Mapping[str, str]:
+        """Return every variable of the training containers; those from a secret, a config map or a field are `referenced`."""
+        return {
             variable["name"]: variable.get("value", "") if "valueFrom" not in variable else referenced
             for container in self.training_containers
             for variable in container.get("env") or ()
         }
-        return str(values.get(name, unset))
+
+    def read_variable(self, name: str, *, unset: str, referenced: str) -> str:
+        """Return the variable's value in the program; `referenced` if it comes from a secret, a config map or a field."""
+        return str(self.list_variables(referenced=referenced).get(name, unset))
 
     @cached_property
     def words(self) -> tuple[str, ...]:

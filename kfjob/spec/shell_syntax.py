@@ -1,11 +1,14 @@
 """Find what only a shell understands in a command, and say how to write it without one, or with one.
 
 The words of a command are passed to the program as they are. A pipe, a redirection or `VAR=1` would reach the program as
-arguments. Text in quotes is data, and so is a word that an option takes: `--pattern a|b` and `--include=*.py` need no shell.
+arguments. Text in quotes is data. So is a pattern in the value of an option: a shell passes `--include=*.py` as text too, and
+a program that takes `--glob *.py` or `--pattern a|b` reads the pattern itself. A word such as `model.layers[0]=x` or
+`train[:10%]` is no pattern of file names. In a list, the user has separated the words, so only the program is checked.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -16,17 +19,24 @@ from kfjob.redaction import cut_text
 
 _BUILTIN_NAMES = """
     cd export source . set unset ulimit umask eval exec trap alias pushd popd shopt wait if for while until case function [[
+    ! {
 """
 _BUILTINS = frozenset(_BUILTIN_NAMES.split())
 """Commands and keywords of the shell that no program of this name can replace."""
 _OPERATOR = re.compile(r"\|\|?|&&?|;;?|\d*(>>?|<<?<?)(&\d|\|)?|&>>?|\d*>&\d")
-_REDIRECTION = re.compile(r"(\d*|&)(>>?|<)[^=>].*|\d*>&\d?.*")
+_REDIRECTION = re.compile(r"(\d*|&)(>>?|<<?<?)[^=<>].*|\d*>&\d?.*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _SUBSTITUTION = re.compile(r"\$\((?![A-Za-z_][A-Za-z0-9_]*\))|`")
 """`$(hostname -i)` or backquotes; Kubernetes itself replaces `$(NAME)`."""
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})")
-_LIST_OPERATORS = ("&&", "||", "|", "2>&1")
-_MAX_EXAMPLE = 120
+_FILE_PATTERN = re.compile(r"[^=]*(\*|(/[^=]*|(?=[^=]*[./]\w))(\?[^=]|\[[^\]=]+\]))[^=]*")
+"""A word that a shell replaces by file names: `*`, and `?` or `[…]` if the word is a path or has an extension."""
+_HOME = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*=)?~(?:/.*)?")
+"""A word in which a shell replaces `~`; it does not in `--data=~/x` and in Hydra's `~optimizer`."""
+_LIST_OPERATORS = ("&&", "||", "|", ";", "2>&1")
+_TEXT_PARTS = frozenset("|;*?[~#><")
+"""First characters of the parts that a user may have meant as text."""
+_MAX_EXAMPLE = 4000
 """Characters of the shell text that a hint quotes."""
 _QUOTED = "\ue000"
 """Stands for each character of a quoted word."""
@@ -58,60 +68,63 @@ def find_in_line(line: str) -> ShellSyntax | None:
     words = list(_split(line))
     if not words:
         return None
-    parts, hint = [], _with_shell(line)
-    if "\n" in "".join(word for word in re.split(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", line)):
-        parts.append("several lines")
-    if match := _ASSIGNMENT.match(words[0]):
-        parts.append(f"`{match[0]}…`")
-        hint = hint if parts[1:] else _explain_assignment(words, line)
-    elif words[0] in _BUILTINS:
-        parts.append(f"`{words[0]}`")
-        hint = _explain_folder(line) if words[0] == "cd" and not parts[1:] else hint
-    option = False
-    for word in words:
-        parts += [f"`{part}`" for part in _find_in_word(word, follows_option=option)]
-        option = word.startswith("-") and "=" not in word
+    parts = ["several lines"] if "\n" in re.sub(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", "", line) else []
+    first = tuple(_find_in_program(words[0]))
+    pairs = itertools.pairwise(["", *words])
+    arguments = dict.fromkeys(part for before, word in pairs for part in _find_in_word(word, before))
+    if words[-1].endswith("&") and not words[-1].endswith("&&"):
+        arguments |= {"&": None}
+    parts += [f"`{part}`" for part in (*first, *arguments)]
     if not parts:
         return None
     variables = (f"`{match[0]}`" for word in words for match in _VARIABLE.finditer(word))
+    hint = _explain_program(words[0], line) if first and "several lines" not in parts else _with_shell(line)
+    if not first and arguments and all(part[0] in _TEXT_PARTS for part in arguments):
+        hint += "; in quotes, it reaches the program as text"
     return ShellSyntax(tuple(dict.fromkeys([*parts, *variables])), hint)
 
 
 def find_in_words(words: Sequence[str]) -> ShellSyntax | None:
-    """Return what needs a shell in a list of words; None for the words of a shell's own script."""
+    """Return what needs a shell in a list of words: a program that no system has. The other words are not checked."""
     if not words:
         return None
     if len(words) == 1 and re.search(r"\s", words[0].strip()):
         return ShellSyntax(("spaces in the name of the program",), f"write `command: {json.dumps(words[0].split())}`")
-    parts, hint = [], _with_shell(shlex.join(words))
-    if words[0] in _BUILTINS:
-        parts.append(f"`{words[0]}`")
-    elif match := _ASSIGNMENT.match(words[0]):
-        parts.append(f"`{match[0]}…`")
-        hint = _explain_assignment(list(words), shlex.join(words))
-    if operators := [word for word in words if word in _LIST_OPERATORS]:
-        parts += [f"`{operator}`" for operator in operators]
-        hint = _with_shell(" ".join(words))
-    return ShellSyntax(tuple(dict.fromkeys(parts)), hint) if parts else None
+    line = " ".join(word if word in _LIST_OPERATORS else shlex.quote(word) for word in words)
+    parts = tuple(f"`{part}`" for part in _find_in_program(words[0]))
+    return ShellSyntax(parts, _explain_program(words[0], line)) if parts else None
 
 
-def _find_in_word(word: str, *, follows_option: bool) -> Iterator[str]:
+def _find_in_program(word: str) -> Iterator[str]:
+    """Yield what only a shell takes as the beginning of a command: `cd`, `A=1` or `(`."""
+    if match := _ASSIGNMENT.match(word):
+        yield f"{match[0]}…"
+    elif word in _BUILTINS:
+        yield word
+    elif word.startswith("("):
+        yield "("
+
+
+def _find_in_word(word: str, before: str) -> Iterator[str]:
     """Yield the parts of one word that need a shell; quoted characters of the word are masked."""
-    is_value = follows_option or word.startswith("-")
-    substitution = _SUBSTITUTION.search(word)
-    parts = (
-        (bool(_OPERATOR.fullmatch(word)) or (bool(_REDIRECTION.fullmatch(word)) and not follows_option), word),
-        ("&&" in word, "&&"),
-        (bool(substitution), substitution[0] if substitution else ""),
-        (word.endswith(";"), ";"),
-        (word == "~" or word.startswith("~/"), "~"),
-        ("|" in word and not is_value, "|"),
-        ("*" in word.partition("=")[0] and not is_value, "*"),
-    )
-    if parts[0][0]:
+    is_value = word.startswith("-") or (before.startswith("-") and "=" not in before)
+    if _OPERATOR.fullmatch(word) or _REDIRECTION.fullmatch(word):
         yield word.replace(_QUOTED, "")
         return
-    yield from (part.replace(_QUOTED, "") for applies, part in parts if applies)
+    substitution = _SUBSTITUTION.search(word)
+    redirection = re.search(r"(?<![-=<>])>>?(?!=)", word)
+    parts = (
+        ("&&" in word, "&&"),
+        (bool(substitution), substitution[0] if substitution else ""),
+        (";" in word, ";"),
+        (bool(_HOME.fullmatch(word)), "~"),
+        ("|" in word and (not is_value or word.startswith("|")), "||" if "||" in word else "|"),
+        (redirection and not is_value and "=" not in word, redirection[0] if redirection else ""),
+        (word.startswith("#") and not is_value, "#"),
+    )
+    yield from (part for applies, part in parts if applies)
+    if not is_value and "://" not in word and (pattern := _FILE_PATTERN.fullmatch(word)):
+        yield pattern[1][-1] if pattern[1].endswith("*") else ("?" if pattern[3].startswith("?") else "[…]")
 
 
 def _split(line: str) -> Iterator[str]:
@@ -143,23 +156,32 @@ def _split(line: str) -> Iterator[str]:
 
 
 def _with_shell(line: str) -> str:
+    """Return the advice to start a shell with this text, in which the exit code of a program before a pipe is kept."""
     text = line.strip()
-    if re.search(r"(?<!\|)\|(?!\|)", text):  # else the exit code of the program before the pipe is lost
+    if any("|" in word.replace("||", "") for word in _split(text)):
         text = f"set -o pipefail; {text}"
     text = text if len(text) <= _MAX_EXAMPLE else f"{cut_text(text, _MAX_EXAMPLE)}…"
     return f"use `command: {json.dumps(['bash', '-c', text], ensure_ascii=False)}`"
 
 
-def _explain_assignment(words: Sequence[str], line: str) -> str:
-    """Return a hint with `env` for a command that begins with assignments."""
-    pairs = [word.partition("=") for word in words]
-    count = next((index for index, (name, equals, _) in enumerate(pairs) if not equals or not name.isidentifier()), len(pairs))
-    fields = ", ".join(f"{name}: {'…' if _QUOTED in value else json.dumps(value)}" for name, _, value in pairs[:count])
-    return f"set `env: {{{fields}}}` in the spec, or {_with_shell(line)}"
-
-
-def _explain_folder(line: str) -> str:
-    """Return a hint with the working directory for a command that begins with `cd`."""
-    match = re.match(r"\s*cd\s+([^\s;&|]+)", line)
-    folder = f": {match[1]}" if match and match[1].startswith("/") else ""
-    return f"set `pod.working_dir{folder}` (an absolute path), or {_with_shell(line)}"
+def _explain_program(word: str, line: str) -> str:
+    """Return the field that replaces the beginning of a command, and the command with a shell."""
+    shell = _with_shell(line)
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = list(itertools.takewhile(lambda part: part.strip(";&|"), lexer))
+    except ValueError:  # an open quote
+        return shell
+    if word == "export":
+        words = words[1:]
+    if word == "export" or _ASSIGNMENT.match(word):
+        pairs = [match.string.partition("=") for match in itertools.takewhile(bool, map(_ASSIGNMENT.match, words)) if match]
+        fields = ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, _, value in pairs)
+        return f"set `env: {{{fields}}}` in the spec, or {shell}" if fields else shell
+    if word == "cd":
+        folder = f": {words[1]}" if words[1:] and words[1].startswith("/") else ""
+        return f"set `pod.working_dir{folder}` (an absolute path), or {shell}"
+    if word in ("source", ".") and words[1:] and words[1].endswith("/bin/activate"):
+        return f"for a local job, choose the Python with `--python {words[1].removesuffix('/bin/activate')}`, or {shell}"
+    return shell

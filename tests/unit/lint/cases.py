@@ -594,6 +594,22 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             {"command": "torchrun train.py --regex ^a$ --price 5$"},
         ],
     ),
+    "unknown-variable": (
+        [
+            ({"command": "torchrun train.py $(hostname)"}, "command", "the program gets `$(hostname)` as text"),
+            ({"command": "torchrun train.py --data=$(DATA)/x"}, "command", "the program gets `$(DATA)` as text"),
+        ],
+        [
+            {"command": "torchrun train.py $(DATA)", "env": {"DATA": "/data"}},
+            {"command": "torchrun train.py $(TOKEN)", "env": {"TOKEN": {"secret": "hub", "key": "token"}}},
+            {"command": "torchrun train.py $(PET_NNODES) $(HOSTNAME) $$(DATA) $(KUBERNETES_SERVICE_HOST)"},
+            {"command": ["bash", "-c", "torchrun train.py --host $(hostname)"]},
+            {
+                "command": "torchrun train.py $(DATA)",
+                **over(containers=[{"name": "pytorch", "envFrom": [{"configMapRef": {"name": "c"}}]}]),
+            },
+        ],
+    ),
     "unconnected-nodes": (
         [
             ({"command": command}, "command", f"`{program}` runs 2 copies that do not know each other")

@@ -51,9 +51,24 @@ def find_problem(command: object):
         ("torchrun prepare.py\ntorchrun train.py", "several lines"),
         ("set -e\ntorchrun train.py", "several lines and `set`"),
         ("cd src\nA=1 python t.py $LR *.txt > log", "several lines, `cd`, `*`, `>` and `$LR`"),
-        (["cd", "src", "&&", "x", "|", "y"], "`cd`, `&&` and `|`"),
+        ("python a.py;python b.py", "`;`"),
+        ("python a.py --lr 1;echo done", "`;`"),
+        ("python a.py --amp |tee log", "`|`"),
+        ("python a.py --amp >log", "`>log`"),
+        ("python a.py>log", "`>`"),
+        ("python a.py&", "`&`"),
+        ("python a.py --lr 1&", "`&`"),
+        ("python a.py <<EOF", "`<<EOF`"),
+        ("python a.py data/file?.txt", "`?`"),
+        ("python a.py part?.json", "`?`"),
+        ("python a.py data/[ab].txt", "`[…]`"),
+        ("python a.py part-[0-9].json", "`[…]`"),
+        ("python a.py data=~/x", "`~`"),
+        ("python a.py # the baseline", "`#`"),
+        ("(python a.py)", "`(`"),
+        ("! python a.py", "`!`"),
+        (["cd", "src", "&&", "x", "|", "y"], "`cd`"),
         (["cd src && torchrun train.py"], "spaces in the name of the program"),
-        (["torchrun", "train.py", "|", "tee", "log"], "`|`"),
         (["cd", "src"], "`cd`"),
         (["LR=1", "torchrun"], "`LR=…`"),
     ],
@@ -86,6 +101,11 @@ def test_command_that_needs_a_shell_is_an_error(command, part):
         ["sh", "-ec", "set -x\ntorchrun train.py\n"],
         ["find", "/data", "-exec", "rm", "{}", ";"],
         ["torchrun", "train.py", "*.txt", "a > b"],
+        ["torchrun", "train.py", "--separator", "|", "&&", ";"],
+        "torchrun train.py --exclude=*.pt --files=data/?.txt --data=~/x",
+        "torchrun train.py train[:10%] model.layers[0].lr=1 devices=[0,1] ~optimizer",
+        "torchrun train.py s3://bucket/*.tar gs://b/[0-9].tar http://h/?a=1 why?",
+        "torchrun train.py --color #fff a->b",
         "bash -c 'cd src && torchrun train.py'",
     ],
 )
@@ -103,22 +123,41 @@ def test_continued_lines_become_one_command():
     [
         ("cd /app && torchrun train.py", "set `pod.working_dir: /app` (an absolute path), or use"),
         ("cd src && torchrun train.py", "set `pod.working_dir` (an absolute path), or use"),
+        ("cd src; torchrun train.py", "set `pod.working_dir` (an absolute path), or use"),
         ("A=1 B=x torchrun train.py", 'set `env: {A: "1", B: "x"}` in the spec, or use'),
+        ("A='b c' B=\"d;e\" torchrun train.py", 'set `env: {A: "b c", B: "d;e"}` in the spec, or use'),
+        ("A=1; torchrun train.py", 'set `env: {A: "1"}` in the spec, or use'),
+        ("export A=1 B=2 && torchrun train.py", 'set `env: {A: "1", B: "2"}` in the spec, or use'),
+        ("source venv/bin/activate && python a.py", "for a local job, choose the Python with `--python venv`, or use"),
     ],
 )
 def test_hint_offers_the_field_and_the_shell(command, hint):
     assert (find_problem(command).hint or "").startswith(hint)
 
 
-@pytest.mark.parametrize("command", ["python x | tee out", ["python", "x", "|", "tee", "out"], "A=1 python x | tee out"])
+def offered_field(hint: str | None) -> str:
+    return (hint or "").partition("use `")[2].removesuffix("; in quotes, it reaches the program as text").removesuffix("`")
+
+
+@pytest.mark.parametrize("command", ["python x | tee out", "python x|tee out", "A=1 python x | tee out"])
 def test_offered_command_keeps_the_exit_code_of_a_pipe(command):
-    line = (find_problem(command).hint or "").partition("use `")[2].removesuffix("`")
+    line = offered_field(find_problem(command).hint)
     assert yaml.safe_load(line)["command"][2].startswith("set -o pipefail; ")
 
 
-@pytest.mark.parametrize("command", ["cd src && torchrun train.py", "A=1 torchrun train.py", "a || b > 'c d'"])
+@pytest.mark.parametrize("command", ["a data/*.txt", "a x|b", "a [0]/x", "a # b"])
+def test_hint_says_how_to_pass_such_a_word_as_text(command):
+    assert (find_problem(command).hint or "").endswith("; in quotes, it reaches the program as text")
+
+
+LONG = "torchrun train.py --name 'a b' " + " ".join(f"--option-{number} {number}" for number in range(50)) + ' && echo "done"'
+
+
+@pytest.mark.parametrize(
+    "command", ["cd src && torchrun train.py", "A=1 torchrun train.py", "a || b > 'c d'", LONG, "a b\nc 'd\"'"]
+)
 def test_offered_command_is_a_valid_field(command):
-    line = (find_problem(command).hint or "").partition("use `")[2].removesuffix("`")
+    line = offered_field(find_problem(command).hint)
     assert JobSpec(name="train", image="a:1", **yaml.safe_load(line)).command == ("bash", "-c", command)
 
 
