@@ -84,17 +84,21 @@ def diagnosis_text(name: str, diagnosis: Diagnosis) -> list[str]:
 
 
 def _verdict(diagnosis: Diagnosis) -> list[str]:
-    """Return what is known of a job without an error that explains its end; success only where it was seen."""
+    """Return what is known of a job without an error that explains its end."""
+    from kfjob.observe.diagnose.diagnosis import Verdict
+
     if diagnosis.silence:
         from kfjob.observe.silence import describe_last_lines, describe_silence
 
         lines = [f"no error was found so far; {describe_silence(diagnosis.silence)}", "the last lines:"]
         return lines + [f"    {text}" for text in describe_last_lines(diagnosis.silence)]
-    if diagnosis.succeeded:
+    reports = [f"  pod `{pod}`: {text}" for pod, text in diagnosis.reports]
+    if diagnosis.verdict in {Verdict.SUCCEEDED, Verdict.RUNNING}:
         return ["no problems found"]
-    if diagnosis.reports and not diagnosis.failed:
-        lines = ["no known error was found; the log ends with a report of success, and the exit code is unknown"]
-        return lines + [f"  pod `{pod}`: {text}" for pod, text in diagnosis.reports]
+    if diagnosis.verdict is Verdict.STOPPED:
+        return ["no problems found; the job was stopped before it ended", *reports]
+    if diagnosis.verdict is Verdict.REPORTED:
+        return ["no known error was found; the log ends with a report of success, and the exit code is unknown", *reports]
     lines = ["no cause found" if diagnosis.failed else "no known error was found, and nothing shows that the job succeeded"]
     for pod, texts in diagnosis.last_lines:
         lines += [f"the last lines of pod `{pod}`:", *(f"    | {text}" for text in texts)]
@@ -150,7 +154,8 @@ def _summary(issue: Issue) -> str:
 
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the diagnosis as JSON; times are nanoseconds since the epoch, None where the log has no year."""
-    return {**_drop_unknown_years(to_builtins(diagnosis)), "healthy": diagnosis.healthy}
+    summary = {"failed": diagnosis.failed, "succeeded": diagnosis.succeeded, "healthy": diagnosis.healthy}
+    return {**_drop_unknown_years(to_builtins(diagnosis)), **summary}
 
 
 def _drop_unknown_years(value: Any) -> Any:

@@ -9,7 +9,7 @@ from msgspec import Struct, convert, to_builtins
 
 from kfjob.common_types import Identifier
 from kfjob.events import JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase
-from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
+from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue, Verdict
 from kfjob.observe.diagnose.rule import Role, Severity
 from kfjob.observe.diagnose.warnings import DistinctWarning
 from kfjob.redaction import REDACTED, Redactor, remember_credential
@@ -42,7 +42,7 @@ ISSUE = Issue(
 )
 DIAGNOSIS = Diagnosis(
     headline="the job has ended: {}",
-    failed=True,
+    verdict=Verdict.FAILED,
     first_cause=ISSUE,
     reports=(("train-worker-0", "done with {}."),),
     last_lines=(("train-worker-0", ("a {} b",)),),

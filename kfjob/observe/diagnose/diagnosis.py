@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from msgspec import Struct, field
 
 from kfjob.common_types import Identifier
 from kfjob.observe.diagnose.rule import Role, Severity
 from kfjob.observe.diagnose.rules import BY_ID
 from kfjob.observe.silence import Silence
+
+
+class Verdict(StrEnum):
+    """What is known of a job's end; text, JSON and exit code follow it."""
+
+    FAILED = "failed"  # the job has failed, or an error was found that it has not recovered from
+    SUCCEEDED = "succeeded"  # the job, or all its pods or agents, reported success
+    RUNNING = "running"  # the job has not ended, and no error was found
+    STOPPED = "stopped"  # the job was stopped before it ended
+    REPORTED = "reported"  # only the program's own output reports success: its exit code is unknown
+    UNKNOWN = "unknown"  # nothing shows how the job ended
 
 
 class Issue(Struct, frozen=True, kw_only=True):
@@ -37,7 +50,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """All issues of a job by time, grouped by their meaning."""
 
     headline: str  # state of the job in one sentence
-    failed: bool  # the job has failed, or cannot go on as it is
+    verdict: Verdict
     lines: int = 0
     pods: int = 0
     first_cause: Issue | None = field(default=None, name="first")  # `name` is the key in JSON output
@@ -46,7 +59,6 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     warnings: tuple[Issue, ...] = ()
     recovered: tuple[Issue, ...] = ()  # errors after which training went on
     harmless: tuple[Issue, ...] = ()
-    succeeded: bool = False  # the job, its agents or its containers reported success, or it trained
     reports: tuple[tuple[Identifier, str], ...] = ()  # of pods, the program's own report of success at the end of the log
     last_lines: tuple[tuple[Identifier, tuple[str, ...]], ...] = ()  # of pods, where no error explains the end
     silence: Silence | None = None  # of a running job that prints nothing for longer than before
@@ -55,6 +67,16 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         """Return one line: the state of the job, and the first cause."""
         cause = f"; first cause: {self.first_cause.title} [{self.first_cause.rule}]" if self.first_cause else ""
         return f"<Diagnosis {self.headline}{cause}>"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the job has failed, or has an error that it has not recovered from."""
+        return self.verdict is Verdict.FAILED
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether success was seen: the program's own report is none."""
+        return self.verdict is Verdict.SUCCEEDED
 
     @property
     def harmless_rules(self) -> frozenset[str]:

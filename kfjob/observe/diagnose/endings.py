@@ -1,9 +1,10 @@
-"""How the logs of a job end: whether success was seen, and the last lines of the pods where it was not."""
+"""How a job ended: the verdict, and the reports and last lines of the pods whose success was not seen."""
 
 from __future__ import annotations
 
 from kfjob.events import JobPhase
 from kfjob.observe.diagnose.activity import has_full_bar
+from kfjob.observe.diagnose.diagnosis import Verdict
 from kfjob.observe.diagnose.incidents.messages import is_warning
 from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import MAX_CONTEXT_QUOTE, PodHistory
@@ -27,14 +28,21 @@ MAX_LAST_PODS = 3
 """Pods whose last lines are quoted."""
 
 
-def has_succeeded(job: JobEvidence) -> bool:
-    """Return whether success was seen, or the job is at work."""
-    if job.view.phase is JobPhase.SUCCEEDED or (job.view.phase is not None and not job.view.phase.ended):
-        return True
-    pods = list(job.history.pods.values())
-    if job.view.phase is not JobPhase.FAILED and job.view.training.lines:
-        return True
-    return bool(pods) and all(pod.has_succeeded for pod in pods)
+def find_verdict(job: JobEvidence, *, has_error: bool, has_report: bool) -> Verdict:
+    """Return what is known of the job's end; `has_error`: an error was found that it has not recovered from."""
+    phase, pods = job.view.phase, job.history.pods.values()
+    if phase is JobPhase.FAILED or has_error:
+        return Verdict.FAILED
+    if phase is JobPhase.SUCCEEDED:
+        return Verdict.SUCCEEDED
+    if phase is not None and not phase.ended:
+        return Verdict.RUNNING
+    agents = [pod for pod in pods if pod.launch or pod.joined]  # a folder of saved logs holds other files too
+    if pods and all(pod.has_succeeded for pod in agents or pods):
+        return Verdict.SUCCEEDED
+    if phase is not None and not job.view.is_end_unknown:
+        return Verdict.STOPPED
+    return Verdict.REPORTED if has_report else Verdict.UNKNOWN
 
 
 def find_reports(job: JobEvidence) -> tuple[tuple[str, str], ...]:

@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
 
-from kfjob.events import JobPhase
 from kfjob.observe.diagnose.assessments import Assessment, assess, assess_symptom
 from kfjob.observe.diagnose.checks import CHECKS
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
-from kfjob.observe.diagnose.endings import find_reports, has_succeeded, quote_ends
+from kfjob.observe.diagnose.endings import find_reports, find_verdict, quote_ends
 from kfjob.observe.diagnose.issues import Commands, group_assessments
 from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.log_source import LogSource
@@ -46,14 +45,14 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str, source: Lo
     for issue, _ in issues:
         if issue is not first:
             categories[_categorize(issue, first)].append(issue)
+    reports = () if first else find_reports(evidence)
     return Diagnosis(
         headline=ENDED_WITH_ERROR if first and view.is_end_unknown else view.headline,
-        failed=view.phase is JobPhase.FAILED or first is not None,
+        verdict=find_verdict(evidence, has_error=first is not None, has_report=bool(reports)),
         lines=collector.lines,
         pods=len(view.pods),
         first_cause=_name_role(first),
-        succeeded=has_succeeded(evidence),
-        reports=() if first else find_reports(evidence),
+        reports=reports,
         last_lines=() if first else quote_ends(evidence),
         silence=find_silence(view, read_rank_lines(evidence)),
         **{name: tuple(members) for name, members in categories.items()},

@@ -8,7 +8,7 @@ import kfjob
 from kfjob.api.run import HtmlPage
 from kfjob.errors import SpecError
 from kfjob.events import JobChanged, JobPhase, JobSnapshot
-from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.diagnose.diagnosis import Diagnosis, Verdict
 from kfjob.observe.epochs import Position
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView
@@ -32,7 +32,7 @@ TOKEN = f"hf_{'abcdefghijklmnopq' * 2}"
             "<Training step 3/9, loss 1.5000 (3 lines of a-worker-0)>",
         ),
         (Training(), "<Training (0 lines of no pod)>"),
-        (Diagnosis(headline="Running", failed=False), "<Diagnosis Running>"),
+        (Diagnosis(headline="Running", verdict=Verdict.UNKNOWN), "<Diagnosis Running>"),
         (JobView(), "<JobView unknown (0 pods)>"),
         (HtmlPage("<html>" * 1024), '<HtmlPage of 6 KiB; `page.save("report.html")` writes it>'),
     ],

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from kfjob.cli.diagnose import diagnosis_text
-from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.events import END_UNKNOWN, Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.observe.diagnose.activity import find_step, has_full_bar, reports_success
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.prefilter import Prefilter
 from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import block, examine, line, lines, progress
 
-STOPPED = JobChanged(phase=JobPhase.STOPPED)
+ENDED = JobChanged(phase=JobPhase.STOPPED, reason=END_UNKNOWN)
 IMPORT = """Traceback (most recent call last):
   File "/w/opt.py", line 3, in <module>
     import apex
@@ -28,7 +28,7 @@ STEPS = "\n".join(f"{step}%|##  | {step}/100 [00:0{step}<01:00]" for step in ran
 
 
 def read(text: str) -> Diagnosis:
-    diagnosis, _ = examine([*(LogLine(pod="a-worker-0", text=line) for line in text.splitlines()), STOPPED])
+    diagnosis, _ = examine([*(LogLine(pod="a-worker-0", text=line) for line in text.splitlines()), ENDED])
     return diagnosis
 
 

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase
+from kfjob.cli.diagnose import diagnosis_text
+from kfjob.events import END_UNKNOWN, Event, JobChanged, JobPhase, PodChanged, PodPhase
 from kfjob.observe.agent_records import ResultSource
+from kfjob.observe.diagnose.diagnosis import Verdict
 from kfjob.observe.diagnose.endings import GAP
 from kfjob.observe.diagnose.rule import Role, Severity
 from kfjob.observe.diagnose.rules import BY_ID
@@ -103,6 +105,29 @@ def test_hang_after_the_first_connection_is_a_warning():
     assert [issue.rule for issue in diagnosis.warnings] == ["connect-hang"]
     diagnosis, _ = examine([line(text, 1, B), progress(1, 2, B), JobChanged(phase=JobPhase.STOPPED)])
     assert not diagnosis.warnings
+
+
+STEPS = [progress(step, step) for step in range(1, 4)]
+
+
+@pytest.mark.parametrize(("end", "verdict"), [
+    (JobChanged(phase=JobPhase.STOPPED, reason=END_UNKNOWN), Verdict.UNKNOWN),
+    (JobChanged(phase=JobPhase.STOPPED, reason="Stopped"), Verdict.STOPPED),
+    (JobChanged(phase=JobPhase.RUNNING), Verdict.RUNNING),
+    (JobChanged(phase=JobPhase.SUCCEEDED), Verdict.SUCCEEDED),
+    (JobChanged(phase=JobPhase.FAILED), Verdict.FAILED),
+])  # fmt: skip
+def test_verdict_of_a_job_that_trained(end: JobChanged, verdict: Verdict):
+    diagnosis, _ = examine([*STEPS, end])
+    assert diagnosis.verdict is verdict
+    assert (diagnosis.succeeded, diagnosis.failed) == (verdict is Verdict.SUCCEEDED, verdict is Verdict.FAILED)
+
+
+def test_report_of_success_after_steps_is_quoted_and_is_no_success():
+    end = JobChanged(phase=JobPhase.STOPPED, reason=END_UNKNOWN)
+    diagnosis, _ = examine([*STEPS, line("Training finished", 4), end])
+    assert diagnosis.verdict is Verdict.REPORTED
+    assert f"  pod `{A}`: Training finished" in diagnosis_text("a", diagnosis)
 
 
 def test_success_is_claimed_only_where_it_was_seen():

@@ -14,12 +14,13 @@ ROOT = Path(__file__).parents[3]
 RENDER = """
 import sys
 import kfjob
-from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.diagnose.diagnosis import Diagnosis, Verdict
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.observe.view import JobView
 from kfjob.report.page import Report, render_page
 assert kfjob.__file__.startswith(sys.argv[1]), kfjob.__file__
-print(render_page(Report(name="llama", view=JobView(config=ObserveConfig()), diagnosis=Diagnosis(headline="", failed=False))))
+diagnosis = Diagnosis(headline="", verdict=Verdict.UNKNOWN)
+print(render_page(Report(name="llama", view=JobView(config=ObserveConfig()), diagnosis=diagnosis)))
 """
 
 
