@@ -18,7 +18,7 @@ from kfjob.cli.formatting import format_age, local_clock, sparkline
 from kfjob.cli.output import print_json, redact
 from kfjob.cli.panel import panel
 from kfjob.cli.reminders import SilenceReminder, StageReminder
-from kfjob.cli.view_text import format_loss, news_text, outcome_text, progress_json, progress_line, speed_text, view_json
+from kfjob.cli.view_text import news_text, outcome_text, progress_json, progress_line, speed_text, view_json
 from kfjob.errors import KfjobError
 from kfjob.events import JobChanged, JobPhase, LogLine, Tick
 from kfjob.observe.agent_records import AgentEventKind
@@ -30,6 +30,7 @@ from kfjob.observe.master import Confidence, Master, describe_ranks
 from kfjob.observe.program_lines import ProgramLines
 from kfjob.observe.program_output import OutputLine, ProgramOutput
 from kfjob.observe.progress import CUSTOM
+from kfjob.observe.training import format_loss
 from kfjob.observe.view import JobView, News
 from kfjob.text import plural
 
@@ -311,9 +312,10 @@ def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]
     if training.loss is not None:
         steps = f" in {plural(training.steps, 'step')}" if training.steps is not None else ""
         place = f" (step {training.first_step}, where the log begins)" if training.begins_late else ""
-        first = f"{training.first_loss:.4f}{place} → " if training.first_loss is not None else ""
+        first = f"{format_loss(training.first_loss)}{place} → " if training.first_loss is not None else ""
         epoch = f", epoch {training.epoch:g}" if training.epoch is not None else ""
-        yield "loss", f"{first}{training.loss:.4f}{steps}{epoch}  {sparkline([point.loss for point in training.curve])}"
+        curve = sparkline([point.loss for point in training.curve])
+        yield "loss", f"{first}{format_loss(training.loss)}{steps}{epoch}  {curve}"
     if training.format == CUSTOM and (speed := speed_text(training)):
         yield "speed", speed
     if view.evaluation_loss is not None:

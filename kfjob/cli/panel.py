@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kfjob.cli.formatting import format_age, local_clock, sparkline
-from kfjob.cli.view_text import first_loss_text, format_loss, mfu_text, remaining_text, setbacks_text, speed_text, step_text
+from kfjob.cli.view_text import first_loss_text, mfu_text, remaining_text, setbacks_text, speed_text, step_text
 from kfjob.observe.master import Master
 from kfjob.observe.silence import describe_silence, find_silence
 from kfjob.observe.startup import find_stage
-from kfjob.observe.training import describe_divergence
+from kfjob.observe.training import describe_divergence, format_loss
 from kfjob.observe.view import JobView
 from kfjob.text import plural
 

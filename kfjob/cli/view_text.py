@@ -17,11 +17,11 @@ from kfjob.observe.pods import PodView
 from kfjob.observe.progress import CUSTOM
 from kfjob.observe.silence import describe_last_lines, describe_silence, find_silence
 from kfjob.observe.startup import describe_ending, find_end_of_some
-from kfjob.observe.training import Training, describe_divergence
+from kfjob.observe.training import Training, describe_divergence, format_loss
 from kfjob.observe.view import ENDED_WITH_ERROR, JobView, News
 from kfjob.text import plural
 
-HUGE_LOSS, THOUSAND = 1e6, 1000
+THOUSAND = 1000
 MAX_ROUNDS = 5
 """Rendezvous rounds in a table; the newest ones are shown."""
 
@@ -55,11 +55,6 @@ def loss_text(training: Training) -> str:
 def evaluation_text(view: JobView) -> str:
     """Return `eval loss 4.3120`."""
     return "" if view.evaluation_loss is None else f"eval loss {format_loss(view.evaluation_loss)}"
-
-
-def format_loss(loss: float) -> str:
-    """Return `4.2104`; a huge loss with few digits."""
-    return f"{loss:.4f}" if abs(loss) < HUGE_LOSS else f"{loss:.4g}"
 
 
 def first_loss_text(training: Training) -> str:

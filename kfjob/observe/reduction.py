@@ -41,7 +41,7 @@ from kfjob.observe.pods import PodView
 from kfjob.observe.printers import choose_training
 from kfjob.observe.progress import progress_reader
 from kfjob.observe.rounds import Member, add_member
-from kfjob.observe.training import Training, describe_divergence
+from kfjob.observe.training import Training, describe_divergence, describe_new_start
 from kfjob.observe.view import JobView, News, WorkerFailure
 
 MAX_NEWS = 50
@@ -191,7 +191,8 @@ def _add_record(view: JobView, pod: PodView, record: AgentRecord) -> JobView:
     if isinstance(record, AgentEvent):
         view = _add_failure(view, pod, record) if record.kind is AgentEventKind.WORKER_FAILED else view
         reported = record.kind in _REPORTED_KINDS
-        return _with_news(view, News(record.time, pod.name, str(record.kind), record.text)) if reported else view
+        text = "all training processes of this pod" if record.kind is AgentEventKind.SUCCEEDED else record.text
+        return _with_news(view, News(record.time, pod.name, str(record.kind), text)) if reported else view
     if isinstance(record, RendezvousResult) and pod.log.result_line:
         member = Member(pod=pod.name, container=pod.log.id, result=record, line=pod.log.result_line)
         return replace(view, rounds=add_member(view.rounds, member))
@@ -233,10 +234,13 @@ def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bo
         )
     if training is None:
         return view
+    has_new_start = restarted and (len(view.rounds) > 1 or bool(pod.previous_ids)) and not view.config.trainer
     restarted = restarted or training.pod != pod.name
     if restarted and training.lines:
         reading = replace(reading, late=False)  # the program began again, so these lines are the newest ones
     after = replace(view, training=training.with_reading(reading, pod=pod.name, time=time, restarted=restarted))
+    if has_new_start and (text := describe_new_start(view.training, after.training)):
+        after = _with_news(after, News(time, pod.name, "progress", text))
     if after.training.not_finite_since is not None and view.training.not_finite_since is None:
         line = replace(emission.line, time=time, text=emission.line.text.strip())
         after = replace(after, training=replace(after.training, not_finite_line=line))

@@ -25,6 +25,8 @@ MAX_EVALUATIONS = 256
 """Evaluation losses in memory."""
 MAX_SETBACKS = 64
 """Setbacks in memory, so that another rank's line about the same step does not count again."""
+MIN_PLAIN_LOSS, MAX_PLAIN_LOSS = 1e-3, 1e6
+"""Between these, four decimals show a loss well."""
 SMOOTHING = 0.9
 """Weight of the past in the smoothed loss and in the smoothed time per step."""
 
@@ -80,7 +82,7 @@ class Training(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Return one line: the newest step and loss."""
         step = f" step {self.step}{f'/{self.total}' if self.total else ''}" if self.step is not None else ""
-        loss = f", loss {self.loss:.4f}" if self.loss is not None else ""
+        loss = f", loss {format_loss(self.loss)}" if self.loss is not None else ""
         return f"<Training{step}{loss} ({plural(self.lines, 'line')} of {self.pod or 'no pod'})>"
 
     @property
@@ -249,6 +251,20 @@ class Training(Struct, frozen=True, kw_only=True):
         """Return the state before `step`, without the later points of the curve."""
         curve = tuple(point for point in self.curve if point.step < step)
         return replace(self, curve=curve, setbacks=(), seconds_per_step=None, last_time=None, position=Position())
+
+
+def format_loss(loss: float) -> str:
+    """Return `4.2104`; a huge or a tiny loss with four digits that count, `5.1e-10`."""
+    return f"{loss:.4f}" if loss == 0 or MIN_PLAIN_LOSS <= abs(loss) < MAX_PLAIN_LOSS else f"{loss:.4g}"
+
+
+def describe_new_start(before: Training, after: Training) -> str:
+    """Return at which step a restarted program began, if that is a step that it had passed; "" if it had not."""
+    if before.run_step is None or after.run_step is None or after.run_step >= before.run_step:
+        return ""
+    begins_anew = before.first_run_step is not None and after.run_step <= before.first_run_step
+    reason = ": it has not resumed from a checkpoint" if begins_anew else ""
+    return f"the program was restarted after step {before.run_step} and goes on at step {after.run_step}{reason}"
 
 
 def describe_divergence(training: Training) -> str:

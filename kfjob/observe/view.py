@@ -20,7 +20,7 @@ from kfjob.observe.pod_problems import PodProblem, find_pod_problems, missing_po
 from kfjob.observe.pods import Pods
 from kfjob.observe.rounds import Round
 from kfjob.observe.stall import find_stall_limit, format_pause
-from kfjob.observe.training import Training
+from kfjob.observe.training import Training, format_loss
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.text import plural
 from kfjob.units import SECOND
@@ -83,7 +83,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         """Return one line: the headline, the number of pods, and the newest step and loss."""
         training = self.training
         step = f", step {training.step}" if training.step is not None else ""
-        loss = f", loss {training.loss:.4f}" if training.loss is not None else ""
+        loss = f", loss {format_loss(training.loss)}" if training.loss is not None else ""
         return f"<JobView {self.headline} ({plural(len(self.pods), 'pod')}{step}{loss})>"
 
     def _repr_html_(self) -> str:

@@ -30,8 +30,13 @@ def find_futile_restart(history: JobHistory) -> Occurrence | None:
         if newest is None:
             continue
         symptom, occurrence = newest
-        rounds = _futile_after(symptom, occurrence)
-        if rounds and _count_rounds(symptom) >= rounds and not _has_progress(history, symptom.occurrences[-rounds]):
+        rounds = _first_of_each_round(symptom)
+        needed = occurrence.rule.futile_after
+        if needed is not None and len(rounds) >= needed and not any(other.progress for other in history.pods.values()):
+            return occurrence
+        newest_rounds = rounds[-EXCEPTION_ROUNDS:]
+        is_again = len(newest_rounds) == EXCEPTION_ROUNDS and _repeats(newest_rounds)
+        if is_again and not _has_progress(history, newest_rounds[0]):
             return occurrence
     return None
 
@@ -56,24 +61,26 @@ def _find_newest(pod: PodHistory) -> tuple[Symptom, Occurrence] | None:
     return max(errors, key=lambda error: error[1].order, default=None)
 
 
-def _count_rounds(symptom: Symptom) -> int:
-    """Return in how many rounds the failure happened."""
-    return len({occurrence.mark.round_start if occurrence.mark else occurrence.order for occurrence in symptom.occurrences})
+def _first_of_each_round(symptom: Symptom) -> list[Occurrence]:
+    """Return the first occurrence of each round: other processes of the pod may fail in the same way."""
+    rounds: dict[int, Occurrence] = {}
+    for occurrence in symptom.occurrences:
+        rounds.setdefault(occurrence.mark.round_start if occurrence.mark else occurrence.order, occurrence)
+    return list(rounds.values())
 
 
-def _futile_after(symptom: Symptom, occurrence: Occurrence) -> int | None:
-    """Return the number of rounds with this failure after which another round is futile; None if it may help."""
-    if symptom.rule.futile_after is not None:
-        return symptom.rule.futile_after
-    is_exception = symptom.rule.subject is Subject.EXCEPTION or occurrence.in_exception
-    newest = [item.evidence for item in symptom.occurrences[-EXCEPTION_ROUNDS:]]
-    is_same = all(evidence == occurrence.evidence for evidence in newest)
-    text = " ".join((occurrence.values.get("what", ""), *occurrence.evidence))
-    return EXCEPTION_ROUNDS if is_exception and is_same and not TRANSIENT.search(text) else None
+def _repeats(rounds: list[Occurrence]) -> bool:
+    """Return whether the rounds ended with the same failure, and not by chance."""
+    first = rounds[0]
+    if any(occurrence.evidence != first.evidence for occurrence in rounds):
+        return False
+    if first.rule.futile_after is not None:
+        return True
+    is_exception = first.rule.subject is Subject.EXCEPTION or first.in_exception
+    text = " ".join((first.values.get("what", ""), *first.evidence))
+    return is_exception and not TRANSIENT.search(text)
 
 
 def _has_progress(history: JobHistory, since: Occurrence) -> bool:
-    """Return whether training made progress: beyond the steps before this failure, or before it in its only round."""
-    if since.rule.futile_after == 1:
-        return any(pod.progress for pod in history.pods.values())
+    """Return whether training came beyond the steps that it had reached before this failure."""
     return any(pod.furthest and pod.furthest[2] > since.order for pod in history.pods.values())

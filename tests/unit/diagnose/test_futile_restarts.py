@@ -65,7 +65,12 @@ def test_an_error_that_the_program_handled_is_not_the_reason():
 
 def test_progress_leaves_the_failure_to_the_restarts():
     module = traceback(0, "ModuleNotFoundError: No module named 'safetensors'", 9)
-    assert rule_of(*round_(0, 5), script.progress(0, 1, 8.0), *module, failed(0, 10)) is None
+    first = [*round_(0, 5), script.progress(0, 1, 8.0), *module, failed(0, 10)]
+    assert rule_of(*first) is None
+    module = traceback(0, "ModuleNotFoundError: No module named 'safetensors'", 19)
+    again = [*round_(0, 15), script.progress(0, 1, 8.0), *module, failed(0, 20)]
+    assert rule_of(*first, *again) == "module-not-found"
+    assert rule_of(*first, *round_(0, 15), script.progress(0, 2, 7.0), *module, failed(0, 20)) is None
 
 
 @pytest.mark.parametrize(
@@ -106,3 +111,14 @@ def test_the_same_exception_at_the_same_step_is_no_progress():
     assert rule_of(*attempt(5, 10), *attempt(15, 11)) is None
     assert rule_of(*attempt(5, 10), *attempt(15, 10, "KeyError: 'wd'")) is None
     assert rule_of(*attempt(5, 10), *attempt(15, 10, "ConnectionError: reset by peer")) is None
+
+
+def test_processes_of_one_pod_that_fail_alike_are_one_round():
+    def attempt(second: int, steps: int) -> list[Event]:
+        lines = [script.line(0, f"step {step} loss 2.5", second + 1) for step in range(1, steps + 1)]
+        errors = [*traceback(0, "KeyError: 'lr'", second + 2), *traceback(0, "KeyError: 'lr'", second + 2)]
+        return [*round_(0, second), *lines, *errors, failed(0, second + 3)]
+
+    assert rule_of(*attempt(5, 10)) is None
+    assert rule_of(*attempt(5, 10), *attempt(15, 20)) is None
+    assert rule_of(*attempt(5, 10), *attempt(15, 10)) == "exception"

@@ -1,9 +1,15 @@
-"""The loss curve: of bounded length, and in the order of steps."""
+"""The loss curve: of bounded length, in the order of steps, and what is said of a loss and of a restart."""
 
 from __future__ import annotations
 
+import pytest
+
+from kfjob.events import Event
 from kfjob.observe.progress import Reading
-from kfjob.observe.training import MAX_POINTS, Training
+from kfjob.observe.reduction import reduce_all
+from kfjob.observe.training import MAX_POINTS, Training, format_loss
+from kfjob.observe.view import JobView
+from tests.unit.api import script
 
 
 def test_late_points_are_kept_in_order_and_bounded():
@@ -15,3 +21,37 @@ def test_late_points_are_kept_in_order_and_bounded():
     assert steps == sorted(steps)
     assert training.lines == 2001
     assert training.first_loss == 1.0
+
+
+def news_of(*events: Event) -> list[str]:
+    return [news.text for news in reduce_all(JobView(), (*script.STARTING, *events)).news if news.kind == "progress"]
+
+
+def attempt(second: int, steps: range) -> list[Event]:
+    lines = [script.line(0, f"step {step} loss {3 - step / 10}", second + 1 + step) for step in steps]
+    return [*script.block(0, 0, second), *script.block(1, 1, second), *lines]
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (range(12), "goes on at step 0: it has not resumed from a checkpoint"),
+        (range(6, 12), "goes on at step 6"),
+        (range(9, 12), None),
+    ],
+)
+def test_a_restart_that_loses_steps_is_news(steps, expected):
+    news = news_of(*attempt(5, range(9)), *attempt(40, steps))
+    assert news[1:] == ([f"the program was restarted after step 8 and {expected}"] if expected else [])
+
+
+def test_a_new_epoch_is_no_restart():
+    assert len(news_of(*attempt(5, range(9)), *attempt(40, range(9))[-9:])) == 1
+
+
+@pytest.mark.parametrize(
+    ("loss", "text"),
+    [(2.30258, "2.3026"), (0.0, "0.0000"), (5.1234e-10, "5.123e-10"), (-4e-5, "-4e-05"), (2.5e7, "2.5e+07")],
+)
+def test_a_tiny_loss_is_not_shown_as_zero(loss, text):
+    assert format_loss(loss) == text
