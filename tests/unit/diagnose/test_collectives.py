@@ -99,6 +99,36 @@ def test_absent_rank_of_a_known_world_is_named_with_its_pod_and_last_line():
     assert "its last line is `saving the optimizer`" in first.cause
 
 
+def read_world(size: int, *lines: LogLine) -> tuple[str, int | None]:
+    """Return rule and rank of the first cause of a job with one rank per pod."""
+    blocks = [item for rank in range(size) for item in block(rank, 1, f"a-worker-{rank}", world=size)]
+    first = diagnose(*blocks, *lines).first_cause
+    return (first.rule, first.rank) if first else ("", None)
+
+
+def test_rank_without_a_timeout_in_a_world_of_two_is_named():
+    assert read_world(2, line(GLOO, 9, "a-worker-0")) == ("rank-absent", 1)
+    assert read_world(2, line(GLOO, 9, "a-worker-1")) == ("rank-absent", 0)
+
+
+def test_rank_of_two_with_an_error_of_its_own_is_not_absent():
+    error = line("RuntimeError: the shard is empty", 5, "a-worker-1")
+    assert read_world(2, error, line(GLOO, 9, "a-worker-0")) == ("exception", 1)
+
+
+def test_rank_of_a_pod_without_a_log_is_not_named():
+    first = diagnose(*block(0, 1, "a-worker-0"), line(GLOO, 9, "a-worker-0")).first_cause
+    assert first
+    assert first.rule == "gloo-timeout"
+
+
+def test_of_many_ranks_without_a_timeout_those_with_fewer_steps_are_named():
+    steps = [line(f"step {8 - (rank == 2)} loss 0.3", 5, f"a-worker-{rank}") for rank in range(4)]
+    ends = [line("closing the files", 12, f"a-worker-{rank}") for rank in range(4)]
+    assert read_world(4, *steps, line(GLOO, 9, "a-worker-0"), *ends) == ("rank-absent", 2)
+    assert read_world(4, line(GLOO, 9, "a-worker-0"), *ends)[0] == "gloo-timeout"
+
+
 def test_ranks_that_a_barrier_names_are_suspects():
     text = "[rank0]: RuntimeError: [Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 4000 ms"
     first = diagnose(LogLine(pod="a", text=text)).first_cause
