@@ -18,7 +18,7 @@ from kfjob.cli.formatting import format_age, local_clock, sparkline
 from kfjob.cli.output import print_json, redact
 from kfjob.cli.panel import panel
 from kfjob.cli.reminders import SilenceReminder, StageReminder
-from kfjob.cli.view_text import news_text, outcome_text, progress_json, progress_line, speed_text, view_json
+from kfjob.cli.view_text import news_text, no_progress_text, outcome_text, progress_json, progress_line, speed_text, view_json
 from kfjob.errors import KfjobError
 from kfjob.events import JobChanged, JobPhase, LogLine, Tick
 from kfjob.observe.agent_records import AgentEventKind
@@ -316,6 +316,8 @@ def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]
         epoch = f", epoch {training.epoch:g}" if training.epoch is not None else ""
         curve = sparkline([point.loss for point in training.curve])
         yield "loss", f"{first}{format_loss(training.loss)}{steps}{epoch}  {curve}"
+    if text := no_progress_text(view):
+        yield "progress", text
     if training.format == CUSTOM and (speed := speed_text(training)):
         yield "speed", speed
     if view.evaluation_loss is not None:

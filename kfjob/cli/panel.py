@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kfjob.cli.formatting import format_age, local_clock, sparkline
-from kfjob.cli.view_text import first_loss_text, mfu_text, remaining_text, setbacks_text, speed_text, step_text
+from kfjob.cli.view_text import first_loss_text, mfu_text, remaining_text, restarts_text, setbacks_text, speed_text, step_text
 from kfjob.observe.master import Master
 from kfjob.observe.silence import describe_silence, find_silence
 from kfjob.observe.startup import find_stage
@@ -43,6 +43,7 @@ def panel(name: str, view: JobView, *, width: int = 100) -> Group:
         "silent": Text("" if (silence := find_silence(view)) is None else describe_silence(silence)),
         "warning": Text(describe_divergence(view.training), style="bold red"),
         "speed": Text(_speed(view)),
+        "restarts": Text(restarts_text(view)),
         "pods": Text(_pods(view)),
         "master": Text(f"{view.master.pod} ({view.master.confidence})" if isinstance(view.master, Master) else ""),
     }

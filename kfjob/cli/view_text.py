@@ -37,6 +37,20 @@ def progress_line(view: JobView) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def no_progress_text(view: JobView) -> str:
+    """Return that a job succeeded without a line of training progress; "" for other jobs."""
+    if not view.has_silent_success:
+        return ""
+    return "none was read" if view.unread else "none was printed: no line of the program looks like training progress"
+
+
+def restarts_text(view: JobView) -> str:
+    """Return `1 of 3, after job-worker-0, rank 3, exit code 1`; "" for a job whose training processes were never restarted."""
+    if view.restarts is None:
+        return ""
+    return f"{view.restarts}, after {view.failure}" if view.failure else str(view.restarts)
+
+
 def step_text(view: JobView) -> str:
     """Return `step 120/300`, `step 120` without a total, or `epoch 2/5, step 120/300` where the epoch is known."""
     training = view.training
@@ -144,13 +158,14 @@ def status_text(view: JobView, *, name: str, now: int, cause: Issue | None = Non
 def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
     if isinstance(view.master, Master):
         yield "master", f"{view.master.pod} ({view.master.confidence})"
-    yield "progress", progress_line(view)
+    yield "progress", progress_line(view) or no_progress_text(view)
     yield "waiting", describe_ending(view) or str(find_end_of_some(view) or "")
     if silence := find_silence(view):
         yield "silent", describe_silence(silence)
         yield from (("", text) for text in describe_last_lines(silence))
     yield "warning", describe_divergence(view.training)
     yield "read from", source_text(view)
+    yield "restarts", restarts_text(view)
     yield "loss", sparkline([point.loss for point in view.training.curve])
     if view.checkpoint:
         yield "checkpoint", f"{view.checkpoint.name}  {view.checkpoint.path}"
@@ -239,6 +254,7 @@ def view_json(view: JobView) -> dict[str, Any]:
         "pods": [to_builtins(pod.state) | {"ranks": list(pod.global_ranks)} for pod in view.pods.values() if pod.state],
         "master": master_json(master) if isinstance(master, Master) else None,
         "progress": progress_json(view),
+        "restarts": to_builtins(view.restarts),
         "waiting": to_builtins(find_end_of_some(view)),
         "silence": to_builtins(find_silence(view)),
         "checkpoint": to_builtins(view.checkpoint) if view.checkpoint else None,

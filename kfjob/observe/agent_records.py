@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from signal import Signals
 
 from msgspec import Struct
+
+from kfjob.text import plural
 
 INTEGERS = ("restart_count", "master_port", "group_rank", "group_world_size")
 LISTS = ("local_ranks", "role_ranks", "global_ranks", "role_world_sizes", "global_world_sizes")
@@ -68,6 +71,22 @@ class AgentEventKind(StrEnum):
     FAILED = "failed"  # gave up
 
 
+def describe_exit_code(code: int) -> str:
+    """Return `exit code 1`, or `SIGKILL` for -9: a process that a signal ended has the signal's number, negative."""
+    return f"exit code {code}" if code >= 0 else name_signal(str(-code))
+
+
+def name_signal(text: str) -> str:
+    """Return `SIGTERM` for `15`, `SIGTERM` and `Signals.SIGTERM`; an unknown number as `signal 99`."""
+    name = text.rpartition(".")[2]
+    if not name.isdecimal():
+        return name
+    try:
+        return Signals(int(name)).name
+    except ValueError:
+        return f"signal {name}"
+
+
 class AgentEvent(Struct, frozen=True, kw_only=True):
     """One event, with the numbers in its line."""
 
@@ -82,6 +101,27 @@ class AgentEvent(Struct, frozen=True, kw_only=True):
     local_rank: int | None = None
     exit_code: int | None = None
     signal: str = ""
+
+    def __str__(self) -> str:
+        """Return what happened in plain words, without the kind; the agent's own text for what is rare."""
+        match self.kind:
+            case AgentEventKind.WORKER_FAILED if self.exit_code is not None:
+                text = f"local rank {self.local_rank}, {describe_exit_code(self.exit_code)}"
+            case AgentEventKind.RESTARTING if self.attempts is not None and self.attempts_left is not None:
+                text = (
+                    f"the training processes begin again, restart {self.attempts - self.attempts_left + 1} of {self.attempts}"
+                )
+            case AgentEventKind.MEMBERSHIP if self.nodes is not None:
+                text = f"the training processes begin again with {plural(self.nodes, 'more pod')}"
+            case AgentEventKind.SUCCEEDED:
+                text = "all training processes of this pod"
+            case AgentEventKind.SIGNAL_RECEIVED:
+                text = f"torchrun received {name_signal(self.signal)} and stops the training processes"
+            case AgentEventKind.FAILED:
+                text = f"torchrun gave up ({self.text.removesuffix(':').rpartition('.')[2]})"
+            case _:
+                text = self.text
+        return text
 
 
 class LaunchConfig(Struct, frozen=True, kw_only=True):

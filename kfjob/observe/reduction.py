@@ -42,7 +42,7 @@ from kfjob.observe.printers import choose_training
 from kfjob.observe.progress import progress_reader
 from kfjob.observe.rounds import Member, add_member
 from kfjob.observe.training import Training, describe_divergence, describe_new_start
-from kfjob.observe.view import JobView, News, WorkerFailure
+from kfjob.observe.view import JobView, News, Restarts, WorkerFailure
 
 MAX_NEWS = 50
 """News of a job in a view."""
@@ -191,8 +191,9 @@ def _add_record(view: JobView, pod: PodView, record: AgentRecord) -> JobView:
     if isinstance(record, AgentEvent):
         view = _add_failure(view, pod, record) if record.kind is AgentEventKind.WORKER_FAILED else view
         reported = record.kind in _REPORTED_KINDS
-        text = "all training processes of this pod" if record.kind is AgentEventKind.SUCCEEDED else record.text
-        return _with_news(view, News(record.time, pod.name, str(record.kind), text)) if reported else view
+        if record.kind is AgentEventKind.RESTARTING and record.attempts is not None and record.attempts_left is not None:
+            view = replace(view, restarts=Restarts(record.attempts - record.attempts_left + 1, record.attempts))
+        return _with_news(view, News(record.time, pod.name, str(record.kind), str(record))) if reported else view
     if isinstance(record, RendezvousResult) and pod.log.result_line:
         member = Member(pod=pod.name, container=pod.log.id, result=record, line=pod.log.result_line)
         return replace(view, rounds=add_member(view.rounds, member))

@@ -12,6 +12,7 @@ from html import escape
 from msgspec import Struct, field
 
 from kfjob.events import END_UNKNOWN, LOCAL_HOST_IP, JobChanged, JobPhase, KubernetesEvent, WorkloadStatus
+from kfjob.observe.agent_records import describe_exit_code
 from kfjob.observe.discovery import find_master
 from kfjob.observe.general.suggestions import UnreadLines, find_unread
 from kfjob.observe.master import Master, NoMaster
@@ -40,6 +41,17 @@ class News(Struct, frozen=True):
     text: str
 
 
+class Restarts(Struct, frozen=True):
+    """How often torchrun has restarted the training processes after a failure, and how often it does so at most."""
+
+    done: int
+    limit: int
+
+    def __str__(self) -> str:
+        """Return `1 of 3`."""
+        return f"{self.done} of {self.limit}"
+
+
 class WorkerFailure(Struct, frozen=True, kw_only=True):
     """The first training process that failed in a round, as its agent reports it."""
 
@@ -53,8 +65,7 @@ class WorkerFailure(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """Return `pod job-worker-0, rank 3, exit code 1`."""
         rank = f"local rank {self.local_rank}" if self.rank is None else f"rank {self.rank}"
-        end = f"signal {-self.exit_code}" if self.exit_code < 0 else f"exit code {self.exit_code}"
-        return f"{self.pod}, {rank}, {end}"
+        return f"{self.pod}, {rank}, {describe_exit_code(self.exit_code)}"
 
 
 class JobView(Struct, frozen=True, kw_only=True, dict=True):
@@ -70,6 +81,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     checkpoint: Checkpoint | None = None
     evaluation: Evaluation | None = None
     outcome: TrainerOutcome | None = None
+    restarts: Restarts | None = None  # of the training processes by torchrun
     failure: WorkerFailure | None = None  # of the newest round in which a worker failed
     cluster_events: tuple[KubernetesEvent, ...] = ()  # the newest events of the job's objects by time
     workload: WorkloadStatus | None = None  # status in a queue
@@ -142,6 +154,11 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         """Whether the job runs without progress for much longer than before."""
         limit = find_stall_limit(self.training, self.config.stall_after)
         return self.phase is JobPhase.RUNNING and (self.seconds_since_progress or 0) > limit
+
+    @property
+    def has_silent_success(self) -> bool:
+        """Whether the job succeeded and its logs were read, but no line of them is training progress."""
+        return self.phase is JobPhase.SUCCEEDED and self.lines > 0 and not self.training.lines and self.outcome is None
 
     @property
     def unread(self) -> tuple[str, UnreadLines] | None:

@@ -44,7 +44,11 @@ def test_report_has_the_curve_of_the_pattern(folder: str):
 
 
 def test_diagnose_takes_the_pattern(folder: str):
-    assert "no problems found" in run("diagnose", "--from", folder, "--progress", PATTERN)
+    with (Path(folder) / "job-worker-1.log").open("a") as log:
+        log.write("alpha 5 beta nan\n")
+    pattern = r"alpha (?P<step>\d+) beta (?P<loss>[\d.]+|nan)"
+    assert "loss-not-finite" in run("diagnose", "--from", folder, "--progress", pattern)
+    assert "loss-not-finite" not in run("diagnose", "--from", folder)
 
 
 @pytest.mark.parametrize("command", ["status", "master", "report", "diagnose"])

@@ -210,3 +210,33 @@ def test_launch_message_has_backend_and_node_rank():
             rdzv_endpoint="fsdp-master-0:29500",
             node_rank=1,
         )
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (AgentEvent(kind=AgentEventKind.WORKER_FAILED, text="", local_rank=2, exit_code=1), "local rank 2, exit code 1"),
+        (AgentEvent(kind=AgentEventKind.WORKER_FAILED, text="", local_rank=0, exit_code=-9), "local rank 0, SIGKILL"),
+        (AgentEvent(kind=AgentEventKind.WORKER_FAILED, text="", local_rank=0, exit_code=-99), "local rank 0, signal 99"),
+        (
+            AgentEvent(kind=AgentEventKind.RESTARTING, text="", attempts_left=2, attempts=3),
+            "the training processes begin again, restart 2 of 3",
+        ),
+        (AgentEvent(kind=AgentEventKind.MEMBERSHIP, text="", nodes=1), "the training processes begin again with 1 more pod"),
+        (
+            AgentEvent(kind=AgentEventKind.SIGNAL_RECEIVED, text="", signal="15"),
+            "torchrun received SIGTERM and stops the training processes",
+        ),
+        (
+            AgentEvent(kind=AgentEventKind.SIGNAL_RECEIVED, text="", signal="Signals.SIGINT"),
+            "torchrun received SIGINT and stops the training processes",
+        ),
+        (
+            AgentEvent(kind=AgentEventKind.FAILED, text="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"),
+            "torchrun gave up (ChildFailedError)",
+        ),
+        (AgentEvent(kind=AgentEventKind.STOPPING, text="[default] Stopping worker group"), "[default] Stopping worker group"),
+    ],
+)
+def test_an_event_is_said_in_plain_words(event, text):
+    assert str(event) == text

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kfjob.cli.view_text import first_loss_text
+from kfjob.cli.view_text import first_loss_text, no_progress_text, restarts_text
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodChanged, PodPhase, Tick
 from kfjob.observe.lines import clean_line
 from kfjob.observe.pods import ContainerLog, PodView
@@ -20,6 +20,7 @@ from kfjob.observe.training import MAX_POINTS
 from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
+from tests.unit.api import script
 
 START = 1795242000 * SECOND
 
@@ -360,3 +361,22 @@ def test_log_without_its_beginning_is_not_said_to_show_the_first_loss(steps, lat
     assert view.training.begins_late is late
     place = f"at step {steps[0]}, where the log begins)" if late else "at first)"
     assert first_loss_text(view.training).endswith(place)
+
+
+def test_restarts_of_the_training_processes_are_counted():
+    agent = "E1121 06:38:10.000000 1 torch/distributed/elastic/agent/server/api.py:1002]"
+    restart = "[default] Worker group FAILED. {}/3 attempts left; will restart worker group"
+    view = reduce_all(JobView(), script.STARTING)
+    assert view.restarts is None
+    assert restarts_text(view) == ""
+    failed = script.line(0, f"{agent} failed (exitcode: -9) local_rank: 0 (pid: 7) of binary: /usr/bin/python", 5)
+    view = reduce_all(view, [failed, *(script.line(0, f"{agent} {restart.format(left)}", 6) for left in (3, 2))])
+    assert restarts_text(view) == "2 of 3, after train-worker-0, local rank 0, SIGKILL"
+
+
+def test_success_without_progress_is_said():
+    ended = [event for event in script.SUCCEEDED if event not in script.TRAINING]
+    view = reduce_all(JobView(), (*script.STARTING, script.line(0, "hello", 3), *ended))
+    assert "none was printed" in no_progress_text(view)
+    assert no_progress_text(reduce_all(JobView(), script.SUCCEEDED)) == ""
+    assert no_progress_text(reduce_all(JobView(), (*script.STARTING, *ended))) == ""  # no line was read
