@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from secrets import choice
 
+from kfjob.api.job_script import read_script
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, explain_namespace, find_target
 from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
@@ -133,7 +134,7 @@ def _find_more_problems(
         checked = replace(checked, replaced=checked.replaced | {("image",)})
     with suppress(SpecError):
         plan = resolve_spec(spec, Positions(), context)
-        findings = [*lint(spec, plan), *check(_plan_draft(checked.spec or spec, plan, target))]
+        findings = [*lint(spec, plan, script=read_script(plan)), *check(_plan_draft(checked.spec or spec, plan, target))]
         more += [problem for problem in findings if not checked.concerns_replaced(problem)]
     return positions.locate_all(replace(p, path=join_path(checked.find_origin(parse_path(p.path)))) for p in more)
 
@@ -192,7 +193,7 @@ def make_launch_id() -> str:
 
 
 def _lint(loaded: LoadedSpec, plan: JobPlan, settings: Settings, manifest: JsonMapping | None = None) -> tuple[Problem, ...]:
-    problems = loaded.positions.locate_all(lint(loaded.spec, plan, user_manifest=manifest))
+    problems = loaded.positions.locate_all(lint(loaded.spec, plan, user_manifest=manifest, script=read_script(plan)))
     if settings.strict:
         problems = [p if p.severity == "note" else replace(p, severity="error") for p in problems]
     return tuple(_sort(problems))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from kfjob.lint import commands, elastic, fit, hardware, operator, secrets, storage, torchrun, training
+from kfjob.lint import commands, elastic, fit, hardware, operator, processes, secrets, storage, torchrun, training
 
 RULES = (
     elastic.elastic_bounds,
@@ -19,8 +19,10 @@ RULES = (
     torchrun.etcd_version,
     torchrun.rendezvous_id_reused,
     torchrun.host_network,
-    torchrun.unconnected_nodes,
-    torchrun.cluster_launcher,
+    processes.unconnected_nodes,
+    processes.cluster_launcher,
+    processes.unused_processes,
+    processes.lightning_nodes,
     commands.launcher_program,
     commands.shell_variable,
     commands.unknown_variable,

@@ -6,16 +6,19 @@ from kfjob.common_types import JsonMapping
 from kfjob.errors import Problem
 from kfjob.lint.catalogue import BY_ID, RULES
 from kfjob.lint.job import Job
+from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
 
 
-def lint(spec: JobSpec, plan: JobPlan, *, user_manifest: JsonMapping | None = None) -> list[Problem]:
+def lint(
+    spec: JobSpec, plan: JobPlan, *, user_manifest: JsonMapping | None = None, script: Script | None = None
+) -> list[Problem]:
     """Return the violations of every rule that applies to the plan's backend and that the spec does not ignore.
 
-    `user_manifest` is the PyTorchJob that a user wrote, if the spec was read from it.
+    `user_manifest` is the PyTorchJob that a user wrote, if the spec was read from it; `script` is what the command starts.
     """
-    job = Job(spec, plan, user_manifest)
+    job = Job(spec, plan, user_manifest, script)
     rules = [rule for rule in RULES if rule.id not in spec.lint.ignore and (rule.local or plan.backend == "kubernetes")]
     unknown_rules = [
         Problem(

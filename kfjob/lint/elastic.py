@@ -40,7 +40,7 @@ def elastic_cancelled(job: Job) -> Iterator[Violation]:
     torchrun reads the bounds of the job from `PET_NNODES`, and a flag on the command line overrides a variable. The job is then
     not elastic, and the first lost agent stops it.
     """
-    if job.plan.min_nodes == job.plan.max_nodes:
+    if job.plan.min_nodes == job.plan.max_nodes or job.unconnected:
         return
     for flag, value in read_torchrun_flags(job).items():
         if flag in ("nnodes", "standalone") and value != f"{job.plan.min_nodes}:{job.plan.max_nodes}":

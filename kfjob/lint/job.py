@@ -10,7 +10,9 @@ from functools import cached_property
 from kfjob.common_types import JsonMapping
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.events import TRAINING_CONTAINER
+from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
+from kfjob.plan.launch_commands import UnconnectedProgram, find_unconnected_nodes
 from kfjob.spec.job import JobSpec
 
 
@@ -21,6 +23,7 @@ class Job:
     spec: JobSpec
     plan: JobPlan
     user_manifest: JsonMapping | None = None  # the PyTorchJob that a user wrote, if the spec was read from it
+    script: Script | None = None  # the script that the command starts, if this machine has it
 
     @cached_property
     def manifest(self) -> JsonMapping:
@@ -61,6 +64,12 @@ class Job:
     def read_variable(self, name: str, *, unset: str, referenced: str) -> str:
         """Return the variable's value in the program; `referenced` if it comes from a secret, a config map or a field."""
         return str(self.list_variables(referenced=referenced).get(name, unset))
+
+    @cached_property
+    def unconnected(self) -> UnconnectedProgram | None:
+        """The program of which every node trains a copy of its own."""
+        is_connected = self.script is not None and self.script.connects_nodes
+        return None if is_connected else find_unconnected_nodes(self.spec, self.env.keys())
 
     @cached_property
     def words(self) -> tuple[str, ...]:

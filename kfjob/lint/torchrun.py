@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from kfjob.errors import UsageError
 from kfjob.image.references import parse_reference
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.plan.launch_commands import UnconnectedProgram, find_cluster_launcher, find_unconnected_nodes
-from kfjob.plan.programs import find_command_problems
 
 _SWITCHES = {"standalone", "no-python", "run-path", "use-env", "h", "help", "version"}
 _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -68,7 +66,7 @@ def torchrun_flags(job: Job) -> Iterator[Violation]:
         if (
             flag not in _FIELDS
             or (value or "") in plan_values.get(flag, set())
-            or (elastic and flag in ("nnodes", "standalone"))
+            or ((elastic or job.unconnected) and flag in ("nnodes", "standalone"))
         ):
             continue
         option = flag if value is None else f"{flag}={value}"
@@ -198,43 +196,3 @@ def host_network(job: Job) -> Iterator[Violation]:
                 hint="separate them with `scheduling.affinity`, or request whole nodes",
             )
         return
-
-
-@rule("unconnected-nodes", "warning", local=True)
-def unconnected_nodes(job: Job) -> Iterator[Violation]:
-    """A training program on several nodes has a launcher that connects them.
-
-    Without torchrun's agents nothing sets `RANK`, `WORLD_SIZE` and `MASTER_ADDR`, so every node trains a copy of its own.
-    `accelerate launch` and `deepspeed` connect the nodes only with options for the other machines, which `launcher:` adds.
-    """
-    unconnected = find_unconnected_nodes(job.spec, job.env.keys())
-    if unconnected is None or not job.spec.command:
-        return
-    message = f"`{unconnected.command}` runs {job.plan.nodes} copies that do not know each other"
-    yield Violation(path="command", message=message, hint=_suggest_launcher(unconnected, job.spec.command))
-
-
-def _suggest_launcher(unconnected: UnconnectedProgram, command: Sequence[str]) -> str:
-    """Return a hint with the ways that work for this command."""
-    launcher, program = unconnected.launcher, unconnected.program
-    ready = not any(find_command_problems(command, launcher))
-    if launcher == "torchrun":
-        return f"write `torchrun {program}`" + (", or set `launcher: torchrun`" if ready else "")
-    return f"set `launcher: {launcher}`" + ("" if ready else f" with `command: {program}` and its arguments")
-
-
-@rule("cluster-launcher", "warning", local=True)
-def cluster_launcher(job: Job) -> Iterator[Violation]:
-    """The command has no launcher that starts processes on other machines itself.
-
-    kfjob starts the command once in each pod. `mpirun` and `srun` start their own processes there: pods run neither an ssh
-    server nor Slurm, so every pod trains a copy of its own, or the launcher fails.
-    """
-    if job.plan.nodes == 1 or not job.spec.command:
-        return
-    launcher = find_cluster_launcher(job.spec.command)
-    if launcher is None:
-        return
-    message = f"kfjob starts `{launcher.name}` once per node, and {job.plan.nodes} of them do not know each other"
-    hint = f"write `torchrun {launcher.program}` instead, and set `processes_per_node`"
-    yield Violation(path="command", message=message, hint=hint)

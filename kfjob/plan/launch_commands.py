@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from kfjob.plan.programs import LAUNCHER_MODULES, RUNNERS, SHELLS, WRAPPERS, get_basename, is_python
+from kfjob.plan.programs import LAUNCHER_MODULES, RUNNERS, SHELLS, WRAPPERS, get_basename, is_python, split_program
 from kfjob.spec.job import JobSpec
 from kfjob.spec.rendezvous import Launcher
 
 _WRAPPERS = (*WRAPPERS, "command")  # `command` is a part of shells
 _CLUSTER_LAUNCHERS = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "mpirun.mpich", "orterun", "prun", "jsrun", "horovodrun")
 """Programs that start processes on several machines, which they find through Slurm, ssh or a host file."""
-_CONNECTING = ("torchrun", *_CLUSTER_LAUNCHERS, "ray", "torchx", "composer")
-_PROGRAMS = frozenset({*SHELLS, *_WRAPPERS, *RUNNERS, *_CONNECTING, "accelerate", "deepspeed"})
+_CONNECTING = (*_CLUSTER_LAUNCHERS, "ray", "torchx")
+_ONE_NODE_LAUNCHERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"accelerate": ("launch",), "deepspeed": (), "composer": (), "fabric": ("run",), "lightning": ("run",)}
+)
+"""Launchers with their subcommand. They start the processes of one node, unless an option says more."""
+_PROGRAMS = frozenset({*SHELLS, *_WRAPPERS, *RUNNERS, *_CONNECTING, *_ONE_NODE_LAUNCHERS, "torchrun"})
 _TOOL_MODULES = ("pip", "venv", "ensurepip", "compileall", "http.server", "site", "zipfile", "tarfile", "uv", "json.tool")
 _MACHINE_OPTIONS = {
     "accelerate": ("num_machines", "machine_rank", "main_process_ip", "config_file", "rdzv", "same_network"),
-    "deepspeed": ("hostfile", "H", "num_nodes", "node_rank", "no_ssh", "master_addr", "include", "launcher"),
+    "deepspeed": ("hostfile", "H", "node_rank", "no_ssh", "launcher"),
+    "composer": ("world_size", "base_rank", "node_rank", "master_addr"),
+    **dict.fromkeys(("fabric", "lightning"), ("num_nodes", "main_address", "node_rank")),
 }
 """The options with which a launcher connects several machines, without their dashes."""
+_LAUNCHERS: Mapping[str, Launcher] = MappingProxyType({"accelerate": "accelerate", "deepspeed": "deepspeed"})
+"""Values of `launcher` that replace a launcher of one node; torchrun replaces the others."""
+_ONE_MACHINE = re.compile(r"--(?:standalone|(?:nnodes|num[-_]machines|num[-_]nodes)[= ](?:1:)?1)(?= |$)")
+"""An option by which a launcher starts processes on its own machine only."""
 _SETTINGS = re.compile(r"\b(?:MASTER_ADDR|WORLD_SIZE|RANK)=")
+_IDENTITY = re.compile(r"\$[({]?(?:\w*RANK|MASTER_ADDR|HOSTNAME|hostname|POD_\w+|JOB_COMPLETION_INDEX)\b")
+"""A variable by which each node gets another command."""
+_NEW_LINE = "\ue001"
+"""Stands for the end of a line of a script, as a separate word."""
 _SEPARATORS = frozenset(";&|()\n")
 
 
@@ -33,10 +48,13 @@ class UnconnectedProgram:
     command: str  # the command up to the program: `python -m pkg`
     program: str  # what torchrun would start: `-m pkg`
     launcher: Launcher  # the value of `launcher` that connects the copies
+    option: str = ""  # by which the launcher starts processes on its own machine only: `--standalone`
 
 
 def find_unconnected(command: Sequence[str]) -> UnconnectedProgram | None:
     """Return the first program that trains on its own on each node; None if another part of the command connects them."""
+    if any(_IDENTITY.search(word) for word in command):
+        return None
     programs = [_read_program(words) for words in split_commands(command)]
     if any(program is True for program in programs):
         return None
@@ -50,7 +68,9 @@ def find_unconnected_nodes(spec: JobSpec, variables: Collection[str]) -> Unconne
     unconnected = find_unconnected(spec.command)
     if unconnected is None or {"MASTER_ADDR", "WORLD_SIZE"} & set(variables):
         return None
-    is_connected = unconnected.launcher == "torchrun" and spec.has_master  # the operator sets the variables in each pod
+    is_connected = (
+        unconnected.launcher == "torchrun" and not unconnected.option and spec.has_master
+    )  # the operator sets the variables in each pod
     return None if is_connected else unconnected
 
 
@@ -90,15 +110,18 @@ def split_commands(command: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _split_script(script: str) -> Iterator[list[str]]:
-    lexer = shlex.shlex(script.replace("\\\n", " ").replace("\n", " ; "), posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
+    """Yield the words of each simple command of a script, without its comments."""
+    lexer = shlex.shlex(re.sub(r"\\\n", " ", script).replace("\n", f" {_NEW_LINE} "), posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
+    in_comment = False
     try:
         for word in lexer:
-            if word and _SEPARATORS.issuperset(word):
+            in_comment = word != _NEW_LINE and (in_comment or word.startswith("#"))
+            if word == _NEW_LINE or (word and _SEPARATORS.issuperset(word)):
                 yield words
                 words = []
-            else:
+            elif not in_comment:
                 words.append(word)
     except ValueError:  # an open quote
         return
@@ -130,25 +153,36 @@ def _skip_until_program(words: list[str]) -> list[str]:
 
 def _read_program(words: list[str]) -> UnconnectedProgram | bool:
     """Return the unconnected program; True if the command connects the nodes, False if it trains nothing."""
-    if not words:
-        return False
-    name = get_basename(words[0])
+    name = get_basename(words[0]) if words else ""
     if name in _CONNECTING:
         return True
-    if words[0].endswith(".py") and "/" not in words[0]:  # `uv run train.py`
+    if name.endswith(".py"):  # `uv run train.py`, `./train.py`
         return UnconnectedProgram(words[0], words[0], "torchrun")
-    if name == "accelerate":
-        return _read_launcher("accelerate", words[:2], words[2:]) if words[1:2] == ["launch"] else False
-    if name == "deepspeed":
-        return _read_launcher("deepspeed", words[:1], words[1:])
+    if name == "torchrun":
+        return _read_torchrun(words[:1], words[1:])
+    if name in _ONE_NODE_LAUNCHERS:
+        start = [words[0], *_ONE_NODE_LAUNCHERS[name]]
+        return _read_launcher(name, start, words[len(start) :]) if words[: len(start)] == start else False
     return _read_python(words) if is_python(name) else False
 
 
-def _read_launcher(launcher: Launcher, start: list[str], options: list[str]) -> UnconnectedProgram | bool:
-    names = [word.lstrip("-").replace("-", "_") for word in options if word.startswith("-")]
-    if any(name.startswith(_MACHINE_OPTIONS[launcher]) for name in names):
+def _read_torchrun(start: list[str], arguments: list[str]) -> UnconnectedProgram | bool:
+    """Read torchrun's options: it connects the nodes, unless one of them forbids it."""
+    program = split_program(arguments, "torchrun")
+    if not (match := _ONE_MACHINE.search(" ".join(program.options))):
         return True
-    script = next((word for word in options if word.endswith(".py")), "")
+    return UnconnectedProgram(" ".join((*start, match[0])), " ".join(program.words[:1]) or "PROGRAM", "torchrun", match[0])
+
+
+def _read_launcher(name: str, start: list[str], arguments: list[str]) -> UnconnectedProgram | bool:
+    end = next((index for index, word in enumerate(arguments) if word.endswith(".py")), len(arguments))
+    options, script = arguments[:end], "".join(arguments[end : end + 1])
+    launcher = _LAUNCHERS.get(name, "torchrun")
+    if match := _ONE_MACHINE.search(" ".join(options)):
+        return UnconnectedProgram(" ".join((*start, match[0])), script or "PROGRAM", launcher, match[0])
+    names = [word.lstrip("-").replace("-", "_") for word in options if word.startswith("-")]
+    if any(option.startswith(_MACHINE_OPTIONS[name]) for option in names):
+        return True
     return UnconnectedProgram(" ".join(filter(None, (*start, script))), script or "PROGRAM", launcher)
 
 
@@ -169,7 +203,9 @@ def _read_module(start: list[str], options: list[str]) -> UnconnectedProgram | b
     """Read `python -m MODULE`."""
     module = start[-1]
     if launcher := LAUNCHER_MODULES.get(module):
-        return _read_launcher(launcher, start, options) if launcher in _MACHINE_OPTIONS else True
+        return _read_launcher(launcher, start, options) if launcher in _MACHINE_OPTIONS else _read_torchrun(start, options)
+    if module == "lightning.fabric" or module.partition(".")[0] == "composer":
+        return _read_launcher("fabric" if module == "lightning.fabric" else "composer", start, options)
     if module.partition(".")[0] in _TOOL_MODULES or module in _TOOL_MODULES:
         return False
     return UnconnectedProgram(" ".join(start), f"-m {module}", "torchrun")

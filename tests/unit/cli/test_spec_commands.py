@@ -296,10 +296,10 @@ def test_validate_prints_every_problem_as_data(kfjob, here):
 
 def test_validate_prints_warnings_of_a_valid_spec_as_data(kfjob, here):
     (here / "train.py").touch()
-    (here / "job.yaml").write_text("name: t\nnodes: 2\ncommand: python train.py\n")
+    (here / "job.yaml").write_text("name: t\nprocesses_per_node: 2\ncommand: python train.py\n")
     code, result = validate(kfjob, "job.yaml", "--backend", "local")
     assert (code, result["valid"]) == (0, True)
-    assert [(problem["severity"], problem["rule"]) for problem in result["problems"]] == [("warning", "unconnected-nodes")]
+    assert [(problem["severity"], problem["rule"]) for problem in result["problems"]] == [("warning", "unused-processes")]
     code, result = validate(kfjob, "job.yaml", "--backend", "local", "--strict")
     assert (code, result["valid"], result["problems"][0]["severity"]) == (2, False, "error")
 

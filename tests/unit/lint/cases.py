@@ -55,11 +55,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [
             ({**ELASTIC, "command": "torchrun --nnodes=2 train.py"}, "command", "`--nnodes=2` in the command overrides"),
             ({**ELASTIC, "command": "torchrun --nnodes 2 train.py"}, "command", "`--nnodes=2` in the command overrides"),
-            (
-                {**ELASTIC, "command": ["sh", "-c", "torchrun --standalone train.py"]},
-                "command",
-                "`--standalone` in the command",
-            ),
         ],
         [
             {**ELASTIC, "command": "torchrun train.py --nnodes=2"},
@@ -594,6 +589,25 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             {"command": "torchrun train.py --regex ^a$ --price 5$"},
         ],
     ),
+    "unused-processes": (
+        [
+            (
+                {"nodes": 1, "processes_per_node": 4, "command": "python hello.py"},
+                "processes_per_node",
+                "`python hello.py` starts one process on each node, and not 4",
+            ),
+            ({"processes_per_node": 2, "command": "python hello.py", "launcher": "python"}, "processes_per_node", "and not 2"),
+        ],
+        [
+            {"nodes": 1, "processes_per_node": 4, "command": command}
+            for command in ("torchrun hello.py", "accelerate launch hello.py", "./a", "python -c pass")
+        ]
+        + [
+            {"nodes": 1, "processes_per_node": 1, "command": "python hello.py"},
+            {"nodes": 1, "command": "python hello.py", "resources": {"gpus": 4}},
+            {"nodes": 1, "processes_per_node": 4, "command": "python hello.py", "launcher": "torchrun"},
+        ],
+    ),
     "unknown-variable": (
         [
             ({"command": "torchrun train.py $(hostname)"}, "command", "the program gets `$(hostname)` as text"),
@@ -628,6 +642,18 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 ("poetry run python -m pkg", "python -m pkg"),
                 ("conda run -n x python hello.py", "python hello.py"),
                 ("env A=1 timeout 60 python hello.py", "python hello.py"),
+                ("./hello.py --lr 1", "./hello.py"),
+                ("torchrun --standalone --nproc-per-node 2 hello.py", "torchrun --standalone"),
+                ("torchrun --nnodes 1 hello.py", "torchrun --nnodes 1"),
+                ("python -m torch.distributed.run --nnodes=1:1 hello.py", "python -m torch.distributed.run --nnodes=1:1"),
+                (["sh", "-c", "torchrun --standalone train.py"], "torchrun --standalone"),
+                (["bash", "-c", "# one\ntorchrun --standalone hello.py"], "torchrun --standalone"),
+                ("accelerate launch --num_machines 1 hello.py", "accelerate launch --num_machines 1"),
+                ("accelerate launch hello.py --num_machines 2", "accelerate launch hello.py"),
+                ("deepspeed --num_nodes=1 hello.py", "deepspeed --num_nodes=1"),
+                ("deepspeed --include localhost:0 hello.py", "deepspeed hello.py"),
+                ("composer -n 2 hello.py", "composer hello.py"),
+                ("fabric run --devices 2 hello.py", "fabric run hello.py"),
             )
         ],
         [
@@ -651,9 +677,27 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                     ["bash", "-c", "srun -n 2 python hello.py"],
                     ["bash", "-c", "export MASTER_ADDR=a RANK=0; python hello.py"],
                     ["bash", "-c", "echo 'open"],
+                    ["bash", "-c", "python prepare.py # once\n# train\ntorchrun hello.py"],
+                    ["bash", "-c", "python hello.py --rank ${HOSTNAME##*-}"],
+                    "python hello.py --node $(HOSTNAME)",
+                    "torchrun --nnodes 2 hello.py --nnodes 1",
+                    "torchrun --nnodes=1:2 hello.py",
+                    "composer --world_size 2 --node_rank 0 hello.py",
+                    "fabric run --num-nodes 2 hello.py",
                 )
             ),
         ],
+    ),
+    "lightning-nodes": (
+        [
+            (
+                {"script": "import lightning as L\nL.Trainer()"},
+                "command",
+                "`Trainer` in `train.py` (line 2) trains on one node",
+            ),
+            ({"script": "import lightning as L\nL.Fabric(num_nodes=8)"}, "command", "trains on 8 nodes, and the job has 2"),
+        ],
+        [{"script": "import lightning as L\nL.Trainer(num_nodes=2)"}, {"script": "print(1)"}],
     ),
     "container-name": (
         [(over(containers=None), "overrides", "no container named `pytorch`")],

@@ -9,6 +9,7 @@ import pytest
 
 from kfjob.lint.catalogue import BY_ID, RULES
 from kfjob.lint.check import lint
+from kfjob.lint.script import Script
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
 from tests.unit.lint import cases
@@ -19,12 +20,13 @@ GOOD = [(name, spec) for name, (_, good) in cases.CASES.items() for spec in good
 
 
 def job(changes):
-    return JobSpec.model_validate({k: v for k, v in (cases.BASE | changes).items() if v is not None})
+    return JobSpec.model_validate({k: v for k, v in (cases.BASE | changes).items() if v is not None and k != "script"})
 
 
 def lint_job(changes, context=KUBERNETES):
     spec = job(changes)
-    return lint(spec, resolve(spec, context))
+    script = Script("train.py", changes["script"]) if "script" in changes else None
+    return lint(spec, resolve(spec, context), script=script)
 
 
 def test_every_rule_has_cases_of_both_kinds():

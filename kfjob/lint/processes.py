@@ -1,0 +1,89 @@
+"""Rules for the processes of a job: those of all nodes train together, and there are as many as the spec says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kfjob.lint.job import Job
+from kfjob.lint.rules import Violation, rule
+from kfjob.plan.launch_commands import UnconnectedProgram, find_cluster_launcher, find_unconnected
+from kfjob.plan.programs import find_command_problems, is_python
+
+
+@rule("unconnected-nodes", "error", local=True)
+def unconnected_nodes(job: Job) -> Iterator[Violation]:
+    """A training program on several nodes has a launcher that connects them.
+
+    Without torchrun's agents nothing sets `RANK`, `WORLD_SIZE` and `MASTER_ADDR`, so every node trains a copy of its own.
+    `accelerate launch` and `deepspeed` connect the nodes only with options for the other machines, which `launcher:` adds, and
+    `torchrun --standalone` starts one node. A script that sets `MASTER_ADDR`, or a command with `$(HOSTNAME)`, connects itself.
+    """
+    if (unconnected := job.unconnected) and job.spec.command:
+        message = f"`{unconnected.command}` runs {job.plan.nodes} copies that do not know each other"
+        yield Violation(path="command", message=message, hint=_suggest_launcher(unconnected, job.spec.command))
+
+
+def _suggest_launcher(unconnected: UnconnectedProgram, command: Sequence[str]) -> str:
+    """Return a hint with the ways that work for this command."""
+    launcher, program = unconnected.launcher, unconnected.program
+    if unconnected.option and unconnected.command.partition(" ")[0] not in ("accelerate", "deepspeed"):
+        return f"remove `{unconnected.option}`: kfjob sets the number of nodes"
+    ready = not any(find_command_problems(command, launcher))
+    if launcher == "torchrun":
+        ready = ready and (is_python(command[0]) or command[0] == program)
+        return f"write `torchrun {program}`" + (", or set `launcher: torchrun`" if ready else "")
+    return f"set `launcher: {launcher}`" + ("" if ready else f" with `command: {program}` and its arguments")
+
+
+@rule("cluster-launcher", "error", local=True)
+def cluster_launcher(job: Job) -> Iterator[Violation]:
+    """The command has no launcher that starts processes on other machines itself.
+
+    kfjob starts the command once in each pod. `mpirun` and `srun` start their own processes there: pods run neither an ssh
+    server nor Slurm, so every pod trains a copy of its own, or the launcher fails.
+    """
+    if job.plan.nodes == 1 or not job.spec.command:
+        return
+    launcher = find_cluster_launcher(job.spec.command)
+    if launcher is None:
+        return
+    message = f"kfjob starts `{launcher.name}` once per node, and {job.plan.nodes} of them do not know each other"
+    hint = f"write `torchrun {launcher.program}` instead, and set `processes_per_node`"
+    yield Violation(path="command", message=message, hint=hint)
+
+
+@rule("unused-processes", "warning", local=True)
+def unused_processes(job: Job) -> Iterator[Violation]:
+    """A command with several processes per node has a launcher that starts them.
+
+    `processes_per_node` is a number for the launcher. Python alone starts one process, and other GPUs stay idle.
+    """
+    processes = str(job.spec.processes_per_node or "")
+    if not job.spec.command or job.unconnected or not processes.isdecimal() or int(processes) == 1:
+        return
+    program = find_unconnected(job.spec.command) if job.spec.launcher in (None, "python") else None
+    if program is None or program.launcher != "torchrun" or program.option or (job.script and job.script.starts_processes):
+        return
+    message = f"`{program.command}` starts one process on each node, and not {processes}"
+    yield Violation(path="processes_per_node", message=message, hint=f"write `torchrun {program.program}`")
+
+
+@rule("lightning-nodes", "error", local=True)
+def lightning_nodes(job: Job) -> Iterator[Violation]:
+    """Lightning's `Trainer` or `Fabric` gets the number of nodes.
+
+    It trains on one node unless its `num_nodes` says more, or refuses the processes that torchrun started. kfjob reads the
+    script, if it is on this machine, and reports only a call in which the value is missing or another number.
+    """
+    if job.script is None or any("num_nodes" in word for word in job.words):
+        return
+    low, high = max(job.plan.min_nodes, 2), job.plan.max_nodes
+    calls = job.script.lightning_calls
+    if high == 1 or not calls or any(call.nodes is None or low <= call.nodes <= high for call in calls):
+        return
+    nodes = "one node" if calls[0].nodes == 1 else f"{calls[0].nodes} nodes"
+    message = (
+        f"`{calls[0].name}` in `{job.script.path}` (line {calls[0].line}) trains on {nodes}, and the job has {job.plan.nodes}"
+    )
+    hint = f'pass `num_nodes={job.plan.nodes}`, or `int(os.environ["GROUP_WORLD_SIZE"])`, which torchrun sets'
+    yield Violation(path="command", message=message, hint=hint)

@@ -1,0 +1,87 @@
+"""What the Python script of a job says about its processes, read from its text; nothing of it is run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+_OWN_ADDRESS = r"(?!['\"]?(?:localhost|127\.0\.0\.1|::1))"
+_CONNECTION = re.compile(
+    rf"tcp://{_OWN_ADDRESS}|environ\[['\"]MASTER_ADDR['\"]\] *=[ ]*+{_OWN_ADDRESS}\S|"
+    rf"(?:setdefault|putenv)\(['\"]MASTER_ADDR['\"],[ ]*+{_OWN_ADDRESS}"
+)
+"""A script that gives the address of rank 0 itself, other than the address of its own machine."""
+_PROCESSES = re.compile(r"\bspawn\(|\bmultiprocessing\b|\bsubprocess\b|\bnotebook_launcher\(|\belastic_launch\(")
+_LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
+_LIGHTNING_CLASSES = ("Trainer", "Fabric")
+
+
+@dataclass(frozen=True)
+class LightningCall:
+    """A call of Lightning's `Trainer` or `Fabric`."""
+
+    name: str
+    line: int
+    nodes: int | None
+    """The literal value of `num_nodes`, or 1 without one; None for a value that only the program computes."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """The Python script that a job starts."""
+
+    path: str
+    text: str
+
+    @property
+    def connects_nodes(self) -> bool:
+        """Whether the script itself gives its processes an address on another machine."""
+        return _CONNECTION.search(self.text) is not None
+
+    @property
+    def starts_processes(self) -> bool:
+        """Whether the script may start more processes itself."""
+        return _PROCESSES.search(self.text) is not None or bool(self.lightning_calls)
+
+    @cached_property
+    def lightning_calls(self) -> tuple[LightningCall, ...]:
+        """The calls of Lightning's classes; none if the text cannot be parsed."""
+        if not any(name in self.text for name in _LIGHTNING):
+            return ()
+        try:
+            tree = ast.parse(self.text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return ()
+        nodes = list(ast.walk(tree))
+        names = dict(name for node in nodes for name in _list_imported(node))
+        calls = (_read_call(node, names) for node in nodes if isinstance(node, ast.Call))
+        return tuple(call for call in calls if call)
+
+
+def _list_imported(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the names that an import of Lightning binds, each with the class, or "" for a module."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            if alias.name.partition(".")[0] in _LIGHTNING:
+                yield alias.asname or alias.name.partition(".")[0], ""
+    elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in _LIGHTNING and not node.level:
+        for alias in node.names:
+            yield alias.asname or alias.name, alias.name if alias.name in _LIGHTNING_CLASSES else ""
+
+
+def _read_call(call: ast.Call, names: dict[str, str]) -> LightningCall | None:
+    function, attribute = call.func, ""
+    while isinstance(function, ast.Attribute):
+        attribute, function = attribute or function.attr, function.value
+    if not isinstance(function, ast.Name) or function.id not in names:
+        return None
+    name = attribute or names[function.id]
+    if name not in _LIGHTNING_CLASSES:
+        return None
+    values = {keyword.arg: keyword.value for keyword in call.keywords}
+    value = values.get("num_nodes", ast.Constant(None if None in values else 1))
+    nodes = value.value if isinstance(value, ast.Constant) else None
+    return LightningCall(name, call.lineno, nodes if isinstance(nodes, int) else None)

@@ -1,0 +1,127 @@
+"""What a job's script says about its processes decides on alarms, and is read from files of any kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kfjob.api.job_script import read_script
+from kfjob.lint.check import lint
+from kfjob.lint.script import Script
+from kfjob.plan import Context, resolve
+from kfjob.spec.job import JobSpec
+
+CONTEXTS = {"local": Context(backend="local", launch="l"), "kubernetes": Context(backend="kubernetes", launch="l")}
+
+
+def find_rules(text: str, command: str = "torchrun train.py", **fields: object) -> list[str]:
+    spec = JobSpec(name="t", image="a:1", command=command, **{"nodes": 2, **fields})
+    plan = resolve(spec, CONTEXTS["local"])
+    return [problem.rule for problem in lint(spec, plan, script=Script("train.py", text))]
+
+
+LONELY = [
+    "import lightning as L\nL.Trainer(max_steps=1)",
+    "import lightning\nlightning.Trainer(devices=2)",
+    "from lightning import Trainer\nTrainer()",
+    "import pytorch_lightning as pl\npl.Trainer(num_nodes=1)",
+    "from pytorch_lightning import Trainer as T\nT(num_nodes=4)",
+    "import lightning.pytorch as pl\npl.Trainer()",
+    "from lightning.fabric import Fabric\nFabric(devices=1)",
+]
+
+
+@pytest.mark.parametrize("text", LONELY)
+def test_lightning_without_the_number_of_nodes_is_an_error(text):
+    assert find_rules(text) == ["lightning-nodes"]
+
+
+@pytest.mark.parametrize("text", LONELY)
+def test_lightning_on_one_node_is_accepted(text):
+    assert find_rules(text, nodes=1) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import lightning as L\nL.Trainer(num_nodes=2)",
+        "import lightning as L\nL.Trainer(num_nodes=args.nodes)",
+        "import lightning as L\nL.Trainer(**config)",
+        "from transformers import Trainer\nimport lightning\nTrainer()",
+        "import lightning as L\nL.LightningModule()",
+        "import lightning as L\nL.Trainer(",
+        "import lightning as L\nL.Trainer(fast_dev_run=True)\nL.Trainer(num_nodes=2)",
+        "",
+    ],
+)
+def test_lightning_with_another_number_of_nodes_is_accepted(text):
+    assert find_rules(text) == []
+
+
+def test_number_of_nodes_in_the_command_is_accepted():
+    assert find_rules(LONELY[0], "torchrun train.py --trainer.num_nodes=2") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dist.init_process_group('nccl', init_method=f'tcp://{host}:1234')",
+        "os.environ['MASTER_ADDR'] = os.environ['WORKER_0']",
+        'os.environ.setdefault("MASTER_ADDR", find_master())',
+    ],
+)
+def test_script_that_connects_itself_is_accepted(text):
+    assert find_rules(text, "python train.py") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "print(1)",
+        "dist.init_process_group()",
+        "os.environ['MASTER_ADDR'] = 'localhost'\nmp.spawn(main, nprocs=2)",
+        "dist.init_process_group(init_method='tcp://localhost:1')",
+        'os.environ.setdefault("MASTER_ADDR", "127.0.0.1")',
+    ],
+)
+def test_script_that_connects_only_its_own_machine_is_an_error(text):
+    assert find_rules(text, "python train.py") == ["unconnected-nodes"]
+
+
+@pytest.mark.parametrize("text", ["mp.spawn(main, nprocs=4)", "import multiprocessing", LONELY[0]])
+def test_script_that_starts_processes_may_have_several(text):
+    assert find_rules("", "python train.py", nodes=1, processes_per_node=4) == ["unused-processes"]
+    assert find_rules(text, "python train.py", nodes=1, processes_per_node=4) == []
+
+
+@pytest.mark.parametrize("backend", ["local", "kubernetes"])
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("python train.py", True),
+        (["bash", "-c", "export A=1\ntorchrun train.py"], True),
+        ("uv run python train.py", True),
+        ("python -m train", False),
+        ("python missing.py", False),
+        ("python folder.py", False),
+        ("python large.py", False),
+        (["python", "a" * 300 + ".py"], False),
+    ],
+)
+def test_script_is_read_from_the_current_folder(backend, command, found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_bytes(b"# \xff\nprint(1)")
+    Path("folder.py").mkdir()
+    Path("large.py").write_bytes(b"#" * 2**21)
+    spec = JobSpec(name="t", image="a:1", command=command)
+    plan = resolve(spec, CONTEXTS[backend])
+    assert (read_script(plan) is not None) == found
+
+
+def test_script_of_an_image_is_not_read_here(tmp_path: Path):
+    file = tmp_path / "train.py"
+    file.write_text("print(1)")
+    for backend, found in (("local", True), ("kubernetes", False)):
+        plan = resolve(JobSpec(name="t", image="a:1", command=["python", str(file)]), CONTEXTS[backend])
+        assert (read_script(plan) is not None) == found
