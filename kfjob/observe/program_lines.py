@@ -7,6 +7,7 @@ that names the failed workers (torch/distributed/elastic/multiprocessing/errors/
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -49,6 +50,13 @@ class ProgramLines:
     def flush(self) -> list[str]:
         """Return the lines that wait for the next one."""
         return [plain for plain, _ in self._selector.flush()]
+
+
+def find_program_lines(newest_first: Iterable[str]) -> list[str]:
+    """Return the lines of the program that are not blank, without the spaces around them, in the order of the log."""
+    reader = ProgramLines()
+    lines = [line for text in reversed(list(newest_first)) for line in reader.feed(text)] + reader.flush()
+    return [line.strip() for line in lines if line.strip()]
 
 
 class ProgramFilter:

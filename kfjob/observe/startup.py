@@ -72,7 +72,8 @@ def find_stage(view: JobView, *, job: str = "JOB") -> Stage:
     if (startup := _find_startup(view, job)).text:
         return startup
     rest = find_end_of_some(view)
-    return Stage(StageKind.REST, str(rest)) if rest else Stage()
+    advice = f"if the program still needs the ended ranks, `kfjob stop {job}` ends the job"
+    return Stage(StageKind.REST, f"{rest}; {advice}") if rest else Stage()
 
 
 def describe_ending(view: JobView) -> str:

@@ -154,11 +154,12 @@ def left_early(job: JobEvidence) -> Occurrences:
         pod = job.view.pods.get(name)
         if pod and history.has_succeeded and any(item.pod != name for item in job.disconnects):
             timestamp, evidence = history.recent.timestamp(), history.recent.last_text
-            if pod.group_rank == 0:
-                yield job.occurrence("rank0-left-early", pod=name, timestamp=timestamp, evidence=evidence)
-            else:
-                ranks = describe_ranks(pod.global_ranks) or "its ranks"
-                yield job.occurrence("rank-left-early", pod=name, timestamp=timestamp, evidence=evidence, ranks=ranks)
+            rule = "rank0-left-early" if pod.group_rank == 0 else "rank-left-early"
+            ranks = describe_ranks(pod.global_ranks) or "its ranks"
+            occurrence = job.occurrence(rule, pod=name, timestamp=timestamp, evidence=evidence, ranks=ranks)
+            if end := history.end:
+                occurrence.timestamp, occurrence.line, occurrence.evidence = end.timestamp, end.line, end.evidence
+            yield occurrence
 
 
 def peer_lost(job: JobEvidence) -> Occurrences:

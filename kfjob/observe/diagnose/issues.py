@@ -23,6 +23,7 @@ class Commands(Struct, frozen=True):
     job: str  # what names the job on a command line
     source: LogSource = LogSource.JOB
     local: bool = False  # the job runs on the local backend
+    running: bool = False
     agents: frozenset[str] = frozenset()  # pods with an agent
 
 
@@ -41,6 +42,8 @@ def _fill_texts(occurrence: Occurrence, commands: Commands) -> tuple[str, str, s
     rule = occurrence.rule
     cause = rule.agent_cause if occurrence.pod in commands.agents and rule.agent_cause else rule.cause
     remedy = rule.local_remedy if commands.local and rule.local_remedy else rule.remedy
+    if commands.running and rule.running_remedy:
+        remedy = f"{rule.running_remedy}; {remedy}"
     values = _Values({"job": commands.job, "pod": occurrence.pod, **occurrence.values})
     if commands.source is not LogSource.JOB:
         remedy = _adapt_to_saved_logs(remedy, commands.source)

@@ -162,6 +162,15 @@ class NcclWarning(Struct, frozen=True):
     printed: str
 
 
+class NormalEnd(Struct, frozen=True):
+    """The line in which an agent reports that its training processes ended with success."""
+
+    order: int
+    line: int
+    timestamp: Timestamp
+    evidence: tuple[str, ...]  # the last line of the program before it, and the line itself
+
+
 class PodHistory(Struct):
     """The part of a pod's log and states that a diagnosis needs."""
 
@@ -171,7 +180,7 @@ class PodHistory(Struct):
     starts: list[tuple[int, Timestamp]] = field(default_factory=list)  # first and newest rounds and restarts: order and time
     progress: tuple[int, Timestamp] | None = None  # order and time of the newest progress line
     furthest: tuple[float, int, int] | None = None  # highest epoch and step so far, and the order of the line that first had it
-    finished: int | None = None  # order of the line in which its agent reported success
+    end: NormalEnd | None = None  # its agent has reported success
     launch: LaunchConfig | None = None
     result: RendezvousResult | None = None  # the newest rendezvous result
     state: PodChanged | None = None
@@ -198,6 +207,11 @@ class PodHistory(Struct):
     def needs_line(self) -> bool:
         """Whether the next line matters, also if its text alone would not."""
         return self.incidents.is_open or self.suite_runs.expects_result or self.lines <= self.activity.last_watched
+
+    @property
+    def finished(self) -> int | None:
+        """The order of the line in which its agent reported success; None without one."""
+        return self.end.order if self.end else None
 
     @property
     def has_one_process(self) -> bool:

@@ -47,6 +47,8 @@ def _format_rule(rule: Rule) -> str:
         lines.append(f"- What to do: {_replace_groups(rule.remedy)}")
     if rule.local_remedy:
         lines.append(f"- On the local backend: {_replace_groups(rule.local_remedy)}")
+    if rule.running_remedy:
+        lines.append(f"- While the job runs: {_replace_groups(rule.running_remedy)}")
     if rule.link:
         lines.append(f"- More: <{rule.link}>")
     return "\n".join(lines) + "\n"

@@ -81,6 +81,9 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     local_remedy: str = ""
     """What to do next for a job of the local backend, whose pods are processes; "" if `remedy` fits too."""
 
+    running_remedy: str = ""
+    """What to do first while the job still runs; "" if that is no different."""
+
     markers: tuple[str, ...] = ()
     """Literals of which every matching text contains at least one; other texts are not searched."""
 

@@ -30,7 +30,15 @@ from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.literals import is_suspicious
 from kfjob.observe.diagnose.matching import Explanation, explain
 from kfjob.observe.diagnose.nccl_details import WARNING_RULE, add_details, remember_warning
-from kfjob.observe.diagnose.occurrences import MAX_SYMPTOMS, JobHistory, Occurrence, PodHistory, SymptomKey
+from kfjob.observe.diagnose.occurrences import (
+    MAX_QUOTE,
+    MAX_SYMPTOMS,
+    JobHistory,
+    NormalEnd,
+    Occurrence,
+    PodHistory,
+    SymptomKey,
+)
 from kfjob.observe.diagnose.ranks import find_gpu, find_rank
 from kfjob.observe.diagnose.recent_lines import RecentLines, find_timestamp
 from kfjob.observe.diagnose.repetitions import LineMeaning, Repetitions, mask_numbers
@@ -40,9 +48,11 @@ from kfjob.observe.diagnose.suite_runs import SuiteRuns
 from kfjob.observe.diagnose.warnings import WarningCounter
 from kfjob.observe.diagnose.world_sizes import WorldSize, read_world_size
 from kfjob.observe.lines import clean_line, shorten_line
+from kfjob.observe.program_lines import find_program_lines
 from kfjob.observe.progress import Reading
 from kfjob.observe.view import JobView
 from kfjob.patterns import Pattern
+from kfjob.redaction import cut_text
 
 MAX_DISTANCE = 2
 """Lines after an error in which the program says how it goes on."""
@@ -174,7 +184,7 @@ class SymptomCollector:
             pod.add_start(self._order)
             for occurrence in pod.symptoms.occurrences():
                 occurrence.in_previous_container = True
-        pod.container, pod.lines, pod.joined, pod.finished, pod.result = container, 0, False, None, None
+        pod.container, pod.lines, pod.joined, pod.end, pod.result = container, 0, False, None, None
         pod.recent, pod.incidents, pod.activity, pod.newest = RecentLines(), IncidentReader(), Activity(), None
         pod.world, pod.nccl_warnings, pod.timeouts = WorldSize(), [], Timeouts()
         pod.suite_runs = SuiteRuns()
@@ -198,9 +208,15 @@ class SymptomCollector:
         pod.evidence = (log.result_line, log.reading_line)
         pod.launch = log.launch or pod.launch
         if not log.finished:
-            pod.finished = None
-        elif pod.finished is None:
-            pod.finished = self._order
+            pod.end = None
+        elif pod.end is None:
+            pod.end = _read_end(pod, event.text, self._order)
+
+
+def _read_end(pod: PodHistory, text: str, order: int) -> NormalEnd:
+    """Return the end that the agent reports in the newest line."""
+    evidence = (*find_program_lines(pod.recent.texts())[-1:], text.strip())
+    return NormalEnd(order, pod.lines, pod.recent.timestamp(), tuple(cut_text(item, MAX_QUOTE) for item in evidence))
 
 
 def _find_furthest(before: tuple[float, int, int] | None, reading: Reading | None, order: int) -> tuple[float, int, int] | None:

@@ -423,3 +423,16 @@ def test_first_of_many_rounds_is_the_one_that_is_shown():
     diagnosis, _ = examine([*events, FAILED])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.time == START + 5 * SECOND
+
+
+def test_rank_that_ends_early_is_quoted_where_it_ended():
+    done = "I1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:931] [default] worker group successfully finished."
+    gave_up = "E1121 06:25:54.3 1 torch/distributed/elastic/agent/server/api.py:1007] torch.distributed.DistStoreError: gave up"
+    events: list[Event] = [*trained(), line("the shard is exhausted", 5, B), line(done, 5, B), line(CLOSED, 6, A)]
+    running, _ = examine([*events, JobChanged(phase=JobPhase.RUNNING)])
+    assert running.first_cause
+    assert running.first_cause.remedy.startswith("`kfjob stop a` ends the job: the other ranks wait")
+    ended, _ = examine([*events, line(gave_up, 306, B), FAILED])
+    assert ended.first_cause
+    assert (ended.first_cause.rule, ended.first_cause.evidence) == ("rank-left-early", ("the shard is exhausted", done))
+    assert "kfjob stop" not in ended.first_cause.remedy

@@ -70,9 +70,11 @@ FINISHED = (
 
 
 def test_running_job_names_the_pods_that_have_ended_and_those_it_waits_for():
-    assert stage(*script.TRAINING, script.line(0, FINISHED, 90)) == "`train-worker-0` has ended; waiting for `train-worker-1`"
+    advice = "if the program still needs the ended ranks, `kfjob stop JOB` ends the job"
+    text = f"`train-worker-0` has ended; waiting for `train-worker-1`; {advice}"
+    assert stage(*script.TRAINING, script.line(0, FINISHED, 90)) == text
     ended = script.pod(0, PodPhase.SUCCEEDED, exit_code=0)
-    assert stage(*script.TRAINING, ended) == "`train-worker-0` has ended; waiting for `train-worker-1`"
+    assert stage(*script.TRAINING, ended) == text
     both = (*script.TRAINING, ended, script.line(1, FINISHED, 91))
     assert stage(*both) == ""
     again = (*script.TRAINING, script.line(0, FINISHED, 90), *script.block(0, 0, 95))

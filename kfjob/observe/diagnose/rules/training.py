@@ -2,6 +2,8 @@
 
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 
+_STOP = "`kfjob stop {job}` ends the job: the other ranks wait for a collective that can never complete"
+
 RULES = (
     Rule(
         id="forward-order",
@@ -81,6 +83,7 @@ RULES = (
         title="rank 0 ended while other ranks were still working",
         cause="pod `{pod}` held rank 0 and ended without an error; the process group's store ended with it",
         remedy="let every rank run the same number of steps, and call `destroy_process_group()` at the end of each",
+        running_remedy=_STOP,
         subject=Subject.VIEW,
         role=Role.SUSPECT,
     ),
@@ -120,6 +123,7 @@ RULES = (
             "let every rank run the same number of steps: `DistributedSampler(drop_last=True)`, a fixed number of steps, or "
             "`torch.distributed.algorithms.Join`"
         ),
+        running_remedy=_STOP,
         subject=Subject.VIEW,
         role=Role.SUSPECT,
     ),
