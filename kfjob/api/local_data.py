@@ -9,8 +9,10 @@ from pathlib import Path
 
 from kfjob.api.planning import Planned
 from kfjob.errors import Problem, SpecError
+from kfjob.parsing import ParseError, parse_json
 from kfjob.plan import JobPlan
 from kfjob.plan.programs import find_script
+from kfjob.spec.models import PRESETS, find_config_problems
 from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.spec.train_rules import REPOSITORY_NAME, SYNTHETIC, TOKENS_HEADER
 
@@ -55,6 +57,8 @@ def _find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:
         value = getattr(train, field)
         if value and value != SYNTHETIC and (path := _resolve(value, plan)) and not path.exists():
             yield from _explain_missing(f"train.{field}", value, path)
+    if isinstance(train.model, str) and train.model not in PRESETS:
+        yield from _find_model_problems(train.model, plan)
     folder = _resolve(train.data, plan)
     if train.data != SYNTHETIC and folder and folder.is_dir() and _lacks_tokenizer(train, folder):
         yield Problem(
@@ -62,6 +66,23 @@ def _find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:
             path="train.data",
             hint="set `train.tokenizer` to a folder with tokenizer.json",
         )
+
+
+def _find_model_problems(model: str, plan: JobPlan) -> Iterator[Problem]:
+    """Yield the problems of a model in a folder on this machine: no configuration, or a shape that nothing can compute."""
+    folder = _resolve(model, plan)
+    if folder is None or not (folder.is_dir() or model.startswith((".", "/", "~"))):
+        return  # a model on the hub
+    try:
+        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        title = f"there is no model at `{folder}`"
+        yield Problem(title=title, path="train.model", hint="use a folder with config.json, or a preset")
+    except (OSError, UnicodeDecodeError, ParseError) as err:
+        yield Problem(title=f"cannot read `{folder / 'config.json'}`", path="train.model", detail=str(err))
+    else:
+        for title in find_config_problems(config if isinstance(config, dict) else {}):
+            yield Problem(title=title, path="train.model", detail=f"in `{folder / 'config.json'}`")
 
 
 def _explain_missing(field: str, value: str, path: Path) -> Iterator[Problem]:

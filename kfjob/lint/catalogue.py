@@ -36,6 +36,7 @@ RULES = (
     hardware.precision_of_the_card,
     hardware.shared_memory,
     hardware.shared_memory_size,
+    fit.parameter_memory,
     fit.gpu_memory,
     fit.host_memory,
     storage.checkpoint_storage,

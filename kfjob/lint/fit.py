@@ -10,14 +10,46 @@ from kfjob.plan import JobPlan
 from kfjob.spec.memory import RESERVED, MemoryEstimate, estimate_memory
 from kfjob.spec.memory_changes import CHANGES
 from kfjob.spec.memory_setup import MemorySetup, make_setup
+from kfjob.spec.models import count_parameters
 from kfjob.units import GIB, parse_quantity
 
 
-def setup(job: Job) -> MemorySetup | None:
-    """Return what decides on memory, with the smallest number of ranks; None if the spec does not tell it."""
+def setup(job: Job, *, nodes: int = 0) -> MemorySetup | None:
+    """Return what decides on memory, with the smallest number of nodes or with `nodes`; None if the spec does not tell it."""
     if job.spec.train is None or job.processes is None:
         return None
-    return make_setup(job.spec.train, world_size=job.plan.min_nodes * job.processes, local_world_size=job.processes)
+    nodes = nodes or job.plan.min_nodes
+    return make_setup(job.spec.train, world_size=nodes * job.processes, local_world_size=job.processes)
+
+
+@rule("parameter-memory", "error")
+def parameter_memory(job: Job) -> Iterator[Violation]:
+    """A rank's part of the parameters alone fits into its GPU, or without GPUs into its part of the pod's memory.
+
+    No other setting of the training makes such a model fit. It needs more nodes, larger GPUs, or a strategy that shards the
+    parameters over more ranks.
+    """
+    if violation := _find_excess(job):
+        yield violation
+
+
+def _find_excess(job: Job) -> Violation | None:
+    """Return the violation of `parameter-memory`, with the largest number of nodes."""
+    memory_setup, plan = setup(job, nodes=job.plan.max_nodes), job.plan
+    limit, place = find_gpu_memory(plan), "a GPU"
+    if memory_setup is None or job.processes is None:
+        return None
+    if not plan.resources.gpus and plan.resources.memory:
+        limit, place = parse_quantity(plan.resources.memory) / job.processes, "its part of the pod's memory"
+    size = estimate_memory(memory_setup).parameters
+    if limit is None or size <= limit:
+        return None
+    count = f"{count_parameters(memory_setup.shape) / 1e9:,.1f} billion parameters"
+    return Violation(
+        path="train.model",
+        message=f"the model has {count}: each process holds {_gib(size)} of them, and {place} has {_gib(limit)}",
+        hint="use more nodes, or `strategy: fsdp` with `sharding: full`",
+    )
 
 
 @rule("gpu-memory", "warning")
@@ -29,7 +61,7 @@ def gpu_memory(job: Job) -> Iterator[Violation]:
     at the longest sample.
     """
     memory_setup, limit = setup(job), find_gpu_memory(job.plan)
-    if memory_setup is None or limit is None:
+    if memory_setup is None or limit is None or _find_excess(job):
         return
     estimate = estimate_memory(memory_setup)
     if estimate.peak + RESERVED > limit:
@@ -49,7 +81,7 @@ def host_memory(job: Job) -> Iterator[Violation]:
     Without GPUs the model is in the pod's memory too. A pod that exceeds its limit is killed (OOMKilled, exit code 137).
     """
     memory_setup, memory = setup(job), job.plan.resources.memory
-    if memory_setup is None or memory is None or job.processes is None:
+    if memory_setup is None or memory is None or job.processes is None or _find_excess(job):
         return
     estimate = estimate_memory(memory_setup)
     per_process = estimate.host + (0 if job.plan.resources.gpus else estimate.peak)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import (
     ConfigDict,
@@ -17,11 +17,26 @@ from pydantic import (
     model_validator,
 )
 
+from kfjob.errors import SpecError
 from kfjob.spec.base import FieldProblem, SpecModel, field_error, field_errors
 
 Architecture = Literal["llama", "mistral", "qwen2", "gpt_neox", "mixtral", "qwen3_moe"]
 MIXTURES: tuple[Architecture, ...] = ("mixtral", "qwen3_moe")
 """Families whose feed-forward blocks are experts, of which a router chooses some for each token."""
+
+
+MAX_VOCABULARY = 2**24
+"""Rows of an embedding."""
+_MAX_WIDTH = 2**20
+"""Width of a model or of a part of it, and its attention heads."""
+_MAX_LAYERS = 2**14
+"""Layers of a model."""
+_MAX_EXPERTS = 2**16
+"""Experts of a layer."""
+_MAX_POSITIONS = 2**31 - 1
+"""Tokens of a model's longest sequence."""
+MAX_PARAMETERS = 10**13
+"""Parameters of a model. In bf16 these are 20 TB, ten times the largest models that are published."""
 
 
 class ModelShape(SpecModel):
@@ -30,18 +45,18 @@ class ModelShape(SpecModel):
     model_config = ConfigDict(validate_default=False)
 
     architecture: Architecture = Field(default="llama", description="Model family in transformers")
-    vocab_size: PositiveInt = Field(description="Rows of the embedding")
-    hidden_size: PositiveInt = Field(description="Width of the residual stream")
-    intermediate_size: PositiveInt = Field(description="Width of the feed-forward block")
-    num_hidden_layers: PositiveInt = Field(description="Number of decoder layers")
+    vocab_size: PositiveInt = Field(le=MAX_VOCABULARY, description="Rows of the embedding")
+    hidden_size: PositiveInt = Field(le=_MAX_WIDTH, description="Width of the residual stream")
+    intermediate_size: PositiveInt = Field(le=_MAX_WIDTH, description="Width of the feed-forward block")
+    num_hidden_layers: PositiveInt = Field(le=_MAX_LAYERS, description="Number of decoder layers")
     head_dim: PositiveInt | None = Field(
-        default=None, description="Width of an attention head; default: `hidden_size` / `num_attention_heads`"
+        default=None, le=_MAX_WIDTH, description="Width of an attention head; default: `hidden_size` / `num_attention_heads`"
     )
-    num_attention_heads: PositiveInt = Field(description="Number of query heads")
+    num_attention_heads: PositiveInt = Field(le=_MAX_WIDTH, description="Number of query heads")
     num_key_value_heads: PositiveInt | None = Field(
-        default=None, description="Number of key and value heads; default: one per query head"
+        default=None, le=_MAX_WIDTH, description="Number of key and value heads; default: one per query head"
     )
-    max_position_embeddings: PositiveInt = Field(default=4096, description="Longest sequence in tokens")
+    max_position_embeddings: PositiveInt = Field(default=4096, le=_MAX_POSITIONS, description="Longest sequence in tokens")
     tie_word_embeddings: bool = Field(default=False, description="Use the embedding as the output head")
     rope_theta: PositiveFloat = Field(default=10000.0, description="Base of the rotary frequencies")
     rope_llama3_factor: PositiveFloat | None = Field(
@@ -52,11 +67,13 @@ class ModelShape(SpecModel):
     initializer_range: PositiveFloat = Field(default=0.02, description="Standard deviation of initial weights")
     sliding_window: PositiveInt | None = Field(default=None, description="Attention window in tokens (mistral)")
     num_experts: PositiveInt | None = Field(
-        default=None, description="Experts in each layer (mixtral, qwen3_moe), each a feed-forward block"
+        default=None, le=_MAX_EXPERTS, description="Experts in each layer (mixtral, qwen3_moe), each a feed-forward block"
     )
-    num_experts_per_tok: PositiveInt | None = Field(default=None, description="Experts that compute a token")
+    num_experts_per_tok: PositiveInt | None = Field(default=None, le=_MAX_EXPERTS, description="Experts that compute a token")
     moe_intermediate_size: PositiveInt | None = Field(
-        default=None, description="Width of an expert (qwen3_moe); the experts of mixtral have `intermediate_size`"
+        default=None,
+        le=_MAX_WIDTH,
+        description="Width of an expert (qwen3_moe); the experts of mixtral have `intermediate_size`",
     )
     norm_topk_prob: bool = Field(default=False, description="Scale the weights of a token's experts to a sum of 1 (qwen3_moe)")
     router_aux_loss_coef: NonNegativeFloat = Field(
@@ -66,8 +83,12 @@ class ModelShape(SpecModel):
     @field_validator("num_attention_heads")
     @classmethod
     def _check_heads(cls, heads: int, info: ValidationInfo) -> int:
-        if (width := info.data.get("hidden_size")) and width % heads and not info.data.get("head_dim"):
-            raise field_error("heads", f"{heads} heads do not divide `hidden_size` {width}")
+        width, head_dim = (
+            info.data.get("hidden_size"),
+            info.data.get("head_dim", 0),
+        )  # without a valid one, the width is unknown
+        if width and width % heads and head_dim is None:
+            raise field_error("heads", f"{heads} heads do not divide `hidden_size` {width}, and `head_dim` is not set")
         return heads
 
     @field_validator("num_key_value_heads")
@@ -82,14 +103,22 @@ class ModelShape(SpecModel):
 
     @model_validator(mode="after")
     def _check_family(self) -> Self:
-        if problems := tuple(_find_family_problems(self)):
+        if problems := (*_find_family_problems(self), *_find_rotary_problems(self)):
             raise field_errors(problems)
+        if (count := count_parameters(self)) > MAX_PARAMETERS:
+            title = f"a model of this shape has {count:.1e} parameters, and the limit is {MAX_PARAMETERS:.0e}"
+            raise field_errors([FieldProblem(field="", title=title)])
         return self
 
     @property
     def head_size(self) -> int:
         """The width of one attention head, including the default."""
         return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    @property
+    def rotary_size(self) -> int:
+        """The numbers of a head that rotary position embeddings rotate."""
+        return int(self.head_size * self.rotary_pct) if self.architecture == "gpt_neox" else self.head_size
 
     @property
     def key_value_heads(self) -> int:
@@ -131,7 +160,7 @@ def _find_family_problems(shape: ModelShape) -> Iterator[FieldProblem]:
         title = f"a {shape.architecture} model has no `moe_intermediate_size`"
         yield FieldProblem(field="moe_intermediate_size", title=title, hint="use `intermediate_size`")
     if shape.experts_per_token > shape.experts:
-        title = f"a token cannot have {shape.experts_per_token} of {shape.experts} experts"
+        title = f"`num_experts_per_tok` {shape.experts_per_token} is above `num_experts` {shape.experts}"
         yield FieldProblem(field="num_experts_per_tok", title=title)
     for field in ("hidden_size", "moe_intermediate_size" if shape.moe_intermediate_size else "intermediate_size"):
         if is_mixture and (width := getattr(shape, field)) % _GROUPED_WIDTH:
@@ -139,6 +168,39 @@ def _find_family_problems(shape: ModelShape) -> Iterator[FieldProblem]:
             yield FieldProblem(field=field, title=title)
     if shape.head_dim and shape.architecture == "gpt_neox":
         yield FieldProblem(field="head_dim", title="gpt_neox does not support `head_dim`")
+
+
+def _find_rotary_problems(shape: ModelShape) -> Iterator[FieldProblem]:
+    """Yield the field that gives a head a width which rotary position embeddings cannot rotate: they rotate pairs."""
+    width, rotated = shape.head_size, shape.rotary_size
+    if rotated % 2 == 0 and rotated:
+        return
+    if rotated != width:
+        title = f"`rotary_pct` {shape.rotary_pct:g} rotates {rotated} of the {width} numbers of a head, and must rotate pairs"
+        yield FieldProblem(field="rotary_pct", title=title)
+        return
+    source = (
+        "" if shape.head_dim else f" (`hidden_size` {shape.hidden_size} / `num_attention_heads` {shape.num_attention_heads})"
+    )
+    title = f"an attention head has the width {width}{source}, and rotary position embeddings need an even one"
+    yield FieldProblem(field="head_dim" if shape.head_dim else "num_attention_heads", title=title)
+
+
+_GEOMETRY = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+
+
+def find_config_problems(config: Mapping[str, object]) -> list[str]:
+    """Return what makes the shape in a Hugging Face config.json impossible, for the dense families that kfjob knows."""
+    family, optional = config.get("model_type"), ("head_dim", "num_key_value_heads", "max_position_embeddings")
+    if family not in get_args(Architecture) or family in MIXTURES or any(config.get(name) is None for name in _GEOMETRY):
+        return []
+    names = (*_GEOMETRY, *(name for name in optional if config.get(name) is not None))
+    fields = {name: config[name] for name in names} | ({"rotary_pct": config["rotary_pct"]} if "rotary_pct" in config else {})
+    try:
+        ModelShape.model_validate({"architecture": family, **fields})
+    except SpecError as error:
+        return [problem.title for problem in error.problems]
+    return []
 
 
 def count_embedding_parameters(shape: ModelShape) -> int:

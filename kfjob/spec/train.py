@@ -21,10 +21,11 @@ from pydantic import (
     model_validator,
 )
 
+from kfjob.errors import SpecError
 from kfjob.spec import train_rules
 from kfjob.spec.base import SpecModel, field_error, field_errors
 from kfjob.spec.lora import LoraSpec
-from kfjob.spec.models import PRESETS, ModelShape
+from kfjob.spec.models import MAX_VOCABULARY, PRESETS, ModelShape
 
 Strategy = Literal["fsdp", "ddp", "dp", "deepspeed", "none"]
 Sharding = Literal["full", "shard_grad_op", "hybrid", "hybrid_shard_grad_op", "no_shard"]
@@ -65,7 +66,9 @@ class TrainSpec(SpecModel):
         "on the hub (`owner/name`), or a shape"
     )
     model_revision: str | None = Field(default=None, description="Commit or branch of a model on the hub; default: the newest")
-    vocab_size: PositiveInt | None = Field(default=None, description="Rows of the embedding; default: those of the model")
+    vocab_size: PositiveInt | None = Field(
+        default=None, le=MAX_VOCABULARY, description="Rows of the embedding; default: those of the model"
+    )
 
     lora: LoraSpec | None = Field(
         default=None, description="Low-rank adapters (LoRA), trained instead of the model's weights; `{}` uses the defaults"
@@ -338,7 +341,11 @@ class TrainSpec(SpecModel):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
-        if problems := tuple(train_rules.find_problems(self, get_shape(self))):
+        try:
+            shape = get_shape(self)
+        except SpecError as error:
+            raise field_error("shape", error.title, path="vocab_size") from None
+        if problems := tuple(train_rules.find_problems(self, shape)):
             raise field_errors(problems)
         return self
 

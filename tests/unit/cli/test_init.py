@@ -144,6 +144,30 @@ def test_validate_and_a_local_submit_check_the_data(kfjob, here, data, message):
     assert kfjob("validate", "job.yaml", "--backend", "local") == 0
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (None, "there is no model at "),
+        ("{", "cannot read `"),
+        (
+            (
+                '{"model_type": "llama", "vocab_size": 8, "hidden_size": 28, "intermediate_size": 8, "num_hidden_layers": 1, '
+                '"num_attention_heads": 4}'
+            ),
+            "an attention head has the width 7 (`hidden_size` 28 / `num_attention_heads` 4)",
+        ),
+        ('{"model_type": "bert"}', ""),
+    ],
+)
+def test_validate_checks_the_configuration_in_a_model_folder(kfjob, here, config, message):
+    if config is not None:
+        (here / "m").mkdir()
+        (here / "m" / "config.json").write_text(config)
+    (here / "job.yaml").write_text("name: t\ntrain: {model: ./m, max_steps: 1, data: synthetic}\n")
+    assert kfjob("validate", "job.yaml", "--backend", "local") == (2 if message else 0)
+    assert message in kfjob.err
+
+
 def test_a_first_spec_is_not_valid_before_its_data_is_there(kfjob, here):
     assert kfjob("init", "-y", "--name", "demo", "--data", "/data/corpus.jsonl") == 0
     assert kfjob("validate", "job.yaml", "--backend", "local") == 2

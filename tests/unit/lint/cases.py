@@ -286,6 +286,30 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [({"shared_memory": "64Gi", "resources": {"memory": "32Gi"}}, "shared_memory", "64Gi of shared memory")],
         [{"resources": {"memory": "32Gi"}}, {"shared_memory": "64Gi"}],
     ),
+    "parameter-memory": (
+        [
+            (
+                {**llama(), "resources": {"gpus": 8, "gpu_memory": "1Gi"}},
+                "train.model",
+                "the model has 8.0 billion parameters: each process holds",
+            ),
+            (
+                {**llama(strategy="ddp"), "resources": {"gpus": 8, "gpu_memory": "24Gi"}},
+                "train.model",
+                "each process holds 29.9 GiB of them, and a GPU has 24.0 GiB",
+            ),
+            (
+                {**llama(), "nodes": 1, "processes_per_node": 4, "resources": {"memory": "8Gi"}},
+                "train.model",
+                "each process holds 7.5 GiB of them, and its part of the pod's memory has 2.0 GiB",
+            ),
+        ],
+        [
+            {**llama(), "instance": "p4d.24xlarge", "nodes": 1},
+            {**llama(), "resources": {"gpus": 8}},
+            {**llama(cpu_offload=True), "nodes": 1, "resources": {"gpus": 8, "gpu_memory": "1Gi"}},
+        ],
+    ),
     "gpu-memory": (
         [
             (
