@@ -281,7 +281,7 @@ def make_code_layer(code: str | Path | None) -> CodeLayer | None:
 
 
 def _compile_filter(include: str | None) -> Callable[[str], bool] | None:
-    from kfjob.patterns import SYNTAX_HINT, Pattern, PatternError
+    from kfjob.patterns import Pattern, PatternError
 
     if include is None:
         return None
@@ -289,5 +289,5 @@ def _compile_filter(include: str | None) -> Callable[[str], bool] | None:
     try:
         pattern.check()
     except PatternError as err:
-        raise UsageError(f"`{include}` is not a regular expression", cause=str(err), hint=SYNTAX_HINT) from err
+        raise UsageError(f"`{include}` is not a regular expression", cause=str(err), hint=err.hint) from err
     return lambda text: pattern.search(text) is not None

@@ -49,13 +49,12 @@ def open_reader(job: str | None, folder: str | None, settings: Settings, *, patt
 
 
 def _check_pattern(pattern: str, folder: str | None) -> None:
-    from kfjob.spec.progress import check_pattern
+    from kfjob.spec.progress import refuse_pattern
 
     if folder is None:
         hint = "`kfjob progress JOB --progress PATTERN` tries a pattern on a job; `progress` in the spec keeps it"
         raise UsageError("`--progress` needs `--from`", hint=hint)
-    if problem := check_pattern(pattern):
-        raise UsageError(problem.title, cause=problem.detail, hint=problem.hint)
+    refuse_pattern(pattern)
 
 
 def open_live_or_archived(job: str, settings: Settings) -> LiveReader | ArchiveReader:

@@ -131,13 +131,14 @@ class Expression(click.ParamType):  # type: ignore[type-arg]  # generic in newer
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Pattern:
         """Return the compiled expression."""
-        from kfjob.patterns import SYNTAX_HINT, Pattern, PatternError
+        from kfjob.patterns import Pattern, PatternError
 
         pattern = value if isinstance(value, Pattern) else Pattern(value)
         try:
             pattern.check()
         except PatternError as err:
-            self.fail(f"`{value}` is not a regular expression: {err}\nhint: {SYNTAX_HINT}", param, ctx)
+            hint = f"\nhint: {err.hint}" if err.hint else ""
+            self.fail(f"`{value}` is not a regular expression: {err}{hint}", param, ctx)
         return pattern
 
 

@@ -29,10 +29,10 @@ def progress(*, job: str | None, folder: str | None, pattern: str | None, output
     LOG is a log file, also compressed as `.gz`, or `-` for standard input. With `--progress`, show what the
     pattern reads instead.
     """
-    from kfjob.spec.progress import check_pattern
+    if pattern is not None:
+        from kfjob.spec.progress import refuse_pattern
 
-    if pattern is not None and (problem := check_pattern(pattern)):
-        raise UsageError(problem.title, cause=problem.detail, hint=problem.hint)
+        refuse_pattern(pattern)
     try:
         view = _read(job, folder, pattern, settings)
     except SpecError as error:

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.errors import Problem, SpecError
+from kfjob.errors import SpecError
 from kfjob.observe.figures.bars import MARKER, find_bar, read_bar, remove_nested_bars
 from kfjob.observe.lines import clean_line, cut_line
 from kfjob.observe.meanings import Phase, Quantity, find_meaning, parse_unit, split_name
@@ -304,8 +304,8 @@ def custom_format(pattern: str) -> ProgressFormat:
     Raises:
         SpecError: the pattern is not a regular expression, or it has other groups.
     """
-    if fault := check_pattern(pattern):
-        raise SpecError([Problem(title=fault.title, path="progress", detail=fault.detail, hint=fault.hint)])
+    if problems := check_pattern(pattern):
+        raise SpecError(problems)
     compiled = Pattern(pattern)
 
     def read(text: str) -> Reading | None:

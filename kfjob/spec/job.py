@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 from kfjob.common_types import Notify, ignore_notice
 from kfjob.errors import Problem
 from kfjob.spec import instances, names, pytorchjob_schema
-from kfjob.spec.base import SpecModel, field_error, two_programs_error
+from kfjob.spec.base import FieldProblem, SpecModel, field_error, field_errors, two_programs_error
 from kfjob.spec.fields import (
     ENV_NAME_PATTERN,
     Command,
@@ -340,7 +340,6 @@ class JobSpec(SpecModel):
         if info.data.get("train") is not None:
             title = "`progress` is for `command`: kfjob knows the progress lines of its own trainer"
             raise field_error("progress_and_train", title, hint="remove `progress`")
-        if problem := check_pattern(value):
-            context = {key: text for key, text in (("detail", problem.detail), ("hint", problem.hint)) if text}
-            raise field_error("progress", problem.title, **context)
+        if problems := [FieldProblem(field="", title=p.title, detail=p.detail, hint=p.hint) for p in check_pattern(value)]:
+            raise field_errors(problems)
         return value

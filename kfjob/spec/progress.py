@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
-from kfjob.patterns import SYNTAX_HINT, Pattern, PatternError
+from kfjob.errors import Problem, UsageError
+from kfjob.patterns import Pattern, PatternError
 
 PROGRESS_GROUPS: Mapping[str, str] = MappingProxyType(
     {
@@ -29,29 +29,39 @@ PROGRESS_GROUPS: Mapping[str, str] = MappingProxyType(
 """The groups that a pattern may have, with the descriptions of `docs/reference/progress.md`."""
 
 
-class PatternProblem(NamedTuple):
-    """The reason why a pattern is invalid."""
+def check_pattern(pattern: str) -> list[Problem]:
+    """Return why a pattern is invalid: nothing for a regular expression with a group `step` or `loss` and no unknown group.
 
-    title: str
-    detail: str | None = None
-    hint: str | None = None
-
-
-def check_pattern(pattern: str) -> PatternProblem | None:
-    """Return why a pattern is invalid; None for a regular expression with a group `step` or `loss` and no unknown group."""
+    The groups of a text that is no regular expression are checked too, as far as they can be read.
+    """
+    problems = []
     try:
-        groups = Pattern(pattern).names
+        groups = set(Pattern(pattern).names)
     except PatternError as error:
-        return PatternProblem(
-            "`progress` is not a regular expression",
-            detail=str(error),
-            hint=SYNTAX_HINT,
-        )
+        problems = [_make_problem("`progress` is not a regular expression", detail=str(error), hint=error.hint)]
+        groups = set(error.names)
     hint = f"valid group names are {', '.join(f'`{name}`' for name in PROGRESS_GROUPS)}"
-    if unknown := sorted(groups.keys() - PROGRESS_GROUPS.keys()):
-        return PatternProblem(f"unknown group `{unknown[0]}` in `progress`", hint=hint)
-    if not groups.keys() & {"step", "loss"}:
-        return PatternProblem("`progress` has neither a group `step` nor a group `loss`", hint=hint)
-    if Pattern(pattern).search(""):
-        return PatternProblem("`progress` matches every line", hint="include text that only progress lines contain")
-    return None
+    if unknown := sorted(groups - PROGRESS_GROUPS.keys()):
+        problems.append(_make_problem(f"unknown group `{unknown[0]}` in `progress`", hint=hint))
+    elif not groups & {"step", "loss"}:
+        problems.append(_make_problem("`progress` has neither a group `step` nor a group `loss`", hint=hint))
+    if not problems and Pattern(pattern).search(""):
+        problems = [_make_problem("`progress` matches every line", hint="include text that only progress lines contain")]
+    return problems
+
+
+def _make_problem(title: str, *, detail: str | None = None, hint: str | None = None) -> Problem:
+    return Problem(title=title, path="progress", detail=detail, hint=hint)
+
+
+def refuse_pattern(pattern: str) -> None:
+    """Check the pattern of a command's option.
+
+    Raises:
+        UsageError: the pattern is invalid.
+    """
+    if problems := check_pattern(pattern):
+        first, *others = problems
+        cause = "\n".join([*([first.detail] if first.detail else []), *(problem.title for problem in others)])
+        hint = "\n".join(dict.fromkeys(problem.hint for problem in problems if problem.hint))
+        raise UsageError(first.title, cause=cause or None, hint=hint or None)

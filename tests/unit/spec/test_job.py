@@ -52,7 +52,7 @@ def find_problem(text: str, name: str = "train") -> Problem:
         ("pod: {ports: [{port: 80}, {port: 80}]}\n", "pod.ports.1", "duplicate port `80`"),
         ("volumes: [{name: a, mount_path: /a, efs: e, pvc: p}]\n", "volumes.0", "exactly one of"),
         ("volumes: [{name: kfjob-shared-memory, mount_path: /a, pvc: p}]\n", "volumes.0.name", "kfjob itself adds"),
-        ("progress: 'step (\\d+'\n", "progress", "is not a regular expression"),
+        ("progress: 'step (?P<step>\\d+'\n", "progress", "is not a regular expression"),
         ("progress: 'lr (?P<lr>.+)'\n", "progress", "has neither a group `step` nor a group `loss`"),
         ("progress: '(?P<step>\\d*)'\n", "progress", "matches every line"),
         ("overrides: {status: {}}\n", "overrides.status", "is not known"),

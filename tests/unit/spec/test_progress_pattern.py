@@ -1,0 +1,62 @@
+"""An invalid pattern of progress lines: where it is wrong, and everything else that is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kfjob.errors import SpecError, UsageError
+from kfjob.spec.progress import check_pattern, refuse_pattern
+from kfjob.spec.source import load_spec
+
+SYNTAX, GROUPS = "`progress` is not a regular expression", "`progress` has neither a group `step` nor a group `loss`"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "titles", "detail"),
+    [
+        (r"step (\d+ loss", [SYNTAX, GROUPS], r"the `(` at character 6 is not closed: `(\d+ loss`"),
+        (r"step (?P<step>\d+) of (\d+", [SYNTAX], r"the `(` at character 23 is not closed: `(\d+`"),
+        (r"[(] \( \Q(\E ((a) (?P<step>\d+)", [SYNTAX], r"the `(` at character 14 is not closed: `((a) (?P<step>\d+)`"),
+        (r"step \d+) loss", [SYNTAX, GROUPS], "the `)` at character 9 closes nothing: `) loss`"),
+        (r"a[b (?P<step>\d+)", [SYNTAX], r"the `[` at character 2 is not closed: `[b (?P<step>\d+)`"),
+        (r"[]a] [^]] [[:alpha:](] (?P<stp>(x", [SYNTAX, "unknown group `stp` in `progress`"], "the `(` at character 24 is"),
+        (r"(?P<step\d+)", [SYNTAX], "invalid named capture group"),
+        ("(?P<step>" + "a" * 30, [SYNTAX], "the `(` at character 1 is not closed: `(?P<step>aaaaaaaaaaa…`"),
+    ],
+)
+def test_every_problem_of_a_pattern_is_reported(pattern, titles, detail):
+    problems = check_pattern(pattern)
+    assert [problem.title for problem in problems] == titles
+    assert str(problems[0].detail).startswith(detail)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        (r"(?P<step>\d+", r"close it with `)`, or write `\(` for the character itself"),
+        (r"(?P<step>\d+))", r"remove it, or write `\)` for the character itself"),
+        (r"(?P<step>\d+)[", r"close it with `]`, or write `\[` for the character itself"),
+        (r"(?P<step>\d+)(?=a)", "kfjob uses RE2, whose syntax has no look-ahead, look-behind or back-references"),
+        (r"(?P<step>\d+)\1", "kfjob uses RE2, whose syntax has no look-ahead, look-behind or back-references"),
+        (r"(?P<step>\d**)", None),
+    ],
+)
+def test_hint_fits_the_mistake(pattern, hint):
+    (problem,) = check_pattern(pattern)
+    assert problem.hint == hint
+
+
+def test_spec_reports_all_problems_of_its_pattern_with_their_position():
+    with pytest.raises(SpecError) as caught:
+        load_spec("name: a\ncommand: a\nprogress: 'step (\\d+ loss'\n")
+    assert [(problem.title, problem.line, problem.column) for problem in caught.value.problems] == [
+        (SYNTAX, 3, 11),
+        (GROUPS, 3, 11),
+    ]
+
+
+def test_option_reports_all_problems_in_one_error():
+    with pytest.raises(UsageError) as caught:
+        refuse_pattern(r"step (\d+ loss")
+    assert caught.value.title == SYNTAX
+    assert caught.value.cause == rf"the `(` at character 6 is not closed: `(\d+ loss`{chr(10)}{GROUPS}"
