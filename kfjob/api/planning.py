@@ -106,10 +106,14 @@ def finish_draft(draft: Draft, settings: Settings, *, check: PlanCheck = check_n
     """
     if not draft.problems:
         return draft.finish()
-    problems: Iterable[Problem] = ()
+    problems: list[Problem] = []
     with suppress(KfjobError):  # without a target, the problems of the draft are all that is known
         target = find_target(settings, notify=ignore_notice)
         problems = _find_more_problems(draft.checked, draft.positions, target, check=check)
+        problems += draft.find_independent(
+            lambda other: _find_more_problems(other.checked, other.positions, target, check=check),
+            (*draft.problems, *problems),
+        )
     raise SpecError(_sort([*draft.problems, *problems]))
 
 

@@ -36,7 +36,7 @@ _MAX_EXPERTS = 2**16
 _MAX_POSITIONS = 2**31 - 1
 """Tokens of a model's longest sequence."""
 MAX_PARAMETERS = 10**13
-"""Parameters of a model. In bf16 these are 20 TB, ten times the largest models that are published."""
+"""Parameters of a model: 20 TB in bf16, ten times the largest published models."""
 
 
 class ModelShape(SpecModel):

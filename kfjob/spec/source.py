@@ -5,7 +5,7 @@ Pure: the caller provides the text; the name of its file appears in messages onl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,26 @@ class LoadedSpec:
     """Fields that are accepted but have no effect."""
 
 
+_STAND_INS: tuple[Callable[[str], str], ...] = ("value-of-{}".format, lambda _name: "1", lambda _name: "/a/b")
+"""Values for variables without one, by name: a word, which messages can show as its reference, a number and a path."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandIn:
+    """A spec whose variables without a value have a stand-in."""
+
+    draft: Draft
+    references: Mapping[str, str]
+    """The references by the stand-in's text for them, which is unique in the first stand-in only."""
+
+    def restore(self, problem: Problem) -> Problem:
+        """Return the problem with references instead of their stand-ins."""
+        texts = [problem.title, problem.detail or "", problem.hint or ""]
+        for text, reference in self.references.items():
+            texts = [shown.replace(text, reference) for shown in texts]
+        return replace(problem, title=texts[0], detail=texts[1] or None, hint=texts[2] or None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Draft:
     """A spec that may have problems."""
@@ -45,6 +65,20 @@ class Draft:
     problems: tuple[Problem, ...]
     """All problems of the text, its references and its fields, in the order of the text."""
     warnings: tuple[Problem, ...] = ()
+    stand_ins: tuple[StandIn, ...] = ()
+    """The same spec with each stand-in for the variables without a value, if there are any."""
+
+    def find_independent(self, find: Callable[[Draft], Iterable[Problem]], known: Iterable[Problem]) -> list[Problem]:
+        """Return what `find` finds with every stand-in, and so for every value of the missing variables, but `known`.
+
+        A problem with one stand-in only is a consequence of that value.
+        """
+        if not self.stand_ins:
+            return []
+        first, *others = [list(find(stand_in.draft)) for stand_in in self.stand_ins]
+        shared = set(map(_identify, first)).intersection(*(map(_identify, problems) for problems in others))
+        shared -= set(map(_identify, known))
+        return [self.stand_ins[0].restore(problem) for problem in first if _identify(problem) in shared]
 
     def finish(self) -> LoadedSpec:
         """Return the spec.
@@ -55,6 +89,10 @@ class Draft:
         if self.problems or self.checked.spec is None:
             raise SpecError(self.problems)
         return LoadedSpec(self.checked.spec, self.positions, self.warnings)
+
+
+def _identify(problem: Problem) -> tuple[str, str]:
+    return problem.path, problem.title
 
 
 def load_spec(
@@ -83,7 +121,22 @@ def draft_spec(
         parsed = parse_yaml_with_problems(text, file=file, variables=variables or {})
     except SpecError as error:
         raise (explain_documents(text, file) or error) from None
-    return _draft(parsed, file=file, assignments=assignments)
+    draft = _draft(parsed, file=file, assignments=assignments)
+    if not parsed.missing:
+        return draft
+    stand_ins = []
+    for make_value in _STAND_INS:
+        values = {name: make_value(name) for name in parsed.missing}
+        other = parse_yaml_with_problems(text, file=file, variables={**(variables or {}), **values})
+        references = {value: f"${{{name}}}" for name, value in values.items() if name in value}
+        stand_ins.append(StandIn(draft=_draft(other, file=file, assignments=assignments), references=references))
+    draft = replace(draft, stand_ins=tuple(stand_ins))
+    independent = draft.find_independent(lambda other: other.problems, draft.problems)
+    return replace(draft, problems=_sort((*draft.problems, *independent)))
+
+
+def _sort(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(problems, key=lambda p: (p.line or 0, p.column or 0)))
 
 
 def draft_fields(fields: JsonMapping, *, assignments: Sequence[str] = ()) -> Draft:
@@ -123,8 +176,8 @@ def _draft(parsed: ParsedText, *, file: str | None = None, assignments: Sequence
         positions = _add_translated_positions(positions, translation)
         unresolved |= _find_translated(translation, unresolved)
     checked = check_fields(JobSpec, data, positions, unresolved=unresolved)
-    problems = sorted([*problems, *checked.problems], key=lambda p: (p.line or 0, p.column or 0))
-    return Draft(checked=checked, positions=positions, problems=tuple(problems), warnings=tuple(warnings))
+    problems += checked.problems
+    return Draft(checked=checked, positions=positions, problems=_sort(problems), warnings=tuple(warnings))
 
 
 def _migrate(data: JsonObject, positions: Positions) -> JsonObject:

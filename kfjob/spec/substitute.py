@@ -47,6 +47,10 @@ class Substitution:
             offset = reference.end()
         return "".join([*parts, _ESCAPED.sub("$", text[offset:])]), is_resolved
 
+    def list_missing(self) -> frozenset[str]:
+        """Return the names that need a value."""
+        return frozenset(name for name, resolution in self._unresolved if resolution is not Resolution.NESTED)
+
     def list_problems(self) -> list[Problem]:
         """Return one problem for each name without a value, with all its positions."""
         return [_make_problem(name, resolution, matches) for (name, resolution), matches in self._unresolved.items()]

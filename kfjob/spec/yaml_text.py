@@ -62,6 +62,8 @@ class ParsedText:
     problems: list[Problem]
     unresolved: frozenset[Path]
     """The scalars that contain a reference without a value; the reference stays as it is, and has a problem."""
+    missing: frozenset[str] = frozenset()
+    """The names without a value that these scalars need."""
 
 
 def parse_yaml(text: str, *, file: str | None = None) -> tuple[Any, Positions]:
@@ -90,7 +92,8 @@ def parse_yaml_with_problems(text: str, *, file: str | None = None, variables: M
         node = loader.get_single_node()
         if node is not None:
             walk.add_value((), node)
-        unresolved = _replace_references(walk, Substitution(variables), loader) if variables is not None else frozenset()
+        substitution = Substitution(variables or {})
+        unresolved = _replace_references(walk, substitution, loader) if variables is not None else frozenset()
         data = loader.construct_document(node) if node is not None else None
     except _TooManyProblemsError:
         raise SpecError([replace(problem, file=file) for problem in walk.problems]) from None
@@ -106,7 +109,9 @@ def parse_yaml_with_problems(text: str, *, file: str | None = None, variables: M
         if loader is not None:
             loader.dispose()
     problems = [replace(problem, file=file) for problem in walk.problems]
-    return ParsedText(data=data, positions=Positions(file, walk.keys, walk.values), problems=problems, unresolved=unresolved)
+    positions = Positions(file, walk.keys, walk.values)
+    missing = substitution.list_missing()
+    return ParsedText(data=data, positions=positions, problems=problems, unresolved=unresolved, missing=missing)
 
 
 def _replace_references(walk: _Walk, substitution: Substitution, loader: Any) -> frozenset[Path]:

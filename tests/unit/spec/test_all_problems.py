@@ -292,3 +292,28 @@ def test_problems_of_command_are_reported_beside_train():
 def test_the_path_of_a_field_in_place_of_a_name_is_a_section(name, hint):
     suggested = suggest_field((name,), JobSpec).hint
     assert suggested == hint if hint else "{" not in suggested
+
+
+@pytest.mark.parametrize(
+    ("fields", "paths"),
+    [
+        ("command: cd src && torchrun a.py --lr ${LR}\n", ["command", "command"]),
+        ("command: ['torchrun', '--master_port=2', 'a.py', '--lr', '${LR}']\n", ["command.4", "command"]),
+        ("command: torchrun a.py --lr ${LR} --x 'a\n", ["command", "command"]),
+        ("command: torchrun --master_port=2 a.py --lr ${LR}\n", ["command", "command"]),
+        ("command: torchrun --master_port=${P} a.py\n", ["command"]),
+        ("command: torchrun ${SCRIPT}\nnodes: ${N}\n", ["command", "nodes"]),
+        ("command: torchrun a.py\nhub_token: ${A}\nresources: {memory: '${M}Gi'}\n", ["hub_token", "resources.memory"]),
+        ("command: torchrun a.py\nenv: {A b: '${A}'}\n", ["env.A b", "env.A b"]),
+    ],
+)
+def test_field_with_a_missing_variable_is_checked_where_its_value_does_not_matter(fields, paths):
+    assert list_paths(f"name: a\nimage: a:1\n{fields}") == paths
+
+
+def test_hint_quotes_the_reference_to_a_missing_variable():
+    (missing, shell) = list_problems("name: a\nimage: a:1\ncommand: cd src && torchrun a.py --lr ${LR}\n")
+    assert missing.title == "`${LR}` has no value"
+    assert shell.title == "the command needs a shell for `cd` and `&&`, and runs without one"
+    assert shell.hint is not None
+    assert shell.hint.endswith('["bash", "-c", "cd src && torchrun a.py --lr ${LR}"]`')
