@@ -230,6 +230,7 @@ class JobSnapshot(Struct, frozen=True, kw_only=True):
     spec: str | None = None  # the submitted spec (JSON); None for a job that kfjob did not submit from a spec
     manifest: str | None = None  # the submitted objects (JSON) of a template; None for a job from a spec
     observe_config: str | None = None  # what observation needs of the spec (JSON); None for a job that others submitted
+    submitted_by: str = ""  # who submitted the launch, as kfjob recorded it; "" if that is unknown
     start_folder: str = ""  # where the agents of a local job start unless its spec says so; "" on a cluster
     labels: dict[str, str] = field(default_factory=dict)
 

@@ -40,8 +40,8 @@ def submit(
 ) -> Run:
     """Start a job and return its launch.
 
-    A launch of kfjob that has ended gives its name to the new one; its logs go to the archive. If a job with the same spec runs
-    already, its launch is returned.
+    A launch of the same user that has ended gives its name to the new one; its logs go to the archive. If a job with the same
+    spec runs already, its launch is returned.
 
     Args:
         spec: the job, a mapping with the fields of a spec, or the path of a spec file.
@@ -56,8 +56,8 @@ def submit(
 
     Raises:
         SpecError: every problem of the spec.
-        AlreadyExists: a job with this name and another spec runs, or another command has started the job in the meantime;
-            that job was not changed.
+        AlreadyExists: a job with this name and another spec runs, another user's job has the name, or another command has
+            started the job in the meantime; that job was not changed.
     """
     from dataclasses import replace as replace_fields
 

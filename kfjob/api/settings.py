@@ -42,6 +42,7 @@ class Settings:
     local_python: Path | None = None  # Python, or virtual environment, of jobs on this machine; None: the first on PATH
     etcd_image: str | None = None  # for a job's own etcd
     aws_profile: str | None = None  # to push and pull images; None: as the AWS CLI selects it
+    user: str | None = None  # who submits jobs, as their launches record it; None: USER@HOST
     strict: bool = False  # treat lint warnings as errors
     image_check: bool = True  # before a job is created, check that its images exist for the nodes' processor
 
@@ -50,11 +51,26 @@ class Settings:
         """The folder on this machine with stopped jobs."""
         return self.state / "archive"
 
+    @property
+    def submitter(self) -> str:
+        """The name that a launch records: the setting `user`, or this process's user and host."""
+        return self.user or _identify_process()
+
 
 _BOOLEANS = ("strict", "image_check")
 _PATHS = ("state", "local_python")
 """Settings that are paths; in a file, a relative one is relative to the file's folder."""
 _NAMES = tuple(field.name for field in fields(Settings))
+
+
+def _identify_process() -> str:
+    from getpass import getuser
+
+    try:
+        user = getuser()
+    except (OSError, KeyError):  # a container whose user id has no name
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename}"
 
 
 def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | None) -> Settings:

@@ -50,7 +50,13 @@ class FakeBackend:
         self.calls: builtins.list[tuple[str, str]] = []  # (verb, job) of each submit and stop
 
     def play(
-        self, name: str, *script: Event, namespace: str = "default", spec: str | None = None, launch: str = "l1"
+        self,
+        name: str,
+        *script: Event,
+        namespace: str = "default",
+        spec: str | None = None,
+        launch: str = "l1",
+        submitted_by: str = "",
     ) -> JobRef:
         """Add a job whose events are `script`."""
         snapshot = JobSnapshot(
@@ -61,6 +67,7 @@ class FakeBackend:
             uid=f"uid-{launch}",
             launch=launch,
             spec=spec,
+            submitted_by=submitted_by,
         )
         self.jobs[namespace, name] = _Job(snapshot, list(script))
         return JobRef(backend=self.name, namespace=namespace, name=name, uid=snapshot.uid, launch=launch)
@@ -69,7 +76,9 @@ class FakeBackend:
         """Add a job without events; it stays pending."""
         self._check_name(plan.name, plan.namespace)
         self.calls.append(("submit", plan.name))
-        return self.play(plan.name, namespace=plan.namespace, spec=plan.spec_json, launch=plan.launch)
+        return self.play(
+            plan.name, namespace=plan.namespace, spec=plan.spec_json, launch=plan.launch, submitted_by=plan.submitted_by
+        )
 
     def apply(self, plan: JobPlan) -> JobRef:
         """Refuse the change."""

@@ -65,7 +65,7 @@ def submit(
 
     SPEC is a job spec: a file, or `-` for standard input. With --template, a manifest template takes its place.
 
-    A job of this name that has ended goes to the archive first. If it runs with the same spec, nothing is started.
+    Your job of this name that has ended goes to the archive first. If it runs with the same spec, nothing is started.
     """
     from kfjob.api.reader import describe_ref
     from kfjob.cli.follow import follow

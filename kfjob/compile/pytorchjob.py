@@ -79,6 +79,8 @@ def _annotations(plan: JobPlan) -> dict[str, str]:
     if hyperpod := plan.scheduling.hyperpod:
         annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] = str(hyperpod.auto_resume).lower()
         annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES] = str(hyperpod.max_retries)
+    if plan.submitted_by:
+        annotations[api_objects.ANNOTATION_SUBMITTED_BY] = plan.submitted_by
     return annotations | {
         api_objects.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION),
         api_objects.ANNOTATION_SPEC: plan.spec_json,

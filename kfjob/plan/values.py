@@ -114,6 +114,7 @@ class JobPlan:
     observe_config: ObserveConfig  # recorded with the job, for everyone who reads its logs
     spec_json: str  # recorded in an annotation of the job
     spec_hash: str
+    submitted_by: str = ""  # recorded with the launch; "" until it is submitted
     start_folder: str = ""  # where agents of a local job start unless `pod.working_dir` is set; "": the current folder
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
 

@@ -29,6 +29,8 @@ ANNOTATION_SPEC_VERSION = "kfjob.dev/spec-version"
 ANNOTATION_OBSERVE_CONFIG = "kfjob.dev/observe-config"
 """What observation needs of the spec, as JSON."""
 ANNOTATION_MANIFEST = "kfjob.dev/manifest"
+ANNOTATION_SUBMITTED_BY = "kfjob.dev/submitted-by"
+"""Who submitted the launch: `USER@HOST`, or the setting `user`."""
 ANNOTATION_ACCELERATE = "kfjob.dev/accelerate"
 """The keys of an Accelerate config that no field of a spec holds, as JSON."""
 ANNOTATION_SECRET_TIME = "kfjob.dev/made"  # noqa: S105 - a key
@@ -42,6 +44,7 @@ KEYS_OF_KFJOB = frozenset(
         ANNOTATION_OBSERVE_CONFIG,
         ANNOTATION_SPEC_VERSION,
         ANNOTATION_MANIFEST,
+        ANNOTATION_SUBMITTED_BY,
     }
 )
 """The labels and annotations that kfjob adds to every job."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,15 @@ def test_a_job_that_has_ended_gives_its_name_to_the_next_launch(settings):
     assert any("the last launch of `job` has ended (Succeeded)" in note for note in notes)
     archived = settings.archive / "default" / "job" / first.launch
     assert "first" in next(archived.rglob("*.log")).read_text()
+
+
+def test_a_job_of_another_user_that_has_ended_is_not_replaced_without_being_asked(settings):
+    first = submit(spec("print('first')"), settings=replace(settings, user="you@there"))
+    first.wait(check=True)
+    with pytest.raises(AlreadyExists, match=r"`you@there` submitted it, and it ended at .* UTC [(]Succeeded[)]"):
+        submit(spec("print('second')"), settings=settings)
+    assert first.snapshot().launch == first.launch
+    assert submit(spec("print('second')"), settings=settings, replace=True).launch != first.launch
 
 
 def test_the_same_spec_is_not_started_twice_and_a_change_is_shown(settings):

@@ -1,7 +1,8 @@
-"""The job that has the name of a job to submit: a launch that has ended is replaced, a running job is never touched."""
+"""The job that has the name of a job to submit. A user's own launch that has ended is replaced, no other job is touched."""
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from kfjob.api.planning import Planned
 from kfjob.errors import AlreadyExists, BackendError, Forbidden
 from kfjob.events import JobSnapshot
 from kfjob.spec.job import JobSpec
+from kfjob.units import SECOND, check_time
 
 _MAX_CHANGES = 10
 """Changed fields that an error lists."""
+_MAX_NAME = 200
+"""Characters of the submitter's name in an error."""
 
 
 def find_holder(planned: Planned) -> JobSnapshot | None:
@@ -24,9 +28,9 @@ def find_holder(planned: Planned) -> JobSnapshot | None:
     return None
 
 
-def can_replace(holder: JobSnapshot) -> bool:
-    """Return whether the job is a launch of kfjob that has ended, so that nothing is lost when the next one takes its name."""
-    return holder.job.phase.ended and _parse_recorded(holder) is not None
+def can_replace(holder: JobSnapshot, *, user: str) -> bool:
+    """Return whether the job is a launch of this user that has ended, so that the next one may take its name."""
+    return holder.job.phase.ended and holder.submitted_by == user and _parse_recorded(holder) is not None
 
 
 def is_same(holder: JobSnapshot, planned: Planned) -> bool:
@@ -41,9 +45,8 @@ def make_taken(holder: JobSnapshot, spec: JobSpec) -> AlreadyExists:
     """Return the error for a job that cannot give its name; it lists what the new spec changes."""
     name = holder.name
     recorded = _parse_recorded(holder)
-    if recorded is None:
-        cause = "it was submitted from a template" if holder.manifest is not None else "it has no spec that kfjob can read"
-        return AlreadyExists(f"job `{name}` exists already", cause=cause, hint=f"`kfjob stop {name}` removes it")
+    if recorded is None or holder.job.phase.ended:
+        return _make_foreign(holder, has_spec=recorded is not None)
     changes = list_changes(recorded, spec)
     if not changes and holder.start_folder:
         changes = [f"the folder where it starts: {holder.start_folder}"]
@@ -53,6 +56,18 @@ def make_taken(holder: JobSnapshot, spec: JobSpec) -> AlreadyExists:
         cause="\n".join(["the new spec differs from the one that runs:", *(f"  {line}" for line in shown)]) if shown else None,
         hint=f"`kfjob relaunch {name} --spec FILE` stops it and starts the new spec; `kfjob stop {name}` only stops it",
     )
+
+
+def _make_foreign(holder: JobSnapshot, *, has_spec: bool) -> AlreadyExists:
+    """Return the error for a job that is not replaced without being asked: whose it is, and when it ended."""
+    who = f"`{holder.submitted_by[:_MAX_NAME]}` submitted it" if holder.submitted_by else "it has no record of who submitted it"
+    end = check_time(holder.job.ended)
+    ended = "" if end is None else time.strftime(" at %Y-%m-%d %H:%M:%S UTC", time.gmtime(end // SECOND))
+    causes = [f"{who}, and it ended{ended} ({holder.job.phase})" if holder.job.phase.ended else who]
+    if not has_spec:
+        causes += ["it was submitted from a template" if holder.manifest is not None else "it has no spec that kfjob can read"]
+    hint = f"`kfjob stop {holder.name}` archives its logs and removes it; or submit the job under another name"
+    return AlreadyExists(f"job `{holder.name}` exists already", cause="\n".join(causes), hint=hint)
 
 
 def _parse_recorded(holder: JobSnapshot) -> JobSpec | None:

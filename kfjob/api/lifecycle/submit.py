@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import NamedTuple
 
@@ -35,19 +36,19 @@ def submit_loaded(
 ) -> Submission:
     """Start the job of a spec. `code` is added to its image; `replace` stops the launch that has its name now.
 
-    A launch that has ended gives its name to the new one, and its logs are archived. If a job with the same spec runs already,
-    it is returned, and nothing is started.
+    A launch of the same user that has ended gives its name to the new one, and its logs are archived. If a job with the same
+    spec runs already, it is returned, and nothing is started.
 
     Raises:
         SpecError: every problem of the spec.
-        AlreadyExists: a job with this name and another spec runs, or kfjob did not submit the job that has the name. Or another
-            command has started the job in the meantime.
+        AlreadyExists: a job with this name and another spec runs; or another user has submitted the launch that has the name,
+            or it has no record of its spec and its user. Or another command has started the job in the meantime.
         NotFound, Refused: the image does not exist, or not for the nodes' architecture.
     """
     planned = check_spec(loaded, target, notify=notify)
     live = find_holder(planned)  # before anything that takes long, such as pushing code
-    if live and not replace and not can_replace(live):
-        if code or not is_same(live, planned):
+    if live and not replace and not can_replace(live, user=target.settings.submitter):
+        if live.job.phase.ended or code or not is_same(live, planned):
             raise make_taken(live, loaded.spec)
         notify(
             f"job `{live.name}` runs already with this spec (launch {live.launch}); nothing was started\n"
@@ -66,7 +67,8 @@ def start(planned: Planned) -> LiveReader:
     Raises:
         AlreadyExists: a job with this name exists; nothing was changed.
     """
-    return LiveReader(planned.target, planned.target.backend.submit(planned.plan), planned.plan.observe_config)
+    plan = dataclasses.replace(planned.plan, submitted_by=planned.target.settings.submitter)
+    return LiveReader(planned.target, planned.target.backend.submit(plan), plan.observe_config)
 
 
 def apply_loaded(loaded: LoadedSpec, target: Target, *, notify: Notify = ignore_notice) -> LiveReader:

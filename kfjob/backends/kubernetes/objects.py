@@ -47,6 +47,11 @@ def launch_of(item: JsonObject) -> str:
     return (item["metadata"].get("labels") or {}).get(api_objects.LABEL_LAUNCH) or ""
 
 
+def submitter_of(job: JsonObject) -> str:
+    """Return who submitted the launch, as kfjob recorded it; "" without a record."""
+    return (job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_SUBMITTED_BY) or ""
+
+
 def snapshot(job: JsonObject, pods: list[JsonObject] | None = None, *, now: int) -> JobSnapshot:
     """Return the snapshot of a job, with those of `pods` that it owns."""
     metadata = job["metadata"]
@@ -62,6 +67,7 @@ def snapshot(job: JsonObject, pods: list[JsonObject] | None = None, *, now: int)
         spec=annotations.get(api_objects.ANNOTATION_SPEC),
         manifest=annotations.get(api_objects.ANNOTATION_MANIFEST),
         observe_config=annotations.get(api_objects.ANNOTATION_OBSERVE_CONFIG),
+        submitted_by=submitter_of(job),
         labels=dict(labels),
     )
 

@@ -113,6 +113,7 @@ def _snapshot(plan: JobPlan, uid: str, addresses: tuple[str, ...]) -> JobSnapsho
         launch=plan.launch,
         spec=plan.spec_json,
         observe_config=encode(plan.observe_config),
+        submitted_by=plan.submitted_by,
         start_folder=plan.start_folder or str(Path.cwd()),
         labels=dict(plan.labels),
     )
