@@ -29,7 +29,7 @@ from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.master import Confidence, Master, describe_ranks
 from kfjob.observe.program_lines import ProgramLines
 from kfjob.observe.program_output import OutputLine, ProgramOutput
-from kfjob.observe.progress import CUSTOM
+from kfjob.observe.reading import FormatName
 from kfjob.observe.training import format_loss
 from kfjob.observe.view import JobView, News
 from kfjob.text import plural
@@ -318,7 +318,7 @@ def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]
         yield "loss", f"{first}{format_loss(training.loss)}{steps}{epoch}  {curve}"
     if text := no_progress_text(view):
         yield "progress", text
-    if training.format == CUSTOM and (speed := speed_text(training)):
+    if training.format == FormatName.CUSTOM and (speed := speed_text(training)):
         yield "speed", speed
     if view.evaluation_loss is not None:
         yield "eval loss", format_loss(view.evaluation_loss)

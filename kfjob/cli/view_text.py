@@ -14,7 +14,7 @@ from kfjob.observe.agent_records import RendezvousResult
 from kfjob.observe.diagnose.diagnosis import Issue
 from kfjob.observe.master import Master, format_ranks
 from kfjob.observe.pods import PodView
-from kfjob.observe.progress import CUSTOM
+from kfjob.observe.reading import FormatName
 from kfjob.observe.silence import describe_last_lines, describe_silence, find_silence
 from kfjob.observe.startup import describe_ending, find_end_of_some
 from kfjob.observe.training import Training, describe_divergence, format_loss
@@ -82,7 +82,7 @@ def first_loss_text(training: Training) -> str:
 def speed_text(training: Training) -> str:
     """Return `35.1 samples/s`, and the tokens that a pattern of the job reads: `3,290 tok/s`."""
     speed, tokens = training.speed, training.tokens_per_second
-    shows_tokens = tokens is not None and (speed is None or training.format == CUSTOM)
+    shows_tokens = tokens is not None and (speed is None or training.format == FormatName.CUSTOM)
     parts = [f"{_format_rate(speed)} {training.unit}".strip()] if speed is not None else []
     parts += [f"{_format_rate(tokens)} tok/s"] if shows_tokens and tokens is not None else []
     return " · ".join(parts)

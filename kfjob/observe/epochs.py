@@ -7,10 +7,7 @@ import math
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.observe.progress import Reading
-
-_COUNTS_ON = frozenset({"general", "custom"})
-"""Formats whose step may restart in each epoch although their lines do not say so."""
+from kfjob.observe.reading import Reading
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -79,7 +76,7 @@ class Position(Struct, frozen=True, kw_only=True):
         if reading.per_epoch:
             return True
         is_first = self.first_step is not None and reading.step is not None and reading.step <= self.first_step
-        return reading.format in _COUNTS_ON and is_first and self.interval > 0
+        return not reading.is_known_format and is_first and self.interval > 0
 
     def _epoch_length(self, first_step: int) -> int:
         """Return the steps of the epoch that ends here; the first step of the next one says whether it counts from 0."""

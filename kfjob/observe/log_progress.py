@@ -12,7 +12,8 @@ from kfjob.observe.general.state import Emission, Line, ReaderState, Transition
 from kfjob.observe.lines import clean_line, cut_line, find_newest_state
 from kfjob.observe.milestones import parse_milestone
 from kfjob.observe.prefixes import split_prefix
-from kfjob.observe.progress import ProgressReader, Reading
+from kfjob.observe.progress import ProgressReader
+from kfjob.observe.reading import Reading
 
 
 def read_progress(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:

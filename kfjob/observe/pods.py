@@ -12,7 +12,8 @@ from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult
 from kfjob.observe.general.state import Emission, ReaderState
 from kfjob.observe.log_progress import read_progress
-from kfjob.observe.progress import ProgressReader, Reading
+from kfjob.observe.progress import ProgressReader
+from kfjob.observe.reading import Reading
 from kfjob.observe.timestamps import resolve_year
 
 MAX_CONTAINER_IDS = 16

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from kfjob.observe.general.readings import FORMAT
 from kfjob.observe.pods import PodView
-from kfjob.observe.progress import Reading
+from kfjob.observe.reading import FormatName, Reading
 from kfjob.observe.training import Training
 from kfjob.units import SECOND
 
@@ -29,7 +28,7 @@ def choose_training(
 
     An empty training begins a curve from `pod` alone.
     """
-    if reading.loss is None and training.loss is not None and reading.format == FORMAT:
+    if reading.loss is None and training.loss is not None and reading.format == FormatName.GENERAL:
         return None
     overlaps = _overlaps(time, training)
     if reading.loss is not None and training.loss is None and reading.conclusive:

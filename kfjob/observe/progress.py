@@ -21,47 +21,11 @@ from kfjob.observe.figures.bars import MARKER, find_bar, read_bar, remove_nested
 from kfjob.observe.lines import clean_line, cut_line
 from kfjob.observe.meanings import Phase, Quantity, find_meaning, parse_unit, split_name
 from kfjob.observe.numbers import MAX_NUMBER, mask_digits, parse_count, parse_number
+from kfjob.observe.reading import FormatName, Reading
 from kfjob.observe.timestamps import parse_rfc3339
 from kfjob.patterns import Match, Pattern
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
 from kfjob.units import COUNT_SUFFIXES
-
-
-class Reading(Struct, frozen=True, kw_only=True):
-    """The values in one progress line; None if the line does not contain it."""
-
-    format: str
-    step: int | None = None  # optimiser steps; with `per_epoch` those of the current epoch
-    total: int | None = None
-    loss: float | None = None
-    speed: float | None = None
-    unit: str = ""  # unit of `speed`: samples/s, tokens/s/device, it/s …
-    tokens_per_second: float | None = None
-    lr: float | None = None
-    epoch: float | None = None
-    grad_norm: float | None = None
-    line_time: int | None = None  # time in the line, taken as UTC, or the more precise one in the prefix of a log tool
-    per_epoch: bool = False
-    epochs: int | None = None  # of the whole run
-    epoch_steps: int | None = None  # steps of one epoch
-    evaluation_loss: float | None = None
-    evaluation_step: int | None = None
-    rank: int | None = None  # the rank that the line names
-    template: str = ""  # an example of the lines that the general reader took
-    late: bool = False  # an earlier line that was not read at once
-    extra: bool = False  # values of a step that another line has counted
-    conclusive: bool = True
-    """False for a bare progress bar, which data preparation prints too: any other progress line takes precedence over it."""
-
-    def with_rank(self, rank: int) -> Reading:
-        """Return the reading with the rank that a prefix of the line names."""
-        return replace(self, rank=rank)
-
-    @property
-    def is_evaluation(self) -> bool:
-        """Whether the line has nothing but an evaluation loss."""
-        values = (self.step, self.loss, self.speed, self.lr, self.epoch, self.grad_norm)
-        return self.evaluation_loss is not None and all(value is None for value in values)
 
 
 class ProgressFormat(Struct, frozen=True):
@@ -190,10 +154,6 @@ def _read_megatron(text: str) -> Reading | None:
     return _to_reading("megatron", match.groupdict() | values | {"speed": speed}, unit="samples/s")
 
 
-TQDM = "tqdm"
-"""Readings of progress bars with a loss have this format."""
-
-
 def _read_bar(text: str) -> Reading | None:
     """Read a tqdm bar: with a description (Lightning: `Epoch 0: … train_loss=0.5`) or without one (transformers' Trainer)."""
     bar = next((bar for state in reversed(text.split("\r")) if (bar := find_bar(state)) and bar.counts), None)
@@ -206,7 +166,7 @@ def _read_bar(text: str) -> Reading | None:
     if figures.phase is Phase.EVALUATION or not (names_training or epoch is not None):
         return None  # Map, Loading checkpoint shards, Downloading …
     return Reading(
-        format=TQDM,
+        format=FormatName.BAR,
         step=int(bar.counts.step),
         total=int(bar.counts.total),
         loss=figures.loss,
@@ -289,13 +249,9 @@ FORMATS: tuple[ProgressFormat, ...] = (
         unit="it/s",
         per_epoch=True,
     ),
-    ProgressFormat(TQDM, MARKER, _read_bar, "it/s"),
-    ProgressFormat(TQDM, MARKER, _read_bar, "s/it"),
+    ProgressFormat(FormatName.BAR, MARKER, _read_bar, "it/s"),
+    ProgressFormat(FormatName.BAR, MARKER, _read_bar, "s/it"),
 )
-
-
-CUSTOM = "custom"
-"""Readings of a job's own pattern have this format."""
 
 
 def custom_format(pattern: str) -> ProgressFormat:
@@ -311,12 +267,12 @@ def custom_format(pattern: str) -> ProgressFormat:
     def read(text: str) -> Reading | None:
         match = compiled.search(text)
         try:
-            reading = _to_reading(CUSTOM, _join_units(match.groupdict())) if match else None
+            reading = _to_reading(FormatName.CUSTOM, _join_units(match.groupdict())) if match else None
         except ValueError:  # a group matched text that is not a number
             return None
         return replace(reading, unit=_find_unit(match)) if match and reading and reading.speed is not None else reading
 
-    return ProgressFormat(CUSTOM, "", read)
+    return ProgressFormat(FormatName.CUSTOM, "", read)
 
 
 def _find_unit(match: Match) -> str:

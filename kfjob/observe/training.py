@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kfjob.observe.epochs import Position
 from kfjob.observe.general.state import Line
 from kfjob.observe.milestones import Rollback, Setback, SkippedStep, StepMetrics
-from kfjob.observe.progress import Reading
+from kfjob.observe.reading import Reading
 from kfjob.text import plural
 from kfjob.units import SECOND
 

@@ -49,7 +49,7 @@ from kfjob.observe.diagnose.warnings import WarningCounter
 from kfjob.observe.diagnose.world_sizes import WorldSize, read_world_size
 from kfjob.observe.lines import clean_line, shorten_line
 from kfjob.observe.program_lines import find_program_lines
-from kfjob.observe.progress import Reading
+from kfjob.observe.reading import Reading
 from kfjob.observe.view import JobView
 from kfjob.patterns import Pattern
 from kfjob.redaction import cut_text

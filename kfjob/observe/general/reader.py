@@ -16,11 +16,11 @@ from kfjob.observe.figures.contents import Content, announces_training, read_con
 from kfjob.observe.figures.line import UNNAMED, Figures, parse_line, parse_message
 from kfjob.observe.figures.messages import find_message
 from kfjob.observe.general import blocks
-from kfjob.observe.general.readings import FORMAT, bar_reading
+from kfjob.observe.general.readings import bar_reading
 from kfjob.observe.general.state import Emission, Line, ReaderState, Transition, add_figures, add_known
 from kfjob.observe.general.templates import make_key
 from kfjob.observe.meanings import Phase, Quantity
-from kfjob.observe.progress import TQDM, Reading
+from kfjob.observe.reading import FormatName, Reading
 from kfjob.observe.vocabulary import CLEAR_COUNT, EVALUATION_WORDS
 from kfjob.patterns import Pattern
 
@@ -48,7 +48,7 @@ def read_line(reader: ReaderState, line: Line, known: Reading | None) -> Transit
 
 def _complete(known: Reading, line: Line) -> Reading:
     """Return the reading of a known format with other figures in its line, such as the newest evaluation."""
-    if known.format == TQDM:
+    if known.format == FormatName.BAR:
         return known
     if MARKER in line.text:
         figures = bars.parse_bar(line.text)
@@ -161,7 +161,7 @@ def _add_evaluation(reader: ReaderState, figures: Figures, line: Line) -> Transi
     clear = (counter for counter in figures.counters if counter.priority < CLEAR_COUNT)
     steps = [counter.value for counter in clear if counter.quantity is Quantity.STEP]
     reading = Reading(
-        format=FORMAT,
+        format=FormatName.GENERAL,
         evaluation_loss=figures.evaluation_loss,
         evaluation_step=int(steps[0]) if steps and not figures.is_bar else None,
         rank=figures.rank,

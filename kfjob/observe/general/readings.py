@@ -9,11 +9,9 @@ from msgspec.structs import replace
 from kfjob.observe.figures.line import Counter, Figures
 from kfjob.observe.general.templates import Choice, find_counter
 from kfjob.observe.meanings import Quantity
-from kfjob.observe.progress import Reading
+from kfjob.observe.reading import FormatName, Reading
 from kfjob.observe.vocabulary import WEAK_COUNT
 
-FORMAT = "general"
-"""Readings of the general reader have this format."""
 WEAK = 0.5
 """Lines that only count have this quality: another pod with a loss takes precedence."""
 _FIELDS = ("loss", "speed", "lr", "grad_norm", "step", "epoch")
@@ -49,7 +47,7 @@ def bar_reading(figures: Figures) -> Reading:
     """Return the reading of a bar without a name and without values: any loop may print it."""
     counter = figures.counters[0]
     return Reading(
-        format="tqdm",
+        format=FormatName.BAR,
         step=int(counter.value),
         total=_whole(counter.total),
         speed=figures.speed,
@@ -62,7 +60,7 @@ def make_reading(choice: Choice, figures: Figures, example: str) -> Reading:
     """Return the values in one line of a template that counts; `example` is another of its lines."""
     step, total, epoch, epochs = _read_counters(choice, figures)
     return Reading(
-        format=FORMAT,
+        format=FormatName.GENERAL,
         step=_whole(step),
         total=_whole(figures.total if total is None and step is not None else total),
         loss=dict(figures.other_losses).get(choice.loss_name) if choice.loss_name else figures.loss,

@@ -18,7 +18,7 @@ from kfjob.observe.general.templates import (
     find_choice,
     make_key,
 )
-from kfjob.observe.progress import Reading
+from kfjob.observe.reading import Reading
 
 MAX_QUOTE = 640
 """Characters of a line to keep as evidence."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.events import Event
-from kfjob.observe.progress import Reading
+from kfjob.observe.reading import Reading
 from kfjob.observe.reduction import reduce_all
 from kfjob.observe.training import MAX_POINTS, Training, format_loss
 from kfjob.observe.view import JobView

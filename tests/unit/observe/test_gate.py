@@ -13,7 +13,8 @@ from kfjob.observe.general.skeletons import may_hold_progress
 from kfjob.observe.general.state import ReaderState
 from kfjob.observe.log_progress import read_progress
 from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.progress import FORMATS, ProgressFormat, Reading, progress_reader
+from kfjob.observe.progress import FORMATS, ProgressFormat, progress_reader
+from kfjob.observe.reading import Reading
 from kfjob.observe.reduction import reduce_all
 from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig

@@ -11,7 +11,8 @@ from kfjob.errors import SpecError
 from kfjob.observe.general.state import ReaderState
 from kfjob.observe.log_progress import read_progress
 from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.progress import FORMATS, ProgressReader, Reading, progress_reader
+from kfjob.observe.progress import FORMATS, ProgressReader, progress_reader
+from kfjob.observe.reading import Reading
 from kfjob.patterns import Match, Pattern
 from kfjob.spec.observe_config import ObserveConfig
 

@@ -1,0 +1,61 @@
+"""A reading: the values that one progress line gives, and the format by which they were read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+
+class FormatName(StrEnum):
+    """Formats that are not the lines of one trainer; `progress.FORMATS` names the others."""
+
+    BAR = "tqdm"  # a progress bar with a loss
+    GENERAL = "general"  # lines that the general reader took
+    CUSTOM = "custom"  # the job's own pattern
+
+
+_UNKNOWN_FORMATS = frozenset(FormatName)
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """The values in one progress line; None if the line does not contain it."""
+
+    format: str
+    step: int | None = None  # optimiser steps; with `per_epoch` those of the current epoch
+    total: int | None = None
+    loss: float | None = None
+    speed: float | None = None
+    unit: str = ""  # unit of `speed`: samples/s, tokens/s/device, it/s …
+    tokens_per_second: float | None = None
+    lr: float | None = None
+    epoch: float | None = None
+    grad_norm: float | None = None
+    line_time: int | None = None  # time in the line, taken as UTC, or the more precise one in the prefix of a log tool
+    per_epoch: bool = False
+    epochs: int | None = None  # of the whole run
+    epoch_steps: int | None = None  # steps of one epoch
+    evaluation_loss: float | None = None
+    evaluation_step: int | None = None
+    rank: int | None = None  # the rank that the line names
+    template: str = ""  # an example of the lines that the general reader took
+    late: bool = False  # an earlier line that was not read at once
+    extra: bool = False  # values of a step that another line has counted
+    conclusive: bool = True
+    """False for a bare progress bar, which data preparation prints too: any other progress line takes precedence over it."""
+
+    def with_rank(self, rank: int) -> Reading:
+        """Return the reading with the rank that a prefix of the line names."""
+        return replace(self, rank=rank)
+
+    @property
+    def is_known_format(self) -> bool:
+        """Whether the line is of a trainer that kfjob knows; in others the step may restart in each epoch without a word."""
+        return self.format not in _UNKNOWN_FORMATS
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether the line has nothing but an evaluation loss."""
+        values = (self.step, self.loss, self.speed, self.lr, self.epoch, self.grad_norm)
+        return self.evaluation_loss is not None and all(value is None for value in values)
