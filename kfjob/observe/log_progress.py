@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kfjob.observe.figures import tables
-from kfjob.observe.figures.bars import MARKER, remove_nested_bars, split_states
+from kfjob.observe.figures.bars import CURSOR_UP, MARKER, parse_bar, split_nested, split_states
 from kfjob.observe.figures.messages import find_message
 from kfjob.observe.general.gate import make_gate
 from kfjob.observe.general.reader import read_line
@@ -28,15 +30,31 @@ def read_progress(text: str, number: int, time: int | None, formats: ProgressRea
     if "\r" not in text:
         return _read_state(text, number, time, formats, general)
     emissions: tuple[Emission, ...] = ()
-    for state in split_states(remove_nested_bars(cut_line(text)), is_first=general.primary is None):
+    for state in split_states(cut_line(text), is_first=general.primary is None):
         general, readings = _read_state(state, number, time, formats, general)
         emissions += readings
     return general, emissions
 
 
 def _read_state(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:
-    """Return the reader after one state of a line."""
-    plain, prefix_time = clean_line(remove_nested_bars(text))
+    """Return the reader after one state of a line, and the readings in it.
+
+    A bar below another one counts only if it has the loss, and the one above has none: else it is evaluation within training.
+    """
+    if CURSOR_UP not in text:
+        return _read_part(text, number, time, formats, general)
+    nested, rest = split_nested(text)
+    bar = parse_bar(nested) if general.has_nested_bar or not general.has_loss else None
+    if bar is None or bar.loss is None:
+        return _read_part(rest, number, time, formats, general)
+    general, emissions = _read_part(nested, number, time, formats, general)
+    general, others = _read_part(rest, number, time, formats, replace(general, has_nested_bar=general.has_loss))
+    return general, (*emissions, *others)
+
+
+def _read_part(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:
+    """Return the reader after the text of one bar, or of a line without one."""
+    plain, prefix_time = clean_line(text)
     known = _read_known(formats, plain, prefix_time)
     if known is None and not _may_matter(plain, general):
         return general, ()

@@ -17,12 +17,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.errors import SpecError
-from kfjob.observe.figures.bars import MARKER, find_bar, read_bar, remove_nested_bars
+from kfjob.observe.figures.bars import MARKER, BarRole, find_bar, find_role, read_bar, remove_nested_bars
 from kfjob.observe.lines import clean_line, cut_line
-from kfjob.observe.meanings import Phase, Quantity, find_meaning, parse_unit, split_name
+from kfjob.observe.meanings import Phase, Quantity, find_meaning, find_phase, parse_unit, split_name
 from kfjob.observe.numbers import MAX_NUMBER, mask_digits, parse_count, parse_number
 from kfjob.observe.reading import FormatName, Reading
 from kfjob.observe.timestamps import parse_rfc3339
+from kfjob.observe.vocabulary import COUNTER_WORDS
 from kfjob.patterns import Match, Pattern
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
 from kfjob.units import COUNT_SUFFIXES
@@ -159,12 +160,14 @@ def _read_bar(text: str) -> Reading | None:
     bar = next((bar for state in reversed(text.split("\r")) if (bar := find_bar(state)) and bar.counts), None)
     if bar is None or bar.counts is None or bar.counts.unit not in {"it/s", "s/it"}:
         return None
-    figures = read_bar(bar, bar.counts)
+    words = tuple(word for word in split_name(bar.name) if not word.isdigit())  # `srun --label` puts a number before the bar
+    figures = replace(read_bar(bar, bar.counts), words=words)
+    if find_role(figures) not in {BarRole.TRAINING, BarRole.NAMELESS}:
+        return None
     epoch = next((item for item in figures.counters if item.quantity is Quantity.EPOCH), None)
-    words = [word for word in split_name(bar.name) if not word.isdigit()]  # `srun --label` puts a number before the bar
-    names_training = not words or (figures.loss is not None and words[0].startswith(("train", "step")))
-    if figures.phase is Phase.EVALUATION or not (names_training or epoch is not None):
-        return None  # Map, Loading checkpoint shards, Downloading …
+    is_named = words and (words[0] in COUNTER_WORDS or find_phase(words) is Phase.TRAINING)
+    if words and epoch is None and not (is_named and figures.loss is not None):
+        return None  # a name that needs more lines as evidence
     return Reading(
         format=FormatName.BAR,
         step=int(bar.counts.step),

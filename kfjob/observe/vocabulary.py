@@ -38,6 +38,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
      "sample count", "tokens", "timesteps", "env steps", "environment steps", "idx", "index", "i"),
 )  # fmt: skip
 EPOCHS: tuple[tuple[str, ...], ...] = (("epoch", "epochs", "ep"), ("pass", "generation"))
+EPOCH_WORDS = frozenset(EPOCHS[0])
 COUNTER_WORDS = frozenset(
     name for names in (*STEPS[1:3], EPOCHS[0]) for name in names if name.isalpha() and len(name) > len("up")
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kfjob.observe.figures.bars import FULL, MARKER, find_bar, name_other_work
+from kfjob.observe.figures.bars import FULL, MARKER, find_bar, names_other_work
 from kfjob.observe.figures.line import parse_line
 from kfjob.observe.figures.tokens import parse_figure
 from kfjob.observe.meanings import Phase, find_phase
@@ -106,4 +106,4 @@ def has_full_bar(text: str) -> bool:
     bar = find_bar(text.rpartition("\r")[2])
     if bar is None or bar.percent != FULL:
         return False
-    return not name_other_work(bar.words) and find_phase(bar.words) is not Phase.EVALUATION
+    return not names_other_work(bar.words) and find_phase(bar.words) is not Phase.EVALUATION

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from enum import Enum, auto
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from kfjob.observe.figures.line import Counter, Figures, parse_line, parse_message
 from kfjob.observe.meanings import Phase, Quantity, find_phase, is_preparation, seconds_in, split_name
 from kfjob.observe.prefixes import split_prefix
-from kfjob.observe.vocabulary import COUNTER_WORDS, DATA_UNITS
+from kfjob.observe.vocabulary import COUNTER_WORDS, DATA_UNITS, EPOCH_WORDS
 from kfjob.units import COUNT_SUFFIXES
 
 MARKER = "%|"
@@ -35,6 +36,16 @@ _MAX_DESCRIPTION = 120
 """Characters of a bar's description whose words say what it counts."""
 _FIRST_STATES, _NEWEST_STATES = 4, 3
 """States to read of a redrawn bar. The first one often has no values yet."""
+
+
+class BarRole(Enum):
+    """What a bar counts."""
+
+    TRAINING = auto()  # steps of training
+    NAMELESS = auto()  # anything: it has neither a description nor a loss
+    EPOCHS = auto()  # epochs, or the steps of one
+    EVALUATION = auto()
+    OTHER = auto()  # data, files, or a task without a known name
 
 
 class Counts(NamedTuple):
@@ -99,7 +110,13 @@ def remove_nested_bars(text: str) -> str:
     """Return the line without the bars below another one."""
     if CURSOR_UP not in text:
         return text
-    return "\r".join(state.rpartition(CURSOR_UP)[2] for state in text.split("\r"))
+    return "\r".join(split_nested(state)[1] for state in text.split("\r"))
+
+
+def split_nested(state: str) -> tuple[str, str]:
+    """Return the bar below another one in one state of a line, and the rest of the state."""
+    nested, _, rest = state.rpartition(CURSOR_UP)
+    return nested, rest
 
 
 def split_states(text: str, *, is_first: bool = False) -> Iterator[str]:
@@ -173,19 +190,30 @@ def _find_speed(counts: Counts) -> tuple[float | None, str]:
     return counts.rate, counts.unit
 
 
-def is_nameless(figures: Figures) -> bool:
-    """Return whether the bar has no description and no loss, as any loop may print."""
-    return figures.loss is None and not [word for word in figures.words if word.isalpha()]
+def find_role(figures: Figures) -> BarRole:
+    """Return what a bar counts; every reader of bars asks this function.
+
+    A bar with a loss trains, unless its description names evaluation. Without a loss, its unit and the words of its description
+    decide: a unit of data, a word of data preparation, or a name without a word for steps or training is other work. A bar
+    without a description may be that of any loop. A bar named `epochs` counts them if another bar counts the steps.
+    """
+    names_epochs = all(word in EPOCH_WORDS for word in figures.words) and not figures.counts(Quantity.EPOCH)
+    if figures.words and names_epochs and figures.phase is not Phase.EVALUATION:
+        return BarRole.EPOCHS
+    if figures.loss is None and (figures.unit.partition("/")[0].lower() in DATA_UNITS or names_other_work(figures.words)):
+        return BarRole.OTHER
+    if figures.phase is Phase.EVALUATION:
+        return BarRole.EVALUATION
+    has_name = figures.loss is not None or any(word.isalpha() for word in figures.words)
+    return BarRole.TRAINING if has_name else BarRole.NAMELESS
 
 
-def is_other_work(figures: Figures) -> bool:
-    """Return whether the bar counts something other than training steps: data, files, or a task without a known name."""
-    if figures.loss is not None:
-        return False
-    return figures.unit.partition("/")[0].lower() in DATA_UNITS or name_other_work(figures.words)
-
-
-def name_other_work(words: tuple[str, ...]) -> bool:
+def names_other_work(words: tuple[str, ...]) -> bool:
     """Return whether the description of a bar names something other than training."""
     is_unknown = bool(words) and COUNTER_WORDS.isdisjoint(words) and find_phase(words) is not Phase.TRAINING
     return is_unknown or is_preparation(words)
+
+
+def counts_epochs_clearly(figures: Figures) -> bool:
+    """Return whether a bar of epochs cannot be one of steps that is named after its epoch."""
+    return any(word.endswith("s") for word in figures.words) or figures.unit.partition("/")[0].lower() in EPOCH_WORDS

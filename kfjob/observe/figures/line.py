@@ -88,6 +88,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     rank: int | None = None
     words: tuple[str, ...] = ()  # words of the line that name no figure
     is_bar: bool = False
+    is_epoch_bar: bool = False  # the bar counts epochs, or steps and is named after its epoch
 
     @property
     def is_empty(self) -> bool:

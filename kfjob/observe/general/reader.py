@@ -11,9 +11,9 @@ import re
 from msgspec.structs import replace
 
 from kfjob.observe.figures import bars, tables
-from kfjob.observe.figures.bars import MARKER
+from kfjob.observe.figures.bars import MARKER, BarRole, find_role
 from kfjob.observe.figures.contents import Content, announces_training, read_content
-from kfjob.observe.figures.line import UNNAMED, Figures, parse_line, parse_message
+from kfjob.observe.figures.line import UNNAMED, Counter, Figures, parse_line, parse_message
 from kfjob.observe.figures.messages import find_message
 from kfjob.observe.general import blocks
 from kfjob.observe.general.readings import bar_reading
@@ -35,7 +35,7 @@ _WEB_REQUEST = " HTTP/"
 def read_line(reader: ReaderState, line: Line, known: Reading | None) -> Transition:
     """Return the reader after one state of a line, and the readings in it. `known` is the reading of a known format."""
     if known is not None:
-        return add_known(reader, _complete(known, line), line)
+        return add_known(reader, _complete(reader, known, line), line)
     if not line.text.strip() or _WEB_REQUEST in line.text:
         return reader, ()
     if announces_training(line.text):
@@ -46,10 +46,11 @@ def read_line(reader: ReaderState, line: Line, known: Reading | None) -> Transit
     return _read_text(reader, line)
 
 
-def _complete(known: Reading, line: Line) -> Reading:
-    """Return the reading of a known format with other figures in its line, such as the newest evaluation."""
+def _complete(reader: ReaderState, known: Reading, line: Line) -> Reading:
+    """Return the reading of a known format with other figures: the epoch of a bar, and the newest evaluation in its line."""
     if known.format == FormatName.BAR:
-        return known
+        epoch = reader.epoch.counters[0] if reader.epoch is not None and known.epoch is None else None
+        return known if epoch is None else replace(known, epoch=epoch.value, epochs=int(epoch.total) if epoch.total else None)
     if MARKER in line.text:
         figures = bars.parse_bar(line.text)
         if figures is None:
@@ -62,13 +63,25 @@ def _complete(known: Reading, line: Line) -> Reading:
 
 def _add_bar(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     figures = _with_row(reader, figures, line.text)
-    if bars.is_other_work(figures):
+    role = find_role(figures)
+    if role is BarRole.OTHER:
         return reader, ()
-    if figures.phase is Phase.EVALUATION:
+    if role is BarRole.EVALUATION:
         return _add_evaluation(reader, figures, line)
-    if bars.is_nameless(figures):
+    if role is BarRole.NAMELESS:
         return _add_nameless(reader, figures, line)
-    return add_figures(reader, figures, line)
+    if role is BarRole.EPOCHS:
+        return add_figures(_with_epoch_bar(reader, figures), replace(figures, is_epoch_bar=True), line)
+    return add_figures(reader, blocks.with_epoch(reader, figures), line)
+
+
+def _with_epoch_bar(reader: ReaderState, figures: Figures) -> ReaderState:
+    """Return the reader with the epoch that a bar of epochs counts; a bar of steps may be named after its epoch, too."""
+    bar = figures.counters[0]
+    if bar.total is None or not (bars.counts_epochs_clearly(figures) or reader.counts_other_bar):
+        return reader
+    epoch = Counter(Quantity.EPOCH, 0, "epoch", min(bar.value + 1, bar.total), bar.total)
+    return replace(reader, epoch=Figures(counters=(epoch,)))
 
 
 def _add_nameless(reader: ReaderState, figures: Figures, line: Line) -> Transition:

@@ -18,12 +18,14 @@ from kfjob.observe.general.templates import (
     find_choice,
     make_key,
 )
-from kfjob.observe.reading import Reading
+from kfjob.observe.reading import FormatName, Reading
 
 MAX_QUOTE = 640
 """Characters of a line to keep as evidence."""
 KNOWN_FORMAT_BONUS = 0.5
 """A known format has this additional quality, so it takes precedence over a template with the same values."""
+EPOCH_BAR_SHARE = 0.9
+"""Share of its quality that a bar of epochs keeps, so that a bar of steps with the same values takes precedence."""
 _FORMAT_KEY = "format"
 
 
@@ -65,6 +67,21 @@ class ReaderState(Struct, frozen=True, kw_only=True):
     bar: Counter | None = None  # the newest one without a name
     announced: bool = False  # a line said that training begins
     rank: int | None = None  # the lowest rank that progress lines name
+
+    has_nested_bar: bool = False  # the bar that counts steps stands below another one, such as one of epochs
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether the lines that count steps have a loss."""
+        return self.primary is not None and "loss" in _primary_fields(self)
+
+    @property
+    def counts_other_bar(self) -> bool:
+        """Whether a bar that is not one of epochs counts the steps."""
+        last = self.template.last if self.template else None
+        if last is None:
+            return self.primary == (_FORMAT_KEY, FormatName.BAR)
+        return last.figures.is_bar and not last.figures.is_epoch_bar
 
     @property
     def template(self) -> Template | None:
@@ -134,6 +151,8 @@ def _emit(reader: ReaderState, key: Key, samples: tuple[Sample, ...], choice: Ch
     if fields != template.fields:
         reader = replace(reader, templates=reader.templates | {key: replace(template, fields=fields)})
     quality = rate_fields(fields)
+    if template.last is not None and template.last.figures.is_epoch_bar:
+        quality *= EPOCH_BAR_SHARE
     if reader.primary != key and quality > reader.quality:
         reader = replace(reader, primary=key, quality=quality)
     emissions = []

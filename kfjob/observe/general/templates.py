@@ -76,7 +76,7 @@ def make_key(figures: Figures, *, joined: bool) -> Key:
     counters = tuple((counter.quantity, counter.name) for counter in figures.counters if counter.priority < WEAK_COUNT)
     if joined:
         return ("block", *counters[:1])
-    return (figures.is_bar, counters, figures.loss_name, is_count_only(figures))
+    return (figures.is_bar, figures.is_epoch_bar, counters, figures.loss_name, is_count_only(figures))
 
 
 PERCENT = "%"
