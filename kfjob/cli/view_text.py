@@ -98,8 +98,13 @@ def mfu_text(training: Training) -> str:
 
 
 def remaining_text(view: JobView) -> str:
-    """Return `2m40s left` for a running job."""
-    return f"{format_duration(view.eta)} left" if view.running and view.eta is not None else ""
+    """Return `2m40s left` for a running job; with `~` the time to the end of an epoch, or to the end of a bar."""
+    if not view.running:
+        return ""
+    if view.eta is not None:
+        is_of_bar = view.training.may_restart and view.total != view.config.expected_steps
+        return f"~{format_duration(view.eta)} left to step {view.total}" if is_of_bar else f"{format_duration(view.eta)} left"
+    return "" if view.epoch_eta is None else f"~{format_duration(view.epoch_eta)} left in this epoch"
 
 
 def setbacks_text(training: Training) -> str:
@@ -240,6 +245,7 @@ def progress_json(view: JobView) -> dict[str, Any]:
         "total": view.total,
         "evaluation_loss": view.evaluation_loss,
         "eta": view.eta,
+        "epoch_eta": view.epoch_eta,
         "seconds_since_progress": None if since is None else round(since),
         "stalled": view.stalled,
     }

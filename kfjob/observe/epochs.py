@@ -22,6 +22,8 @@ class Position(Struct, frozen=True, kw_only=True):
     interval: int = 0  # steps between the first two lines
     epoch_steps: int | None = None  # steps of one epoch, where known
     per_epoch: bool = False
+    is_bar: bool = False  # the newest step is that of a progress bar
+    counts_done: bool = False  # the step is the number of steps that are done, and not the index of one
 
     @property
     def run_step(self) -> int | None:
@@ -50,7 +52,8 @@ class Position(Struct, frozen=True, kw_only=True):
         if reading.step is None:
             return after, False
         first_step = reading.step if self.first_step is None else min(reading.step, self.first_step)
-        after = replace(after, step=reading.step, first_step=first_step)
+        counts_done = self.counts_done or reading.is_bar or reading.step == after.total
+        after = replace(after, step=reading.step, first_step=first_step, is_bar=reading.is_bar, counts_done=counts_done)
         if self.step is None:
             return replace(after, base=_earlier_epochs(after)), False
         if reading.step >= self.step and not self._has_new_epoch(reading):
@@ -75,6 +78,8 @@ class Position(Struct, frozen=True, kw_only=True):
             return math.floor(reading.epoch) > math.floor(self.epoch)
         if reading.per_epoch:
             return True
+        if reading.is_bar and self.step == self.total:
+            return True  # a bar that was full is drawn again
         is_first = self.first_step is not None and reading.step is not None and reading.step <= self.first_step
         return not reading.is_known_format and is_first and self.interval > 0
 

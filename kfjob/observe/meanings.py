@@ -302,6 +302,12 @@ def parse_unit(unit: str) -> Meaning | None:
     return None
 
 
+def counts_steps(rate: str) -> bool:
+    """Return whether the unit of a speed counts steps: `it/s`, `steps/s`, `batches/s`."""
+    noun, _, divisor = rate.lower().partition("/")
+    return divisor in SECOND_UNITS and (noun in STEPS[1] or noun in STEPS[2])
+
+
 def is_other_rate(unit: str) -> bool:
     """Return whether the unit is that of a rate which is not that of training, such as `GB/s`."""
     noun, slash, _ = unit.lower().partition("/")

@@ -181,6 +181,7 @@ def _read_bar(text: str) -> Reading | None:
         grad_norm=figures.grad_norm,
         evaluation_loss=figures.evaluation_loss,
         per_epoch=epoch is not None,
+        is_bar=True,
         conclusive=figures.loss is not None,
     )
 

@@ -34,6 +34,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     grad_norm: float | None = None
     line_time: int | None = None  # time in the line, taken as UTC, or the more precise one in the prefix of a log tool
     per_epoch: bool = False
+    is_bar: bool = False  # the step is that of a progress bar: it counts what is done, from 0
     epochs: int | None = None  # of the whole run
     epoch_steps: int | None = None  # steps of one epoch
     evaluation_loss: float | None = None

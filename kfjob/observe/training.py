@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from kfjob.observe.epochs import Position
 from kfjob.observe.general.state import Line
+from kfjob.observe.meanings import counts_steps
 from kfjob.observe.milestones import Rollback, Setback, SkippedStep, StepMetrics
 from kfjob.observe.reading import Reading
 from kfjob.text import plural
@@ -123,7 +124,7 @@ class Training(Struct, frozen=True, kw_only=True):
             return step
         if self.step_interval is not None and self.first_step > self.step_interval and self.first_run_step is not None:
             return step - self.first_run_step
-        return step + (self.first_step == 0 and self.step_interval == 1)
+        return step + (self.first_step == 0 and self.step_interval == 1 and not self.position.counts_done)
 
     @property
     def begins_late(self) -> bool:
@@ -137,15 +138,29 @@ class Training(Struct, frozen=True, kw_only=True):
 
         `steps`: those of the whole run, where the lines do not say it.
         """
-        total = self.position.run_total if self.per_epoch else _first_known(self.total, steps)
-        if self.run_step is None or not total or self.seconds_per_step is None:
-            return None
-        return max(total - self.run_step, 0) * self.seconds_per_step
+        total = self.position.run_total if self.per_epoch else self.total
+        return self._find_duration(self.run_step, _first_known(total, steps))
 
-    def eta_at(self, now: int, steps: int | None = None) -> float | None:
-        """Return the seconds from `now` to the last step. Time beyond the longest pause between two lines brings no step."""
-        eta = self.eta(steps)
-        if eta is None or self.last_time is None:
+    @property
+    def epoch_eta(self) -> float | None:
+        """Seconds from the newest line to the end of the epoch; None if unknown."""
+        return self._find_duration(self.step, self.total or self.position.epoch_steps) if self.per_epoch else None
+
+    @property
+    def may_restart(self) -> bool:
+        """Whether the total may be that of an epoch or of the run: a bar alone does not say it."""
+        return self.position.is_bar and not self.per_epoch and self.epoch is None
+
+    def _find_duration(self, step: int | None, total: int | None) -> float | None:
+        """Return the seconds from one step to another, by the times of the lines, or else by the speed that they print."""
+        pace = self.seconds_per_step
+        if pace is None and self.speed and counts_steps(self.unit):
+            pace = 1 / self.speed
+        return None if step is None or not total or pace is None else max(total - step, 0) * pace
+
+    def subtract_elapsed(self, eta: float | None, now: int | None) -> float | None:
+        """Return the seconds that remain at `now`. Time beyond the longest pause between two lines brings no step."""
+        if eta is None or self.last_time is None or now is None:
             return eta
         elapsed = min(max(now - self.last_time, 0) / SECOND, self.longest_pause or 0.0)
         return max(eta - elapsed, 0.0)

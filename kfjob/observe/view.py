@@ -128,6 +128,10 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         """Steps of the whole run, from the progress lines, the first line of kfjob's trainer, or the spec."""
         if self.training.total is not None:
             return self.training.total
+        return self._planned_steps
+
+    @property
+    def _planned_steps(self) -> int | None:
         return self.start.total_steps if self.start else self.config.expected_steps
 
     @property
@@ -140,7 +144,12 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         """Seconds from now to the last step; None while the job is stalled."""
         if self.stalled:
             return None
-        return self.training.eta(self.total) if self.now is None else self.training.eta_at(self.now, self.total)
+        return self.training.subtract_elapsed(self.training.eta(self._planned_steps), self.now)
+
+    @property
+    def epoch_eta(self) -> float | None:
+        """Seconds from now to the end of the epoch; None while the job is stalled, and if steps do not count in epochs."""
+        return None if self.stalled else self.training.subtract_elapsed(self.training.epoch_eta, self.now)
 
     @property
     def seconds_since_progress(self) -> float | None:

@@ -53,6 +53,7 @@ def bar_reading(figures: Figures) -> Reading:
         speed=figures.speed,
         unit=figures.unit if figures.speed is not None else "",
         conclusive=False,
+        is_bar=True,
     )
 
 
@@ -73,6 +74,7 @@ def make_reading(choice: Choice, figures: Figures, example: str) -> Reading:
         evaluation_loss=figures.evaluation_loss,
         rank=figures.rank,
         template=example,
+        is_bar=figures.is_bar,
     )
 
 
