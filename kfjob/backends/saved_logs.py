@@ -10,11 +10,13 @@ import tempfile
 import weakref
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from kfjob.backends import folder
+from kfjob.backends.combined_log import SAMPLE, find_prefix, split_log
 from kfjob.errors import NotFound, UsageError
 from kfjob.units import GIB, KIB, MIB
 
@@ -46,15 +48,34 @@ class SavedLogs:
             if name.endswith(".gz"):
                 path, name = self._copy(file), name.removesuffix(".gz")
             with path.open("rb") as opened:
-                is_text = not _BINARY.search(opened.read(_SAMPLE))
+                sample = opened.read(SAMPLE)
         except (OSError, EOFError, zlib.error) as err:
             self.left_out.append(f"`{file.name}` ({err})")
             return
-        if not is_text:
+        if _BINARY.search(sample, 0, _SAMPLE):
             self.left_out.append(f"`{file.name}` (not text)")
             return
         pod = _stem(name)
-        self.logs[pod if pod not in self.logs else name] = path
+        self._add(pod if pod not in self.logs else name, path, sample)
+
+    def split_combined(self) -> None:
+        """Put the lines of each pod into a log of its own, where one text holds those of several pods."""
+        for pod, path in tuple(self.logs.items()):
+            with suppress(OSError), path.open("rb") as log:
+                self._add(pod, path, log.read(SAMPLE))
+
+    def _add(self, pod: str, path: Path, sample: bytes) -> None:
+        """Add a log that begins with this sample; one with the name of the pod before each line has the logs of these pods."""
+        self.logs[pod] = path
+        prefix = find_prefix(sample)
+        if prefix is None or path.stat().st_size > MAX_UNPACKED_BYTES - self._written:
+            return
+        self._written += path.stat().st_size
+        logs = split_log(path, prefix, Path(tempfile.mkdtemp(dir=self._folder())))
+        if self.logs.keys() - {pod} & logs.keys():
+            return  # another file is the log of one of these pods
+        del self.logs[pod]
+        self.logs |= logs
 
     def add_stream(self, stream: IO[bytes]) -> None:
         """Add a log that is read to its end, such as standard input; it may be compressed."""
@@ -67,7 +88,8 @@ class SavedLogs:
                 is_cut = self._write(target, _chunks(unpacked))
         if is_cut:
             self._leave_out_end("standard input")
-        self.logs[self.name] = target
+        with target.open("rb") as log:
+            self._add(self.name, target, log.read(SAMPLE))
 
     def _copy(self, file: Path) -> Path:
         target = self._folder() / f"{file.name.removesuffix('.gz')}"
@@ -127,6 +149,7 @@ def _find_in_folder(path: Path) -> SavedLogs:
     saved = SavedLogs(path.name, folder.find_logs(path))
     if (path / folder.STATUS).exists():
         return saved
+    saved.split_combined()
     files = [entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith(".")]
     for file in sorted(files, key=lambda file: (not file.suffix, file.name)):
         if file.name.endswith(_OTHER_ENDINGS) or (not file.suffix and saved.logs):  # such as LICENSE, beside logs
