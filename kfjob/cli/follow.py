@@ -101,6 +101,7 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
         click.echo(f"`{name}` has ended; `kfjob status {name}` shows its state", err=True)
         return job_exit_code(reader.snapshot().job.phase)
     from kfjob.cli.display import JsonDisplay, LiveDisplay, PlainDisplay
+    from kfjob.errors import JobStopped
     from kfjob.observe.program_output import ProgramOutput
 
     kinds = {"json": JsonDisplay, "plain": PlainDisplay}
@@ -112,6 +113,10 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
         with display:
             for view, event in follow_job(reader, reads_all=display.reads_all):
                 display.update(view, event, time.monotonic())
+    except JobStopped:  # by a limit of its watchdog
+        if view is not None:
+            display.finish(view)
+        raise
     except KeyboardInterrupt:
         next_commands = f"`kfjob watch {name}` follows it again, `kfjob stop {name}` stops it"
         click.echo(f"\ndetached from `{name}`, which continues; {next_commands}", err=True)

@@ -72,7 +72,7 @@ def find_silence(view: JobView, last_lines: Iterable[LastLine] | None = None) ->
     seconds = view.seconds_since_progress if has_progress else _find_seconds(lines, view.now)
     if seconds is None or seconds < _find_usual_pause(view):
         return None
-    limit = find_stall_limit(view.training, view.config.stall_after)
+    limit = find_stall_limit(view.training, view.config)
     behind = _find_behind(lines)
     shown = sorted(lines, key=lambda line: (line not in behind, line.time or 0))
     return Silence(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kfjob.observe.training import Training
+from kfjob.spec.observe_config import ObserveConfig
 
 MIN_LINES = 5
 """Progress lines after which the pauses between them say what is usual."""
@@ -12,8 +13,14 @@ MIN_SECONDS = 120
 """Shortest time without progress that counts as a stall."""
 
 
-def find_stall_limit(training: Training, limit: float) -> float:
-    """Return the seconds without progress that count as a stall: `limit`, or fewer if the job prints progress often."""
+def find_stall_limit(training: Training, config: ObserveConfig) -> float:
+    """Return the seconds without progress that count as a stall.
+
+    It is the watchdog's limit. Without one it is that of the configuration, or less if the job prints progress often.
+    """
+    if config.limits.stall is not None:
+        return config.limits.stall
+    limit = config.stall_after
     if training.longest_pause is None or training.lines < MIN_LINES:
         return limit
     return min(limit, max(PAUSES * training.longest_pause, MIN_SECONDS))

@@ -161,7 +161,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def stalled(self) -> bool:
         """Whether the job runs without progress for much longer than before."""
-        limit = find_stall_limit(self.training, self.config.stall_after)
+        limit = find_stall_limit(self.training, self.config)
         return self.phase is JobPhase.RUNNING and (self.seconds_since_progress or 0) > limit
 
     @property

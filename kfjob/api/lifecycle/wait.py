@@ -37,7 +37,9 @@ def follow_job(reader: LiveReader, *, reads_all: Callable[[str], bool] = lambda 
         for event in events:
             view = reduce(view, event)
             yield view, event
-            enforce_limits(reader.target, reader.ref, view)
+            if limit_stop := enforce_limits(reader.target, reader.ref, view):
+                yield reduce(view, limit_stop.end), limit_stop.end
+                raise limit_stop.error
 
 
 def wait_for_end(
@@ -62,7 +64,8 @@ def wait_for_end(
             on_view(view)
         if view.phase and view.phase.ended:
             break
-        enforce_limits(reader.target, reader.ref, view)
+        if limit_stop := enforce_limits(reader.target, reader.ref, view):
+            raise limit_stop.error
         if deadline is not None and time.monotonic() > deadline:
             title = f"job `{reader.ref.name}` has not ended after {timeout:g} s"
             raise WaitTimeout(title, cause=f"it is {view.phase or JobPhase.PENDING}", hint="the job continues")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -92,6 +93,16 @@ def test_job_over_its_limits_is_archived_and_stopped(fake, kfjob, command):
     assert fake.calls == [("stop", "train")]
     assert kfjob("logs", "train", "--pod", "train-worker-1") == 0  # from the archive
     assert "Batch 20" in kfjob.out
+
+
+def test_follow_ends_with_summary_and_diagnosis_after_a_stop_by_the_watchdog(fake, kfjob):
+    spec = json.loads(script.SPEC) | {"watchdog": {"crashes": 2}}
+    fake.play("train", *script.TRAINING, script.pod(0, PodPhase.RUNNING, restarts=2), spec=json.dumps(spec))
+    assert kfjob("watch", "train") == 103
+    reason = "pod `train-worker-0` was restarted 2 times, and its watchdog allows 1"
+    assert re.search(rf"\ntrain: Stopped after \S+: {re.escape(reason)}\n", kfjob.err)
+    assert f"error: kfjob stopped the job: {reason} [limit-exceeded]" in kfjob.err
+    assert f"error: job `train` was stopped: {reason}\nhint: " in kfjob.err
 
 
 def test_status_shows_pods_progress_and_master(fake, kfjob):

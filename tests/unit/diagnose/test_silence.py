@@ -8,8 +8,17 @@ from kfjob.cli.view_text import status_text, view_json
 from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, Tick
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.reduction import reduce_all
-from kfjob.observe.silence import MAX_LAST_LINES, MIN_SECONDS, LastLine, Silence, describe_behind, describe_last_lines
+from kfjob.observe.silence import (
+    MAX_LAST_LINES,
+    MIN_SECONDS,
+    LastLine,
+    Silence,
+    describe_behind,
+    describe_last_lines,
+    describe_silence,
+)
 from kfjob.observe.view import JobView
+from kfjob.spec.observe_config import Limits, ObserveConfig
 from kfjob.units import SECOND
 from tests.unit.diagnose.cases import START, block, examine, line, progress
 
@@ -44,6 +53,15 @@ def test_last_line_of_each_rank_is_quoted_with_its_age():
     assert "`a-worker-1`, rank 1, step 3, 20 s ago: refreshing the shard index" in text
     assert "`a-worker-0`, rank 0, step 4, 20 s ago: 2026-11-21" in text
     assert "no problems found" not in text
+
+
+def test_limit_of_the_watchdog_is_the_only_one():
+    config = ObserveConfig(limits=Limits(stall=40))
+    silent, _ = examine([*HANG, tick(34)], config)
+    assert silent.silence
+    assert describe_silence(silent.silence).startswith("no progress for 20 s (a stall after 40 s)")
+    stalled, _ = examine([*HANG, tick(14 + 41)], config)
+    assert stalled.headline == "Running, but no progress for 41 s"
 
 
 def test_usual_pause_is_no_silence():
