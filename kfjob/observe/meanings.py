@@ -52,6 +52,7 @@ from kfjob.observe.vocabulary import (
     TOTAL_WORDS,
     TOTALS,
     TRAINING_WORDS,
+    UNITS_OF_RATES,
 )
 
 _LR = re.compile(r"lr\d{0,3}")
@@ -224,7 +225,8 @@ def _find_speed(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None
     if last in DEVICES and before[1:] and before[-1] in SECOND_UNITS:
         return Meaning(Quantity.SPEED, 3, unit=f"{_format_rate(before[-2])}/{last}")
     if last in RATES or nouns[0] in SHORT_RATES:
-        return Meaning(Quantity.SPEED, 2 if last in RATES else 3)
+        unit = UNITS_OF_RATES.get(last if last in RATES else nouns[0], "")
+        return Meaning(Quantity.SPEED, 2 if last in RATES else 3, unit=unit)
     if [nouns[0]] == before and nouns[0] in SHORT_TIMES and last in STEP_UNITS and words[0] != "per":
         return Meaning(Quantity.SECONDS, 0, unit=nouns[0])
     return _find_step_time(nouns)
@@ -288,7 +290,7 @@ def parse_unit(unit: str) -> Meaning | None:
     """Return what a unit after a number means: `samples/s` is a speed, `ms/it` a time per step."""
     noun, slash, divisor = unit.lower().partition("/")
     if noun in RATE_UNITS and not slash:
-        return Meaning(Quantity.SPEED, 2, unit=noun)
+        return Meaning(Quantity.SPEED, 2, unit=UNITS_OF_RATES.get(noun, noun))
     if not slash or not divisor:
         return None
     if noun in NO_STEP_UNITS:

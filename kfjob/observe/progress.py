@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from kfjob.errors import SpecError
 from kfjob.observe.figures.bars import MARKER, BarRole, find_bar, find_role, read_bar, remove_nested_bars
+from kfjob.observe.figures.line import name_without_unit
 from kfjob.observe.lines import clean_line, cut_line
 from kfjob.observe.meanings import Phase, Quantity, find_meaning, find_phase, parse_unit, split_name
 from kfjob.observe.numbers import MAX_NUMBER, mask_digits, parse_count, parse_number
@@ -286,7 +287,9 @@ def _find_unit(match: Match) -> str:
     meaning = parse_unit(words[0].rstrip(",;|)]")) if words else None
     name = re.split(r"[\s\[(|,]", before.rstrip(" :=\"'"))[-1]
     meaning = meaning or (find_meaning(split_name(name)) if name else None)
-    return meaning.unit if meaning and meaning.quantity is Quantity.SPEED else ""
+    if meaning is None or meaning.quantity is not Quantity.SPEED:
+        return ""
+    return meaning.unit or name_without_unit(before)
 
 
 def _join_units(groups: Mapping[str, str | None]) -> Mapping[str, str | None]:

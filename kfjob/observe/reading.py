@@ -27,7 +27,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     total: int | None = None
     loss: float | None = None
     speed: float | None = None
-    unit: str = ""  # unit of `speed`: samples/s, tokens/s/device, it/s …
+    unit: str = ""  # unit of `speed`: samples/s, tokens/s/device, it/s …; `(perf/sps)` is its name, where no unit is known
     tokens_per_second: float | None = None
     lr: float | None = None
     epoch: float | None = None

@@ -107,6 +107,10 @@ LEARNING_WORDS = frozenset({"learning", "learn"})
 RATE_WORDS = frozenset({"rate", "speed"})
 REWARDS = frozenset({"reward", "rewards", "return", "returns"})
 RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
+UNITS_OF_RATES: Mapping[str, str] = {
+    "tps": "tokens/s", "tgs": "tokens/s/gpu", "wps": "words/s", "ups": "updates/s", "fps": "frames/s",
+}  # fmt: skip
+"""The units of rates by their names. The others have none: `sps` counts samples or steps, `ips` images, items or iterations."""
 SHORT_RATES = frozenset({"fps", "sps", "tps"})
 RATE_UNITS = frozenset({"tps", "wps", "ips", "fps", "sps", "ups", "tgs"})
 """Rates that stand after their number, as in `25 fps`."""

@@ -7,6 +7,7 @@ a unit after it (`101.5 samples/s`), or a counter (`[10/5005]`, `[1][10/7330]`, 
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from msgspec import Struct
@@ -46,6 +47,9 @@ _MAX_WORDS = 24
 _MAX_HEAD = 60
 """Characters of the head of a line, which names its phase."""
 _HEAD_WORDS = 4
+_MAX_NAME = 80
+"""Characters before a number in which its name is searched."""
+_NAME_BEFORE = re.compile(r"([^\W\d][\w/.@-]*+)[\s\"'|:=>(\[*`]*+$")
 
 
 class Counter(Struct, frozen=True):
@@ -77,7 +81,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     evaluation_loss: float | None = None
     speed: float | None = None
     speed_priority: int = UNKNOWN_PRIORITY
-    unit: str = ""
+    unit: str = ""  # of the speed; in parentheses its name, where the line gives no unit
     lr: float | None = None
     lr_priority: int = UNKNOWN_PRIORITY
     grad_norm: float | None = None
@@ -113,7 +117,7 @@ def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NO
     parser = Parser(Cursor(split_tokens(expand_letters(text))))
     parser.run()
     phase = phase or _find_line_phase(parser, text)
-    builder = _Builder(phase)
+    builder = _Builder(phase, text)
     for figure in parser.named:
         builder.add(figure)
     builder.add_slots(parser.slots)
@@ -159,11 +163,18 @@ def _find_figure_meaning(figure: NamedFigure) -> Meaning | None:
     return meaning
 
 
+def name_without_unit(before: str) -> str:
+    """Return the name at the end of the text before a speed, as `(perf/sps)`: it stands for a unit that is not known."""
+    match = _NAME_BEFORE.search(before[-_MAX_NAME:])
+    return f"({match[1]})" if match else ""
+
+
 class _Builder:
     """Collects the figures of one line: of two names for the same figure the better one wins."""
 
-    def __init__(self, phase: Phase) -> None:
+    def __init__(self, phase: Phase, text: str) -> None:
         self.phase = phase
+        self._text = text
         self.values: dict[str, Any] = {}
         self.counters: list[Counter] = []
         self._priorities: dict[str, int] = {}
@@ -250,7 +261,7 @@ class _Builder:
             return
         unit = meaning.unit or (figure.unit if "/" in figure.unit else "")
         if meaning.quantity is Quantity.SPEED and self._add_by_priority("speed", meaning.priority, figure.value):
-            self.values["unit"] = unit
+            self.values["unit"] = unit or name_without_unit(self._text[: figure.place])
         elif meaning.quantity is Quantity.SECONDS and figure.value > 0:
             seconds = figure.value * (seconds_in(figure.unit) or seconds_in(meaning.unit))
             if seconds and self._add_by_priority("speed", DERIVED_SPEED + meaning.priority, 1 / seconds):

@@ -37,6 +37,7 @@ class NamedFigure(NamedTuple):
     total: float | None
     unit: str
     free: int  # words without a figure before it
+    place: int = 0  # of the number in the line
 
 
 class After(Enum):
@@ -104,6 +105,7 @@ class Parser:
     qualifier: int = 0  # words before a parenthesis in the name, as in `lr(Cosine): 0.1`
     last_words: tuple[str, ...] = ()
     percent: float | None = None
+    place: int = 0  # of the newest number in the line
     index: int | None = None  # the number before a colon at the beginning: a counter, or the rank, as srun prints it
 
     def run(self) -> None:
@@ -193,7 +195,7 @@ class Parser:
             self.gap.add(mark)
 
     def _take_number(self, token: Token) -> None:
-        ends_range = self._ends_range(token)
+        ends_range, self.place = self._ends_range(token), token.start
         value, whole = parse_figure(token.text), is_whole(token.text)
         if self._names_fraction() and (decimal := parse_decimal(token.text)) is not None:
             value, whole = decimal, False
@@ -259,7 +261,7 @@ class Parser:
         self.gap = Gap(After.NUMBER)
 
     def _append(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None = None, unit: str = "") -> None:
-        self.named.append(NamedFigure(words, value, whole, total, unit, len(self.free)))
+        self.named.append(NamedFigure(words, value, whole, total, unit, len(self.free), self.place))
 
     def _add_pair(self, words: tuple[str, ...], first: float, second: float) -> None:
         """Add `[epoch, step]`."""
@@ -296,7 +298,7 @@ class Parser:
 
     def _join_index(self, value: float, unit: str) -> None:
         """Read `Loss at step 100: 2.3` and `Train loss 0 57.77`: a name, a count, and then the value."""
-        words, index, whole, total, _, free = self.named[-1]
+        words, index, whole, total, _, free, _ = self.named[-1]
         if not whole or total is not None or unit:
             return
         counts = tuple(word for word in words if word not in FILLERS)
