@@ -212,6 +212,8 @@ class Tick(Struct, frozen=True, kw_only=True):
     """Time has passed without another event. It lets a pure view detect a stall."""
 
     time: int
+    is_current: bool = True
+    """Whether all that the pods have printed was read: no log is silent that was opened a moment ago."""
 
 
 Event = LogLine | LinesSkipped | OpenLine | PodChanged | JobChanged | LogGap | KubernetesEvent | WorkloadStatus | Tick

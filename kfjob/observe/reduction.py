@@ -81,7 +81,7 @@ def reduce(view: JobView, event: Event) -> JobView:
         case WorkloadStatus():
             view = _change_workload(view, event)
         case Tick():
-            view = replace(view, now=max(view.now or event.time, event.time))
+            view = replace(view, now=max(view.now or event.time, event.time), is_current=event.is_current)
     return view
 
 

@@ -86,8 +86,14 @@ def describe_ending(view: JobView) -> str:
 
 
 def _find_startup(view: JobView, job: str) -> Stage:
-    """Return what the job does; no stage once it has printed progress or its outcome, or does not run."""
-    if view.phase not in {JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING} or view.training.lines:
+    """Return what the job does; no stage once it has printed progress or its outcome, or does not run.
+
+    Who begins to follow a job reads its logs one after the other: until all are read, the view is one of the past, and the job
+    may have trained for long. So only a current view has a stage.
+    """
+    if view.phase not in {JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING} or not view.is_current:
+        return Stage()
+    if view.training.lines or any(_has_progress(pod) for pod in view.pods.values()):
         return Stage()
     if view.outcome or any(news.kind == AgentEventKind.SUCCEEDED for news in view.news):
         return Stage()
@@ -99,6 +105,11 @@ def _find_startup(view: JobView, job: str) -> Stage:
     has_ended = any(not pod.live for pod in pods)
     waits = total and not has_ended
     return Stage(StageKind.STARTUP, f"waiting for pods: {len(running)} of {total} running") if waits else Stage()
+
+
+def _has_progress(pod: PodView) -> bool:
+    logs = (pod.log, pod.previous_log) if pod.previous_log else (pod.log,)
+    return any(log.reading is not None for log in logs)
 
 
 def _find_stage_of_pods(view: JobView, pods: Sequence[PodView], job: str) -> Stage:

@@ -88,6 +88,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     news: tuple[News, ...] = ()
     unread_reported: bool = False  # news say that lines look like progress although none counts
     lines: int = 0
+    is_current: bool = False  # all that the pods have printed was read; before, the view is one of the past
     now: int | None = None  # newest time in any event
     reference_time: int | None = None  # newest time of a line or a state; gives a year to glog times
 

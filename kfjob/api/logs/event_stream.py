@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 from kfjob.api.logs.multiplexer import Multiplexer
 from kfjob.backends.base import Backend, JobRef, LineFilterFactory, LogEvent, LogRange
 from kfjob.events import Event, LogLine, OpenLine, PodChanged, PodPhase, Tick
+from kfjob.units import SECOND
 
 TICK_SECONDS = 1.0
+FIRST_LINE_SECONDS = 3.0
+"""Time after which a followed log without a line is taken for an empty one."""
 DRAIN_SECONDS = 15.0
 """Time that logs are read after the end of the job; a pod of an elastic job may run on when the first pod has succeeded."""
 
@@ -50,6 +53,8 @@ class EventStream:
         self._choose_range = choose_range
         self._choose_filter = choose_filter
         self._known_pods: set[tuple[str, str]] = set()  # name and uid
+        self._silent_logs: dict[str, int] = {}  # logs without a line so far, with the times at which they were opened
+        self._next_tick = time.monotonic_ns() + round(TICK_SECONDS * SECOND)
         self._readings: dict[str, int] = {}  # by pod, the number of the reading that is current
 
     def events(self) -> Iterator[Event]:
@@ -58,21 +63,32 @@ class EventStream:
         begin = time.time_ns() - time.monotonic_ns()
         try:
             for event in self._multiplexer.items(idle=TICK_SECONDS):
-                yield event or Tick(time=begin + time.monotonic_ns())  # a clock that jumps is no stall of the job
+                yield event or self._tick(begin)
+                if isinstance(event, LogLine) and event.time and event.time > begin + self._next_tick:
+                    yield self._tick(begin)  # the lines are those of the present, although they never pause
                 if self._watch_end is not None and time.monotonic() - self._watch_end > DRAIN_SECONDS:
                     return
         finally:
             self._multiplexer.close()
 
+    def _tick(self, begin: int) -> Tick:
+        """Return a tick; `begin` is the time at which the monotonic clock was 0: a clock that jumps is no stall of the job."""
+        now = time.monotonic_ns()
+        self._next_tick = now + round(TICK_SECONDS * SECOND)
+        is_current = all(now - opened > FIRST_LINE_SECONDS * SECOND for opened in tuple(self._silent_logs.values()))
+        return Tick(time=begin + now, is_current=is_current)
+
     def add_log(self, pod: str, log_range: LogRange) -> None:
         """Follow this part of the pod's log, instead of the part that was followed before."""
         self.open_logs.add(pod)
         self._readings[pod] = self._readings.get(pod, 0) + 1
+        self._silent_logs[pod] = time.monotonic_ns()
         self._multiplexer.add(self._read_log(pod, log_range, self._readings[pod]), f"log-{pod}")
 
     def drop_log(self, pod: str) -> None:
         """Stop following this pod's log."""
         self._readings[pod] = self._readings.get(pod, 0) + 1
+        self._silent_logs.pop(pod, None)
 
     def _watch(self) -> Iterator[Event]:
         """Yield the events of the watch, and follow the log of each new pod."""
@@ -101,9 +117,11 @@ class EventStream:
                 if self._readings[pod] != reading:
                     return
                 yield line
+                self._silent_logs.pop(pod, None)
         finally:
             if self._readings[pod] == reading:
                 self.open_logs.discard(pod)
+                self._silent_logs.pop(pod, None)
 
 
 def _size(event: Event) -> int:

@@ -1,9 +1,12 @@
 """What a job does before its first progress line."""
 
+from msgspec.structs import replace
+
 from kfjob.cli.view_text import status_text, view_json
-from kfjob.events import Event, PodPhase
+from kfjob.events import Event, PodPhase, Tick
 from kfjob.observe.reduction import reduce_all
 from kfjob.observe.startup import find_stage
+from kfjob.observe.training import Training
 from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.api import script
@@ -17,8 +20,26 @@ def launch(index: int) -> list[Event]:
     return [script.line(index, f"{PREFIX} {text}", 3) for text in texts]
 
 
-def stage(*events: Event) -> str:
-    return str(find_stage(reduce_all(JobView(config=CONFIG), events)))
+NOW = Tick(time=0)
+
+
+def stage(*events: Event, tick: Tick | None = NOW) -> str:
+    return str(find_stage(reduce_all(JobView(config=CONFIG), (*events, *([tick] if tick else ())))))
+
+
+def test_job_whose_logs_are_still_read_has_no_stage():
+    assert stage(*script.STARTING, *launch(1), tick=None) == ""
+    assert stage(*script.STARTING, *launch(1), tick=Tick(time=0, is_current=False)) == ""
+
+
+def test_job_that_has_trained_has_no_stage_whatever_its_pods_do_later():
+    view = reduce_all(JobView(config=CONFIG), (*script.TRAINING, Tick(time=0)))
+    view = reduce_all(replace(view, training=Training()), launch(0))
+    assert str(find_stage(view)) == ""
+    restarted = [pod.in_container("new") for pod in view.pods.values()]
+    for pod in restarted:
+        view = replace(view, pods=view.pods.with_pod(pod))
+    assert str(find_stage(reduce_all(view, launch(0)))) == ""
 
 
 def test_pods_that_wait_are_counted():
