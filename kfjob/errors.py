@@ -21,8 +21,10 @@ library converts its exceptions into these, `raise … from`.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 
@@ -175,3 +177,18 @@ class WaitTimeout(KfjobError):
     """The deadline of a wait passed."""
 
     exit_code = 124
+
+
+_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+_WRITE_ERRORS = (*_SPACE_ERRORS, errno.EFBIG, errno.EROFS)
+
+
+def explain_os_error(err: OSError, file: Path | None = None) -> BackendError:
+    """Return the error for an OSError, of `file` if it names none: the operation, the file and the cause."""
+    cause = err.strerror or str(err) or type(err).__name__
+    name = file if err.filename is None else err.filename
+    if name is None:
+        return BackendError("the operating system refused an operation", cause=cause, hint="`--debug` shows which one")
+    operation = "written" if err.errno in _WRITE_ERRORS else "used"
+    hint = "make space there" if err.errno in _SPACE_ERRORS else None
+    return BackendError(f"`{name}` cannot be {operation}", cause=cause, hint=hint)

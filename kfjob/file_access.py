@@ -6,11 +6,24 @@ import grp
 import os
 import pwd
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 PRIVATE = 0o600
 OTHER_OWNER = "it belongs to another user"
+
+
+@contextmanager
+def name_file(file: Path | str) -> Iterator[None]:
+    """Give every OSError of the block the name of the file: that of a failed `write` has none."""
+    try:
+        yield
+    except OSError as err:
+        if err.filename is None:
+            err.filename = str(file)
+        raise
 
 
 def open_private(file: Path, mode: str, *, buffering: int = -1, encoding: str | None = None) -> IO[Any]:

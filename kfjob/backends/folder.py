@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from kfjob.errors import BackendError, NotFound, Refused
 from kfjob.events import TRAINING_CONTAINER, JobSnapshot, KubernetesEvent, WorkloadStatus
-from kfjob.file_access import OTHER_OWNER, find_foreign_access, open_private
+from kfjob.file_access import OTHER_OWNER, find_foreign_access, name_file, open_private
 from kfjob.parsing import decode_json, read_document
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
@@ -188,7 +188,8 @@ def replace_file(file: Path, text: str) -> None:
     staged = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_native_id()}")  # several threads may write the file
     try:
         staged.unlink(missing_ok=True)
-        with open_private(staged, "x", encoding="utf-8") as stream:  # never through a link that another user has put there
+        # never through a link that another user has put there
+        with name_file(file), open_private(staged, "x", encoding="utf-8") as stream:
             stream.write(text)
         staged.replace(file)
     except OSError:

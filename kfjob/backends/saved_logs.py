@@ -17,7 +17,7 @@ from typing import IO
 
 from kfjob.backends import folder
 from kfjob.backends.combined_log import SAMPLE, find_prefix, split_log
-from kfjob.errors import NotFound, UsageError
+from kfjob.errors import BackendError, NotFound, UsageError, explain_os_error
 from kfjob.units import GIB, KIB, MIB
 
 MAX_UNPACKED_BYTES = 4 * GIB
@@ -103,7 +103,11 @@ class SavedLogs:
         with target.open("wb") as out:
             for chunk in chunks:
                 room = MAX_UNPACKED_BYTES - self._written
-                self._written += out.write(chunk[:room])
+                try:
+                    self._written += out.write(chunk[:room])
+                    out.flush()
+                except OSError as err:  # of this file, while other errors are those of the source
+                    raise explain_os_error(err, target.parent) from err
                 if len(chunk) > room:
                     return True
         return False
@@ -113,7 +117,11 @@ class SavedLogs:
 
     def _folder(self) -> Path:
         if self._unpacked is None:
-            self._unpacked = Path(tempfile.mkdtemp(prefix="kfjob-"))
+            try:
+                self._unpacked = Path(tempfile.mkdtemp(prefix="kfjob-"))
+            except OSError as err:
+                hint = "set TMPDIR to another folder"
+                raise BackendError("a folder for unpacked logs cannot be created", cause=str(err), hint=hint) from err
             weakref.finalize(self, shutil.rmtree, self._unpacked, ignore_errors=True)
         return self._unpacked
 

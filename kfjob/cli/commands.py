@@ -8,8 +8,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -19,10 +18,10 @@ from kfjob.cli.colours import wants_colour
 from kfjob.cli.error_output import print_error, print_usage_error
 from kfjob.cli.exit_codes import INTERRUPTED, SIGNAL_BASE
 from kfjob.cli.interrupts import end_on_interrupt, find_interrupt, raise_on_interrupt
-from kfjob.cli.output import clean_output
+from kfjob.cli.output import LostOutput, clean_output
 from kfjob.cli.wait_notices import WaitPrinter
 from kfjob.concurrency import reporting_waits
-from kfjob.errors import KfjobError
+from kfjob.errors import KfjobError, explain_os_error
 
 GC_THRESHOLD = 50_000
 """New objects between two garbage collections. Python's 700 means 60 useless collections while modules are imported."""
@@ -72,36 +71,17 @@ _FUNCTIONS = {
 """The functions of commands whose name is taken in Python or is no identifier."""
 
 
-class LostOutput(Exception):
-    """The output cannot be written. Not an OSError, because click ends the process with code 1 after a broken pipe."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-@contextmanager
-def _raise_lost_output() -> Iterator[None]:
-    try:
-        yield
-    except OSError as err:
-        if err.errno not in (errno.EPIPE, errno.ENOSPC, errno.EBADF):
-            raise
-        raise LostOutput(err) from err
-
-
 class LazyGroup(click.Group):
     """A group that lists its commands without importing them."""
 
-    def make_context(self, *args: Any, **options: Any) -> click.Context:
-        """Parse the arguments; `--help` and `--version` print their text."""
-        with _raise_lost_output():
-            return super().make_context(*args, **options)
-
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
-        with _raise_lost_output():
+        """Run the command. An OSError that it has not explained becomes a KfjobError; click would end with code 1 for EPIPE."""
+        try:
             return super().invoke(ctx)
+        except OSError as err:
+            if find_interrupt(err) is not None:
+                raise
+            raise explain_os_error(err) from err
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names, in the order of a job's life."""

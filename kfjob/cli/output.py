@@ -19,6 +19,22 @@ from kfjob.printable import clean_text
 from kfjob.redaction import Redactor
 
 
+class LostOutput(Exception):
+    """Standard output cannot be written. Not an OSError, because click ends the process with code 1 after a broken pipe."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def _raise_lost_output() -> Iterator[None]:
+    try:
+        yield
+    except OSError as err:
+        raise LostOutput(err) from err
+
+
 class CleanStream:
     """A text stream that cleans what is written to it."""
 
@@ -35,7 +51,13 @@ class CleanStream:
 
     def write_data(self, text: str) -> None:
         """Write text as it is, except for terminal sequences and control characters."""
-        self.stream.write(clean_text(text, keep_colours=self.keeps_colours))
+        with _raise_lost_output():
+            self.stream.write(clean_text(text, keep_colours=self.keeps_colours))
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        with _raise_lost_output():
+            self.stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the stream."""
@@ -49,9 +71,19 @@ class MessageStream(CleanStream):
         """Write text, or drop it and all that follows."""
         try:
             super().write_data(text)
-            self.stream.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+        except LostOutput:
+            self._drop()
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what is buffered, or drop it."""
+        try:
+            super().flush()
+        except LostOutput:
+            self._drop()
+
+    def _drop(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
 
 @contextmanager
@@ -87,6 +119,13 @@ def write_data(text: str) -> None:
     """Write data to standard output: what a user wrote or a job printed, with its secrets."""
     write = sys.stdout.write_data if isinstance(sys.stdout, CleanStream) else sys.stdout.write
     write(text)
+
+
+def write_bytes(data: bytes) -> None:
+    """Write a whole file to standard output."""
+    with _raise_lost_output():
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
 
 
 def print_json(value: Any, *, indent: int | None = None, err: bool = False) -> None:

@@ -10,6 +10,7 @@ from kfjob.backends.folder import check_name
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, progress_option, target_options
+from kfjob.cli.output import write_bytes
 from kfjob.errors import UsageError
 
 _FORMATS = ("json", "yaml", "text", "table", "name", "html")
@@ -35,7 +36,7 @@ def report(*, job: str | None, file: str | None, folder: str | None, pattern: st
     reader = open_reader(job, folder, settings, pattern=pattern)
     html: bytes = make_report(reader).encode("utf-8", "replace")
     if file == "-":
-        click.echo(html, nl=False)
+        write_bytes(html)
         return
     path = Path(file or f"{check_name(reader.ref.name)}-report.html")
     try:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from kfjob import __version__
 from kfjob.common_types import Notify
 from kfjob.errors import BackendError, NotFound, UsageError
+from kfjob.file_access import name_file
 from kfjob.image import auth
 from kfjob.image.build import archive, base_images, engine_process
 from kfjob.image.build.engines import BuildRequest, Engine, make_build_command, make_export_command
@@ -161,10 +162,11 @@ def _copy_dockerfile(request: BuildRequest, folder: Path) -> Path:
     """
     copy = folder / "dockerfile" / request.dockerfile.name
     copy.parent.mkdir()
-    copy.write_bytes(request.dockerfile_content)
     ignore = _find_own_ignore_file(request.dockerfile)
-    if ignore.exists():
-        _find_own_ignore_file(copy).write_bytes(ignore.read_bytes())
+    with name_file(copy.parent):
+        copy.write_bytes(request.dockerfile_content)
+        if ignore.exists():
+            _find_own_ignore_file(copy).write_bytes(ignore.read_bytes())
     return copy
 
 

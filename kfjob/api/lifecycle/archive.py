@@ -18,7 +18,7 @@ from kfjob.backends.base import Backend, JobRef, LogRange
 from kfjob.concurrency import Task, map_parallel
 from kfjob.errors import BackendError, KfjobError, NotFound
 from kfjob.events import JobSnapshot, LogLine, PodPhase
-from kfjob.file_access import open_private
+from kfjob.file_access import name_file, open_private
 from kfjob.redaction import LineRedactor, Redactor
 from kfjob.redaction.structs import redact_struct
 
@@ -42,7 +42,8 @@ def archive_job(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path
     with _explaining_write_errors(snapshot.name, path):
         file = open_private(folder.make_private(path) / _LOCK, "ab")
     with file as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with name_file(path / _LOCK):
+            fcntl.flock(lock, fcntl.LOCK_EX)
         with _write_archive(backend, ref, snapshot, path):
             yield path
 

@@ -21,6 +21,7 @@ from kfjob.backends.base import LogRange
 from kfjob.concurrency import map_parallel
 from kfjob.errors import NoEvidence, NotFound
 from kfjob.events import LogLine, PodChanged
+from kfjob.file_access import name_file
 from kfjob.observe.diagnose.diagnosis import Issue
 
 THREADS = 16
@@ -129,7 +130,7 @@ def _merge_from_disk(logs: Sequence[_OrderedLog]) -> Iterator[Line]:
 
 def _write(log: _OrderedLog, file: Path) -> None:
     lines = iter(log)
-    with file.open("wb") as out:
+    with name_file(file.parent), file.open("wb") as out:
         while batch := list(islice(lines, BATCH)):
             pickle.dump(batch, out)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from kfjob.api.specs.schema import FILE_NAME, build_schema
 from kfjob.errors import AlreadyExists, NotFound, SpecError
+from kfjob.file_access import name_file
 from kfjob.spec.models import PRESETS
 from kfjob.spec.source import LoadedSpec, draft_fields, load_spec
 from kfjob.spec.train_rules import SYNTHETIC, is_text_file
@@ -95,13 +96,14 @@ def write_spec(file: Path, answers: Answers, *, force: bool = False) -> LoadedSp
     """
     text = format_spec(answers)
     try:
-        with file.open("w" if force else "x", encoding="utf-8") as stream:
+        with name_file(file), file.open("w" if force else "x", encoding="utf-8") as stream:
             stream.write(text)
-        (file.parent / FILE_NAME).write_text(json.dumps(build_schema(), indent=2) + "\n", encoding="utf-8")
+        with name_file(file.parent / FILE_NAME):
+            (file.parent / FILE_NAME).write_text(json.dumps(build_schema(), indent=2) + "\n", encoding="utf-8")
     except FileExistsError as err:
         raise AlreadyExists(f"`{file}` already exists", hint="`--force` overwrites it") from err
     except OSError as err:
-        raise NotFound(f"`{file}` cannot be written", cause=str(err)) from err
+        raise NotFound(f"`{err.filename}` cannot be written", cause=err.strerror or str(err)) from err
     return load_spec(text, file=str(file))
 
 

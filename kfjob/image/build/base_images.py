@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kfjob.common_types import JsonObject
 from kfjob.errors import UsageError
+from kfjob.file_access import name_file
 from kfjob.image.build.engines import Engine
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.secrets import Login
@@ -98,7 +99,7 @@ def lend_logins(
     folder = Path(tempfile.mkdtemp(prefix="kfjob-", dir=_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None))
     try:  # mkdtemp creates the folder with mode 700
         file = folder / "config.json"
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        with name_file(file), os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
             json.dump(_add_logins(_copy_user_config(folder, engine), logins), stream)
         yield ({}, file) if engine.takes_authfile else ({"DOCKER_CONFIG": str(folder)}, None)
     finally:

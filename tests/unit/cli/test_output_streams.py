@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from kfjob.api.logs.merge import THREADS
 from kfjob.backends import folder
+from kfjob.cli import commands
+from kfjob.errors import BackendError
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 
 KFJOB = f'"{sys.executable}" -c "from kfjob.cli.main import main; main()"'
@@ -89,6 +94,54 @@ def run_as_usual(home: Path) -> Callable[[str], tuple[str, subprocess.CompletedP
         return shell, run(shell, home, KFJOB_STATE=str(home), KFJOB_BACKEND="local")
 
     return run_command
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("init job.yaml --yes --force", "error: `kfjob.schema.json` cannot be written\n  cause: File too large\n"),
+        (
+            "logs train --from saved --all",
+            "error: `{temporary}/kfjob-logs-X` cannot be written\n  cause: File too large\n",
+        ),
+        ("logs --from - < a.log.gz", "error: `{temporary}/kfjob-X` cannot be written\n  cause: File too large\n"),
+        ("report --from saved/a.log -o page.html", "error: cannot write `page.html`\n  cause: File too large\n"),
+    ],
+)
+def test_error_of_a_file_names_the_file_and_not_the_output(command, message, tmp_path):
+    """No file can grow beyond 1 KiB; standard output is a pipe, which can."""
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "temporary").mkdir()
+    for name in ("a", *map(str, range(THREADS))):
+        (tmp_path / "saved" / f"{name}.log").write_text("2026-11-21T06:37:49.644000000Z step 1/10 loss=2.5\n" * 2000)
+    (tmp_path / "a.log.gz").write_bytes(gzip.compress((tmp_path / "saved" / "a.log").read_bytes()))
+    done = run(f"ulimit -f 1; {KFJOB} {command}", tmp_path, TMPDIR=str(tmp_path / "temporary"), KFJOB_BACKEND="local")
+    assert done.returncode in (1, 2, 3)
+    shown = re.sub(r"(kfjob-(logs-)?)\w+", r"\1X", done.stderr)
+    assert message.format(temporary=tmp_path / "temporary") in shown
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (OSError(28, "No space left on device", "/a/b"), ["`/a/b` cannot be written", "No space left on device", "make space"]),
+        (OSError(13, "Permission denied", "/a/b"), ["`/a/b` cannot be used", "Permission denied"]),
+        (OSError(28, "No space left on device"), ["the operating system refused an operation", "No space left", "`--debug`"]),
+        (BrokenPipeError(32, "Broken pipe"), ["the operating system refused an operation", "Broken pipe"]),
+    ],
+)
+def test_unexpected_error_of_the_system_is_one_message(error, lines, monkeypatch, capsys):
+    def fail(**_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("kfjob.cli.status.list_jobs.callback", fail)
+    assert commands.run(["list"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert all(line in shown for line in lines)
+    with pytest.raises(BackendError) as caught:
+        commands.run(["list", "--debug"])
+    assert caught.value.__cause__ is error
 
 
 @pytest.mark.parametrize("command", ["render", "explain"])
