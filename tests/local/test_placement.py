@@ -150,6 +150,29 @@ def test_a_job_that_does_not_fit_is_refused_with_numbers(
     assert not list((here.state / "local").rglob("*.json")) if here.state.exists() else True
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"command": ["python", "/code/train.py"]},
+        {"command": ["python", "train.py"], "pod": {"working_dir": "/code"}},
+        {"command": ["python", "$(CODE)/train.py"], "env": {"CODE": "/code"}},
+    ],
+)
+def test_checks_and_submit_look_for_a_script_in_the_folder_of_its_volume(here: Here, tmp_path: Path, spec: dict[str, Any]):
+    spec |= {"volumes": [{"name": "code", "mount_path": "/code", "pvc": "claim"}]}
+    plan = here.plan(**spec)
+    (problem,) = [requirement.problem for requirement in here.backend.check_requirements(plan) if requirement.problem]
+    assert "train.py` does not exist" in str(problem)
+    with pytest.raises(Refused) as caught:
+        here.submit(**spec)
+    assert str(caught.value) == str(problem)
+    claim = here.state / "volumes" / "claim"
+    claim.mkdir(parents=True)
+    (claim / "train.py").touch()
+    assert not any(requirement.problem for requirement in here.backend.check_requirements(plan))
+    assert here.backend.find_program(plan) == launch_spec(plan, here.state).agents[0].argv[0]
+
+
 def test_each_agent_sees_its_own_gpus(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(machine, "gpus", lambda: ("0", "1", "5", "7"))
 

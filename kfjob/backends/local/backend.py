@@ -44,7 +44,6 @@ from kfjob.events import (
     WorkloadStatus,
 )
 from kfjob.plan import BackendName, JobPlan
-from kfjob.plan.programs import find_script
 from kfjob.spec import names
 from kfjob.text import plural
 
@@ -137,13 +136,8 @@ class LocalBackend:
         Raises:
             Refused: this machine does not have the program, its script or the folder where it starts.
         """
-        start_folder = plan.pod.working_dir or plan.start_folder
-        if not machine.is_in_volume(plan, start_folder):
-            machine.check_start_folder(plan)
-            if not machine.is_in_volume(plan, find_script(plan.command)):
-                machine.check_script(plan.command, folder=start_folder)
-        path = dict(plan.env).get("PATH", os.environ.get("PATH", os.defpath))
-        return self._interpreter.find_program(plan.command, path, folder=start_folder)
+        launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
+        return placement.find_program(plan, launch=launch, volumes=self._volumes, interpreter=self._interpreter)
 
     def apply(self, plan: JobPlan) -> JobRef:
         """Refuse the change: command and environment of a running process cannot change."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from kfjob.backends import folder
@@ -103,12 +104,8 @@ def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess, interpreter
     env = dict(agent.env)
     for name, value in (_gpus(plan, index) | _threads(plan)).items():
         env.setdefault(name, value)
-    path = env.get("PATH", os.environ.get("PATH", os.defpath))
-    if not machine.is_in_volume(plan, plan.pod.working_dir or ""):  # else `make_volumes` creates the folder
-        machine.check_start_folder(plan)
-        machine.check_script(agent.argv, folder=agent.working_dir)
-    program = interpreter.find_program(agent.argv, path, folder=agent.working_dir)
-    env["PATH"] = interpreter.search_path(path, agent.argv)
+    program = _find_agent_program(plan, agent, interpreter)
+    env["PATH"] = interpreter.search_path(_search_path(env), agent.argv)
     return AgentSpec(
         pod=agent.name,
         argv=(program, *agent.argv[1:]),
@@ -116,6 +113,30 @@ def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess, interpreter
         working_dir=agent.working_dir or str(Path.cwd()),
         starts_workers=starts_workers(agent.argv),
     )
+
+
+def find_program(plan: JobPlan, *, launch: Path, volumes: Path, interpreter: Interpreter) -> str:
+    """Return the file of the program that each agent of the plan starts, with the arguments of `build_launch_spec`.
+
+    Raises:
+        Refused: this machine does not have the program, its script or the folder where it starts.
+    """
+    addresses = ("127.0.0.1",) * plan.nodes
+    folders = _folders(plan, plan.pods[0], launch, volumes)
+    process = make_local_agent(plan, 0, Placement(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=folders))
+    return _find_agent_program(plan, process, interpreter)
+
+
+def _find_agent_program(plan: JobPlan, agent: AgentProcess, interpreter: Interpreter) -> str:
+    if not machine.is_in_volume(plan, plan.pod.working_dir or plan.start_folder):  # else `make_volumes` creates the folder
+        machine.check_start_folder(plan)
+    machine.check_script(agent.argv, folder=agent.working_dir)
+    return interpreter.find_program(agent.argv, _search_path(agent.env), folder=agent.working_dir)
+
+
+def _search_path(env: Mapping[str, str]) -> str:
+    """Return the PATH of an agent before that of its interpreter is added."""
+    return env.get("PATH", os.environ.get("PATH", os.defpath))
 
 
 def _gpus(plan: JobPlan, index: int) -> dict[str, str]:
