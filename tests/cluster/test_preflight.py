@@ -134,7 +134,8 @@ def test_taken_name_and_refused_job_are_errors(kfjob, space):
     with space.open() as backend:
         ref = backend.submit(plan)
         try:
-            assert titles(kfjob({"name": "taken"})) == [f"job `taken` exists already in namespace `{space.name}`"]
+            (title,) = titles(kfjob({"name": "taken"}))
+            assert title.startswith("job `taken` runs already (")
         finally:
             backend.stop(ref, timeout=60)
     report = kfjob({"name": "other", "overrides": {"spec": {"runPolicy": {"managedBy": "example.com/nobody"}}}})

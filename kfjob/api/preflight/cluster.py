@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kfjob.api.preflight import fit, node_pools, quota
+from kfjob.api.preflight.holder import check_holder
 from kfjob.api.preflight.pod_requirements import Reference, find_references, sum_requests
 from kfjob.api.preflight.result import CheckResults
+from kfjob.api.target import Target
 from kfjob.backends.base import Inventory, find_api_version
 from kfjob.backends.resources import CORE, is_node_ready
 from kfjob.common_types import JsonObject
@@ -20,8 +22,6 @@ from kfjob.spec.job import JobSpec
 from kfjob.text import join_names, plural
 
 _SHARED_ACCESS_MODES = {"ReadWriteMany", "ReadOnlyMany"}
-_FINAL = ("Succeeded", "Failed")
-"""Conditions of a PyTorchJob that has ended."""
 _REPORTED_ELSEWHERE = re.compile(r"exceeded quota|failed quota|error looking up service account|no PriorityClass with name")
 """Causes in the dry run of a pod that other checks report."""
 
@@ -34,6 +34,7 @@ class PreflightJob:
     plan: JobPlan
     manifests: tuple[JsonObject, ...]
     pods: tuple[PodTemplate, ...]
+    target: Target
     cluster: Inventory
 
 
@@ -42,10 +43,7 @@ ReferenceCheck = Callable[[PreflightJob, Reference, CheckResults], bool]
 
 def check_names(job: PreflightJob, results: CheckResults) -> None:
     """Check that the names of the job, its pods and its services are free."""
-    if holder := job.cluster.get_object(api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS, job.plan.name):
-        conditions = (holder.get("status") or {}).get("conditions") or ()
-        ended = [item for item in conditions if item.get("type") in _FINAL and item.get("status") == "True"]
-        results.name_taken(job.plan.name, f"in namespace `{job.plan.namespace}`", has_ended=bool(ended))
+    if not check_holder(job.spec, job.target, results):
         return
     taken: list[str] = []
     for resource, noun in (("pods", "pod"), ("services", "service")):

@@ -25,13 +25,14 @@ def examine(loaded: LoadedSpec, *, settings: Settings, inspector: ImageInspector
     plan, target = planned.plan, planned.target
     results = CheckResults(problems=list(planned.findings))
     if target.name == "local":
-        check_machine(plan, target, results)
+        check_machine(loaded.spec, plan, target, results)
     else:
         job = PreflightJob(
             spec=loaded.spec,
             plan=plan,
             manifests=tuple(planned.manifests),
             pods=tuple(read_pod_templates(planned.manifests)),
+            target=target,
             cluster=target.cluster.inventory(plan.namespace),
         )
         check_cluster(job, results)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kfjob.api.preflight.holder import check_holder
 from kfjob.api.preflight.result import CheckResults
 from kfjob.api.target import Target
-from kfjob.errors import NotFound
 from kfjob.plan import JobPlan
+from kfjob.spec.job import JobSpec
 
 
-def check_machine(plan: JobPlan, target: Target, results: CheckResults) -> None:
+def check_machine(spec: JobSpec, plan: JobPlan, target: Target, results: CheckResults) -> None:
     """Check the job's name, cores, GPUs, program and mounted folders, and add to the results."""
-    try:
-        holder = target.backend.get(plan.name, namespace=plan.namespace)
-    except NotFound:
+    if check_holder(spec, target, results):
         results.ok("names are free")
-    else:
-        results.name_taken(plan.name, "on this machine", has_ended=holder.job.phase.ended)
     for requirement in target.machine.check_requirements(plan):
         if err := requirement.problem:
             results.error(err.title, requirement.path, detail=err.cause or "", hint=err.hint or "")

@@ -29,14 +29,6 @@ class CheckResults:
         """Add a problem that may delay the job, or that may be intended."""
         self.problems.append(Problem(title=title, path=path, detail=detail or None, hint=hint or None, severity="warning"))
 
-    def name_taken(self, name: str, place: str, *, has_ended: bool) -> None:
-        """Add the result for a name that a job has already. A submit replaces a job that has ended."""
-        if has_ended:
-            self.ok(f"job `{name}` has ended, and gives its name to the next launch")
-            return
-        hint = f"`kfjob stop {name}` removes it, `kfjob relaunch {name}` starts it again"
-        self.error(f"job `{name}` exists already {place}", "name", hint=hint)
-
     def skip(self, subject: str, reason: str) -> None:
         """Add a check that did not run, once."""
         if (line := f"{subject}: {reason}") not in self.unchecked:

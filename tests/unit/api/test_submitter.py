@@ -9,6 +9,7 @@ import os
 import pytest
 
 import kfjob as api
+from kfjob.api.preflight.examine import examine
 from kfjob.api.settings import Settings, load_settings
 from kfjob.backends.fake import FakeBackend
 from kfjob.backends.kubernetes.objects import snapshot
@@ -17,6 +18,7 @@ from kfjob.errors import AlreadyExists
 from kfjob.events import JobChanged, JobPhase
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
+from kfjob.spec.source import LoadedSpec, Positions
 
 SPEC = JobSpec(name="train", image="a:1", command=["python", "a.py"])
 ENDED = JobChanged(phase=JobPhase.FAILED, ended=1_700_000_000_000_000_000)
@@ -93,3 +95,23 @@ def test_user_is_a_setting_and_by_default_that_of_the_process(here, monkeypatch)
 
     monkeypatch.setattr(getpass, "getuser", fail)
     assert load_settings(environ={}, folder=here).submitter == f"{os.getuid()}@{os.uname().nodename}"
+
+
+@pytest.mark.parametrize(
+    ("holder", "title", "message"),
+    [
+        ((ME, ENDED), None, "job `train` has ended, and gives its name to the next launch"),
+        (
+            ("you@there", ENDED),
+            "job `train` exists already",
+            "`you@there` submitted it, and it ended at 2023-11-14 22:13:20 UTC",
+        ),
+        ((ME, JobChanged(phase=JobPhase.RUNNING)), "job `train` runs already (Running)", ""),
+    ],
+)
+def test_preflight_says_what_a_submit_does_with_the_name(fake, settings, holder, title, message):
+    play(fake, holder[0], state=holder[1])
+    result = examine(LoadedSpec(SPEC, Positions()), settings=settings)
+    problems = [problem for problem in result.problems if problem.path == "name"]
+    assert [problem.title for problem in problems] == ([title] if title else [])
+    assert message in "\n".join([*result.good, *(problem.detail or "" for problem in problems)])
