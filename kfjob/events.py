@@ -20,8 +20,6 @@ TRAINING_CONTAINER = "pytorch"
 
 NOT_RESTARTED = "NotRestarted"
 """Reason of a local job that ended because a restart cannot cure its failure."""
-STOPPED_BECAUSE = "stopped, because "
-"""Start of the message of an agent that the local backend has ended."""
 LOCAL_HOST_IP = "127.0.0.1"
 """`host_ip` of a pod of the local backend; a Kubernetes node never has a loopback address."""
 
@@ -127,6 +125,7 @@ class PodChanged(Struct, frozen=True, kw_only=True):
     last_ended: int | None = None  # time of the last termination
     reason: Identifier = ""  # Kubernetes' reason why the pod waits or ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled …
     message: str = ""
+    ended_by_kfjob: bool = False  # the local backend has told it to end; it did not end by itself
     created: int | None = None
     started: int | None = None  # of the training container
     time: int | None = None  # of this report

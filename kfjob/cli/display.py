@@ -133,6 +133,9 @@ class Display:
 
     def _show_cause(self, news: News, view: JobView) -> None:
         """Print the cause of the first failure below the news of it, once: the job may go on restarting."""
+        pod = view.pods.get(news.pod)
+        if pod and pod.state and pod.state.ended_by_kfjob:
+            return  # what it reports now is no cause
         issue = self.diagnosis(view).first_cause
         if issue is None or issue.role is Role.SYMPTOM or (issue.rule, issue.title) in self._causes:
             return

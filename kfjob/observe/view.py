@@ -202,6 +202,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
             return f"{phase}, no pods: {reason}"
         if self.stalled:
             return f"{phase}, but no progress for {format_pause(self.seconds_since_progress or 0)}"
-        is_explained = self.phase is JobPhase.FAILED or (self.job is not None and self.job.reason == LIMIT_EXCEEDED)
-        reason = self.job.message or self.job.reason if self.job and is_explained else ""
+        if self.phase is JobPhase.STOPPED and self.job:
+            return f"{phase}: {self.job.message}" if self.job.message else phase
+        reason = self.job.message or self.job.reason if self.job and self.phase is JobPhase.FAILED else ""
         return f"{phase}: {reason}" if reason else phase

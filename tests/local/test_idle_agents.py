@@ -52,7 +52,7 @@ def test_agent_without_workers_is_ended_soon(here: Here, tmp_path: Path, agent: 
     ended = here.end(ref)
     assert ended.job.phase is JobPhase.FAILED
     assert [(pod.phase, pod.exit_code) for pod in ended.pods] == [(PodPhase.FAILED, 1), (PodPhase.FAILED, 137)]
-    assert ended.pods[1].message.startswith("stopped, because pod `job-worker-0` has failed")
+    assert ended.pods[1].message.startswith("ended, because pod `job-worker-0` has failed")
 
 
 @pytest.mark.parametrize("mark", ["a mark", "no mark"])

@@ -104,7 +104,8 @@ class Agent:
                 self._child.terminate()
             if self.state.phase is PodPhase.RUNNING and self.state.ready:
                 seconds = f"{self._launch.grace_seconds:g} s"
-                self._change(reason=TERMINATING, message=f"it has received SIGTERM, and gets SIGKILL within {seconds}")
+                message = f"it has received SIGTERM, and gets SIGKILL within {seconds}"
+                self._change(reason=TERMINATING, message=message, ended_by_kfjob=True)
 
     @property
     def works(self) -> bool:
@@ -160,7 +161,7 @@ class Agent:
             reason = "OOMKilled"
             message = f"this machine ran out of memory at that time; the kernel killed {plural(kills, 'process', 'processes')}"
         exit_code = 128 - code if code < 0 else code
-        self._change(exit_code=exit_code, reason=reason, message=message)
+        self._change(exit_code=exit_code, reason=reason, message=message, ended_by_kfjob=bool(self._end_reason))
         return exit_code
 
     def _log(self) -> Path:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from kfjob.backends import folder
 from kfjob.backends.local import processes, reserved_state
 from kfjob.backends.local.launch import is_supervised
+from kfjob.backends.local.supervisor import STOPPED_BY_COMMAND
 from kfjob.errors import NotFound
 from kfjob.events import JobPhase, JobSnapshot, PodChanged, PodPhase
 
@@ -40,7 +41,7 @@ def read_stopped(launch: Path, *, was_supervised: bool) -> JobSnapshot | None:
     corrected = _correct(launch, snapshot)
     if not was_supervised:
         return corrected
-    stopped = replace(corrected.job, phase=JobPhase.STOPPED, reason="Stopped", message="the job was stopped")
+    stopped = replace(corrected.job, phase=JobPhase.STOPPED, reason="Stopped", message=STOPPED_BY_COMMAND)
     return replace(corrected, job=stopped)
 
 

@@ -14,7 +14,7 @@ from kfjob.backends.local.cgroup import open_cgroup
 from kfjob.backends.local.identity import ProcessIdentity, read_identity
 from kfjob.backends.local.launch import LOCK, is_supervised
 from kfjob.backends.local.state import read_stopped
-from kfjob.backends.local.supervisor import GROUP, IDENTITY, REMAINING
+from kfjob.backends.local.supervisor import GROUP, IDENTITY, REMAINING, STOP
 from kfjob.errors import BackendError, WaitTimeout
 from kfjob.parsing import read_document
 
@@ -40,6 +40,8 @@ def end_processes(launch: Path, ref: JobRef, *, timeout: float) -> str:
 
 def _end_supervisor(launch: Path, ref: JobRef, deadline: float) -> None:
     """Send SIGTERM to the supervisor, and wait until it has ended all processes."""
+    with suppress(OSError):  # the disk is full, or the folder is gone: only the message of the final state differs
+        (launch / folder.RUN / STOP).touch()
     next_signal = 0.0
     while is_supervised(launch):
         if time.monotonic() >= next_signal and (supervisor := read_identity(launch / folder.RUN / IDENTITY)):

@@ -30,7 +30,7 @@ from kfjob.backends.local.identity import identify_process, write_identity
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.processes import Guard, describe_remaining, kill_all
 from kfjob.backends.local.subreaper import become_subreaper
-from kfjob.events import NOT_RESTARTED, STOPPED_BECAUSE, JobChanged, JobPhase, JobSnapshot, PodPhase
+from kfjob.events import NOT_RESTARTED, JobChanged, JobPhase, JobSnapshot, PodPhase
 
 READY = b"ready\n"
 IDENTITY = "supervisor.json"
@@ -39,6 +39,10 @@ GROUP = "cgroup"
 """File with the path of the job's control group, if it has one."""
 REMAINING = "remaining"
 """File with a sentence about the processes that still run after SIGKILL, if any do."""
+STOP = "stop"
+"""Empty file that `kfjob stop` creates before it sends SIGTERM."""
+STOPPED_BY_COMMAND = "`kfjob stop` ended the job"
+"""Message of the final state after `kfjob stop`."""
 IDLE_GRACE_SECONDS = 3.0
 """Time between SIGTERM and SIGKILL of agents of which none has a worker: they have nothing to save."""
 _IDLE_CHECK_SECONDS = 0.5
@@ -156,7 +160,9 @@ class Supervisor:
         """Handle SIGTERM. If all agents have ended already, their result counts."""
         self._stopped.set()
         if not all(agent.state.phase.ended for agent in self._agents):
-            self._end_agents(JobChanged(phase=JobPhase.STOPPED, reason="Stopped", message="the job was stopped"))
+            by_command = (self._folder / folder.RUN / STOP).exists()
+            message = STOPPED_BY_COMMAND if by_command else "a signal to its supervisor ended the job"
+            self._end_agents(JobChanged(phase=JobPhase.STOPPED, reason="Stopped", message=message))
 
     def _fail(self, reason: str, message: str) -> None:
         self._end_agents(JobChanged(phase=JobPhase.FAILED, reason=reason, message=message))
@@ -169,7 +175,7 @@ class Supervisor:
         self._end = end
         self._check.cancel()
         for agent in self._agents:
-            agent.end(f"{STOPPED_BECAUSE}{end.message}")
+            agent.end(f"ended, because {end.message}")
         self._report()
         asyncio.get_running_loop().call_later(self._spec.grace_seconds, self._kill_agents)
         asyncio.get_running_loop().call_later(_IDLE_CHECK_SECONDS, self._kill_idle, 0.0)

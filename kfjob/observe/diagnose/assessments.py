@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kfjob.events import STOPPED_BECAUSE, JobPhase, PodPhase
+from kfjob.events import TERMINATING, JobPhase, PodPhase
 from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import Occurrence, Symptom
 from kfjob.observe.diagnose.recovery import has_recovered
@@ -168,10 +168,18 @@ def _is_caused_by_stop(job: JobEvidence, occurrence: Occurrence) -> bool:
     pod = job.history.pods.get(occurrence.pod)
     if occurrence.rule.subject is not Subject.POD:
         was_stopped = job.view.phase is JobPhase.STOPPED and not job.view.is_end_unknown
-        was_ended = bool(pod and pod.state and (pod.state.message or "").startswith(STOPPED_BECAUSE))
-        return (was_stopped or was_ended) and occurrence.rule.id in _STOPS
+        was_ended = bool(pod and pod.state and pod.state.ended_by_kfjob)
+        return (was_stopped or was_ended or _is_being_removed(job)) and occurrence.rule.id in _STOPS
     is_end = occurrence.rule.id in _KILLS and (pod is None or all(order < occurrence.order for order, _ in pod.starts))
     return job.view.phase is JobPhase.STOPPED or (job.view.phase is JobPhase.SUCCEEDED and is_end)
+
+
+def _is_being_removed(job: JobEvidence) -> bool:
+    """Return whether all pods have been told to end: the job was deleted, and not one of its pods."""
+    states = [pod.state for pod in job.history.pods.values() if pod.state]
+    return any(state.reason == TERMINATING for state in states) and all(
+        state.reason == TERMINATING or state.phase.ended for state in states
+    )
 
 
 def _assess_before_join(job: JobEvidence, occurrence: Occurrence, *, recovered: bool) -> Severity:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.events import Event, JobChanged, JobPhase, LogGap, PodChanged, PodPhase, Tick
+from kfjob.events import TERMINATING, Event, JobChanged, JobPhase, LogGap, PodChanged, PodPhase, Tick
 from kfjob.observe.diagnose.occurrences import MAX_OCCURRENCES, MAX_SYMPTOMS
 from kfjob.observe.diagnose.rule import Severity
 from kfjob.spec.observe_config import ObserveConfig
@@ -394,6 +394,30 @@ def test_container_end_after_a_stop_is_harmless():
     diagnosis, _ = examine([line(OOM, 1), *ended, JobChanged(phase=JobPhase.STOPPED)])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.rule == "cuda-oom"
+
+
+SIGNAL = "W1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:743] Received 15 death signal, shutting down workers"
+
+
+@pytest.mark.parametrize("phase", [PodPhase.RUNNING, PodPhase.FAILED])
+def test_agent_that_kfjob_ends_is_no_error_while_the_job_ends(phase: PodPhase):
+    events = [JobChanged(phase=JobPhase.RUNNING), *trained(), line(SIGNAL, 9, A)]
+    ended, _ = examine([*events, PodChanged(pod=A, phase=phase, reason="Error", ended_by_kfjob=True)])
+    assert ended.healthy
+    assert [issue.rule for issue in ended.harmless] == ["agent-stopped"]
+    by_itself, _ = examine([*events, PodChanged(pod=A, phase=phase, reason="Error")])
+    assert by_itself.first_cause
+    assert by_itself.first_cause.rule == "agent-stopped"
+
+
+def test_agents_of_a_job_that_is_removed_are_no_errors():
+    told = [PodChanged(pod=pod, phase=PodPhase.RUNNING, reason=TERMINATING) for pod in (A, B)]
+    events = [JobChanged(phase=JobPhase.RUNNING), *trained(), line(SIGNAL, 9, A)]
+    removed, _ = examine([*events, *told])
+    assert removed.healthy
+    deleted, _ = examine([*events, told[0], PodChanged(pod=B, phase=PodPhase.RUNNING)])
+    assert deleted.first_cause
+    assert deleted.first_cause.rule == "agent-stopped"
 
 
 def test_only_a_pod_with_an_agent_explains_its_exit_code_with_torchrun():

@@ -264,7 +264,7 @@ def test_traceback_in_a_warning_is_a_warning(prefix: str):
 
 def test_a_failure_that_no_restart_cures_is_the_cause_though_the_next_round_printed_progress():
     """kfjob ends the agent then: neither the signal is the cause, nor has the job recovered."""
-    ended = "stopped, because a restart cannot cure this"
+    ended = "ended, because a restart cannot cure this"
     events: list[Event] = [
         *block(0, 0, "a-worker-0", world=1),
         progress(1, 1),
@@ -272,7 +272,7 @@ def test_a_failure_that_no_restart_cures_is_the_cause_though_the_next_round_prin
         *block(0, 3, "a-worker-0", world=1),
         progress(1, 4),
         line("W1123 08:18:24.940000 9 torch/distributed/elastic/agent/server/api.py:752] Received 15 death signal", 5),
-        PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1, reason="Error", message=ended),
+        PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1, reason="Error", message=ended, ended_by_kfjob=True),
     ]
     end = JobChanged(phase=JobPhase.FAILED, reason="NotRestarted", message="a restart cannot cure this")
     before, _ = examine(events)
