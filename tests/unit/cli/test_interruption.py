@@ -21,7 +21,7 @@ MAIN = "from kfjob.cli.main import main; main()"
 SIGNALS = pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
 END_SECONDS = 20
 """Far less than any limit of a wait, and enough for a busy machine."""
-SPEC = "name: demo\nimage: registry.invalid/a@sha256:" + "0" * 64 + "\ncommand: train.py\n"
+SPEC = "name: demo\nimage: registry.invalid/a@sha256:" + "0" * 64 + "\ncommand: torchrun train.py\n"
 PLUGIN = "client.authentication.k8s.io/v1beta1"
 
 
