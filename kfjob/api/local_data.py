@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from kfjob.api.cluster_needs import find_cluster_needs, find_code
 from kfjob.api.planning import Planned
 from kfjob.errors import Problem, SpecError
 from kfjob.parsing import ParseError, parse_json
 from kfjob.plan import JobPlan
-from kfjob.plan.programs import find_script
 from kfjob.spec.models import PRESETS, find_config_problems
 from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.spec.train_rules import REPOSITORY_NAME, SYNTHETIC, TOKENS_HEADER
@@ -33,23 +33,17 @@ def check_local_data(planned: Planned) -> None:
 
 
 def find_local_problems(planned: Planned) -> Iterator[Problem]:
-    """Yield the program, script and data of the job that this machine lacks, if the job can only run here."""
-    if planned.target.settings.backend != "local" and planned.spec.image:  # the spec is for a cluster, even if there is none
-        yield from _find_script_note(planned)
+    """Yield what the pods of a job on a cluster may lack, or the program, script and data that this machine lacks."""
+    if planned.target.name == "kubernetes":
+        yield from find_cluster_needs(planned)
+    elif planned.target.settings.backend != "local" and planned.spec.image:  # the spec is for a cluster, even if there is none
+        yield from find_code(planned)
     elif planned.target.name == "local":
         for requirement in planned.target.machine.check_requirements(planned.plan):
             if requirement.path == "command" and (err := requirement.problem):
                 yield Problem(title=err.title, path=requirement.path, detail=err.cause, hint=err.hint)
         if planned.spec.train:
             yield from _find_data_problems(planned.spec.train, planned.plan)
-
-
-def _find_script_note(planned: Planned) -> Iterator[Problem]:
-    """Yield a note if this folder lacks the script of a job that runs in an image; a path from `/` is one of the image."""
-    script = find_script(planned.plan.command)
-    if script and not planned.plan.pod.working_dir and not Path(script).is_absolute() and not Path(script).exists():
-        title = f"script `{script}` is not in this folder, so the image must have it in its working directory"
-        yield Problem(title=title, path="command", severity="note")
 
 
 def _find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:

@@ -138,7 +138,8 @@ def _find_more_problems(
         checked = replace(checked, replaced=checked.replaced | {("image",)})
     with suppress(SpecError):
         plan = resolve_spec(spec, Positions(), context)
-        findings = [*lint(spec, plan, script=read_script(plan)), *check(_plan_draft(checked.spec or spec, plan, target))]
+        needs = (need for need in check(_plan_draft(checked.spec or spec, plan, target)) if need.severity != "note")
+        findings = [*lint(spec, plan, script=read_script(plan)), *needs]
         more += [problem for problem in findings if not checked.concerns_replaced(problem)]
     return positions.locate_all(replace(p, path=join_path(checked.find_origin(parse_path(p.path)))) for p in more)
 

@@ -33,10 +33,13 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
 
     The origin is the spec, the instance type, a default of kfjob, or the cluster.
     """
+    from kfjob.api.local_data import find_local_problems
     from kfjob.api.specs.explain import explain as explain_spec
     from kfjob.cli.formatting import format_table
 
-    explanation = explain_spec(read_spec(source, settings), settings=settings)
+    explanation = explain_spec(read_spec(source, settings, check=find_local_problems), settings=settings)
+    for problem in () if operator_env else explanation.findings:
+        notify("\n".join(problem.lines()))
     if operator_env:
         env = Redactor().value({"env": explanation.operator_environment(node_rank)})["env"]
         if output == "json":

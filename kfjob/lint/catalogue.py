@@ -42,6 +42,7 @@ RULES = (
     storage.checkpoint_storage,
     storage.checkpoint_read_only,
     storage.resume_elsewhere,
+    storage.shared_tmp,
     training.single_process,
     training.shard_groups,
     training.context_groups,

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
+from kfjob.spec.synonyms import find_field
 from kfjob.spec.volumes import Volume
 
-_CHECKPOINT_FLAGS = ("--checkpoint_dir", "--checkpoint-dir", "--output_dir", "--output-dir", "--save_dir", "--save-dir")
-_RESUME_FLAGS = ("--resume_from_checkpoint", "--resume-from-checkpoint")
 _NODE_LOCAL = {"empty_dir": "an `empty_dir`, which is deleted with its pod", "host_path": "a folder of each node"}
 _READ_ONLY_KINDS = {"config_map": "a config map", "secret": "a secret"}
 
+_TMP = re.compile(r"(?<![\w./~-])/tmp(?=/|$|[\s:;,'\"])[^\s:;,'\"]*")
 
-def _read_option(job: Job, options: tuple[str, ...]) -> str | None:
-    """Return the value of the first of these options in the command: `--option VALUE` or `--option=VALUE`."""
+
+def _read_option(job: Job, field: str) -> str | None:
+    """Return the value of the first option in the command with the meaning of a field: `--out-dir VALUE`, `out_dir=VALUE`."""
     words = job.words if job.spec.command else ()
-    for index, word in enumerate(words):
+    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         name, equals, value = word.partition("=")
-        if name in options:
-            return value if equals else next(iter(words[index + 1 : index + 2]), None)
+        value = value if equals else following
+        is_option = word.startswith("--") or equals
+        if is_option and find_field(name.lstrip("-")) == field and "log" not in name and not value.startswith("-"):
+            return value
     return None
 
 
-def _checkpoint_folder(job: Job) -> tuple[str, str] | None:
+def find_checkpoint_folder(job: Job) -> tuple[str, str] | None:
     """Return the checkpoint folder in the pods and the field that sets it; None without a folder or in an object store."""
     if job.spec.train:
-        folder = job.spec.train.checkpoint_dir
-        return (folder, "train.checkpoint_dir") if folder and not _is_url(folder) else None
-    option = _read_option(job, _CHECKPOINT_FLAGS)
-    return (option, "command") if option and option.startswith("/") else None
+        folder, path = job.spec.train.checkpoint_dir, "train.checkpoint_dir"
+    else:
+        folder, path = _read_option(job, "train.checkpoint_dir"), "command"
+    return (folder, path) if folder and not _is_url(folder) else None
 
 
 def _is_url(folder: str) -> bool:
@@ -40,9 +45,10 @@ def _is_url(folder: str) -> bool:
     return "://" in folder
 
 
-def _find_volume(job: Job, folder: str) -> Volume | None:
+def find_volume(job: Job, folder: str) -> Volume | None:
     """Return the volume that holds the folder: the one with the longest mount path."""
-    volumes = [volume for volume in job.plan.volumes if PurePosixPath(folder).is_relative_to(volume.mount_path)]
+    path = PurePosixPath(job.plan.pod.working_dir or ".") / folder
+    volumes = [volume for volume in job.plan.volumes if path.is_relative_to(volume.mount_path)]
     return max(volumes, key=lambda volume: len(volume.mount_path), default=None)
 
 
@@ -53,11 +59,14 @@ def checkpoint_storage(job: Job) -> Iterator[Violation]:
     Every rank writes its part. On node-local storage each node has a part of a checkpoint, no node has a complete one, and a
     replaced pod starts from the beginning. With one node the checkpoints are still deleted with the pod or bound to its node.
     """
-    if (checkpoints := _checkpoint_folder(job)) is None:
+    if (checkpoints := find_checkpoint_folder(job)) is None:
         return
     folder, path = checkpoints
-    volume = _find_volume(job, folder)
-    if volume is None and any("volumes" in key for key in _override_keys(job)):
+    volume = find_volume(job, folder)
+    is_anywhere = not (job.plan.pod.working_dir or PurePosixPath(folder).is_absolute())  # below the image's working directory
+    if volume is None and is_anywhere and job.plan.volumes:
+        return
+    if volume is None and overrides_key(job, "volumes"):
         return
     if volume is None:
         location = "in each pod's own file system, which is deleted with the pod"
@@ -69,15 +78,16 @@ def checkpoint_storage(job: Job) -> Iterator[Violation]:
     yield Violation(path=path, message=f"checkpoint folder `{folder}` is {location}", hint=hint)
 
 
-def _override_keys(job: Job) -> Iterator[str]:
-    """Yield the keys of the overrides at any depth."""
+def overrides_key(job: Job, part: str) -> bool:
+    """Return whether the overrides have a key with this part, such as `volumes`, at any depth."""
     values: list[Any] = [job.spec.overrides]
     while values:
         value = values.pop()
+        if isinstance(value, dict) and any(part in str(key) for key in value):
+            return True
         children = value.values() if isinstance(value, dict) else value
-        if isinstance(value, dict):
-            yield from map(str, value)
         values += [child for child in children if isinstance(child, dict | list)]
+    return False
 
 
 @rule("checkpoint-read-only", "error")
@@ -86,7 +96,7 @@ def checkpoint_read_only(job: Job) -> Iterator[Violation]:
 
     Otherwise the first checkpoint fails, and the steps until then are lost.
     """
-    if (checkpoints := _checkpoint_folder(job)) is None or (volume := _find_volume(job, checkpoints[0])) is None:
+    if (checkpoints := find_checkpoint_folder(job)) is None or (volume := find_volume(job, checkpoints[0])) is None:
         return
     folder, path = checkpoints
     if volume.read_only or volume.kind in _READ_ONLY_KINDS:
@@ -107,11 +117,30 @@ def resume_elsewhere(job: Job) -> Iterator[Violation]:
         checkpoints, path = train.checkpoint_dir, "train.resume"
         source = None if train.resume in ("auto", "none") else train.resume
     else:
-        checkpoints, source, path = _read_option(job, _CHECKPOINT_FLAGS), _read_option(job, _RESUME_FLAGS), "command"
-    if not source or (checkpoints and PurePosixPath(source).is_relative_to(checkpoints)):
+        checkpoints, source, path = _read_option(job, "train.checkpoint_dir"), _read_option(job, "train.resume"), "command"
+    if not source or "/" not in source or (checkpoints and PurePosixPath(source).is_relative_to(checkpoints)):
         return
     message = f"the job resumes from `{source}`, but " + (
         f"writes checkpoints to `{checkpoints}`" if checkpoints else "writes no checkpoints"
     )
     hint = "remove `resume` to resume from the newest complete checkpoint" if train else "use one folder for both options"
     yield Violation(path=path, message=message, hint=hint)
+
+
+@rule("shared-tmp", "note", local=True)
+def shared_tmp(job: Job) -> Iterator[Violation]:
+    """A local job with several nodes does not keep the files of each node below `/tmp`.
+
+    On a cluster each pod has a `/tmp` of its own. On one machine it is the same folder for all nodes and all jobs: they
+    overwrite each other's files. Each node of a local job has its own `TMPDIR`, which Python's `tempfile` uses.
+    """
+    if job.plan.backend != "local" or job.plan.max_nodes == 1:
+        return
+    words = ((word, "command") for word in (job.words if job.spec.command else ()))
+    variables = ((value, f"env.{name}") for name, value in job.spec.env.items() if isinstance(value, str))
+    for text, path in (*words, *variables):
+        match = _TMP.search(text)
+        if match and find_volume(job, match[0]) is None:
+            message = f"`{match[0]}` is one folder for all {job.plan.max_nodes} nodes of a local job"
+            yield Violation(path=path, message=message, hint="each node has a folder of its own in the variable `TMPDIR`")
+            return

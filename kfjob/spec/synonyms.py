@@ -220,6 +220,12 @@ def suggest_field(path: Path, root: type[BaseModel]) -> Suggestion:
     return _suggest_section(str(path[-1]), path[:-1], root) or _suggest_name(path, root)
 
 
+def find_field(word: str) -> str:
+    """Return the field that an option of a training script means: `train.checkpoint_dir` for `out_dir`; "" for any other."""
+    name = snake_case(word)
+    return f"train.{name}" if f"train.{name}" in _WORDS else _fields_by_word().get(name, "")
+
+
 def _suggest_name(path: Path, root: type[BaseModel]) -> Suggestion:
     word, model = snake_case(str(path[-1])), find_model(root, path[:-1])
     section = _find_section(root) + path[:-1]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from kfjob.api.cluster_needs import find_missing_parts
 from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer
@@ -12,13 +15,17 @@ from kfjob.common_types import Notify
 from kfjob.spec.source import LoadedSpec
 
 
-def check_spec(loaded: LoadedSpec, target: Target, *, notify: Notify, start_folder: str = "") -> Planned:
+def check_spec(
+    loaded: LoadedSpec, target: Target, *, notify: Notify, start_folder: str = "", has_code: bool = False
+) -> Planned:
     """Plan a job, and check its findings and its data on this machine. `notify` receives warnings.
+
+    With `has_code`, the code of this folder is added to the image.
 
     Raises:
         SpecError: every problem of the spec.
     """
-    planned = plan_job(loaded, target, start_folder=start_folder)
+    planned = plan_job(loaded, target, start_folder=start_folder, check=partial(find_missing_parts, has_code=has_code))
     planned.check_findings(notify)
     check_local_data(planned)
     return planned

@@ -45,7 +45,7 @@ def submit_loaded(
             or it has no record of its spec and its user. Or another command has started the job in the meantime.
         NotFound, Refused: the image does not exist, or not for the nodes' architecture.
     """
-    planned = check_spec(loaded, target, notify=notify)
+    planned = check_spec(loaded, target, notify=notify, has_code=code is not None)
     live = find_holder(planned)  # before anything that takes long, such as pushing code
     if live and not replace and not can_replace(live, user=target.settings.submitter):
         if live.job.phase.ended or code or not is_same(live, planned):

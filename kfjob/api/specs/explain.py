@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kfjob.api.local_data import find_local_problems
 from kfjob.api.planning import plan_job
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target
@@ -35,6 +36,7 @@ class Explanation:
 
     plan: JobPlan
     values: tuple[Value, ...]  # in the order of the spec's fields
+    findings: tuple[Problem, ...] = ()  # of the lint rules, and what the pods or this machine lack
 
     def operator_environment(self, node_rank: int) -> dict[str, str]:
         """Return what the operator will add to the environment of one pod.
@@ -54,7 +56,8 @@ def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
         SpecError: every problem of the spec.
     """
     target = find_target(settings)
-    plan = plan_job(loaded, target).plan
+    planned = plan_job(loaded, target, check=find_local_problems)
+    plan = planned.plan
     values = {value.path: value for value in _list_spec_values(loaded.spec, loaded.positions)}
     for decision in plan.decisions:
         path, from_spec = decision.path, decision.origin == "spec"
@@ -65,7 +68,7 @@ def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
     order = {name: index for index, name in enumerate(JobSpec.model_fields)}
     ordered = sorted(values.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))
     redactor = Redactor(collect_secrets(loaded.spec.model_dump(mode="json")))
-    return Explanation(plan=plan, values=tuple(_redact(value, redactor) for value in ordered))
+    return Explanation(plan=plan, values=tuple(_redact(value, redactor) for value in ordered), findings=planned.findings)
 
 
 def _explain_program(plan: JobPlan, target: Target) -> str:

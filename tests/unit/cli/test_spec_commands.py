@@ -324,6 +324,8 @@ def test_diff_on_this_machine_says_how_to_start_the_job_with_the_changes(kfjob, 
 
 
 CHECKED = "checked for Kubernetes: the current context is `test`\n"
+COMPLETE = "resources: {gpus: 1}\nvolumes: [{name: w, mount_path: /work, pvc: w}]\n"
+"""Fields without which a job on a cluster gets notes."""
 
 
 @pytest.mark.parametrize("command", ["torchrun train.py --lr 3", "python -u train.py"])
@@ -331,7 +333,7 @@ def test_validate_looks_for_the_script_of_command(kfjob, here, command):
     (here / "job.yaml").write_text(f"name: mine\ncommand: {command}\n")
     assert kfjob("validate", "job.yaml", "--backend", "local") == 2
     assert "\nerror: script `train.py` does not exist\n  --> job.yaml:2:10 (command)\n" in kfjob.err
-    (here / "job.yaml").write_text(f"name: mine\nimage: a:1\ncommand: {command}\n")
+    (here / "job.yaml").write_text(f"name: mine\nimage: a:1\ncommand: {command}\n{COMPLETE}")
     assert kfjob("validate", "job.yaml") == 0
     assert kfjob.err.startswith(
         "note: script `train.py` is not in this folder, so the image must have it in its working directory\n"
@@ -342,7 +344,9 @@ def test_validate_looks_for_the_script_of_command(kfjob, here, command):
     assert (problem["severity"], problem["field"]) == ("note", "command")
     (here / "train.py").touch()
     assert kfjob("validate", "job.yaml") == 0
-    assert kfjob.err.startswith(f"{CHECKED}`job.yaml` is valid: ")
+    assert kfjob.err.startswith(
+        "note: `train.py` is in this folder, and the image must have it\n  --> job.yaml:3:10 (command)\n"
+    )
     assert kfjob("validate", "job.yaml", "--backend", "local") == 0
 
 
@@ -380,7 +384,7 @@ def test_validate_reports_missing_data_and_other_problems_in_one_pass(kfjob, her
 )
 @pytest.mark.parametrize("field", ["labels: {}", "lables: {}"])
 def test_validate_names_the_backend_that_it_checked_for(kfjob, here, options, reason, field):
-    (here / "job.yaml").write_text(f"name: mine\nimage: a:1\ncommand: torchrun /opt/train.py\n{field}\n")
+    (here / "job.yaml").write_text(f"name: mine\nimage: a:1\n{COMPLETE}command: torchrun /opt/train.py\n{field}\n")
     code = kfjob("validate", "job.yaml", *options)
     place = "this machine" if "local" in options else "Kubernetes"
     assert kfjob.err.startswith(f"checked for {place}: {reason}\n")
@@ -398,6 +402,6 @@ def test_validate_without_a_kubeconfig_names_the_reason(kfjob, here, monkeypatch
 
 @pytest.mark.parametrize("fields", ["command: torchrun /opt/train.py", "command: python train.py\npod: {working_dir: /opt}"])
 def test_validate_does_not_look_for_a_script_in_a_folder_of_the_image(kfjob, here, fields):
-    (here / "job.yaml").write_text(f"name: mine\nimage: a:1\n{fields}\n")
+    (here / "job.yaml").write_text(f"name: mine\nimage: a:1\n{COMPLETE}{fields}\n")
     assert kfjob("validate", "job.yaml") == 0
     assert kfjob.err.startswith(f"{CHECKED}`job.yaml` is valid: ")

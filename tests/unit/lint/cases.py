@@ -37,6 +37,7 @@ def volume(kind, **more):
 
 HOST_NETWORK = {"pod": {"host_network": True}}
 BY_POD_NAME = {"rendezvous": {"local_addr": "pod-name"}}
+HERE = {"backend": "local"}
 PVC = volume({"pvc": "work"})
 FAKE_TOKEN = "hf_" + "a" * 34
 
@@ -349,13 +350,19 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 "empty_dir",
             ),
             ({"command": "torchrun train.py --checkpoint_dir /ckpt"}, "command", "folder `/ckpt` is in each pod's own"),
+            ({"command": "torchrun train.py --out-dir=runs/a"}, "command", "folder `runs/a` is in each pod's own"),
+            ({"command": "torchrun train.py --log_dir /work/x --output_dir out"}, "command", "folder `out` is in each pod's"),
+            ({"command": "torchrun train.py out_dir=out", "pod": {"working_dir": "/code"}, **PVC}, "command", "folder `out`"),
         ],
         [
             {**train(checkpoint_dir="/work/c"), **PVC},
             {**train(checkpoint_dir="/work/c"), **volume({"fsx": "lustre"})},
             {**train(checkpoint_dir="/work/c"), **volume({"host_path": "/mnt"}), "nodes": 1},
             {"command": "torchrun train.py --checkpoint_dir=/work/c", **PVC},
-            {"command": "torchrun train.py --checkpoint_dir=relative"},
+            {"command": "torchrun train.py --checkpoint_dir=relative", **PVC},
+            {"command": "torchrun train.py --out_dir=out", "pod": {"working_dir": "/work"}, **PVC},
+            {"command": "torchrun train.py --output_dir s3://bucket/out"},
+            {"command": "torchrun train.py --save_dir --lr 3"},
             {**train(checkpoint_dir="/ckpt"), **over(volumes=[{"name": "x", "emptyDir": {}}])},
             TRAIN,
         ],
@@ -382,6 +389,29 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             train(checkpoint_dir="/work/a", resume="/work/a/step-000100"),
             train(resume="none"),
             {"command": "torchrun train.py --checkpoint_dir=/work/a --resume_from_checkpoint=/work/a"},
+            {"command": "torchrun train.py --out_dir=/work/a --resume --init_from=gpt2 --resume_from latest"},
+        ],
+    ),
+    "shared-tmp": (
+        [
+            (
+                {**HERE, "command": "torchrun train.py --cache /tmp/cache"},
+                "command",
+                "`/tmp/cache` is one folder for all 2 nodes",
+            ),
+            ({**HERE, "command": "torchrun train.py --cache=/tmp"}, "command", "`/tmp` is one folder"),
+            ({**HERE, "command": ["bash", "-c", "torchrun a.py >/tmp/log; true"]}, "command", "`/tmp/log` is one folder"),
+            ({**HERE, "env": {"TORCH_HOME": "/tmp/torch"}}, "env.TORCH_HOME", "`/tmp/torch` is one folder for all 2 nodes"),
+        ],
+        [
+            {"command": "torchrun train.py --cache /tmp/cache"},
+            {**HERE, "command": "torchrun train.py --cache /tmp/cache", "nodes": 1},
+            {**HERE, "command": "torchrun train.py /data/tmp/x /tmpfs/x ./tmp/x x/tmp"},
+            {
+                **HERE,
+                "command": "torchrun train.py /tmp/x",
+                "volumes": [{"name": "t", "mount_path": "/tmp", "empty_dir": True}],
+            },
         ],
     ),
     "single-process": (

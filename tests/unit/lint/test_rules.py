@@ -20,11 +20,13 @@ GOOD = [(name, spec) for name, (_, good) in cases.CASES.items() for spec in good
 
 
 def job(changes):
-    return JobSpec.model_validate({k: v for k, v in (cases.BASE | changes).items() if v is not None and k != "script"})
+    fields = {key: value for key, value in (cases.BASE | changes).items() if value is not None}
+    return JobSpec.model_validate({key: value for key, value in fields.items() if key not in ("script", "backend")})
 
 
-def lint_job(changes, context=KUBERNETES):
+def lint_job(changes, context=None):
     spec = job(changes)
+    context = context or Context(backend=changes.get("backend", "kubernetes"), launch="l")
     script = Script("train.py", changes["script"]) if "script" in changes else None
     return lint(spec, resolve(spec, context), script=script)
 

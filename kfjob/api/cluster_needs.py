@@ -1,0 +1,139 @@
+"""Find what a job has only on this machine: code, data, programs and folders that its pods on a cluster would not have."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from kfjob.api.planning import Planned
+from kfjob.errors import Problem
+from kfjob.lint.job import Job
+from kfjob.lint.storage import find_checkpoint_folder, find_volume, overrides_key
+from kfjob.plan.launch_commands import split_commands
+from kfjob.plan.programs import find_script
+from kfjob.spec.pod import Resources
+from kfjob.text import join_names
+
+_SYSTEM_FOLDERS = tuple(map(Path, ("/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")))
+"""Folders that images have too."""
+_MAX_NAMES = 3
+"""Files of this folder that a note names."""
+
+
+def find_missing_parts(planned: Planned, *, has_code: bool = False) -> Iterator[Problem]:
+    """Yield what a spec without an image lacks for a cluster besides the image, as a spec that has run only here."""
+    if planned.target.name == "kubernetes" and not planned.spec.image:
+        yield from find_cluster_needs(planned, has_code=has_code)
+
+
+def find_cluster_needs(planned: Planned, *, has_code: bool = False) -> Iterator[Problem]:
+    """Yield what the pods of a job may lack, although this machine has it. With `has_code`, this folder comes to the pods.
+
+    The job may be complete if it has an image: then what the image can have is only a note.
+    """
+    job = Job(planned.spec, planned.plan)
+    severity: Literal["note", "warning"] = "note" if planned.spec.image else "warning"
+    if not has_code:
+        yield from find_code(planned)
+    yield from _find_programs(job)
+    yield from _find_paths(job)
+    yield from _find_host_paths(job)
+    if not planned.plan.volumes and _may_write_files(job):
+        title = "the job has no volume: what it writes is deleted with its pods"
+        hint = "add a volume, for example `volumes: [{name: work, mount_path: /work, pvc: NAME}]`, and write there"
+        yield Problem(title=title, path="volumes", hint=hint, severity=severity)
+    if planned.plan.resources == Resources() and not overrides_key(job, "resources"):
+        title = "the pods request no GPU, no CPU and no memory"
+        hint = "set `instance`, or for example `resources: {gpus: 1, cpu: 8, memory: 64Gi}`"
+        yield Problem(title=title, path="resources", hint=hint, severity=severity)
+
+
+def _may_write_files(job: Job) -> bool:
+    """Return whether a job may lose files, and no lint rule knows its checkpoint folder."""
+    has_storage = overrides_key(job, "volumes") or any("://" in word for word in job.words)
+    return not has_storage and not find_checkpoint_folder(job)
+
+
+def find_code(planned: Planned) -> Iterator[Problem]:
+    """Yield the files of this folder that the command names, or a note that the script is not among them."""
+    job = Job(planned.spec, planned.plan)
+    if job.spec.train or job.plan.pod.working_dir:
+        return
+    script = next(filter(None, map(find_script, split_commands(job.plan.command))), "")
+    if script and not Path(script).is_absolute() and not _exists(Path(script)):
+        title = f"script `{script}` is not in this folder, so the image must have it in its working directory"
+        yield Problem(title=title, path="command", severity="note")
+        return
+    checkpoints = find_checkpoint_folder(job)
+    pairs = list(itertools.pairwise(("", *job.words)))
+    paths = dict.fromkeys(path for before, word in pairs for path in (_find_module(before, word), _read_path(word)) if path)
+    names = [f"`{path}`" for path in paths if not checkpoints or path != checkpoints[0]]
+    if names:
+        verb, pronoun = ("is", "it") if len(names) == 1 else ("are", "them")
+        title = f"{join_names(names, limit=_MAX_NAMES)} {verb} in this folder, and the image must have {pronoun}"
+        hint = "`kfjob push-image` builds an image with this folder, and `kfjob submit --code .` adds the folder to one"
+        yield Problem(title=title, path="command", hint=hint, severity="note" if job.spec.image else "warning")
+
+
+def _find_module(before: str, word: str) -> str:
+    """Return the file or folder of a module that the command starts with `-m`, if it is in this folder."""
+    if before not in ("-m", "--module"):
+        return ""
+    folder = Path(word.replace(".", "/"))
+    return next((str(path) for path in (Path(f"{folder}.py"), folder) if _exists(path)), "")
+
+
+def _read_path(word: str) -> str:
+    """Return the relative path of an existing file in a word: `configs/a.yaml`, `--config=a.yaml`."""
+    value = word.rpartition("=")[2]
+    is_path = ("/" in value or Path(value).suffix) and not value.startswith(("-", "/", "~", ".."))
+    return value if is_path and _exists(Path(value)) else ""
+
+
+def _find_programs(job: Job) -> Iterator[Problem]:
+    for words in split_commands(job.plan.command):
+        if words and words[0].startswith("/") and _is_only_here(job, Path(words[0])):
+            name = Path(words[0]).name
+            title = f"`{words[0]}` is a program of this machine, and pods run those of their image"
+            yield Problem(title=title, path="command", hint=f"write `{name}`", severity="warning")
+
+
+def _find_paths(job: Job) -> Iterator[Problem]:
+    """Yield the paths in the command and in `env` that lead out of this folder, and that no volume brings to the pods."""
+    checkpoints = find_checkpoint_folder(job)
+    programs = {words[0] for words in split_commands(job.plan.command) if words}
+    words = [(word, "train" if job.spec.train else "command") for word in job.words if word not in programs]
+    variables = [(value, f"env.{name}") for name, value in job.spec.env.items() if isinstance(value, str)]
+    paths = {word.rpartition("=")[2]: field for word, field in (*variables, *words)}
+    for word, field in paths.items():
+        is_outside = word.startswith(("/", "~/", "../")) or (job.spec.train and "/" in word)
+        if is_outside and not (checkpoints and word == checkpoints[0]) and _is_only_here(job, Path(word)):
+            title = f"`{word}` is on this machine, and no volume brings it to the pods"
+            hint = "mount it: `volumes: [{name: data, mount_path: …, pvc: NAME}]`"
+            yield Problem(title=title, path=field, hint=hint, severity="warning")
+
+
+def _find_host_paths(job: Job) -> Iterator[Problem]:
+    own = (Path.home(), Path.cwd(), Path(tempfile.gettempdir()))
+    for index, volume in enumerate(job.spec.volumes):
+        if volume.host_path and any(Path(volume.host_path).is_relative_to(folder) for folder in own):
+            title = f"volume `{volume.name}` is `{volume.host_path}` of each node, and not of this machine"
+            hint = "use a `pvc`, or copy the files to the nodes"
+            yield Problem(title=title, path=f"volumes.{index}", hint=hint, severity="warning")
+
+
+def _is_only_here(job: Job, path: Path) -> bool:
+    """Return whether a path exists on this machine, and is neither in a volume nor where images have files too."""
+    full = path.expanduser().absolute()
+    is_system = full == Path("/") or any(full.is_relative_to(folder) for folder in _SYSTEM_FOLDERS)
+    return not is_system and not find_volume(job, str(path)) and _exists(full)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False

@@ -1,0 +1,112 @@
+"""What a job has only on this machine is reported for a cluster: before a submit in one list, and by validate and explain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kfjob.api.target import Target
+
+LOCAL = "name: mine\nnodes: 2\ncommand: torchrun train.py --config configs/a.yaml --out_dir runs/a\n"
+PARTS = ["image", "command", "command", "resources"]
+
+
+@pytest.fixture(autouse=True)
+def program(here: Path) -> Path:
+    (here / "train.py").write_text("print(1)")
+    (here / "configs").mkdir()
+    (here / "configs" / "a.yaml").touch()
+    return here / "train.py"
+
+
+def find_problems(kfjob, here: Path, text: str, *options: str) -> list[tuple[str, str]]:
+    """Return the severity and the message of each problem of a spec on Kubernetes."""
+    (here / "job.yaml").write_text(text)
+    kfjob("validate", "job.yaml", "--backend", "kubernetes", "-o", "json", *options)
+    return [(problem["severity"], problem["message"]) for problem in json.loads(kfjob.out)["problems"]]
+
+
+def test_submit_of_a_local_spec_asks_for_all_that_is_missing_before_it_reaches_a_cluster(kfjob, here, monkeypatch):
+    def refuse(_target: Target) -> None:
+        raise AssertionError("a cluster was opened")
+
+    monkeypatch.setattr(Target, "_open_cluster", refuse)
+    (here / "job.yaml").write_text(LOCAL)
+    assert kfjob("submit", "job.yaml", "--backend", "kubernetes") == 2
+    assert kfjob.err.count("\n  --> ") == 4
+    assert "error: `image` is missing" in kfjob.err
+    assert "warning: checkpoint folder `runs/a` is in each pod's own file system" in kfjob.err
+    assert "warning: `train.py`, `configs/a.yaml` are in this folder, and the image must have them" in kfjob.err
+    assert "warning: the pods request no GPU, no CPU and no memory" in kfjob.err
+    assert kfjob("submit", "job.yaml", "--backend", "kubernetes", "--code", ".") == 2
+    assert "in this folder" not in kfjob.err
+
+
+def test_a_spec_without_an_output_option_is_asked_for_a_volume(kfjob, here):
+    (here / "job.yaml").write_text("name: mine\ncommand: torchrun train.py\n")
+    kfjob("submit", "job.yaml", "--backend", "kubernetes")
+    assert "warning: the job has no volume: what it writes is deleted with its pods" in kfjob.err
+
+
+COMPLETE = "name: mine\nimage: a:1\nresources: {gpus: 1}\nvolumes: [{name: w, mount_path: /work, pvc: w}]\n"
+
+
+def test_complete_spec_has_only_a_note_on_code_that_the_image_may_have(kfjob, here):
+    problems = find_problems(kfjob, here, f"{COMPLETE}command: torchrun train.py --out_dir /work/a\n")
+    assert problems == [("note", "`train.py` is in this folder, and the image must have it")]
+    assert find_problems(kfjob, here, f"{COMPLETE}command: torchrun /opt/train.py\n") == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("command: torchrun -m pkg.train", "`pkg/train.py` is in this folder, and the image must have it"),
+        ("command: ['bash', '-c', 'cd . && torchrun train.py']", "`train.py` is in this folder, and the image must have it"),
+        ("command: torchrun absent.py", "script `absent.py` is not in this folder, so the image must have it"),
+        ("command: torchrun /x.py --data {here}/data", "`{here}/data` is on this machine, and no volume brings it"),
+        ("command: torchrun /x.py --data=../{name}/data", "`../{name}/data` is on this machine, and no volume brings it"),
+        ("command: torchrun /x.py\nenv: {{DATA: '{here}/data'}}", "`{here}/data` is on this machine, and no volume brings it"),
+        ("command: '{here}/venv/bin/python /x.py'", "`{here}/venv/bin/python` is a program of this machine"),
+        ("command: [bash, -c, 'exec {here}/venv/bin/python /x.py']", "`{here}/venv/bin/python` is a program of this machine"),
+        ("train: {{model: tiny, data: '{here}/data', max_steps: 1}}", "`{here}/data` is on this machine"),
+    ],
+)
+def test_what_exists_only_on_this_machine_is_reported(kfjob, here, fields, message):
+    for folder in ("data", "pkg", "venv/bin"):
+        (here / folder).mkdir(parents=True)
+    (here / "pkg" / "train.py").touch()
+    (here / "venv" / "bin" / "python").touch()
+    text = COMPLETE + fields.format(here=here, name=here.name) + "\n"
+    wanted = message.format(here=here, name=here.name)
+    assert [text for _, text in find_problems(kfjob, here, text) if text.startswith(wanted)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "torchrun /x.py --shell /bin/sh --out_dir /work/a",
+        "torchrun /x.py --data /work/data --name train --split a.b",
+        "torchrun /x.py --data /absent/data --model org/name",
+        "/usr/bin/python3 /x.py",
+    ],
+)
+def test_what_images_and_volumes_have_is_not_reported(kfjob, here, command):
+    assert find_problems(kfjob, here, f"{COMPLETE}command: {command}\n") == []
+
+
+def test_host_path_of_this_machine_is_reported(kfjob, here):
+    fields = "command: torchrun /x.py\nimage: a:1\nname: mine\nresources: {gpus: 1}\n"
+    volume = "volumes: [{{name: w, mount_path: /work, host_path: {}}}]\n"
+    (problem,) = find_problems(kfjob, here, fields + volume.format(here))
+    assert problem == ("warning", f"volume `w` is `{here}` of each node, and not of this machine")
+    assert find_problems(kfjob, here, fields + volume.format("/mnt/nvme")) == []
+
+
+def test_explain_reports_what_the_pods_lack(kfjob, here):
+    (here / "job.yaml").write_text(f"{COMPLETE}command: torchrun train.py\n")
+    assert kfjob("explain", "job.yaml", "--backend", "kubernetes") == 0
+    assert "note: `train.py` is in this folder, and the image must have it" in kfjob.err
+    assert kfjob("explain", "job.yaml", "--backend", "local") == 0
+    assert kfjob.err == ""
