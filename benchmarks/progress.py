@@ -32,7 +32,7 @@ except ImportError:
     from kfjob.observe.view import fold as reduce_all
     make = lambda: prefilter.Sieve(ObserveConfig()).sift
 
-COUNT, BLOCK = 20_000, 1 << 16
+COUNT, BLOCK, SECONDS = 20_000, 1 << 16, 1.0  # some logs take less than a millisecond, so they are read many times
 
 def noise(i):
     return f"llama-worker-3:312:{i} [{i % 8}] NCCL INFO Channel {i % 32:02d}/0 : {i % 8}[{i % 8}] -> 7[7] via P2P/CUMEM"
@@ -67,14 +67,15 @@ def measure(make_line):
         end = text.rfind(b"\n", start, start + BLOCK) + 1
         blocks.append(text[start:end])
         start = end
-    best = 1e9
-    for _ in range(3):
+    best, spent = 1e9, 0.0
+    while spent < SECONDS:
         select, state = make(), JobView()
         begin = time.process_time()
         for block in blocks:
             lines = [block[a:b].decode() for a, b in select(block)]
             state = reduce_all(state, [LogLine(pod="w-0", text=line) for line in lines])
-        best = min(best, time.process_time() - begin)
+        taken = time.process_time() - begin
+        best, spent = min(best, taken), spent + taken
     return best / COUNT * 1e9
 
 print(json.dumps({f.__name__: measure(f) for f in (noise, build, healthy, progress, unread, general)}))

@@ -40,29 +40,31 @@ class Position(Struct, frozen=True, kw_only=True):
 
     def advance(self, reading: Reading, *, restarted: bool) -> tuple[Position, bool]:
         """Return the position after a line, and whether the run went back to an earlier step."""
-        epoch = self.epoch if reading.epoch is None else reading.epoch
+        step, newest = reading.step, self.step
+        total = self.total if reading.total is None else reading.total
+        goes_on = step is not None and newest is not None and step >= newest and not self._has_new_epoch(reading)
+        first_step = step if self.first_step is None else self.first_step if step is None else min(step, self.first_step)
         after = replace(
             self,
-            epoch=epoch,
+            step=newest if step is None else step,
+            epoch=self.epoch if reading.epoch is None else reading.epoch,
+            total=total,
             epochs=reading.epochs or self.epochs,
-            total=self.total if reading.total is None else reading.total,
+            first_step=first_step,
+            interval=self.interval or (step - newest if goes_on and step is not None and newest is not None else 0),
             epoch_steps=reading.epoch_steps or self.epoch_steps,
             per_epoch=self.per_epoch or reading.per_epoch or _counts_within_epoch(reading),
+            is_bar=self.is_bar if step is None else reading.is_bar,
+            counts_done=self.counts_done or reading.is_bar or (step is not None and step == total),
         )
-        if reading.step is None:
+        if step is None or goes_on:
             return after, False
-        first_step = reading.step if self.first_step is None else min(reading.step, self.first_step)
-        counts_done = self.counts_done or reading.is_bar or reading.step == after.total
-        after = replace(after, step=reading.step, first_step=first_step, is_bar=reading.is_bar, counts_done=counts_done)
-        if self.step is None:
+        if newest is None:
             return replace(after, base=_earlier_epochs(after)), False
-        if reading.step >= self.step and not self._has_new_epoch(reading):
-            interval = self.interval or reading.step - self.step
-            return replace(after, interval=interval), False
         if self._begins_epoch(reading, restarted=restarted):
-            length = reading.epoch_steps or self._epoch_length(first_step)
+            length = reading.epoch_steps or self._epoch_length(after.first_step or 0)
             return replace(after, base=self.base + length, epoch_steps=length, per_epoch=True), False
-        if reading.step >= self.step:
+        if step >= newest:
             return after, False
         return replace(after, base=self.base if self.per_epoch and not restarted else 0), True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -42,12 +43,19 @@ def parse_rfc3339(text: str) -> int | None:
     if not match:
         return None
     day, clock, fraction, zone = match.groups()
-    try:
-        moment = datetime.fromisoformat(f"{day}T{clock}{zone if zone and zone != 'Z' else '+00:00'}")
-    except (ValueError, OverflowError):
+    seconds = _parse_second(day, clock, zone if zone and zone != "Z" else "+00:00")
+    if seconds is None:
         return None
     nanoseconds = int(fraction.ljust(9, "0")) if fraction else 0
-    return check_time(int(moment.timestamp()) * SECOND + nanoseconds)
+    return check_time(seconds * SECOND + nanoseconds)
+
+
+@lru_cache(maxsize=64)  # programs print many lines in a second
+def _parse_second(day: str, clock: str, zone: str) -> int | None:
+    try:
+        return int(datetime.fromisoformat(f"{day}T{clock}{zone}").timestamp())
+    except (ValueError, OverflowError):
+        return None
 
 
 def parse_glog(date: str, clock: str) -> int | None:

@@ -179,23 +179,30 @@ class Training(Struct, frozen=True, kw_only=True):
         position, went_back = self.position.advance(reading, restarted=restarted)
         before = self._rewind(position.run_step) if went_back and position.run_step is not None else self
         loss, smoothed_loss, smoothed_count = _next_loss(before, reading)
-        after = replace(
+        lines, run_step = before.lines + (not reading.extra), position.run_step
+        lr, speed = _first_known(reading.lr, before.lr), _first_known(reading.speed, before.speed)
+        point = None
+        if reading.loss is not None:
+            smoothed = smoothed_loss if math.isfinite(reading.loss) else None  # a gap in the smoothed curve, too
+            point = Point(lines if run_step is None else run_step, reading.loss, time, smoothed, lr, speed)
+        curve, curve_interval = _next_curve(before, point, lines, extra=reading.extra)
+        return replace(
             before,
             format=reading.format if (reading.conclusive and not reading.extra) or not before.format else before.format,
             template=before.template if reading.extra else reading.template,
             pod=pod,
-            lines=before.lines + (not reading.extra),
+            lines=lines,
             position=position,
             loss=loss,
             not_finite_since=_next_not_finite(before, reading, position),
             first_loss=_first_known(before.first_loss, reading.loss),
             first_step=_first_known(before.first_step, reading.step),
-            first_run_step=_first_known(before.first_run_step, position.run_step),
+            first_run_step=_first_known(before.first_run_step, run_step),
             step_interval=_next_interval(before, reading),
             smoothed_loss=smoothed_loss,
             smoothed_count=smoothed_count,
-            lr=_first_known(reading.lr, before.lr),
-            speed=_first_known(reading.speed, before.speed),
+            lr=lr,
+            speed=speed,
             unit=reading.unit or before.unit,
             tokens_per_second=_first_known(reading.tokens_per_second, before.tokens_per_second),
             grad_norm=_first_known(reading.grad_norm, before.grad_norm),
@@ -204,8 +211,9 @@ class Training(Struct, frozen=True, kw_only=True):
             seconds_per_step=_next_pace(before, position, time),
             longest_pause=_next_longest_pause(before, time),
             setbacks=_next_setbacks(before, reading),
+            curve=curve,
+            curve_interval=curve_interval,
         )
-        return _add_point(after, reading, time)
 
     def _with_evaluation(self, reading: Reading, pod: str, time: int | None) -> Training:
         """Return the state with a point of the evaluation curve."""
@@ -237,7 +245,8 @@ class Training(Struct, frozen=True, kw_only=True):
         smoothed = smoothed_loss if math.isfinite(reading.loss) else None
         point = Point(step, reading.loss, time, smoothed, reading.lr, reading.speed)
         place = bisect_right(after.curve, step, key=attrgetter("step"))
-        return _keep_curve(after, (*after.curve[:place], point, *after.curve[place:]))
+        curve, interval = _limit_curve((*after.curve[:place], point, *after.curve[place:]), after.curve_interval)
+        return replace(after, curve=curve, curve_interval=interval)
 
     def with_metrics(self, metrics: StepMetrics) -> Training:
         """Return the state with the second line of kfjob's trainer."""
@@ -344,23 +353,19 @@ def _next_longest_pause(before: Training, time: int | None) -> float | None:
     return max((time - before.last_time) / SECOND, before.longest_pause or 0.0)
 
 
-def _add_point(training: Training, reading: Reading, time: int | None) -> Training:
-    if reading.loss is None or (training.lines % training.curve_interval and not reading.extra):
-        return training
-    step = training.lines if training.run_step is None else training.run_step
-    smoothed = training.smoothed_loss if math.isfinite(reading.loss) else None  # a gap in the smoothed curve, too
-    point = Point(step, reading.loss, time, smoothed, training.lr, training.speed)
-    curve = training.curve + (point,)  # noqa: RUF005 - a half of the time of `(*training.curve, point)`
-    if reading.extra and training.curve and training.curve[-1].step == step:
-        curve = (*training.curve[:-1], point)
-    return _keep_curve(training, curve)
+def _next_curve(before: Training, point: Point | None, lines: int, *, extra: bool) -> tuple[tuple[Point, ...], int]:
+    """Return the curve after a line, and its readings per point. `extra`: the line has values of a step that counts already."""
+    if point is None or (lines % before.curve_interval and not extra):
+        return before.curve, before.curve_interval
+    curve = before.curve + (point,)  # noqa: RUF005 - a half of the time of `(*before.curve, point)`
+    if extra and before.curve and before.curve[-1].step == point.step:
+        curve = (*before.curve[:-1], point)
+    return _limit_curve(curve, before.curve_interval)
 
 
-def _keep_curve(training: Training, curve: tuple[Point, ...]) -> Training:
-    """Return the state with this curve; of a curve that is too long, every second point stays."""
-    if len(curve) <= MAX_POINTS:
-        return replace(training, curve=curve)
-    return replace(training, curve=curve[::2], curve_interval=training.curve_interval * 2)
+def _limit_curve(curve: tuple[Point, ...], interval: int) -> tuple[tuple[Point, ...], int]:
+    """Return the curve and its readings per point; of a curve that is too long, every second point stays."""
+    return (curve, interval) if len(curve) <= MAX_POINTS else (curve[::2], interval * 2)
 
 
 def _first_known(first: _T | None, second: _T | None) -> _T | None:

@@ -7,6 +7,7 @@ of a table.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from kfjob.observe.general.readings import bar_reading
 from kfjob.observe.general.state import Emission, Line, ReaderState, Transition, add_figures, add_known
 from kfjob.observe.general.templates import make_key
 from kfjob.observe.meanings import Phase, Quantity
+from kfjob.observe.numbers import mask_digits
 from kfjob.observe.reading import FormatName, Reading
 from kfjob.observe.vocabulary import CLEAR_COUNT, EVALUATION_WORDS
 from kfjob.patterns import Pattern
@@ -56,9 +58,15 @@ def _complete(reader: ReaderState, known: Reading, line: Line) -> Reading:
         if figures is None:
             return known
         return replace(known, lr=figures.lr, grad_norm=figures.grad_norm, evaluation_loss=figures.evaluation_loss)
-    if known.evaluation_loss is None and _EVALUATION.search(line.text):
+    if known.evaluation_loss is None and _names_evaluation(mask_digits(line.text.encode(errors="replace"))):
         return replace(known, evaluation_loss=parse_line(line.text).evaluation_loss)
     return known
+
+
+@lru_cache(maxsize=1024)
+def _names_evaluation(masked: bytes) -> bool:
+    """Return whether a line whose digits are ones has a name of evaluation; programs print many lines of one layout."""
+    return _EVALUATION.search(masked.decode()) is not None
 
 
 def _add_bar(reader: ReaderState, figures: Figures, line: Line) -> Transition:
