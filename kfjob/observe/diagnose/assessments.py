@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.events import TERMINATING, JobPhase, PodPhase
 from kfjob.observe.diagnose.job_evidence import JobEvidence
@@ -65,10 +66,25 @@ class Assessment(Struct, frozen=True):
 
 
 def assess_symptom(job: JobEvidence, symptom: Symptom) -> Assessment | None:
-    """Return the first occurrence that the job has not recovered from, else the last one."""
+    """Return the first occurrence that the job has not recovered from, else the last one.
+
+    If rounds end with the same exception again and again, it is that of the first of these rounds: the restarts cured nothing.
+    """
     assessments = [assess(job, occurrence, symptom.count) for occurrence in symptom.occurrences if not occurrence.resolved]
-    unrecovered = [item for item in assessments if not item.recovered]
-    return unrecovered[0] if unrecovered else assessments[-1] if assessments else None
+    unrecovered = next((item for item in assessments if not item.recovered), None)
+    if unrecovered is None:
+        return assessments[-1] if assessments else None
+    repeated = next((item for item in assessments if _ended_earlier_round(job, item, unrecovered)), None)
+    return replace(unrecovered, occurrence=repeated.occurrence, time=repeated.time) if repeated else unrecovered
+
+
+def _ended_earlier_round(job: JobEvidence, item: Assessment, final: Assessment) -> bool:
+    """Return whether the exception ended an earlier round like the final one, and no round between got further."""
+    before, after = item.occurrence, final.occurrence
+    is_earlier = before.mark is not None and after.mark is not None and before.mark.round_start < after.mark.round_start
+    is_same = before.evidence == after.evidence and before.in_exception and after.in_exception
+    got_further = any(pod.furthest and pod.furthest[2] > before.order for pod in job.history.pods.values())
+    return is_earlier and is_same and final.is_error and not (before.going_on.handled or got_further)
 
 
 def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessment:

@@ -75,6 +75,8 @@ def _supersedes(pod: PodHistory, other: Occurrence, occurrence: Occurrence) -> b
     """Return whether the other exception ended the process that had reported this one long before."""
     if not occurrence.mark or not other.mark or other.mark.round_start != occurrence.mark.round_start:
         return False
+    if other.rule is occurrence.rule and other.evidence == occurrence.evidence:
+        return False  # another process with the same failure: not every log tells its processes apart
     is_same_process = other.stream == occurrence.stream and (occurrence.stream != "" or pod.has_one_process)
     is_later = other.first_position - occurrence.last_position > MAX_LINES_BETWEEN
     return is_same_process and is_later and other.in_exception and _ends_process(other)

@@ -105,7 +105,8 @@ def test_later_round_without_progress_is_no_recovery():
 
 
 def test_repeated_error_is_located_where_it_was_not_recovered():
-    diagnosis, _ = examine([*trained(), line(OOM, 10, B), *trained(20), line(OOM, 30, B), line(OOM, 31, B), FAILED])
+    further = [*trained(20), progress(3, 25)]
+    diagnosis, _ = examine([*trained(), line(OOM, 10, B), *further, line(OOM, 30, B), line(OOM, 31, B), FAILED])
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.time, diagnosis.first_cause.count) == (START + 30 * SECOND, 3)
 

@@ -12,7 +12,8 @@ from kfjob.observe.diagnose.activity import find_step, has_full_bar, reports_suc
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.prefilter import Prefilter
 from kfjob.spec.observe_config import ObserveConfig
-from tests.unit.diagnose.cases import block, examine, line, lines, progress
+from kfjob.units import SECOND
+from tests.unit.diagnose.cases import START, block, examine, line, lines, progress
 
 ENDED = JobChanged(phase=JobPhase.STOPPED, reason=END_UNKNOWN)
 IMPORT = """Traceback (most recent call last):
@@ -326,3 +327,26 @@ def test_exit_code_of_the_agent_brings_back_the_error_that_a_worker_survived():
     assert diagnosis.first_cause
     assert diagnosis.first_cause.rule == "module-not-found"
     assert [issue.rule for issue in diagnosis.consequences] == ["worker-failed"]
+
+
+@pytest.mark.parametrize("between", ["", "loading the data\nreading the shards\nbuilding the model\n"])
+def test_of_equal_failures_the_first_is_the_cause(between: str):
+    diagnosis = read(between.join([f"{CRASH}\n"] * 4))
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.line, diagnosis.first_cause.count) == (4, 4)
+
+
+def test_of_equal_rounds_the_first_is_the_cause_though_each_round_trains():
+    events: list[Event] = []
+    for attempt in range(4):
+        start = 10 * attempt
+        events += [
+            *block(0, start, "a-worker-0", world=1, port=1234 + attempt),
+            progress(1, start + 1),
+            *lines(CRASH, start + 2),
+        ]
+    diagnosis, _ = examine([*events, JobChanged(phase=JobPhase.FAILED)])
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.time, diagnosis.first_cause.count) == (START + 2 * SECOND, 4)
+    assert not diagnosis.recovered
+    assert any(text.endswith("; 4 times") for text in diagnosis_text("a", diagnosis))
