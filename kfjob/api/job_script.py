@@ -17,7 +17,7 @@ _MAX_SCRIPT_BYTES = MIB
 def read_script(plan: JobPlan) -> Script | None:
     """Return the script of a plan; None without one, or if it is in the image or in a volume of the job."""
     name = next(filter(None, map(find_script, split_commands(plan.command))), "")
-    is_local = plan.backend == "local"
+    is_local = plan.kind.runs_on_this_machine
     if not name or (not is_local and (plan.pod.working_dir or Path(name).is_absolute())):
         return None
     file = Path((plan.pod.working_dir or plan.start_folder) if is_local else "") / name

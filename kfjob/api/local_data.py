@@ -26,7 +26,7 @@ def check_local_data(planned: Planned) -> None:
         SpecError: data is missing, or text has no tokenizer.
     """
     train, plan = planned.spec.train, planned.plan
-    if planned.target.name != "local" or train is None:
+    if not planned.target.kind.runs_on_this_machine or train is None:
         return
     if problems := [*_find_data_problems(train, plan)]:
         raise SpecError(planned.positions.locate_all(problems))
@@ -34,11 +34,11 @@ def check_local_data(planned: Planned) -> None:
 
 def find_local_problems(planned: Planned) -> Iterator[Problem]:
     """Yield what the pods of a job on a cluster may lack, or the program, script and data that this machine lacks."""
-    if planned.target.name == "kubernetes":
+    if planned.target.kind.has_api_server:
         yield from find_cluster_needs(planned)
     elif planned.target.settings.backend != "local" and planned.spec.image:  # the spec is for a cluster, even if there is none
         yield from find_code(planned)
-    elif planned.target.name == "local":
+    elif planned.target.kind.runs_on_this_machine:
         for requirement in planned.target.machine.check_requirements(planned.plan):
             if requirement.path == "command" and (err := requirement.problem):
                 yield Problem(title=err.title, path=requirement.path, detail=err.cause, hint=err.hint)

@@ -88,7 +88,7 @@ def plan_job(
         spec=loaded.spec,
         plan=plan,
         target=replace(target, namespace=plan.namespace),
-        manifests=tuple(compile_manifests(plan)) if target.name == "kubernetes" else (),
+        manifests=tuple(compile_manifests(plan)) if target.kind.has_api_server else (),
         findings=_lint(loaded, plan, target.settings),
         warnings=loaded.warnings,
         positions=loaded.positions,
@@ -186,7 +186,7 @@ def make_context(target: Target, *, launch: str | None = None, start_folder: str
         namespace=target.namespace,
         namespace_origin=origin,
         namespace_reason=reason,
-        start_folder=start_folder if target.name == "local" else "",
+        start_folder=start_folder if target.kind.runs_on_this_machine else "",
         etcd_image=target.settings.etcd_image or DEFAULT_ETCD_IMAGE,
     )
 

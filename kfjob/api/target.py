@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kfjob.api import kubeconfig
 from kfjob.api.settings import Settings
+from kfjob.backend_kinds import KINDS, BackendKind, BackendName
 from kfjob.backends import folder
 from kfjob.backends.base import Backend, ClusterBackend, MachineBackend
 from kfjob.backends.open import open_cluster, open_machine
@@ -18,7 +19,7 @@ from kfjob.errors import Forbidden, NotFound, Unreachable, UsageError
 from kfjob.events import JobSnapshot
 
 if TYPE_CHECKING:
-    from kfjob.plan import BackendName, Origin
+    from kfjob.plan import Origin
 
 
 FAILURE_CHECK = ("-m", "kfjob.api.failure_check")
@@ -34,13 +35,18 @@ class Target:
     namespace: str
 
     @property
+    def kind(self) -> BackendKind:
+        """The capabilities of the backend."""
+        return KINDS[self.name]
+
+    @property
     def backend(self) -> Backend:
         """The backend, opened when it is first used.
 
         Raises:
             Unreachable: no cluster is configured.
         """
-        return self.cluster if self.name == "kubernetes" else self.machine
+        return self.cluster if self.kind.has_api_server else self.machine
 
     @cached_property
     def cluster(self) -> ClusterBackend:
@@ -50,7 +56,7 @@ class Target:
             UsageError: the target is this machine.
             Unreachable: no cluster is configured.
         """
-        if self.name != "kubernetes":
+        if not self.kind.has_api_server:
             hint = "`--backend kubernetes` selects the cluster"
             if not kubeconfig.find_current_context(self.settings.context):
                 hint = "no kubeconfig names a cluster; `kfjob doctor` shows how to reach one"
@@ -108,7 +114,7 @@ class Target:
         try:
             return self.get_job(job)
         except Forbidden:
-            if self.name == "kubernetes":
+            if self.kind.has_api_server:
                 with suppress(Forbidden):  # report the right to read jobs as missing
                     if snapshot := self.cluster.get_by_pods(job, namespace=self.namespace):
                         return snapshot
@@ -138,7 +144,7 @@ def make_target(settings: Settings, name: BackendName) -> Target:
     """Return the target on this backend, in the namespace of the settings, else of the kubeconfig, else `default`."""
     if settings.namespace:
         return Target(settings, name, settings.namespace)
-    current = kubeconfig.find_current_context(settings.context) if name == "kubernetes" else None
+    current = kubeconfig.find_current_context(settings.context) if KINDS[name].has_api_server else None
     return Target(settings, name, current.namespace if current else "default")
 
 
@@ -146,7 +152,7 @@ def explain_namespace(target: Target) -> tuple[Origin, str]:
     """Return the origin of the target's namespace, and the reason for it."""
     if target.settings.namespace:
         return "cluster", "from `--namespace`, `KFJOB_NAMESPACE` or a configuration file"
-    if target.name == "local":
+    if target.kind.runs_on_this_machine:
         return "default", "a job on this machine is in `default` unless `--namespace` names another"
     current = kubeconfig.find_current_context(target.settings.context)
     if current is None:

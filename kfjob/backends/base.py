@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
 
+from kfjob.backend_kinds import KINDS, BackendKind, BackendName
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Refused
 from kfjob.events import (
@@ -28,7 +29,7 @@ from kfjob.events import (
 )
 
 if TYPE_CHECKING:  # read-only commands need no plan, and importing pydantic takes longer than the rest of such a command
-    from kfjob.plan import BackendName, JobPlan
+    from kfjob.plan import JobPlan
 
 
 class JobRef(Struct, frozen=True, kw_only=True):
@@ -39,6 +40,11 @@ class JobRef(Struct, frozen=True, kw_only=True):
     name: str
     uid: str
     launch: str = ""
+
+    @property
+    def kind(self) -> BackendKind:
+        """The capabilities of the backend."""
+        return KINDS[self.backend]
 
 
 class LogRange(Struct, frozen=True, kw_only=True):
@@ -96,6 +102,7 @@ class Backend(Protocol):
     """A place where jobs run. Methods may be called from several threads at once."""
 
     name: ClassVar[BackendName]
+    """The name that users write; `KINDS` has its capabilities."""
 
     def submit(self, plan: JobPlan) -> JobRef:
         """Start the job: exactly the objects or processes that `compile` makes from the plan.

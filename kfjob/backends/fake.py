@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
+from kfjob.backend_kinds import BackendName
 from kfjob.backends.base import FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange, Permission
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import AlreadyExists, NotFound, Refused
@@ -30,7 +31,7 @@ from kfjob.events import (
     PodChanged,
     WorkloadStatus,
 )
-from kfjob.plan import BackendName, JobPlan
+from kfjob.plan import JobPlan
 from kfjob.spec import api_objects
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.backend_kinds import KINDS
 from kfjob.cli.options import Settings, notify, output_option, python_option, strict_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import DURATION
@@ -83,7 +84,7 @@ def _result_text(result: Preflight) -> list[str]:
     lines += [f"ok: {line}" for line in result.good]
     lines += [f"not checked: {line}" for line in result.unchecked]
     errors = sum(problem.severity == "error" for problem in result.problems)
-    target = f"namespace `{result.namespace}`" if result.backend == "kubernetes" else "this machine"
+    target = f"namespace `{result.namespace}`" if KINDS[result.backend].has_api_server else "this machine"
     return [*lines, f"{result.job} in {target}: {plural(errors, 'error') if errors else 'no errors'}"]
 
 

@@ -19,7 +19,7 @@ def lint(
     `user_manifest` is the PyTorchJob that a user wrote, if the spec was read from it; `script` is what the command starts.
     """
     job = Job(spec, plan, user_manifest, script)
-    rules = [rule for rule in RULES if rule.id not in spec.lint.ignore and (rule.local or plan.backend == "kubernetes")]
+    rules = [rule for rule in RULES if rule.id not in spec.lint.ignore and (rule.local or not plan.kind.runs_on_this_machine)]
     unknown_rules = [
         Problem(
             title=f"there is no lint rule `{name}` to ignore",

@@ -4,7 +4,6 @@ from kfjob.plan.resolve import resolve, spec_hash
 from kfjob.plan.values import (
     DEFAULT_ETCD_IMAGE,
     GRACE_SECONDS,
-    BackendName,
     Context,
     Decision,
     JobPlan,
@@ -15,7 +14,6 @@ from kfjob.plan.values import (
 __all__ = [
     "DEFAULT_ETCD_IMAGE",
     "GRACE_SECONDS",
-    "BackendName",
     "Context",
     "Decision",
     "JobPlan",

@@ -53,7 +53,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         ),
         launch=context.launch,
         backend=context.backend,
-        image=(spec.image or "") if context.backend == "kubernetes" else "",
+        image=(spec.image or "") if context.kind.has_images else "",
         image_pull_policy=spec.image_pull_policy or "",
         image_pull_secrets=(*spec.image_pull_secrets, *filter(None, [pull_secret])),
         own_pull_secret=pull_secret,
@@ -67,9 +67,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         launcher=launcher,
         processes_per_node=processes,
         command=launchers.make_command(spec, launcher, processes),
-        env=environment.plain_variables(
-            spec, instance, resources, references, decisions, in_cluster=context.backend == "kubernetes"
-        ),
+        env=environment.plain_variables(spec, instance, resources, references, decisions, in_cluster=context.kind.has_images),
         env_from=references,
         instance=instance,
         resources=resources,
@@ -134,7 +132,7 @@ def _hash(fields: JsonObject) -> str:
 
 
 def _problems(spec: JobSpec, context: Context, resources: Resources) -> Iterator[Problem]:
-    if context.backend == "kubernetes":
+    if context.kind.has_images:
         if spec.train and resources.neuron:
             yield Problem(
                 title="kfjob's trainer cannot train on Neuron devices: it is written for CUDA and the CPU",
@@ -164,7 +162,7 @@ def _problems(spec: JobSpec, context: Context, resources: Resources) -> Iterator
 
 
 def _pull_secret(spec: JobSpec, context: Context, decisions: Decisions) -> str:
-    if not spec.make_pull_secret or not spec.image or context.backend != "kubernetes":
+    if not spec.make_pull_secret or not spec.image or not context.kind.has_images:
         return ""
     try:
         name = names.pull_secret_name(parse_reference(spec.image).registry)

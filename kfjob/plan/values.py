@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from kfjob.backend_kinds import KINDS, BackendKind, BackendName
 from kfjob.common_types import JsonMapping
 from kfjob.spec import names
 from kfjob.spec.instances import Instance
@@ -14,7 +15,6 @@ from kfjob.spec.rendezvous import Launcher
 from kfjob.spec.scheduling import Restarts, RunPolicy, Scheduling
 from kfjob.spec.volumes import Volume
 
-BackendName = Literal["kubernetes", "local"]
 Origin = Literal["spec", "instance", "default", "cluster"]
 
 DEFAULT_ETCD_IMAGE = "quay.io/coreos/etcd:v3.4.37"
@@ -36,6 +36,11 @@ class Context:
     namespace_reason: str = "the namespace of the target"
     start_folder: str = ""  # folder on this machine where agents of a local job start; "": the current one
     etcd_image: str = DEFAULT_ETCD_IMAGE
+
+    @property
+    def kind(self) -> BackendKind:
+        """The capabilities of the backend."""
+        return KINDS[self.backend]
 
 
 class Decision(NamedTuple):
@@ -117,6 +122,11 @@ class JobPlan:
     submitted_by: str = ""  # recorded with the launch; "" until it is submitted
     start_folder: str = ""  # where agents of a local job start unless `pod.working_dir` is set; "": the current folder
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
+
+    @property
+    def kind(self) -> BackendKind:
+        """The capabilities of the backend."""
+        return KINDS[self.backend]
 
     @property
     def pods(self) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """Checks whether the ranks of a job can communicate, whether the values are correct, and the bandwidth.
 
-This file needs only torch, so that any image can run it as text.
+It is one file, although it is long: `kfjob preflight --run` sends its text compressed in a variable of the pods
+(`kfjob/api/preflight/trial.py`). So it runs in any image that has torch, without kfjob, and a trial needs no right to create
+config maps. It imports only the standard library and torch.
 
     torchrun --nproc-per-node 4 collectives.py                  run the nine collectives and print a table
     python3 collectives.py node --peers a,b -- torchrun …       check names, port and /dev/shm, and start the agent

@@ -132,7 +132,7 @@ def inspect_images(
 
 def check_plan_images(target: Target, plan: JobPlan, *, notify: Notify, inspector: ImageInspector | None = None) -> None:
     """Check the images of a plan's manifests, as `check_images` does."""
-    if target.name == "kubernetes" and target.settings.image_check:
+    if target.kind.has_images and target.settings.image_check:
         from kfjob.compile.pytorchjob import compile_manifests
 
         architecture = plan.instance.architecture if plan.instance else ""
@@ -156,7 +156,7 @@ def check_images(
         NotFound: an image does not exist.
         Refused: an image has no variant for the nodes on which its pod may run.
     """
-    if target.name != "kubernetes" or not target.settings.image_check:
+    if not target.kind.has_images or not target.settings.image_check:
         return
     images = find_required_images(manifests, architecture=architecture)
     inspector = inspector or ImageInspector(profile=target.settings.aws_profile)

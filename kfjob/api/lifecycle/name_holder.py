@@ -38,7 +38,7 @@ def is_same(holder: JobSnapshot, planned: Planned) -> bool:
     recorded = _parse_recorded(holder)
     if recorded is None or not have_same_fields(recorded, planned.spec):
         return False
-    return planned.target.name != "local" or holder.start_folder == (planned.plan.start_folder or str(Path.cwd()))
+    return not planned.target.kind.runs_on_this_machine or holder.start_folder == (planned.plan.start_folder or str(Path.cwd()))
 
 
 def make_taken(holder: JobSnapshot, spec: JobSpec) -> AlreadyExists:

@@ -63,7 +63,7 @@ def _check_machine(planned: Planned, notify: Notify) -> None:
 
     `notify` receives the program that the job runs with, because PATH may have another than the user expects.
     """
-    if planned.target.name == "local":
+    if planned.target.kind.runs_on_this_machine:
         for requirement in planned.target.machine.check_requirements(planned.plan):
             if requirement.problem:
                 raise requirement.problem

@@ -24,7 +24,7 @@ def examine(loaded: LoadedSpec, *, settings: Settings, inspector: ImageInspector
     planned = plan_job(loaded, find_target(settings))
     plan, target = planned.plan, planned.target
     results = CheckResults(problems=list(planned.findings))
-    if target.name == "local":
+    if target.kind.runs_on_this_machine:
         check_machine(loaded.spec, plan, target, results)
     else:
         job = PreflightJob(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kfjob.backend_kinds import BackendName
 from kfjob.errors import Problem
 
 
@@ -41,7 +42,7 @@ class Preflight:
 
     job: str
     namespace: str
-    backend: str
+    backend: BackendName
     problems: tuple[Problem, ...]
     good: tuple[str, ...]
     unchecked: tuple[str, ...]

@@ -39,7 +39,7 @@ class Trial:
 def plan_trial(spec: JobSpec, context: Context, trial: Trial) -> JobPlan:
     """Return the plan of a trial: nodes, image, environment, volumes, resources and rendezvous of the spec, with our script."""
     plan = resolve(JobSpec.model_validate(_trial_spec(spec, context, trial)), context)
-    peers = ",".join(plan.pods) if context.backend == "kubernetes" else ""
+    peers = ",".join(plan.pods) if context.kind.has_api_server else ""
     patience = f"{_script_deadline(trial):g}"
     node_command = ("python3", "-c", START, "node", "--peers", peers, "--patience", patience, "--")
     plan = replace(plan, command=(*node_command, *plan.command))
@@ -57,7 +57,7 @@ def _trial_spec(spec: JobSpec, context: Context, trial: Trial) -> JsonObject:
     pod = {key: value for key, value in fields.get("pod", {}).items() if key not in ("init_containers", "sidecars")}
     rendezvous = {key: value for key, value in fields.get("rendezvous", {}).items() if key != "id"}
     env: dict[str, Any] = {**fields.get("env", {}), SCRIPT_VARIABLE: pack_script()}
-    if context.backend == "kubernetes":
+    if context.kind.has_api_server:
         env[NODE_NAME_VARIABLE] = {"field": "spec.nodeName"}
     fields = {key: value for key, value in fields.items() if key not in ("train", "elastic", "torchrun", "launcher")}
     if not spec.is_dynamic:

@@ -21,7 +21,7 @@ def diff_loaded(loaded: LoadedSpec, *, settings: Settings, notify: Notify) -> tu
         Refused: kfjob did not submit the job, or the API server would not accept the change.
     """
     planned = plan_job(loaded, find_target(settings, notify=notify))
-    if planned.target.name == "local":
+    if not planned.target.kind.has_api_server:
         raise UsageError(
             "a job on this machine cannot be compared with a spec",
             hint=f"`kfjob stop {planned.plan.name}`, then `kfjob submit`, starts it with the changed spec; "

@@ -63,7 +63,7 @@ def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
         path, from_spec = decision.path, decision.origin == "spec"
         location = values[path].location if path in values and from_spec else ""
         values[path] = Value(path=path, value=decision.value, origin=decision.origin, reason=decision.reason, location=location)
-    if plan.backend == "local" and "command" in values:
+    if plan.kind.runs_on_this_machine and "command" in values:
         values["command"] = replace(values["command"], reason=_explain_program(plan, target))
     order = {name: index for index, name in enumerate(JobSpec.model_fields)}
     ordered = sorted(values.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))

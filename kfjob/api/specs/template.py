@@ -61,7 +61,7 @@ def check_template_target(settings: Settings) -> None:
     Raises:
         UsageError: the target is this machine.
     """
-    if find_target(settings).name == "local":
+    if not find_target(settings).kind.has_api_server:
         raise UsageError("this needs a cluster, and jobs run on this machine", hint="use `--backend kubernetes`")
 
 

@@ -37,7 +37,8 @@ from kfjob.events import JobChanged, JobSnapshot, KubernetesEvent, LogGap, LogLi
 from kfjob.spec import api_objects, names
 
 if TYPE_CHECKING:  # read-only commands need no plan
-    from kfjob.plan import BackendName, JobPlan
+    from kfjob.backend_kinds import BackendName
+    from kfjob.plan import JobPlan
 
 TAKE_OVER_ATTEMPTS = 5
 

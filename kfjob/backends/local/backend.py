@@ -22,6 +22,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from kfjob.backend_kinds import BackendName
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import JobRef, LineFilterFactory, LogEvent, LogRange, Requirement
 from kfjob.backends.local import etcd, machine, placement
@@ -43,7 +44,7 @@ from kfjob.events import (
     PodChanged,
     WorkloadStatus,
 )
-from kfjob.plan import BackendName, JobPlan
+from kfjob.plan import JobPlan
 from kfjob.spec import names
 from kfjob.text import plural
 

@@ -1,0 +1,33 @@
+"""What the backends can do. Code asks for a capability, and not for the name of a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from msgspec import Struct
+
+BackendName = Literal["kubernetes", "local"]
+
+
+class BackendKind(Struct, frozen=True, kw_only=True):
+    """The capabilities of a backend."""
+
+    runs_on_this_machine: bool
+    """Agents are processes of this machine, so its folders, programs and devices are those of the job."""
+    has_images: bool
+    """Agents run in containers of an image."""
+    has_api_server: bool
+    """A job is objects of an API server: manifests, pods with names in DNS, permissions."""
+    archives_jobs: bool
+    """A stop moves what the backend has of a job to the archive, so that nothing needs to be copied before."""
+
+
+KINDS: Mapping[BackendName, BackendKind] = MappingProxyType(
+    {
+        "kubernetes": BackendKind(runs_on_this_machine=False, has_images=True, has_api_server=True, archives_jobs=False),
+        "local": BackendKind(runs_on_this_machine=True, has_images=False, has_api_server=False, archives_jobs=True),
+    }
+)
+"""The kind of each backend, by the name that users write."""
