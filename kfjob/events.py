@@ -11,6 +11,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
+from kfjob.backend_kinds import BackendName
 from kfjob.common_types import Identifier
 from kfjob.text import plural
 from kfjob.units import check_time
@@ -20,8 +21,6 @@ TRAINING_CONTAINER = "pytorch"
 
 NOT_RESTARTED = "NotRestarted"
 """Reason of a local job that ended because a restart cannot cure its failure."""
-LOCAL_HOST_IP = "127.0.0.1"
-"""`host_ip` of a pod of the local backend; a Kubernetes node never has a loopback address."""
 
 
 END_UNKNOWN = "EndUnknown"
@@ -227,6 +226,7 @@ class JobSnapshot(Struct, frozen=True, kw_only=True):
     pods: tuple[PodChanged, ...] = ()
     uid: Identifier = ""
     launch: Identifier = ""  # launch id; "" for a job that kfjob did not submit
+    backend: BackendName | None = None  # where the job runs or ran; None for saved logs, and in older records
     image: str = ""
     spec: str | None = None  # the submitted spec (JSON); None for a job that kfjob did not submit from a spec
     manifest: str | None = None  # the submitted objects (JSON) of a template; None for a job from a spec

@@ -25,7 +25,7 @@ _MAX_NAMES = 3
 
 def find_missing_parts(planned: Planned, *, has_code: bool = False) -> Iterator[Problem]:
     """Yield what a spec without an image lacks for a cluster besides the image, as a spec that has run only here."""
-    if planned.target.name == "kubernetes" and not planned.spec.image:
+    if planned.target.kind.has_images and not planned.spec.image:
         yield from find_cluster_needs(planned, has_code=has_code)
 
 

@@ -183,6 +183,11 @@ def find_source(reader: JobReader) -> LogSource:
     return LogSource.STANDARD_INPUT if str(reader.folder) == "-" else LogSource.SAVED
 
 
+def runs_on_this_machine(reader: JobReader) -> bool:
+    """Return whether the job runs, or ran, on this machine; False for saved logs, of which that is unknown."""
+    return find_source(reader) is LogSource.JOB and reader.ref.kind.runs_on_this_machine
+
+
 def describe_ref(ref: JobRef) -> dict[str, str]:
     """Return which launch this is, for JSON output."""
     return {"job": ref.name, "namespace": ref.namespace, "backend": ref.backend, "launch": ref.launch, "uid": ref.uid}
@@ -201,6 +206,5 @@ def check_uid(snapshot: JobSnapshot, uid: str) -> None:
 
 def make_ref(target: Target, snapshot: JobSnapshot) -> JobRef:
     """Return the reference to exactly this job, so that a later job with the same name is never touched."""
-    return JobRef(
-        backend=target.name, namespace=snapshot.namespace, name=snapshot.name, uid=snapshot.uid, launch=snapshot.launch
-    )
+    backend, name = snapshot.backend or target.name, snapshot.name
+    return JobRef(backend=backend, namespace=snapshot.namespace, name=name, uid=snapshot.uid, launch=snapshot.launch)

@@ -67,6 +67,7 @@ class FakeBackend:
             pods=tuple({e.pod: e for e in script if isinstance(e, PodChanged)}.values()),
             uid=f"uid-{launch}",
             launch=launch,
+            backend=self.name,
             spec=spec,
             submitted_by=submitted_by,
         )

@@ -11,7 +11,7 @@ from html import escape
 
 from msgspec import Struct, field
 
-from kfjob.events import END_UNKNOWN, LOCAL_HOST_IP, JobChanged, JobPhase, KubernetesEvent, WorkloadStatus
+from kfjob.events import END_UNKNOWN, JobChanged, JobPhase, KubernetesEvent, WorkloadStatus
 from kfjob.observe.agent_records import describe_exit_code
 from kfjob.observe.discovery import find_master
 from kfjob.observe.general.suggestions import UnreadLines, find_unread
@@ -72,6 +72,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     """The observed state of a job. `JobView(config=…)` is the state before the first event; `reduce` returns the next ones."""
 
     config: ObserveConfig = field(default_factory=ObserveConfig)
+    local: bool = False  # the job runs, or ran, on the local backend
     job: JobChanged | None = None
     pods: Pods = field(default_factory=Pods)
     training: Training = field(default_factory=Training)
@@ -113,11 +114,6 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     def running(self) -> bool:
         """Whether the job is known to exist and has not ended."""
         return self.phase is not None and not self.phase.ended
-
-    @property
-    def local(self) -> bool:
-        """Whether the job runs, or ran, on the local backend."""
-        return any(pod.state.host_ip == LOCAL_HOST_IP for pod in self.pods.values() if pod.state)
 
     @cached_property
     def master(self) -> Master | NoMaster:

@@ -63,6 +63,7 @@ def snapshot(job: JsonObject, pods: list[JsonObject] | None = None, *, now: int)
         pods=own_pods(pods or (), metadata["uid"], now=now),
         uid=metadata["uid"],
         launch=launch_of(job),
+        backend="kubernetes",
         image=_image(job),
         spec=annotations.get(api_objects.ANNOTATION_SPEC),
         manifest=annotations.get(api_objects.ANNOTATION_MANIFEST),
@@ -93,6 +94,7 @@ def snapshot_of_pods(name: str, namespace: str, pods: list[JsonObject], *, now: 
         pods=own,
         uid=owner_uid(newest),
         launch=launch_of(newest),
+        backend="kubernetes",
     )
 
 

@@ -16,7 +16,7 @@ from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.supervisor import READY
 from kfjob.concurrency import waiting_for
 from kfjob.errors import BackendError
-from kfjob.events import LOCAL_HOST_IP, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.file_access import open_private
 from kfjob.plan import JobPlan
 from kfjob.spec.observe_config import encode
@@ -98,7 +98,7 @@ def _snapshot(plan: JobPlan, uid: str, addresses: tuple[str, ...]) -> JobSnapsho
             replica_index=index,
             node=node,
             ip=address,
-            host_ip=LOCAL_HOST_IP,
+            host_ip="127.0.0.1",
             created=now,
             time=now,
         )
@@ -111,6 +111,7 @@ def _snapshot(plan: JobPlan, uid: str, addresses: tuple[str, ...]) -> JobSnapsho
         pods=pods,
         uid=uid,
         launch=plan.launch,
+        backend=plan.backend,
         spec=plan.spec_json,
         observe_config=encode(plan.observe_config),
         submitted_by=plan.submitted_by,

@@ -76,7 +76,7 @@ def test_adapters_need_less_memory_and_time(kfjob, run):
     assert "\n41943040 trained parameters in adapters (lora); the model is frozen\n" in kfjob.out
 
 
-@pytest.mark.parametrize("options", [[], ["--set", "resources.gpu_memory=20Gi"], ["--set", "elastic={min: 1, max: 2}"]])
+@pytest.mark.parametrize("options", [[], ["--set", "resources.gpu_memory=36Gi"], ["--set", "elastic={min: 1, max: 2}"]])
 def test_memory_of_a_gpu_is_the_number_of_the_lint_rule(kfjob, run, options):
     options = [*options, "--set", "train.strategy=ddp", "--set", "train.micro_batch_size=8"]
     result = run(*options)

@@ -18,8 +18,10 @@ RECORDED = Path(__file__).parents[2] / "data" / "agent-logs"
 START = 1_795_000_000 * SECOND
 
 
-def examine(events: Iterable[Event], config: ObserveConfig | None = None) -> tuple[Diagnosis, SymptomCollector]:
-    view, symptoms = JobView(config=config or ObserveConfig()), SymptomCollector()
+def examine(
+    events: Iterable[Event], config: ObserveConfig | None = None, *, local: bool = False
+) -> tuple[Diagnosis, SymptomCollector]:
+    view, symptoms = JobView(config=config or ObserveConfig(), local=local), SymptomCollector()
     for event in events:
         view = reduce(view, event)
         symptoms.feed(event, view)

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from kfjob.cli.commands import kfjob
-from kfjob.events import LOCAL_HOST_IP, LogLine, PodChanged, PodPhase
+from kfjob.events import LogLine, PodChanged, PodPhase
 from kfjob.observe.diagnose.rule import Rule, Severity, Subject
 from kfjob.observe.diagnose.rules import RULES
 from kfjob.spec.job import JobSpec
@@ -108,11 +108,10 @@ def test_remedies_for_local_jobs_name_nothing_of_a_cluster(rule: Rule):
 
 @pytest.mark.parametrize("line", [line for line in LINES if line.rule == "script-not-found"], ids=lambda line: line.rule)
 def test_local_job_gets_the_local_remedy(line):
-    cluster_pod = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1, host_ip="10.0.0.1")
-    local_pod = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1, host_ip=LOCAL_HOST_IP)
+    pod = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1)
     remedies = []
-    for pod in (cluster_pod, local_pod):
-        diagnosis, _ = examine([LogLine(pod="a-worker-0", text=line.text), pod])
+    for local in (False, True):
+        diagnosis, _ = examine([LogLine(pod="a-worker-0", text=line.text), pod], local=local)
         assert diagnosis.first_cause
         remedies.append(diagnosis.first_cause.remedy)
     assert "docker run IMAGE ls" in remedies[0]
