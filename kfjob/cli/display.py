@@ -27,7 +27,7 @@ from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.rule import Role
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.master import Confidence, Master, describe_ranks
-from kfjob.observe.program_lines import ProgramLines
+from kfjob.observe.program_lines import ProgramLines, condense_lines
 from kfjob.observe.program_output import OutputLine, ProgramOutput
 from kfjob.observe.reading import FormatName
 from kfjob.observe.training import format_loss
@@ -355,7 +355,7 @@ def _program_lines(reader: LiveReader, pod: str) -> list[str]:
     texts = [line.text for line in reader.logs(pod, LogRange(tail=LOG_READ)) if isinstance(line, LogLine)]
     for text in texts:
         lines += program.feed(text)
-    return [*lines, *program.flush()][-LOG_TAIL:] or texts[-LOG_TAIL:]
+    return condense_lines([*lines, *program.flush()])[-LOG_TAIL:] or texts[-LOG_TAIL:]
 
 
 def _logs_folder(reader: LiveReader) -> Path | None:

@@ -42,7 +42,9 @@ class ContainerLog(Struct, frozen=True):
     id: str = ""
     container: str = ""
     lines: int = 0
-    last_line: LogLine | OpenLine | None = None  # the newest line that is not blank; None if a filter has left it out
+    last_line: LogLine | OpenLine | None = (
+        None  # the newest line that is neither blank nor the agent's, else the first; None if a filter has left it out
+    )
     agent: AgentLog = field(default_factory=AgentLog)
     launch: LaunchConfig | None = None
     result: RendezvousResult | None = None
@@ -65,7 +67,7 @@ class ContainerLog(Struct, frozen=True):
             self.id or event.container_id,
             event.container,
             number if is_open else number + 1,
-            self.last_line if not event.text or event.text.isspace() else event,
+            _choose_last_line(self.last_line, event),
             agent,
             self.launch,
             self.result,
@@ -120,6 +122,13 @@ class ContainerLog(Struct, frozen=True):
     def has_evidence(self) -> bool:
         """Whether the log holds a rendezvous result or a progress line."""
         return self.result is not None or self.reading is not None
+
+
+def _choose_last_line(before: LogLine | OpenLine | None, event: LogLine | OpenLine) -> LogLine | OpenLine | None:
+    """Return the new line, unless it is blank, or the agent's and not the first one."""
+    if not event.text or event.text.isspace() or (before is not None and _is_from_agent(event.text)):
+        return before
+    return event
 
 
 def _is_from_agent(text: str) -> bool:

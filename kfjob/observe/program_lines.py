@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from kfjob.events import LogLine
 from kfjob.observe.agent_log import find_agent_message, is_agent_detail
 from kfjob.observe.lines import TRACEBACK_HEADING, clean_line, find_newest_state
+from kfjob.observe.prefixes import split_process
 from kfjob.printable import clean_text
 
 HEADING = f"{TRACEBACK_HEADING}:"
@@ -25,6 +26,10 @@ _PHRASES = ("Setting OMP_NUM_THREADS environment variable for each process", '"n
 """Words of other messages: a warning whose first line alone has a prefix, and the events of `--event-log-handler console`."""
 _STARS = re.compile(r"\*{41}$")
 _BORDER = re.compile(r"={10,}$")
+_NATIVE_FRAME = re.compile(
+    r"frame #\d+: |#\d+ +(?:0x[0-9a-f]+ )?(?:in )?\S+\(|(?:/\S+\.so[.\d]*|\S+)\([^)]*\) ?\[0x[0-9a-f]+\]$"
+)
+"""A frame of native code, as c10, a debugger or glibc prints it."""
 _AGENT_FRAMES = tuple(
     f"torch/distributed/{part}" for part in ("run.py", "launch.py", "launcher/", "elastic/agent/", "elastic/rendezvous/")
 )
@@ -57,6 +62,18 @@ def find_program_lines(newest_first: Iterable[str]) -> list[str]:
     reader = ProgramLines()
     lines = [line for text in reversed(list(newest_first)) for line in reader.feed(text)] + reader.flush()
     return [line.strip() for line in lines if line.strip()]
+
+
+def condense_lines(lines: Iterable[str]) -> list[str]:
+    """Return the lines without frames of native code, and without lines that repeat the one before in another process."""
+    condensed: list[str] = []
+    newest = None
+    for line in lines:
+        body = split_process(line)[1].strip()
+        if body != newest and not _NATIVE_FRAME.match(body):
+            condensed.append(line)
+            newest = body
+    return condensed
 
 
 class ProgramFilter:

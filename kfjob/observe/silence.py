@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from kfjob.common_types import Identifier
 from kfjob.events import JobPhase
+from kfjob.observe.agent_log import find_agent_message
 from kfjob.observe.master import describe_ranks
 from kfjob.observe.stall import find_stall_limit, format_pause
 from kfjob.observe.view import JobView
@@ -29,6 +30,8 @@ MAX_LAST_LINES = 8
 """Last lines to show: first those of ranks that lag, then those of the pods with the longest silence."""
 MAX_TEXT = 200
 """Characters of a quoted line."""
+NO_OUTPUT = "the program has printed nothing yet"
+"""Stands for the last line of a pod in which only torchrun's agent has printed."""
 _MAX_NAMES = 3
 """Pods to name in a message about ranks that lag."""
 
@@ -88,7 +91,8 @@ def read_last_lines(view: JobView) -> Iterable[LastLine]:
             reading = pod.log.reading
             step = reading.step if reading and reading.epoch is None else None  # it may count per epoch
             rank = ranks[0] if len(ranks) == 1 else None
-            yield LastLine(pod=pod.name, rank=rank, step=step, text=cut_text(line.text.strip(), MAX_TEXT), time=line.time)
+            text = "" if find_agent_message(line.text) is not None else cut_text(line.text.strip(), MAX_TEXT)
+            yield LastLine(pod=pod.name, rank=rank, step=step, text=text, time=line.time)
 
 
 def describe_silence(silence: Silence) -> str:
@@ -113,7 +117,7 @@ def describe_last_lines(silence: Silence) -> list[str]:
     for line in silence.last_lines[:MAX_LAST_LINES]:
         age = "" if line.time is None else f", {format_pause(max(silence.time - line.time, 0) / SECOND)} ago"
         step = "" if line.step is None else f", step {line.step}"
-        texts.append(f"{line}{step}{age}: {line.text}")
+        texts.append(f"{line}{step}{age}: {line.text or NO_OUTPUT}")
     left_out = len(silence.last_lines) - MAX_LAST_LINES
     return [*texts, f"and {left_out} more"] if left_out > 0 else texts
 

@@ -8,7 +8,7 @@ from kfjob.observe.diagnose.diagnosis import Verdict
 from kfjob.observe.diagnose.incidents.messages import is_warning
 from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import MAX_CONTEXT_QUOTE, PodHistory
-from kfjob.observe.program_lines import find_program_lines
+from kfjob.observe.program_lines import condense_lines, find_program_lines
 from kfjob.patterns import Pattern
 from kfjob.redaction import cut_text
 
@@ -69,7 +69,7 @@ def quote_ends(job: JobEvidence) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 def _find_last_texts(pod: PodHistory) -> list[str]:
     """Return the last lines of the program; those of the agent if the program printed none lately."""
-    texts = find_program_lines(pod.recent.texts())
+    texts = condense_lines(find_program_lines(pod.recent.texts()))
     problems = [text for text in texts[:-LAST_LINES] if _names_problem(text)][-MAX_PROBLEMS:]
     last = texts[-LAST_LINES:] or pod.recent.last_texts(LAST_LINES)
     return [*problems, GAP, *last] if problems else last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kfjob.observe.agent_log import find_agent_message
 from kfjob.observe.diagnose.activity import MAX_LENGTH, find_count
 from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import PodHistory
@@ -24,7 +25,7 @@ def _read_pod(name: str, history: PodHistory) -> Iterator[LastLine]:
     steps: dict[int | None, int] = {}
     for time, text in history.recent.dated_texts():
         rank = find_rank(text, history.ranks) if text.strip() else None
-        if not text.strip() or (rank in steps and rank in last):
+        if not text.strip() or (rank in steps and rank in last) or find_agent_message(text) is not None:
             continue
         last.setdefault(rank, (time, text.strip()))
         step = None if "epoch" in text.lower() else find_count(text[-MAX_LENGTH:])  # a step may count within its epoch

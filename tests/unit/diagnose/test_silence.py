@@ -126,3 +126,19 @@ def test_many_ranks_are_counted():
     assert describe_behind(silence) == "ranks 2-3, 9 reported step 7, others step 8"
     assert len(describe_last_lines(silence)) == MAX_LAST_LINES + 1
     assert describe_last_lines(silence)[-1] == "and 4 more"
+
+
+AGENT = (
+    "I1123 15:02:04.1 9 torch/distributed/elastic/agent/server/local_elastic_agent.py:298] Environment variable "
+    "'TORCHELASTIC_HEALTH_CHECK_PORT' not found. Do not start health check."
+)
+
+
+def test_lines_of_agents_are_never_quoted():
+    quiet = diagnose(*STARTED, *(line(AGENT, 2, pod) for pod in PODS), tick(60))
+    assert "HEALTH_CHECK" not in "\n".join(diagnosis_text("a", quiet))
+    view = reduce_all(JobView(), [*STARTED, *(line(AGENT, 2, pod) for pod in PODS), tick(60)])
+    assert "HEALTH_CHECK" not in SilenceReminder().announce(view)
+    assert "the program has printed nothing yet" in SilenceReminder().announce(view)
+    view = reduce_all(view, [line("reading the shards", 70, PODS[0]), line(AGENT, 71, PODS[0]), tick(130)])
+    assert "reading the shards" in SilenceReminder().announce(view)

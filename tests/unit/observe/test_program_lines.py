@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kfjob.observe.program_lines import ProgramLines
+from kfjob.observe.program_lines import ProgramLines, condense_lines
 from kfjob.printable import is_clean
 from tests.unit.observe.test_recordings import FILES, read
 
@@ -94,3 +94,15 @@ def test_recorded_logs_give_what_the_program_printed():
 @pytest.mark.parametrize("character", ["\u061c", "\u2028", "\u2029", "\u202e", "\x9b", "\x00", "\ud800"])
 def test_character_that_acts_on_a_terminal_is_removed(character):
     assert all(is_clean(line) for line in ProgramLines().feed(f"a{character}b"))
+
+
+def test_native_frames_and_repetitions_are_left_out_of_the_last_lines():
+    lines = [
+        "[rank0]: the shard is broken",
+        "[rank1]: the shard is broken",
+        "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x98 (0x7f in /lib/libc10.so)",
+        "[rank0]: frame #12: clone + 0x44 (0x7f0 in /lib/libc.so.6)",
+        "/usr/lib/libc.so.6(+0x3c050)[0x7f5]",
+        "the end",
+    ]
+    assert condense_lines(lines) == ["[rank0]: the shard is broken", "the end"]
