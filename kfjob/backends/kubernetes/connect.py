@@ -76,7 +76,7 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
     elif kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         load = _load_service_account
     else:
-        hint = "set KUBECONFIG or give `--kubeconfig`; on EKS `aws eks update-kubeconfig --name CLUSTER` writes one"
+        hint = "set KUBECONFIG; on EKS `aws eks update-kubeconfig --name CLUSTER` writes one"
         raise Unreachable("no cluster is configured", cause=f"there is no kubeconfig at `{path}`", hint=hint)
     loaded = load()
     configuration = loaded.configuration
