@@ -31,6 +31,7 @@ _PARALLELISM = {
     "disk_offload": "the config of this strategy has no key for it",
     "zero_stage": "only DeepSpeed has it",
     "comms_logger": "a DeepSpeed config file holds it",
+    "fp8_recipe": "the program sets it in `AORecipeKwargs`",
     "rounding": "the optimiser of the program decides it",
     "activation_checkpointing": "the program enables it for this strategy",
     "recompute": "Accelerate recomputes all operations",
@@ -92,6 +93,8 @@ def _explain_losses(train: TrainSpec) -> Iterator[Note]:
         yield Note(
             item="precision: bf16-true", reason="written as bf16, which keeps parameters in fp32: load the model in bf16"
         )
+    if train.precision == "fp8":
+        yield Note(item="precision: fp8", reason="written as mixed_precision: fp8; choose the layers with `AORecipeKwargs`")
     written = _ALWAYS | _OF_STRATEGY.get(train.strategy, frozenset())
     changed = [name for name in type(train).model_fields if _differs_from_default(train, name) and name not in written]
     for name in changed:

@@ -182,6 +182,19 @@ def precision_of_the_card(job: Job) -> Iterator[Violation]:
     )
 
 
+@rule("unsupported-fp8", "error", local=True)
+def fp8_of_the_card(job: Job) -> Iterator[Violation]:
+    """A job with `precision: fp8` has GPUs that compute in fp8.
+
+    GPUs below compute capability 8.9 (A100, A10G, V100, T4) do not, and the trainer refuses to start there.
+    """
+    instance, train = job.plan.instance, job.spec.train
+    if train and train.precision == "fp8" and instance and not instance.has_fp8:
+        message = f"`precision: fp8` is set, and the {instance.accelerator} of {instance.name} does not support fp8"
+        hint = "use `precision: bf16`, or an instance with L4, L40S, H100 or newer GPUs"
+        yield Violation(path="train.precision", message=message, hint=hint)
+
+
 @rule("shared-memory", "warning")
 def shared_memory(job: Job) -> Iterator[Violation]:
     """The pods have a volume at /dev/shm.

@@ -180,6 +180,19 @@ def lost_updates(job: Job) -> Iterator[Violation]:
         yield Violation(path="train.rounding", message=message, hint="remove `rounding`, or use `precision: bf16`")
 
 
+@rule("eager-fp8", "note", local=True)
+def eager_fp8(job: Job) -> Iterator[Violation]:
+    """A job with `precision: fp8` compiles its layers.
+
+    torchao casts and scales both factors of every product. Only a compiler joins these operations with others; without it they
+    cost more than the faster product saves (torchao's float8 page says so).
+    """
+    train = job.spec.train
+    if train and train.precision == "fp8" and not train.compile:
+        hint = "set `compile: true`, or use `precision: bf16`"
+        yield Violation(path="train.precision", message="`precision: fp8` without `compile` is slow", hint=hint)
+
+
 @rule("adapters-of-new-weights", "warning", local=True)
 def adapters_of_new_weights(job: Job) -> Iterator[Violation]:
     """Adapters (`lora`) are trained on a model with pretrained weights.

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from kfjob.parsing import parse_json
+from kfjob.spec.float8 import LOWEST_CAPABILITY
 
 HYPERPOD_PREFIX = "ml."
 
@@ -63,6 +64,11 @@ class Instance:
     def has_bf16(self) -> bool:
         """Whether the accelerator supports bf16 (compute capability 8.0 or higher; Trainium)."""
         return not self.capability or float(self.capability) >= 8  # noqa: PLR2004 - Ampere
+
+    @property
+    def has_fp8(self) -> bool:
+        """Whether the GPU multiplies matrices in fp8; False without a GPU."""
+        return bool(self.capability) and tuple(map(int, self.capability.split("."))) >= LOWEST_CAPABILITY
 
 
 @cache

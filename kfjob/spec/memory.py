@@ -4,7 +4,8 @@ State that lasts for the whole training follows the ZeRO paper (Rajbhandari et a
 and optimiser state, each whole or divided among the ranks that share it), with the types of this trainer: fp32 parameters,
 gradients and AdamW moments for every precision of the arithmetic except `bf16-true`. DeepSpeed keeps bf16 or fp16 copies and
 an fp32 master copy. With adapters (`lora`) only these have gradients and optimiser state; the frozen model has the type of the
-arithmetic.
+arithmetic. With `fp8`, torchao keeps the inputs of its products in bf16 for the backward pass (torchao 0.18 float8_linear.py),
+so only copies of weights are smaller.
 
 tests/trainer/test_memory.py measures all parts and the peak of a step in processes of this trainer. For DeepSpeed, test_zero.py
 measures the lasting state, on the host too; DeepSpeed's copies and other buffers come from the paper and the code alone. The
@@ -163,16 +164,38 @@ def _estimate_copies(setup: MemorySetup) -> int:
     if setup.scheme in ("none", "ddp"):
         if width == setup.stored_bytes or setup.lora:
             return setup.adapters * width if width < setup.stored_bytes else 0
-        released = max(0, count_recomputed_layers(setup) - 1) * count_layer_parameters(shape)
+        cast = count_layer_parameters(shape) - setup.float8_weights  # what fp8 multiplies is cast for one product only
+        released = count_layer_parameters(shape) * shape.num_hidden_layers - cast * _count_kept_casts(setup)
         return (count_parameters(shape) - _count_lookup_parameters(shape) - released) * width
     if setup.scheme in ("zero-0", "zero-1", "zero-2"):
         return 0
     if setup.scheme == "shard_grad_op":
-        return (setup.frozen + setup.trained) * width
-    layer = _count_adapted_layer(setup)
+        return (setup.frozen + setup.trained) * width - shape.num_hidden_layers * _spare_float8(setup)
+    layer = _gather_layer(setup)
     if shape.tie_word_embeddings:
-        return (count_embedding_parameters(shape) + 2 * layer) * width
-    return (_count_largest_unit(setup) + layer) * width
+        return count_embedding_parameters(shape) * width + 2 * layer
+    return _gather_largest_unit(setup) + layer
+
+
+def _count_kept_casts(setup: MemorySetup) -> int:
+    """Return the number of layers whose casts for autocast exist at once: of the recomputed ones that is one."""
+    return setup.shape.num_hidden_layers - max(0, count_recomputed_layers(setup) - 1)
+
+
+def _spare_float8(setup: MemorySetup) -> int:
+    """Return the bytes that a gathered layer saves because FSDP gathers weights in fp8 instead of bf16."""
+    gathers_float8 = setup.scheme in _FSDP and setup.fp8_recipe == "tensorwise"
+    return setup.float8_weights * (setup.compute_bytes - 1) if gathers_float8 else 0
+
+
+def _gather_layer(setup: MemorySetup) -> int:
+    """Return the bytes of one decoder layer that FSDP or ZeRO-3 has gathered."""
+    return _count_adapted_layer(setup) * setup.compute_bytes - _spare_float8(setup)
+
+
+def _gather_largest_unit(setup: MemorySetup) -> int:
+    """Return the bytes of the largest gathered unit (trainer/model.py, wrap_units)."""
+    return max(_gather_layer(setup), count_embedding_parameters(setup.shape) * setup.compute_bytes)
 
 
 def _estimate_buffers(setup: MemorySetup) -> int:
@@ -191,7 +214,7 @@ def _estimate_buffers(setup: MemorySetup) -> int:
 def _estimate_state_buffers(setup: MemorySetup, width: int) -> int:
     """Return the bytes of buffers in which the ranks exchange parameters and gradients."""
     trained = count_layer_trained(setup.shape, setup.lora) if setup.lora else _count_largest_unit(setup)
-    unit = _count_largest_unit(setup) * width + trained * (width + FP32)
+    unit = _gather_largest_unit(setup) + trained * (width + FP32)
     if setup.scheme == "zero-3":  # DeepSpeed allocates the bucket of the reduction at the start, for every model size
         return _BUCKET * width + (unit if setup.world_size > 1 else 0)
     if setup.world_size == 1 or setup.scheme in ("none", "ddp"):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kfjob.spec.float8 import count_converted
 from kfjob.spec.lora import LoraSpec, count_adapters, count_trained
 from kfjob.spec.models import ModelShape, count_parameters
-from kfjob.spec.train import Accumulate, Precision, Recompute, TrainSpec, get_shape
+from kfjob.spec.train import Accumulate, Float8Recipe, Precision, Recompute, TrainSpec, get_shape
 
 Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"]
 """The distribution of the state: a single process, DDP, FSDP2's three ways, the stages of DeepSpeed."""
@@ -25,6 +26,7 @@ class MemorySetup:
     shape: ModelShape
     scheme: Scheme
     precision: Precision
+    fp8_recipe: Float8Recipe = "tensorwise"
     world_size: int
     local_world_size: int
     micro_batch_size: int
@@ -55,13 +57,18 @@ class MemorySetup:
 
     @property
     def compute_bytes(self) -> int:
-        """The bytes of one number in a matrix product."""
+        """The bytes of one number in the arithmetic; with fp8 the factors of some products are cast once more."""
         return FP32 if self.precision == "fp32" else 2
 
     @property
     def stored_bytes(self) -> int:
         """The bytes of a trained parameter, of its gradient and of each of its optimiser states."""
         return 2 if self.precision == "bf16-true" else FP32
+
+    @property
+    def float8_weights(self) -> int:
+        """The number of weights of one decoder layer that a matrix product casts to fp8."""
+        return count_converted(self.shape) if self.precision == "fp8" else 0
 
     @property
     def frozen(self) -> int:
@@ -94,6 +101,7 @@ def make_setup(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Me
         shape=shape,
         scheme=scheme,
         precision=spec.precision,
+        fp8_recipe=spec.fp8_recipe,
         world_size=world_size,
         local_world_size=local_world_size,
         micro_batch_size=spec.micro_batch_size,

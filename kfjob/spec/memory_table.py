@@ -53,7 +53,7 @@ def list_rows(spec: TrainSpec, *, world_size: int, local_world_size: int) -> lis
     or if `context_parallel` does not divide the ranks.
 
     `dp` is one process with the GPUs of one node and the same batch on each; its row is the first GPU. What DeepSpeed does not
-    support is changed as little as possible: `bf16-true` to `bf16`.
+    support is changed as little as possible: `bf16-true` and `fp8` to `bf16`.
     """
     if world_size % spec.context_parallel:
         return []
@@ -111,7 +111,7 @@ def _estimate(spec: TrainSpec, fields: Mapping[str, Any], ranks: tuple[int, int]
     changes: dict[str, Any] = {"cpu_offload": offloads, "disk_offload": None, **fields}
     if is_deepspeed:
         changes |= {"on_nan": "stop", "on_spike": "ignore"}
-        changes |= {"precision": "bf16"} if spec.precision == "bf16-true" else {}
+        changes |= {"precision": "bf16"} if spec.precision in ("bf16-true", "fp8") else {}
     try:
         setup = make_setup(spec.model_copy(update=changes), world_size=ranks[0], local_world_size=ranks[1])
     except SpecError:  # DeepSpeed's stage 0 does not support fp16

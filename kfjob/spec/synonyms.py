@@ -92,7 +92,7 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "train.lora.target_modules": "lora_target_modules lora_target targets",
         "train.lora.exclude_modules": "lora_exclude_modules",
         "train.lora.use_rslora": "rslora",
-        "train.precision": "dtype mixed_precision torch_dtype fp16 bf16 amp half_precision param_dtype",
+        "train.precision": "dtype mixed_precision torch_dtype fp16 bf16 amp half_precision param_dtype fp8 float8",
         "train.activation_checkpointing": "gradient_checkpointing activation_checkpoint grad_checkpointing checkpointing",
         "train.compile": "torch_compile use_compile",
         "train.micro_batch_size": "batch_size per_device_train_batch_size train_batch_size batch micro_batch micro_batch_sz bs "

@@ -29,7 +29,8 @@ from kfjob.spec.models import MAX_VOCABULARY, PRESETS, ModelShape
 
 Strategy = Literal["fsdp", "ddp", "dp", "deepspeed", "none"]
 Sharding = Literal["full", "shard_grad_op", "hybrid", "hybrid_shard_grad_op", "no_shard"]
-Precision = Literal["fp32", "bf16", "fp16", "bf16-true"]
+Precision = Literal["fp32", "bf16", "fp16", "bf16-true", "fp8"]
+Float8Recipe = Literal["tensorwise", "rowwise"]
 Rounding = Literal["stochastic", "nearest"]
 Recompute = Literal["all", "cheap"]
 Accumulate = Literal["whole", "sharded"]
@@ -151,7 +152,13 @@ class TrainSpec(SpecModel):
     )
     precision: Precision = Field(
         default="bf16",
-        description="Precision of the arithmetic; parameters and optimiser state are fp32, but bf16 with `bf16-true`",
+        description="Precision of the arithmetic; parameters and optimiser state are fp32, but bf16 with `bf16-true`. `fp8` is "
+        "bf16 with the decoder's matrix products in fp8, on an H100, L40S, L4 or newer",
+    )
+    fp8_recipe: Float8Recipe = Field(
+        default="tensorwise",
+        description="Scales of `precision: fp8`: `tensorwise`, one for each matrix (the fastest), or `rowwise`, one for each "
+        "row (more accurate)",
     )
     rounding: Rounding = Field(
         default="stochastic",

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kfjob.spec.base import FieldProblem
+from kfjob.spec.float8 import find_float8_problems
 from kfjob.spec.lora import find_lora_problems
 from kfjob.spec.models import ModelShape
 
@@ -38,6 +39,7 @@ def find_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[FieldPr
     yield from _find_deepspeed_problems(spec)
     yield from _find_context_problems(spec, shape)
     yield from find_lora_problems(spec, shape)
+    yield from find_float8_problems(spec, shape)
     if spec.router_aux_loss_coef and shape and not shape.num_experts:
         title = f"a {shape.architecture} model has no router"
         yield FieldProblem(field="router_aux_loss_coef", title=title, hint="remove `router_aux_loss_coef`")

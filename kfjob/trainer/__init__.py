@@ -1,0 +1,6 @@
+"""The trainer."""
+
+import logging
+
+# transformers imports torchao 0.18 if it is installed, about two enums of which torch 2.15 warns in every process
+logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)

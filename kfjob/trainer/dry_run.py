@@ -12,6 +12,7 @@ from torch import nn
 
 from kfjob.spec.memory_table import describe_memory
 from kfjob.spec.train import TrainSpec, get_shape
+from kfjob.trainer.float8 import convert_linear_layers
 from kfjob.trainer.lora import add_adapters, is_adapted
 from kfjob.trainer.model import build_meta_model, find_wrap_units, has_tied_embeddings, read_shape
 from kfjob.trainer.shapes import count_frozen
@@ -27,6 +28,7 @@ def print_dry_run(spec: TrainSpec) -> int:
     """
     model = build_meta_model(spec)
     add_adapters(model, spec)
+    convert_linear_layers(model, spec)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", str(min(world_size, 8))))
     if (shape := get_shape(spec) or read_shape(model)) is not None:

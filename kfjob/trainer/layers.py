@@ -42,6 +42,7 @@ _EXPENSIVE_OPERATORS = [
     _aten.mm.default,
     _aten.addmm.default,
     _aten.bmm.default,
+    _aten._scaled_mm.default,  # noqa: SLF001 -- fp8
     _aten._grouped_mm.default,  # noqa: SLF001 -- experts
     _aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001 -- the operators have no other names
     _aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001

@@ -24,6 +24,7 @@ from kfjob.text import plural
 from kfjob.trainer.attention import use_document_attention
 from kfjob.trainer.context import Context
 from kfjob.trainer.experts import prepare_experts
+from kfjob.trainer.float8 import convert_linear_layers
 from kfjob.trainer.hub import fetch_folder
 from kfjob.trainer.layers import prepare_layers
 from kfjob.trainer.lora import add_adapters, count_base_parameters, initialize_modules
@@ -71,6 +72,7 @@ def build_model(
             hint=f"set `vocab_size: {-(-vocab_size // 64) * 64}`",
         )
     add_adapters(model, spec)
+    convert_linear_layers(model, spec)
     prepare_layers([layer for _, layer in _find_layers(model, spec.wrap)], spec)
     chunk_head(model, spec.loss_chunk, compiled=spec.compile)
     use_document_attention(model, spec, context)

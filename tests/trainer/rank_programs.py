@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import gc
 import hashlib
@@ -30,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, resolve_eval_batch_size
-from kfjob.trainer import checkpoint, checkpoint_writer, metrics
+from kfjob.trainer import checkpoint, checkpoint_writer, float8, metrics
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.data.batches import HostBatches, count_targets, to_batch
 from kfjob.trainer.data.prefetch import Prefetcher
@@ -50,6 +51,7 @@ from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
 from kfjob.trainer.weights import PretrainedWeights
 
+float8._emulates = True  # no CPU multiplies in fp8
 LINEAR = torch.nn.functional.linear
 TO_LIST = torch.Tensor.tolist
 
@@ -707,6 +709,30 @@ def run_with_comms_logger(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, An
         "output": output.getvalue(),
         "lines": [line for line in handler.messages if line.startswith("Device ")],
     }
+
+
+def load_scaled_weights(ranks: Ranks, *, spec: dict[str, Any]) -> list[list[float]]:
+    """Return the scales of weights in fp8 after a step, after a second one, and after the first weights are loaded."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model: Any = build_model(parsed, strategy, ranks.device)
+    optimizer = strategy.make_optimizer(model)
+    inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
+
+    def take_step() -> list[float]:
+        strategy.accumulate(model, partial(token_loss, model, inputs, inputs), last=True)
+        strategy.step(model, optimizer)
+        return read_scales()
+
+    def read_scales() -> list[float]:
+        modules = [module for module in model.modules() if float8.is_converted(module)]
+        return [float(module.weight._local_tensor._precomputed_scale) for module in modules]
+
+    first = take_step()
+    saved = copy.deepcopy(strategy.checkpoint_state(model, optimizer).state_dict())
+    second = take_step()
+    strategy.checkpoint_state(model, optimizer).load_state_dict(saved)
+    return [first, second, read_scales()]
 
 
 def measure_training_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.float8 import check_float8
 from kfjob.trainer.strategies.base import SingleProcess, Strategy
 from kfjob.trainer.strategies.fsdp import FullyShardedDataParallel
 from kfjob.trainer.strategies.replicas import DataParallel, DistributedDataParallel
@@ -17,8 +18,9 @@ def make_strategy(spec: TrainSpec, ranks: Ranks) -> Strategy:
     """Return the strategy that the spec names.
 
     Raises:
-        KfjobError: `none` or `dp` with more than one process, or a setting that the strategy does not support.
+        KfjobError: `none` or `dp` with more than one process, or a setting that the strategy or the device does not support.
     """
+    check_float8(spec, ranks.device)
     if spec.strategy == "none":
         if ranks.world_size > 1:
             raise KfjobError(f"strategy `none` needs one process, this run has {ranks.world_size}", hint="use `fsdp` or `ddp`")

@@ -15,8 +15,14 @@ from kfjob.trainer.checkpoint import CheckpointState, ModelState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.optim import make_optimizer
 
-COMPUTE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "bf16-true": torch.bfloat16}
-"""The dtype of matrix products, for each precision."""
+COMPUTE_DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "bf16-true": torch.bfloat16,
+    "fp8": torch.bfloat16,
+}
+"""The dtype of the arithmetic, for each precision; `kfjob.trainer.float8` casts the factors of some products once more."""
 
 Accept = Callable[[Tensor | None], bool]
 """Decides whether to update, given the norm of the gradients; None if the norm is known only after the update."""

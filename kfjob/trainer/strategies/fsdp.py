@@ -16,14 +16,16 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import Shard
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.checkpoint import CheckpointState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.experts import is_experts_parameter
-from kfjob.trainer.strategies.base import COMPUTE_DTYPES, SingleProcess
+from kfjob.trainer.float8 import Float8ModelState, compute_scales, gather_in_float8
+from kfjob.trainer.strategies.base import COMPUTE_DTYPES, Accept, SingleProcess
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -55,6 +57,7 @@ class FullyShardedDataParallel(SingleProcess):
         """
         reshards, head, wrapped = self._spec.sharding in ("full", "hybrid"), model.get_output_embeddings(), set()
         for unit in units:
+            gather_in_float8(unit, self._spec)
             self._shard(unit, reshard=reshards and unit is not head and unit is not model)
             wrapped.add(unit)
         if self._spec.prefetch > 1:
@@ -89,6 +92,16 @@ class FullyShardedDataParallel(SingleProcess):
         for number, unit in enumerate(units):
             unit.set_modules_to_forward_prefetch(units[number + 1 : number + 1 + self._spec.prefetch])
             unit.set_modules_to_backward_prefetch(units[max(0, number - self._spec.prefetch) : number][::-1])
+
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept | None = None) -> Tensor:
+        """Clip and update; the weights that are gathered in fp8 get new scales."""
+        norm = super().step(model, optimizer, accept)
+        compute_scales(model, self._spec)
+        return norm
+
+    def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
+        """Return both by torch's own names."""
+        return Float8ModelState(model, optimizer, self._spec)
 
     def _synchronization(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
         """Reduce gradients to shards on each micro-batch, or on the last one; replicas exchange shards on the last one only."""

@@ -247,6 +247,17 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             {"resources": {"neuron": 16}, "processes_per_node": 32},
         ],
     ),
+    "unsupported-fp8": (
+        [
+            ({**train(precision="fp8"), "instance": "p4d.24xlarge"}, "train.precision", "the A100 of p4d.24xlarge does not"),
+            ({**train(precision="fp8"), "instance": "g4dn.xlarge"}, "train.precision", "the T4 of g4dn.xlarge does not"),
+        ],
+        [
+            {**train(precision="fp8"), "instance": "p5.48xlarge"},
+            {**train(precision="fp8"), "instance": "g6.xlarge"},
+            {**train(precision="bf16"), "instance": "p4d.24xlarge"},
+        ],
+    ),
     "unsupported-precision": (
         [
             (
@@ -473,6 +484,10 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             train(precision="bf16-true", rounding="nearest", lr=1e-3),
             train(precision="bf16", rounding="nearest", lr=2e-5),
         ],
+    ),
+    "eager-fp8": (
+        [(train(precision="fp8"), "train.precision", "`precision: fp8` without `compile` is slow")],
+        [train(precision="fp8", compile=True), train(precision="bf16")],
     ),
     "adapters-of-new-weights": (
         [(train(lora={}), "train.model", "has new random weights, which `lora` freezes")],

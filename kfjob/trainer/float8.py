@@ -1,0 +1,146 @@
+"""Matrix products in fp8 (`precision: fp8`): torchao casts the two factors of a product just before it, and scales them.
+
+Converted are the linear layers of the decoder whose two widths are multiples of 16, which the hardware requires. Embedding,
+head, router and experts stay in bf16, and so do all other operations. Parameters, their gradients and the optimiser state are
+those of `precision: bf16`: fp32, and so are checkpoints.
+
+With FSDP and scales per tensor (`fp8_recipe: tensorwise`), the ranks gather weights in fp8. Only this module imports torchao,
+and only on use; the names below `torchao.float8.fsdp_utils` are those of torchao 0.18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from kfjob.errors import KfjobError
+from kfjob.spec.float8 import LOWEST_CAPABILITY, can_convert
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer.checkpoint import ModelState
+
+_emulates = False
+"""Whether products in fp8 are computed in a wider type, as on no real device; tests on CPU set it."""
+
+
+def check_float8(spec: TrainSpec, device: torch.device) -> None:
+    """Check that the device can compute in fp8, if the spec wants that.
+
+    Raises:
+        KfjobError: it cannot.
+    """
+    if spec.precision != "fp8" or _emulates:
+        return
+    if device.type != "cuda":
+        raise KfjobError("`precision: fp8` needs a GPU", location="precision", hint="use `precision: bf16`")
+    capability = torch.cuda.get_device_capability(device)
+    if capability < LOWEST_CAPABILITY:
+        name, version = torch.cuda.get_device_name(device), ".".join(map(str, capability))
+        title = f"the GPU {name} cannot compute in fp8"
+        cause = f"it has compute capability {version}, and fp8 needs {'.'.join(map(str, LOWEST_CAPABILITY))}"
+        raise KfjobError(title, location="precision", cause=cause, hint="use `precision: bf16`, or an L4, L40S, H100 or newer")
+
+
+def convert_linear_layers(model: Any, spec: TrainSpec) -> None:
+    """Replace the linear layers of the decoder in place by layers of torchao, if the spec wants fp8.
+
+    Raises:
+        KfjobError: torchao is not installed, or the model has no layer to convert.
+    """
+    if spec.precision != "fp8":
+        return
+    float8 = _import_torchao()
+    convertible = {id(module) for _, module in _find_convertible(model)}
+    if not convertible:
+        cause = "fp8 needs linear layers whose widths are multiples of 16"
+        raise KfjobError(f"{type(model).__name__} has no layer for fp8", location="precision", cause=cause)
+    config = replace(float8.Float8LinearConfig.from_recipe_name(spec.fp8_recipe), emulate=_emulates)
+    float8.convert_to_float8_training(model, config=config, module_filter_fn=lambda module, _: id(module) in convertible)
+
+
+def _find_convertible(model: Any) -> Iterator[tuple[str, nn.Linear]]:
+    ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
+    experts = {getattr(model.config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")}
+    for name, module in model.named_modules():
+        if type(module) is not nn.Linear or id(module) in ends or ".experts." in f".{name}.":
+            continue
+        is_router = module.out_features in experts
+        if not is_router and can_convert(module.in_features, module.out_features):
+            yield name, module
+
+
+def is_converted(module: nn.Module) -> bool:
+    """Return whether a module computes in fp8."""
+    return type(module).__name__ == "Float8Linear"
+
+
+def gather_in_float8(unit: nn.Module, spec: TrainSpec) -> None:
+    """Make FSDP gather the weights of a unit's converted layers in fp8; the unit is initialised and not yet sharded.
+
+    The parameters become tensors of torchao. `state_dict` still returns plain ones, for checkpoints of every precision.
+    """
+    if spec.precision != "fp8" or spec.fp8_recipe != "tensorwise":
+        return
+    from torchao.float8.fsdp_utils import WeightWithDynamicFloat8CastTensor
+
+    for module in unit.modules():
+        weight: Any = getattr(module, "weight", None)
+        if not is_converted(module) or isinstance(weight, DTensor):
+            continue
+        layer: Any = module
+        target = layer.config.cast_config_weight.target_dtype
+        wrapped = WeightWithDynamicFloat8CastTensor(weight.detach(), layer.linear_mm_config, target)
+        layer.weight = nn.Parameter(wrapped, requires_grad=weight.requires_grad)
+        layer.register_state_dict_post_hook(_unwrap_weight)
+
+
+def _unwrap_weight(_module: nn.Module, state: dict[str, Any], prefix: str, _metadata: object) -> None:
+    """Replace torchao's tensor in a state dict by the plain tensor that it holds."""
+    weight = state.get(f"{prefix}weight")
+    local: Any = weight.to_local() if isinstance(weight, DTensor) else weight
+    if not hasattr(local, "_linear_mm_config"):
+        return
+    plain = local._tensor  # noqa: SLF001 -- it has no public name
+    if isinstance(weight, DTensor):
+        plain = DTensor.from_local(
+            plain, weight.device_mesh, weight.placements, run_check=False, shape=weight.shape, stride=weight.stride()
+        )
+    state[f"{prefix}weight"] = plain
+
+
+def compute_scales(model: nn.Module, spec: TrainSpec) -> None:
+    """Compute the scales of all weights that FSDP gathers in fp8 with one reduction, after each change of the weights.
+
+    Without it each layer would reduce its own scales, and with a scale of other weights values would overflow.
+    """
+    if spec.precision == "fp8" and spec.fp8_recipe == "tensorwise":
+        _import_torchao().precompute_float8_dynamic_scale_for_fsdp(model)
+
+
+class Float8ModelState(ModelState):
+    """The model and the optimiser; weights that were loaded get new scales."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, spec: TrainSpec) -> None:
+        """Read and restore these two."""
+        super().__init__(model, optimizer)
+        self._spec = spec
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Set the state, and compute the scales."""
+        super().load_state_dict(state)
+        compute_scales(self._model, self._spec)
+
+
+def _import_torchao() -> Any:
+    try:
+        import torchao.float8
+    except ImportError as error:
+        hint = "add `pip install torchao` to the Dockerfile; in a checkout, run `scripts/env trainer`"
+        raise KfjobError(
+            "`precision: fp8` needs the package torchao", location="precision", cause=str(error), hint=hint
+        ) from error
+    return torchao.float8
