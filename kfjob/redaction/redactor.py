@@ -19,7 +19,7 @@ from kfjob.redaction.forms import Form, fold_text, list_forms
 from kfjob.redaction.known import KnownSecrets, get_credentials
 from kfjob.redaction.markup import find_markup
 from kfjob.redaction.names import Strength, is_ambiguous, is_secret_name, rate_name
-from kfjob.redaction.values import is_harmless, is_secret_value, looks_random
+from kfjob.redaction.values import is_harmless, is_secret_setting, looks_random
 from kfjob.token_shapes import AWS_KEY, TOKEN_SHAPES, find_shape
 
 REDACTED = "[redacted]"
@@ -66,10 +66,7 @@ def find_secret(text: str, name: str = "") -> str | None:
         return shape.kind
     if any(logins.find_url_passwords(text)):
         return "a password in a URL"
-    is_secret = (
-        is_secret_value(name, Strength.WEAK, text) if is_ambiguous(name) else is_secret_name(name) and not is_harmless(text)
-    )
-    return "a secret (by the variable's name)" if is_secret else None
+    return "a secret (by the variable's name)" if is_secret_setting(name, text) else None
 
 
 class Redactor:
@@ -135,7 +132,7 @@ class Redactor:
             return self._redact_object(value, is_environment=plain_name in _ENVIRONMENTS and not is_environment)
         if isinstance(value, list | tuple):
             return self._redact_list(value)
-        if isinstance(value, str) and is_ambiguous(plain_name) and is_secret_value(plain_name, Strength.WEAK, value):
+        if isinstance(value, str) and is_ambiguous(plain_name) and is_secret_setting(plain_name, value):
             return self._hide(value)
         return self.text(value) if isinstance(value, str) else value
 
@@ -284,10 +281,7 @@ def _is_argument(values: Sequence[Any], index: int) -> bool:
         return False
     if option in ("-u", "--user", "--proxy-user") and ":" in item:
         return logins.is_login(item)
-    name = fold_text(option)
-    if is_ambiguous(name):
-        return is_secret_value(name, Strength.WEAK, item)
-    return is_secret_name(name) or (
+    return is_secret_setting(fold_text(option), item) or (
         option in ("-p", "-a") and logins.has_login_command(" ".join(str(value) for value in values[: index - 1]))
     )
 

@@ -171,6 +171,17 @@ def has_digit_and_letter(value: str) -> bool:
     return any(character.isdecimal() for character in value) and any(character.isalpha() for character in value)
 
 
+def is_secret_setting(name: str, value: str) -> bool:
+    """Return whether the value of a variable, an option or a field is a secret: the one decision for names with their values.
+
+    `is_secret_name` decides for a name alone. An ambiguous name, such as `image_key`, needs a value that looks like a secret.
+    `is_secret_value` decides for a text, where the name may be a word of a sentence.
+    """
+    if is_ambiguous(name):
+        return is_secret_value(name, Strength.WEAK, value)
+    return is_secret_name(name) and not is_harmless(value)
+
+
 def is_secret_value(name: str, strength: Strength, value: str) -> bool:
     """Return whether `name=value` in a text is a secret; texts hold words such as `key: model.layers.0` and `token: 5`."""
     if strength is Strength.ORDINARY or is_harmless(value):
