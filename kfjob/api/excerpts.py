@@ -33,9 +33,9 @@ def read_excerpt(reader: JobReader, pod: PodChanged, *, previous: bool = False) 
     previous_lines = _read_head_and_tail(reader, pod, previous=True) if previous else []
     if not previous_lines:
         return lines
-    # saved logs hold no container ids, and these lines come from two containers
-    labelled = [line if line.container_id else replace(line, container_id="newest") for line in lines]
-    return [replace(line, container_id="previous") for line in previous_lines] + labelled
+    # the state names the newest container, and after a line of another one its lines would count as those of a removed one
+    newest_lines = [replace(line, container_id="newest") for line in lines]
+    return [replace(line, container_id="previous") for line in previous_lines] + newest_lines
 
 
 def read_tail(

@@ -21,9 +21,10 @@ from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.api.view import THREADS
+from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
-from kfjob.events import Event, JobPhase, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.events import Event, JobPhase, JobSnapshot, LogGap, LogLine, PodChanged, PodPhase
 from kfjob.observe.master import Confidence, Master
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
@@ -286,6 +287,20 @@ def test_saved_logs_from_before_a_restart_are_evidence(kfjob, fake, tmp_path, la
     assert "from before the container of `train-worker-1` restarted" in kfjob.out
     assert kfjob("logs", "--from", str(saved), "--pod", "train-worker-1", "--previous", "--tail", "1") == 0
     assert "Batch 1 " in kfjob.out
+
+
+def test_archive_of_a_restarted_pod_shows_its_last_container(kfjob, tmp_path):
+    job = script.job(JobPhase.SUCCEEDED, ended=script.START + 60 * SECOND)
+    pod = script.pod(0, PodPhase.SUCCEEDED, restarts=1)
+    snapshot = JobSnapshot(name="train", namespace="default", job=job, pods=(pod,), uid="u", launch="l1")
+    folder.write_snapshot(tmp_path, snapshot)
+    log = folder.log_path(tmp_path, pod.pod)
+    log.parent.mkdir()
+    folder.previous_log_path(log).write_text(f"{script.progress(0, 4, 8.0).text}\n")
+    log.write_text(f"{script.progress(0, 5, 7.0).text}\n{script.progress(0, 6, 6.0).text}\n")
+    assert kfjob("status", "--from", str(tmp_path), "-o", "json") == 0
+    progress = json.loads(kfjob.out)["progress"]
+    assert (progress["step"], progress["loss"]) == (6, 6.0)
 
 
 @pytest.mark.parametrize("duration", ["5m", "300", "0.01"])
