@@ -29,7 +29,7 @@ sys.exit(commands.run_and_flush(["list", *sys.argv[1:]]))
 """
 
 
-@pytest.mark.parametrize(("error", "options"), [("OSError", []), ("RuntimeError", ["--debug"]), ("KfjobError", ["--debug"])])
+@pytest.mark.parametrize(("error", "options"), [("OSError", ["--debug"]), ("RuntimeError", []), ("KfjobError", ["--debug"])])
 def test_a_traceback_shows_no_credential(error, options):
     program = PROGRAM.format(credential=CREDENTIAL, error=error)
     argv = [sys.executable, "-c", program, *options]
