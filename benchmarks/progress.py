@@ -32,7 +32,7 @@ except ImportError:
     from kfjob.observe.view import fold as reduce_all
     make = lambda: prefilter.Sieve(ObserveConfig()).sift
 
-COUNT, BLOCK, SECONDS = 20_000, 1 << 16, 1.0  # some logs take less than a millisecond, so they are read many times
+COUNT, BLOCK, SECONDS = 20_000, 1 << 16, 2.0  # some logs take less than a millisecond, so they are read many times
 
 def noise(i):
     return f"llama-worker-3:312:{i} [{i % 8}] NCCL INFO Channel {i % 32:02d}/0 : {i % 8}[{i % 8}] -> 7[7] via P2P/CUMEM"

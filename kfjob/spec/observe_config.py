@@ -37,7 +37,7 @@ class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Optimiser steps of the whole run, where the spec has them and the progress lines do not."""
 
     progress_pattern: str | None = None
-    """The user's own progress line: a regular expression with named groups (see `progress.custom`)."""
+    """The user's own progress line: a regular expression with named groups (see `kfjob.spec.progress`)."""
 
     trainer: str = ""
     """`kfjob` for kfjob's trainer, or the one progress format to look for (`progress.FORMATS`). "" looks for all formats, which
