@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.local.test_commands import KFJOB, Machine
+from tests.local.machine import KFJOB, Machine, wait_until
 
 pytestmark = [pytest.mark.local, pytest.mark.trainer]
 
@@ -105,10 +104,3 @@ def pod_of_rank_0(machine: Machine) -> str:
     """Return the pod whose agent has group rank 0."""
     names = ("job-worker-0", "job-worker-1")
     return next(name for name in names if "group_rank=0" in machine("logs", "job", "--agents", "--pod", name))
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.local.test_commands import Machine
+from tests.local.machine import Machine
 
 pytestmark = pytest.mark.local
 
