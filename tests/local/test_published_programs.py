@@ -75,7 +75,7 @@ PROGRAMS = {
     "table": torchrun("rich_table.py"),
     "own spawn": init("python own_spawn.py --gpus 2", "launcher=python", *POD_RESTARTS),
 }
-SHORT = {"nanogpt", "transformers trainer", "table"}
+SHORT = {"nanogpt", "mnist", "table"}
 SEVERAL_PRINT = {"imagenet", "mingpt", "clm without a trainer", "cloud ddp", "pytorchjob"}
 
 
@@ -146,7 +146,7 @@ def wait_for_progress(machine: Machine, printed: dict[str, Any]) -> dict[str, An
     return read_status(machine)
 
 
-@pytest.mark.parametrize("name", list_programs())
+@pytest.mark.parametrize("name", list(list_programs()))
 def test_published_program(name: str, folder: Path, machine: Machine, record_property: Callable[[str, object], None]):
     program = PROGRAMS[name]
     start(program, machine, folder)
