@@ -22,7 +22,7 @@ _MIN_SHARE = 0.9
 _NAME = r"[a-z0-9](?:[-a-z0-9.]{0,250}[a-z0-9])?"
 _COLOUR = rb"(?:\x1b\[[\d;]*m)*"
 _KUBECTL = re.compile(rf"\[pod/(?P<pod>{_NAME})/[^\]\s]{{1,253}}\] ".encode())
-_KFJOB = re.compile(_COLOUR + rf"(?P<pod>{_NAME}) *\| ".encode() + _COLOUR)
+_KFJOB = re.compile(rb"^" + _COLOUR + rf"(?P<pod>{_NAME}) *\| ".encode() + _COLOUR)
 _REPLICA = re.compile(rb"-(?:master|worker)-\d+$")
 """The end of the name of each pod that the operator creates, and of each pod of the local backend."""
 _NUMBERED = re.compile(rb"-\d+$")

@@ -26,9 +26,7 @@ _PHRASES = ("Setting OMP_NUM_THREADS environment variable for each process", '"n
 """Words of other messages: a warning whose first line alone has a prefix, and the events of `--event-log-handler console`."""
 _STARS = re.compile(r"\*{41}$")
 _BORDER = re.compile(r"={10,}$")
-_NATIVE_FRAME = re.compile(
-    r"frame #\d+: |#\d+ +(?:0x[0-9a-f]+ )?(?:in )?\S+\(|(?:/\S+\.so[.\d]*|\S+)\([^)]*\) ?\[0x[0-9a-f]+\]$"
-)
+_NATIVE_FRAME = re.compile(r"frame #\d+: |#\d+ +(?:0x[0-9a-f]+ )?(?:in )?\S+\(|[^\s(]+\([^()]*\) ?\[0x[0-9a-f]+\]$")
 """A frame of native code, as c10, a debugger or glibc prints it."""
 _AGENT_FRAMES = tuple(
     f"torch/distributed/{part}" for part in ("run.py", "launch.py", "launcher/", "elastic/agent/", "elastic/rendezvous/")

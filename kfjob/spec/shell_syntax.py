@@ -29,8 +29,8 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _SUBSTITUTION = re.compile(r"\$\((?![A-Za-z_][A-Za-z0-9_]*\))|`")
 """`$(hostname -i)` or backquotes; Kubernetes itself replaces `$(NAME)`."""
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})")
-_FILE_PATTERN = re.compile(r"[^=]*(\*|(/[^=]*|(?=[^=]*[./]\w))(\?[^=]|\[[^\]=]+\]))[^=]*")
-"""A word that a shell replaces by file names: `*`, and `?` or `[…]` if the word is a path or has an extension."""
+_WILDCARD = re.compile(r"\?(?=.)|\[[^\[\]]+\]")
+_EXTENSION = re.compile(r"[./]\w")
 _HOME = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*=)?~(?:/.*)?")
 """A word in which a shell replaces `~`; it does not in `--data=~/x` and in Hydra's `~optimizer`."""
 _LIST_OPERATORS = ("&&", "||", "|", ";", "2>&1")
@@ -123,8 +123,18 @@ def _find_in_word(word: str, before: str) -> Iterator[str]:
         (word.startswith("#") and not is_value, "#"),
     )
     yield from (part for applies, part in parts if applies)
-    if not is_value and "://" not in word and (pattern := _FILE_PATTERN.fullmatch(word)):
-        yield pattern[1][-1] if pattern[1].endswith("*") else ("?" if pattern[3].startswith("?") else "[…]")
+    if not is_value and "://" not in word and (wildcard := _find_wildcard(word)):
+        yield wildcard
+
+
+def _find_wildcard(word: str) -> str:
+    """Return what a shell replaces by file names: `*`, and `?` or `[…]` if the word is a path or has an extension."""
+    if "=" in word or "*" in word:
+        return "" if "=" in word else "*"
+    wildcards = list(_WILDCARD.finditer(word))
+    if not wildcards or not ("/" in word[: wildcards[-1].start()] or _EXTENSION.search(word, wildcards[0].start())):
+        return ""
+    return "?" if wildcards[0][0] == "?" else "[…]"
 
 
 def _split(line: str) -> Iterator[str]:

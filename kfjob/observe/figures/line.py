@@ -49,7 +49,7 @@ _MAX_HEAD = 60
 _HEAD_WORDS = 4
 _MAX_NAME = 80
 """Characters before a number in which its name is searched."""
-_NAME_BEFORE = re.compile(r"([^\W\d][\w/.@-]*+)[\s\"'|:=>(\[*`]*+$")
+_NAME_BEFORE = re.compile(r"(?<![\w/.@-])([^\W\d][\w/.@-]*+)[\s\"'|:=>(\[*`]*+$")
 
 
 class Counter(Struct, frozen=True):
