@@ -55,7 +55,7 @@ PROGRAMS = {
     "nanogpt": torchrun("nanogpt.py --init_from=auto --max_iters=8"),
     "nanochat": torchrun("-m nanochat_shape.base_train -- --num-iterations=8"),
     "accelerate under torchrun": torchrun("nlp_example.py --cpu"),
-    "accelerate launch": init("accelerate launch nlp_example.py --cpu", "launcher=accelerate", *POD_RESTARTS),
+    "accelerate launch": init("accelerate launch nlp_example.py --cpu --num-epochs 9", "launcher=accelerate", *POD_RESTARTS),
     "transformers trainer": torchrun("sft.py 8"),
     "clm without a trainer": torchrun("clm.py --max_train_steps 8"),
     "lightning bar": torchrun("lightning_bar.py"),
