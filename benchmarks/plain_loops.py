@@ -6,7 +6,7 @@ runs one loop and prints `{"ends": [END TIME OF EACH STEP], "peak_memory": BYTES
 compiles the whole model, and `by-layer` compiles each layer. `trainer` is transformers' Trainer, which needs accelerate. All
 use a transformers model on random tokens, fp32 weights, bf16 autocast, fused AdamW and clipping, and read the loss at every
 `log_every`-th step. With `packing: documents` the model gets the tokens' positions in their documents, from which transformers
-makes a mask.
+makes a mask. With `precision: fp8` torchao converts the linear layers of `PlainLoop`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ import torch
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from kfjob.spec.train import TrainSpec
+from kfjob.spec.train import TrainSpec, resolve_micro_batch_size
 from kfjob.trainer.data.synthetic import Synthetic
 from kfjob.trainer.metrics import peak_memory
 from kfjob.trainer.model import build_meta_model
@@ -37,6 +38,14 @@ def fresh_model(spec: TrainSpec, device: torch.device) -> Any:
         return type(meta)(meta.config).train()
 
 
+def convert_layers(model: Any, spec: TrainSpec, *, emulate: bool) -> None:
+    """Make the linear layers of the decoder compute in fp8, as torchao's page shows it."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    config = replace(Float8LinearConfig.from_recipe_name(spec.fp8_recipe), emulate=emulate)
+    convert_to_float8_training(model, config=config, module_filter_fn=lambda _, name: name != "lm_head")
+
+
 class PlainLoop:
     """A plain training loop for one process, DDP or FSDP2, as in the spec."""
 
@@ -46,6 +55,8 @@ class PlainLoop:
         model = fresh_model(spec, device)
         self._vocabulary = model.config.vocab_size
         self._samples = 0
+        if spec.precision == "fp8":
+            convert_layers(model, spec, emulate=device.type == "cpu")
         if spec.strategy == "ddp":
             model = DistributedDataParallel(model)
         elif spec.strategy == "fsdp":
@@ -59,10 +70,10 @@ class PlainLoop:
 
     def step(self) -> torch.Tensor:
         """Train on one batch; return the loss without waiting for the device."""
-        shape = self._spec.micro_batch_size, self._spec.sequence_length
+        shape = resolve_micro_batch_size(self._spec), self._spec.sequence_length
         ids = torch.randint(self._vocabulary, shape, device=self._device)
         positions = {"position_ids": self._positions()} if self._spec.packing == "documents" else {}
-        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._spec.precision == "bf16"):
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._spec.precision in ("bf16", "fp8")):
             loss: torch.Tensor = self._model(input_ids=ids, labels=ids, use_cache=False, **positions).loss
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._spec.grad_clip)
@@ -72,7 +83,7 @@ class PlainLoop:
 
     def _positions(self) -> torch.Tensor:
         """Return the positions in documents of the same lengths as those of the trainer's synthetic data."""
-        spec, batch = self._spec, self._spec.micro_batch_size
+        spec, batch = self._spec, resolve_micro_batch_size(self._spec)
         samples = Synthetic(length=spec.sequence_length, vocab_size=1, seed=spec.seed, documents=True)
         self._samples += batch
         positions = np.stack([samples[number][2] for number in range(self._samples - batch, self._samples)])
@@ -106,15 +117,15 @@ def run_trainer(spec: TrainSpec, device: torch.device) -> list[float]:
 
     model = fresh_model(spec, device)
     steps = spec.max_steps or 1
-    samples = torch.randint(model.config.vocab_size, (steps * spec.micro_batch_size, spec.sequence_length))
+    samples = torch.randint(model.config.vocab_size, (steps * resolve_micro_batch_size(spec), spec.sequence_length))
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
             output_dir=folder,
             max_steps=steps,
-            per_device_train_batch_size=spec.micro_batch_size,
+            per_device_train_batch_size=resolve_micro_batch_size(spec),
             bf16=True,
             optim="adamw_torch_fused",
-            torch_compile=spec.compile,
+            torch_compile=bool(spec.compile),
             use_cpu=device.type == "cpu",
             logging_steps=spec.log_every,
             save_strategy="no",

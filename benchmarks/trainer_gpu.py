@@ -38,7 +38,7 @@ from kfjob.spec.arguments import to_argv  # noqa: E402
 from kfjob.spec.memory import estimate_memory  # noqa: E402
 from kfjob.spec.memory_setup import make_setup  # noqa: E402
 from kfjob.spec.models import ModelShape, count_parameters  # noqa: E402
-from kfjob.spec.train import TrainSpec, get_shape  # noqa: E402
+from kfjob.spec.train import TrainSpec, get_shape, resolve_micro_batch_size  # noqa: E402
 from kfjob.units import GIB  # noqa: E402
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -69,6 +69,8 @@ CHUNKED: dict[str, Any] = {"loss_chunk": 1024}
 SELECTIVE: dict[str, Any] = {"activation_checkpointing": True, "recompute": "cheap"}
 DOCUMENTS: dict[str, Any] = {"packing": "documents"}
 RARE_LOGS: dict[str, Any] = {"log_every": 10}
+FP8: dict[str, Any] = {"precision": "fp8"}
+ROWWISE: dict[str, Any] = FP8 | {"fp8_recipe": "rowwise"}
 TINY: dict[str, Any] = {
     "model": "micro-llama",
     "sequence_length": 64,
@@ -112,6 +114,12 @@ GROUPS: dict[str, tuple[Case, ...]] = {
         Case("1B documents by hand, by layer", ONE_B | COMPILED | DOCUMENTS, "by-layer"),
         Case("1B documents by hand, whole", ONE_B | COMPILED | DOCUMENTS, "by-hand"),
     ),
+    "fp8": (
+        Case("8B block in bf16, compiled, chunked", BLOCK | COMPILED | CHUNKED | RARE_LOGS),
+        Case("8B block in fp8, compiled, chunked", BLOCK | COMPILED | CHUNKED | RARE_LOGS | FP8),
+        Case("8B block in fp8 by row, compiled, chunked", BLOCK | COMPILED | CHUNKED | RARE_LOGS | ROWWISE),
+        Case("8B block in fp8 by hand, by layer", BLOCK | COMPILED | RARE_LOGS | FP8, "by-layer"),
+    ),
     "memory": (
         Case("1B selective, eager", ONE_B | SELECTIVE),
         Case("1B selective, compiled", ONE_B | SELECTIVE | COMPILED),
@@ -141,6 +149,8 @@ GOALS = (
     ("1B compiled, chunked loss, log every 10", "1B by hand, by layer, log every 10", 1.0),
     ("8B block compiled, chunked loss", "8B block by hand, compiled by layer", 1.0),
     ("1B documents, compiled", "1B documents by hand, by layer", 1.15),
+    ("8B block in fp8, compiled, chunked", "8B block in bf16, compiled, chunked", 1.15),
+    ("8B block in fp8, compiled, chunked", "8B block in fp8 by hand, by layer", 1.0),
 )
 """(case, baseline case, lowest ratio of their tokens/s)."""
 MINIMUM_MFU = 0.5
@@ -162,15 +172,17 @@ class Result:
 def make_spec(case: Case, steps: int, *, smoke: bool) -> TrainSpec:
     """Return the spec of a case; a smoke test uses a tiny model."""
     common = {"strategy": "fsdp", "precision": "bf16", "data": "synthetic", "max_steps": steps, "log_every": 1}
+    common |= {"compile": False, "activation_checkpointing": False}
     return TrainSpec.model_validate(common | case.changes | (TINY if smoke else {}))
 
 
-def run_case(case: Case, spec: TrainSpec, raw: list[dict[str, Any]], limit: float) -> Result:
+def run_case(case: Case, spec: TrainSpec, raw: list[dict[str, Any]], limit: float, *, smoke: bool) -> Result:
     """Run the case for at most `limit` seconds; append the figures of every step whose loss is read to `raw`."""
-    tokens = spec.micro_batch_size * spec.sequence_length * spec.log_every
+    tokens = resolve_micro_batch_size(spec) * spec.sequence_length * spec.log_every
     if case.program == "kfjob":
         with tempfile.TemporaryDirectory() as folder:
-            raw += run_trainer(spec, Path(folder) / "figures.jsonl", limit)
+            module = "benchmarks.emulated_trainer" if smoke and spec.precision == "fp8" else "kfjob.trainer"
+            raw += run_trainer(spec, Path(folder) / "figures.jsonl", limit, module=module)
         speeds = [line["tokens_per_second_per_device"] for line in raw]
         memory = raw[-1]["peak_memory"]
     else:
@@ -182,9 +194,11 @@ def run_case(case: Case, spec: TrainSpec, raw: list[dict[str, Any]], limit: floa
     return Result(speed, compute_mfu(spec, speed), memory)
 
 
-def run_trainer(spec: TrainSpec, file: Path, limit: float | None = None) -> list[dict[str, Any]]:
+def run_trainer(
+    spec: TrainSpec, file: Path, limit: float | None = None, *, module: str = "kfjob.trainer"
+) -> list[dict[str, Any]]:
     """Run the trainer; return the figures of its steps, which it writes to `file`."""
-    run_python("-m", "kfjob.trainer", *to_argv(spec.model_copy(update={"metrics_file": str(file)})), limit=limit)
+    run_python("-m", module, *to_argv(spec.model_copy(update={"metrics_file": str(file)})), limit=limit)
     return read_steps(file)
 
 
@@ -295,7 +309,7 @@ def run_group(cases: tuple[Case, ...], options: argparse.Namespace) -> list[str]
     for case in cases:
         spec, raw = make_spec(case, options.steps, smoke=options.smoke), list[dict[str, Any]]()
         try:
-            results[case.name] = run_case(case, spec, raw, options.time_limit)
+            results[case.name] = run_case(case, spec, raw, options.time_limit, smoke=options.smoke)
         except RuntimeError as error:  # a case that is too large for this GPU must not stop the others
             print(f"{case.name:<40} FAILED\n{error}", flush=True)
             failed.append(case.name)

@@ -63,7 +63,7 @@ def _convert_fsdp(train: TrainSpec) -> JsonObject:
     section: JsonObject = {
         "fsdp_sharding_strategy": _SHARDING[train.sharding],
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "fsdp_activation_checkpointing": train.activation_checkpointing,
+        "fsdp_activation_checkpointing": bool(train.activation_checkpointing),
         "fsdp_offload_params": train.cpu_offload,
         "fsdp_state_dict_type": "FULL_STATE_DICT" if train.full_state_dict else "SHARDED_STATE_DICT",
     }

@@ -11,6 +11,7 @@ from kfjob.spec.memory import RESERVED, MemoryEstimate, estimate_memory
 from kfjob.spec.memory_changes import CHANGES
 from kfjob.spec.memory_setup import MemorySetup, make_setup
 from kfjob.spec.models import count_parameters
+from kfjob.spec.train_defaults import Device, choose_defaults
 from kfjob.units import GIB, parse_quantity
 
 
@@ -19,7 +20,10 @@ def setup(job: Job, *, nodes: int = 0) -> MemorySetup | None:
     if job.spec.train is None or job.processes is None:
         return None
     nodes = nodes or job.plan.min_nodes
-    return make_setup(job.spec.train, world_size=nodes * job.processes, local_world_size=job.processes)
+    world_size, local_world_size = nodes * job.processes, job.processes
+    device = find_device(job.plan)
+    train = choose_defaults(job.spec.train, device, world_size=world_size, local_world_size=local_world_size).spec
+    return make_setup(train, world_size=world_size, local_world_size=local_world_size)
 
 
 @rule("parameter-memory", "error")
@@ -104,6 +108,13 @@ def find_gpu_memory(plan: JobPlan) -> float | None:
     if memory:
         return parse_quantity(memory)
     return instance.gpu_memory * GIB if instance and instance.gpu_memory else None
+
+
+def find_device(plan: JobPlan) -> Device:
+    """Return what the trainer's defaults depend on; the nodes know whether their images can compile."""
+    if not plan.resources.gpus:
+        return Device()
+    return Device(kind="cuda", memory=int(find_gpu_memory(plan) or 0))
 
 
 def format_estimate(estimate: MemoryEstimate, allowance: int) -> str:

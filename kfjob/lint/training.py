@@ -10,6 +10,7 @@ from types import MappingProxyType
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.spec.train import TrainSpec, get_shape, resolve_final_lr
+from kfjob.spec.train_defaults import Device, choose_defaults
 from kfjob.text import plural
 
 _CONFIGURATIONS: Mapping[str, str] = MappingProxyType(
@@ -188,9 +189,14 @@ def eager_fp8(job: Job) -> Iterator[Violation]:
     cost more than the faster product saves (torchao's float8 page says so).
     """
     train = job.spec.train
-    if train and train.precision == "fp8" and not train.compile:
+    if train and train.precision == "fp8" and not _compiles(train):
         hint = "set `compile: true`, or use `precision: bf16`"
         yield Violation(path="train.precision", message="`precision: fp8` without `compile` is slow", hint=hint)
+
+
+def _compiles(train: TrainSpec) -> bool:
+    """Return whether layers are compiled on a GPU."""
+    return bool(choose_defaults(train, Device(kind="cuda"), world_size=1, local_world_size=1).spec.compile)
 
 
 @rule("adapters-of-new-weights", "warning", local=True)

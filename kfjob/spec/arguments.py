@@ -146,7 +146,7 @@ def _suggest_argument(name: str) -> str:
 
 def _is_switch(name: str) -> bool:
     field = TrainSpec.model_fields.get(name)
-    return field is not None and field.annotation is bool
+    return field is not None and field.annotation in (bool, bool | None)
 
 
 def _parse_value(text: str) -> Any:

@@ -45,7 +45,7 @@ def find_float8_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[
     if spec.activation_offload:
         title = "`activation_offload` does not support `precision: fp8`"
         yield FieldProblem(field="activation_offload", title=title, hint="use `activation_checkpointing`")
-    tokens = spec.micro_batch_size * spec.sequence_length // spec.context_parallel
+    tokens = (spec.micro_batch_size or 1) * spec.sequence_length // spec.context_parallel
     if tokens % _MULTIPLE:
         title = f"a micro-batch of {tokens} tokens on a rank does not support `precision: fp8`"
         hint = f"choose `sequence_length` and `micro_batch_size` with a multiple of {_MULTIPLE} tokens"

@@ -8,7 +8,7 @@ from typing import Literal
 from kfjob.spec.float8 import count_converted
 from kfjob.spec.lora import LoraSpec, count_adapters, count_trained
 from kfjob.spec.models import ModelShape, count_parameters
-from kfjob.spec.train import Accumulate, Float8Recipe, Precision, Recompute, TrainSpec, get_shape
+from kfjob.spec.train import Accumulate, Float8Recipe, Precision, Recompute, TrainSpec, get_shape, resolve_micro_batch_size
 
 Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"]
 """The distribution of the state: a single process, DDP, FSDP2's three ways, the stages of DeepSpeed."""
@@ -104,14 +104,14 @@ def make_setup(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Me
         fp8_recipe=spec.fp8_recipe,
         world_size=world_size,
         local_world_size=local_world_size,
-        micro_batch_size=spec.micro_batch_size,
+        micro_batch_size=resolve_micro_batch_size(spec),
         sequence_length=spec.sequence_length,
         context_parallel=spec.context_parallel,
         accumulation=spec.gradient_accumulation_steps,
         accumulate=spec.accumulate,
         lora=spec.lora,
         cpu_offload=spec.cpu_offload,
-        activation_checkpointing=spec.activation_checkpointing,
+        activation_checkpointing=bool(spec.activation_checkpointing),
         recompute=spec.recompute,
         recompute_every=spec.recompute_every,
         activation_offload=spec.activation_offload,

@@ -10,7 +10,7 @@ from typing import Any
 from kfjob.errors import SpecError
 from kfjob.spec.memory import RESERVED, MemoryEstimate, estimate_memory
 from kfjob.spec.memory_setup import make_setup
-from kfjob.spec.train import TrainSpec, get_shape
+from kfjob.spec.train import TrainSpec, get_shape, resolve_micro_batch_size
 from kfjob.text import plural
 from kfjob.units import GIB
 
@@ -77,7 +77,7 @@ def describe_memory(spec: TrainSpec, world_size: int, local_world_size: int) -> 
         yield "memory: unknown, there is no formula for this model family"
         return
     ranks = f"{plural(world_size, 'rank')} ({local_world_size} per node)"
-    yield f"GiB on each of {ranks}, micro-batch {spec.micro_batch_size} x {spec.sequence_length} tokens:"
+    yield f"GiB on each of {ranks}, micro-batch {resolve_micro_batch_size(spec)} x {spec.sequence_length} tokens:"
     yield f"  {'strategy':<22}" + "".join(f"{_label(name):>12}" for name in _COLUMNS)
     for row in list_rows(spec, world_size=world_size, local_world_size=local_world_size):
         sizes = (getattr(row.estimate, name) / GIB for name in _COLUMNS)

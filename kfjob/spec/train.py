@@ -165,8 +165,10 @@ class TrainSpec(SpecModel):
         description="Rounding of parameters and optimiser state with `bf16-true`: `stochastic`, or `nearest`, which drops "
         "small updates",
     )
-    activation_checkpointing: bool = Field(
-        default=False, description="Recompute the activations of layers in the backward pass"
+    activation_checkpointing: bool | None = Field(
+        default=None,
+        description="Recompute the activations of layers in the backward pass; default: on a GPU, if the model needs it by the "
+        "memory estimate",
     )
     recompute: Recompute = Field(
         default="all",
@@ -176,7 +178,10 @@ class TrainSpec(SpecModel):
     activation_offload: bool = Field(
         default=False, description="Keep activations on the host between forward and backward pass"
     )
-    compile: bool = Field(default=False, description="Compile every layer with torch.compile")
+    compile: bool | None = Field(
+        default=None,
+        description="Compile every layer with torch.compile; default: on a GPU, unless another setting prevents it",
+    )
 
     loss_chunk: NonNegativeInt = Field(
         default=1024,
@@ -189,8 +194,14 @@ class TrainSpec(SpecModel):
         "the model's configuration; 0 leaves it out",
     )
 
-    micro_batch_size: PositiveInt = Field(default=1, description="Samples per rank in one forward pass")
-    gradient_accumulation_steps: PositiveInt = Field(default=1, description="Forward passes per optimiser step")
+    micro_batch_size: PositiveInt | None = Field(
+        default=None,
+        description="Samples per rank in one forward pass; default: 1, but on a GPU as many of the samples of a step as fit by "
+        "the memory estimate, in fewer forward passes",
+    )
+    gradient_accumulation_steps: PositiveInt = Field(
+        default=1, description="Forward passes per optimiser step; without `micro_batch_size`, samples per rank in a step"
+    )
     max_steps: PositiveInt | None = Field(default=None, description="Optimiser steps to train for")
     epochs: PositiveInt | None = Field(
         default=None, description="Passes over tokenised data; with `max_steps`, training ends at the earlier limit"
@@ -334,6 +345,11 @@ class TrainSpec(SpecModel):
             raise field_error("warmup", "`warmup_steps` and `warmup_fraction` exclude each other", hint="remove one of them")
         return fraction
 
+    @field_validator("compile", "activation_checkpointing", "micro_batch_size", mode="before")
+    @classmethod
+    def _open_default(cls, value: object) -> object:
+        return None if value == "auto" else value
+
     @field_validator("wrap", mode="before")
     @classmethod
     def _split_wrap(cls, wrap: object) -> object:
@@ -368,9 +384,14 @@ def resolve_packing(spec: TrainSpec) -> Packing:
     return spec.packing or ("documents" if spec.data_format == "chat" else "stream")
 
 
+def resolve_micro_batch_size(spec: TrainSpec) -> int:
+    """Return the samples of a forward pass, with the default for every device without `kfjob.spec.train_defaults`."""
+    return spec.micro_batch_size or 1
+
+
 def resolve_eval_batch_size(spec: TrainSpec) -> int:
     """Return the samples in a batch of an evaluation."""
-    return spec.eval_batch_size or spec.micro_batch_size
+    return spec.eval_batch_size or resolve_micro_batch_size(spec)
 
 
 def resolve_final_lr(spec: TrainSpec) -> float:

@@ -36,6 +36,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Literal
 
+from kfjob.spec.train_defaults import Choice
 from kfjob.trainer.storage import Storage
 from kfjob.units import GIB
 
@@ -91,6 +92,11 @@ def start_line(*, model: str, parameters: int, strategy: str, world_size: int, g
         f"Start {model} with {parameters} parameters, strategy {strategy}, world size {world_size}, "
         f"global batch {global_batch} samples, {total_steps} steps"
     )
+
+
+def default_line(choice: Choice) -> str:
+    """Return the line about the value of a field that the spec leaves open."""
+    return f"Default {choice.field}: {choice.value}, because {choice.reason}"
 
 
 def adapters_line(parameters: int, base: str) -> str:

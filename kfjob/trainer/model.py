@@ -74,7 +74,7 @@ def build_model(
     add_adapters(model, spec)
     convert_linear_layers(model, spec)
     prepare_layers([layer for _, layer in _find_layers(model, spec.wrap)], spec)
-    chunk_head(model, spec.loss_chunk, compiled=spec.compile)
+    chunk_head(model, spec.loss_chunk, compiled=bool(spec.compile))
     use_document_attention(model, spec, context)
     prepare_experts(model, spec)
     weights = _open_weights(spec, model) if spec.lora or not resumes else None

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec, resolve_eval_batch_size
+from kfjob.spec.train import TrainSpec, resolve_eval_batch_size, resolve_micro_batch_size
 from kfjob.text import plural
 from kfjob.trainer import flops, metrics
 from kfjob.trainer.anomalies import AnomalyDetector
@@ -21,6 +21,7 @@ from kfjob.trainer.checkpoint_writer import CheckpointWriter, open_checkpoint_wr
 from kfjob.trainer.data.prefetch import Prefetcher
 from kfjob.trainer.data.sources import RunData, open_data
 from kfjob.trainer.data.stream import Position, SampleStream, merge_positions
+from kfjob.trainer.device_defaults import choose_device_defaults
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import Evaluation, evaluate, is_evaluation_due
 from kfjob.trainer.experts import get_router_factor
@@ -53,7 +54,6 @@ def train(spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.Sta
 def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on purpose
     spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.StartupTimer, stack: ExitStack
 ) -> Outcome:
-    stack.enter_context(explain_out_of_memory(spec, ranks))
     _check_log_rank(spec, ranks)
     ranks = ranks.share_samples(spec.context_parallel)
 
@@ -68,7 +68,11 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     pins = stack.enter_context(ExitStack())
     start = find_checkpoint(spec.resume, storage, ranks, pins=pins)
     global_batch = _compute_global_batch(spec, start, ranks)
-    accumulation = global_batch // (spec.micro_batch_size * ranks.data_world_size)
+    defaults = choose_device_defaults(spec, ranks, samples=global_batch // ranks.data_world_size)
+    asked, spec = spec, defaults.spec
+    micro_batch_size = resolve_micro_batch_size(spec)
+    accumulation = global_batch // (micro_batch_size * ranks.data_world_size)
+    stack.enter_context(explain_out_of_memory(spec, ranks))
     if start and start.manifest.data_identity == data.identity:
         data.train.seek(start.manifest.data_position)
     total_steps = _compute_total_steps(spec, data.train, global_batch, start.manifest.step if start else 0)
@@ -82,7 +86,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     optimizer = strategy.make_optimizer(model)
     state = strategy.checkpoint_state(model, optimizer)
     plateau = ReduceOnPlateau(spec.plateau_patience, spec.plateau_factor)
-    run = _describe_run(spec, ranks, model, data, global_batch)
+    run = _describe_run(asked, ranks, model, data, global_batch)
     startup.lap("model")
 
     # The trackers and the checkpoint writer, then the state of the checkpoint.
@@ -96,6 +100,8 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         )
     save = partial(_save, writer, run, strategy, plateau, ranks)
     _log_start(spec, ranks, run, start, total_steps, model=model)
+    for choice in defaults.choices:
+        log.info(metrics.default_line(choice))
     step, loss, saved = 0, None, None
     if start:
         check_base(start, run.base)
@@ -103,7 +109,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         pins.close()
         step, loss = _restore(start.manifest, strategy, plateau)
         saved = start if start.storage == storage else None
-        _log_changes(spec, start, data)
+        _log_changes(asked, start, data)
     startup.lap("resume")
 
     # The steps.
@@ -115,7 +121,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     profiler = stack.enter_context(StepProfiler(spec, ranks))
     stack.enter_context(log_communication(spec))
     stack.enter_context(collect_by_schedule())
-    samples = stack.enter_context(Prefetcher(data.train, ranks.device, micro_batches=accumulation, size=spec.micro_batch_size))
+    samples = stack.enter_context(Prefetcher(data.train, ranks.device, micro_batches=accumulation, size=micro_batch_size))
     stop_reason = None
     while step < total_steps:
         profiler.begin_step(step + 1)
@@ -155,7 +161,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
                 _log_step(step, throughput.step_metrics(loss=loss, lr=lr, grad_norm=result.grad_norm), trackers)
         with throughput.excluded():
             if data.validation and (last or is_evaluation_due(step, spec, global_batch, samples)):
-                batch_size = resolve_eval_batch_size(spec)
+                batch_size = resolve_eval_batch_size(asked)
                 evaluation = evaluate(model, data.validation, batch_size=batch_size, ranks=ranks, stop=stop)
                 if evaluation:
                     _log_evaluation(step, evaluation, trackers)
@@ -275,13 +281,13 @@ def _is_due(step: int, interval: int) -> bool:
 
 def _compute_global_batch(spec: TrainSpec, start: Checkpoint | None, ranks: Ranks) -> int:
     """Return the samples in an optimiser step. A run that only resumes on another number of ranks keeps its global batch."""
-    micro_batches = spec.micro_batch_size * ranks.data_world_size
+    micro_batches = resolve_micro_batch_size(spec) * ranks.data_world_size
     from_spec = micro_batches * spec.gradient_accumulation_steps
     if start is None or start.manifest.global_batch == from_spec:
         return from_spec
     previous = TrainSpec.model_validate(start.manifest.spec)
-    settings = (spec.micro_batch_size, spec.gradient_accumulation_steps)
-    if (previous.micro_batch_size, previous.gradient_accumulation_steps) != settings:
+    settings = (resolve_micro_batch_size(spec), spec.gradient_accumulation_steps)
+    if (resolve_micro_batch_size(previous), previous.gradient_accumulation_steps) != settings:
         return from_spec
     if start.manifest.global_batch % micro_batches:
         raise KfjobError(

@@ -21,6 +21,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -30,8 +31,9 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec, resolve_eval_batch_size
-from kfjob.trainer import checkpoint, checkpoint_writer, float8, metrics
+from kfjob.spec.train import TrainSpec, resolve_eval_batch_size, resolve_micro_batch_size
+from kfjob.spec.train_defaults import Device
+from kfjob.trainer import checkpoint, checkpoint_writer, device_defaults, float8, metrics
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.data.batches import HostBatches, count_targets, to_batch
 from kfjob.trainer.data.prefetch import Prefetcher
@@ -164,7 +166,7 @@ def count_host_reads(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
 def compute_documents_loss(ranks: Ranks, *, spec: dict[str, Any]) -> float:
     """Return the loss of new weights on the first global batch, with one forward pass of transformers for each document."""
     parsed = TrainSpec(**spec)
-    samples = open_data(parsed, rank=0, world_size=1).train.read_batch(parsed.micro_batch_size)
+    samples = open_data(parsed, rank=0, world_size=1).train.read_batch(resolve_micro_batch_size(parsed))
     model: Any = build_model(parsed, make_strategy(parsed, ranks), ranks.device)
     model.set_attn_implementation("sdpa")
     loss = 0.0
@@ -197,7 +199,7 @@ def train_peft_by_hand(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     data = open_data(parsed, rank=0, world_size=1).train
     losses = []
     for step in range(parsed.max_steps or 0):
-        samples = data.read_batch(parsed.micro_batch_size)
+        samples = data.read_batch(resolve_micro_batch_size(parsed))
         tokens, total = count_targets(samples), 0.0
         for sample in samples:
             begins = np.flatnonzero(sample[2] == 0)[1:] if len(sample) == 3 else np.zeros(0, dtype=int)
@@ -235,7 +237,7 @@ def train_experts_by_hand(ranks: Ranks, *, spec: dict[str, Any], world_size: int
         betas=parsed.betas,
         eps=parsed.eps,
     )
-    size, parts = parsed.micro_batch_size, parsed.gradient_accumulation_steps
+    size, parts = resolve_micro_batch_size(parsed), parsed.gradient_accumulation_steps
     data = open_data(parsed, rank=0, world_size=1).train
     losses = []
     for step in range(parsed.max_steps or 0):
@@ -305,6 +307,13 @@ def record_expert_dtypes(ranks: Ranks, *, spec: dict[str, Any]) -> list[tuple[st
     finally:
         functions.grouped_mm = grouped_mm
     return sorted(dtypes)
+
+
+def run_as_on_gpu(ranks: Ranks, *, spec: dict[str, Any], memory: int, stop_after: int | None = None) -> dict[str, Any]:
+    """Train with the defaults of a GPU with `memory` bytes that cannot compile."""
+    device = Device(kind="cuda", memory=memory, obstacle="this is a test")
+    with mock.patch.object(device_defaults, "find_device", return_value=device):
+        return run_training(ranks, spec=spec, stop_after=stop_after)
 
 
 def run_compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
@@ -447,7 +456,7 @@ def compute_transformers_loss(ranks: Ranks, *, spec: dict[str, Any]) -> float:
     from transformers import AutoModelForCausalLM
 
     parsed = TrainSpec(**spec)
-    samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).train.read_batch(parsed.micro_batch_size)
+    samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).train.read_batch(resolve_micro_batch_size(parsed))
     model = AutoModelForCausalLM.from_pretrained(str(parsed.model)).train()
     model_logits = model(input_ids=torch.from_numpy(samples[:, 0])).logits
     targets = torch.from_numpy(samples[:, 1])
@@ -485,7 +494,7 @@ def hash_weights_after_steps(ranks: Ranks, *, spec: dict[str, Any], steps: int) 
     data = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).train
     for step in range(steps):
         torch.manual_seed(100 * step + ranks.rank)
-        batch = to_batch(data.read_batch(parsed.micro_batch_size), ranks.device)
+        batch = to_batch(data.read_batch(resolve_micro_batch_size(parsed)), ranks.device)
         strategy.accumulate(model, lambda batch=batch: token_loss(model, *batch) / 100, last=True)  # type: ignore[misc]
         strategy.step(model, optimizer)
     parameters = [p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()]
@@ -520,7 +529,7 @@ def measure_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device, context=ranks.share_samples(parsed.context_parallel).context)
     optimizer = strategy.make_optimizer(model)
-    inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
+    inputs = torch.zeros(resolve_micro_batch_size(parsed), parsed.sequence_length, dtype=torch.long)
     saved: list[torch.Tensor] = []
     unsharded_gradients: list[torch.Tensor] = []
 
@@ -559,7 +568,7 @@ def measure_zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     strategy = make_strategy(parsed, ranks)
     engine: Any = build_model(parsed, strategy, ranks.device)
     optimizer: Any = strategy.make_optimizer(engine)
-    inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
+    inputs = torch.zeros(resolve_micro_batch_size(parsed), parsed.sequence_length, dtype=torch.long)
     gradients = 0
     for number in range(parsed.gradient_accumulation_steps):
         last = number == parsed.gradient_accumulation_steps - 1
@@ -653,7 +662,7 @@ def measure_offloaded_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
     engine: Any = build_model(parsed, strategy, ranks.device)
     optimizer: Any = strategy.make_optimizer(engine)
     for number in range(parsed.gradient_accumulation_steps):
-        inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
+        inputs = torch.zeros(resolve_micro_batch_size(parsed), parsed.sequence_length, dtype=torch.long)
         last = number == parsed.gradient_accumulation_steps - 1
         strategy.accumulate(engine, partial(token_loss, engine, inputs, inputs), last=last)
     strategy.step(engine, optimizer)
@@ -741,7 +750,7 @@ def measure_training_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     gloo communicates in its own threads. On a busy machine they free buffers late, which only adds to a peak.
     """
     parsed = TrainSpec(**spec)
-    inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
+    inputs = torch.zeros(resolve_micro_batch_size(parsed), parsed.sequence_length, dtype=torch.long)
     gc.collect()  # otherwise tensors of an earlier program would count as freed during the measurement
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         strategy = make_strategy(parsed, ranks)
@@ -793,6 +802,7 @@ def _unsharded_gradients(model: Any) -> list[torch.Tensor]:
 def _nbytes(tensors: list[Any]) -> int:
     """Return the bytes of the storages of `tensors`, each storage once."""
     local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
+    local = [getattr(tensor, "_tensor", tensor) for tensor in local]  # of torchao, which has no storage of its own
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in local}.values())
 
 

@@ -20,8 +20,8 @@ def run_benchmark(*arguments: str | Path):
 
 @pytest.mark.parametrize(
     ("groups", "rows"),
-    [(["documents"], 4), pytest.param([], 23, marks=[pytest.mark.long, pytest.mark.timeout(3600)])],
-    ids=["short", "long"],
+    [(["documents"], 4), (["fp8"], 4), pytest.param([], 27, marks=[pytest.mark.long, pytest.mark.timeout(3600)])],
+    ids=["documents", "fp8", "all"],
 )
 def test_gpu_benchmark_runs_tiny_cases_on_cpu(tmp_path, groups, rows):
     raw = tmp_path / "raw.jsonl"

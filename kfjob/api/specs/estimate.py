@@ -11,7 +11,7 @@ from kfjob.api.target import find_target
 from kfjob.api.view import read_view
 from kfjob.common_types import JsonObject, Notify
 from kfjob.errors import NoEvidence, UsageError
-from kfjob.lint.fit import find_gpu_memory
+from kfjob.lint.fit import find_device, find_gpu_memory
 from kfjob.observe.master import Master
 from kfjob.observe.view import JobView
 from kfjob.plan import JobPlan
@@ -20,7 +20,8 @@ from kfjob.spec.lora import count_trained
 from kfjob.spec.memory_table import MemoryRow, list_rows
 from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
 from kfjob.spec.source import LoadedSpec
-from kfjob.spec.train import TrainSpec, get_shape
+from kfjob.spec.train import TrainSpec, get_shape, resolve_micro_batch_size
+from kfjob.spec.train_defaults import choose_defaults
 
 DEFAULT_MFU = 0.4
 """The share of the peak FLOPs that is assumed: published runs of this kind reach 33 to 57 % (docs/guides/estimate.md)."""
@@ -70,7 +71,9 @@ class Estimate:
     def tokens_per_step(self) -> int:
         """The tokens of an optimiser step over all ranks."""
         train = self.train
-        samples = train.micro_batch_size * train.gradient_accumulation_steps * self.world_size // train.context_parallel
+        samples = (
+            resolve_micro_batch_size(train) * train.gradient_accumulation_steps * self.world_size // train.context_parallel
+        )
         return samples * train.sequence_length
 
     @property
@@ -148,6 +151,7 @@ def estimate(
         hint = "use a preset or a shape, or run `kfjob.trainer --dry-run` where the model is"
         raise UsageError(f"the shape of the model `{train.model}` is in its folder or on the hub", hint=hint)
     world_size = plan.nodes * local_world_size
+    train = choose_defaults(train, find_device(plan), world_size=world_size, local_world_size=local_world_size).spec
     rows = list_rows(train, world_size=world_size, local_world_size=local_world_size)
     return Estimate(
         name=plan.name,

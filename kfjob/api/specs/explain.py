@@ -13,10 +13,12 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target
 from kfjob.compile.torchrun import operator_environment
 from kfjob.errors import NotFound, Problem, Refused
+from kfjob.lint.fit import find_device
 from kfjob.plan import JobPlan
 from kfjob.redaction import Redactor, collect_secrets
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
+from kfjob.spec.train_defaults import Choice, choose_defaults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +65,24 @@ def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
         path, from_spec = decision.path, decision.origin == "spec"
         location = values[path].location if path in values and from_spec else ""
         values[path] = Value(path=path, value=decision.value, origin=decision.origin, reason=decision.reason, location=location)
+    for choice in _list_choices(loaded.spec, plan):
+        path = f"train.{choice.field}"
+        values[path] = Value(path=path, value=choice.value, origin="default", reason=f"because {choice.reason}")
     if plan.kind.runs_on_this_machine and "command" in values:
         values["command"] = replace(values["command"], reason=_explain_program(plan, target))
     order = {name: index for index, name in enumerate(JobSpec.model_fields)}
     ordered = sorted(values.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))
     redactor = Redactor(collect_secrets(loaded.spec.model_dump(mode="json")))
     return Explanation(plan=plan, values=tuple(_redact(value, redactor) for value in ordered), findings=planned.findings)
+
+
+def _list_choices(spec: JobSpec, plan: JobPlan) -> tuple[Choice, ...]:
+    """Return what the trainer will choose on the job's GPUs."""
+    if spec.train is None or not plan.processes_per_node.isdecimal():
+        return ()
+    processes = int(plan.processes_per_node)
+    device = find_device(plan)
+    return choose_defaults(spec.train, device, world_size=plan.nodes * processes, local_world_size=processes).choices
 
 
 def _explain_program(plan: JobPlan, target: Target) -> str:

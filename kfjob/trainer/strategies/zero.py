@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.spec.train import TrainSpec, resolve_micro_batch_size
 from kfjob.trainer.checkpoint import CheckpointState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
@@ -149,7 +149,7 @@ def make_config(spec: TrainSpec, ranks: Ranks) -> dict[str, Any]:
         {"comms_logger": {"enabled": True, "prof_all": True, "verbose": False, "debug": False}} if spec.comms_logger else {}
     )
     return logger | {
-        "train_micro_batch_size_per_gpu": spec.micro_batch_size,
+        "train_micro_batch_size_per_gpu": resolve_micro_batch_size(spec),
         "gradient_accumulation_steps": 1,  # the loop decides which micro-batch is the last
         "gradient_clipping": spec.grad_clip if spec.zero_stage else 0.0,
         "zero_optimization": zero,

@@ -1,0 +1,50 @@
+"""The device of a run, for the defaults of the trainer that depend on it (`kfjob.spec.train_defaults`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from kfjob.spec.train import TrainSpec, get_shape
+from kfjob.spec.train_defaults import Defaults, Device, choose_defaults
+from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.model import build_meta_model, read_shape
+
+
+def choose_device_defaults(spec: TrainSpec, ranks: Ranks, *, samples: int) -> Defaults:
+    """Return the spec without open fields, and what was chosen for these; every rank chooses the same.
+
+    `samples` are those of a rank in a step.
+    """
+    device = find_device(ranks)
+    shape = get_shape(spec)
+    if device.kind == "cuda" and shape is None:
+        shape = read_shape(build_meta_model(spec))
+    return choose_defaults(
+        spec, device, world_size=ranks.world_size, local_world_size=ranks.local_world_size, shape=shape, samples=samples
+    )
+
+
+def find_device(ranks: Ranks) -> Device:
+    """Return the kind of the devices, the memory of the smallest one, and the first obstacle to a compilation."""
+    if ranks.device.type != "cuda":
+        return Device()
+    own = torch.cuda.get_device_properties(ranks.device).total_memory, find_obstacle()
+    memories, obstacles = zip(*ranks.all_gather(own), strict=True)
+    return Device(kind="cuda", memory=min(memories), obstacle=next(filter(None, obstacles), ""))
+
+
+def find_obstacle() -> str:
+    """Return why this machine cannot compile for a GPU; empty if it can (triton 3.9, runtime/build.py)."""
+    if find_spec("triton") is None:
+        return "the package triton is not installed"
+    if "CC" not in os.environ and not (shutil.which("gcc") or shutil.which("clang")):
+        return "triton needs gcc or clang, which is not installed"
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        return "triton needs the headers of Python, which are not installed"
+    return ""
