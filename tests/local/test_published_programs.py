@@ -68,7 +68,8 @@ PROGRAMS = {
     "deepspeed": init("deepspeed cifar_deepspeed.py --epochs 3", "launcher=deepspeed", *POD_RESTARTS),
     "pytorchjob": Program(("import", "pytorchjob", "pytorchjob.yaml")),
     "accelerate fsdp": Program(
-        ("import", "accelerate", "--name", "job", "fsdp.yaml", "accelerate_fsdp.py"), ("--set", "restarts.policy=OnFailure")
+        ("import", "accelerate", "--name", "job", "fsdp.yaml", "accelerate_fsdp.py"),
+        ("--set", "restarts.policy=OnFailure", "--set", "resources.gpus=0"),
     ),
     "json lines": torchrun("json_lines.py"),
     "csv lines": torchrun("csv_lines.py"),
