@@ -152,7 +152,9 @@ def test_forms_of_an_argument():
         "--debug",
         "--no-activation-checkpointing",
     ]
-    assert from_argv(words) == TrainSpec(model="tiny-llama", data="/d", max_steps=7, sequence_length=64, debug=True)
+    assert from_argv(words) == TrainSpec(
+        model="tiny-llama", data="/d", max_steps=7, sequence_length=64, debug=True, activation_checkpointing=False
+    )
 
 
 def test_switch_may_have_a_value():

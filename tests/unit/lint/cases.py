@@ -325,14 +325,19 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "gpu-memory": (
         [
             (
-                {**llama(), "instance": "p4d.24xlarge", "nodes": 1},
+                {**llama(activation_checkpointing=False), "instance": "p4d.24xlarge", "nodes": 1},
                 "train.model",
                 "on each GPU, and a GPU of p4d.24xlarge has 40.0 GiB",
             ),
             ({**llama(strategy="ddp"), "instance": "p5.48xlarge"}, "train.model", "and a GPU of p5.48xlarge has 80.0 GiB"),
-            ({**llama(), "resources": {"gpus": 8, "gpu_memory": "48Gi"}}, "train.model", "and a GPU has 48.0 GiB"),
+            (
+                {**llama(activation_checkpointing=False), "resources": {"gpus": 8, "gpu_memory": "48Gi"}},
+                "train.model",
+                "and a GPU has 48.0 GiB",
+            ),
         ],
         [
+            {**llama(), "resources": {"gpus": 8, "gpu_memory": "48Gi"}},
             {**llama(activation_checkpointing=True, sequence_length=2048), "instance": "p5.48xlarge"},
             {**llama(model="./weights"), "instance": "g5.xlarge"},
             {**llama(), "resources": {"gpus": 8, "gpu_memory": "141Gi"}},
