@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from kfjob.api.logs.merge import merge_logs
-from kfjob.api.reader import JobReader, find_source, name_job, runs_on_this_machine
+from kfjob.api.reader import JobReader, find_source, name_job, open_view
 from kfjob.backends.base import LogRange
 from kfjob.errors import KfjobError
 from kfjob.events import Event, LinesSkipped, LogGap, LogLine, PodChanged, Tick
@@ -46,7 +46,7 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
     Raises:
         NotFound: the job is gone.
     """
-    symptoms, view, filters = SymptomCollector(), _open_view(reader), _ViewFilters(reader.config)
+    symptoms, view, filters = SymptomCollector(), open_view(reader), _ViewFilters(reader.config)
     for event in _read_everything(reader):
         view = reduce_all(view, filters.select(event))
         symptoms.feed(event, view)
@@ -62,10 +62,6 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
         history=symptoms.history,
         uncounted=symptoms.warnings.uncounted,
     )
-
-
-def _open_view(reader: JobReader) -> JobView:
-    return JobView(config=reader.config, local=runs_on_this_machine(reader))
 
 
 _Container = tuple[str, str, str]

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from kfjob.api import observe_config
 from kfjob.api.secrets import find_secrets
 from kfjob.api.settings import Settings
@@ -18,6 +20,7 @@ from kfjob.common_types import Notify
 from kfjob.errors import NotFound
 from kfjob.events import JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.observe.diagnose.log_source import LogSource
+from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 
 FRESH_SECONDS = 0.5
@@ -183,9 +186,14 @@ def find_source(reader: JobReader) -> LogSource:
     return LogSource.STANDARD_INPUT if str(reader.folder) == "-" else LogSource.SAVED
 
 
-def runs_on_this_machine(reader: JobReader) -> bool:
-    """Return whether the job runs, or ran, on this machine; False for saved logs, of which that is unknown."""
-    return find_source(reader) is LogSource.JOB and reader.ref.kind.runs_on_this_machine
+def open_view(reader: JobReader, *, pattern: str | None = None) -> JobView:
+    """Return the view of the job before its first event. `pattern` replaces the job's own pattern of progress lines.
+
+    Of saved logs it is unknown where the job ran; they count as those of a cluster.
+    """
+    config = reader.config if pattern is None else replace(reader.config, progress_pattern=pattern)
+    is_local = find_source(reader) is LogSource.JOB and reader.ref.kind.runs_on_this_machine
+    return JobView(config=config, local=is_local)
 
 
 def describe_ref(ref: JobRef) -> dict[str, str]:

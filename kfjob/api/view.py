@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from msgspec.structs import replace
-
 from kfjob.api.excerpts import read_excerpt
-from kfjob.api.reader import JobReader
+from kfjob.api.reader import JobReader, open_view
 from kfjob.concurrency import map_parallel
 from kfjob.errors import KfjobError
 from kfjob.events import Tick
@@ -28,8 +26,7 @@ def read_view(reader: JobReader, *, with_events: bool = False, pattern: str | No
         NotFound: the job is gone.
     """
     snapshot = reader.snapshot()
-    config = reader.config if pattern is None else replace(reader.config, progress_pattern=pattern)
-    view = reduce_all(JobView(config=config), (snapshot.job, *snapshot.pods))
+    view = reduce_all(open_view(reader, pattern=pattern), (snapshot.job, *snapshot.pods))
     excerpts = map_parallel(
         lambda pod: read_excerpt(reader, pod, previous=reader.archived), snapshot.pods, threads=THREADS, name="logs"
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from kfjob.api.lifecycle.limits import enforce_limits
 from kfjob.api.logs.event_poller import add_cluster_events
 from kfjob.api.logs.event_stream import stream_events
-from kfjob.api.reader import LiveReader
+from kfjob.api.reader import LiveReader, open_view
 from kfjob.backends.base import LineFilterFactory
 from kfjob.errors import WaitTimeout
 from kfjob.events import Event, JobPhase
@@ -26,7 +26,7 @@ def follow_job(reader: LiveReader, *, reads_all: Callable[[str], bool] = lambda 
     Raises:
         JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
     """
-    view = JobView(config=reader.config)
+    view = open_view(reader)
     config = reader.config
 
     def choose_filter(pod: str) -> LineFilterFactory | None:
@@ -54,7 +54,7 @@ def wait_for_end(
         JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    view = JobView(config=reader.config)
+    view = open_view(reader)
     reads_logs = on_view is not None or reader.config.limits.stall is not None
     line_filter = prefilter_factory(reader.config)
     events = stream_events(reader.target.backend, reader.ref, logs=reads_logs, choose_filter=lambda _: line_filter)

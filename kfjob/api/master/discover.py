@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from kfjob.api.excerpts import TAIL_LINES, Line, add_head, read_excerpt, read_tail
-from kfjob.api.reader import JobReader
+from kfjob.api.reader import JobReader, open_view
 from kfjob.api.view import THREADS, advance_to_now, read_view
 from kfjob.concurrency import map_parallel
 from kfjob.errors import NotFound, WaitTimeout
@@ -63,7 +63,7 @@ def search(reader: JobReader) -> Search:
     snapshot = reader.snapshot()
     if reader.archived:
         return Search(snapshot, read_view(reader))
-    view = reduce_all(JobView(config=reader.config), (snapshot.job, *snapshot.pods))
+    view = reduce_all(open_view(reader), (snapshot.job, *snapshot.pods))
     return Search(snapshot, _LogSearch(reader, snapshot, view).run())
 
 
