@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 
 from kfjob.api.lifecycle.recorded_spec import parse_recorded_spec
@@ -28,28 +29,51 @@ def find_holder(planned: Planned) -> JobSnapshot | None:
     return None
 
 
-def can_replace(holder: JobSnapshot, *, user: str) -> bool:
-    """Return whether the job is a launch of this user that has ended, so that the next one may take its name."""
-    return holder.job.phase.ended and holder.submitted_by == user and _parse_recorded(holder) is not None
+class NameState(StrEnum):
+    """What a submit does with the name of its job."""
+
+    FREE = "free"
+    """No job has it."""
+    REPLACE = "replace"
+    """A launch of the user has it, which has ended: it goes to the archive."""
+    SAME = "same"
+    """A job runs that was submitted from the same spec, and on this machine in the same folder: nothing is started."""
+    TAKEN = "taken"
+    """Another job has it, which is not touched: `make_taken` says why."""
 
 
-def is_same(holder: JobSnapshot, planned: Planned) -> bool:
-    """Return whether the job was submitted from the same spec, and on this machine in the same folder."""
+def decide_name(holder: JobSnapshot | None, planned: Planned) -> NameState:
+    """Return what a submit of the plan does, if `holder` is the job that has its name now."""
+    if holder is None:
+        return NameState.FREE
     recorded = _parse_recorded(holder)
-    if recorded is None or not have_same_fields(recorded, planned.spec):
-        return False
-    return not planned.target.kind.runs_on_this_machine or holder.start_folder == (planned.plan.start_folder or str(Path.cwd()))
+    if recorded is None:
+        return NameState.TAKEN
+    if holder.job.phase.ended:
+        return NameState.REPLACE if _is_own(holder, planned) else NameState.TAKEN
+    is_same = have_same_fields(recorded, planned.spec) and not _starts_elsewhere(holder, planned)
+    return NameState.SAME if is_same else NameState.TAKEN
 
 
-def make_taken(holder: JobSnapshot, spec: JobSpec) -> AlreadyExists:
-    """Return the error for a job that cannot give its name; it lists what the new spec changes."""
+def _is_own(holder: JobSnapshot, planned: Planned) -> bool:
+    """Return whether the user submitted the job; all jobs in a state folder on this machine are its user's."""
+    return planned.target.kind.runs_on_this_machine or holder.submitted_by == planned.target.settings.submitter
+
+
+def _starts_elsewhere(holder: JobSnapshot, planned: Planned) -> bool:
+    is_here = planned.target.kind.runs_on_this_machine
+    return is_here and holder.start_folder != (planned.plan.start_folder or str(Path.cwd()))
+
+
+def make_taken(holder: JobSnapshot, planned: Planned) -> AlreadyExists:
+    """Return the error for a job that cannot give its name to the plan's; it lists what the new spec changes."""
     name = holder.name
     recorded = _parse_recorded(holder)
     if recorded is None or holder.job.phase.ended:
-        return _make_foreign(holder, has_spec=recorded is not None)
-    changes = list_changes(recorded, spec)
-    if not changes and holder.start_folder:
-        changes = [f"the folder where it starts: {holder.start_folder}"]
+        return _make_kept(holder, planned, has_spec=recorded is not None)
+    changes = list_changes(recorded, planned.spec)
+    if _starts_elsewhere(holder, planned):
+        changes += [f"the folder where it starts: {holder.start_folder}"]
     shown = [*changes[:_MAX_CHANGES], *([f"… and {len(changes) - _MAX_CHANGES} more"] if len(changes) > _MAX_CHANGES else [])]
     return AlreadyExists(
         f"job `{name}` runs already ({holder.job.phase})",
@@ -58,15 +82,19 @@ def make_taken(holder: JobSnapshot, spec: JobSpec) -> AlreadyExists:
     )
 
 
-def _make_foreign(holder: JobSnapshot, *, has_spec: bool) -> AlreadyExists:
-    """Return the error for a job that is not replaced without being asked: whose it is, and when it ended."""
+def _make_kept(holder: JobSnapshot, planned: Planned, *, has_spec: bool) -> AlreadyExists:
+    """Return the error for a job that is not replaced without being asked: why, whose it is, and when it ended."""
     who = f"`{holder.submitted_by[:_MAX_NAME]}` submitted it" if holder.submitted_by else "it has no record of who submitted it"
     end = check_time(holder.job.ended)
     ended = "" if end is None else time.strftime(" at %Y-%m-%d %H:%M:%S UTC", time.gmtime(end // SECOND))
     causes = [f"{who}, and it ended{ended} ({holder.job.phase})" if holder.job.phase.ended else who]
-    if not has_spec:
-        causes += ["it was submitted from a template" if holder.manifest is not None else "it has no spec that kfjob can read"]
     hint = f"`kfjob stop {holder.name}` archives its logs and removes it; or submit the job under another name"
+    if not has_spec:
+        reason = "it was submitted from a template" if holder.manifest is not None else "it has no spec that kfjob can read"
+        causes = [reason, *causes]
+    elif not _is_own(holder, planned):
+        causes += [f"you are `{planned.target.settings.submitter[:_MAX_NAME]}`"]
+        hint += "\n`KFJOB_USER`, or `user` in kfjob.toml, gives you one name on every machine that submits your jobs"
     return AlreadyExists(f"job `{holder.name}` exists already", cause="\n".join(causes), hint=hint)
 
 

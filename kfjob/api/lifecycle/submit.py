@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kfjob.api.images.code_layer import CodeLayer
-from kfjob.api.lifecycle.name_holder import can_replace, find_holder, is_same, make_taken
+from kfjob.api.lifecycle.name_holder import NameState, decide_name, find_holder, make_taken
 from kfjob.api.lifecycle.preparation import check_spec, prepare_launch
 from kfjob.api.lifecycle.replace import replace_launch
 from kfjob.api.observe_config import read_observe_config
@@ -47,9 +47,10 @@ def submit_loaded(
     """
     planned = check_spec(loaded, target, notify=notify, has_code=code is not None)
     live = find_holder(planned)  # before anything that takes long, such as pushing code
-    if live and not replace and not can_replace(live, user=target.settings.submitter):
-        if live.job.phase.ended or code or not is_same(live, planned):
-            raise make_taken(live, loaded.spec)
+    state = decide_name(live, planned)
+    if live and not replace and state in (NameState.SAME, NameState.TAKEN):
+        if code or state is NameState.TAKEN:
+            raise make_taken(live, planned)
         notify(
             f"job `{live.name}` runs already with this spec (launch {live.launch}); nothing was started\n"
             f"hint: after a change of the program, `kfjob relaunch {live.name}` starts it again"

@@ -6,19 +6,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kfjob.api.planning import Planned
 from kfjob.api.preflight import fit, node_pools, quota
 from kfjob.api.preflight.holder import check_holder
 from kfjob.api.preflight.pod_requirements import Reference, find_references, sum_requests
 from kfjob.api.preflight.result import CheckResults
-from kfjob.api.target import Target
 from kfjob.backends.base import Inventory, find_api_version
 from kfjob.backends.resources import CORE, is_node_ready
-from kfjob.common_types import JsonObject
 from kfjob.compile.pod_templates import PodTemplate
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects
-from kfjob.spec.job import JobSpec
 from kfjob.text import join_names, plural
 
 _SHARED_ACCESS_MODES = {"ReadWriteMany", "ReadOnlyMany"}
@@ -30,12 +28,14 @@ _REPORTED_ELSEWHERE = re.compile(r"exceeded quota|failed quota|error looking up 
 class PreflightJob:
     """The job to check, and its cluster."""
 
-    spec: JobSpec
-    plan: JobPlan
-    manifests: tuple[JsonObject, ...]
+    planned: Planned
     pods: tuple[PodTemplate, ...]
-    target: Target
     cluster: Inventory
+
+    @property
+    def plan(self) -> JobPlan:
+        """The plan of the job."""
+        return self.planned.plan
 
 
 ReferenceCheck = Callable[[PreflightJob, Reference, CheckResults], bool]
@@ -43,7 +43,7 @@ ReferenceCheck = Callable[[PreflightJob, Reference, CheckResults], bool]
 
 def check_names(job: PreflightJob, results: CheckResults) -> None:
     """Check that the names of the job, its pods and its services are free."""
-    if not check_holder(job.spec, job.target, results):
+    if not check_holder(job.planned, results):
         return
     taken: list[str] = []
     for resource, noun in (("pods", "pod"), ("services", "service")):
@@ -70,7 +70,7 @@ def check_references(job: PreflightJob, results: CheckResults) -> None:
         "priority class": _existence_check(api_objects.SCHEDULING_API_VERSION, "priorityclasses", namespaced=False),
     }
     passed = 0
-    for reference in find_references(job.pods, job.spec):
+    for reference in find_references(job.pods, job.planned.spec):
         try:
             passed += checks[reference.kind](job, reference, results)
         except Forbidden:
@@ -166,7 +166,7 @@ def check_queue(job: PreflightJob, results: CheckResults) -> None:
 def check_quotas(job: PreflightJob, results: CheckResults) -> None:
     """Check all pods together against each quota of the namespace."""
     quotas = job.cluster.list_objects(CORE, "resourcequotas")
-    usage = quota.sum_usage(job.pods, job.manifests)
+    usage = quota.sum_usage(job.pods, job.planned.manifests)
     for item in quotas:
         name, spec = item["metadata"]["name"], item.get("spec") or {}
         if spec.get("scopes") or spec.get("scopeSelector"):
@@ -192,7 +192,7 @@ def _has_default_resources(job: PreflightJob) -> bool:
 
 def check_manifests(job: PreflightJob, results: CheckResults) -> None:
     """Send all manifests as a dry run to the API server and the operator's webhook."""
-    for manifest in job.manifests:
+    for manifest in job.planned.manifests:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         group, resource = (
             (api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS)

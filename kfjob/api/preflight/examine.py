@@ -25,14 +25,11 @@ def examine(loaded: LoadedSpec, *, settings: Settings, inspector: ImageInspector
     plan, target = planned.plan, planned.target
     results = CheckResults(problems=list(planned.findings))
     if target.kind.runs_on_this_machine:
-        check_machine(loaded.spec, plan, target, results)
+        check_machine(planned, results)
     else:
         job = PreflightJob(
-            spec=loaded.spec,
-            plan=plan,
-            manifests=tuple(planned.manifests),
+            planned=planned,
             pods=tuple(read_pod_templates(planned.manifests)),
-            target=target,
             cluster=target.cluster.inventory(plan.namespace),
         )
         check_cluster(job, results)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from kfjob.api.lifecycle.name_holder import can_replace, make_taken
+from kfjob.api.lifecycle.name_holder import NameState, decide_name, make_taken
 from kfjob.api.lifecycle.replace import find_live
+from kfjob.api.planning import Planned
 from kfjob.api.preflight.result import CheckResults
-from kfjob.api.target import Target
-from kfjob.spec.job import JobSpec
 
 
-def check_holder(spec: JobSpec, target: Target, results: CheckResults) -> bool:
-    """Check the job that has the name now, and add to the results; return whether no job has it.
+def check_holder(planned: Planned, results: CheckResults) -> bool:
+    """Check the job that has the name now, and add to the results what a submit does; return whether no job has it.
 
     Raises:
         Forbidden: the user may not read jobs.
     """
-    holder = find_live(target, spec.name)
+    name = planned.plan.name
+    holder = find_live(planned.target, name)
     if holder is None:
         return True
-    if can_replace(holder, user=target.settings.submitter):
-        results.ok(f"job `{spec.name}` has ended, and gives its name to the next launch")
-    else:
-        err = make_taken(holder, spec)
-        results.error(err.title, "name", detail=err.cause or "", hint=err.hint or "")
+    match decide_name(holder, planned):
+        case NameState.REPLACE:
+            results.ok(f"job `{name}` has ended, and gives its name to the next launch")
+        case NameState.SAME:
+            results.ok(f"job `{name}` runs already with this spec (launch {holder.launch}); a submit starts nothing")
+        case _:
+            err = make_taken(holder, planned)
+            results.error(err.title, "name", detail=err.cause or "", hint=err.hint or "")
     return False

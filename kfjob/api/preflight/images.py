@@ -16,7 +16,7 @@ from kfjob.errors import Forbidden
 def check_images(job: PreflightJob, target: Target, results: CheckResults, *, inspector: ImageInspector | None = None) -> None:
     """Check every image in its registry, even if one registry fails, and add to the results."""
     architecture = job.plan.instance.architecture if job.plan.instance else ""
-    images = find_required_images(job.manifests, architecture=architecture)
+    images = find_required_images(job.planned.manifests, architecture=architecture)
     if not target.settings.image_check:
         for image in images:
             results.skip(f"image `{image.image}`", "`image_check` is off")
@@ -56,7 +56,7 @@ def _node_architectures(job: PreflightJob, results: CheckResults) -> frozenset[s
 def _image_paths(job: PreflightJob) -> Iterator[tuple[str, str]]:
     """Yield each image with its path in the spec."""
     for field in ("sidecars", "init_containers"):
-        for index, container in enumerate(getattr(job.spec.pod, field)):
+        for index, container in enumerate(getattr(job.planned.spec.pod, field)):
             yield str(container.get("image", "")), f"pod.{field}.{index}"
     yield job.plan.own_etcd_image, "rendezvous"
     yield job.plan.image, "image"

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kfjob.api.planning import Planned
 from kfjob.api.preflight.holder import check_holder
 from kfjob.api.preflight.result import CheckResults
-from kfjob.api.target import Target
-from kfjob.plan import JobPlan
-from kfjob.spec.job import JobSpec
 
 
-def check_machine(spec: JobSpec, plan: JobPlan, target: Target, results: CheckResults) -> None:
+def check_machine(planned: Planned, results: CheckResults) -> None:
     """Check the job's name, cores, GPUs, program and mounted folders, and add to the results."""
-    if check_holder(spec, target, results):
+    plan = planned.plan
+    if check_holder(planned, results):
         results.ok("names are free")
-    for requirement in target.machine.check_requirements(plan):
+    for requirement in planned.target.machine.check_requirements(plan):
         if err := requirement.problem:
             results.error(err.title, requirement.path, detail=err.cause or "", hint=err.hint or "")
         else:

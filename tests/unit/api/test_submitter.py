@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import getpass
 import os
+import re
 
 import pytest
+from msgspec.structs import replace
 
 import kfjob as api
 from kfjob.api.preflight.examine import examine
 from kfjob.api.settings import Settings, load_settings
+from kfjob.api.target import Target
 from kfjob.backends.fake import FakeBackend
 from kfjob.backends.kubernetes.objects import snapshot
 from kfjob.compile.pytorchjob import compile_pytorchjob
@@ -21,6 +24,8 @@ from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
 
 SPEC = JobSpec(name="train", image="a:1", command=["python", "a.py"])
+OTHER = SPEC.model_copy(update={"image": "b:1"})
+RUNNING = JobChanged(phase=JobPhase.RUNNING)
 ENDED = JobChanged(phase=JobPhase.FAILED, ended=1_700_000_000_000_000_000)
 ME = "me@here"
 
@@ -50,12 +55,16 @@ def test_own_launch_that_has_ended_is_replaced(fake, settings):
 @pytest.mark.parametrize(
     ("submitted_by", "spec", "cause"),
     [
-        ("you@there", SPEC, "`you@there` submitted it, and it ended at 2023-11-14 22:13:20 UTC (Failed)"),
-        ("", SPEC, "it has no record of who submitted it, and it ended at 2023-11-14 22:13:20 UTC (Failed)"),
+        ("you@there", SPEC, f"`you@there` submitted it, and it ended at 2023-11-14 22:13:20 UTC (Failed)\nyou are `{ME}`"),
+        (
+            "",
+            SPEC,
+            f"it has no record of who submitted it, and it ended at 2023-11-14 22:13:20 UTC (Failed)\nyou are `{ME}`",
+        ),
         (
             ME,
             None,
-            f"`{ME}` submitted it, and it ended at 2023-11-14 22:13:20 UTC (Failed)\nit has no spec that kfjob can read",
+            f"it has no spec that kfjob can read\n`{ME}` submitted it, and it ended at 2023-11-14 22:13:20 UTC (Failed)",
         ),
     ],
 )
@@ -65,6 +74,7 @@ def test_launch_of_another_user_is_not_replaced_without_being_asked(fake, settin
         api.submit(SPEC, settings=settings)
     assert (caught.value.title, caught.value.cause) == ("job `train` exists already", cause)
     assert "`kfjob stop train` archives its logs and removes it" in str(caught.value.hint)
+    assert ("KFJOB_USER" in str(caught.value.hint)) == (spec is not None)
     assert fake.calls == []
     api.submit(SPEC, settings=settings, replace=True)
     assert fake.calls == [("stop", "train"), ("submit", "train")]
@@ -106,12 +116,58 @@ def test_user_is_a_setting_and_by_default_that_of_the_process(here, monkeypatch)
             "job `train` exists already",
             "`you@there` submitted it, and it ended at 2023-11-14 22:13:20 UTC",
         ),
-        ((ME, JobChanged(phase=JobPhase.RUNNING)), "job `train` runs already (Running)", ""),
+        ((ME, RUNNING), None, "job `train` runs already with this spec (launch l1); a submit starts nothing"),
+        (("you@there", RUNNING), None, "job `train` runs already with this spec"),
+        ((ME, RUNNING, OTHER), "job `train` runs already (Running)", "the new spec differs"),
     ],
 )
 def test_preflight_says_what_a_submit_does_with_the_name(fake, settings, holder, title, message):
-    play(fake, holder[0], state=holder[1])
+    play(fake, holder[0], state=holder[1], spec=holder[2] if len(holder) > 2 else SPEC)
     result = examine(LoadedSpec(SPEC, Positions()), settings=settings)
     problems = [problem for problem in result.problems if problem.path == "name"]
     assert [problem.title for problem in problems] == ([title] if title else [])
     assert message in "\n".join([*result.good, *(problem.detail or "" for problem in problems)])
+    if title:
+        with pytest.raises(AlreadyExists, match=re.escape(title)):
+            api.submit(SPEC, settings=settings)
+    else:
+        api.submit(SPEC, settings=settings)
+        assert bool(fake.calls) == holder[1].phase.ended
+
+
+@pytest.fixture
+def local(fake: FakeBackend, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Return settings of the local backend, which the scripted one replaces."""
+    monkeypatch.setattr(FakeBackend, "name", "local")
+    monkeypatch.setattr(Target, "backend", fake)
+    return dataclasses.replace(settings, backend="local")
+
+
+def examine_local(settings: Settings) -> tuple[list[str], str]:
+    result = examine(LoadedSpec(SPEC, Positions()), settings=settings)
+    problems = [problem for problem in result.problems if problem.path == "name"]
+    return [*result.good, *(problem.title for problem in problems)], "".join(problem.detail or "" for problem in problems)
+
+
+def test_preflight_and_submit_agree_on_the_folder_of_a_local_job(fake, here, local):
+    (here / "a.py").write_text("print(1)")
+    play(fake, ME, state=RUNNING)
+    job = fake.jobs["default", "train"]
+    job.snapshot = replace(job.snapshot, start_folder=str(here))
+    assert "job `train` runs already with this spec (launch l1); a submit starts nothing" in examine_local(local)[0]
+    assert api.submit(SPEC, settings=local).launch == "l1"
+    job.snapshot = replace(job.snapshot, start_folder="/elsewhere")
+    good, detail = examine_local(local)
+    assert "job `train` runs already (Running)" in good
+    assert "the folder where it starts: /elsewhere" in detail
+    with pytest.raises(AlreadyExists, match="runs already"):
+        api.submit(SPEC, settings=local)
+    assert fake.calls == []
+
+
+def test_every_ended_job_of_this_machine_is_the_users_own(fake, here, local):
+    (here / "a.py").write_text("print(1)")
+    play(fake, "root@ci-pod-1")
+    assert "job `train` has ended, and gives its name to the next launch" in examine_local(local)[0]
+    api.submit(SPEC, settings=local)
+    assert fake.calls == [("stop", "train"), ("submit", "train")]
