@@ -25,19 +25,28 @@ from kfjob.observe.vocabulary import (
     ERRORS,
     EVALUATION_WORDS,
     FILLERS,
+    GRADIENT_NORMS,
+    GRADIENT_WORDS,
+    GROUPS_OF_RANKS,
     LEARNING_WORDS,
     LOSS_EXCLUDED,
     LOSS_PART,
     LOSS_PARTS,
     LOSS_WORDS,
     LOSSES,
+    LR_EXCLUDED,
+    LR_NAMES,
     MEAN_WORDS,
     METRICS,
+    NETWORKS,
     NO_LOSSES,
     NO_STEP_UNITS,
+    OWNER_WORDS,
     PLACE_FILLERS,
+    PLAIN_EPOCHS,
     PLAIN_LOSS,
     PREPARATION_WORDS,
+    RATE_NOUNS,
     RATE_UNITS,
     RATE_WORDS,
     RATES,
@@ -127,12 +136,12 @@ def is_metric(words: tuple[str, ...]) -> bool:
 
 def is_plain_epoch(name: str) -> bool:
     """Return whether the name says nothing but that it counts epochs; `epochs` is a setting, and a leader has epochs too."""
-    return all(word in {"epoch", "ep", "#"} or word in FILLERS or word in TRAINING_WORDS for word in name.split())
+    return all(word in PLAIN_EPOCHS or word in FILLERS or word in TRAINING_WORDS for word in name.split())
 
 
 def has_owner(words: tuple[str, ...]) -> bool:
     """Return whether the words say what an epoch belongs to, as in `epoch 3 of the validator set`."""
-    return any(word in {"of", "for", "from", "by"} for word in words)
+    return any(word in OWNER_WORDS for word in words)
 
 
 def is_reward(words: tuple[str, ...]) -> bool:
@@ -185,8 +194,7 @@ def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
         rest[-2:] == ("cross", "entropy")
         or rest[-1] in LOSS_PARTS
         or rest[0] in LOSS_PARTS
-        or (len(rest) > 1 and rest[0] in {"l", "d", "g"})
-        or rest in {("d",), ("g",), ("l",)}
+        or rest[0] in NETWORKS
         or (rest[-1] in ERRORS and find_phase(words) is not Phase.NONE)
     ):
         return Meaning(Quantity.LOSS, LOSS_PART)
@@ -201,16 +209,14 @@ def _find_lr(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
         or "learningrate" in rest
     ):
         return None
-    if any(
-        word in {"base", "initial", "max", "min", "peak", "init", "warmup", "decay", "multiplier", "scale"} for word in rest
-    ):
+    if not LR_EXCLUDED.isdisjoint(rest):
         return None
-    return Meaning(Quantity.LR, 0 if joined in {"lr", "learning rate"} else 1)
+    return Meaning(Quantity.LR, 0 if joined in LR_NAMES else 1)
 
 
 def _find_grad_norm(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
-    has_gradient = any(word in {"grad", "gradient", "gradients", "grads", "g"} for word in rest)
-    if (has_gradient and "norm" in rest) or rest[-1] in {"gnorm", "gradnorm"} or rest == ("grad",):
+    has_gradient = not GRADIENT_WORDS.isdisjoint(rest)
+    if (has_gradient and "norm" in rest) or rest[-1] in GRADIENT_NORMS or rest == ("grad",):
         return Meaning(Quantity.GRAD_NORM, 0)
     return None
 
@@ -245,11 +251,11 @@ def _find_step_time(nouns: tuple[str, ...]) -> Meaning | None:
 
 
 def _format_rate(noun: str) -> str:
-    return f"{ {'tok': 'tokens', 'its': 'it', 'iter': 'it', 'iters': 'it', 'imgs': 'images'}.get(noun, noun) }/s"
+    return f"{RATE_NOUNS.get(noun, noun)}/s"
 
 
 def _find_count(words: tuple[str, ...], _: tuple[str, ...]) -> Meaning | None:
-    if words[-1:] == ("rank",) and not {"local", "tensor", "pipeline", "node", "group"} & set(words):
+    if words[-1:] == ("rank",) and not GROUPS_OF_RANKS & set(words):
         return Meaning(Quantity.RANK, 0)
     if "in" in words[1:] and is_count(words[: words.index("in")]):
         words = words[: words.index("in")]

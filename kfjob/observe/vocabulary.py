@@ -39,6 +39,14 @@ STEPS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 EPOCHS: tuple[tuple[str, ...], ...] = (("epoch", "epochs", "ep"), ("pass", "generation"))
 EPOCH_WORDS = frozenset(EPOCHS[0])
+PLAIN_EPOCHS = frozenset({"epoch", "ep", "#"})
+"""Names that count epochs and are no setting, as `epochs` may be."""
+OWNER_WORDS = frozenset({"of", "for", "from", "by"})
+"""Words before what an epoch belongs to, as in `epoch 3 of the validator set`."""
+MESSAGE_COUNTERS = ("step", "iter", "iteration", "epoch")
+"""A line that begins with one of these and a number begins a message of its own."""
+FRAMES = frozenset({"frame", "frames"})
+"""An encoder of videos counts frames alone; a trainer that does so prints a reward, a loss or an epoch too."""
 COUNTER_WORDS = frozenset(
     name for names in (*STEPS[1:3], EPOCHS[0]) for name in names if name.isalpha() and len(name) > len("up")
 )
@@ -94,6 +102,8 @@ LOSS_PARTS = frozenset((
     "cost", "objective", "nll", "nelbo", "elbo", "bce", "xent", "mse", "rmse", "ce", "crossentropy", "kld", "gan", "cycle",
     "idt", "recon", "rec", "nce", "bpb", "bpc", "learn",
 ))  # fmt: skip
+NETWORKS = frozenset({"l", "d", "g"})
+"""Letters before the name of a loss, or alone: the loss of the discriminator, of the generator, and `L`."""
 ERRORS = frozenset({"l1", "l2"})
 """In the name of a figure of training or evaluation these are its loss; other programs name a penalty so."""
 METRICS = frozenset((
@@ -104,6 +114,12 @@ METRICS = frozenset((
 """With a step, these figures show training even where a program prints no loss."""
 DONE_WORDS = frozenset({"seen", "processed", "completed", "consumed", "done", "executed", "taken", "played"})
 LEARNING_WORDS = frozenset({"learning", "learn"})
+LEARNING_RATE = "learning rate"
+LR_NAMES = ("lr", LEARNING_RATE)
+"""Names of the learning rate itself; other names with its words may be one of several."""
+LR_EXCLUDED = frozenset({"base", "initial", "max", "min", "peak", "init", "warmup", "decay", "multiplier", "scale"})
+GRADIENT_WORDS = frozenset({"grad", "gradient", "gradients", "grads", "g"})
+GRADIENT_NORMS = frozenset({"gnorm", "gradnorm"})
 RATE_WORDS = frozenset({"rate", "speed"})
 REWARDS = frozenset({"reward", "rewards", "return", "returns"})
 RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
@@ -112,10 +128,16 @@ UNITS_OF_RATES: Mapping[str, str] = {
 }  # fmt: skip
 """The units of rates by their names. The others have none: `sps` counts samples or steps, `ips` images, items or iterations."""
 SHORT_RATES = frozenset({"fps", "sps", "tps"})
+SHORT_RATE_UNITS = ("tok/s", "img/s", "imgs/s")
+"""Units of rates that are their names, as in `tok/s 3267`."""
+RATE_NOUNS: Mapping[str, str] = {"tok": "tokens", "its": "it", "iter": "it", "iters": "it", "imgs": "images"}
+"""What kfjob writes for the nouns of rates."""
 RATE_UNITS = frozenset({"tps", "wps", "ips", "fps", "sps", "ups", "tgs"})
 """Rates that stand after their number, as in `25 fps`."""
 TIMES = frozenset({"time", "timing", "elapsed", "eta"})
 DEVICES = frozenset({"gpu", "device", "rank"})
+GROUPS_OF_RANKS = frozenset({"local", "tensor", "pipeline", "node", "group"})
+"""A rank with one of these words is not the rank in the job."""
 _BYTES = frozenset({"b", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib"})
 NO_STEP_UNITS = _BYTES | frozenset((
     "req", "reqs", "requests", "ops", "flop", "flops", "gflop",

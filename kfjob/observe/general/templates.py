@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kfjob.observe.figures.line import DERIVED_SPEED, Counter, Figures
 from kfjob.observe.meanings import Phase, Quantity, has_owner, is_plain_epoch
-from kfjob.observe.vocabulary import ANY_LOSS, CLEAR_COUNT, STEP_TIME, SUM_OF_LOSSES, WEAK_COUNT
+from kfjob.observe.vocabulary import ANY_LOSS, CLEAR_COUNT, FRAMES, STEP_TIME, SUM_OF_LOSSES, WEAK_COUNT
 
 MAX_TEMPLATES = 32
 """Layouts of progress lines per container; the least recently seen one is dropped."""
@@ -80,8 +80,6 @@ def make_key(figures: Figures, *, joined: bool) -> Key:
 
 
 PERCENT = "%"
-_FRAMES = frozenset({"frame", "frames"})
-"""An encoder of videos counts frames alone; a trainer that does so prints a reward, a loss or an epoch too."""
 
 
 def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
@@ -138,7 +136,7 @@ def find_choice(template: Template) -> Choice | None:
         shows = _shows_training(samples, choice) or (figures.lr is not None and _counts_steps(figures, choice))
         return choice if distinct >= MIN_WEAK_LINES and shows else None
     has_speed = sum(_shows_speed(sample.figures) for sample in samples) >= MIN_WEAK_LINES
-    is_video = {counter.name for counter in figures.counters} <= _FRAMES and not figures.has_reward
+    is_video = {counter.name for counter in figures.counters} <= FRAMES and not figures.has_reward
     counts = choice.quantity is not None and not choice.swapped and not is_video
     if figures.is_bar and counts and figures.speed is not None:
         return choice if distinct >= MIN_LINES else None

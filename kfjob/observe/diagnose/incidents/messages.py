@@ -6,6 +6,7 @@ import re
 
 from kfjob.observe.diagnose.going_on import goes_on
 from kfjob.observe.prefixes import Level, split_prefix
+from kfjob.observe.vocabulary import MESSAGE_COUNTERS
 from kfjob.parsing import ParseError, parse_json
 from kfjob.patterns import Pattern
 
@@ -13,8 +14,9 @@ _PYTHON_WARNING = Pattern(r"(?:\S+:\d+: |^)\w{0,40}Warning: |^[\w.-]{1,40}: [Ww]
 _INFORMATION = "NCCL INFO "
 _OWN_LEVEL = ("NCCL WARN", "<warn>")
 _BOUNDARY = re.compile(
-    r"\s{0,4}\d{1,3}%\||[\w.-]{1,80}:\d+:\d+ \[\d+\] |(?i:(?:step|iter|iteration|epoch)\b\W{0,3}\d)|={8,}|-{8,}"
-    r"|\*{8,}|\{'|usage: "
+    r"\s{0,4}\d{1,3}%\||[\w.-]{1,80}:\d+:\d+ \[\d+\] |"
+    rf"(?i:(?:{'|'.join(MESSAGE_COUNTERS)})\b\W{{0,3}}\d)|"
+    r"={8,}|-{8,}|\*{8,}|\{'|usage: "
 )
 _HELP = re.compile(
     r"(?:mpirun|mpiexec|orterun|prterun|prun|ORTE|PRTE|PMIx) (?:was|has|detected|noticed) |Primary job +terminated "
