@@ -41,6 +41,11 @@ _LONGEST_FIRST = sorted((word for word in TRANSLATIONS if _UNSPACED.match(word))
 _PARTS = re.compile("|".join((*_LONGEST_FIRST, r"[^\W_]")))
 
 
+def is_unspaced(word: str) -> bool:
+    """Return whether the word begins in a script that puts no spaces between words, or few: Chinese, Japanese, Korean."""
+    return _UNSPACED.match(word) is not None
+
+
 def translate(words: Iterable[str]) -> tuple[str, ...]:
     """Return the words in English; a word of Chinese, Japanese or Korean may consist of several, such as `平均损失`."""
     parts = (part for word in words for part in (_PARTS.findall(word) if _UNSPACED.match(word) else (word,)))
