@@ -6,7 +6,7 @@ A name is a sequence of lower-case words: `train/grad_norm` and `Train Grad-Norm
 from __future__ import annotations
 
 import re
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -93,6 +93,21 @@ class Phase(StrEnum):
     NONE = ""
 
 
+class Clarity(IntEnum):
+    """How clearly a name means its figure, where the vocabulary has no order of its own; the clearest comes first."""
+
+    EXACT = 0  # `lr`, `train loss`, `ms/it`: nothing else has this name
+    SAID_IN_WORDS = 1  # `loss at step 100`, `lr of group 1`: the figure, and more
+
+
+class SpeedName(IntEnum):
+    """What the name of a speed says of its unit; the one that says most comes first."""
+
+    WITH_UNIT = 1  # `samples/s`: what is counted
+    RATE = 2  # `throughput`, `tps`: the name of a rate
+    PART = 3  # `tokens/s/gpu`, `tps of rank 0`: the speed of one device, or a name with other words
+
+
 class Meaning(NamedTuple):
     """The meaning of a name."""
 
@@ -174,7 +189,7 @@ def _find_loss_count(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning |
         return None  # `step_in_epoch`
     for quantity, groups in ((Quantity.STEP, STEPS), (Quantity.EPOCH, EPOCHS)):
         if any(rest[-1] in names for names in groups[:CLEAR_COUNT]):
-            return Meaning(quantity, 1)
+            return Meaning(quantity, Clarity.SAID_IN_WORDS)
     return None
 
 
@@ -185,7 +200,7 @@ def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
         name = " ".join(word for word in words if word not in FILLERS)
         plain = " ".join(rest)
         if plain == "loss":
-            return Meaning(Quantity.LOSS, 0 if find_phase(words) is Phase.TRAINING else PLAIN_LOSS)
+            return Meaning(Quantity.LOSS, Clarity.EXACT if find_phase(words) is Phase.TRAINING else PLAIN_LOSS)
         priorities = [TOTAL_WORDS[word] for word in rest if word in TOTAL_WORDS]
         if priorities and ADVERSARY.isdisjoint(rest):
             return Meaning(Quantity.LOSS, min(priorities))
@@ -211,13 +226,13 @@ def _find_lr(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
         return None
     if not LR_EXCLUDED.isdisjoint(rest):
         return None
-    return Meaning(Quantity.LR, 0 if joined in LR_NAMES else 1)
+    return Meaning(Quantity.LR, Clarity.EXACT if joined in LR_NAMES else Clarity.SAID_IN_WORDS)
 
 
 def _find_grad_norm(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
     has_gradient = not GRADIENT_WORDS.isdisjoint(rest)
     if (has_gradient and "norm" in rest) or rest[-1] in GRADIENT_NORMS or rest == ("grad",):
-        return Meaning(Quantity.GRAD_NORM, 0)
+        return Meaning(Quantity.GRAD_NORM, Clarity.EXACT)
     return None
 
 
@@ -227,14 +242,14 @@ def _find_speed(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None
         return _find_step_time(nouns)
     *before, last = nouns
     if last in SECOND_UNITS and before:
-        return Meaning(Quantity.SPEED, 1, unit=_format_rate(before[-1]))
+        return Meaning(Quantity.SPEED, SpeedName.WITH_UNIT, unit=_format_rate(before[-1]))
     if last in DEVICES and before[1:] and before[-1] in SECOND_UNITS:
-        return Meaning(Quantity.SPEED, 3, unit=f"{_format_rate(before[-2])}/{last}")
+        return Meaning(Quantity.SPEED, SpeedName.PART, unit=f"{_format_rate(before[-2])}/{last}")
     if last in RATES or nouns[0] in SHORT_RATES:
         unit = UNITS_OF_RATES.get(last if last in RATES else nouns[0], "")
-        return Meaning(Quantity.SPEED, 2 if last in RATES else 3, unit=unit)
+        return Meaning(Quantity.SPEED, SpeedName.RATE if last in RATES else SpeedName.PART, unit=unit)
     if [nouns[0]] == before and nouns[0] in SHORT_TIMES and last in STEP_UNITS and words[0] != "per":
-        return Meaning(Quantity.SECONDS, 0, unit=nouns[0])
+        return Meaning(Quantity.SECONDS, Clarity.EXACT, unit=nouns[0])
     return _find_step_time(nouns)
 
 
@@ -256,7 +271,7 @@ def _format_rate(noun: str) -> str:
 
 def _find_count(words: tuple[str, ...], _: tuple[str, ...]) -> Meaning | None:
     if words[-1:] == ("rank",) and not GROUPS_OF_RANKS & set(words):
-        return Meaning(Quantity.RANK, 0)
+        return Meaning(Quantity.RANK, Clarity.EXACT)
     if "in" in words[1:] and is_count(words[: words.index("in")]):
         words = words[: words.index("in")]
     plain = [word for word in words if word not in FILLERS]
@@ -264,9 +279,9 @@ def _find_count(words: tuple[str, ...], _: tuple[str, ...]) -> Meaning | None:
         plain.pop()  # `Iter(train)`, `samples seen`
     joined = " ".join(plain)
     if joined in TOTALS:
-        return Meaning(Quantity.TOTAL, 0)
+        return Meaning(Quantity.TOTAL, Clarity.EXACT)
     if joined in EPOCH_TOTALS:
-        return Meaning(Quantity.EPOCHS, 0)
+        return Meaning(Quantity.EPOCHS, Clarity.EXACT)
     if (priority := _rate_count(plain, EPOCHS)) is not None:
         return Meaning(Quantity.EPOCH, priority)
     if (priority := _rate_count(plain, STEPS)) is not None:
@@ -296,7 +311,7 @@ def parse_unit(unit: str) -> Meaning | None:
     """Return what a unit after a number means: `samples/s` is a speed, `ms/it` a time per step."""
     noun, slash, divisor = unit.lower().partition("/")
     if noun in RATE_UNITS and not slash:
-        return Meaning(Quantity.SPEED, 2, unit=UNITS_OF_RATES.get(noun, noun))
+        return Meaning(Quantity.SPEED, SpeedName.RATE, unit=UNITS_OF_RATES.get(noun, noun))
     if not slash or not divisor:
         return None
     if noun in NO_STEP_UNITS:
@@ -304,9 +319,9 @@ def parse_unit(unit: str) -> Meaning | None:
     divisor, _, device = divisor.partition("/")
     if divisor in SECOND_UNITS:
         unit = _format_rate(noun or "samples") + (f"/{device}" if device else "")
-        return Meaning(Quantity.SPEED, 3 if device else 1, unit=unit)
+        return Meaning(Quantity.SPEED, SpeedName.PART if device else SpeedName.WITH_UNIT, unit=unit)
     if noun in SHORT_TIMES and divisor in STEP_UNITS:
-        return Meaning(Quantity.SECONDS, 0, unit=noun)
+        return Meaning(Quantity.SECONDS, Clarity.EXACT, unit=noun)
     return None
 
 

@@ -39,7 +39,6 @@ UNKNOWN_PRIORITY = 99
 """A value has this priority until a name in the line gives it."""
 DERIVED_SPEED = 50
 """A speed from the time of a step has this priority, or a higher number."""
-_UNNAMED_COUNTER_PRIORITY = 2
 UNNAMED = "[]"
 """Name of a counter without a name, such as `[10/100]`."""
 _MAX_WORDS = 24
@@ -298,7 +297,7 @@ class _Builder:
                 self.counters = [replace(only, quantity=Quantity.STEP, priority=CLEAR_COUNT)]
         has_named = bool(self.counters)
         if slots[1:] and not has_named:
-            self.counters.append(Counter(Quantity.EPOCH, _UNNAMED_COUNTER_PRIORITY, "[]", *slots[-2]))
+            self.counters.append(Counter(Quantity.EPOCH, CLEAR_COUNT, "[]", *slots[-2]))
         if slots and not self.has_step_name:
             name = "[][]" if slots[1:] else UNNAMED
-            self.counters.append(Counter(Quantity.STEP, _UNNAMED_COUNTER_PRIORITY, name, *slots[-1]))
+            self.counters.append(Counter(Quantity.STEP, CLEAR_COUNT, name, *slots[-1]))
