@@ -29,15 +29,18 @@ MAIN_MARKERS = (
 )  # fmt: skip
 """A log with figures of training has lines with one of these, or with a name in `RARE_MARKERS`.
 
-A search for at most 32 literals of at least four bytes reads 32 bytes at once. With 64 literals it takes 1.5 times as
-long, with more or shorter ones 3 to 10 times.
+A search for at most 32 literals of at least four bytes reads 32 bytes at once. With up to 64 literals it takes 1.5 to 4
+times as long, and with more of them 20 times.
 """
 MORE_MARKERS = (
     "ITER", "%|█", "%|##", "%|  ", "ens/s", " lr ", " lr:", " lr-", " lr=", "/lr=", '"lr"', "'lr'", "_lr",
     " LR ", " LR:", " LR=", "/LR ", "ntropy", "Up. ", " fps", "VALI", "VAL ", "alid", "pass: ", "SPS:", "cost", "ound ",
     "otal",
 )  # fmt: skip
-"""In a log with a line of figures, lines with these may hold figures of the same step."""
+"""In a log with a line of figures, lines with these may hold figures of the same step.
+
+One search finds them and `MAIN_MARKERS`, at most 64 literals together.
+"""
 FIRST_MARKERS = ("lr:", "lr=", "lr ")
 """A line with a figure of training may begin with one of these."""
 _SEPARATORS = " :=\"'\t|(/]"
@@ -84,7 +87,7 @@ def _mark_foreign_names() -> tuple[str, ...]:
 
 
 FOREIGN_MARKERS = _mark_foreign_names()
-"""Lines with figures in other languages; a log of plain ASCII has only those of `MAIN_MARKERS` and `RARE_MARKERS`."""
+"""Lines with figures in other languages, at most 64; a log of plain ASCII has only `MAIN_MARKERS` and `RARE_MARKERS`."""
 
 _COUNTERS = tuple(name for group in (*STEPS[:WEAK_COUNT], EPOCHS[0]) for name in group if len(name) >= _STEM)
 _LOSSES = (*(name for group in LOSSES for name in group), *sorted(LOSS_PARTS))
