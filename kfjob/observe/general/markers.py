@@ -62,10 +62,9 @@ def _is_found(text: str, markers: Iterable[str]) -> bool:
 
 
 def _is_figure(word: str) -> bool:
-    """Return whether the word of another language names a figure, or is part of the name of a learning rate."""
-    words = translate((word,))
-    meaning = find_meaning(words)
-    return (meaning is not None and meaning.quantity in _FIGURES) or not LEARNING_WORDS.isdisjoint(words)
+    """Return whether the word of another language names a figure."""
+    meaning = find_meaning(translate((word,)))
+    return meaning is not None and meaning.quantity in _FIGURES
 
 
 FOREIGN_NAMES = tuple(sorted(word for word in TRANSLATIONS if _is_figure(word)))
@@ -81,9 +80,12 @@ def _find_stems(word: str) -> tuple[str, ...]:
 
 def _mark_foreign_names() -> tuple[str, ...]:
     """Return literals for the names in other scripts and with other letters; a block of plain ASCII has none of them."""
-    words = [word for word in FOREIGN_NAMES if not word.isascii() and not _is_found(word, MAIN_MARKERS)]
-    stems = dict.fromkeys(stem for word in words for stem in _find_stems(word))
-    return tuple(stem for stem in stems if not _is_found(stem, stems.keys() - {stem}))
+    stems: dict[str, None] = {}
+    for word in sorted(FOREIGN_NAMES, key=len):  # a short word finds the longer ones that begin with it
+        forms = (word, word.capitalize())
+        if not word.isascii() and not all(_is_found(form, (*MAIN_MARKERS, *stems)) for form in forms):
+            stems |= dict.fromkeys(_find_stems(word))
+    return tuple(stems)
 
 
 FOREIGN_MARKERS = _mark_foreign_names()
@@ -97,7 +99,8 @@ NAMES = (*_COUNTERS, *_LOSSES, *sorted(RATES), LEARNING_RATE)
 
 def _mark_rare_names() -> tuple[str, ...]:
     """Return the names without a literal of the other searches, in each form of their letters and before each separator."""
-    names = [*NAMES, *(name for name in FOREIGN_NAMES if name.isascii() and len(name) >= _STEM)]
+    foreign = (*FOREIGN_NAMES, *(word for word, english in TRANSLATIONS.items() if english in LEARNING_WORDS))
+    names = [*NAMES, *(name for name in foreign if name.isascii() and len(name) >= _STEM)]
     forms = dict.fromkeys(form for name in names for form in _find_forms(name))
     rates = dict.fromkeys(form for unit in SHORT_RATE_UNITS for form in (unit, unit.capitalize(), unit.upper()))
     rare = [form for form in (*forms, *rates) if not _is_found(form, (*MAIN_MARKERS, *FOREIGN_MARKERS))]

@@ -24,6 +24,10 @@ FOREIGN = [word for word in TRANSLATIONS if (meaning := find_meaning(split_name(
 SHORTER = {"pas"}
 """A word of plain letters that is too short to search for: a loss or another counter stands beside it."""
 
+LEARNING_RATES = ("Taux d'apprentissage", "tasa de aprendizaje", "Taxa de aprendizado", "taxa de aprendizagem",
+                  "Tasso di apprendimento", "скорость обучения")  # fmt: skip
+"""Names of several words."""
+
 PRINTED = {
     "loss": "it 5 train_loss 2.5", "Loss": "It 5 Loss 2.5", "LOSS": "IT 5 LOSS 2.5", "step": "step 5", "Step": "Step 5",
     "STEP": "STEP 5", "poch": "Epoch 5", "EPOC": "EPOCH 5", "iter": "iter 5", "Iter": "Iteration 5", "pdate": "Updates 5",
@@ -92,7 +96,7 @@ def test_each_name_has_a_literal_in_each_form(name: str):
     assert [line for line in read if not gate.is_candidate(line)] == []
 
 
-@pytest.mark.parametrize("name", sorted(set(FOREIGN) - SHORTER))
+@pytest.mark.parametrize("name", [*sorted(set(FOREIGN) - SHORTER), *LEARNING_RATES])
 def test_each_name_in_another_language_has_a_literal(name: str):
     gate = make_gate(progress_reader())
     lines = [layout.format(form) for form in (name, name.capitalize()) for layout in ("{}: 5.5", "{} 5", "it 5 {}=5.5")]
