@@ -19,10 +19,10 @@ COUNTERS = [
     name for group in (*vocabulary.STEPS[: vocabulary.WEAK_COUNT], vocabulary.EPOCHS[0]) for name in group if len(name) >= 4
 ]
 LOSSES = [name for group in vocabulary.LOSSES for name in group]
-NAMES = [*COUNTERS, *LOSSES, *vocabulary.LOSS_PARTS, *vocabulary.RATES, "learning rate"]
+NAMES = [*COUNTERS, *LOSSES, *sorted(vocabulary.LOSS_PARTS | vocabulary.RATES), "learning rate"]
 FOREIGN = [word for word in TRANSLATIONS if (meaning := find_meaning(split_name(word))) and meaning.quantity in FIGURES]
 SHORTER = {"pas"}
-"""A word of plain letters that is too short to search for: a loss or another counter stands beside it."""
+"""Words of plain letters that are too short to search for: a loss or another counter stands beside them."""
 
 LEARNING_RATES = ("Taux d'apprentissage", "tasa de aprendizaje", "Taxa de aprendizado", "taxa de aprendizagem",
                   "Tasso di apprendimento", "скорость обучения")  # fmt: skip
