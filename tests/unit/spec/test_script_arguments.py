@@ -163,6 +163,7 @@ def test_arguments_of_the_fabric_script():
         full_state_dict=True,
         resume="none",
         epochs=2,
+        micro_batch_size=1,
         gradient_accumulation_steps=64,
         max_steps=6145,
         lr=2e-5,
