@@ -10,6 +10,7 @@ Reports, archived logs, `explain`, JSON, quotes of a diagnosis and messages for 
 from kfjob.redaction.known import remember_credential
 from kfjob.redaction.names import is_secret_name
 from kfjob.redaction.redactor import REDACTED, LineRedactor, Redactor, collect_secrets, cut_text, find_secret
+from kfjob.redaction.shell_words import redact_command, redact_variable
 
 __all__ = [
     "REDACTED",
@@ -19,5 +20,7 @@ __all__ = [
     "cut_text",
     "find_secret",
     "is_secret_name",
+    "redact_command",
+    "redact_variable",
     "remember_credential",
 ]

@@ -6,6 +6,7 @@ import re
 
 from kfjob.redaction.connectors import SecretName
 from kfjob.redaction.names import Strength
+from kfjob.redaction.values import is_harmless
 
 Span = tuple[int, int]
 NAME = re.compile(r"[\w.-]++", re.ASCII)
@@ -74,9 +75,11 @@ class Extents:
         before = before.rpartition("\n")[2]
         quote = before[-1:] if before[-1:] in ("'", '"', "`") else ""
         if quote and (end := text.find(quote, start, self.find_line_end(start))) > start:
+            word = BARE.match(text, start, end)
             is_whole = name.strength is Strength.LINE or (name.strength > Strength.WEAK and not has_space)
-            match = None if is_whole else BARE.match(text, start, end)
-            return start, match.end() if match else end
+            if is_whole and word and not (name.text.isupper() and is_harmless(word[0])):  # a variable before a command
+                return start, end
+            return start, word.end() if word else end
         if name.strength is Strength.LINE:
             blank, end = _BLANK.match(text, start), self.find_line_end(start)
             return (start, end) if blank and blank.end() < end else None

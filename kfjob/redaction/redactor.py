@@ -79,13 +79,13 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return a text, for example a log line or a message, without the secrets that any of its forms shows."""
         pieces, position, end = [], 0, -1
-        for start, stop in self._find_spans(text):
+        for start, stop in self.find_spans(text):
             if start > end:  # spans that overlap or touch become one mark
                 pieces += [text[position:start], REDACTED]
             position = end = max(end, stop)
         return "".join([*pieces, text[position:]]) if pieces else text
 
-    def _find_spans(self, text: str) -> list[Span]:
+    def find_spans(self, text: str) -> list[Span]:
         """Return the ranges of the secrets that any form of a text shows, in order; they may overlap."""
         spans = {form.locate(*span) for form in list_forms(text) for span in self._find(form)}
         return sorted((start, end) for start, end in spans if start < end)
@@ -241,8 +241,8 @@ class _Collector(Redactor):
         super().__init__()
         self.secrets: set[str] = set()
 
-    def _find_spans(self, text: str) -> list[Span]:
-        spans = super()._find_spans(text)
+    def find_spans(self, text: str) -> list[Span]:
+        spans = super().find_spans(text)
         self.secrets.update(text[start:stop] for start, stop in spans)
         return spans
 

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kfjob.redaction import cut_text
+from kfjob.redaction import Redactor, redact_command, redact_variable
 
 _BUILTIN_NAMES = """
     cd export source . set unset ulimit umask eval exec trap alias pushd popd shopt wait if for while until case function [[
@@ -89,7 +89,8 @@ def find_in_words(words: Sequence[str]) -> ShellSyntax | None:
     if not words:
         return None
     if len(words) == 1 and re.search(r"\s", words[0].strip()):
-        return ShellSyntax(("spaces in the name of the program",), f"write `command: {json.dumps(words[0].split())}`")
+        separate = Redactor().value(words[0].split())
+        return ShellSyntax(("spaces in the name of the program",), f"write `command: {json.dumps(separate)}`")
     line = " ".join(word if word in _LIST_OPERATORS else shlex.quote(word) for word in words)
     parts = tuple(f"`{part}`" for part in _find_in_program(words[0]))
     return ShellSyntax(parts, _explain_program(words[0], line)) if parts else None
@@ -170,8 +171,8 @@ def _with_shell(line: str) -> str:
     text = line.strip()
     if any("|" in word.replace("||", "") for word in _split(text)):
         text = f"set -o pipefail; {text}"
-    text = text if len(text) <= _MAX_EXAMPLE else f"{cut_text(text, _MAX_EXAMPLE)}…"
-    return f"use `command: {json.dumps(['bash', '-c', text], ensure_ascii=False)}`"
+    script = redact_command(text, _MAX_EXAMPLE)
+    return f"use `command: {json.dumps(['bash', '-c', script], ensure_ascii=False)}`"
 
 
 def _explain_program(word: str, line: str) -> str:
@@ -187,7 +188,8 @@ def _explain_program(word: str, line: str) -> str:
         words = words[1:]
     if word == "export" or _ASSIGNMENT.match(word):
         pairs = [match.string.partition("=") for match in itertools.takewhile(bool, map(_ASSIGNMENT.match, words)) if match]
-        fields = ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, _, value in pairs)
+        shown = ((name, redact_variable(name, value)) for name, _, value in pairs)
+        fields = ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in shown)
         return f"set `env: {{{fields}}}` in the spec, or {shell}" if fields else shell
     if word == "cd":
         folder = f": {words[1]}" if words[1:] and words[1].startswith("/") else ""

@@ -1,0 +1,86 @@
+r"""A command line in a hint shows no part of a secret, and stays a command line in valid JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kfjob.errors import SpecError
+from kfjob.redaction import REDACTED, Redactor, redact_command
+from kfjob.spec.job import JobSpec
+
+LONG = "hf_abcdefghijklmnopqrstuvwxyz012345"
+
+
+def print_hint(command: str | list[str]) -> str:
+    """Return the hint of a wrong command as kfjob prints it."""
+    with pytest.raises(SpecError) as caught:
+        JobSpec(name="train", image="a:1", command=command)
+    return Redactor().text(caught.value.problems[0].hint or "")
+
+
+def read_script(hint: str) -> str:
+    """Return the text after `bash -c` in a hint."""
+    words = json.loads(hint.partition("command: ")[2].partition("`; in quotes")[0].removesuffix("`"))
+    return str(words[2])
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        (r"DB_PASSWORD='it'\''smetoo123' python t.py", "DB_PASSWORD=[redacted] python t.py"),
+        (
+            r'python t.py --password="q\"zz1 tail77" | tee x',
+            "set -o pipefail; python t.py --password=[redacted] | tee x",
+        ),
+        (r'python t.py --password "q\"zz1 tail77" && x', "python t.py --password [redacted] && x"),
+        ('MYSQL_PWD="a\\"b c\'d" python t.py', "MYSQL_PWD=[redacted] python t.py"),
+        (r"DB_PASSWORD=it\"smetoo\ tail99 python t.py", "DB_PASSWORD=[redacted] python t.py"),
+        ('DB_PASSWORD=ab"cd ef"gh python t.py', "DB_PASSWORD=[redacted] python t.py"),
+        (f"HF_TOKEN={LONG} python train.py", "HF_TOKEN=[redacted] python train.py"),
+        (f"export HF_TOKEN={LONG} && python t.py", "export HF_TOKEN=[redacted] && python t.py"),
+        (
+            'curl -H "Authorization: Bearer abc123def456ghi" https://x/y | sh && python t.py',
+            "set -o pipefail; curl -H 'Authorization: [redacted]' https://x/y | sh && python t.py",
+        ),
+        ("DB_PASSWORD=hunter2x;python t.py", "DB_PASSWORD=[redacted];python t.py"),
+        ("cd x && mysql -p'hunter2 x' db", "cd x && mysql -p[redacted] db"),
+        ("""bash -c "DB_PASSWORD='a b' python t.py" && x""", "bash -c 'DB_PASSWORD=[redacted] python t.py' && x"),
+        ('cd x && python t.py --config \'{"password": "a b"}\'', 'cd x && python t.py --config \'{"password": "[redacted]"}\''),
+        ("PASSWORD=/run/secrets/x python t.py", "PASSWORD=/run/secrets/x python t.py"),
+        ("PASSWORD=$PW python t.py 'a b'", "PASSWORD=$PW python t.py 'a b'"),
+    ],
+)
+def test_hint_hides_the_whole_secret_and_keeps_the_other_words(command, script):
+    assert read_script(print_hint(command)) == script
+
+
+@pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "$'{}'", "{}", "a'{}'b", "'a'\\''{}'", '"a\\"{}"', "a\\ '{}'", "'a'\"{}\""])
+@pytest.mark.parametrize(
+    "place", ["DB_PASSWORD={} python t.py", "python t.py --password={} | x", "python t.py --password {} && x"]
+)
+def test_no_form_of_quotes_shows_a_part_of_a_secret(quoted, place):
+    hint = print_hint(place.format(quoted.format("hunter7xyz")))
+    assert "hunter7" not in hint
+    assert REDACTED in hint
+    assert "t.py" in read_script(hint)
+
+
+def test_variables_in_a_hint_have_no_secrets():
+    hint = print_hint(r"DB_PASSWORD='it'\''s metoo' A=1 python t.py")
+    assert hint.startswith('set `env: {DB_PASSWORD: "[redacted]", A: "1"}` in the spec')
+
+
+def test_words_that_a_list_has_not_separated_have_no_secrets():
+    assert print_hint(["python t.py --password hunter2x"]) == 'write `command: ["python", "t.py", "--password", "[redacted]"]`'
+
+
+def test_long_command_is_cut_before_its_secret():
+    command = "x " * 50 + "PASSWORD='" + "ab cd" * 2000 + "' y"
+    assert redact_command(command, 120) == ("x " * 50).strip() + "…"
+    assert redact_command(command) == "x " * 50 + "PASSWORD=[redacted] y"
+
+
+def test_escapes_in_the_quotes_of_bash_belong_to_the_secret():
+    assert redact_command(r"HF_TOKEN=$'abc\'\ndef_rest' python t.py") == "HF_TOKEN=[redacted] python t.py"
