@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kfjob.lint.job import Job
-from kfjob.lint.rules import Violation, rule
+from kfjob.lint.rules import Severity, Violation, rule
 from kfjob.plan.launch_commands import UnconnectedProgram, find_cluster_launcher, find_unconnected
-from kfjob.plan.programs import find_command_problems, is_python
 
 
 @rule("unconnected-nodes", "error", local=True)
@@ -16,23 +15,25 @@ def unconnected_nodes(job: Job) -> Iterator[Violation]:
 
     Without torchrun's agents nothing sets `RANK`, `WORLD_SIZE` and `MASTER_ADDR`, so every node trains a copy of its own.
     `accelerate launch` and `deepspeed` connect the nodes only with options for the other machines, which `launcher:` adds, and
-    `torchrun --standalone` starts one node. A script that sets `MASTER_ADDR`, or a command with `$(HOSTNAME)`, connects itself.
+    `torchrun --standalone` starts one node. A script connects itself if it sets `MASTER_ADDR` or joins a cluster of Ray or JAX,
+    and so does a command with `$(HOSTNAME)`. It is a warning where neither the launcher, nor the text of the script, nor the
+    name of one that is not on this machine says that it trains with others: `preprocess.py` may be meant to run in copies.
     """
     if (unconnected := job.unconnected) and job.spec.command:
         message = f"`{unconnected.command}` runs {job.plan.nodes} copies that do not know each other"
-        yield Violation(path="command", message=message, hint=_suggest_launcher(unconnected, job.spec.command))
+        hint = f"{unconnected.suggest_fix(job.spec.command)}; `lint: {{ignore: [unconnected-nodes]}}` allows copies"
+        severity: Severity = "error" if _trains(job, unconnected) else "warning"
+        yield Violation(path="command", message=message, hint=hint, severity=severity)
 
 
-def _suggest_launcher(unconnected: UnconnectedProgram, command: Sequence[str]) -> str:
-    """Return a hint with the ways that work for this command."""
-    launcher, program = unconnected.launcher, unconnected.program
-    if unconnected.option and unconnected.command.partition(" ")[0] not in ("accelerate", "deepspeed"):
-        return f"remove `{unconnected.option}`: kfjob sets the number of nodes"
-    ready = not any(find_command_problems(command, launcher))
-    if launcher == "torchrun":
-        ready = ready and (is_python(command[0]) or command[0] == program)
-        return f"write `torchrun {program}`" + (", or set `launcher: torchrun`" if ready else "")
-    return f"set `launcher: {launcher}`" + ("" if ready else f" with `command: {program}` and its arguments")
+def _trains(job: Job, unconnected: UnconnectedProgram) -> bool:
+    """Return whether the program surely trains with other processes, instead of preparing data or trying parameters.
+
+    Its own text decides where this machine has it. Else the launcher or the name does: `pretrain.py` in an image says what it
+    does, and every copy would cost as much as the whole training.
+    """
+    is_read = job.script is not None and job.script.path == unconnected.program
+    return bool(unconnected.starter) or (job.script.trains_together if job.script and is_read else unconnected.says_training)
 
 
 @rule("cluster-launcher", "error", local=True)

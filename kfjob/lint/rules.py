@@ -21,6 +21,8 @@ class Violation:
     message: str
     hint: str | None = None
     detail: str | None = None
+    severity: Severity | None = None
+    """Where it is not that of the rule."""
 
 
 Check = Callable[[Job], Iterator[Violation]]
@@ -53,7 +55,7 @@ class Rule:
                 path=violation.path,
                 detail=violation.detail,
                 hint=violation.hint,
-                severity=self.severity,
+                severity=violation.severity or self.severity,
                 rule=self.id,
             )
 

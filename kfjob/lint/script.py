@@ -11,9 +11,15 @@ from functools import cached_property
 _OWN_ADDRESS = r"(?!['\"]?(?:localhost|127\.0\.0\.1|::1))"
 _CONNECTION = re.compile(
     rf"tcp://{_OWN_ADDRESS}|environ\[['\"]MASTER_ADDR['\"]\] *=[ ]*+{_OWN_ADDRESS}\S|"
-    rf"(?:setdefault|putenv)\(['\"]MASTER_ADDR['\"],[ ]*+{_OWN_ADDRESS}"
+    rf"(?:setdefault|putenv)\(['\"]MASTER_ADDR['\"],[ ]*+{_OWN_ADDRESS}|init_method *= *f?['\"]file://|"
+    r"\bjax\.distributed\.initialize\(|\bray\.init\(\s*+(?:f?['\"]|[^()]{0,200}?\baddress *=)"
 )
-"""A script that gives the address of rank 0 itself, other than the address of its own machine."""
+"""A script that gives the address of rank 0 itself, other than the address of its own machine, or that joins a cluster."""
+_TRAINING = frozenset(
+    {"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "init_device_mesh"}
+    | {"Accelerator", "Fabric"}
+)
+"""Names with which a program trains together with other processes, by torch.distributed."""
 _PROCESSES = re.compile(r"\bspawn\(|\bmultiprocessing\b|\bsubprocess\b|\bnotebook_launcher\(|\belastic_launch\(")
 _LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 _LIGHTNING_CLASSES = ("Trainer", "Fabric")
@@ -47,18 +53,41 @@ class Script:
         return _PROCESSES.search(self.text) is not None or bool(self.lightning_calls)
 
     @cached_property
+    def trains_together(self) -> bool:
+        """Whether the script trains with torch.distributed or a library's trainer; False if it cannot be parsed."""
+        own = {node.name for node in self._nodes if isinstance(node, ast.ClassDef)}
+        used = {_read_name(node) for node in self._nodes if isinstance(node, ast.Name | ast.Attribute | ast.alias)}
+        called = {_read_name(node.func) for node in self._nodes if isinstance(node, ast.Call)}
+        is_deepspeed = "deepspeed" in used and "initialize" in called
+        return bool(_TRAINING & used) or is_deepspeed or any(name.endswith("Trainer") for name in called - own)
+
+    @cached_property
+    def _nodes(self) -> tuple[ast.AST, ...]:
+        try:
+            return tuple(ast.walk(ast.parse(self.text)))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return ()
+
+    @cached_property
     def lightning_calls(self) -> tuple[LightningCall, ...]:
         """The calls of Lightning's classes; none if the text cannot be parsed."""
         if not any(name in self.text for name in _LIGHTNING):
             return ()
-        try:
-            tree = ast.parse(self.text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return ()
-        nodes = list(ast.walk(tree))
+        nodes = self._nodes
         names = dict(name for node in nodes for name in _list_imported(node))
         calls = (_read_call(node, names) for node in nodes if isinstance(node, ast.Call))
         return tuple(call for call in calls if call)
+
+
+def _read_name(node: ast.AST) -> str:
+    """Return the last part of a name: `init_process_group` of `dist.init_process_group`; "" for anything else."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.alias(name=name):
+            return name.rpartition(".")[2]
+        case _:
+            return ""
 
 
 def _list_imported(node: ast.AST) -> Iterator[tuple[str, str]]:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kfjob.plan.programs import LAUNCHER_MODULES, RUNNERS, SHELLS, WRAPPERS, get_basename, is_python, split_program
+from kfjob.plan.programs import (
+    LAUNCHER_MODULES,
+    RUNNERS,
+    SHELLS,
+    WRAPPERS,
+    find_command_problems,
+    get_basename,
+    is_python,
+    split_program,
+)
 from kfjob.spec.job import JobSpec
 from kfjob.spec.rendezvous import Launcher
 
@@ -39,6 +50,11 @@ _IDENTITY = re.compile(r"\$[({]?(?:\w*RANK|MASTER_ADDR|HOSTNAME|hostname|POD_\w+
 _NEW_LINE = "\ue001"
 """Stands for the end of a line of a script, as a separate word."""
 _SEPARATORS = frozenset(";&|()\n")
+_COMMENT = re.compile(r"(?P<kept>'[^']*+'|\"(?:\\.|[^\"\\])*+\"|\\.)|(?<![^\s;&|()])#[^\n]*+", re.DOTALL)
+"""A comment of a script; what is quoted is read first, and kept. An apostrophe in a comment is no quote."""
+_HERE_TEXT = re.compile(r"(?<!<)<<-?[ \t]*+(['\"]?)(\w++)\1")
+"""The begin of a text up to a line with only this word, as in `cat > ds.json <<EOF`."""
+_TRAINING_NAME = re.compile(r"(?<![a-z])(?:(?:pre|post)[-_]?)?train|(?<![a-z])fine[-_]?tun", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -49,16 +65,37 @@ class UnconnectedProgram:
     program: str  # what torchrun would start: `-m pkg`
     launcher: Launcher  # the value of `launcher` that connects the copies
     option: str = ""  # by which the launcher starts processes on its own machine only: `--standalone`
+    starter: str = ""  # the launcher that the command names: `torchrun`, `accelerate`, `fabric`; "" for Python
+
+    @property
+    def says_training(self) -> bool:
+        """Whether a launcher of training processes, or a name such as `pretrain.py`, says that the program trains."""
+        module = self.program.removeprefix("-m ").rpartition(".")[2] if self.program.startswith("-m ") else ""
+        return bool(self.starter or _TRAINING_NAME.search(module or get_basename(self.program)))
+
+    def suggest_fix(self, command: Sequence[str]) -> str:
+        """Return a hint with the ways that connect the copies of this program in a command."""
+        if self.option and self.starter == "torchrun":
+            return f"remove `{self.option}`: kfjob sets the number of nodes"
+        ready = not any(find_command_problems(command, self.launcher))
+        if self.launcher == "torchrun":
+            ready = ready and (is_python(command[0]) or command[0] == self.program)
+            return f"write `torchrun {self.program}`" + (", or set `launcher: torchrun`" if ready else "")
+        return f"set `launcher: {self.launcher}`" + ("" if ready else f" with `command: {self.program}` and its arguments")
 
 
 def find_unconnected(command: Sequence[str]) -> UnconnectedProgram | None:
-    """Return the first program that trains on its own on each node; None if another part of the command connects them."""
+    """Return the program that trains on its own on each node; None if another part of the command connects them.
+
+    Of several it is the first whose name says that it trains, else the first.
+    """
     if any(_IDENTITY.search(word) for word in command):
         return None
     programs = [_read_program(words) for words in split_commands(command)]
     if any(program is True for program in programs):
         return None
-    return next((program for program in programs if isinstance(program, UnconnectedProgram)), None)
+    unconnected = [program for program in programs if isinstance(program, UnconnectedProgram)]
+    return max(unconnected, key=lambda program: program.says_training, default=None)
 
 
 def find_unconnected_nodes(spec: JobSpec, variables: Collection[str]) -> UnconnectedProgram | None:
@@ -110,22 +147,39 @@ def split_commands(command: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _split_script(script: str) -> Iterator[list[str]]:
-    """Yield the words of each simple command of a script, without its comments."""
+    """Yield the words of each simple command of a script, without its comments and the texts that it gives to programs."""
+    script = _COMMENT.sub(lambda match: match["kept"] or "", _drop_here_texts(script))
     lexer = shlex.shlex(re.sub(r"\\\n", " ", script).replace("\n", f" {_NEW_LINE} "), posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
-    in_comment = False
     try:
         for word in lexer:
-            in_comment = word != _NEW_LINE and (in_comment or word.startswith("#"))
             if word == _NEW_LINE or (word and _SEPARATORS.issuperset(word)):
                 yield words
                 words = []
-            elif not in_comment:
+            else:
                 words.append(word)
     except ValueError:  # an open quote
         return
     yield words
+
+
+def _drop_here_texts(script: str) -> str:
+    """Return a script without the lines that it gives to programs as a text."""
+    lines = script.split("\n")
+    places: dict[str, list[int]] = defaultdict(list)
+    for index, line in enumerate(lines):
+        places[line.strip(" \t")].append(index)
+    kept: list[str] = []
+    index = 0
+    while index < len(lines):
+        kept.append(lines[index])
+        index += 1
+        if match := _HERE_TEXT.search(kept[-1]):
+            ends = places.get(match[2], [])
+            later = bisect_left(ends, index)
+            index = ends[later] + 1 if later < len(ends) else index
+    return "\n".join(kept)
 
 
 def _skip_wrappers(words: list[str]) -> list[str]:
@@ -171,7 +225,9 @@ def _read_torchrun(start: list[str], arguments: list[str]) -> UnconnectedProgram
     program = split_program(arguments, "torchrun")
     if not (match := _ONE_MACHINE.search(" ".join(program.options))):
         return True
-    return UnconnectedProgram(" ".join((*start, match[0])), " ".join(program.words[:1]) or "PROGRAM", "torchrun", match[0])
+    return UnconnectedProgram(
+        " ".join((*start, match[0])), " ".join(program.words[:1]) or "PROGRAM", "torchrun", match[0], "torchrun"
+    )
 
 
 def _read_launcher(name: str, start: list[str], arguments: list[str]) -> UnconnectedProgram | bool:
@@ -179,11 +235,11 @@ def _read_launcher(name: str, start: list[str], arguments: list[str]) -> Unconne
     options, script = arguments[:end], "".join(arguments[end : end + 1])
     launcher = _LAUNCHERS.get(name, "torchrun")
     if match := _ONE_MACHINE.search(" ".join(options)):
-        return UnconnectedProgram(" ".join((*start, match[0])), script or "PROGRAM", launcher, match[0])
+        return UnconnectedProgram(" ".join((*start, match[0])), script or "PROGRAM", launcher, match[0], name)
     names = [word.lstrip("-").replace("-", "_") for word in options if word.startswith("-")]
     if any(option.startswith(_MACHINE_OPTIONS[name]) for option in names):
         return True
-    return UnconnectedProgram(" ".join(filter(None, (*start, script))), script or "PROGRAM", launcher)
+    return UnconnectedProgram(" ".join(filter(None, (*start, script))), script or "PROGRAM", launcher, starter=name)
 
 
 def _read_python(words: list[str]) -> UnconnectedProgram | bool:

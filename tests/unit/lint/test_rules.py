@@ -129,12 +129,21 @@ def test_pod_can_request_the_whole_node():
         "bash -c 'python train.py'",
         "deepspeed --num_gpus 8 train.py",
         "uv run train.py",
+        "accelerate launch --num_machines 1 train.py",
+        "/usr/bin/accelerate launch --num_machines 1 train.py",
+        "python -m accelerate.commands.launch --num_machines 1 train.py",
+        "fabric run --num_nodes=1 train.py",
+        "torchrun --standalone train.py",
+        "python -m torch.distributed.run --nnodes 1 train.py",
     ],
 )
-def test_launcher_in_a_hint_can_start_the_command(command):
+def test_command_with_the_change_that_a_hint_names_is_accepted(command):
     (problem,) = [problem for problem in lint_job({"command": shlex.split(command)}) if problem.rule == "unconnected-nodes"]
     if match := re.search(r"set `launcher: (\w+)`(?: with `command: (\S+)`)?", problem.hint):
         changes = {"launcher": match[1], "command": match[2] or command, "processes_per_node": 2}
-        assert "unconnected-nodes" not in {problem.rule for problem in lint_job(changes)}
+    elif match := re.search(r"remove `(.+?)`", problem.hint):
+        changes = {"command": command.replace(match[1], "")}
     else:
         assert "write `torchrun train.py`" in problem.hint
+        changes = {"command": "torchrun train.py"}
+    assert "unconnected-nodes" not in {problem.rule for problem in lint_job(changes)}

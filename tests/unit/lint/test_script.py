@@ -69,6 +69,11 @@ def test_number_of_nodes_in_the_command_is_accepted():
         "dist.init_process_group('nccl', init_method=f'tcp://{host}:1234')",
         "os.environ['MASTER_ADDR'] = os.environ['WORKER_0']",
         'os.environ.setdefault("MASTER_ADDR", find_master())',
+        "ray.init(address=os.environ['RAY_ADDRESS'])",
+        "ray.init(num_cpus=4, address='auto')",
+        "ray.init('ray://head:10001')",
+        "jax.distributed.initialize()",
+        "dist.init_process_group(init_method='file:///shared/store', rank=rank, world_size=2)",
     ],
 )
 def test_script_that_connects_itself_is_accepted(text):
@@ -80,13 +85,72 @@ def test_script_that_connects_itself_is_accepted(text):
     [
         "print(1)",
         "dist.init_process_group()",
+        "ray.init()",
+        "ray.init(num_cpus=4)",
         "os.environ['MASTER_ADDR'] = 'localhost'\nmp.spawn(main, nprocs=2)",
         "dist.init_process_group(init_method='tcp://localhost:1')",
         'os.environ.setdefault("MASTER_ADDR", "127.0.0.1")',
     ],
 )
-def test_script_that_connects_only_its_own_machine_is_an_error(text):
+def test_script_that_connects_only_its_own_machine_is_reported(text):
     assert find_rules(text, "python train.py") == ["unconnected-nodes"]
+
+
+def find_severity(text: str | None, command: str) -> str:
+    spec = JobSpec(name="t", image="a:1", command=command, nodes=2)
+    script = None if text is None else Script(command.rsplit(maxsplit=1)[-1], text)
+    (problem,) = [p for p in lint(spec, resolve(spec, CONTEXTS["local"]), script=script) if p.rule == "unconnected-nodes"]
+    assert "`lint: {ignore: [unconnected-nodes]}`" in (problem.hint or "")
+    return problem.severity
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from torch import distributed as dist\ndist.init_process_group()",
+        "from torch.nn.parallel import DistributedDataParallel as DDP",
+        "torch.distributed.fsdp.fully_shard(model)",
+        "from accelerate import Accelerator",
+        "import deepspeed\ndeepspeed.initialize(model=model)",
+        "from trl import SFTTrainer\nSFTTrainer(model).train()",
+        "import transformers\ntransformers.Trainer(model).train()",
+        "import lightning as L\nL.Trainer(num_nodes=2).fit(model)",
+    ],
+)
+def test_copies_of_a_script_that_trains_with_others_are_an_error(text):
+    assert find_severity(text, "python main.py") == "error"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "print(1)",
+        "# DistributedDataParallel and Trainer(model) are not used",
+        "class Trainer: pass\nTrainer()",
+        "def broken(:\n    init_process_group()",
+        "import optuna\noptuna.create_study().optimize(objective)",
+    ],
+)
+def test_copies_of_another_script_are_a_warning(text):
+    assert find_severity(text, "python train.py") == "warning"
+
+
+@pytest.mark.parametrize(
+    ("command", "severity"),
+    [
+        ("python train.py", "error"),
+        ("python -m recipes.pretrain", "error"),
+        ("python src/Fine-Tune_llama.py", "error"),
+        ("accelerate launch main.py", "error"),
+        ("torchrun --standalone main.py", "error"),
+        ("python preprocess.py", "warning"),
+        ("python train/preprocess.py", "warning"),
+        ("python constrain.py", "warning"),
+        ("python -m dask.distributed.cli.dask_worker scheduler:8786", "warning"),
+    ],
+)
+def test_launcher_or_name_decides_on_a_program_that_is_not_here(command, severity):
+    assert find_severity(None, command) == severity
 
 
 @pytest.mark.parametrize("text", ["mp.spawn(main, nprocs=4)", "import multiprocessing", LONELY[0]])
