@@ -63,6 +63,6 @@ def _are_unexplained(job: JobEvidence, ranks: Collection[int]) -> bool:
             return False
         errors = (item for item in pod.symptoms.occurrences() if item.rule.severity is Severity.ERROR)
         own = (item for item in errors if item.rank in ranks or (item.rank is None and set(pod.ranks) <= set(ranks)))
-        if any(item.rule.role in {Role.CAUSE, Role.SUSPECT} for item in own if pod.ranks or item.rank is not None):
+        if any(item.role in {Role.CAUSE, Role.SUSPECT} for item in own if pod.ranks or item.rank is not None):
             return False
     return True

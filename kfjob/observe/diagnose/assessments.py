@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from kfjob.events import TERMINATING, JobPhase, PodPhase
 from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import Occurrence, Symptom
-from kfjob.observe.diagnose.recovery import has_recovered
+from kfjob.observe.diagnose.recovery import got_further, has_recovered
+from kfjob.observe.diagnose.repetitions import mask_numbers
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.rules import check_ids
 
@@ -68,23 +69,26 @@ class Assessment(Struct, frozen=True):
 def assess_symptom(job: JobEvidence, symptom: Symptom) -> Assessment | None:
     """Return the first occurrence that the job has not recovered from, else the last one.
 
-    If rounds end with the same exception again and again, it is that of the first of these rounds: the restarts cured nothing.
+    If rounds end with the same error again and again, it is that of the first of these rounds: the restarts cured nothing, and
+    a round that only comes to the same step once more has not recovered.
     """
-    assessments = [assess(job, occurrence, symptom.count) for occurrence in symptom.occurrences if not occurrence.resolved]
+    occurrences = [occurrence for occurrence in symptom.occurrences if not occurrence.resolved]
+    if occurrences and any(_repeats(job, earlier, occurrences[-1]) for earlier in occurrences[:-1]):
+        occurrences[-1] = replace(occurrences[-1], lasts=True)
+    assessments = [assess(job, occurrence, symptom.count) for occurrence in occurrences]
     unrecovered = next((item for item in assessments if not item.recovered), None)
-    if unrecovered is None:
-        return assessments[-1] if assessments else None
-    repeated = next((item for item in assessments if _ended_earlier_round(job, item, unrecovered)), None)
-    return replace(unrecovered, occurrence=repeated.occurrence, time=repeated.time) if repeated else unrecovered
+    if unrecovered is None or not unrecovered.is_error:
+        return unrecovered or (assessments[-1] if assessments else None)
+    first = next((item for item in assessments if _repeats(job, item.occurrence, unrecovered.occurrence)), None)
+    return replace(unrecovered, occurrence=first.occurrence, time=first.time) if first else unrecovered
 
 
-def _ended_earlier_round(job: JobEvidence, item: Assessment, final: Assessment) -> bool:
-    """Return whether the exception ended an earlier round like the final one, and no round between got further."""
-    before, after = item.occurrence, final.occurrence
-    is_earlier = before.mark is not None and after.mark is not None and before.mark.round_start < after.mark.round_start
-    is_same = before.evidence == after.evidence and before.in_exception and after.in_exception
-    got_further = any(pod.furthest and pod.furthest[2] > before.order for pod in job.history.pods.values())
-    return is_earlier and is_same and final.is_error and not (before.going_on.handled or got_further)
+def _repeats(job: JobEvidence, before: Occurrence, after: Occurrence) -> bool:
+    """Return whether the error ended an earlier round like a later one, and no round since the earlier one got further."""
+    if before.mark is None or after.mark is None or before.mark.round_start >= after.mark.round_start:
+        return False
+    is_same = [mask_numbers(line) for line in before.evidence] == [mask_numbers(line) for line in after.evidence]
+    return is_same and not before.going_on.handled and not got_further(job, before)
 
 
 def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessment:
@@ -135,8 +139,8 @@ def _is_before(time: int | None, occurrence: Occurrence, other_time: int | None,
 def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
     """Return how well the occurrence explains the failure, given the others of its pod."""
     rule = occurrence.rule
-    if rule.role_after_join and occurrence.after_join:
-        return rule.role_after_join
+    if occurrence.role is not rule.role:
+        return occurrence.role
     pod = job.history.pods.get(occurrence.pod)
     if rule.id in _SIGNALS and pod is not None and any(other.rule.id in _CRASHES for other in pod.symptoms.occurrences()):
         return Role.SYMPTOM

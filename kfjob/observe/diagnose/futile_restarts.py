@@ -83,4 +83,4 @@ def _repeats(rounds: list[Occurrence]) -> bool:
 
 def _has_progress(history: JobHistory, since: Occurrence) -> bool:
     """Return whether training came beyond the steps that it had reached before this failure."""
-    return any(pod.furthest and pod.furthest[2] > since.order for pod in history.pods.values())
+    return any(pod.furthest and pod.furthest.order > since.order for pod in history.pods.values())

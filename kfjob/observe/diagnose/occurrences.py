@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import NamedTuple
 
 from ahocorasick_rs import AhoCorasick, Implementation
 from msgspec import Struct, field
@@ -17,7 +18,7 @@ from kfjob.observe.diagnose.going_on import GoingOn
 from kfjob.observe.diagnose.incidents.incident import Mark
 from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.recent_lines import RecentLines
-from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Rule, RuleMatch, Subject
+from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Rule, RuleMatch, Subject
 from kfjob.observe.diagnose.rules import BY_SUBJECT
 from kfjob.observe.diagnose.suite_runs import SuiteRuns
 from kfjob.observe.diagnose.world_sizes import WorldSize
@@ -59,9 +60,15 @@ class Occurrence(Struct, kw_only=True):
     pod_waits: bool = False  # the pod had not started
     resolved: bool = False  # the pod has started since
     going_on: GoingOn = field(default_factory=GoingOn)
+    lasts: bool = False  # no later round cured it: they end with it again, or what it explains lasts
     stream: str = ""  # prefix of the process that printed it
     first_position: int = 0  # of its traceback among the lines of its process
     last_position: int = 0
+
+    @property
+    def role(self) -> Role:
+        """The role of its rule: one that an agent reports after it had joined may follow from the end of another rank."""
+        return (self.rule.role_after_join if self.after_join else None) or self.rule.role
 
     def fill_unknown(self, values: Mapping[str, str]) -> None:
         """Fill in values from a later line of the same symptom: a name may follow its error two lines below."""
@@ -171,6 +178,15 @@ class NormalEnd(Struct, frozen=True):
     evidence: tuple[str, ...]  # the last line of the program before it, and the line itself
 
 
+class Furthest(NamedTuple):
+    """The highest epoch and step so far, and the line that first had them."""
+
+    epoch: float
+    step: int
+    order: int
+    timestamp: Timestamp
+
+
 class PodHistory(Struct):
     """The part of a pod's log and states that a diagnosis needs."""
 
@@ -179,7 +195,7 @@ class PodHistory(Struct):
     joined: bool = False
     starts: list[tuple[int, Timestamp]] = field(default_factory=list)  # first and newest rounds and restarts: order and time
     progress: tuple[int, Timestamp] | None = None  # order and time of the newest progress line
-    furthest: tuple[float, int, int] | None = None  # highest epoch and step so far, and the order of the line that first had it
+    furthest: Furthest | None = None
     end: NormalEnd | None = None  # its agent has reported success
     launch: LaunchConfig | None = None
     result: RendezvousResult | None = None  # the newest rendezvous result

@@ -25,12 +25,18 @@ def has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) ->
     pod = job.history.pods.get(occurrence.pod)
     if pod and occurrence.line and (occurrence.going_on.handled or _went_on(job, pod, occurrence)):
         return True
-    if pod and occurrence.mark and not _has_times(job) and pod.readings - occurrence.mark.readings >= RECOVERY_READINGS:
-        return True
     is_state = occurrence.rule.subject is Subject.POD  # a state may arrive before the log that led to it
     if pod and pod.finished is not None and (is_state or pod.finished > occurrence.order):
         return True
-    if pod and pod.progress and not is_state:
+    return not occurrence.lasts and _has_progress_since(job, occurrence, time)
+
+
+def _has_progress_since(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:
+    """Return whether a later round trained, or progress continued."""
+    pod = job.history.pods.get(occurrence.pod)
+    if pod and occurrence.mark and not _has_times(job) and pod.readings - occurrence.mark.readings >= RECOVERY_READINGS:
+        return True
+    if pod and pod.progress and occurrence.rule.subject is not Subject.POD:
         progress_order = pod.progress[0]
         if not _was_not_restarted(job) and any(occurrence.order < order < progress_order for order, _ in pod.starts):
             return True
@@ -38,6 +44,20 @@ def has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) ->
         latest = occurrence.mark.latest if occurrence.mark else occurrence.latest
         time = latest.resolve(job.view.reference_time) if latest else None
     return time is not None and _has_progress_after(job, time) and not _was_not_restarted(job)
+
+
+def got_further(job: JobEvidence, since: Occurrence) -> bool:
+    """Return whether training came beyond the steps that it had reached before this error."""
+    near = job.view.reference_time
+    time = since.timestamp.resolve(near) if since.timestamp.exact else None
+    for name, pod in job.history.pods.items():
+        if pod.furthest is None:
+            continue
+        reached = pod.furthest.timestamp.resolve(near) if pod.furthest.timestamp.exact else None
+        has_order = name == since.pod or time is None or reached is None  # saved logs come one after the other
+        if pod.furthest.order > since.order if has_order else (reached or 0) > (time or 0):
+            return True
+    return False
 
 
 def _was_not_restarted(job: JobEvidence) -> bool:
@@ -68,7 +88,7 @@ def _got_further(pod: PodHistory, occurrence: Occurrence) -> bool:
     mark = occurrence.mark
     if mark is None or pod.furthest is None or not mark.readings:
         return False
-    return pod.furthest[2] > occurrence.order and pod.readings - mark.readings >= MIN_FURTHER
+    return pod.furthest.order > occurrence.order and pod.readings - mark.readings >= MIN_FURTHER
 
 
 def _supersedes(pod: PodHistory, other: Occurrence, occurrence: Occurrence) -> bool:

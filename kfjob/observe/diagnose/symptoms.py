@@ -33,6 +33,7 @@ from kfjob.observe.diagnose.nccl_details import WARNING_RULE, add_details, remem
 from kfjob.observe.diagnose.occurrences import (
     MAX_QUOTE,
     MAX_SYMPTOMS,
+    Furthest,
     JobHistory,
     NormalEnd,
     Occurrence,
@@ -50,6 +51,7 @@ from kfjob.observe.diagnose.world_sizes import WorldSize, read_world_size
 from kfjob.observe.lines import clean_line, shorten_line
 from kfjob.observe.program_lines import find_program_lines
 from kfjob.observe.reading import Reading
+from kfjob.observe.timestamps import Timestamp
 from kfjob.observe.view import JobView
 from kfjob.patterns import Pattern
 from kfjob.redaction import cut_text
@@ -204,7 +206,7 @@ class SymptomCollector:
         if log.reading_line is not reading_line and log.reading_line is not None:
             pod.progress = (self._order, pod.recent.timestamp())
             pod.readings += 1
-            pod.furthest = _find_furthest(pod.furthest, log.reading, self._order)
+            pod.furthest = _find_furthest(pod.furthest, log.reading, self._order, pod.recent.timestamp())
         pod.evidence = (log.result_line, log.reading_line)
         pod.launch = log.launch or pod.launch
         if not log.finished:
@@ -219,13 +221,13 @@ def _read_end(pod: PodHistory, text: str, order: int) -> NormalEnd:
     return NormalEnd(order, pod.lines, pod.recent.timestamp(), tuple(cut_text(item, MAX_QUOTE) for item in evidence))
 
 
-def _find_furthest(before: tuple[float, int, int] | None, reading: Reading | None, order: int) -> tuple[float, int, int] | None:
+def _find_furthest(before: Furthest | None, reading: Reading | None, order: int, timestamp: Timestamp) -> Furthest:
     """Return the highest epoch and step so far; a line without a step counts as one step more."""
-    epoch, step, _ = before or (0.0, -1, 0)
+    epoch, step = (before.epoch, before.step) if before else (0.0, -1)
     if reading is None or reading.step is None:
-        return epoch, step + 1, order
+        return Furthest(epoch, step + 1, order, timestamp)
     place = (reading.epoch if reading.epoch is not None else 0.0, reading.step)
-    return (*place, order) if place > (epoch, step) else before
+    return Furthest(*place, order, timestamp) if before is None or place > (epoch, step) else before
 
 
 def _follow_program(pod: PodHistory, text: str) -> None:

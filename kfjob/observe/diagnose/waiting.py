@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kfjob.events import PodPhase
 from kfjob.observe.diagnose.absent_ranks import find_absent_ranks
-from kfjob.observe.diagnose.assessments import TIMEOUTS
+from kfjob.observe.diagnose.assessments import TIMEOUTS, Assessment, assess_symptom
 from kfjob.observe.diagnose.job_evidence import JobEvidence, Occurrences
 from kfjob.observe.diagnose.occurrences import PodHistory
 from kfjob.observe.diagnose.rank_lines import read_rank_lines
@@ -16,7 +16,6 @@ from kfjob.observe.figures.bars import FULL, find_bar
 from kfjob.observe.master import describe_ranks
 from kfjob.observe.meanings import is_data_preparation
 from kfjob.observe.pods import PodView
-from kfjob.observe.timestamps import Timestamp
 from kfjob.patterns import Pattern
 from kfjob.redaction import cut_text
 
@@ -69,22 +68,28 @@ def rank_absent(job: JobEvidence) -> Occurrences:
     occurrence = job.occurrence(
         "rank-absent",
         pod=pod,
-        timestamp=_find_timeout(job),
         absent=describe_ranks(absent).removeprefix("global "),
         waited=describe_ranks(sorted(waited.keys() - named.keys())).removeprefix("global ") or "the other ranks",
         what=proof.collective or "a collective",
         last=f"; its last line is `{cut_text(last.text, MAX_LINE)}`" if last else "",
     )
     occurrence.evidence = (proof.text.strip(),)
+    if timeout := _find_timeout(job):
+        occurrence.timestamp, occurrence.lasts = timeout.occurrence.timestamp, not timeout.recovered
     occurrence.rank = absent[0] if len(absent) == 1 else None
     yield occurrence
 
 
-def _find_timeout(job: JobEvidence) -> Timestamp:
-    """Return the time of the first timeout of a collective."""
+def _find_timeout(job: JobEvidence) -> Assessment | None:
+    """Return the first timeout of a collective that the job has not recovered from, else the last one."""
     symptoms = (pod.symptoms.get((rule, "")) for pod in job.history.pods.values() for rule in TIMEOUTS)
-    stamps = (symptom.occurrences[0].timestamp for symptom in symptoms if symptom)
-    return min(stamps, key=lambda stamp: stamp.resolve(job.view.reference_time) or 0, default=Timestamp())
+    timeouts = [found for symptom in symptoms if symptom and (found := assess_symptom(job, symptom))]
+    lasting = [item for item in timeouts if not item.recovered]
+    return min(lasting, key=_get_time) if lasting else max(timeouts, key=_get_time, default=None)
+
+
+def _get_time(item: Assessment) -> int:
+    return item.time or 0
 
 
 def connect_hang(job: JobEvidence) -> Occurrences:

@@ -111,6 +111,65 @@ def test_repeated_error_is_located_where_it_was_not_recovered():
     assert (diagnosis.first_cause.time, diagnosis.first_cause.count) == (START + 30 * SECOND, 3)
 
 
+ELASTIC = "torch/distributed/elastic"
+GLOO = "[rank0]: RuntimeError: [/w/gloo/unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete"
+
+
+def play_round(number: int, *, steps: int = 11, end: bool = True) -> list[Event]:
+    """Return a round in which rank 1 sleeps at the same step as before, until the agents begin again."""
+    second = 100 * number
+    reached = [progress(step, second + 1 + step) for step in range(1, steps + 1)]
+    events: list[Event] = [*block(0, second, A), *block(1, second, B), *reached]
+    if not end:
+        return events
+    failed = f"E1121 07:10:17.9 1 {ELASTIC}/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 1)"
+    joins = f"I1121 06:20:54.3 1 {ELASTIC}/agent/server/api.py:961] [default] Detected 1 new nodes from group_rank=1"
+    signal = f"W1121 07:10:17.9 1 {ELASTIC}/multiprocessing/api.py:1028] Sending process 7 closing signal SIGTERM"
+    ends = [line(failed, second + 33, A), line(f"{joins}; will restart", second + 34, B), line(signal, second + 34, B)]
+    return [*events, line(GLOO, second + 32, A), *ends]
+
+
+UNREACHABLE = "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed."
+
+
+@pytest.mark.parametrize("after", [
+    play_round(3, end=False),
+    play_round(3, steps=4, end=False),
+    [FAILED],
+    [line(UNREACHABLE, 290, B), FAILED],
+], ids=["same step again", "fewer steps", "failed", "agent lost"])  # fmt: skip
+def test_hang_at_the_same_step_in_each_round_is_no_recovery(after: list[Event]):
+    diagnosis, _ = examine([*play_round(0), *play_round(1), *play_round(2), *after])
+    assert diagnosis.failed
+    assert not diagnosis.recovered
+    first = diagnosis.first_cause
+    assert first
+    assert (first.rule, first.pod, first.rank, first.time) == ("rank-absent", B, 1, START + 32 * SECOND)
+    assert ("gloo-timeout", 3) in [(issue.rule, issue.count) for issue in diagnosis.consequences]
+
+
+def test_hang_is_recovered_when_training_gets_further():
+    diagnosis, _ = examine([*play_round(0), *play_round(1), *play_round(2, steps=12, end=False)])
+    assert diagnosis.healthy
+    assert {"rank-absent", "gloo-timeout"} <= {issue.rule for issue in diagnosis.recovered}
+
+
+def test_hang_after_a_recovered_one_is_located_in_its_own_round():
+    diagnosis, _ = examine([*play_round(0), *play_round(1, steps=14), FAILED])
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.time) == ("rank-absent", START + 132 * SECOND)
+
+
+def test_killed_worker_at_the_same_step_in_each_round_is_no_recovery():
+    text = f"E1121 07:10:17.9 1 {ELASTIC}/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 0"
+    rounds = [[*trained(20 * number), line(f"{text} (pid: {number})", 20 * number + 5, B)] for number in range(2)]
+    diagnosis, _ = examine([*rounds[0], *rounds[1], *trained(40)])
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.time) == ("worker-killed", START + 5 * SECOND)
+    diagnosis, _ = examine([*rounds[0], *rounds[1], *trained(40), progress(3, 43)])
+    assert diagnosis.healthy
+
+
 def test_long_progress_after_an_error_means_recovery():
     handled = [*lines(BOOM, 3), *(progress(step, 4 + step) for step in range(1, 80))]
     diagnosis, _ = examine(handled)
