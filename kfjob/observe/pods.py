@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kfjob.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase
-from kfjob.observe.agent_log import AgentLog
+from kfjob.observe.agent_log import AgentLog, find_agent_message, is_agent_detail
 from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult
 from kfjob.observe.general.state import Emission, ReaderState
 from kfjob.observe.log_progress import read_progress
@@ -42,9 +42,7 @@ class ContainerLog(Struct, frozen=True):
     id: str = ""
     container: str = ""
     lines: int = 0
-    last_line: LogLine | OpenLine | None = (
-        None  # the newest line that is neither blank nor the agent's, else the first; None if a filter has left it out
-    )
+    last_line: LogLine | OpenLine | None = None  # the newest line that is neither blank nor the agent's, else the first
     agent: AgentLog = field(default_factory=AgentLog)
     launch: LaunchConfig | None = None
     result: RendezvousResult | None = None
@@ -132,7 +130,7 @@ def _choose_last_line(before: LogLine | OpenLine | None, event: LogLine | OpenLi
 
 
 def _is_from_agent(text: str) -> bool:
-    return "torch/distributed/" in text or "torch.distributed" in text
+    return find_agent_message(text) is not None or is_agent_detail(text)
 
 
 class PodView(Struct, frozen=True):

@@ -48,7 +48,7 @@ class EndOfSome(Struct, frozen=True):
     waiting_for: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return ``train-worker-0` has ended; waiting for `train-worker-1``."""
+        """Return a sentence such as: train-worker-0 has ended; waiting for train-worker-1."""
         ended, waiting = (join_names(f"`{name}`" for name in names) for names in (self.ended, self.waiting_for))
         return f"{ended} {'has' if len(self.ended) == 1 else 'have'} ended; waiting for {waiting}"
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kfjob.observe.figures.bars import FULL, MARKER, find_bar, names_other_work
+from kfjob.observe.figures.bars import FULL, MARKER, BarRole, find_bar, find_role, read_bar
 from kfjob.observe.figures.line import parse_line
 from kfjob.observe.figures.tokens import parse_figure
-from kfjob.observe.meanings import Phase, find_phase
 from kfjob.observe.vocabulary import COUNTER_WORDS, LOSS_WORDS, WEAK_COUNT
 from kfjob.patterns import Pattern
 
@@ -102,8 +101,11 @@ def _may_report_success(text: str) -> bool:
 
 
 def has_full_bar(text: str) -> bool:
-    """Return whether a progress bar of the training, and not one of the preparation, has reached its end in the line."""
+    """Return whether a progress bar of the training has reached its end in the line.
+
+    A bar without a description counts, as that of transformers' `Trainer`, unless it counts data.
+    """
     bar = find_bar(text.rpartition("\r")[2])
-    if bar is None or bar.percent != FULL:
+    if bar is None or bar.counts is None or bar.percent != FULL:
         return False
-    return not names_other_work(bar.words) and find_phase(bar.words) is not Phase.EVALUATION
+    return find_role(read_bar(bar, bar.counts)) in {BarRole.TRAINING, BarRole.EPOCHS, BarRole.NAMELESS}

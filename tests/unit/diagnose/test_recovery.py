@@ -149,11 +149,23 @@ def test_every_form_of_success_passes_the_filter(text: str, change: Callable[[st
     "Map: 100%|##########| 500/500 [10:11<00:00,  1.2s/it]",
     "Loading checkpoint shards: 100%|##########| 3/3 [00:11<00:00]",
     "download complete",
+    "100%|##########| 1.2G/1.2G [00:10<00:00, 120MB/s]",
+    "Validation: 100%|##########| 50/50 [00:10<00:00,  5.0it/s]",
 ])  # fmt: skip
 def test_other_lines_report_no_success(text: str):
     assert not reports_success(text)
     assert not has_full_bar(text)
     assert not read(text).reports
+
+
+@pytest.mark.parametrize("text", [
+    "100%|##########| 200/200 [03:10<00:00,  1.05it/s]",
+    "Epoch 2: 100%|##########| 60/60 [00:11<00:00,  5.4it/s, loss=2.1]",
+    "Epochs: 100%|##########| 2/2 [00:11<00:00,  5.4s/it]",
+    "train: 100%|##########| 60/60 [00:11<00:00,  5.4it/s]",
+])  # fmt: skip
+def test_a_full_bar_of_the_training_is_a_report(text: str):
+    assert has_full_bar(text)
 
 
 def test_failed_process_after_a_report_of_success_is_an_error():

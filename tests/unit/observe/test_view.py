@@ -380,3 +380,9 @@ def test_success_without_progress_is_said():
     assert "none was printed" in no_progress_text(view)
     assert no_progress_text(reduce_all(JobView(), script.SUCCEEDED)) == ""
     assert no_progress_text(reduce_all(JobView(), (*script.STARTING, *ended))) == ""  # no line was read
+
+
+def test_the_last_line_may_name_a_module_of_torch():
+    agent = "W1121 06:38:10.000000 1 torch/distributed/elastic/agent/server/api.py:1002] [default] Stopping worker group"
+    view = reduce_all(JobView(), [say("loading"), say("waiting in torch.distributed.barrier()", 1), say(agent, 2)])
+    assert view.pods["w-0"].log.last_line.text == "waiting in torch.distributed.barrier()"
