@@ -74,6 +74,8 @@ def _to_issue(members: list[Assessment], commands: Commands) -> Issue:
     first = members[0]
     occurrence = first.occurrence
     title, cause, remedy = _fill_texts(occurrence, commands)
+    if first.recovered and occurrence.rule.recovered_title:
+        title = occurrence.rule.recovered_title.format_map(_Values(occurrence.values))
     if first.suspected:
         cause += _SUSPECTED
     return Issue(

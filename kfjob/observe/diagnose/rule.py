@@ -81,6 +81,9 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     local_remedy: str = ""
     """What to do next for a job of the local backend, whose pods are processes; "" if `remedy` fits too."""
 
+    recovered_title: str = ""
+    """The title where the job has recovered from it; "" if `title` fits too."""
+
     running_remedy: str = ""
     """What to do first while the job still runs; "" if that is no different."""
 
