@@ -225,7 +225,7 @@ RULES = (
     Rule(
         id="native-crash",
         title="the program ended with {what}",
-        recovered_title="exception {what}, after which the job went on",
+        recovered_title="a process ended with {what}",
         cause="C++ code ended the process: a library gave up, or a thread was still running when the program ended",
         remedy=(
             "`PYTHONFAULTHANDLER=1` shows the Python stack; let every rank call `destroy_process_group()` and wait for its own "
@@ -237,7 +237,7 @@ RULES = (
     Rule(
         id="exception",
         title="the program ended with {what}",
-        recovered_title="exception {what}, after which the job went on",
+        recovered_title="exception {what}",
         cause="{meaning}; the innermost frame of the program is {place}",
         remedy="{advice}`kfjob logs {job} --pod {pod}` shows the whole traceback",
         subject=Subject.EXCEPTION,
