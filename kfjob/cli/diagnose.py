@@ -137,7 +137,8 @@ def _location(issue: Issue) -> str:
         from kfjob.observe.timestamps import has_year
 
         day = "%Y-%m-%d" if has_year(issue.time) else "%m-%d"
-        parts.append(time.strftime(f"{day} %H:%M:%SZ", time.gmtime(issue.time / SECOND)))
+        after = "" if issue.is_dated else "after "
+        parts.append(time.strftime(f"{after}{day} %H:%M:%SZ", time.gmtime(issue.time / SECOND)))
     location = ", ".join(part for part in parts if part)
     other_pods = [f"`{pod}`" for pod in issue.pods if pod != issue.pod]
     repeated = f"; {issue.count} times" if issue.count > len(issue.pods) > 0 else ""

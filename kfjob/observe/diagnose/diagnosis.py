@@ -36,6 +36,7 @@ class Issue(Struct, frozen=True, kw_only=True):
     pod: Identifier = ""  # pod of the first occurrence
     line: int | None = None  # line number of the first occurrence in the container's log, from 1; None if no line shows it
     time: int | None = None
+    is_dated: bool = True  # the line has this time; else an earlier line has it
     rank: int | None = None
     place: str = ""  # `file:line` of the program's innermost frame in the traceback; "" without one
     previous: bool = False  # in the log of an earlier container of the pod

@@ -89,6 +89,7 @@ def _to_issue(members: list[Assessment], commands: Commands) -> Issue:
         pod=occurrence.pod,
         line=occurrence.line,
         time=first.time,
+        is_dated=occurrence.timestamp.exact,
         rank=occurrence.rank,
         place=occurrence.place,
         previous=occurrence.in_previous_container,

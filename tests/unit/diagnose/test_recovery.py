@@ -367,3 +367,18 @@ def test_of_equal_rounds_the_first_is_the_cause_though_each_round_trains():
 def test_exception_of_a_job_that_succeeded_is_not_said_to_have_ended_it():
     diagnosis, _ = examine([*lines(CRASH, 1), JobChanged(phase=JobPhase.SUCCEEDED)])
     assert [issue.title for issue in diagnosis.recovered] == ["exception `ValueError: the data has 7 columns`"]
+
+
+def test_a_time_of_an_earlier_line_is_marked():
+    stamped = "2026-11-21 06:38:10 starting"
+    texts = [
+        stamped,
+        "Traceback (most recent call last):",
+        '  File "train.py", line 1, in <module>',
+        "    work()",
+        "KeyError: 'a'",
+    ]
+    events = [LogLine(pod="w-0", text=text) for text in texts]
+    diagnosis, _ = examine(events)
+    assert diagnosis.first_cause is not None
+    assert any("after 2026-11-21 06:38:10Z" in text for text in diagnosis_text("a", diagnosis))
