@@ -385,4 +385,6 @@ def test_success_without_progress_is_said():
 def test_the_last_line_may_name_a_module_of_torch():
     agent = "W1121 06:38:10.000000 1 torch/distributed/elastic/agent/server/api.py:1002] [default] Stopping worker group"
     view = reduce_all(JobView(), [say("loading"), say("waiting in torch.distributed.barrier()", 1), say(agent, 2)])
-    assert view.pods["w-0"].log.last_line.text == "waiting in torch.distributed.barrier()"
+    last_line = view.pods["w-0"].log.last_line
+    assert last_line is not None
+    assert last_line.text == "waiting in torch.distributed.barrier()"
