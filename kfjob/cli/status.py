@@ -18,9 +18,7 @@ from kfjob.cli.output import print_json
 from kfjob.text import plural
 
 if TYPE_CHECKING:
-    from kfjob.api.reader import JobReader
     from kfjob.api.target import Target
-    from kfjob.observe.diagnose.diagnosis import Issue
 
 
 def _find_other_jobs(target: Target, *, is_empty: bool) -> Iterator[str]:
@@ -80,15 +78,15 @@ def status(*, job: str | None, folder: str | None, pattern: str | None, output: 
 
     reader = open_reader(job, folder, settings, pattern=pattern)
     view = read_view(reader, with_events=True)
-    cause = _find_cause(reader) if view.phase == "Failed" or view.is_end_unknown else None
+    headline, cause = view.headline, None
+    if view.phase == "Failed" or view.is_end_unknown:
+        from kfjob.api.diagnose import examine
+
+        diagnosis = examine(reader).diagnosis
+        headline, cause = diagnosis.headline, diagnosis.first_cause if diagnosis.explained else None
     if output == "json":
-        print_json(describe_ref(reader.ref) | view_json(view) | {"cause": to_builtins(cause)}, indent=2)
+        answer = describe_ref(reader.ref) | view_json(view) | {"headline": headline, "cause": to_builtins(cause)}
+        print_json(answer, indent=2)
     else:
-        click.echo(colour_states(status_text(view, name=reader.ref.name, now=time.time_ns(), cause=cause)))
-
-
-def _find_cause(reader: JobReader) -> Issue | None:
-    from kfjob.api.diagnose import examine
-
-    diagnosis = examine(reader).diagnosis
-    return diagnosis.first_cause if diagnosis.explained else None
+        text = status_text(view, name=reader.ref.name, now=time.time_ns(), headline=headline, cause=cause)
+        click.echo(colour_states(text))

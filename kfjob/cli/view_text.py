@@ -18,7 +18,7 @@ from kfjob.observe.reading import FormatName
 from kfjob.observe.silence import describe_last_lines, describe_silence, find_silence
 from kfjob.observe.startup import describe_ending, find_end_of_some
 from kfjob.observe.training import Training, describe_divergence, format_loss
-from kfjob.observe.view import ENDED_WITH_ERROR, JobView, News
+from kfjob.observe.view import JobView, News
 from kfjob.text import plural
 
 THOUSAND = 1000
@@ -150,11 +150,11 @@ def _replica(pod: PodView) -> tuple[str, int, str]:
     return (pod.state.replica_type, pod.state.replica_index, pod.name) if pod.state else ("", 0, pod.name)
 
 
-def status_text(view: JobView, *, name: str, now: int, cause: Issue | None = None) -> str:
-    """Return the output of `kfjob status`; `cause` is the first cause of a failure."""
+def status_text(view: JobView, *, name: str, now: int, headline: str = "", cause: Issue | None = None) -> str:
+    """Return the output of `kfjob status`; `headline` and `cause`, the first one of a failure, are those of a diagnosis."""
     created = view.job.created if view.job else None
-    headline = ENDED_WITH_ERROR if cause and view.is_end_unknown else view.headline
-    lines = [format_table(("NAME", "STATE", "AGE"), [(name, headline, format_age(created, now))]), ""]
+    state = headline or view.headline
+    lines = [format_table(("NAME", "STATE", "AGE"), [(name, state, format_age(created, now))]), ""]
     lines.append(pods_table(view, now))
     rows = [f"{label:<10} {value}" for label, value in (*_status_rows(view), *_cause_rows(view, name, cause)) if value]
     return "\n".join([*lines, "", *rows] if rows else lines)

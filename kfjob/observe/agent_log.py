@@ -70,6 +70,8 @@ _AGENT_DETAIL = Pattern(
     rf"|{_ETCD_TIME} .*(?:endezvous|peers|EtcdStore|Etcd machines|confirmations)"
 )
 
+_WORKER_PREFIX = re.compile(r"\[(?:default|rank)\d+\]:")
+"""What stands before a line of a worker: `[default0]:` by torchrun, `[rank0]:` by torch."""
 _DETAIL_STARTS = ("  ", "DEBUG ", "INFO ", "WARNING ", "ERROR ")
 
 _GLOG = Pattern(rf"{_GLOG_TIME} \S*torch/distributed/[^\s:\]]+:\d+\](?: (.*))?$")
@@ -158,6 +160,8 @@ class AgentLog(Struct, frozen=True):
         """
         if not self.blocks and not any(marker in text for marker in MARKERS):
             return self, ()
+        if _WORKER_PREFIX.match(text):
+            return self, ()  # a program may print anything
         text, prefix_time = clean_line(text)
         message = _parse_message(text, time if time is not None else prefix_time)
         blocks = tuple(block for block in self.blocks if number - block.last_line <= MAX_FOREIGN_LINES)

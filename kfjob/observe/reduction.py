@@ -229,7 +229,8 @@ def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bo
         return view
     training: Training | None = view.training
     printer = view.pods.get(view.training.pod)
-    if printer and printer.name != pod.name and printer.live and printer.log.reading:
+    gives_way = printer is None or (not printer.live and pod.live)  # an ended pod, to one that goes on
+    if printer and printer.name != pod.name and not gives_way and printer.log.reading:
         training = choose_training(
             view.training, pod=pod, printer=printer, reading=reading, time=time, workers=view.config.workers
         )

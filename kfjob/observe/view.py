@@ -28,6 +28,10 @@ from kfjob.units import SECOND
 
 ENDED_WITH_ERROR = "Ended with an error"
 """Headline of saved logs that show an error."""
+ENDED_WELL = "Succeeded"
+"""Headline of saved logs in which every agent reports success."""
+UNKNOWN_END = "Unknown end"
+"""Headline of saved logs that do not show how the job ended."""
 LIMIT_EXCEEDED = "LimitExceeded"
 """Reason in the state of a job that was stopped because it exceeded a limit of its `watchdog`."""
 
@@ -184,11 +188,23 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         """Whether only logs of the job are known, which do not show how it ended."""
         return self.job is not None and self.job.reason == END_UNKNOWN
 
+    def _describe_end_of_logs(self) -> str:
+        """Return the headline of saved logs; a diagnosis finds more errors than a failed worker."""
+        agents = [pod for pod in self.pods.values() if pod.log.launch or pod.log.result] or list(self.pods.values())
+        if agents and all(pod.log.finished for pod in agents):
+            return ENDED_WELL
+        failed = self.pods.get(self.failure.pod) if self.failure else None
+        if self.failure is None or failed is None:
+            return UNKNOWN_END
+        later = (line for line in (failed.log.result_line, failed.log.reading_line) if line)
+        has_gone_on = any(line.number > self.failure.line for line in later)
+        return UNKNOWN_END if has_gone_on else ENDED_WITH_ERROR
+
     @property
     def headline(self) -> str:
         """The state of the job in one sentence."""
         if self.is_end_unknown:
-            return ENDED_WITH_ERROR if self.failure else "Unknown end"
+            return self._describe_end_of_logs()
         phase = str(self.phase or "unknown")
         if self.pod_problems and not (self.phase and self.phase.ended):
             first, count = self.pod_problems[0], len(self.pod_problems) - 1

@@ -303,6 +303,22 @@ def test_archive_of_a_restarted_pod_shows_its_last_container(kfjob, tmp_path):
     assert (progress["step"], progress["loss"]) == (6, 6.0)
 
 
+def test_ended_job_in_which_every_rank_prints_is_read_from_rank_0(kfjob, tmp_path):
+    job = script.job(JobPhase.SUCCEEDED, ended=script.START + 60 * SECOND)
+    pods = tuple(script.pod(index, PodPhase.SUCCEEDED) for index in range(2))
+    snapshot = JobSnapshot(name="train", namespace="default", job=job, pods=pods, uid="u", launch="l1")
+    folder.write_snapshot(tmp_path, snapshot)
+    for index, pod in enumerate(pods):
+        log = folder.log_path(tmp_path, pod.pod)
+        log.parent.mkdir()
+        lines = [*script.block(index, index, 1), *(script.progress(index, step, 8.0 + index) for step in range(1, 4))]
+        log.write_text("".join(f"{line.text}\n" for line in lines))
+    assert kfjob("status", "--from", str(tmp_path), "-o", "json") == 0
+    status = json.loads(kfjob.out)
+    assert (status["master"]["pod"], status["progress"]["pod"]) == ("train-worker-0", "train-worker-0")
+    assert (status["progress"]["loss"], status["progress"]["lines"]) == (8.0, 3)
+
+
 @pytest.mark.parametrize("duration", ["5m", "300", "0.01"])
 def test_wait_accepts_durations(kfjob, fake, duration):
     fake.play("train", *script.TRAINING, spec=script.SPEC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -142,6 +143,31 @@ def test_first_line_says_what_a_saved_log_shows_of_its_end(run, tmp_path, text, 
     assert headline in state.splitlines()[1]
     assert "Stopped" not in state
     assert ("module" in state) == (text == ERROR), "the cause"
+
+
+_AGENT = "1123 15:00:05.000000 12 torch/distributed/elastic/agent/server/api.py:890] [default] "
+FINISHED = f"I{_AGENT}worker group successfully finished. Waiting 300 seconds for other agents to finish.\n"
+RESTART = f"{KILLED}\nI{_AGENT}Worker group FAILED. 3/3 attempts left; will restart worker group\n"
+IN_WORKER = "".join(f"[default0]:{line}\n" for line in ERROR.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "headline", "verdict"),
+    [
+        (STEPS + FINISHED, "Succeeded", "succeeded"),
+        (STEPS + RESTART + STEPS + FINISHED, "Succeeded", "succeeded"),
+        (STEPS + RESTART, "Ended with an error", "failed"),
+        (STEPS + RESTART + STEPS, "Unknown end", "unknown"),
+        (STEPS + "Training finished\n", "Unknown end", "reported"),
+        (STEPS + IN_WORKER + f"[default0]:{FINISHED}", "Ended with an error", "failed"),  # the program printed that line
+    ],
+)
+def test_headline_and_verdict_of_a_saved_log_agree(run, tmp_path, text, headline, verdict):
+    (tmp_path / "my.log").write_text(text)
+    diagnosis = json.loads(run("diagnose", "--from", "my.log", "-o", "json")[1])
+    assert (diagnosis["headline"], diagnosis["verdict"]) == (headline, verdict)
+    assert json.loads(run("status", "--from", "my.log", "-o", "json")[1])["headline"] == headline
+    assert headline in run("status", "--from", "my.log")[1].splitlines()[1]
 
 
 def test_summary_names_no_folder_that_a_stop_has_moved(tmp_path):
