@@ -123,7 +123,7 @@ class Display:
 
     def reads_all(self, pod: str) -> bool:
         """Return whether the display needs every line of the pod's log."""
-        return self._output is not None and self._output.pod == pod
+        return self._output is not None and self._output.needs(pod)
 
     def _show_output(self, lines: list[OutputLine], time: int | None) -> None:
         for line in lines:

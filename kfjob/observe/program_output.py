@@ -21,6 +21,10 @@ from kfjob.units import SECOND
 
 SILENT = 5 * SECOND
 """Silence of the shown pod after which another pod that prints takes over."""
+FEW_PODS = 8
+"""Pods of which every line is read."""
+HELD_LINES = 200
+"""Newest lines of a pod that are shown if it turns out to be the one that prints."""
 OLD_LINES = 10
 """Lines to show from before the display began."""
 
@@ -32,6 +36,15 @@ class OutputLine(Struct, frozen=True):
     pod: str = ""
 
 
+class _PodReader:
+    """The program's lines of one container, and those that have not been shown."""
+
+    def __init__(self, container: str) -> None:
+        self.container = container
+        self.lines = ProgramLines()
+        self.held: deque[tuple[int | None, str]] = deque(maxlen=HELD_LINES)
+
+
 class ProgramOutput:
     """Selects the lines of the pod that prints. Another pod takes over only if it prints and the shown pod does not."""
 
@@ -41,34 +54,54 @@ class ProgramOutput:
         """The pod whose lines are shown."""
         self.warnings = LibraryWarnings()
         """The warnings of libraries, which are left out."""
-        self._lines = ProgramLines()
-        self._container = ""
+        self._readers: dict[str, _PodReader] = {}
         self._since = since
         self._old: deque[OutputLine] = deque(maxlen=OLD_LINES)
         self._last_line: int | None = None
         self._evidence: object = None
         self._shown_pod = ""
+        self._has_few_pods = True
 
     def feed(self, view: JobView, event: Event) -> list[OutputLine]:
         """Read an event, with the view after it; return the lines to show."""
-        self._choose_pod(view, event)
+        self._has_few_pods = len(view.pods) <= FEW_PODS
+        held = self._choose_pod(view, event)
         if isinstance(event, Tick):
-            return self.flush()
-        if not isinstance(event, LogLine) or event.pod != self.pod:
-            return []
-        if event.container_id != self._container:
-            self._container, self._lines = event.container_id, ProgramLines()
-        texts = [text for text in self._lines.feed(event.text) if self.warnings.accepts(text)]
+            return [*self._select(view, held), *self.flush()]
+        if not isinstance(event, LogLine):
+            return self._select(view, held)
+        texts = self._read(event)
+        if event.pod != self.pod:
+            return self._select(view, held)
         self._last_line = event.time if texts else self._last_line
-        lines = self._number([text for text in texts if not _is_trainer_report(view, text)])
+        lines = self._select(view, [*held, *texts])
         if self._since is None:
             return lines
         self._old.extend(lines)
         return self.flush() if event.time is not None and event.time >= self._since else []
 
+    def needs(self, pod: str) -> bool:
+        """Return whether every line of the pod may be shown: of few pods each may turn out to be the one that prints."""
+        return pod == self.pod or self._has_few_pods
+
+    def _read(self, event: LogLine) -> list[str]:
+        """Return the program's lines that are now complete; those of a pod that is not shown are held as well."""
+        reader = self._readers.get(event.pod)
+        if reader is None or reader.container != event.container_id:
+            reader = self._readers[event.pod] = _PodReader(event.container_id)
+        texts = reader.lines.feed(event.text)
+        if event.pod != self.pod:
+            reader.held.extend((event.time, text) for text in texts)
+        return texts
+
+    def _select(self, view: JobView, texts: list[str]) -> list[OutputLine]:
+        """Return the lines to show."""
+        return self._number([text for text in texts if self.warnings.accepts(text) and not _is_trainer_report(view, text)])
+
     def flush(self) -> list[OutputLine]:
         """Return the lines that wait: nothing else happens at present."""
-        lines = [*self._old, *self._number(self._lines.flush())]
+        reader = self._readers.get(self.pod)
+        lines = [*self._old, *self._number(reader.lines.flush() if reader else [])]
         self._old.clear()
         self._since = None
         return lines
@@ -82,16 +115,26 @@ class ProgramOutput:
             self._shown_pod = self.pod
         return lines
 
-    def _choose_pod(self, view: JobView, event: Event) -> None:
-        """Choose the pod again where something has changed: the search costs too much for every line."""
+    def _choose_pod(self, view: JobView, event: Event) -> list[str]:
+        """Choose the pod again where something has changed: the search costs too much for every line.
+
+        Returns the lines that another pod has printed since the newest line that was shown, if it takes over.
+        """
         evidence = (view.training.pod, len(view.pods), view.rounds[-1:])
         if evidence == self._evidence and not isinstance(event, PodChanged | JobChanged | Tick):
-            return
+            return []
         self._evidence = evidence
         pod = find_printing_pod(view)
-        if pod != self.pod and self._may_take_over(view, pod):
-            self.pod = pod
-            self._lines = ProgramLines()
+        if pod == self.pod or not self._may_take_over(view, pod):
+            return []
+        self.pod = pod
+        reader = self._readers.get(pod)
+        if reader is None:
+            return []
+        shown = self._last_line
+        texts = [text for time, text in reader.held if shown is None or time is None or time > shown]
+        reader.held.clear()
+        return texts
 
     def _may_take_over(self, view: JobView, pod: str) -> bool:
         before = view.pods.get(self.pod)

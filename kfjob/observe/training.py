@@ -28,6 +28,8 @@ MAX_SETBACKS = 64
 """Setbacks in memory, so that another rank's line about the same step does not count again."""
 MIN_PLAIN_LOSS, MAX_PLAIN_LOSS = 1e-3, 1e6
 """Between these, four decimals show a loss well."""
+MIN_SPAN = SECOND // 2
+"""Time between the first and the newest line after which the times of lines give a pace."""
 SMOOTHING = 0.9
 """Weight of the past in the smoothed loss and in the smoothed time per step."""
 
@@ -152,8 +154,12 @@ class Training(Struct, frozen=True, kw_only=True):
         return self.position.is_bar and not self.per_epoch and self.epoch is None
 
     def _find_duration(self, step: int | None, total: int | None) -> float | None:
-        """Return the seconds from one step to another, by the times of the lines, or else by the speed that they print."""
-        pace = self.seconds_per_step
+        """Return the seconds from one step to another, by the times of the lines, or else by the speed that they print.
+
+        Lines that were written at once have nearly equal times, so that these say little at first.
+        """
+        span = (self.last_time or 0) - (self.first_time or 0)
+        pace = self.seconds_per_step if span >= MIN_SPAN else None
         if pace is None and self.speed and counts_steps(self.unit):
             pace = 1 / self.speed
         return None if step is None or not total or pace is None else max(total - step, 0) * pace

@@ -77,14 +77,11 @@ PROGRAMS = {
     "own spawn": init("python own_spawn.py --gpus 2", "launcher=python", *POD_RESTARTS),
 }
 SHORT = {"nanogpt", "mnist", "table"}
-SEVERAL_PRINT = {"imagenet", "mingpt", "clm without a trainer", "cloud ddp", "pytorchjob"}
 
 
 def list_programs() -> Iterator[Any]:
-    fault = pytest.mark.xfail(strict=True, reason="of a job that has ended, the log that was read last is taken for rank 0")
     for name in PROGRAMS:
-        marks = [*([] if name in SHORT else [pytest.mark.long]), *([fault] if name in SEVERAL_PRINT else [])]
-        yield pytest.param(name, marks=marks)
+        yield pytest.param(name, marks=[] if name in SHORT else [pytest.mark.long])
 
 
 @pytest.fixture

@@ -62,6 +62,14 @@ def test_the_pod_with_rank_0_is_shown():
     assert show(events, ProgramOutput()) == [OutputLine("b")]
 
 
+def test_lines_from_before_the_handover_are_shown():
+    events = [*script.STARTING, script.line(0, "config", 5), script.line(1, "config of 1", 4)]
+    events += [script.line(1, f"step {step} loss {3 - step / 10}", 6 + step) for step in range(10)]
+    shown = show([*events, Tick(time=script.START + 17 * SECOND)], ProgramOutput())
+    texts = [f"step {step} loss {3 - step / 10}" for step in range(10)]
+    assert shown == [OutputLine("config"), OutputLine(texts[0], "train-worker-1"), *(OutputLine(text) for text in texts[1:])]
+
+
 def test_handover_names_the_next_pod():
     events = [*script.STARTING, *script.block(0, 0, 5), *script.block(1, 1, 5), script.line(0, "from 0", 6)]
     events += [script.pod(0, PodPhase.FAILED, exit_code=1), script.line(1, "from 1", 8), script.line(1, "more", 9)]
