@@ -160,8 +160,7 @@ class AgentLog(Struct, frozen=True):
         """
         if not self.blocks and not any(marker in text for marker in MARKERS):
             return self, ()
-        if _WORKER_PREFIX.match(text):
-            return self, ()  # a program may print anything
+        is_workers = _WORKER_PREFIX.match(text) is not None  # a program may print that all went well
         text, prefix_time = clean_line(text)
         message = _parse_message(text, time if time is not None else prefix_time)
         blocks = tuple(block for block in self.blocks if number - block.last_line <= MAX_FOREIGN_LINES)
@@ -170,7 +169,8 @@ class AgentLog(Struct, frozen=True):
             return AgentLog((*others, new)), ()
         if result := _read_field(blocks, message, number, text):
             return result
-        return AgentLog(blocks) if blocks != self.blocks else self, _read_event(message, number, text)
+        records = () if is_workers else _read_event(message, number, text)
+        return AgentLog(blocks) if blocks != self.blocks else self, records
 
 
 def _parse_message(text: str, time: int | None) -> _Message:
