@@ -169,8 +169,15 @@ class AgentLog(Struct, frozen=True):
             return AgentLog((*others, new)), ()
         if result := _read_field(blocks, message, number, text):
             return result
-        records = () if is_workers else _read_event(message, number, text)
+        records = _read_event(message, number, text)
+        if is_workers:
+            records = tuple(record for record in records if not is_success(record))
         return AgentLog(blocks) if blocks != self.blocks else self, records
+
+
+def is_success(record: AgentRecord) -> bool:
+    """Return whether an agent reports that its training processes have ended well."""
+    return isinstance(record, AgentEvent) and record.kind is AgentEventKind.SUCCEEDED
 
 
 def _parse_message(text: str, time: int | None) -> _Message:

@@ -8,8 +8,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kfjob.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase
-from kfjob.observe.agent_log import AgentLog, find_agent_message, is_agent_detail
-from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult
+from kfjob.observe.agent_log import AgentLog, find_agent_message, is_agent_detail, is_success
+from kfjob.observe.agent_records import AgentEvent, AgentRecord, LaunchConfig, RendezvousResult
 from kfjob.observe.general.state import Emission, ReaderState
 from kfjob.observe.log_progress import read_progress
 from kfjob.observe.progress import ProgressReader
@@ -102,7 +102,7 @@ class ContainerLog(Struct, frozen=True):
         if isinstance(record, LaunchConfig):
             return replace(self, launch=record)
         if isinstance(record, AgentEvent):
-            return replace(self, finished=True) if record.kind is AgentEventKind.SUCCEEDED else self
+            return replace(self, finished=True) if is_success(record) else self
         line = EvidenceLine(text=record.quote, number=record.line, order=order, time=record.time, yearless=record.yearless)
         return replace(self, result=record, result_line=line, finished=False)
 

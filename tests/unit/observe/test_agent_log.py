@@ -152,7 +152,11 @@ def test_lines_of_other_programs_are_no_block(lines: list[str]):
     ],
 )
 def test_agent_events_are_read(prefix: str, message: str, kind: AgentEventKind, numbers: dict[str, object]):
-    (event,) = read_records([prefix + message])
+    events = read_records([prefix + message])
+    if kind is AgentEventKind.SUCCEEDED and prefix.startswith("[default0]:"):
+        assert events == []  # a worker may print anything, and success needs the agent's own word
+        return
+    (event,) = events
     assert isinstance(event, AgentEvent)
     assert event.kind is kind
     assert {name: getattr(event, name) for name in numbers} == numbers
