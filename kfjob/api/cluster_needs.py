@@ -12,8 +12,7 @@ from kfjob.api.planning import Planned
 from kfjob.errors import Problem
 from kfjob.lint.job import Job
 from kfjob.lint.storage import find_checkpoint_folder, find_volume, overrides_key
-from kfjob.plan.launch_commands import split_commands
-from kfjob.plan.programs import find_script
+from kfjob.plan.launch_commands import find_job_script, split_commands
 from kfjob.spec.pod import Resources
 from kfjob.text import join_names
 
@@ -62,7 +61,7 @@ def find_code(planned: Planned) -> Iterator[Problem]:
     job = Job(planned.spec, planned.plan)
     if job.spec.train or job.plan.pod.working_dir:
         return
-    script = next(filter(None, map(find_script, split_commands(job.plan.command))), "")
+    script = find_job_script(job.plan.command)
     if script and not Path(script).is_absolute() and not _exists(Path(script)):
         title = f"script `{script}` is not in this folder, so the image must have it in its working directory"
         yield Problem(title=title, path="command", severity="note")

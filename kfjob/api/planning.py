@@ -89,7 +89,7 @@ def plan_job(
         plan=plan,
         target=replace(target, namespace=plan.namespace),
         manifests=tuple(compile_manifests(plan)) if target.kind.has_api_server else (),
-        findings=_lint(loaded, plan, target.settings),
+        findings=_lint(loaded, plan, target),
         warnings=loaded.warnings,
         positions=loaded.positions,
     )
@@ -139,7 +139,7 @@ def _find_more_problems(
     with suppress(SpecError):
         plan = resolve_spec(spec, Positions(), context)
         needs = (need for need in check(_plan_draft(checked.spec or spec, plan, target)) if need.severity != "note")
-        findings = [*lint(spec, plan, script=read_script(plan)), *needs]
+        findings = [*lint(spec, plan, script=read_script(plan, target)), *needs]
         more += [problem for problem in findings if not checked.concerns_replaced(problem)]
     return positions.locate_all(replace(p, path=join_path(checked.find_origin(parse_path(p.path)))) for p in more)
 
@@ -159,7 +159,7 @@ def plan_manifest(loaded: LoadedSpec, target: Target, manifest: JsonMapping) -> 
         SpecError: every problem of the spec.
     """
     plan = resolve_spec(loaded.spec, loaded.positions, make_context(target))
-    findings = _lint(loaded, plan, target.settings, manifest)
+    findings = _lint(loaded, plan, target, manifest)
     return Planned(spec=loaded.spec, plan=plan, target=target, manifests=(), findings=findings, warnings=loaded.warnings)
 
 
@@ -197,8 +197,8 @@ def make_launch_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{suffix}"
 
 
-def _lint(loaded: LoadedSpec, plan: JobPlan, settings: Settings, manifest: JsonMapping | None = None) -> tuple[Problem, ...]:
-    problems = loaded.positions.locate_all(lint(loaded.spec, plan, user_manifest=manifest, script=read_script(plan)))
-    if settings.strict:
+def _lint(loaded: LoadedSpec, plan: JobPlan, target: Target, manifest: JsonMapping | None = None) -> tuple[Problem, ...]:
+    problems = loaded.positions.locate_all(lint(loaded.spec, plan, user_manifest=manifest, script=read_script(plan, target)))
+    if target.settings.strict:
         problems = [p if p.severity == "note" else replace(p, severity="error") for p in problems]
     return tuple(_sort(problems))

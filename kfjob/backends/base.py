@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
@@ -276,6 +277,9 @@ class MachineBackend(Backend, Protocol):
         Raises:
             Refused: this machine does not have the program, its script or the folder where it starts.
         """
+
+    def find_script(self, plan: JobPlan) -> Path | None:
+        """Return the file of the Python script that the plan runs, also one in a volume; None without one."""
 
 
 def find_api_version(inventory: Inventory, api_versions: Sequence[str], resource: str) -> str | None:

@@ -16,6 +16,7 @@ from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.errors import Refused
 from kfjob.events import JobPhase
 from kfjob.plan import JobPlan
+from kfjob.plan.launch_commands import find_job_script
 from kfjob.plan.programs import find_script
 from tests.local.conftest import PATIENCE, Here
 
@@ -209,6 +210,23 @@ def test_gpus_are_those_of_cuda_visible_devices(monkeypatch: pytest.MonkeyPatch)
 )
 def test_the_script_of_a_command_line(argv, script):
     assert find_script(argv) == script
+    assert find_job_script(argv) == script
+
+
+@pytest.mark.parametrize(
+    ("command", "script", "at_start"),
+    [
+        ("cd src; python train.py", "src/train.py", "src/train.py"),
+        ("set -e\ncd /code\ncd a && exec torchrun train.py", "/code/a/train.py", "/code/a/train.py"),
+        ("git clone x code && cd code && python train.py", "code/train.py", ""),
+        ("cd $CODE && python train.py", "", ""),
+        ("cd && python train.py", "", ""),
+    ],
+)
+def test_the_script_of_a_shell_command(command, script, at_start):
+    argv = ("bash", "-c", command)
+    assert (find_job_script(argv), find_job_script(argv, at_start=True)) == (script, at_start)
+    assert find_job_script(("uv", "run", "--directory", "x", "python", "a.py")) == ""
 
 
 def test_a_missing_script_is_refused_before_anything_starts(here):

@@ -140,6 +140,11 @@ class LocalBackend:
         launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
         return placement.find_program(plan, launch=launch, volumes=self._volumes, interpreter=self._interpreter)
 
+    def find_script(self, plan: JobPlan) -> Path | None:
+        """Return the file of the Python script that the plan runs, also one in a volume; None without one."""
+        launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
+        return placement.find_script(plan, launch=launch, volumes=self._volumes)
+
     def apply(self, plan: JobPlan) -> JobRef:
         """Refuse the change: command and environment of a running process cannot change."""
         self.get(plan.name, namespace=plan.namespace)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kfjob.errors import BackendError, Refused
 from kfjob.plan import JobPlan
-from kfjob.plan.programs import find_script
+from kfjob.plan.launch_commands import find_job_script
 from kfjob.text import plural
 
 PROCESSES_PER_CORE = 16
@@ -65,7 +65,7 @@ def check_script(argv: Sequence[str], *, folder: str = "") -> None:
     Raises:
         Refused: it does not exist.
     """
-    script = find_script(argv)
+    script = find_job_script(argv, at_start=True)
     if not script or (Path(folder) / script).exists():
         return
     raise Refused(

@@ -13,6 +13,7 @@ from kfjob.backends.local.launch_spec import AgentSpec, EtcdSpec, LaunchSpec
 from kfjob.compile.torchrun import AgentProcess, Placement, make_local_agent
 from kfjob.errors import Refused
 from kfjob.plan import JobPlan
+from kfjob.plan.launch_commands import find_job_script
 from kfjob.plan.programs import starts_workers
 
 
@@ -121,10 +122,20 @@ def find_program(plan: JobPlan, *, launch: Path, volumes: Path, interpreter: Int
     Raises:
         Refused: this machine does not have the program, its script or the folder where it starts.
     """
+    return _find_agent_program(plan, _make_first_agent(plan, launch, volumes), interpreter)
+
+
+def find_script(plan: JobPlan, *, launch: Path, volumes: Path) -> Path | None:
+    """Return the file of the script that each agent of the plan runs; None without one. See `find_program`."""
+    agent = _make_first_agent(plan, launch, volumes)
+    script = find_job_script(agent.argv)
+    return Path(agent.working_dir, script) if script else None
+
+
+def _make_first_agent(plan: JobPlan, launch: Path, volumes: Path) -> AgentProcess:
     addresses = ("127.0.0.1",) * plan.nodes
     folders = _folders(plan, plan.pods[0], launch, volumes)
-    process = make_local_agent(plan, 0, Placement(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=folders))
-    return _find_agent_program(plan, process, interpreter)
+    return make_local_agent(plan, 0, Placement(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=folders))
 
 
 def _find_agent_program(plan: JobPlan, agent: AgentProcess, interpreter: Interpreter) -> str:

@@ -7,12 +7,19 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.job_script import read_script
+from kfjob.api.settings import Settings
+from kfjob.api.target import Target
+from kfjob.backend_kinds import BackendName
 from kfjob.lint.check import lint
 from kfjob.lint.script import Script
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
 
 CONTEXTS = {"local": Context(backend="local", launch="l"), "kubernetes": Context(backend="kubernetes", launch="l")}
+
+
+def make_target(folder: Path, backend: BackendName) -> Target:
+    return Target(Settings(state=folder / "state"), backend, "default")
 
 
 def find_rules(text: str, command: str = "torchrun train.py", **fields: object) -> list[str]:
@@ -171,21 +178,47 @@ def test_script_that_starts_processes_may_have_several(text):
         ("python folder.py", False),
         ("python large.py", False),
         (["python", "a" * 300 + ".py"], False),
+        (["bash", "-c", "cd sub && python other.py"], True),
+        (["bash", "-c", "cd sub && python train.py"], False),
+        (["bash", "-c", "cd $X && python train.py"], False),
+        ("uv run --directory sub python train.py", False),
     ],
 )
 def test_script_is_read_from_the_current_folder(backend, command, found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_bytes(b"# \xff\nprint(1)")
     Path("folder.py").mkdir()
+    Path("sub").mkdir()
+    Path("sub/other.py").write_text("print(1)")
     Path("large.py").write_bytes(b"#" * 2**21)
     spec = JobSpec(name="t", image="a:1", command=command)
     plan = resolve(spec, CONTEXTS[backend])
-    assert (read_script(plan) is not None) == found
+    assert (read_script(plan, make_target(tmp_path, backend)) is not None) == found
 
 
 def test_script_of_an_image_is_not_read_here(tmp_path: Path):
     file = tmp_path / "train.py"
     file.write_text("print(1)")
-    for backend, found in (("local", True), ("kubernetes", False)):
+    backends: dict[BackendName, bool] = {"local": True, "kubernetes": False}
+    for backend, found in backends.items():
         plan = resolve(JobSpec(name="t", image="a:1", command=["python", str(file)]), CONTEXTS[backend])
-        assert (read_script(plan) is not None) == found
+        assert (read_script(plan, make_target(tmp_path, backend)) is not None) == found
+
+
+def test_script_in_a_volume_of_a_local_job_is_that_of_the_volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    files = {"claim": tmp_path / "state/volumes/code/train.py", "host": tmp_path / "host/train.py"}
+    for name, file in files.items():
+        file.parent.mkdir(parents=True)
+        file.write_text(name)
+    Path("train.py").write_text("here")
+    (tmp_path / "state").chmod(0o700)
+    target = make_target(tmp_path, "local")
+    kinds = {"claim": {"pvc": "code"}, "host": {"host_path": str(tmp_path / "host")}}
+    for name, kind in kinds.items():
+        volumes = [{"name": "code", "mount_path": "/code", **kind}]
+        for fields in ({"command": "python train.py", "pod": {"working_dir": "/code"}}, {"command": "python /code/train.py"}):
+            plan = resolve(JobSpec(name="t", image="a:1", volumes=volumes, **fields), CONTEXTS["local"])
+            script = read_script(plan, target)
+            assert script is not None
+            assert script.text == name
