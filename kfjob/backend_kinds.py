@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
-
-from msgspec import Struct
 
 BackendName = Literal["kubernetes", "local"]
 
 
-class BackendKind(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class BackendKind:
     """The capabilities of a backend."""
 
     runs_on_this_machine: bool
@@ -31,3 +31,8 @@ KINDS: Mapping[BackendName, BackendKind] = MappingProxyType(
     }
 )
 """The kind of each backend, by the name that users write."""
+
+
+def find_name(text: object) -> BackendName | None:
+    """Return the text as the name of a backend; None if there is none of this name."""
+    return next((name for name in KINDS if name == text), None)

@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
+from kfjob.backend_kinds import KINDS
 from kfjob.errors import UsageError
 from kfjob.redaction import cut_text
 from kfjob.text import join_names
@@ -64,11 +65,11 @@ _HINTS: Mapping[str, str] = MappingProxyType(
         "spec": "build one with `JobSpec(name=…, command=…)`, or write the path of a spec file",
         "settings": "leave it out, or pass `kfjob.Settings(…)`",
         "notify": "pass for example `print`",
-        "backend": "write `kubernetes` or `local`",
+        "backend": f"write {' or '.join(f'`{name}`' for name in KINDS)}",
         "code": "write the path of a folder",
     }
 )
-_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"backend": ("kubernetes", "local")})
+_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"backend": tuple(KINDS)})
 
 
 def check_arguments(function: Callable[P, T]) -> Callable[P, T]:

@@ -1,4 +1,4 @@
-"""Check that the program of a job that runs on this machine is there, and the data of the trainer with its tokenizer."""
+"""Check that the data, the model and the tokenizer that the trainer reads on this machine are there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from kfjob.api.cluster_needs import find_cluster_needs, find_code
 from kfjob.api.planning import Planned
 from kfjob.errors import Problem, SpecError
 from kfjob.parsing import ParseError, parse_json
@@ -28,25 +27,12 @@ def check_local_data(planned: Planned) -> None:
     train, plan = planned.spec.train, planned.plan
     if not planned.target.kind.runs_on_this_machine or train is None:
         return
-    if problems := [*_find_data_problems(train, plan)]:
+    if problems := [*find_data_problems(train, plan)]:
         raise SpecError(planned.positions.locate_all(problems))
 
 
-def find_local_problems(planned: Planned) -> Iterator[Problem]:
-    """Yield what the pods of a job on a cluster may lack, or the program, script and data that this machine lacks."""
-    if planned.target.kind.has_api_server:
-        yield from find_cluster_needs(planned)
-    elif planned.target.settings.backend != "local" and planned.spec.image:  # the spec is for a cluster, even if there is none
-        yield from find_code(planned)
-    elif planned.target.kind.runs_on_this_machine:
-        for requirement in planned.target.machine.check_requirements(planned.plan):
-            if requirement.path == "command" and (err := requirement.problem):
-                yield Problem(title=err.title, path=requirement.path, detail=err.cause, hint=err.hint)
-        if planned.spec.train:
-            yield from _find_data_problems(planned.spec.train, planned.plan)
-
-
-def _find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:
+def find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:
+    """Yield the data, the tokenizer and the model of the trainer that this machine lacks."""
     for field in ("data", "validation", "tokenizer"):
         value = getattr(train, field)
         if value and value != SYNTHETIC and (path := _resolve(value, plan)) and not path.exists():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kfjob.backend_kinds import KINDS, find_name
 from kfjob.errors import Problem, SpecError
 from kfjob.file_access import OTHER_OWNER, find_foreign_access
 from kfjob.parsing import ParseError, parse_json, parse_toml, read_document
@@ -84,8 +85,9 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
         values = {**source, **values}
     _check_texts(values)
     backend = values.get("backend")
-    if backend not in (None, "kubernetes", "local"):
-        raise SpecError([Problem(title=f"unknown backend `{str(backend)[:MAX_SHOWN]}`", hint="use `kubernetes` or `local`")])
+    if backend is not None and find_name(backend) is None:
+        hint = f"use {' or '.join(f'`{name}`' for name in KINDS)}"
+        raise SpecError([Problem(title=f"unknown backend `{str(backend)[:MAX_SHOWN]}`", hint=hint)])
     state = expand_path(values.pop("state", None) or _state_home(environ))
     booleans: dict[str, Any] = {name: _parse_boolean(name, values.pop(name)) for name in _BOOLEANS if name in values}
     python = values.pop("local_python", None)

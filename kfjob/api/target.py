@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kfjob.api import kubeconfig
 from kfjob.api.settings import Settings
-from kfjob.backend_kinds import KINDS, BackendKind, BackendName
+from kfjob.backend_kinds import KINDS, BackendKind, BackendName, find_name
 from kfjob.backends import folder
 from kfjob.backends.base import Backend, ClusterBackend, MachineBackend
 from kfjob.backends.open import open_cluster, open_machine
@@ -178,8 +178,8 @@ def choose_backend(settings: Settings, *, notify: Notify) -> BackendName:
 
 def explain_backend(settings: Settings) -> tuple[BackendName, str]:
     """Return the backend that the settings select, and the reason."""
-    if settings.backend in ("local", "kubernetes"):
-        return "local" if settings.backend == "local" else "kubernetes", f"`backend` is set to `{settings.backend}`"
+    if name := find_name(settings.backend):
+        return name, f"`backend` is set to `{name}`"
     if settings.context:
         return "kubernetes", f"`context` is set to `{settings.context}`"
     if current := kubeconfig.find_current_context():

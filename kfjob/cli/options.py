@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kfjob.api.settings import Settings, expand_path, load_current_settings
+from kfjob.backend_kinds import KINDS
 from kfjob.cli.completion import FILE
 from kfjob.errors import UsageError
 
@@ -47,7 +48,7 @@ progress_option: Decorator = click.option(
 )
 
 _TARGET_OPTIONS: tuple[Decorator, ...] = (
-    click.option("--backend", type=click.Choice(["kubernetes", "local"]), help=_BACKEND_HELP),
+    click.option("--backend", type=click.Choice([*KINDS]), help=_BACKEND_HELP),
     click.option("--context", metavar="NAME", help="Kubeconfig context. Default: the current context."),
     click.option("-n", "--namespace", metavar="NAME", help="Kubernetes namespace. Default: the namespace of the context."),
     debug_option,

@@ -33,11 +33,11 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
 
     The origin is the spec, the instance type, a default of kfjob, or the cluster.
     """
-    from kfjob.api.local_data import find_local_problems
     from kfjob.api.specs.explain import explain as explain_spec
+    from kfjob.api.target_needs import find_target_needs
     from kfjob.cli.formatting import format_table
 
-    explanation = explain_spec(read_spec(source, settings, check=find_local_problems), settings=settings)
+    explanation = explain_spec(read_spec(source, settings, check=find_target_needs), settings=settings)
     for problem in () if operator_env else explanation.findings:
         notify("\n".join(problem.lines()))
     if operator_env:

@@ -220,11 +220,11 @@ def _validate(source: Source, settings: Settings) -> Planned:
     Raises:
         KfjobError: the spec is not valid or cannot be read.
     """
-    from kfjob.api.local_data import find_local_problems
     from kfjob.api.planning import plan_job
     from kfjob.api.target import find_target
+    from kfjob.api.target_needs import find_target_needs
 
-    return plan_job(read_spec(source, settings, check=find_local_problems), find_target(settings), check=find_local_problems)
+    return plan_job(read_spec(source, settings, check=find_target_needs), find_target(settings), check=find_target_needs)
 
 
 def _validate_as_json(source: Source, settings: Settings) -> int:

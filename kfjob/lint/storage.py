@@ -26,7 +26,7 @@ def _read_option(job: Job, field: str) -> str | None:
         name, equals, value = word.partition("=")
         value = value if equals else following
         is_option = word.startswith("--") or equals
-        if is_option and find_field(name.lstrip("-")) == field and "log" not in name and not value.startswith("-"):
+        if is_option and find_field(name.lstrip("-")) == field and not value.startswith("-"):
             return value
     return None
 

@@ -75,8 +75,8 @@ def make_problems(details: Sequence[ErrorDetails], model: type[BaseModel]) -> li
 
     A field whose name is misspelled is not missing.
     """
-    unknown = [find_path(detail) for detail in details if detail["type"] == "extra_forbidden"]
-    meant = [field for path in unknown if (field := suggest_field(path, model).field)]
+    unknown = [(find_path(detail), detail["input"]) for detail in details if detail["type"] == "extra_forbidden"]
+    meant = [field for path, value in unknown if (field := suggest_field(path, model, value=value).field)]
 
     def is_meant(detail: ErrorDetails) -> bool:
         if detail["type"] == "nothing_to_run":
@@ -92,7 +92,8 @@ def make_problem(detail: ErrorDetails, model: type[BaseModel], show: Callable[[P
     path, context = find_path(detail), detail.get("ctx", {})
     name = show(path)
     if detail["type"] == "extra_forbidden":
-        return Problem(title=f"unknown field `{path[-1]}`", path=name, hint=suggest_field(path, model).hint)
+        suggestion = suggest_field(path, model, value=detail["input"])
+        return Problem(title=f"unknown field `{path[-1]}`", path=name, hint=suggestion.hint)
     if detail["type"] == "missing":
         return Problem(title=f"`{name}` is missing", path=name)
     hint = context.get("hint") or _suggest_value(detail, path, model)

@@ -171,7 +171,7 @@ def _repair(fields: JsonObject, detail: ErrorDetails, checked: CheckedFields) ->
     if detail["type"] == "extra_forbidden":
         is_argument = _is_program_argument(fields, path, checked.model)
         value = _remove(fields, path)
-        target = None if is_argument else suggest_field(path, checked.model).field
+        target = None if is_argument else suggest_field(path, checked.model, value=value).field
         if target and not _exists(fields, target) and _put(fields, target, value):
             checked.renamed[target] = checked.find_origin(path)
         return

@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
+from kfjob.backend_kinds import find_name
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.root_model import find_root_model
 from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
@@ -116,7 +117,7 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "gradient_clip clip_norm grad_norm_clip",
         "train.seed": "random_seed rng_seed manual_seed",
         "train.checkpoint_dir": "output_dir out_dir save_dir checkpoint_path checkpoint_folder ckpt_dir checkpoints output "
-        "checkpoints_dir logging_dir save_path dump_folder",
+        "checkpoints_dir save_path dump_folder",
         "train.checkpoint_every": "save_steps save_every save_interval checkpoint_interval checkpoint_steps ckpt_every "
         "save_freq checkpoint_freq",
         "train.keep_last": "save_total_limit max_checkpoints keep_checkpoints keep_latest_k num_checkpoints",
@@ -128,7 +129,7 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "train.eval_batches": "eval_iters max_eval_batches limit_val_batches val_batches",
         "train.eval_batch_size": "per_device_eval_batch_size val_batch_size validation_batch_size",
         "train.wandb_project": "wandb wandb_name",
-        "train.tensorboard_dir": "tensorboard tb_dir log_dir",
+        "train.tensorboard_dir": "tensorboard tb_dir log_dir logging_dir",
         "train.profile_from": "profile",
     }
 )
@@ -215,8 +216,13 @@ class Suggestion:
     """The only field with the meaning below the same root; None without a field or with several."""
 
 
-def suggest_field(path: Path, root: type[BaseModel]) -> Suggestion:
-    """Return the meaning of the unknown field at a path below `root`: a job spec, or a part of one."""
+def suggest_field(path: Path, root: type[BaseModel], *, value: object = None) -> Suggestion:
+    """Return the meaning of the unknown field at a path below `root`: a job spec, or a part of one.
+
+    The `value` of the field decides where a name has two meanings, such as `backend`.
+    """
+    if path[-1] == "backend" and (name := find_name(value)):
+        return Suggestion(hint=f'use the option `--backend {name}`, or write `backend = "{name}"` in kfjob.toml')
     return _suggest_section(str(path[-1]), path[:-1], root) or _suggest_name(path, root)
 
 

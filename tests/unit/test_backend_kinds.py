@@ -7,17 +7,23 @@ from pathlib import Path
 from typing import get_args
 
 import kfjob
-from kfjob.backend_kinds import KINDS, BackendName
+from kfjob.backend_kinds import KINDS, BackendName, find_name
 
 ROOT = Path(kfjob.__file__).parent
 CHOOSES = {
     "api/target.py",
-    "api/local_data.py",
+    "api/target_needs.py",
     "api/doctor/machine.py",
     "api/doctor/examine.py",
     "cli/submit.py",
 }
 """The modules that read the name that a user has written."""
+
+
+def read_constants(node: ast.expr) -> set[object]:
+    """Return a constant, or the constants in a tuple, list or set."""
+    items = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
+    return {item.value for item in items if isinstance(item, ast.Constant)}
 
 
 def test_every_backend_has_a_kind():
@@ -31,6 +37,23 @@ def test_behaviour_depends_on_capabilities_and_not_on_names():
         for file in ROOT.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Compare)
-        if any(isinstance(side, ast.Constant) and side.value in names for side in (node.left, *node.comparators))
+        if any(names & read_constants(side) for side in (node.left, *node.comparators))
     }
     assert users == CHOOSES
+
+
+def test_only_the_table_of_kinds_lists_the_names():
+    names = set(get_args(BackendName))
+    lists = {
+        str(file.relative_to(ROOT))
+        for file in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Tuple | ast.List | ast.Set)
+        if names <= read_constants(node)
+    }
+    assert lists == {"backend_kinds.py"}
+
+
+def test_names_are_found():
+    assert [find_name(name) for name in KINDS] == [*KINDS]
+    assert find_name("slurm") is find_name(None) is None

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kfjob.api.local_data import find_local_problems
 from kfjob.api.planning import plan_job
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target
+from kfjob.api.target_needs import find_target_needs
 from kfjob.compile.torchrun import operator_environment
 from kfjob.errors import NotFound, Problem, Refused
 from kfjob.lint.fit import find_device
@@ -58,7 +58,7 @@ def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
         SpecError: every problem of the spec.
     """
     target = find_target(settings)
-    planned = plan_job(loaded, target, check=find_local_problems)
+    planned = plan_job(loaded, target, check=find_target_needs)
     plan = planned.plan
     values = {value.path: value for value in _list_spec_values(loaded.spec, loaded.positions)}
     for decision in plan.decisions:

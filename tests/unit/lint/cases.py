@@ -368,6 +368,11 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             ({"command": "torchrun train.py --checkpoint_dir /ckpt"}, "command", "folder `/ckpt` is in each pod's own"),
             ({"command": "torchrun train.py --out-dir=runs/a"}, "command", "folder `runs/a` is in each pod's own"),
             ({"command": "torchrun train.py --log_dir /work/x --output_dir out"}, "command", "folder `out` is in each pod's"),
+            (
+                {"command": "torchrun train.py --logging_dir /work/x --output_dir out"},
+                "command",
+                "folder `out` is in each pod's",
+            ),
             ({"command": "torchrun train.py out_dir=out", "pod": {"working_dir": "/code"}, **PVC}, "command", "folder `out`"),
         ],
         [

@@ -30,6 +30,21 @@ def make_spec(field: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
+    ("backend", "hint"),
+    [
+        ("local", 'use the option `--backend local`, or write `backend = "local"` in kfjob.toml'),
+        ("kubernetes", 'use the option `--backend kubernetes`, or write `backend = "kubernetes"` in kfjob.toml'),
+        ("c10d", "use `rendezvous.backend`"),
+    ],
+)
+def test_value_decides_which_backend_is_meant(backend, hint):
+    spec = {"name": "t", "image": "a:1", "command": "a", "backend": backend}
+    with pytest.raises(SpecError) as caught:
+        load_spec(yaml.safe_dump(spec))
+    assert [(problem.title, problem.hint) for problem in caught.value.problems] == [("unknown field `backend`", hint)]
+
+
+@pytest.mark.parametrize(
     ("field", "value", "suggestion"),
     [
         ("nodes", "two", "2"),
