@@ -82,5 +82,5 @@ def _parse(file: Path, _mtime_ns: int) -> _KubeConfig:
 def _find_service_account(environ: Mapping[str, str]) -> KubeContext | None:
     file = SERVICE_ACCOUNT / "namespace"
     if environ.get("KUBERNETES_SERVICE_HOST") and file.is_file():
-        return KubeContext("in-cluster", file.read_text(encoding="utf-8").strip() or "default")
+        return KubeContext("in-cluster", read_document(file).decode().strip() or "default")
     return None

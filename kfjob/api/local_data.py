@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kfjob.api.planning import Planned
 from kfjob.errors import Problem, SpecError
-from kfjob.parsing import ParseError, parse_json
+from kfjob.parsing import ParseError, parse_json, read_document
 from kfjob.plan import JobPlan
 from kfjob.spec.models import PRESETS, find_config_problems
 from kfjob.spec.train import TrainSpec, get_shape
@@ -54,11 +54,11 @@ def _find_model_problems(model: str, plan: JobPlan) -> Iterator[Problem]:
     if folder is None or not (folder.is_dir() or model.startswith((".", "/", "~"))):
         return  # a model on the hub
     try:
-        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
+        config = parse_json(read_document(folder / "config.json"))
     except FileNotFoundError:
         title = f"there is no model at `{folder}`"
         yield Problem(title=title, path="train.model", hint="use a folder with config.json, or a preset")
-    except (OSError, UnicodeDecodeError, ParseError) as err:
+    except (OSError, ParseError) as err:
         yield Problem(title=f"cannot read `{folder / 'config.json'}`", path="train.model", detail=str(err))
     else:
         for title in find_config_problems(config if isinstance(config, dict) else {}):

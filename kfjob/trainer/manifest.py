@@ -22,7 +22,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from kfjob.errors import KfjobError
-from kfjob.parsing import parse_json
+from kfjob.parsing import parse_json, read_document
 
 MANIFEST_FILE = "manifest.json"
 VERSION = 1
@@ -119,7 +119,7 @@ class Manifest:
             KfjobError: the manifest is missing or damaged, or has another version.
         """
         try:
-            text = (folder / MANIFEST_FILE).read_text()
+            text = read_document(folder / MANIFEST_FILE).decode()
         except (OSError, ValueError) as error:
             raise KfjobError(f"`{folder}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
         return cls.from_json(text, str(folder))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from kfjob.errors import KfjobError
-from kfjob.parsing import parse_json_object
+from kfjob.parsing import parse_json_object, read_document
 from kfjob.trainer.lora import base_name, is_adapter
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
@@ -40,7 +40,7 @@ class PretrainedWeights:
         index, single = folder / INDEX, folder / SINGLE
         with _wrap_errors(folder):
             if index.exists():
-                files = parse_json_object(index.read_bytes())["weight_map"]
+                files = parse_json_object(read_document(index))["weight_map"]
                 return cls({name: _find_shard(folder, file) for name, file in files.items()}, model)
             if single.is_file():
                 with safe_open(single, framework="pt") as tensors:

@@ -22,7 +22,7 @@ from kfjob.file_access import name_file
 from kfjob.image import auth
 from kfjob.image.build import archive, base_images, engine_process
 from kfjob.image.build.engines import BuildRequest, Engine, make_build_command, make_export_command
-from kfjob.image.folder import IGNORE_FILE, format_secrets_warning, read_folder, read_ignore_file
+from kfjob.image.folder import IGNORE_FILE, MAX_IGNORE_BYTES, format_secrets_warning, read_folder, read_ignore_file
 from kfjob.image.mutate import BASE_DIGEST, BASE_NAME
 from kfjob.parsing import ParseError, read_document
 from kfjob.spec.image import ImageSpec
@@ -166,7 +166,7 @@ def _copy_dockerfile(request: BuildRequest, folder: Path) -> Path:
     with name_file(copy.parent):
         copy.write_bytes(request.dockerfile_content)
         if ignore.exists():
-            _find_own_ignore_file(copy).write_bytes(ignore.read_bytes())
+            _find_own_ignore_file(copy).write_bytes(read_document(ignore, max_bytes=MAX_IGNORE_BYTES))
     return copy
 
 

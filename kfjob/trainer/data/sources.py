@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kfjob.errors import KfjobError
-from kfjob.parsing import parse_json_object
+from kfjob.parsing import parse_json_object, read_document
 from kfjob.spec.train import TrainSpec, get_shape, resolve_eval_batch_size, resolve_packing
 from kfjob.spec.train_rules import SYNTHETIC, TEXT_SUFFIXES, make_epochs_problem
 from kfjob.trainer.data.chat import ChatEncoder
@@ -102,7 +102,7 @@ def _read_vocab_size(config: Path) -> int:
     if not config.exists():
         return 0
     try:
-        return int(parse_json_object(config.read_bytes())["vocab_size"])
+        return int(parse_json_object(read_document(config))["vocab_size"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise KfjobError(f"cannot read the vocabulary size in `{config}`", cause=str(error), location="model") from error
 

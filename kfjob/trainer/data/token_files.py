@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 
 from kfjob.errors import KfjobError
-from kfjob.parsing import parse_json_object
+from kfjob.parsing import parse_json_object, read_document
 from kfjob.spec.train import Packing
 from kfjob.spec.train_rules import TOKENS_HEADER
 from kfjob.trainer.data.documents import Document
@@ -127,7 +127,7 @@ def read_header(folder: Path) -> TokensHeader:
         KfjobError: the file is missing or invalid.
     """
     try:
-        return TokensHeader.model_validate(parse_json_object((folder / HEADER).read_bytes()))
+        return TokensHeader.model_validate(parse_json_object(read_document(folder / HEADER)))
     except ValidationError as error:
         problem = error.errors()[0]
         cause = ": ".join((*map(str, problem["loc"]), problem["msg"]))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kfjob.errors import KfjobError
-from kfjob.parsing import ParseError, parse_json_object
+from kfjob.parsing import ParseError, parse_json_object, read_document
 from kfjob.trainer.hub import fetch_folder
 
 CONFIG = "tokenizer_config.json"
@@ -53,7 +53,7 @@ def open_tokenizer(location: Path | str) -> TextTokenizer:
     if not path.exists():
         raise KfjobError(f"no tokenizer at `{path}`", hint="set `tokenizer` to a folder with tokenizer.json")
     try:
-        content = path.read_bytes()
+        content = read_document(path)
         tokenizer = tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises no narrower one
         raise KfjobError(f"cannot read the tokenizer `{path}`", cause=str(error)) from error
@@ -98,7 +98,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return parse_json_object(path.read_bytes())
+        return parse_json_object(read_document(path))
     except (OSError, ParseError) as error:
         raise KfjobError(f"cannot read `{path}`", cause=str(error)) from error
 
@@ -109,10 +109,17 @@ def _token_text(token: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
+def _read_template(path: Path) -> str:
+    try:
+        return read_document(path).decode()
+    except (OSError, ValueError) as error:
+        raise KfjobError(f"cannot read `{path}`", cause=str(error)) from error
+
+
 def _read_chat_template(folder: Path, config: dict[str, Any]) -> str | None:
     """Return the chat template: from its own file (transformers 5), or from the configuration, which may name several."""
     if (path := folder / "chat_template.jinja").exists():
-        return path.read_text(encoding="utf-8")
+        return _read_template(path)
     template = config.get("chat_template")
     if isinstance(template, list):
         template = {entry["name"]: entry["template"] for entry in template}.get("default")
