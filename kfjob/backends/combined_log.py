@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,25 +59,38 @@ def find_prefix(sample: bytes) -> Prefix | None:
 def split_log(file: Path, prefix: Prefix, folder: Path) -> dict[str, Path]:
     """Write the lines of each pod to a file of its own; return the files by pod.
 
-    A line without a prefix belongs to the pod of the line before it.
+    A line without a prefix belongs to the pod of the line before it. The files have numbers, because the name of a pod can be
+    as long as that of a file, and `x.previous` would be the previous log of `x`.
     """
     folder.mkdir(exist_ok=True)
     paths: dict[bytes, Path] = {}
+    names = {prefix.first_pod}
     pod, starts_line = prefix.first_pod, True
     with file.open("rb") as log:
         while lines := log.readlines(MIB):
             parts: dict[bytes, list[bytes]] = defaultdict(list)
             for line in lines:
                 match = prefix.pattern.match(line) if starts_line else None
-                if match and len(paths.keys() | parts.keys() | {match["pod"]}) <= MAX_PODS:
+                if match and (match["pod"] in names or len(names) < MAX_PODS):
                     pod = match["pod"]
+                    names.add(pod)
                 starts_line = line.endswith(b"\n")
                 parts[pod].append(line[match.end() :] if match else line)
             for name, texts in parts.items():
-                path = paths.setdefault(name, folder / f"{name.decode()}.log")
+                path = paths.setdefault(name, folder / f"{len(paths)}.log")
                 with path.open("ab") as out:
                     out.writelines(texts)
     return {name.decode(): path for name, path in paths.items()}
+
+
+def is_log_of_one(pod: str, prefix: Prefix, names: Collection[str], *, has_other_logs: bool) -> bool:
+    """Return whether a file is the log of `pod`, whose program prints lines with the names of other pods.
+
+    So it is if the file has the name of a replica and no line has it, or if a file beside others names one pod alone.
+    """
+    if pod in names:
+        return False
+    return bool(_REPLICA.search(pod.encode())) or (has_other_logs and len(names) == 1 and prefix.pattern is _KFJOB)
 
 
 def _find_bar(match: re.Match[bytes]) -> int:

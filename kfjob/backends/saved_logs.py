@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from kfjob.backends import folder
-from kfjob.backends.combined_log import SAMPLE, find_prefix, split_log
+from kfjob.backends.combined_log import SAMPLE, find_prefix, is_log_of_one, split_log
 from kfjob.errors import BackendError, NotFound, UsageError, explain_os_error
 from kfjob.units import GIB, KIB, MIB
 
@@ -74,6 +74,8 @@ class SavedLogs:
         logs = split_log(path, prefix, Path(tempfile.mkdtemp(dir=self._folder())))
         if self.logs.keys() - {pod} & logs.keys():
             return  # another file is the log of one of these pods
+        if is_log_of_one(pod, prefix, logs, has_other_logs=len(self.logs) > 1):
+            return
         del self.logs[pod]
         self.logs |= logs
 

@@ -7,10 +7,12 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from kfjob.backends import combined_log, saved_logs
+from kfjob.backends.folder import previous_log_path
 from kfjob.backends.saved_logs import find_saved_logs
 from kfjob.cli.log_printer import LineFormat, LogPrinter
 from kfjob.cli.main import main
@@ -100,3 +102,67 @@ def test_pod_with_a_file_of_its_own_keeps_it(tmp_path):
     (tmp_path / "all.log").write_text(print_lines())
     (tmp_path / f"{PODS[0]}.log").write_text("line\n")
     assert sorted(find_saved_logs(tmp_path).logs) == ["all", PODS[0]]
+
+
+def test_number_of_pods_does_not_slow_down_a_line(tmp_path, monkeypatch):
+    class CountedName(bytes):
+        """A name of a pod that counts how often it is hashed."""
+
+        hashed = 0
+
+        def __hash__(self) -> int:
+            CountedName.hashed += 1
+            return super().__hash__()
+
+    class Match:
+        def __init__(self, line: bytes) -> None:
+            self._name = CountedName(line.partition(b" ")[0])
+
+        def __getitem__(self, _: str) -> bytes:
+            return self._name
+
+        def end(self) -> int:
+            return len(self._name) + 3
+
+    class Pattern:
+        match = Match
+
+    pods, rounds = 100, 10
+    text = "".join(f"w-worker-{pod} | line\n" for _ in range(rounds) for pod in range(pods))
+    (tmp_path / "all.log").write_text(text)
+    logs = combined_log.split_log(
+        tmp_path / "all.log", combined_log.Prefix(cast("Any", Pattern()), CountedName(b"w-worker-0")), tmp_path / "split"
+    )
+    assert len(logs) == pods
+    assert CountedName.hashed < 10 * pods * rounds
+
+
+def test_longest_name_of_a_pod_is_no_name_of_a_file(tmp_path):
+    pods = ["a" * 243 + f"-worker-{number}" for number in (1, 2)]
+    (tmp_path / "all.log").write_text("".join(f"{pod} | line\n" for pod in pods))
+    saved = find_saved_logs(tmp_path / "all.log")
+    logs = saved.logs
+    assert {pod: path.read_text() for pod, path in logs.items()} == dict.fromkeys(pods, "line\n")
+
+
+def test_pod_whose_name_ends_with_previous_is_a_pod(tmp_path):
+    (tmp_path / "all.log").write_text("".join(f"[pod/{pod}/pytorch] line of {pod}\n" for pod in ("x", "x.previous")))
+    saved = find_saved_logs(tmp_path / "all.log")
+    logs = saved.logs
+    assert {pod: path.read_text() for pod, path in logs.items()} == {"x": "line of x\n", "x.previous": "line of x.previous\n"}
+    assert not any(previous_log_path(path).exists() for path in logs.values())
+
+
+@pytest.mark.parametrize("names", [("train-worker-9",), ("train-worker-8", "train-worker-9")])
+def test_file_of_a_pod_keeps_its_name_when_its_lines_name_other_pods(tmp_path, names):
+    files = ("job-worker-0", "job-worker-1")
+    for file in files:
+        (tmp_path / f"{file}.log").write_text("".join(f"{name} | step {step}\n" for step in range(9) for name in names))
+    assert sorted(find_saved_logs(tmp_path).logs) == sorted(files)
+    assert list(find_saved_logs(tmp_path / "job-worker-0.log").logs) == ["job-worker-0"]
+
+
+def test_two_files_that_name_the_same_pod_keep_their_names(tmp_path):
+    for file in ("a", "b"):
+        (tmp_path / f"{file}.log").write_text("train-worker-9 | step 1\n" * 9)
+    assert sorted(find_saved_logs(tmp_path).logs) == ["a", "b"]
