@@ -1,8 +1,8 @@
 """Recognise the names of secrets: variables, options, fields and headers. Pure.
 
-Two functions decide: `is_secret_name` for the name of a variable, an option or a field, and `rate_name` for a word in a text,
-where it says how sure that is. The others describe a name that one of these has accepted: whether people choose its value, or
-whether it may be the kind of an object instead.
+Two functions judge a name alone: `is_secret_name` that of a variable, an option or a field, and `rate_name` a word in a text,
+where it says how sure that is. Whether the value of such a name is a secret, `values` decides. The others describe a name that
+one of these has accepted: whether people choose its value, or whether it may be the kind of an object instead.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Redactor:
             return dict(zip(self._redact_names(value), hidden, strict=True))
         if isinstance(value, list | tuple):
             return [self._hide_leaves(item, name, is_environment=is_environment) for item in value]
-        if isinstance(value, bool) or not isinstance(value, str | int) or is_harmless(str(value)):
+        if isinstance(value, bool) or not isinstance(value, str | int) or not is_secret_setting(name, str(value)):
             return value
         hides = isinstance(value, str) or is_environment or rate_name(name) >= Strength.STRONG
         return self._hide(str(value)) if hides else value

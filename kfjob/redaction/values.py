@@ -172,10 +172,11 @@ def has_digit_and_letter(value: str) -> bool:
 
 
 def is_secret_setting(name: str, value: str) -> bool:
-    """Return whether the value of a variable, an option or a field is a secret: the one decision for names with their values.
+    """Return whether the value of a variable, an option or a field is a secret.
 
-    `is_secret_name` decides for a name alone. An ambiguous name, such as `image_key`, needs a value that looks like a secret.
-    `is_secret_value` decides for a text, where the name may be a word of a sentence.
+    `is_secret_name` decides for a name alone, and in JSON the redactor leaves references to Kubernetes secrets out before. An
+    ambiguous name, such as `image_key`, needs a value that looks like a secret. `is_secret_value` decides for a text, where the
+    name may be a word of a sentence.
     """
     if is_ambiguous(name):
         return is_secret_value(name, Strength.WEAK, value)
