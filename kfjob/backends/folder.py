@@ -119,7 +119,7 @@ def read_snapshot(folder: Path) -> JobSnapshot:
     except (FileNotFoundError, NotADirectoryError) as err:
         raise NotFound(f"`{folder}` holds no {STATUS}") from err
     except (OSError, ValueError) as err:
-        raise BackendError(f"`{folder / STATUS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
+        raise _explain_damage(folder, STATUS, err) from err
 
 
 def write_events(folder: Path, events: Sequence[KubernetesEvent | WorkloadStatus]) -> None:
@@ -136,7 +136,15 @@ def read_events(folder: Path) -> list[KubernetesEvent | WorkloadStatus]:
     try:
         return decode_json(_read_text(folder / EVENTS) or "[]", list[KubernetesEvent | WorkloadStatus])
     except (OSError, ValueError) as err:
-        raise BackendError(f"`{folder / EVENTS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
+        raise _explain_damage(folder, EVENTS, err) from err
+
+
+def _explain_damage(folder: Path, name: str, err: OSError | ValueError) -> BackendError:
+    """Return the error for a record that this process cannot read."""
+    if isinstance(err, OSError):
+        return BackendError(f"`{err.filename or folder / name}` cannot be read", cause=err.strerror or str(err))
+    hint = f"if no process of the job runs any more, move the folder `{folder}` away: kfjob then ignores this launch"
+    return BackendError(f"the record `{folder / name}` is damaged", cause=str(err), hint=hint)
 
 
 def log_path(folder: Path, pod: str, container: str = TRAINING_CONTAINER, *, previous: bool = False) -> Path:

@@ -101,7 +101,7 @@ def test_fields_of_a_newer_kfjob_are_left_out(tmp_path: Path):
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"job": {"phase": "Flying"}, "pods": []}', '{"job": 1, "pods": []}'])
 def test_a_status_that_makes_no_sense(tmp_path: Path, text: str):
     (tmp_path / folder.STATUS).write_text(text)
-    with pytest.raises(BackendError, match=r"cannot be read"):
+    with pytest.raises(BackendError, match=r"is damaged"):
         folder.read_snapshot(tmp_path)
 
 
@@ -269,6 +269,17 @@ def test_following_what_never_comes(tmp_path: Path):
     assert list(log_file.follow_lines(tmp_path / "p.log", LogRange(), ended=lambda: True, restarted=lambda: None)) == []
 
 
+@pytest.mark.parametrize("text", ['{"name": "a", "submitted_by": 5}', "{", "[]", "\xff"])
+def test_damaged_record_is_an_error_that_says_what_to_do(tmp_path: Path, text: str):
+    folder.write_snapshot(tmp_path, SNAPSHOT)
+    (tmp_path / folder.STATUS).write_text(text, encoding="latin-1")
+    with pytest.raises(BackendError) as caught:
+        folder.read_snapshot(tmp_path)
+    assert caught.value.title == f"the record `{tmp_path / folder.STATUS}` is damaged"
+    assert "Error" not in (caught.value.cause or "")
+    assert f"move the folder `{tmp_path}` away" in (caught.value.hint or "")
+
+
 def test_the_clusters_events_are_read_as_they_were_written(tmp_path: Path):
     events: list[KubernetesEvent | WorkloadStatus] = [
         KubernetesEvent(kind="Pod", name="a-worker-0", reason="FailedMount", message="no", warning=True, count=2, time=NOON),
@@ -278,7 +289,7 @@ def test_the_clusters_events_are_read_as_they_were_written(tmp_path: Path):
     folder.write_events(tmp_path, events)
     assert folder.read_events(tmp_path) == events
     (tmp_path / folder.EVENTS).write_text('{"a": 1}')
-    with pytest.raises(BackendError, match=r"events.json` cannot be read"):
+    with pytest.raises(BackendError, match=r"events.json` is damaged"):
         folder.read_events(tmp_path)
 
 
