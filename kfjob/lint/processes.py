@@ -8,6 +8,9 @@ from kfjob.lint.job import Job
 from kfjob.lint.rules import Severity, Violation, rule
 from kfjob.plan.launch_commands import UnconnectedProgram, find_cluster_launcher, find_unconnected
 
+_LONG_NUMBER = 10**9
+"""A message shows no number of nodes from this on."""
+
 
 @rule("unconnected-nodes", "error", local=True)
 def unconnected_nodes(job: Job) -> Iterator[Violation]:
@@ -82,7 +85,8 @@ def lightning_nodes(job: Job) -> Iterator[Violation]:
     calls = job.script.lightning_calls
     if high == 1 or not calls or any(call.nodes is None or low <= call.nodes <= high for call in calls):
         return
-    nodes = "one node" if calls[0].nodes == 1 else f"{calls[0].nodes} nodes"
+    number = calls[0].nodes or 0
+    nodes = "one node" if number == 1 else f"{number} nodes" if abs(number) < _LONG_NUMBER else "another number of nodes"
     message = (
         f"`{calls[0].name}` in `{job.script.path}` (line {calls[0].line}) trains on {nodes}, and the job has {job.plan.nodes}"
     )
