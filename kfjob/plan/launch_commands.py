@@ -129,7 +129,7 @@ def find_cluster_launcher(command: Sequence[str]) -> ClusterLauncher | None:
     """Return the first program of the command that starts processes on several machines itself."""
     for words in split_commands(command):
         if words and get_basename(words[0]) in _CLUSTER_LAUNCHERS:
-            read = _read_program(_skip_until_program(words[1:]))
+            read = _read_program(words[_find_program(words, 1) :])
             program = read.program if isinstance(read, UnconnectedProgram) else "PROGRAM"
             return ClusterLauncher(get_basename(words[0]), program)
     return None
@@ -213,25 +213,27 @@ def _drop_here_texts(script: str) -> str:
 
 def _skip_wrappers(words: list[str]) -> list[str]:
     """Return the words from the program on: without variables, `exec`, `timeout 5`, `uv run --frozen` and the like."""
-    while words:
-        name = get_basename(words[0])
-        if re.match(r"[A-Za-z_]\w*=", words[0]) or words[0] in ("then", "do", "else", "{", "!"):
-            words = words[1:]
+    start = 0
+    while start < len(words):
+        name = get_basename(words[start])
+        if re.match(r"[A-Za-z_]\w*=", words[start]) or words[start] in ("then", "do", "else", "{", "!"):
+            start += 1
         elif name in _WRAPPERS:
-            words = _skip_until_program(words[1:])
-        elif name in RUNNERS and "run" in words[1:3]:
-            words = _skip_until_program(words[words.index("run") + 1 :])
+            start = _find_program(words, start + 1)
+        elif name in RUNNERS and "run" in words[start + 1 : start + 3]:
+            start = _find_program(words, words.index("run", start + 1) + 1)
         else:
-            return words
-    return words
+            break
+    return words[start:]
 
 
-def _skip_until_program(words: list[str]) -> list[str]:
-    """Return the words from the first that can be a program: not an option, its value, a number or a variable."""
-    for index, word in enumerate(words):
-        if is_python(get_basename(word)) or get_basename(word) in _PROGRAMS or word.endswith(".py"):
-            return words[index:]
-    return []
+def _find_program(words: list[str], start: int) -> int:
+    """Return the first word from `start` that can be a program: not an option, its value, a number or a variable."""
+    for index in range(start, len(words)):
+        name = get_basename(words[index])
+        if is_python(name) or name in _PROGRAMS or name.endswith(".py"):
+            return index
+    return len(words)
 
 
 def _read_program(words: list[str]) -> UnconnectedProgram | bool:
