@@ -186,10 +186,18 @@ def precision_of_the_card(job: Job) -> Iterator[Violation]:
 def fp8_of_the_card(job: Job) -> Iterator[Violation]:
     """A job with `precision: fp8` has GPUs that compute in fp8.
 
-    GPUs below compute capability 8.9 (A100, A10G, V100, T4) do not, and the trainer refuses to start there.
+    GPUs below compute capability 8.9 (A100, A10G, V100, T4) do not, and the trainer refuses to start there. The CPU does
+    not either, and a job on this machine that requests no GPU runs on it.
     """
-    instance, train = job.plan.instance, job.spec.train
-    if train and train.precision == "fp8" and instance and not instance.has_fp8:
+    instance, train, plan = job.plan.instance, job.spec.train, job.plan
+    if train is None or train.precision != "fp8":
+        return
+    is_given = plan.resources.gpus or not plan.processes_per_node.isdecimal() or "CUDA_VISIBLE_DEVICES" in job.spec.env
+    if instance is None and plan.kind.runs_on_this_machine and not is_given:
+        message = "`precision: fp8` is set, and the job requests no GPU"
+        hint = "set `resources.gpus`, or use `precision: bf16`"
+        yield Violation(path="train.precision", message=message, hint=hint)
+    if instance and not instance.has_fp8:
         message = f"`precision: fp8` is set, and the {instance.accelerator} of {instance.name} does not support fp8"
         hint = "use `precision: bf16`, or an instance with L4, L40S, H100 or newer GPUs"
         yield Violation(path="train.precision", message=message, hint=hint)

@@ -251,8 +251,13 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [
             ({**train(precision="fp8"), "instance": "p4d.24xlarge"}, "train.precision", "the A100 of p4d.24xlarge does not"),
             ({**train(precision="fp8"), "instance": "g4dn.xlarge"}, "train.precision", "the T4 of g4dn.xlarge does not"),
+            ({**train(precision="fp8"), **HERE, "nodes": 1}, "train.precision", "the job requests no GPU"),
         ],
         [
+            {**train(precision="fp8"), **HERE, "nodes": 1, "resources": {"gpus": 1}},
+            {**train(precision="fp8"), **HERE, "nodes": 1, "env": {"CUDA_VISIBLE_DEVICES": "0"}},
+            {**train(precision="fp8"), **HERE, "nodes": 1, "processes_per_node": "auto"},
+            {**train(precision="bf16"), **HERE, "nodes": 1},
             {**train(precision="fp8"), "instance": "p5.48xlarge"},
             {**train(precision="fp8"), "instance": "g6.xlarge"},
             {**train(precision="bf16"), "instance": "p4d.24xlarge"},
