@@ -135,13 +135,12 @@ def test_a_job_that_has_ended_gives_its_name_to_the_next_launch(settings):
     assert "first" in next(archived.rglob("*.log")).read_text()
 
 
-def test_a_job_of_another_user_that_has_ended_is_not_replaced_without_being_asked(settings):
-    first = submit(spec("print('first')"), settings=replace(settings, user="you@there"))
+def test_an_ended_job_of_this_machine_is_replaced_whatever_its_user_was_called(settings):
+    first = submit(spec("print('first')"), settings=replace(settings, user="you@renamed-laptop"))
     first.wait(check=True)
-    with pytest.raises(AlreadyExists, match=r"`you@there` submitted it, and it ended at .* UTC [(]Succeeded[)]"):
-        submit(spec("print('second')"), settings=settings)
-    assert first.snapshot().launch == first.launch
-    assert submit(spec("print('second')"), settings=settings, replace=True).launch != first.launch
+    second = submit(spec("print('second')"), settings=settings)
+    assert second.launch != first.launch
+    assert second.wait(check=True) is JobPhase.SUCCEEDED
 
 
 def test_the_same_spec_is_not_started_twice_and_a_change_is_shown(settings):
