@@ -102,8 +102,8 @@ def remaining_text(view: JobView) -> str:
     if not view.running:
         return ""
     if view.eta is not None:
-        is_of_bar = view.training.may_restart and view.total != view.config.expected_steps
-        return f"~{format_duration(view.eta)} left to step {view.total}" if is_of_bar else f"{format_duration(view.eta)} left"
+        duration = format_duration(view.eta)
+        return f"~{duration} left to step {view.total}" if view.is_eta_of_bar else f"{duration} left"
     return "" if view.epoch_eta is None else f"~{format_duration(view.epoch_eta)} left in this epoch"
 
 
@@ -245,6 +245,7 @@ def progress_json(view: JobView) -> dict[str, Any]:
         "total": view.total,
         "evaluation_loss": view.evaluation_loss,
         "eta": view.eta,
+        "is_eta_of_bar": view.is_eta_of_bar,
         "epoch_eta": view.epoch_eta,
         "seconds_since_progress": None if since is None else round(since),
         "stalled": view.stalled,

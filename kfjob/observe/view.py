@@ -148,6 +148,11 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         return self.training.subtract_elapsed(self.training.eta(self._planned_steps), self.now)
 
     @property
+    def is_eta_of_bar(self) -> bool:
+        """Whether `eta` is that of a progress bar, which may be one of several epochs."""
+        return self.eta is not None and self.training.may_restart and self.total != self.config.expected_steps
+
+    @property
     def epoch_eta(self) -> float | None:
         """Seconds from now to the end of the epoch; None while the job is stalled, and if steps do not count in epochs."""
         return None if self.stalled else self.training.subtract_elapsed(self.training.epoch_eta, self.now)

@@ -36,7 +36,7 @@ def find_float8_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[
             yield FieldProblem(field="fp8_recipe", title=title, hint="set `precision: fp8`, or remove `fp8_recipe`")
         return
     if spec.strategy == "deepspeed":
-        title, hint = "DeepSpeed does not support `precision: fp8`", "use `bf16`, or `strategy: fsdp`"
+        title, hint = "DeepSpeed does not support `precision: fp8`", "set `precision: bf16`, or `strategy: fsdp`"
         yield FieldProblem(field="precision", title=title, hint=hint)
     if spec.lora:
         cause = "torchao computes the gradients of frozen weights too, which takes back what fp8 saves"
@@ -47,8 +47,8 @@ def find_float8_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[
         yield FieldProblem(field="activation_offload", title=title, hint="use `activation_checkpointing`")
     tokens = (spec.micro_batch_size or 1) * spec.sequence_length // spec.context_parallel
     if tokens % _MULTIPLE:
-        title = f"a micro-batch of {tokens} tokens on a rank does not support `precision: fp8`"
-        hint = f"choose `sequence_length` and `micro_batch_size` with a multiple of {_MULTIPLE} tokens"
+        title = f"`precision: fp8` needs a multiple of {_MULTIPLE} tokens on each rank, and a micro-batch has {tokens}"
+        hint = "change `sequence_length` or `micro_batch_size`"
         yield FieldProblem(field="sequence_length", title=title, hint=hint)
     if shape and not count_converted(shape):
         title = f"no linear layer of the {shape.architecture} model has widths that are multiples of {_MULTIPLE}, as fp8 needs"

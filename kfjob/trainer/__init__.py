@@ -1,4 +1,4 @@
-"""The trainer."""
+"""The trainer that jobs run: torchrun starts it in every pod, on a cluster and on one machine."""
 
 import logging
 

@@ -23,6 +23,8 @@ from kfjob.spec.float8 import LOWEST_CAPABILITY, can_convert
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.checkpoint import ModelState
 
+_ROUTERS = frozenset({"gate", "router", "shared_expert_gate"})
+"""Names of the layers of transformers that choose experts."""
 _emulates = False
 """Whether products in fp8 are computed in a wider type, as on no real device; tests on CPU set it."""
 
@@ -64,11 +66,10 @@ def convert_linear_layers(model: Any, spec: TrainSpec) -> None:
 
 def _find_convertible(model: Any) -> Iterator[tuple[str, nn.Linear]]:
     ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
-    experts = {getattr(model.config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")}
     for name, module in model.named_modules():
         if type(module) is not nn.Linear or id(module) in ends or ".experts." in f".{name}.":
             continue
-        is_router = module.out_features in experts
+        is_router = name.rpartition(".")[2] in _ROUTERS
         if not is_router and can_convert(module.in_features, module.out_features):
             yield name, module
 
