@@ -11,6 +11,8 @@ from typing import Any
 from kfjob.api.specs.schema import FILE_NAME, build_schema
 from kfjob.errors import AlreadyExists, NotFound, SpecError
 from kfjob.file_access import name_file
+from kfjob.plan.launch_commands import find_unconnected
+from kfjob.plan.programs import find_command_problems
 from kfjob.spec.models import PRESETS
 from kfjob.spec.source import LoadedSpec, draft_fields, load_spec
 from kfjob.spec.train_rules import SYNTHETIC, is_text_file
@@ -19,6 +21,8 @@ TRIAL_MODEL = "tiny-llama"
 """The model of a first spec: it trains on a laptop."""
 _TRIAL_MODEL_NOTE = "   # small, for a trial; llama-3-8b is another preset"
 _TRIAL_DATA = "   # random tokens, for a trial; set a .jsonl, .txt or .parquet file, or a folder"
+_RESTARTS = "restarts: {max: 3}   # torchrun restarts the processes at most this often, then the job fails"
+_RESTARTS_OF_PODS = "restarts: {policy: OnFailure}   # a pod whose program fails starts again"
 _YAML_KEYWORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 
@@ -55,7 +59,11 @@ def format_spec(answers: Answers) -> str:
     if answers.rendezvous != "c10d":
         lines += [f"rendezvous: {answers.rendezvous}   # without an `endpoint`, kfjob creates an etcd for the job"]
     lines += _volume_lines(answers)
-    lines += ["restarts: {max: 3}   # torchrun restarts the processes at most this often, then the job fails", ""]
+    launcher = _find_launcher(answers)
+    lines += [_RESTARTS_OF_PODS if launcher in ("accelerate", "deepspeed") else _RESTARTS, ""]
+    lines += (
+        [f"launcher: {launcher}   # starts the processes of the command, and connects those of all nodes"] if launcher else []
+    )
     lines += _command_lines(answers)
     text = "\n".join(lines) + "\n"
     load_spec(text, file="the new spec")
@@ -124,6 +132,15 @@ def _volume_lines(answers: Answers) -> list[str]:
         "# volumes:   # jobs with several nodes need shared storage for checkpoints",
         "#   - {name: data, mount_path: /data, pvc: CLAIM}",
     ]
+
+
+def _find_launcher(answers: Answers) -> str:
+    """Return the launcher that connects the nodes where the command does not; "" if it does, or needs another form."""
+    command = shlex.split(answers.command)
+    unconnected = find_unconnected(command) if command and answers.nodes > 1 else None
+    if unconnected is None or any(find_command_problems(command, unconnected.launcher)):
+        return ""
+    return unconnected.launcher
 
 
 def _command_lines(answers: Answers) -> list[str]:

@@ -193,3 +193,22 @@ def test_usage_errors_name_the_right_command(kfjob, here, argv, message):
     (here / "a.yaml").write_text("kind: PyTorchJob")
     assert kfjob(*argv) != 0
     assert message in kfjob.err
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher", "policy"),
+    [
+        ("accelerate launch train.py", "accelerate", "OnFailure"),
+        ("deepspeed train.py --lr 1", "deepspeed", "OnFailure"),
+        ("python train.py", "torchrun", "Never"),
+        ("torchrun train.py", None, "Never"),
+        ("bash run.sh", None, "Never"),
+    ],
+)
+def test_the_spec_of_two_nodes_names_the_launcher_that_connects_them(kfjob, here, command, launcher, policy):
+    (here / "train.py").write_text("import torch.distributed as dist\ndist.init_process_group('gloo')\n")
+    (here / "run.sh").write_text("torchrun train.py\n")
+    assert kfjob("init", "--name", "a", "--nodes", "2", "--command", command) == 0
+    spec = load_spec((here / "job.yaml").read_text()).spec
+    assert (spec.launcher, spec.restarts.policy) == (launcher, policy)
+    assert kfjob("validate", "job.yaml", "--backend", "local") == 0
