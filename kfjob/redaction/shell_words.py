@@ -21,6 +21,8 @@ _TOKEN = re.compile(
 )
 _PLAIN = re.compile(r"""[^\s"'\\$]*""")
 """The beginning of a word that means itself."""
+_MARKS = re.compile(r"""[\s"'`\\;&|<>()]""")
+"""Characters that have no meaning within a word that the shell has read."""
 _NAMED = re.compile(r"-{0,2}[A-Za-z_][\w.-]*\+?=")
 _EMPTY_VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 """The next word is no value of this one."""
@@ -70,11 +72,11 @@ def _redact_words(line: str) -> Iterator[tuple[_Word, str]]:
     words: list[_Word] = []
     for match in _TOKEN.finditer(line):
         if match["operator"]:
-            yield from _redact_chunk(line, words)
+            yield from _redact_chunk(words)
             words = []
         else:
             words.append(_Word(match.start(), match.end(), match[0], _decode(match[0])))
-    yield from _redact_chunk(line, words)
+    yield from _redact_chunk(words)
 
 
 def _decode(source: str) -> str:
@@ -84,29 +86,29 @@ def _decode(source: str) -> str:
         return source
 
 
-def _redact_chunk(line: str, words: list[_Word]) -> Iterator[tuple[_Word, str]]:
+def _redact_chunk(words: list[_Word]) -> Iterator[tuple[_Word, str]]:
     """Yield the words of one simple command, each with its source without secrets."""
-    start = words[0].start if words else 0
-    spans = iter(
-        [(start + first, start + end) for first, end in Redactor().find_spans(line[start : words[-1].end])] if words else []
-    )
+    plain = [_MARKS.sub("x", word.text) for word in words]  # each is one word of text, too
+    spans = iter(Redactor().find_spans(" ".join(plain)))
     redacted = Redactor().value(["", *(word.text for word in words)])[1:]
     first, end = next(spans, _NO_SPAN)
-    before, has_shell = "", False
-    for word, text in zip(words, redacted, strict=True):
-        while end <= word.start:
+    before, start, has_shell, hidden_end = "", 0, False, 0
+    for word, text, plain_text in zip(words, redacted, plain, strict=True):
+        while end <= start:
             first, end = next(spans, _NO_SPAN)
-        hit = first < word.end and not (first == word.start and _EMPTY_VARIABLE.fullmatch(before))
+        stop = start + len(plain_text)
+        is_value = first >= hidden_end and not (first == start and _EMPTY_VARIABLE.fullmatch(before))
         if has_shell and _SCRIPT_OPTION.fullmatch(before):
             script = redact_command(word.text)
             yield word, word.source if script == word.text else shlex.quote(script)
         else:
-            yield word, _redact_word(word, text, first if hit else None)
-        before, has_shell = word.text, has_shell or word.text.rpartition("/")[2] in _SHELLS
+            yield word, _redact_word(word, text, max(0, first - start) if first < stop and is_value else None)
+        hidden_end = stop if text != word.text else hidden_end  # a secret that begins there ends there
+        before, start, has_shell = word.text, stop + 1, has_shell or word.text.rpartition("/")[2] in _SHELLS
 
 
 def _redact_word(word: _Word, redacted: str, hit: int | None) -> str:
-    """Return the source of a word without its secret; `hit` is where a secret begins that the whole command shows."""
+    """Return the source of a word without its secret; `hit` is where one begins that the whole command shows."""
     if word.text.endswith("=$"):  # before `(`
         return word.source
     named = _NAMED.match(word.text)
@@ -118,5 +120,5 @@ def _redact_word(word: _Word, redacted: str, hit: int | None) -> str:
         return redacted if redacted == REDACTED else shlex.quote(redacted)
     if hit is None:
         return word.source
-    plain = _PLAIN.match(word.source, 0, max(0, hit - word.start))
+    plain = _PLAIN.match(word.source, 0, hit)
     return f"{plain[0] if plain else ''}{REDACTED}"
