@@ -9,7 +9,7 @@ RULES = (
         title="there is no data at `{path}`",
         cause="the path does not exist: the volume is not mounted, or is mounted elsewhere",
         remedy="compare `volumes` with the path; `kfjob render` shows the mount paths",
-        local_remedy="check the path, and `host_path` in `volumes`",
+        local_remedy="check the path on this machine; for a path in one of the `volumes`, check its `host_path`",
         markers=("no data at", "no validation data at", "no train.jsonl", "EmptyDatasetError"),
         pattern=r"no (?:validation )?data at `(?P<path>[^`]*)`|no \w+\.jsonl and no \w+\.txt in `(?P<path2>[^`]*)`"
         r"|EmptyDatasetError.*directory at (?P<path3>\S+)",
@@ -146,7 +146,7 @@ RULES = (
         title="`{path}` does not exist",
         cause="the program opens a file or folder that does not exist: a volume is not mounted, or is mounted elsewhere",
         remedy="compare `volumes` with the path; `kfjob render` shows the mount paths",
-        local_remedy="check the path, and `host_path` in `volumes`",
+        local_remedy="check the path on this machine; for a path in one of the `volumes`, check its `host_path`",
         markers=("FileNotFoundError: ",),
         pattern=r"FileNotFoundError: (?:\[Errno 2\] )?No such file or directory: ['\"](?P<path>[^'\"]*)['\"]",
     ),

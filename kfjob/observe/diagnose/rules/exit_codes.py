@@ -23,13 +23,15 @@ RULES = (
         id="worker-killed",
         title="a training process was killed (SIGKILL)",
         cause=(
-            "usually the kernel killed it because the memory limit was reached; an administrator or a health check can do "
-            "so too"
+            "the kernel kills a process when memory runs out; a person (`kill -9`), a scheduler or a health check can do so too"
         ),
         remedy=(
             "compare the pod's memory with its limit (`kubectl top pod`, `kubectl describe pod`), and raise `resources.memory`"
         ),
-        local_remedy="check the kernel log (`dmesg`) for an out-of-memory kill; use fewer processes or loader workers",
+        local_remedy=(
+            "the kernel log (`dmesg`) shows whether memory ran out: then use fewer processes or loader workers; otherwise "
+            "somebody killed it"
+        ),
         markers=(
             "exitcode: -9)",
             "ignal 9 ",
@@ -118,7 +120,7 @@ RULES = (
         title="the container was killed (SIGKILL)",
         cause=("the kernel killed it for lack of memory, the kubelet killed it after the grace period, or somebody killed it"),
         remedy="`kubectl describe pod {pod}` and `kubectl get events` show what happened to the pod and its node",
-        local_remedy="check the kernel log (`dmesg`) for an out-of-memory kill",
+        local_remedy="the kernel log (`dmesg`) shows whether memory ran out; otherwise somebody killed it",
         subject=Subject.POD,
         markers=("exit=137",),
         pattern=r"exit=137",

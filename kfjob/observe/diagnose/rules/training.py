@@ -174,7 +174,10 @@ RULES = (
             "`kubectl describe pod {pod}` and `kubectl get events` show what happened to the pod and its node (memory "
             "limit, eviction, spot interruption); then run `kfjob relaunch {job}`"
         ),
-        local_remedy="check the kernel log (`dmesg`) for an out-of-memory kill, then run `kfjob relaunch {job}`",
+        local_remedy=(
+            "the kernel log (`dmesg`) shows whether memory ran out; otherwise somebody killed it; then run `kfjob relaunch "
+            "{job}`"
+        ),
         subject=Subject.VIEW,
         role=Role.SUSPECT,
     ),
@@ -187,8 +190,8 @@ RULES = (
             "etcd` keeps the store apart from the workers"
         ),
         local_remedy=(
-            "check the kernel log (`dmesg`) for an out-of-memory kill, then run `kfjob relaunch {job}`; `rendezvous: etcd` "
-            "keeps the store apart from the workers"
+            "the kernel log (`dmesg`) shows whether memory ran out; otherwise somebody killed it; then run `kfjob relaunch "
+            "{job}`; `rendezvous: etcd` keeps the store apart from the workers"
         ),
         subject=Subject.VIEW,
         role=Role.SUSPECT,
