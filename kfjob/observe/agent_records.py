@@ -7,8 +7,6 @@ from signal import Signals
 
 from msgspec import Struct
 
-from kfjob.text import plural
-
 INTEGERS = ("restart_count", "master_port", "group_rank", "group_world_size")
 LISTS = ("local_ranks", "role_ranks", "global_ranks", "role_world_sizes", "global_world_sizes")
 FIELDS = ("restart_count", "master_addr", "master_port", "group_rank", "group_world_size", *LISTS)
@@ -87,6 +85,11 @@ def name_signal(text: str) -> str:
         return f"signal {name}"
 
 
+def _count_pods(count: int) -> str:
+    """Return `a pod waits` or `2 pods wait`: of a pod that is new, or that comes back after a restart."""
+    return "a pod waits" if count == 1 else f"{count} pods wait"
+
+
 class AgentEvent(Struct, frozen=True, kw_only=True):
     """One event, with the numbers in its line."""
 
@@ -112,13 +115,14 @@ class AgentEvent(Struct, frozen=True, kw_only=True):
                     f"the training processes begin again, restart {self.attempts - self.attempts_left + 1} of {self.attempts}"
                 )
             case AgentEventKind.MEMBERSHIP if self.nodes is not None:
-                text = f"the training processes begin again with {plural(self.nodes, 'more pod')}"
+                text = f"{_count_pods(self.nodes)} to join, so the training processes begin again"
             case AgentEventKind.SUCCEEDED:
                 text = "all training processes of this pod"
             case AgentEventKind.SIGNAL_RECEIVED:
                 text = f"torchrun received {name_signal(self.signal)} and stops the training processes"
             case AgentEventKind.FAILED:
-                text = f"torchrun gave up ({self.text.removesuffix(':').rpartition('.')[2]})"
+                name = self.text.partition(":")[0].rpartition(".")[2]
+                text = f"torchrun gave up ({name})" if name else "torchrun gave up"
             case _:
                 text = self.text
         return text

@@ -226,7 +226,21 @@ def test_launch_message_has_backend_and_node_rank():
             AgentEvent(kind=AgentEventKind.RESTARTING, text="", attempts_left=2, attempts=3),
             "the training processes begin again, restart 2 of 3",
         ),
-        (AgentEvent(kind=AgentEventKind.MEMBERSHIP, text="", nodes=1), "the training processes begin again with 1 more pod"),
+        (
+            AgentEvent(kind=AgentEventKind.MEMBERSHIP, text="", nodes=1),
+            "a pod waits to join, so the training processes begin again",
+        ),
+        (
+            AgentEvent(kind=AgentEventKind.MEMBERSHIP, text="", nodes=2),
+            "2 pods wait to join, so the training processes begin again",
+        ),
+        (
+            AgentEvent(
+                kind=AgentEventKind.FAILED, text="torch.distributed.elastic.rendezvous.api.RendezvousError: The store. See."
+            ),
+            "torchrun gave up (RendezvousError)",
+        ),
+        (AgentEvent(kind=AgentEventKind.FAILED, text=""), "torchrun gave up"),
         (
             AgentEvent(kind=AgentEventKind.SIGNAL_RECEIVED, text="", signal="15"),
             "torchrun received SIGTERM and stops the training processes",
