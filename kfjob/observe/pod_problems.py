@@ -32,7 +32,7 @@ def find_pod_problems(pods: Iterable[PodView], events: Iterable[KubernetesEvent]
     warnings = {event.name: event for event in events if event.warning and event.kind == "Pod"}  # the newest of each pod
     for pod in pods:
         state = pod.state
-        if state is None or state.phase in {PodPhase.SUCCEEDED, PodPhase.DELETED}:
+        if state is None or state.phase in {PodPhase.SUCCEEDED, PodPhase.DELETED} or state.ended_by_kfjob:
             continue
         if state.reason not in _HARMLESS_REASONS or state.phase is PodPhase.FAILED:
             reason = state.reason or (f"exit code {state.exit_code}" if state.exit_code is not None else str(state.phase))

@@ -112,8 +112,15 @@ def _change_pod(view: JobView, event: PodChanged) -> JobView:
     before = pod.state
     if before and (before.phase, before.reason, before.restarts) == (event.phase, event.reason, event.restarts):
         return view
+    return _with_news(view, News(event.time, event.pod, "pod", _describe_state(event)))
+
+
+def _describe_state(event: PodChanged) -> str:
+    """Return `Running`, `Failed: Error (message)` or `Ended, because …`, which is no failure of this pod."""
+    if event.ended_by_kfjob and event.phase.ended and event.message:
+        return event.message[0].upper() + event.message[1:]
     reason = f"{event.reason} ({event.message})" if event.reason and event.message else event.reason or event.message
-    return _with_news(view, News(event.time, event.pod, "pod", f"{event.phase}: {reason}" if reason else str(event.phase)))
+    return f"{event.phase}: {reason}" if reason else str(event.phase)
 
 
 def _add_gap(view: JobView, event: LogGap) -> JobView:
