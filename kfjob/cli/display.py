@@ -31,7 +31,7 @@ from kfjob.observe.program_lines import ProgramLines, condense_lines
 from kfjob.observe.program_output import OutputLine, ProgramOutput
 from kfjob.observe.reading import FormatName
 from kfjob.observe.training import format_loss
-from kfjob.observe.view import JobView, News
+from kfjob.observe.view import JobView, News, WorkerFailure
 from kfjob.text import plural
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Display:
         self._last_news: News | None = None
         self._last_progress = 0.0
         self._headline: str | None = None
+        self._is_stalled = False  # in the headline
         self._step: int | None = None
 
     def __enter__(self) -> Self:
@@ -79,8 +80,9 @@ class Display:
         if self._output:
             self._show_output(self._output.feed(view, event), view.now)
         if view.phase and view.headline != self._headline:
-            self._headline = view.headline
-            self._announce(_find_time(event) or view.now, self.reader.ref.name, view.headline)
+            if not (view.stalled and self._is_stalled):  # the same with more minutes: the reminder of the silence says more
+                self._announce(_find_time(event) or view.now, self.reader.ref.name, view.headline)
+            self._headline, self._is_stalled = view.headline, view.stalled
         for news in self._take_news(view):
             self._announce(news.time, news.pod, news_text(news))
             if news.kind == AgentEventKind.WORKER_FAILED or (news.kind == "pod" and news.text.startswith("Failed")):
@@ -329,12 +331,19 @@ def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]
         yield "outcome", outcome_text(view)
     if view.checkpoint:
         yield "checkpoint", view.checkpoint.path
-    if view.failure and view.phase is not JobPhase.SUCCEEDED:
+    if view.failure and view.phase is not JobPhase.SUCCEEDED and not _has_trained_since(view, view.failure):
         yield "failed", f"{view.failure}"
     yield "logs", str(_logs_folder(reader) or f"kfjob logs {reader.ref.name}")
     is_stopped = view.phase is JobPhase.STOPPED
     commands = ["relaunch {}"] if is_stopped else ["status {}", "logs {} --master", "relaunch {}", "stop {}"]
     yield "next", " · ".join(f"kfjob {command.format(reader.ref.name)}" for command in commands)
+
+
+def _has_trained_since(view: JobView, failure: WorkerFailure) -> bool:
+    """Return whether a round that began after the failure has trained."""
+    starts = (item.first_line.resolve_time(view.reference_time) for item in view.rounds)
+    later = [start for start in starts if start is not None and failure.time is not None and start > failure.time]
+    return bool(later) and (view.training.last_time or 0) > later[0]
 
 
 def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list[str]:

@@ -55,6 +55,7 @@ class Silence(Struct, frozen=True, kw_only=True):
 
     seconds: float  # since the newest progress line, or since the newest line of a job without progress
     limit: float  # seconds after which it counts as a stall
+    stops: bool  # the job is stopped then
     has_progress: bool
     last_lines: tuple[LastLine, ...]
     behind: tuple[LastLine, ...] = ()  # of those that reported fewer steps than others
@@ -79,7 +80,13 @@ def find_silence(view: JobView, last_lines: Iterable[LastLine] | None = None) ->
     behind = _find_behind(lines)
     shown = sorted(lines, key=lambda line: (line not in behind, line.time or 0))
     return Silence(
-        seconds=seconds, limit=limit, has_progress=has_progress, last_lines=tuple(shown), behind=behind, time=view.now
+        seconds=seconds,
+        limit=limit,
+        stops=view.config.limits.stall is not None,
+        has_progress=has_progress,
+        last_lines=tuple(shown),
+        behind=behind,
+        time=view.now,
     )
 
 
@@ -96,10 +103,16 @@ def read_last_lines(view: JobView) -> Iterable[LastLine]:
 
 
 def describe_silence(silence: Silence) -> str:
-    """Return `no progress for 48 s (a stall after 20 min); rank 1 reported step 38, others step 39`."""
+    """Return `no progress for 48 s (a stall after 20 min; the job runs on); rank 1 reported step 38, others step 39`."""
     what = "no progress" if silence.has_progress else "no output"
-    limit = f" (a stall after {format_pause(silence.limit)})" if silence.seconds <= silence.limit else ""
+    limit = f" ({_describe_limit(silence)})" if silence.seconds <= silence.limit else ""
     return "; ".join(filter(None, (f"{what} for {format_pause(silence.seconds)}{limit}", describe_behind(silence))))
+
+
+def _describe_limit(silence: Silence) -> str:
+    """Return what happens at the limit: a stall is only a word unless the job has a watchdog."""
+    limit = format_pause(silence.limit)
+    return f"`watchdog.stall` stops the job after {limit}" if silence.stops else f"a stall after {limit}; the job runs on"
 
 
 def describe_behind(silence: Silence) -> str:

@@ -35,6 +35,7 @@ class Stage(Struct, frozen=True):
 
     kind: StageKind = StageKind.NONE
     text: str = ""
+    since: int | None = None  # when the workers started, in a stage that begins with them
 
     def __str__(self) -> str:
         """Return the words; "" without a stage."""
@@ -48,9 +49,9 @@ class EndOfSome(Struct, frozen=True):
     waiting_for: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return a sentence such as: train-worker-0 has ended; waiting for train-worker-1."""
+        """Return which training processes have ended, and which pods the job waits for; an ended pod's agent may still run."""
         ended, waiting = (join_names(f"`{name}`" for name in names) for names in (self.ended, self.waiting_for))
-        return f"{ended} {'has' if len(self.ended) == 1 else 'have'} ended; waiting for {waiting}"
+        return f"the training processes of {ended} have ended; waiting for {waiting}"
 
 
 def find_end_of_some(view: JobView) -> EndOfSome | None:
@@ -119,7 +120,9 @@ def _find_stage_of_pods(view: JobView, pods: Sequence[PodView], job: str) -> Sta
     agents = sum(pod.log.launch is not None for pod in pods)
     joined = sum(pod.log.result is not None for pod in pods)
     if joined == len(pods):
-        return _find_stage_of_program(sum(pod.log.program_lines for pod in pods), job)
+        starts = [pod.log.result_line.resolve_time(view.reference_time) for pod in pods if pod.log.result_line]
+        since = max((start for start in starts if start is not None), default=None)
+        return _find_stage_of_program(sum(pod.log.program_lines for pod in pods), job, since)
     if agents:
         text = f"rendezvous: {agents} of {len(pods)} agents have started" + (f", {joined} joined" if joined else "")
         return Stage(StageKind.STARTUP, text)
@@ -129,9 +132,9 @@ def _find_stage_of_pods(view: JobView, pods: Sequence[PodView], job: str) -> Sta
     return Stage() if has_agent else _find_stage_of_program(sum(pod.log.program_lines for pod in pods), job)
 
 
-def _find_stage_of_program(lines: int, job: str) -> Stage:
-    """Return how many lines the program has printed, none of which is progress."""
+def _find_stage_of_program(lines: int, job: str, since: int | None = None) -> Stage:
+    """Return how many lines the program has printed, none of which is progress; the workers started at `since`."""
     if not lines:
-        return Stage(StageKind.STARTUP, "the workers have started; the program has printed nothing yet")
+        return Stage(StageKind.STARTUP, "the workers have started; the program has printed nothing yet", since)
     text = f"the program has printed {plural(lines, 'line')}; none is read as progress; see `kfjob progress {job}`"
     return Stage(StageKind.OUTPUT, text)

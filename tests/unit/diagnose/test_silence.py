@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfjob.cli.diagnose import diagnosis_text
-from kfjob.cli.reminders import SilenceReminder
+from kfjob.cli.reminders import SilenceReminder, StageReminder, find_next_reminder
 from kfjob.cli.view_text import status_text, view_json
 from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, Tick
 from kfjob.observe.diagnose.diagnosis import Diagnosis
@@ -31,6 +31,7 @@ STARTED: list[Event] = [
 ]
 TRAINED = [*STARTED, *(progress(step, 10 + step, pod) for step in range(4) for pod in PODS)]
 HANG = [*TRAINED, progress(4, 14), line("refreshing the shard index", 14.5, PODS[1])]
+SILENT = "no progress for 20 s (a stall after 2 min; the job runs on); rank 1 reported step 3, others step 4"
 
 
 def tick(second: float) -> Tick:
@@ -47,9 +48,7 @@ def test_last_line_of_each_rank_is_quoted_with_its_age():
     assert diagnosis.silence
     assert diagnosis.healthy
     text = "\n".join(diagnosis_text("a", diagnosis))
-    assert (
-        "no error was found so far; no progress for 20 s (a stall after 2 min); rank 1 reported step 3, others step 4" in text
-    )
+    assert f"no error was found so far; {SILENT}" in text
     assert "`a-worker-1`, rank 1, step 3, 20 s ago: refreshing the shard index" in text
     assert "`a-worker-0`, rank 0, step 4, 20 s ago: 2026-11-21" in text
     assert "no problems found" not in text
@@ -59,7 +58,7 @@ def test_limit_of_the_watchdog_is_the_only_one():
     config = ObserveConfig(limits=Limits(stall=40))
     silent, _ = examine([*HANG, tick(34)], config)
     assert silent.silence
-    assert describe_silence(silent.silence).startswith("no progress for 20 s (a stall after 40 s)")
+    assert describe_silence(silent.silence).startswith("no progress for 20 s (`watchdog.stall` stops the job after 40 s)")
     stalled, _ = examine([*HANG, tick(14 + 41)], config)
     assert stalled.headline == "Running, but no progress for 41 s"
 
@@ -106,23 +105,46 @@ def test_steps_within_epochs_are_not_compared():
 def test_status_shows_the_last_lines():
     view = reduce_all(JobView(), [*HANG, tick(34)])
     text = status_text(view, name="a", now=START)
-    assert "silent     no progress for 20 s (a stall after 2 min); rank 1 reported step 3, others step 4" in text
+    assert f"silent     {SILENT}" in text
     assert "           `a-worker-1`, rank 1, step 3, 20 s ago: refreshing the shard index" in text
     assert view_json(view)["silence"]["seconds"] == 20
 
 
-def test_reminder_comes_again_when_the_silence_has_doubled():
+def test_reminder_of_a_silence_comes_again_rarely():
     reminder, view = SilenceReminder(), reduce_all(JobView(), HANG)
-    said = [second for second in range(60) if reminder.announce(reduce_all(view, [tick(14 + second)]))]
-    assert said == [10, 20, 40]
-    view = reduce_all(view, [progress(5, 80)])
-    assert not reminder.announce(reduce_all(view, [tick(81)]))
+    said = [second for second in range(330) if reminder.announce(reduce_all(view, [tick(14 + second)]))]
+    assert said == [10, 60, 120, 300]
+    view = reduce_all(view, [progress(5, 350)])
+    assert not reminder.announce(reduce_all(view, [tick(351)]))
+    assert [find_next_reminder(seconds) for seconds in (299, 300, 600)] == [300, 600, 1200]
+
+
+def remind(events: list[Event], *, start: int) -> list[tuple[int, str]]:
+    """Return the messages about the stage of a job, with the seconds since `start`."""
+    reminder, view = StageReminder(), reduce_all(JobView(), events)
+    messages = ((second, reminder.announce(reduce_all(view, [tick(start + second)]), job="a")) for second in range(330))
+    return [(second, text) for second, text in messages if text]
+
+
+def test_end_of_some_is_said_once_and_then_rarely():
+    lead = "I1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:931] [default]"
+    ended = line(f"{lead} worker group successfully finished.", 15, PODS[1])
+    said = remind([*HANG, ended], start=20)
+    assert [second for second, _ in said] == [2, 60, 120, 300]
+    assert said[0][1].startswith("the training processes of `a-worker-1` have ended; waiting for `a-worker-0`; ")
+    assert said[2][1].endswith("`kfjob stop a` ends the job (for 2 min)")
+
+
+def test_silent_program_is_said_with_the_time_since_its_start():
+    said = remind(STARTED, start=10)
+    assert [second for second, _ in said] == [2, 15, 60, 120, 300]
+    assert said[1][1] == "the workers have started; the program has printed nothing yet (24 s after they started)"
 
 
 def test_many_ranks_are_counted():
     lines = tuple(LastLine(pod=f"p{rank}", rank=rank, step=7 if rank in {2, 3, 9} else 8) for rank in range(12))
     behind = tuple(item for item in lines if item.step == 7)
-    silence = Silence(seconds=40, limit=600, has_progress=True, last_lines=lines, behind=behind, time=0)
+    silence = Silence(seconds=40, limit=600, stops=False, has_progress=True, last_lines=lines, behind=behind, time=0)
     assert describe_behind(silence) == "ranks 2-3, 9 reported step 7, others step 8"
     assert len(describe_last_lines(silence)) == MAX_LAST_LINES + 1
     assert describe_last_lines(silence)[-1] == "and 4 more"

@@ -92,7 +92,7 @@ FINISHED = (
 
 def test_running_job_names_the_pods_that_have_ended_and_those_it_waits_for():
     advice = "if the program still needs the ended ranks, `kfjob stop JOB` ends the job"
-    text = f"`train-worker-0` has ended; waiting for `train-worker-1`; {advice}"
+    text = f"the training processes of `train-worker-0` have ended; waiting for `train-worker-1`; {advice}"
     assert stage(*script.TRAINING, script.line(0, FINISHED, 90)) == text
     ended = script.pod(0, PodPhase.SUCCEEDED, exit_code=0)
     assert stage(*script.TRAINING, ended) == text
@@ -105,5 +105,5 @@ def test_running_job_names_the_pods_that_have_ended_and_those_it_waits_for():
 def test_status_has_the_pods_that_a_job_waits_for_as_data():
     view = reduce_all(JobView(config=CONFIG), [*script.TRAINING, script.line(0, FINISHED, 90)])
     assert view_json(view)["waiting"] == {"ended": ("train-worker-0",), "waiting_for": ("train-worker-1",)}
-    assert "waiting    `train-worker-0` has ended; waiting for `train-worker-1`" in status_text(view, name="train", now=0)
+    assert "waiting    the training processes of `train-worker-0` have ended; waiting for" in status_text(view, name="train", now=0)
     assert view_json(reduce_all(JobView(config=CONFIG), script.TRAINING))["waiting"] is None

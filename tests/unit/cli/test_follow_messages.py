@@ -1,0 +1,70 @@
+"""What a follower prints about a stalled job, and about one that `kfjob stop` ends."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from kfjob.api.reader import LiveReader
+from kfjob.cli.display import PlainDisplay
+from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, Tick
+from kfjob.observe.reduction import reduce
+from kfjob.observe.view import JobView
+from kfjob.units import SECOND
+from tests.unit.diagnose.cases import START, block, line, progress
+
+PODS = ("a-worker-0", "a-worker-1")
+RUNNING: list[Event] = [
+    JobChanged(phase=JobPhase.RUNNING, created=START, started=START, time=START),
+    *(PodChanged(pod=pod, phase=PodPhase.RUNNING, time=START) for pod in PODS),
+]
+ROUND = [*block(0, 1, PODS[0]), *block(1, 1, PODS[1]), *(progress(step, 1 + step) for step in range(1, 4))]
+KILLED = line(
+    "E1121 06:37:55.0 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 7)",
+    6,
+    PODS[1],
+)
+AGAIN = [*block(0, 10, PODS[0]), *block(1, 10, PODS[1])]
+ENDED = "ended, because `kfjob stop` ended the job"
+STOP: list[Event] = [
+    *(
+        PodChanged(pod=pod, phase=PodPhase.FAILED, exit_code=1, reason="Error", message=ENDED, ended_by_kfjob=True)
+        for pod in PODS
+    ),
+    JobChanged(phase=JobPhase.STOPPED, message="the job was removed"),
+]
+
+
+def follow(events: list[Event], capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what a follower of these events prints."""
+    ref = SimpleNamespace(name="a", kind=SimpleNamespace(runs_on_this_machine=False))
+    view, display = JobView(), PlainDisplay(cast("LiveReader", SimpleNamespace(ref=ref)))
+    for event in events:
+        view = reduce(view, event)
+        display.update(view, event, 0)
+    display.finish(view)
+    return capsys.readouterr().err
+
+
+def test_stalled_job_is_announced_once(capsys: pytest.CaptureFixture[str]):
+    ticks = [Tick(time=START + second * SECOND) for second in range(9, 400)]
+    text = follow([*RUNNING, *ROUND, *(progress(step, 1 + step) for step in range(4, 8)), *ticks], capsys)
+    assert text.count("Running, but no progress for 2 min") == 1
+    assert "Running, but no progress for 3 min" not in text
+
+
+def test_pods_that_a_stop_ends_have_not_failed(capsys: pytest.CaptureFixture[str]):
+    text = follow([*RUNNING, *ROUND, *STOP], capsys)
+    assert "a-worker-0  Ended, because `kfjob stop` ended the job\n" in text
+    assert "Failed" not in text
+    assert "Running, but" not in text
+    assert "a  Stopped: the job was removed" in text
+
+
+def test_summary_leaves_out_a_crash_after_which_a_round_trained(capsys: pytest.CaptureFixture[str]):
+    recovered = follow([*RUNNING, *ROUND, KILLED, *AGAIN, progress(4, 15), *STOP], capsys)
+    assert "  failed  " not in recovered
+    unrecovered = follow([*RUNNING, *ROUND, KILLED, *AGAIN, *STOP], capsys)
+    assert "  failed     a-worker-1, rank 1, SIGKILL" in unrecovered
