@@ -186,7 +186,7 @@ def test_deeply_nested_file_of_a_saved_job_is_one_error(tmp_path: Path, file: st
     entry = '{"name": "a", "more": ' + DEEP  # the decoder skips an unknown field, however deep it is
     (tmp_path / file).write_text(entry if file == folder.STATUS else "[" + entry)
     read = folder.read_snapshot if file == folder.STATUS else folder.read_events
-    with pytest.raises(BackendError, match="cannot be read"):
+    with pytest.raises(BackendError, match="is damaged"):
         read(tmp_path)
 
 
