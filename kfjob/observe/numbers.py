@@ -32,5 +32,9 @@ def parse_count(text: str) -> int | None:
     Raises:
         ValueError: the text is not a number.
     """
-    value = parse_number(text)
-    return int(value) if abs(value) < MAX_COUNT else None
+    return to_count(parse_number(text))
+
+
+def to_count(value: float | None) -> int | None:
+    """Return the number as a whole one; None if it is not finite or too large."""
+    return None if value is None or not abs(value) < MAX_COUNT else int(value)

@@ -21,7 +21,7 @@ from kfjob.observe.figures.bars import MARKER, BarRole, find_bar, find_role, rea
 from kfjob.observe.figures.line import name_without_unit
 from kfjob.observe.lines import clean_line, cut_line
 from kfjob.observe.meanings import Phase, Quantity, find_meaning, find_phase, parse_unit, split_name
-from kfjob.observe.numbers import MAX_NUMBER, mask_digits, parse_count, parse_number
+from kfjob.observe.numbers import MAX_NUMBER, mask_digits, parse_count, parse_number, to_count
 from kfjob.observe.reading import FormatName, Reading
 from kfjob.observe.timestamps import parse_rfc3339
 from kfjob.observe.vocabulary import COUNTER_WORDS
@@ -171,13 +171,13 @@ def _read_bar(text: str) -> Reading | None:
         return None  # a name that needs more lines as evidence
     return Reading(
         format=FormatName.BAR,
-        step=int(bar.counts.step),
-        total=int(bar.counts.total),
+        step=to_count(bar.counts.step),
+        total=to_count(bar.counts.total),
         loss=figures.loss,
         speed=figures.speed,
         unit="" if figures.speed is None else figures.unit,
         epoch=epoch.value if epoch else None,
-        epochs=int(epoch.total) if epoch and epoch.total else None,
+        epochs=to_count(epoch.total) if epoch else None,
         lr=figures.lr,
         grad_norm=figures.grad_norm,
         evaluation_loss=figures.evaluation_loss,

@@ -21,7 +21,7 @@ from kfjob.observe.general.readings import bar_reading
 from kfjob.observe.general.state import Emission, Line, ReaderState, Transition, add_figures, add_known
 from kfjob.observe.general.templates import make_key
 from kfjob.observe.meanings import Phase, Quantity
-from kfjob.observe.numbers import mask_digits
+from kfjob.observe.numbers import mask_digits, to_count
 from kfjob.observe.reading import FormatName, Reading
 from kfjob.observe.vocabulary import CLEAR_COUNT, EVALUATION_WORDS
 from kfjob.patterns import Pattern
@@ -52,7 +52,7 @@ def _complete(reader: ReaderState, known: Reading, line: Line) -> Reading:
     """Return the reading of a known format with other figures: the epoch of a bar, and the newest evaluation in its line."""
     if known.format == FormatName.BAR:
         epoch = reader.epoch.counters[0] if reader.epoch is not None and known.epoch is None else None
-        return known if epoch is None else replace(known, epoch=epoch.value, epochs=int(epoch.total) if epoch.total else None)
+        return known if epoch is None else replace(known, epoch=epoch.value, epochs=to_count(epoch.total))
     if MARKER in line.text:
         figures = bars.parse_bar(line.text)
         if figures is None:
@@ -184,7 +184,7 @@ def _add_evaluation(reader: ReaderState, figures: Figures, line: Line) -> Transi
     reading = Reading(
         format=FormatName.GENERAL,
         evaluation_loss=figures.evaluation_loss,
-        evaluation_step=int(steps[0]) if steps and not figures.is_bar else None,
+        evaluation_step=to_count(steps[0]) if steps and not figures.is_bar else None,
         rank=figures.rank,
         extra=True,
     )

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from kfjob.observe.figures.line import Counter, Figures
 from kfjob.observe.general.templates import Choice, find_counter
 from kfjob.observe.meanings import Quantity
+from kfjob.observe.numbers import to_count
 from kfjob.observe.reading import FormatName, Reading
 from kfjob.observe.vocabulary import WEAK_COUNT
 
@@ -48,8 +49,8 @@ def bar_reading(figures: Figures) -> Reading:
     counter = figures.counters[0]
     return Reading(
         format=FormatName.BAR,
-        step=int(counter.value),
-        total=_whole(counter.total),
+        step=to_count(counter.value),
+        total=to_count(counter.total),
         speed=figures.speed,
         unit=figures.unit if figures.speed is not None else "",
         conclusive=False,
@@ -62,14 +63,14 @@ def make_reading(choice: Choice, figures: Figures, example: str) -> Reading:
     step, total, epoch, epochs = _read_counters(choice, figures)
     return Reading(
         format=FormatName.GENERAL,
-        step=_whole(step),
-        total=_whole(figures.total if total is None and step is not None else total),
+        step=to_count(step),
+        total=to_count(figures.total if total is None and step is not None else total),
         loss=dict(figures.other_losses).get(choice.loss_name) if choice.loss_name else figures.loss,
         speed=figures.speed,
         unit=figures.unit if figures.speed is not None else "",
         lr=figures.lr,
         epoch=epoch,
-        epochs=_whole(epochs or figures.epochs) or None,
+        epochs=to_count(epochs or figures.epochs) or None,
         grad_norm=figures.grad_norm,
         evaluation_loss=figures.evaluation_loss,
         rank=figures.rank,
@@ -93,7 +94,3 @@ def _read_counters(choice: Choice, figures: Figures) -> tuple[float | None, floa
     steps = (item for item in figures.counters if item.quantity is Quantity.STEP)
     done = next((item for item in steps if item.total and item.priority < WEAK_COUNT), None)
     return (done.value, done.total, epoch, epochs) if done else (None, None, epoch, epochs)  # `1875/1875` in each epoch
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

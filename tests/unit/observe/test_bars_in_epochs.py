@@ -109,3 +109,20 @@ def test_evaluation_below_the_bar_of_training_is_no_step():
     training = read([f"\r{line}" for line in lines]).training
     assert (training.steps, training.total) == (60, 60)
     assert max(point.loss for point in training.curve) < 3
+
+
+@pytest.mark.parametrize("number", ["1e999", "9" * 400, "1e308"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "Epoch 1/{}:  50%|#####     | 30/60 [00:10<00:10,  3.0it/s, loss=2.1]",
+        " 50%|#####     | {}/60 [00:10<00:10,  3.0it/s, loss=2.1]",
+        " 50%|#####     | 30/{} [00:10<00:10,  3.0it/s, loss=2.1]",
+        "Epoch [1/{}], Step [10/60], Loss: 2.1",
+        "step 10/{} loss 2.1",
+    ],
+)
+def test_a_number_without_end_is_no_count(layout, number):
+    lines = [LogLine(pod="w-0", text=layout.format(number).replace("2.1", f"2.{index}")) for index in range(4)]
+    training = reduce_all(JobView(), lines).training
+    assert all(value is None or value < 10**18 for value in (training.step, training.total, training.epochs))
