@@ -55,7 +55,7 @@ RUN --mount=type=secret,id=pip,target=/run/secrets/pip.conf,required=false \
     if [ -s /run/secrets/pip.conf ]; then export PIP_CONFIG_FILE=/run/secrets/pip.conf; fi; \
     if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi; \
     if [ "$TORCH" = none ] || python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then \
-      awk '/^[^ ]/ { torch = /^(torch==|triton==|nvidia-|cuda-)/ } !torch' trainer.txt >filtered.txt; mv filtered.txt trainer.txt; \
+      awk '/^[^ ]/ { torch = /^((torch|triton)[ =@]|nvidia-|cuda-)/ } !torch' trainer.txt >filtered.txt; mv filtered.txt trainer.txt; \
     fi; \
     PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir --no-deps --require-hashes -r trainer.txt; \
     rm -r /tmp/requirements

@@ -45,9 +45,9 @@ class StageReminder:
 
 def _describe_duration(stage: Stage, since: int, now: int) -> str:
     """Return `for 17 s`, or for a stage that begins with the workers `9 s after they started`."""
-    if stage.since is None:
+    if stage.started is None:
         return f"for {format_pause((now - since) / SECOND)}"
-    return f"{format_pause(max(now - stage.since, 0) / SECOND)} after they started"
+    return f"{format_pause(max(now - stage.started, 0) / SECOND)} after they started"
 
 
 def _is_same(stage: Stage, before: Stage) -> bool:

@@ -35,7 +35,7 @@ class Stage(Struct, frozen=True):
 
     kind: StageKind = StageKind.NONE
     text: str = ""
-    since: int | None = None  # when the workers started, in a stage that begins with them
+    started: int | None = None  # when the workers started, in a stage that begins with them
 
     def __str__(self) -> str:
         """Return the words; "" without a stage."""

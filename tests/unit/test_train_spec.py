@@ -200,7 +200,7 @@ def test_all_problems_are_reported_at_once():
         ({"strategy": "deepspeed", "precision": "fp8"}, "DeepSpeed does not support `precision: fp8`"),
         ({"lora": {}, "precision": "fp8"}, "`lora` does not support `precision: fp8`"),
         ({"activation_offload": True, "precision": "fp8"}, "`activation_offload` does not support `precision: fp8`"),
-        ({"sequence_length": 100, "precision": "fp8"}, "a micro-batch of 100 tokens on a rank does not support"),
+        ({"sequence_length": 100, "precision": "fp8"}, "a multiple of 16 tokens on each rank, and a micro-batch has 100"),
         ({"fp8_recipe": "rowwise"}, "`fp8_recipe` has no effect with `precision: bf16`"),
         ({"strategy": "deepspeed", "zero_stage": 0, "precision": "fp16"}, "stage 0 is not supported in fp16"),
         ({"data": "/data/a.jsonl"}, "text needs a tokenizer"),
