@@ -37,7 +37,8 @@ PROGRAMS = {
 }
 COMMANDS = {
     "module-not-found": [sys.executable, "-m", "kfjob_has_no_such_module"],
-    "script-not-found": ["bash", "-c", f"{sys.executable} /nowhere/train.py"],  # a script that kfjob sees is checked at submit
+    # a script that no program before it could have written is checked at submit
+    "script-not-found": ["bash", "-c", f"mkdir -p out; {sys.executable} /nowhere/train.py"],
     "command-not-found": ["sh", "-c", "torchrnu train.py"],
 }
 TORCH = {
