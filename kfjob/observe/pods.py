@@ -60,12 +60,13 @@ class ContainerLog(Struct, frozen=True):
         """Return the log after one more line, with the agent records and the progress readings in that line."""
         number, is_open = self.lines, isinstance(event, OpenLine)
         agent, records = (self.agent, ()) if is_open else self.agent.feed(number, event.text, event.time)
+        is_agents = find_agent_message(event.text) is not None or is_agent_detail(event.text)
         general, emissions = read_progress(event.text, number, event.time, progress, self.general)
         log = ContainerLog(  # field by field, because `replace` costs more and every line comes here
             self.id or event.container_id,
             event.container,
             number if is_open else number + 1,
-            _choose_last_line(self.last_line, event),
+            _choose_last_line(self.last_line, event, is_agents=is_agents),
             agent,
             self.launch,
             self.result,
@@ -75,7 +76,7 @@ class ContainerLog(Struct, frozen=True):
             self.result_at_reading,
             general,
             self.finished,
-            number + 1 if records or (self.reading is None and _is_from_agent(event.text)) else self.agent_lines,
+            number + 1 if records or (self.reading is None and is_agents) else self.agent_lines,
         )
         for record in records:
             log = log._with_record(record, order)
@@ -122,15 +123,13 @@ class ContainerLog(Struct, frozen=True):
         return self.result is not None or self.reading is not None
 
 
-def _choose_last_line(before: LogLine | OpenLine | None, event: LogLine | OpenLine) -> LogLine | OpenLine | None:
+def _choose_last_line(
+    before: LogLine | OpenLine | None, event: LogLine | OpenLine, *, is_agents: bool
+) -> LogLine | OpenLine | None:
     """Return the new line, unless it is blank, or the agent's and not the first one."""
-    if not event.text or event.text.isspace() or (before is not None and _is_from_agent(event.text)):
+    if not event.text or event.text.isspace() or (before is not None and is_agents):
         return before
     return event
-
-
-def _is_from_agent(text: str) -> bool:
-    return find_agent_message(text) is not None or is_agent_detail(text)
 
 
 class PodView(Struct, frozen=True):
