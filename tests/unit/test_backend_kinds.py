@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -20,9 +21,19 @@ CHOOSES = {
 """The modules that read the name that a user has written."""
 
 
+LISTS = (ast.Tuple, ast.List, ast.Set)
+
+
+def walk_modules() -> Iterator[tuple[str, ast.AST]]:
+    """Yield each part of the syntax of each module, with the module's path."""
+    for file in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            yield str(file.relative_to(ROOT)), node
+
+
 def read_constants(node: ast.expr) -> set[object]:
     """Return a constant, or the constants in a tuple, list or set."""
-    items = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
+    items = node.elts if isinstance(node, LISTS) else [node]
     return {item.value for item in items if isinstance(item, ast.Constant)}
 
 
@@ -33,9 +44,8 @@ def test_every_backend_has_a_kind():
 def test_behaviour_depends_on_capabilities_and_not_on_names():
     names = set(get_args(BackendName))
     users = {
-        str(file.relative_to(ROOT))
-        for file in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        module
+        for module, node in walk_modules()
         if isinstance(node, ast.Compare)
         if any(names & read_constants(side) for side in (node.left, *node.comparators))
     }
@@ -44,13 +54,7 @@ def test_behaviour_depends_on_capabilities_and_not_on_names():
 
 def test_only_the_table_of_kinds_lists_the_names():
     names = set(get_args(BackendName))
-    lists = {
-        str(file.relative_to(ROOT))
-        for file in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Tuple | ast.List | ast.Set)
-        if names <= read_constants(node)
-    }
+    lists = {module for module, node in walk_modules() if isinstance(node, LISTS) and names <= read_constants(node)}
     assert lists == {"backend_kinds.py"}
 
 
