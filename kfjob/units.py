@@ -26,6 +26,11 @@ def check_time(time: int | None) -> int | None:
     return time if time is not None and 0 <= time <= MAX_TIME else None
 
 
+def format_gib(size: float) -> str:
+    """Return a number of bytes as `1.5 GiB`."""
+    return f"{size / GIB:.1f} GiB"
+
+
 def parse_quantity(quantity: object) -> float:
     """Return the number of bytes, cores or devices that a Kubernetes quantity stands for (`500m`, `16Gi`, `1e3`).
 

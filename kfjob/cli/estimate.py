@@ -75,13 +75,13 @@ def _format(result: Estimate) -> Iterator[str]:
 
 def _format_gpu_memory(result: Estimate) -> Iterator[str]:
     from kfjob.spec.memory import RESERVED
-    from kfjob.units import GIB
+    from kfjob.units import GIB, format_gib
 
-    own = [f"; this one needs {row.needed / GIB:.1f} GiB" for row in result.rows if row.is_own]
+    own = [f"; this one needs {format_gib(row.needed)}" for row in result.rows if row.is_own]
     yield f"a GPU needs {RESERVED // GIB} GiB more than the peak, for the CUDA context, NCCL and fragmentation{''.join(own)}"
     if result.gpu_memory:
         too_large = [row.name for row in result.rows if not result.fits(row)]
-        yield f"a GPU has {result.gpu_memory / GIB:.1f} GiB; too large: {', '.join(too_large) or 'none'}"
+        yield f"a GPU has {format_gib(result.gpu_memory)}; too large: {', '.join(too_large) or 'none'}"
     if result.min_nodes < result.nodes:
         fewest = plural(result.min_nodes, "node")
         yield f"the table is for {plural(result.nodes, 'node')}; `kfjob validate` checks {fewest}, the fewest of this job"

@@ -12,7 +12,7 @@ from kfjob.spec.memory_changes import CHANGES
 from kfjob.spec.memory_setup import MemorySetup, make_setup
 from kfjob.spec.models import count_parameters
 from kfjob.spec.train_defaults import Device, choose_defaults
-from kfjob.units import GIB, parse_quantity
+from kfjob.units import GIB, format_gib, parse_quantity
 
 
 def setup(job: Job, *, nodes: int = 0) -> MemorySetup | None:
@@ -51,7 +51,7 @@ def _find_excess(job: Job) -> Violation | None:
     count = f"{count_parameters(memory_setup.shape) / 1e9:,.1f} billion parameters"
     return Violation(
         path="train.model",
-        message=f"the model has {count}: each process holds {_gib(size)} of them, and {place} has {_gib(limit)}",
+        message=f"the model has {count}: each process holds {format_gib(size)} of them, and {place} has {format_gib(limit)}",
         hint="use more nodes, or `strategy: fsdp` with `sharding: full`",
     )
 
@@ -68,11 +68,12 @@ def gpu_memory(job: Job) -> Iterator[Violation]:
     if memory_setup is None or limit is None or _find_excess(job):
         return
     estimate = estimate_memory(memory_setup)
-    if estimate.peak + RESERVED > limit:
+    needed = estimate.peak + RESERVED
+    if needed > limit:
         gpu = f"a GPU of {job.plan.instance.name}" if job.plan.instance and not job.plan.resources.gpu_memory else "a GPU"
         yield Violation(
             path="train.model",
-            message=f"training needs about {_gib(estimate.peak + RESERVED)} on each GPU, and {gpu} has {_gib(limit)}",
+            message=f"training needs about {format_gib(needed)} on each GPU, and {gpu} has {format_gib(limit)}",
             detail=format_estimate(estimate, RESERVED),
             hint=suggest_changes(memory_setup, limit - RESERVED),
         )
@@ -94,7 +95,7 @@ def host_memory(job: Job) -> Iterator[Violation]:
         subject = f"{job.processes} processes need" if job.processes > 1 else "the process needs"
         yield Violation(
             path="resources.memory",
-            message=f"{subject} about {_gib(total)}, and a pod has {memory}",
+            message=f"{subject} about {format_gib(total)}, and a pod has {memory}",
             detail=None if job.plan.resources.gpus else format_estimate(estimate, estimate.host),
             hint=f"set `resources.memory: {-(-int(total * 1.2) // GIB)}Gi`",
         )
@@ -142,8 +143,4 @@ def suggest_changes(setup: MemorySetup, limit: float) -> str:
 
 
 def _needed(setup: MemorySetup) -> str:
-    return _gib(estimate_memory(setup).peak + RESERVED)
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f} GiB"
+    return format_gib(estimate_memory(setup).peak + RESERVED)

@@ -15,7 +15,7 @@ from kfjob.spec.memory import RESERVED, estimate_memory
 from kfjob.spec.memory_setup import make_setup
 from kfjob.spec.models import ModelShape
 from kfjob.spec.train import TrainSpec, get_shape
-from kfjob.units import GIB
+from kfjob.units import format_gib
 
 USABLE = 0.9
 """The share of a device's memory up to which a default fills it: the formula is an estimate."""
@@ -118,7 +118,7 @@ def _choose_recomputation(
         smaller = _needed(spec.model_copy(update=changes), ranks, shape) or needed
         if smaller <= limit:
             break
-    reason = f"{_describe(needed, device)} without it, and {_gib(smaller)} with it"
+    reason = f"{_describe(needed, device)} without it, and {format_gib(smaller)} with it"
     yield Choice(field=field, value=f"true, recompute: {recompute}", reason=reason, changes=changes)
 
 
@@ -152,8 +152,4 @@ def _needed(spec: TrainSpec, ranks: _Ranks, shape: ModelShape | None) -> int | N
 
 
 def _describe(needed: int, device: Device) -> str:
-    return f"the estimate is {_gib(needed)} of {_gib(device.memory)}"
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:.1f} GiB"
+    return f"the estimate is {format_gib(needed)} of {format_gib(device.memory)}"

@@ -15,7 +15,7 @@ from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
 from kfjob.api.kubeconfig import find_kube_context
 from kfjob.api.settings import Settings
 from kfjob.text import plural
-from kfjob.units import GIB
+from kfjob.units import GIB, format_gib
 
 OLDEST_PYTHON = (3, 11)
 DISK_WARN, DISK_FAIL = 10 * GIB, GIB
@@ -107,7 +107,7 @@ def check_disk(machine: Machine) -> Iterator[Finding]:
         yield fail("disk", f"`{folder}` is not writable", f"use chown or chmod, or set KFJOB_STATE (now {state})")
         return
     free = shutil.disk_usage(folder).free
-    message, remedy = f"{free / GIB:.1f} GiB free at {state}", "free some space, or set KFJOB_STATE"
+    message, remedy = f"{format_gib(free)} free at {state}", "free some space, or set KFJOB_STATE"
     yield ok("disk", message) if free > DISK_WARN else (warn if free > DISK_FAIL else fail)("disk", message, remedy)
 
 
