@@ -32,7 +32,7 @@ RUN --mount=type=secret,id=pip,target=/run/secrets/pip.conf,required=false \
     if [ -s /run/secrets/pip.conf ]; then export PIP_CONFIG_FILE=/run/secrets/pip.conf; fi; \
     if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi; \
     python3 -m pip install --quiet --no-cache-dir --no-deps --require-hashes --target /build -r requirements/build.txt
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY kfjob kfjob
 RUN PYTHONPATH=/build python3 -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheel .
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 
 from kfjob.redaction import known
+from tests import wheels
 
 # the images that tests name are in no registry: a submit that asked for them would wait for the network and say so
 os.environ["KFJOB_IMAGE_CHECK"] = "0"
@@ -27,6 +28,12 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 def forget_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process remembers its credentials, and other tests use the same words."""
     monkeypatch.setattr(known, "_CREDENTIALS", known._Credentials())
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    return wheels.build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

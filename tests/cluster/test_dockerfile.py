@@ -104,7 +104,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     src, files = folder / "src", folder / "files"
     for directory in (src / "requirements", files, folder / "registry"):
         directory.mkdir(parents=True)
-    for name in ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "requirements/build.txt"):
+    for name in ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements/build.txt"):
         shutil.copy(ROOT / name, src / name)
     shutil.copytree(ROOT / "kfjob", src / "kfjob", ignore=shutil.ignore_patterns("__pycache__"))
     engine = buildah(folder / "buildah")

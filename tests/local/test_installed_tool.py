@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hatchling.builders.wheel import WheelBuilder
-from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parents[2]
+from tests.wheels import list_closure
+
 OWN_LIBRARIES = ("kfjob", "rich", "click", "pydantic", "kubernetes")
 PROGRAM = f"""
 import importlib.util, os, sys
@@ -41,20 +40,6 @@ dist.destroy_process_group()
 pytestmark = [pytest.mark.local, pytest.mark.trainer]
 
 
-def list_closure(names: Iterable[str]) -> set[str]:
-    """Return the installed distributions that these need, without extras."""
-    found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
-        if name in found:
-            continue
-        found.add(name)
-        requirements = map(Requirement, importlib.metadata.requires(name) or ())
-        waiting += [need.name for need in requirements if need.marker is None or need.marker.evaluate({"extra": ""})]
-    return found
-
-
 def make_environment(folder: Path, distributions: Iterable[str]) -> Path:
     """Return the Python of a new environment with links to installed distributions."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
@@ -69,11 +54,10 @@ def make_environment(folder: Path, distributions: Iterable[str]) -> Path:
 
 
 @pytest.fixture
-def tool(tmp_path: Path) -> Path:
+def tool(tmp_path: Path, wheel: Path) -> Path:
     """`kfjob` from the wheel of this checkout, in an environment without torch."""
     python = make_environment(tmp_path / "tool", list_closure(["kfjob"]) - {"kfjob"})
-    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    install = ["pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps", "--no-compile", wheel]
+    install = ["pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps", "--no-compile", str(wheel)]
     subprocess.run([sys.executable, "-m", *install], check=True, cwd=tmp_path)
     return python.with_name("kfjob")
 

@@ -94,11 +94,11 @@ job_image() { # print the name of the project's image; build and push it if its 
   fi
   echo "$REGISTRY_NAME/$image"
 }
-project_version() { sed -n 's/^version = "\(.*\)"$/\1/p' "$ROOT/pyproject.toml"; }
+project_version() { sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$ROOT/kfjob/__init__.py"; }
 job_sources() ( # BASE: print the image's sources
   cd "$ROOT" || exit
   echo "$1"
-  cat Dockerfile .dockerignore pyproject.toml README.md requirements/build.txt requirements/trainer.txt
+  cat Dockerfile .dockerignore pyproject.toml README.md LICENSE requirements/build.txt requirements/trainer.txt
   find kfjob -type f -not -name '*.pyc' | LC_ALL=C sort | xargs sha256sum
 )
 pip_secrets() { # set `secrets` to build options with the machine's pip configuration, which stays out of the image
