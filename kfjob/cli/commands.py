@@ -119,13 +119,25 @@ class LazyGroup(click.Group):
 @click.command("version")
 def _show_version() -> None:
     """Show the version."""
-    from importlib.metadata import version
+    _print_version()
 
-    click.echo(f"kfjob {version('kfjob')}")
+
+def _print_version() -> None:
+    from kfjob.cli.version import describe_version
+
+    click.echo(describe_version())
+
+
+def _print_version_and_exit(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001, FBT001 - click's signature
+    if value and not ctx.resilient_parsing:
+        _print_version()
+        ctx.exit()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(package_name="kfjob", message="%(prog)s %(version)s", help="Show the version.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version_and_exit, help="Show the version."
+)
 def kfjob() -> None:
     """Run distributed PyTorch training jobs on Kubernetes or on this machine.
 
