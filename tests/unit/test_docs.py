@@ -15,7 +15,8 @@ from kfjob.cli.commands import COMMANDS, kfjob
 from kfjob.spec.source import load_spec
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+EXAMPLES = sorted(ROOT.glob("examples/**/*.yaml"))
 MADE = {"commands.md", "spec.md", "lint.md", "diagnose.md"}  # from the code, and compared with it elsewhere
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
@@ -75,6 +76,13 @@ def specs() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "spec"), specs(), ids=lambda value: value.partition("\n")[0])
 def test_the_specs_of_pages_are_valid(page: str, spec: str):
     assert load_spec(spec).spec.name
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_specs_of_the_examples_are_valid_and_say_what_they_show(file: Path):
+    text = file.read_text(encoding="utf-8")
+    assert load_spec(text).spec.name
+    assert re.match(r"# [A-Z].{30,}", text.splitlines()[0])
 
 
 def test_the_readme_has_one_spec():
