@@ -61,7 +61,7 @@ def find_code(planned: Planned) -> Iterator[Problem]:
     job = Job(planned.spec, planned.plan)
     if job.spec.train or job.plan.pod.working_dir:
         return
-    script = find_job_script(job.plan.command)
+    script = find_job_script(job.plan.words)
     if script and not Path(script).is_absolute() and not _exists(Path(script)):
         title = f"script `{script}` is not in this folder, so the image must have it in its working directory"
         yield Problem(title=title, path="command", severity="note")
@@ -93,7 +93,7 @@ def _read_path(word: str) -> str:
 
 
 def _find_programs(job: Job) -> Iterator[Problem]:
-    for words in split_commands(job.plan.command):
+    for words in split_commands(job.plan.words):
         if words and words[0].startswith("/") and _is_only_here(job, Path(words[0])):
             name = Path(words[0]).name
             title = f"`{words[0]}` is a program of this machine, and pods run those of their image"
@@ -103,7 +103,7 @@ def _find_programs(job: Job) -> Iterator[Problem]:
 def _find_paths(job: Job) -> Iterator[Problem]:
     """Yield the paths in the command and in `env` that lead out of this folder, and that no volume brings to the pods."""
     checkpoints = find_checkpoint_folder(job)
-    programs = {words[0] for words in split_commands(job.plan.command) if words}
+    programs = {words[0] for words in split_commands(job.plan.words) if words}
     words = [(word, "train" if job.spec.train else "command") for word in job.words if word not in programs]
     variables = [(value, f"env.{name}") for name, value in job.spec.env.items() if isinstance(value, str)]
     paths = {word.rpartition("=")[2]: field for word, field in (*variables, *words)}

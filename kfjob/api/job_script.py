@@ -20,7 +20,7 @@ def read_script(plan: JobPlan, target: Target) -> Script | None:
 
     A job on this machine finds its script where it starts, which may be the folder of a volume.
     """
-    name = find_job_script(plan.command)
+    name = find_job_script(plan.words)
     try:
         file = _find_file(name, plan, target) if name else None
         if file is None or not file.is_file() or file.stat().st_size > _MAX_SCRIPT_BYTES:

@@ -76,12 +76,15 @@ def _make_training_container(plan: JobPlan) -> JsonObject:
     container: JsonObject = {"name": TRAINING_CONTAINER, "image": plan.image}
     if plan.image_pull_policy:
         container["imagePullPolicy"] = plan.image_pull_policy
-    container["command"] = list(plan.command)
+    if plan.command:
+        container["command"] = list(plan.command)
+    if plan.args:
+        container["args"] = list(plan.args)
     if plan.pod.working_dir:
         container["workingDir"] = plan.pod.working_dir
     if ports := _ports(plan):
         container["ports"] = ports
-    if env := [*_env_from(plan), *({"name": name, "value": value} for name, value in plan.env)]:
+    if env := [_variable(name, value) for name, value in plan.env]:
         container["env"] = env
     if resources := _resources(plan):
         container["resources"] = resources
@@ -100,9 +103,8 @@ def _ports(plan: JobPlan) -> list[JsonObject]:
     return ports
 
 
-def _env_from(plan: JobPlan) -> list[JsonObject]:
-    """Return the variables with references; they come first, so that plain values can refer to them as `$(NAME)`."""
-    return [{"name": name, "valueFrom": _source(source)} for name, source in plan.env_from]
+def _variable(name: str, value: str | EnvFrom) -> JsonObject:
+    return {"name": name, "value": value} if isinstance(value, str) else {"name": name, "valueFrom": _source(value)}
 
 
 def _source(source: EnvFrom) -> JsonObject:

@@ -7,7 +7,7 @@ same command line runs in both. A torchrun flag on the command line overrides th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kfjob.plan import JobPlan
@@ -76,18 +76,26 @@ def make_local_agent(plan: JobPlan, index: int, placement: Placement) -> AgentPr
     """Return the agent of node rank `index`."""
     name = plan.pods[index]
     rendezvous = operator_environment(plan, index) | _local_addresses(plan, index, placement)
-    fields = {key: _field(plan, index, source.field, placement) for key, source in plan.env_from if source.field}
-    env = fields | dict(plan.env) | rendezvous
+    env = dict(_list_local_variables(plan, index, placement)) | rendezvous
     env.setdefault("GLOO_SOCKET_IFNAME", placement.interface)
     env["HOSTNAME"] = name
     env = {key: _replace_path(_expand(value, env), placement.folders) for key, value in env.items()}
-    words = (_expand(word, env) for word in plan.command)
+    words = (_expand(word, env) for word in plan.words)
     return AgentProcess(
         name=name,
         argv=tuple(_replace_path(word, placement.folders) for word in words),
         env=env,
         working_dir=_replace_path(plan.pod.working_dir, placement.folders) if plan.pod.working_dir else plan.start_folder,
     )
+
+
+def _list_local_variables(plan: JobPlan, index: int, placement: Placement) -> Iterator[tuple[str, str]]:
+    """Yield the variables of the plan without those from secrets and config maps, which the user's environment has."""
+    for name, value in plan.env:
+        if isinstance(value, str):
+            yield name, value
+        elif value.field:
+            yield name, _field(plan, index, value.field, placement)
 
 
 def _local_addresses(plan: JobPlan, index: int, placement: Placement) -> dict[str, str]:

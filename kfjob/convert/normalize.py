@@ -43,8 +43,6 @@ _ADDED_KEYS = api_objects.KEYS_OF_KFJOB | {"kubectl.kubernetes.io/last-applied-c
 
 def _normalize_pod(spec: JsonObject) -> None:
     container: Any = find_training_container(spec)
-    if container.get("command") and container.get("args"):
-        container["command"] = [*container["command"], *container.pop("args")]
     for toleration in spec.get("tolerations") or ():
         toleration.setdefault("operator", "Equal")
     resources = container.get("resources") or {}

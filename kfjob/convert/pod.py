@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 
 from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.convert.conversion import make_job_name
 from kfjob.errors import SpecError
 from kfjob.spec import api_objects, names
 from kfjob.spec.api_objects import find_training_container
@@ -25,7 +24,7 @@ _RESOURCE_FIELDS = {
 _WHOLE_NUMBERS = ("gpus", "efa", "neuron")
 
 
-def convert_pod_template(template: JsonMapping, *, job: str, hyperpod: bool, exact: bool) -> JsonObject:
+def convert_pod_template(template: JsonMapping, *, hyperpod: bool, exact: bool) -> JsonObject:
     """Return the fields that describe the pods.
 
     `exact` disables the parts that kfjob adds by default and the template does not have.
@@ -49,7 +48,7 @@ def convert_pod_template(template: JsonMapping, *, job: str, hyperpod: bool, exa
         | ({"shared_memory": 0} if exact else {})
         | ({"network_profile": "none"} if exact and not _has_nccl_variables(container) else {})
         | _convert_storage(spec, container)
-        | _convert_command(container, job)
+        | _convert_command(container)
         | _drop_empty(pod_fields)
     )
 
@@ -146,13 +145,13 @@ def _convert_volume_source(source: JsonMapping) -> JsonObject | None:
     return None
 
 
-def _convert_command(container: JsonMapping, job: str) -> JsonObject:
-    """Return the field `command` or `train`. A spec cannot use the image's own entry point; `overrides` restores it."""
-    words = [*(container.get("command") or ()), *(container.get("args") or ())]
-    if words[:3] == ["torchrun", "-m", OWN_TRAINER]:
+def _convert_command(container: JsonMapping) -> JsonObject:
+    """Return the fields `command` and `args` as the container has them, or `train`."""
+    command, args = list(container.get("command") or ()), list(container.get("args") or ())
+    if command[:3] == ["torchrun", "-m", OWN_TRAINER] and not args:
         with suppress(SpecError):
-            return {"train": from_argv(words[3:]).model_dump(mode="json", exclude_defaults=True)}
-    return {"command": words or [make_job_name(job)]}
+            return {"train": from_argv(command[3:]).model_dump(mode="json", exclude_defaults=True)}
+    return _drop_empty({"command": command, "args": args})
 
 
 def _convert_pod(spec: JsonMapping, container: JsonMapping) -> JsonObject:

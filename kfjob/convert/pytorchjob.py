@@ -10,7 +10,6 @@ from typing import Any
 
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.convert.conversion import NEW_ID_REASON, Conversion, Note
-from kfjob.convert.launchers import split_launcher
 from kfjob.convert.pod import convert_pod_template
 from kfjob.spec import api_objects, names
 
@@ -40,21 +39,20 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
     if metadata.get("namespace"):
         fields["namespace"] = metadata["namespace"]
     fields |= _convert_metadata(metadata, template.get("metadata") or {})
-    fields["restarts"] = {"policy": first_replica.get("restartPolicy", _DEFAULT_RESTART_POLICY)}
+    fields["restarts"] = {"policy": first_replica.get("restartPolicy", _DEFAULT_RESTART_POLICY), "max": 0}
     fields |= _convert_run_policy(run_policy)
     if elastic_policy is not None:
         fields |= _convert_elastic_policy(elastic_policy, fields, has_master=has_master, own_etcd=own_etcd)
     elif has_master:
         fields["rendezvous"] = {"backend": "static"}
     scheduling = _convert_scheduling(metadata, run_policy)
-    pod = convert_pod_template(template, job=metadata["name"], hyperpod="hyperpod" in scheduling, exact=exact)
+    pod = convert_pod_template(template, hyperpod="hyperpod" in scheduling, exact=exact)
     scheduling |= pod.pop("scheduling", {})
     fields |= pod
     if has_master:
         fields = _move_master_port(fields)
-    if elastic_policy is None and has_master and (launch := split_launcher(fields.get("command", ()))):
-        fields["launcher"], fields["command"] = launch
-        fields["rendezvous"].pop("backend")
+    if elastic_policy is None and has_master:
+        _move_max_restarts(fields)
     if scheduling:
         fields["scheduling"] = scheduling
     return Conversion(spec=fields, notes=_list_notes(elastic_policy, scheduling, has_master=has_master))
@@ -82,6 +80,14 @@ def _move_master_port(fields: JsonObject) -> JsonObject:
     other_ports = [port for port in ports if port not in master_ports]
     rendezvous = fields["rendezvous"] | {"port": master_ports[-1]["port"]}
     return fields | {"pod": fields["pod"] | {"ports": other_ports}, "rendezvous": rendezvous}
+
+
+def _move_max_restarts(fields: JsonObject) -> None:
+    """Move torchrun's variable for the restarts of a static job to the field `restarts.max`."""
+    value = fields.get("env", {}).get("PET_MAX_RESTARTS")
+    if isinstance(value, str) and value.isdecimal():
+        fields["restarts"]["max"] = int(value)
+        del fields["env"]["PET_MAX_RESTARTS"]
 
 
 def _convert_number(text: Any) -> Any:

@@ -24,6 +24,8 @@ RULES = (
     processes.unused_processes,
     processes.lightning_nodes,
     commands.launcher_program,
+    commands.no_program,
+    commands.replaced_command,
     commands.shell_variable,
     commands.unknown_variable,
     hardware.more_than_the_instance,

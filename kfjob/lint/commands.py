@@ -23,11 +23,14 @@ from kfjob.plan.programs import (
     is_python,
     split_program,
 )
+from kfjob.redaction import redact_command
 from kfjob.spec.rendezvous import Launcher
 
 _VARIABLE = re.compile(r"(?<![$\\])\$[A-Z_][A-Z0-9_]*")
 _REFERENCE = re.compile(r"(?<!\$)\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _VALUE = re.compile(r"[\d.:,]+")
+_SHOWN_LENGTH = 60
+"""Characters of a command that a message shows."""
 _SUBCOMMANDS = ("launch", "config", "env", "test", "estimate-memory", "merge-weights", "tpu-config", "to-fsdp2")
 """Subcommands of `accelerate` (accelerate 1.15, commands/accelerate_cli.py)."""
 _INFORMATION = ("-h", "--help", "--version", "-V")
@@ -40,14 +43,47 @@ def launcher_program(job: Job) -> Iterator[Violation]:
     `torchrun` runs its first argument with its own Python: `torchrun python train.py` looks for a Python file that is named
     `python`, and `torchrun run.sh` reads a shell script as Python. Without a program, a launcher prints its usage and fails.
     """
-    if not job.spec.command or job.spec.launcher is not None:
+    if not job.spec.words or job.spec.launcher is not None:
         return
-    commands = list(split_commands(job.spec.command))
+    commands = list(split_commands(job.spec.words))
     for words in commands:
         if mistake := _find_mistake(words, reads_input=len(commands) > 1):
             message, hint = mistake
-            yield Violation(path="command", message=message, hint=hint)
+            yield Violation(path=job.program_field, message=message, hint=hint)
             return
+
+
+@rule("no-program", "warning")
+def no_program(job: Job) -> Iterator[Violation]:
+    """A job says what it runs.
+
+    Without `command`, `args` and `train` each pod starts the image's own entry point, which is often a shell that ends at once.
+    """
+    if not job.spec.words and not job.spec.train and job.user_manifest is None:
+        message = "the pods start the image's own entry point: the job has no `command`, no `args` and no `train`"
+        yield Violation(path="image", message=message, hint="set `command`, or `lint: {ignore: [no-program]}` if it is meant")
+
+
+@rule("replaced-command", "error")
+def replaced_command(job: Job) -> Iterator[Violation]:
+    """The overrides do not replace `command` or `args` of the spec.
+
+    The pods would run the words of `overrides`, and everything that reads the spec would show and check other ones.
+    """
+    if job.user_manifest is not None:
+        return
+    for field, own in (("command", job.plan.command), ("args", job.plan.args)):
+        for container in job.training_containers:
+            words = tuple(container.get(field) or ())
+            if own and words != own:
+                instead = f"by `{_shorten(words)}`" if words else "by nothing"
+                message = f"`overrides` replaces `{field}` of the training container, `{_shorten(own)}`, {instead}"
+                yield Violation(path="overrides", message=message, hint=f"set `{field}` of the spec, and remove it there")
+                break
+
+
+def _shorten(words: Sequence[str]) -> str:
+    return redact_command(shlex.join(words), _SHOWN_LENGTH)
 
 
 @rule("shell-variable", "warning", local=True)
@@ -57,13 +93,13 @@ def shell_variable(job: Job) -> Iterator[Violation]:
     A command runs without a shell, so `$NAME` reaches the program as text. Kubernetes and the local backend replace `$(NAME)`
     by a variable of `env`, and `${NAME}` stands for a value of `--var` or `--env`.
     """
-    words = job.spec.command or ()
+    words = job.spec.words
     if any(get_basename(word) in SHELLS for word in words):
         return
     names = dict.fromkeys(match[0] for word in words for match in _VARIABLE.finditer(word))
     for name in list(names)[:1]:
         hint = f'write `$({name[1:]})` for a variable of `env`, or start a shell: `command: ["bash", "-c", …]`'
-        yield Violation(path="command", message=f"the program gets `{name}` as text: no shell replaces it", hint=hint)
+        yield Violation(path=job.program_field, message=f"the program gets `{name}` as text: no shell replaces it", hint=hint)
 
 
 @rule("unknown-variable", "warning", local=True)
@@ -73,7 +109,7 @@ def unknown_variable(job: Job) -> Iterator[Violation]:
     Kubernetes and the local backend replace `$(NAME)` by a variable of the pod. Any other name stays as text: no shell runs the
     program of `$(hostname)`.
     """
-    words = job.spec.command or ()
+    words = job.spec.words
     if any(get_basename(word) in SHELLS for word in words) or any(
         "envFrom" in container for container in job.training_containers
     ):
@@ -84,7 +120,7 @@ def unknown_variable(job: Job) -> Iterator[Violation]:
         if name not in known and not name.startswith("KUBERNETES_") and "_SERVICE_" not in name:
             hint = f'set `env: {{{name}: …}}`, or start a shell: `command: ["bash", "-c", …]`'
             yield Violation(
-                path="command", message=f"the program gets `$({name})` as text: no variable has this name", hint=hint
+                path=job.program_field, message=f"the program gets `$({name})` as text: no variable has this name", hint=hint
             )
 
 

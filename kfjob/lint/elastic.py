@@ -46,7 +46,7 @@ def elastic_cancelled(job: Job) -> Iterator[Violation]:
         if flag in ("nnodes", "standalone") and value != f"{job.plan.min_nodes}:{job.plan.max_nodes}":
             option = flag if value is None else f"{flag}={value}"
             hint = "remove it: kfjob sets the bounds"
-            yield Violation(path="command", message=f"`--{option}` in the command overrides `elastic`", hint=hint)
+            yield Violation(path=job.program_field, message=f"`--{option}` in the command overrides `elastic`", hint=hint)
 
 
 @rule("elastic-never", "warning")
@@ -95,10 +95,10 @@ def worker_order(job: Job) -> Iterator[Violation]:
     """
     if job.plan.max_nodes <= TEN or not job.plan.is_dynamic:
         return
-    for word in job.plan.command:
+    for word in job.plan.words:
         if mark := next((mark for mark in _ORDER if mark in word), None):
             yield Violation(
-                path="command",
+                path=job.program_field,
                 message=f"`{mark}` reads a number from the host name, which is not the rank of {job.plan.max_nodes} agents",
                 hint="use `GROUP_RANK`, which torchrun sets in every process",
             )

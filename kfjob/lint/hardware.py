@@ -171,8 +171,8 @@ def precision_of_the_card(job: Job) -> Iterator[Violation]:
         return
     if job.spec.train and job.spec.train.precision.startswith("bf16"):
         path, option = "train.precision", "`precision: bf16`"
-    elif flag := next((word for word in job.words if job.spec.command and _BF16_OPTION.fullmatch(word)), None):
-        path, option = "command", f"`{flag}`"
+    elif flag := next((word for word in job.words if job.spec.words and _BF16_OPTION.fullmatch(word)), None):
+        path, option = job.program_field, f"`{flag}`"
     else:
         return
     yield Violation(

@@ -74,7 +74,12 @@ class Job:
     @cached_property
     def words(self) -> tuple[str, ...]:
         """The words of the command; a command line for a shell is split into its words."""
-        return tuple(part for word in self.plan.command for part in _split_word(word))
+        return tuple(part for word in self.plan.words for part in _split_word(word))
+
+    @property
+    def program_field(self) -> str:
+        """The field that names the program: `args` if only the image's own entry point stands before it."""
+        return "args" if self.spec.args and not self.spec.command else "command"
 
     @cached_property
     def processes(self) -> int | None:

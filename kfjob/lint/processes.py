@@ -22,11 +22,11 @@ def unconnected_nodes(job: Job) -> Iterator[Violation]:
     and so does a command with `$(HOSTNAME)`. It is a warning where neither the launcher, nor the text of the script, nor the
     name of one that is not on this machine says that it trains with others: `preprocess.py` may be meant to run in copies.
     """
-    if (unconnected := job.unconnected) and job.spec.command:
+    if (unconnected := job.unconnected) and job.spec.words:
         message = f"`{unconnected.command}` runs {job.plan.nodes} copies that do not know each other"
-        hint = f"{unconnected.suggest_fix(job.spec.command)}; `lint: {{ignore: [unconnected-nodes]}}` allows copies"
+        hint = f"{unconnected.suggest_fix(job.spec.words)}; `lint: {{ignore: [unconnected-nodes]}}` allows copies"
         severity: Severity = "error" if _trains(job, unconnected) else "warning"
-        yield Violation(path="command", message=message, hint=hint, severity=severity)
+        yield Violation(path=job.program_field, message=message, hint=hint, severity=severity)
 
 
 def _trains(job: Job, unconnected: UnconnectedProgram) -> bool:
@@ -46,14 +46,14 @@ def cluster_launcher(job: Job) -> Iterator[Violation]:
     kfjob starts the command once in each pod. `mpirun` and `srun` start their own processes there: pods run neither an ssh
     server nor Slurm, so every pod trains a copy of its own, or the launcher fails.
     """
-    if job.plan.nodes == 1 or not job.spec.command:
+    if job.plan.nodes == 1 or not job.spec.words:
         return
-    launcher = find_cluster_launcher(job.spec.command)
+    launcher = find_cluster_launcher(job.spec.words)
     if launcher is None:
         return
     message = f"kfjob starts `{launcher.name}` once per node, and {job.plan.nodes} of them do not know each other"
     hint = f"write `torchrun {launcher.program}` instead, and set `processes_per_node`"
-    yield Violation(path="command", message=message, hint=hint)
+    yield Violation(path=job.program_field, message=message, hint=hint)
 
 
 @rule("unused-processes", "warning", local=True)
@@ -63,9 +63,9 @@ def unused_processes(job: Job) -> Iterator[Violation]:
     `processes_per_node` is a number for the launcher. Python alone starts one process, and other GPUs stay idle.
     """
     processes = str(job.spec.processes_per_node or "")
-    if not job.spec.command or job.unconnected or not processes.isdecimal() or int(processes) == 1:
+    if not job.spec.words or job.unconnected or not processes.isdecimal() or int(processes) == 1:
         return
-    program = find_unconnected(job.spec.command) if job.spec.launcher in (None, "python") else None
+    program = find_unconnected(job.spec.words) if job.spec.launcher in (None, "python") else None
     if program is None or program.launcher != "torchrun" or program.option or (job.script and job.script.starts_processes):
         return
     message = f"`{program.command}` starts one process on each node, and not {processes}"
@@ -91,4 +91,4 @@ def lightning_nodes(job: Job) -> Iterator[Violation]:
         f"`{calls[0].name}` in `{job.script.path}` (line {calls[0].line}) trains on {nodes}, and the job has {job.plan.nodes}"
     )
     hint = f'pass `num_nodes={job.plan.nodes}`, or `int(os.environ["GROUP_WORLD_SIZE"])`, which torchrun sets'
-    yield Violation(path="command", message=message, hint=hint)
+    yield Violation(path=job.program_field, message=message, hint=hint)

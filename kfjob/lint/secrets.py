@@ -23,9 +23,9 @@ def secret_in_text(job: Job) -> Iterator[Violation]:
         if kind and path not in paths:
             paths.add(path)
             yield Violation(path=path, message=f"this looks like {kind} in plain text", hint=_hint(path, name))
-    if "command" not in paths and collect_secrets(list(job.spec.command or ())):
+    if job.program_field not in paths and collect_secrets(list(job.spec.words)):
         message = "this looks like a secret (by the option's name) in plain text"
-        yield Violation(path="command", message=message, hint=_hint("command", ""))
+        yield Violation(path=job.program_field, message=message, hint=_hint("command", ""))
 
 
 def _hint(path: str, name: str) -> str:
@@ -42,8 +42,8 @@ def _texts(job: Job) -> Iterator[tuple[str, str, str]]:
     for name, value in job.spec.env.items():
         if isinstance(value, str):
             yield f"env.{name}", value, name
-    for word in job.spec.command or ():
-        yield "command", word, ""
+    for word in job.spec.words:
+        yield job.program_field, word, ""
     for key, value in job.spec.annotations.items():
         yield f"annotations.{key}", value, ""
     for index, container in enumerate(job.spec.pod.init_containers):

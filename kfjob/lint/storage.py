@@ -21,7 +21,7 @@ _TMP = re.compile(r"(?<![\w./~-])/tmp(?=/|$|[\s:;,'\"])[^\s:;,'\"]*")
 
 def _read_option(job: Job, field: str) -> str | None:
     """Return the value of the first option in the command with the meaning of a field: `--out-dir VALUE`, `out_dir=VALUE`."""
-    words = job.words if job.spec.command else ()
+    words = job.words if job.spec.words else ()
     for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         value = value if equals else following
@@ -36,7 +36,7 @@ def find_checkpoint_folder(job: Job) -> tuple[str, str] | None:
     if job.spec.train:
         folder, path = job.spec.train.checkpoint_dir, "train.checkpoint_dir"
     else:
-        folder, path = _read_option(job, "train.checkpoint_dir"), "command"
+        folder, path = _read_option(job, "train.checkpoint_dir"), job.program_field
     return (folder, path) if folder and not _is_url(folder) else None
 
 
@@ -117,7 +117,11 @@ def resume_elsewhere(job: Job) -> Iterator[Violation]:
         checkpoints, path = train.checkpoint_dir, "train.resume"
         source = None if train.resume in ("auto", "none") else train.resume
     else:
-        checkpoints, source, path = _read_option(job, "train.checkpoint_dir"), _read_option(job, "train.resume"), "command"
+        checkpoints, source, path = (
+            _read_option(job, "train.checkpoint_dir"),
+            _read_option(job, "train.resume"),
+            job.program_field,
+        )
     if not source or "/" not in source or (checkpoints and PurePosixPath(source).is_relative_to(checkpoints)):
         return
     message = f"the job resumes from `{source}`, but " + (
@@ -136,7 +140,7 @@ def shared_tmp(job: Job) -> Iterator[Violation]:
     """
     if not job.plan.kind.runs_on_this_machine or job.plan.max_nodes == 1:
         return
-    words = ((word, "command") for word in (job.words if job.spec.command else ()))
+    words = ((word, job.program_field) for word in (job.words if job.spec.words else ()))
     variables = ((value, f"env.{name}") for name, value in job.spec.env.items() if isinstance(value, str))
     for text, path in (*words, *variables):
         match = _TMP.search(text)

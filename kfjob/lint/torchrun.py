@@ -30,7 +30,7 @@ _FIELDS = {
 
 def read_torchrun_flags(job: Job) -> Mapping[str, str | None]:
     """Return the user's torchrun options with their values, spelled with dashes; None for an option without a value."""
-    words = list(job.words) if job.spec.command else []
+    words = list(job.words) if job.spec.words else []
     start = next((i for i, word in enumerate(words) if word.rpartition("/")[2] in _LAUNCHERS), None)
     if start is None or job.plan.launcher not in ("torchrun", "launch"):
         return {}
@@ -71,7 +71,7 @@ def torchrun_flags(job: Job) -> Iterator[Violation]:
             continue
         option = flag if value is None else f"{flag}={value}"
         yield Violation(
-            path="command",
+            path=job.program_field,
             message=f"`--{option}` in the command overrides `{_FIELDS[flag]}`",
             hint=f"remove it, and set `{_FIELDS[flag]}`",
         )

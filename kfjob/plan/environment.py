@@ -11,8 +11,6 @@ from kfjob.spec.job import SECRET_VARIABLES, JobSpec
 from kfjob.spec.pod import EnvFrom, Resources
 from kfjob.spec.rendezvous import TorchrunOptions
 
-References = tuple[tuple[str, EnvFrom], ...]
-
 _DEFAULTS = {"LOGLEVEL": ("INFO", "torch hides the agents' lines without it, and `kfjob master` reads them")}
 _DYNAMIC = {
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": (
@@ -23,17 +21,15 @@ _DYNAMIC = {
 _LOCAL_ADDR = {"pod-ip": "status.podIP", "pod-name": "metadata.name"}
 
 
-def plain_variables(
-    spec: JobSpec,
-    instance: Instance | None,
-    resources: Resources,
-    references: References,
-    decisions: Decisions,
-    *,
-    in_cluster: bool,
-) -> tuple[tuple[str, str], ...]:
-    """Return the variables with plain values: the defaults, then the instance's, torchrun's and the spec's own."""
-    env = {}
+def list_variables(
+    spec: JobSpec, instance: Instance | None, resources: Resources, decisions: Decisions, *, in_cluster: bool
+) -> tuple[tuple[str, str | EnvFrom], ...]:
+    """Return the variables with their values or sources: those that kfjob adds, then the spec's own in their order.
+
+    The kubelet replaces `$(NAME)` by a variable that stands before, so the order has a meaning. Sources that kfjob adds are the
+    first, so that every value can name them.
+    """
+    env: dict[str, str | EnvFrom] = {}
     for name, (value, reason) in (_DEFAULTS | (_DYNAMIC if spec.is_dynamic else {})).items():
         env[name] = _decide(spec, name, value, reason, decisions)
     if instance:
@@ -47,21 +43,20 @@ def plain_variables(
         for name, (value, reason) in nccl.items():
             env[name] = _decide(spec, name, value, reason, decisions)
     env |= _torchrun_variables(spec, decisions)
-    env |= {name: value for name, value in spec.env.items() if isinstance(value, str)}
-    for name, _ in references:
-        env.pop(name, None)
-    return tuple(env.items())
+    sources = _list_own_sources(spec)
+    added = {name: value for name, value in env.items() if name not in spec.env and name not in sources}
+    own = {name: value for name, value in spec.env.items() if name not in sources}
+    return (*sources.items(), *added.items(), *own.items())
 
 
-def referenced_variables(spec: JobSpec) -> References:
-    """Return the variables whose values are in a secret, in a config map or in a field of the pod."""
-    references = {name: value for name, value in spec.env.items() if isinstance(value, EnvFrom)}
+def _list_own_sources(spec: JobSpec) -> dict[str, EnvFrom]:
+    """Return the sources of the variables that other fields than `env` set."""
     secrets = {SECRET_VARIABLES[field]: getattr(spec, field) for field in SECRET_VARIABLES}
     secrets |= {"KFJOB_ETCD_USER": spec.rendezvous.user, "KFJOB_ETCD_PASSWORD": spec.rendezvous.password}
-    references |= {name: EnvFrom(secret=key.secret, key=key.key) for name, key in secrets.items() if key is not None}
+    sources = {name: EnvFrom(secret=key.secret, key=key.key) for name, key in secrets.items() if key is not None}
     if field := _LOCAL_ADDR.get(spec.rendezvous.local_addr or ""):
-        references["PET_LOCAL_ADDR"] = EnvFrom(field=field)
-    return tuple(references.items())
+        sources["PET_LOCAL_ADDR"] = EnvFrom(field=field)
+    return sources
 
 
 def _decide(spec: JobSpec, name: str, default: str, reason: str, decisions: Decisions, *, from_instance: bool = False) -> str:
@@ -79,9 +74,11 @@ def _torchrun_variables(spec: JobSpec, decisions: Decisions) -> Mapping[str, str
     if spec.rendezvous.local_addr and spec.rendezvous.local_addr not in _LOCAL_ADDR:
         env["PET_LOCAL_ADDR"] = spec.rendezvous.local_addr
     if not spec.is_dynamic and spec.launcher in (None, "torchrun", "launch"):
-        env["PET_MAX_RESTARTS"] = str(spec.restarts.max)  # the operator sets it only with an elasticPolicy
+        if spec.restarts.max:  # 0 is torchrun's default; the operator sets the variable only with an elasticPolicy
+            env["PET_MAX_RESTARTS"] = str(spec.restarts.max)
         if spec.rendezvous.conf:
             env["PET_RDZV_CONF"] = ",".join(f"{key}={value}" for key, value in sorted(spec.rendezvous.conf.items()))
     for name, value in env.items():
-        decisions.decide(f"env.{name}", value, value, "")
+        is_default = name == "PET_MAX_RESTARTS" and "max" not in spec.restarts.model_fields_set
+        decisions.decide(f"env.{name}", None if is_default else value, value, "torchrun reads `restarts.max` from it")
     return env

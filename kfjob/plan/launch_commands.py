@@ -106,15 +106,21 @@ def find_unconnected(command: Sequence[str]) -> UnconnectedProgram | None:
 
 def find_unconnected_nodes(spec: JobSpec, variables: Collection[str]) -> UnconnectedProgram | None:
     """Return the program of which every node of the job trains a copy of its own; `variables` are those of its pods."""
-    if spec.nodes == 1 or spec.launcher not in (None, "python") or not spec.command:
+    if spec.nodes == 1 or spec.launcher not in (None, "python") or not spec.words:
         return None
-    unconnected = find_unconnected(spec.command)
+    if not spec.command and not _is_program(spec.words[0]):  # the image's own entry point may connect the nodes
+        return None
+    unconnected = find_unconnected(spec.words)
     if unconnected is None or {"MASTER_ADDR", "WORLD_SIZE"} & set(variables):
         return None
     is_connected = (
         unconnected.launcher == "torchrun" and not unconnected.option and spec.has_master
     )  # the operator sets the variables in each pod
     return None if is_connected else unconnected
+
+
+def _is_program(word: str) -> bool:
+    return get_basename(word) in _PROGRAMS or is_python(word)
 
 
 @dataclass(frozen=True)
@@ -231,7 +237,7 @@ def _find_program(words: list[str], start: int) -> int:
     """Return the first word from `start` that can be a program: not an option, its value, a number or a variable."""
     for index in range(start, len(words)):
         name = get_basename(words[index])
-        if is_python(name) or name in _PROGRAMS or name.endswith(".py"):
+        if _is_program(name) or name.endswith(".py"):
             return index
     return len(words)
 

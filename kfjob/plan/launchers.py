@@ -33,9 +33,9 @@ main(sys.argv[1:])
 
 
 def make_command(spec: JobSpec, launcher: Launcher, processes: str) -> tuple[str, ...]:
-    """Return the command of the training container."""
-    if spec.launcher is None and spec.command:
-        words = spec.command
+    """Return the command of the training container; () for the image's own entry point."""
+    if spec.launcher is None and spec.train is None:
+        words = spec.command or ()
     else:
         words = (*_launcher_command(spec, launcher, processes), *_program(spec, launcher))
     return _add_authentication(words) if spec.rendezvous.user else words
@@ -48,7 +48,7 @@ def find_problems(spec: JobSpec, processes: str) -> Iterator[Problem]:
         yield Problem(title=title, path="processes_per_node", hint="write the number, or use `launcher: torchrun`")
     if spec.launcher and spec.command:
         yield from find_command_problems(spec.command, spec.launcher)
-    program = spec.command[:1] if spec.command and spec.launcher is None else ("torchrun",)
+    program = (spec.command or ())[:1] if spec.train is None and spec.launcher is None else ("torchrun",)
     if spec.rendezvous.user and program != ("torchrun",):
         title = "only a command that begins with `torchrun` can log in to an etcd"
         yield Problem(

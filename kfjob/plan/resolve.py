@@ -44,7 +44,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
     if spec.master is None and not spec.is_dynamic:
         decisions.decide("master", None, "true", "without elastic agents the operator sets the Master's address in all pods")
     _record_static_defaults(spec, context, decisions)
-    references, fields = environment.referenced_variables(spec), _dump(spec)
+    fields = _dump(spec)
     pull_secret = _pull_secret(spec, context, decisions)
     return JobPlan(
         name=spec.name,
@@ -67,8 +67,8 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         launcher=launcher,
         processes_per_node=processes,
         command=launchers.make_command(spec, launcher, processes),
-        env=environment.plain_variables(spec, instance, resources, references, decisions, in_cluster=context.kind.has_images),
-        env_from=references,
+        args=spec.args or (),
+        env=environment.list_variables(spec, instance, resources, decisions, in_cluster=context.kind.has_images),
         instance=instance,
         resources=resources,
         volumes=(*spec.volumes, *rendezvous.tls_volumes(spec)),
@@ -146,6 +146,12 @@ def _problems(spec: JobSpec, context: Context, resources: Resources) -> Iterator
                 hint="`kfjob push-image` builds one; `kfjob submit --backend local` needs none",
             )
         return
+    if not spec.command and not spec.train:
+        yield Problem(
+            title="the local backend runs no image, so it cannot start the image's own entry point",
+            path="args" if spec.args else "command",
+            hint="set `command`, or run with `--backend kubernetes`",
+        )
     for index, volume in enumerate(spec.volumes):
         if kind := {"config_map": "config map", "secret": "secret"}.get(volume.kind):
             yield Problem(

@@ -99,9 +99,9 @@ class JobPlan:
     metrics: tuple[JsonMapping, ...]  # for an autoscaler
     launcher: Launcher
     processes_per_node: str  # in torch's notation: a number, auto, gpu or cpu
-    command: tuple[str, ...]  # includes the launcher; `$(NAME)` stands for a variable, as in a container's command
-    env: tuple[tuple[str, str], ...]
-    env_from: tuple[tuple[str, EnvFrom], ...]  # the local backend takes them from the user's environment
+    command: tuple[str, ...]  # includes the launcher; `$(NAME)` stands for a variable; (): the image's own entry point
+    args: tuple[str, ...]  # after the command, or after the image's own entry point
+    env: tuple[tuple[str, str | EnvFrom], ...]  # in order; secrets are in the user's environment locally
     instance: Instance | None  # None: the spec names no instance
     resources: Resources  # includes the devices of the instance
     volumes: tuple[Volume, ...]
@@ -127,6 +127,11 @@ class JobPlan:
     def kind(self) -> BackendKind:
         """The capabilities of the backend."""
         return KINDS[self.backend]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of `command` and `args`; without a command they follow the image's own entry point."""
+        return (*self.command, *self.args)
 
     @property
     def pods(self) -> tuple[str, ...]:

@@ -96,6 +96,26 @@ Command = Annotated[tuple[str, ...], BeforeValidator(_split_command, json_schema
 """The words of a command, or one line that is split as a shell does."""
 
 
+def _split_arguments(value: object) -> object:
+    """Return the words of a program's arguments.
+
+    Raises:
+        PydanticCustomError: the line needs a shell, or its quotes are not closed.
+    """
+    if not isinstance(value, str):
+        return value
+    line = shell_syntax.join_lines(value)
+    _refuse_shell_syntax(shell_syntax.find_in_line(f"PROGRAM {line}"))
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise field_error("command_quotes", f"cannot split the arguments into words: {str(error).lower()}") from error
+
+
+Arguments = Annotated[tuple[str, ...], BeforeValidator(_split_arguments, json_schema_input_type=str | tuple[str, ...])]
+"""The arguments of a program as words, or one line that is split as a shell does."""
+
+
 def _check_dns_label(value: str) -> str:
     if not names.DNS_1123.fullmatch(value) or len(value) > names.MAX_LABEL:
         raise field_error("dns_1123", f"`{value}` is not a DNS-1123 label (at most 63 lower-case letters, digits and `-`)")

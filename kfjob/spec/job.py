@@ -16,6 +16,7 @@ from kfjob.spec import instances, names, pytorchjob_schema
 from kfjob.spec.base import FieldProblem, SpecModel, field_error, field_errors, two_programs_error
 from kfjob.spec.fields import (
     ENV_NAME_PATTERN,
+    Arguments,
     Command,
     DnsLabel,
     EnvValue,
@@ -146,7 +147,12 @@ class JobSpec(SpecModel):
     )
     lint: LintOptions = LintOptions()
     command: Command | None = Field(
-        default=None, description="Command of the container, as a list of words or one line, for example `torchrun train.py`"
+        default=None,
+        description="Command of the container, as a list of words or one line, for example `torchrun train.py`; default: the "
+        "image's own entry point",
+    )
+    args: Arguments | None = Field(
+        default=None, description="Arguments after `command`, or those of the image's own entry point"
     )
     train: TrainSpec | None = Field(default=None, description="Arguments of kfjob's own trainer, instead of `command`")
     progress: str | None = Field(
@@ -159,6 +165,11 @@ class JobSpec(SpecModel):
     def is_dynamic(self) -> bool:
         """Whether agents join through torch's elastic rendezvous; if not, all agents get the address of a master."""
         return self.launcher in (None, "torchrun") and self.rendezvous.backend != "static"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of `command` and `args`; without `command` they follow the image's own entry point."""
+        return (*(self.command or ()), *(self.args or ()))
 
     @property
     def has_master(self) -> bool:
@@ -316,6 +327,14 @@ class JobSpec(SpecModel):
             raise field_error("overrides", f"`{path}` {problem.message}", path=path)
         return value
 
+    @field_validator("args")
+    @classmethod
+    def _check_args(cls, value: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+        if value and (launcher := info.data.get("launcher")):
+            hint = "write the words at the end of `command`"
+            raise field_error("launcher_args", f"launcher `{launcher}` starts `command`, and `args` has no effect", hint=hint)
+        return value
+
     @field_validator("train")
     @classmethod
     def _check_command_or_train(cls, value: TrainSpec | None, info: ValidationInfo) -> TrainSpec | None:
@@ -324,9 +343,16 @@ class JobSpec(SpecModel):
         command = info.data["command"]
         if command and value is not None:
             raise two_programs_error()
+        if value is not None and info.data.get("args"):
+            title = "`train` writes the arguments of kfjob's trainer itself, and `args` has no effect"
+            raise field_error("train_and_args", title, path="args", hint="remove `args`")
         if not command and value is None:
-            hint = "add `train:` for kfjob's trainer, or `command:`"
-            raise field_error("nothing_to_run", "the job has neither `command` nor `train`", path="", hint=hint)
+            if info.data.get("launcher"):
+                hint = "add `command: train.py` or `train:`"
+                raise field_error("nothing_to_launch", "`launcher` needs `command` or `train`", path="launcher", hint=hint)
+            if not info.data.get("image"):
+                hint = "add `train:` for kfjob's trainer, or `command:`"
+                raise field_error("nothing_to_run", "the job has neither `command` nor `train`", path="", hint=hint)
         folder = value.checkpoint_dir if value else None
         if folder and (reason := names.find_path_problem(folder)):
             raise field_error("checkpoint_folder", f"cannot create this folder: {reason}", path="train.checkpoint_dir")

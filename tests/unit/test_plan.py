@@ -56,6 +56,28 @@ def test_recorded_spec_equals_the_spec():
     assert JobSpec.model_validate_json(resolve(spec, KUBERNETES).spec_json) == spec
 
 
+def test_variables_keep_the_order_of_the_spec():
+    env = {"A": "$(PW)", "LOGLEVEL": "DEBUG", "PW": {"secret": "s", "key": "k"}, "B": "$(PW)"}
+    names = [name for name, _ in resolve(make_spec(env=env, wandb_key="t/k"), KUBERNETES).env]
+    assert names[0] == "WANDB_API_KEY"
+    assert names[-4:] == list(env)
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("fields", [{}, {"args": ["--lr=1"]}])
+def test_entry_point_of_an_image_needs_the_image(fields):
+    spec = make_spec(command=None, **fields)
+    assert (resolve(spec, KUBERNETES).command, resolve(spec, KUBERNETES).words) == ((), tuple(fields.get("args", ())))
+    with pytest.raises(SpecError, match="the local backend runs no image"):
+        resolve(spec, LOCAL)
+
+
+def test_local_agent_runs_command_and_args():
+    plan = resolve(make_spec(command=["torchrun"], args=["train.py", "$(PET_NNODES)"]), LOCAL)
+    placement = Placement(addresses=("127.0.0.2",), endpoint="127.0.0.2:1", interface="lo", folders={})
+    assert make_local_agent(plan, 0, placement).argv == ("torchrun", "train.py", "1:1")
+
+
 def test_image_is_required_on_kubernetes_only():
     with pytest.raises(SpecError, match="`image` is missing"):
         resolve(make_spec(image=None), KUBERNETES)

@@ -59,7 +59,7 @@ def _trial_spec(spec: JobSpec, context: Context, trial: Trial) -> JsonObject:
     env: dict[str, Any] = {**fields.get("env", {}), SCRIPT_VARIABLE: pack_script()}
     if context.kind.has_api_server:
         env[NODE_NAME_VARIABLE] = {"field": "spec.nodeName"}
-    fields = {key: value for key, value in fields.items() if key not in ("train", "elastic", "torchrun", "launcher")}
+    fields = {key: value for key, value in fields.items() if key not in ("train", "args", "elastic", "torchrun", "launcher")}
     if not spec.is_dynamic:
         rendezvous = {"backend": "static"} | {key: value for key, value in rendezvous.items() if key == "port"}
     return fields | {

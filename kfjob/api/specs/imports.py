@@ -144,12 +144,9 @@ def _read_recorded_spec(job: JsonObject) -> Conversion | None:
 
 
 def _add_overrides(conversion: Conversion, original: JsonObject, *, exact: bool) -> Conversion:
-    """Return the conversion with overrides for everything that the compiled spec lacks or has with another value.
-
-    A command that only the compiled spec has would hide the image's own command, so overrides remove it.
-    """
+    """Return the conversion with overrides for everything that the compiled spec lacks or has with another value."""
     overrides: JsonObject = deepcopy(conversion.spec.get("overrides") or {})
-    removable = ("command", "terminationGracePeriodSeconds") if exact else ("command",)
+    removable = ("terminationGracePeriodSeconds",) if exact else ()
     for difference in _compare_with_original(original, conversion.spec):
         if difference.new is not MISSING or difference.path[-1] in removable:
             set_value(overrides, difference.path, None if difference.new is MISSING else difference.new)

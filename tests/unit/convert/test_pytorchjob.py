@@ -118,7 +118,8 @@ def test_manifest_of_the_reference_flow():
     )
     assert spec["resources"] == {"gpus": 8, "efa": 4}
     assert spec["processes_per_node"] == "auto"
-    assert spec["command"][:3] == ["torchrun", "--nproc_per_node=8", "--nnodes=2"]
+    assert spec["command"] == ["torchrun"]
+    assert spec["args"][:2] == ["--nproc_per_node=8", "--nnodes=2"]
     assert spec["env"] == {"LOGLEVEL": "DEBUG", "FI_PROVIDER": "efa", "NODE": {"field": "spec.nodeName"}}
     worker = spec["overrides"]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     assert [container["name"] for container in worker["spec"]["containers"]] == ["pytorch", "tail"]
@@ -159,10 +160,47 @@ def test_entry_point_of_the_image_is_kept():
     container = data["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     container["args"] = ["--steps=1"]
     del container["command"]
-    job = compile_spec(JobSpec.model_validate(import_pytorchjob(yaml.safe_dump(data)).spec))
+    conversion = import_pytorchjob(yaml.safe_dump(data))
+    assert conversion.spec["args"] == ["--steps=1"]
+    assert not conversion.spec.keys() & {"command", "overrides"}
+    job = compile_spec(JobSpec.model_validate(conversion.spec))
     (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     assert container["args"] == ["--steps=1"]
     assert "command" not in container
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        {},
+        {"command": ["python", "t.py"]},
+        {"command": ["python3", "-u", "t.py", "--lr=1"]},
+        {"command": ["accelerate", "launch", "t.py"]},
+        {"command": ["bash", "-c"], "args": ["set -e\npython t.py | tee log"]},
+        {"args": ["epochs=3"]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("has_master", [False, True])
+def test_program_is_imported_as_it_is(program, *, has_master):
+    data = yaml.safe_load(make_job())
+    replicas = data["spec"]["pytorchReplicaSpecs"]
+    container = replicas["Worker"]["template"]["spec"]["containers"][0]
+    del container["command"]
+    container.update(program)
+    if has_master:
+        replicas["Master"] = copy.deepcopy(replicas["Worker"]) | {"replicas": 1}
+    spec = import_pytorchjob(yaml.safe_dump(data)).spec
+    assert {name: spec[name] for name in ("command", "args", "launcher", "overrides") if name in spec} == program
+    for replica in compile_spec(JobSpec.model_validate(spec))["spec"]["pytorchReplicaSpecs"].values():
+        (container,) = replica["template"]["spec"]["containers"]
+        assert {name: container[name] for name in ("command", "args") if name in container} == program
+
+
+def test_set_replaces_the_program_of_an_imported_spec():
+    text = yaml.safe_dump(import_pytorchjob(make_job()).spec)
+    spec = load_spec(text, assignments=["command=python other.py"]).spec
+    assert resolve(spec, CONTEXT).command == ("python", "other.py")
 
 
 def test_missing_elastic_policy_has_a_note():

@@ -612,6 +612,31 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
         [{}, {"nodes": 1, "command": "mpirun -np 4 python train.py"}, {"command": "torchrun train.py srun"}],
     ),
+    "no-program": (
+        [({"command": None}, "image", "the image's own entry point")],
+        [{}, {"command": None, "args": "--lr 1"}, TRAIN],
+    ),
+    "replaced-command": (
+        [
+            (
+                over(containers=[{"name": "pytorch", "command": ["python", "other.py"]}]),
+                "overrides",
+                "replaces `command` of the training container, `torchrun train.py`, by `python other.py`",
+            ),
+            (over(containers=[{"name": "pytorch", "command": None}]), "overrides", "by nothing"),
+            (
+                {"args": "--lr 1", **over(containers=[{"name": "pytorch", "args": ["--lr=2"]}])},
+                "overrides",
+                "replaces `args` of the training container, `--lr 1`, by `--lr=2`",
+            ),
+        ],
+        [
+            {},
+            over(containers=[{"name": "pytorch", "command": ["torchrun", "train.py"]}]),
+            over(containers=[{"name": "tail", "command": ["sleep", "1"]}]),
+            {"args": "--lr 1", **over(containers=[{"name": "pytorch", "tty": True}])},
+        ],
+    ),
     "launcher-program": (
         [
             ({"command": command}, "command", message)

@@ -11,6 +11,7 @@ import pytest
 from kfjob.api.specs.instances import read_numbers
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.instances import load_catalogue
+from kfjob.spec.job import JobSpec
 from kfjob.spec.source import load_spec
 from kfjob.units import parse_quantity
 
@@ -55,6 +56,9 @@ def find_problem(text: str, name: str = "train") -> Problem:
         ("progress: 'step (?P<step>\\d+'\n", "progress", "is not a regular expression"),
         ("progress: 'lr (?P<lr>.+)'\n", "progress", "has neither a group `step` nor a group `loss`"),
         ("progress: '(?P<step>\\d*)'\n", "progress", "matches every line"),
+        ("args: --lr 1\nlauncher: torchrun\n", "args", "`args` has no effect"),
+        ("args: --lr 1 | tee log\n", "args", "needs a shell for `|`"),
+        ('args: "--name \'a"\n', "args", "cannot split the arguments"),
         ("overrides: {status: {}}\n", "overrides.status", "is not known"),
         ("overrides: {metadata: {name: b}}\n", "overrides.metadata.name", "is not known"),
         ("overrides: {metadata: {labels: {a: 1}}}\n", "overrides.metadata.labels.a", "must be text"),
@@ -80,6 +84,32 @@ def test_longest_derived_name_is_checked(text, longest):
     problem = find_problem(text, "a" * (longest + 1))
     assert problem.hint
     assert problem.hint.startswith(f"use at most {longest} characters")
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        ("args: --lr 1\n", "", "neither `command` nor `train`"),
+        ("image: a:1\nlauncher: torchrun\n", "launcher", "needs `command` or `train`"),
+        (
+            "image: a:1\nargs: --lr 1\ntrain: {model: micro-llama, data: /d, max_steps: 1, sequence_length: 8}\n",
+            "args",
+            "remove `args`",
+        ),
+    ],
+)
+def test_program_is_required_without_an_image(text, path, words):
+    with pytest.raises(SpecError) as caught:
+        load_spec("name: a\n" + text)
+    (problem,) = caught.value.problems
+    assert problem.path == path
+    assert words in f"{problem.title} {problem.hint}"
+
+
+@pytest.mark.parametrize("args", ["epochs=3 --path '/a b'", ["epochs=3", "--path", "/a b"]])
+def test_arguments_of_the_entry_point_are_words(args):
+    spec = JobSpec.model_validate({"name": "a", "image": "b:1", "args": args})
+    assert (spec.command, spec.words) == (None, ("epochs=3", "--path", "/a b"))
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90m", 5400), ("1d12h", 129600)])
