@@ -43,15 +43,21 @@ def import_spec() -> None:
 
 @import_spec.command("pytorchjob", short_help="Convert the manifest of a PyTorchJob.")
 @click.argument("file", type=FILE)
+@click.option("--name", metavar="NAME", help="Name of the PyTorchJob to convert, if the file has several.")
+@click.option(
+    "--at", metavar="PATH", help="Path of the PyTorchJob inside another object, such as `spec.components.0.template`."
+)
 @output_option("yaml", "json")
-def import_pytorchjob(*, file: str, output: str) -> None:
+def import_pytorchjob(*, file: str, name: str | None, at: str | None, output: str) -> None:
     """Convert the manifest of a PyTorchJob to a job spec.
 
-    FILE is a manifest, or `-` for standard input, for example from `kubectl get pytorchjob JOB -o yaml`.
+    FILE is a manifest, or `-` for standard input, for example from `kubectl get pytorchjob JOB -o yaml`. The job may be inside
+    another object, such as an AppWrapper, a Katib Experiment or an Argo Workflow.
     """
     from kfjob.api.specs.imports import import_pytorchjob as convert
+    from kfjob.convert.found_jobs import Choice
 
-    _print(convert(read_text(file, "manifest"), file=file), output)
+    _print(convert(read_text(file, "manifest"), file=file, choice=Choice(name=name, path=at)), output)
 
 
 @import_spec.command("accelerate", short_help="Convert an Accelerate config.", context_settings=_OPTIONS_FIRST)

@@ -233,7 +233,7 @@ def find_object_problem(value: Any) -> str | None:
     if value["kind"].endswith("List") and isinstance(value.get("items"), list):
         return next((problem for item in value["items"] if (problem := find_object_problem(item))), None)
     metadata = value.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name") or metadata.get("generateName"), str):
         return f"this {value['kind']} has no `metadata.name`"
     return None
 

@@ -42,6 +42,41 @@ def find_foreign_format(data: JsonMapping, file: str | None) -> Problem | None:
     return None
 
 
+_TEMPLATES: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    # what only this language has, its name, and the hint; the last one is of several languages
+    (
+        re.compile(r"\{\{-?\s*(?:\.|\$\.|include |template |if |range |with |end\b|toYaml )"),
+        "a Helm",
+        "render it first: `helm template CHART`",
+    ),
+    (re.compile(r"\{%"), "a Jinja", "render it first with the program that owns it"),
+    (
+        re.compile(r"\A(?:\s*(?://|#)[^\n]*\n)*\s*(?:local\s+\w+\s*=|function\s*\()"),
+        "a Jsonnet",
+        "render it first: `jsonnet FILE`",
+    ),
+    (re.compile(r"\{\{"), "a Jinja or Go", "render it first with the program that owns it"),
+)
+_VARIABLE = re.compile(r"^\s*(?:-\s+)?(?!value\b)[\w./-]+:\s*[\"']?[^\s\"'#]*(\$\{?[A-Za-z_]\w*\}?)", re.MULTILINE)
+"""A field of an object, other than the value of a variable, that is a reference; shells read commands and values."""
+
+
+def find_template_problem(text: str, file: str | None) -> Problem | None:
+    """Return the problem of a text that is a template and no manifest; None if it may be a manifest."""
+    name = _show_name(file)
+    for pattern, language, hint in _TEMPLATES:
+        if match := pattern.search(text):
+            line = text.count("\n", 0, match.start()) + 1
+            return Problem(title=f"this is {language} template, not a manifest", file=file, line=line, hint=hint)
+    if match := _VARIABLE.search(text):
+        hint = f"`kfjob submit --template {name} --env-file FILE` fills it in and submits it as it is; "
+        hint += f"`kfjob render --template {name} --env-file FILE | kfjob import pytorchjob -` makes a job spec"
+        line, detail = text.count("\n", 0, match.start(1)) + 1, f"for example `{match[1]}`"
+        title = "this is a template with variables, not a manifest"
+        return Problem(title=title, file=file, line=line, detail=detail, hint=hint)
+    return None
+
+
 def explain_documents(text: str, file: str | None) -> SpecError | None:
     """Return the error for a text that cannot be parsed as one document because it is a manifest of several objects."""
     match = _PYTORCHJOB_LINE.search(text)

@@ -16,6 +16,7 @@ from kfjob.compile import template
 from kfjob.compile.manifest_diff import MISSING, Difference, differences, format_path, set_value
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.convert.conversion import Conversion, Note
+from kfjob.convert.found_jobs import ANY_JOB, Choice, choose_job
 from kfjob.convert.normalize import normalize_job, without_nulls
 from kfjob.convert.pytorchjob import from_pytorchjob
 from kfjob.errors import Problem, SpecError
@@ -24,6 +25,7 @@ from kfjob.parsing import parse_json
 from kfjob.plan import Context, resolve
 from kfjob.spec import api_objects, names, pytorchjob_schema
 from kfjob.spec.api_objects import find_training_container
+from kfjob.spec.foreign_formats import find_template_problem
 from kfjob.spec.job import JobSpec
 
 _FIXED = ("version", "name", "image", "overrides")
@@ -32,27 +34,32 @@ _FIXED_PATHS = (("train",), ("overrides",))
 """Paths below which it removes nothing."""
 
 
-def import_pytorchjob(text: str, *, file: str | None = None) -> Conversion:
-    """Return the spec of the PyTorchJob in a manifest, which may contain other objects.
+def import_pytorchjob(text: str, *, file: str | None = None, choice: Choice = ANY_JOB) -> Conversion:
+    """Return the spec of the PyTorchJob in a manifest, which may contain other objects, also around the job.
 
     Raises:
-        SpecError: the text is not a manifest, does not contain exactly one PyTorchJob, or no spec can express it.
+        SpecError: the text is not a manifest, does not contain exactly one PyTorchJob that fits the choice, or no spec can
+            express it.
     """
-    return import_objects(template.parse(text, file=file), file=file)
+    try:
+        return import_objects(template.parse(text, file=file), file=file, choice=choice)
+    except SpecError as error:
+        if problem := find_template_problem(text, file):
+            raise SpecError([problem]) from error
+        raise
 
 
-def import_objects(manifest: Sequence[JsonObject], *, file: str | None = None) -> Conversion:
-    """Return the spec of the PyTorchJob among the objects.
+def import_objects(manifest: Sequence[JsonObject], *, file: str | None = None, choice: Choice = ANY_JOB) -> Conversion:
+    """Return the spec of the PyTorchJob among the objects, or inside one of them.
 
     Raises:
-        SpecError: there is not exactly one PyTorchJob, or no spec can express it.
+        SpecError: there is not exactly one PyTorchJob that fits the choice, or no spec can express it.
     """
     objects = list(_flatten_lists(manifest))
-    jobs = [item for item in objects if item["kind"] == api_objects.PYTORCHJOB]
-    if len(jobs) != 1:
-        raise SpecError([Problem(title=f"expected one {api_objects.PYTORCHJOB}, found {len(jobs)}", file=file)])
-    job, notes = _check_job(jobs[0], file)
-    others = [item for item in objects if item is not jobs[0]]
+    found = choose_job(objects, choice, file)
+    job, notes = _check_job(found.job, file)
+    notes = [*found.notes, *notes]
+    others = [item for index, item in enumerate(objects) if index != found.top]
     etcd = [item for item in others if _is_own_etcd(item, job)]
     is_from_kfjob = (job["metadata"].get("labels") or {}).get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
     recorded = _read_recorded_spec(job)

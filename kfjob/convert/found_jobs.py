@@ -1,0 +1,222 @@
+"""Find the PyTorchJobs of a manifest in whatever holds them, and bring other forms of them into today's form. Pure.
+
+A job may stand inside another object: an AppWrapper, a Katib Experiment, a step of an Argo Workflow, or a text in a ConfigMap.
+The older forms are v1alpha1 to v1beta2 of the PyTorch operator, KubeDL's PyTorchJob, and HyperPod's HyperPodPyTorchJob.
+
+Sources: kubeflow/pytorch-operator v0.7 (pkg/apis/pytorch), kubedl-io/kubedl v0.5 (apis/training/v1alpha1), and the samples of
+aws/sagemaker-hyperpod-checkpointless-training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfjob.common_types import JsonObject
+from kfjob.convert.conversion import Note, make_job_name
+from kfjob.errors import Problem, SpecError
+from kfjob.events import TRAINING_CONTAINER
+from kfjob.parsing import ParseError
+from kfjob.spec import api_objects
+from kfjob.spec.paths import Path, join_path
+from kfjob.spec.yaml_loader import load_yaml
+
+HYPERPOD_JOB = "HyperPodPyTorchJob"
+_RUN_POLICY = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
+"""Fields that stood beside the replicas before v1 collected them in `runPolicy`; KubeDL still has them there."""
+_FILLED_LATER = re.compile(r"\$\{trialParameters\.[^}]*\}|\{\{[^{}]*\}\}")
+"""Places that Katib and Argo fill when they start the job."""
+
+
+@dataclass(kw_only=True)
+class FoundJob:
+    """A PyTorchJob in today's form, and where it was."""
+
+    job: JsonObject
+    top: int  # number of the document that holds it
+    path: Path  # in that document; empty if the document is the job
+    holder: str = ""  # kind and name of the object that holds it
+    notes: list[Note] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+        return str(self.job["metadata"]["name"])
+
+    def describe(self) -> str:
+        """Return the job's name and its place, as an error lists them."""
+        return f"`{self.name}` at `{join_path(self.path)}` of {self.holder}" if self.holder else f"`{self.name}`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which of several PyTorchJobs is meant."""
+
+    name: str | None = None
+    path: str | None = None  # inside the object that holds the job, such as `spec.components.0.template`
+
+    def fits(self, job: FoundJob) -> bool:
+        """Return whether a job is meant."""
+        return self.name in (None, job.name) and self.path in (None, join_path(job.path))
+
+
+ANY_JOB = Choice()
+
+
+def choose_job(documents: Sequence[JsonObject], choice: Choice, file: str | None) -> FoundJob:
+    """Return the only PyTorchJob in the documents that fits the choice.
+
+    Raises:
+        SpecError: there is none, or there are several.
+    """
+    found = find_jobs(documents)
+    if not found:
+        kinds = ", ".join(dict.fromkeys(str(document.get("kind")) for document in documents))
+        detail = f"it has: {kinds}" if kinds else None
+        raise SpecError([Problem(title=f"this file has no {api_objects.PYTORCHJOB}", file=file, detail=detail)])
+    fitting = [job for job in found if choice.fits(job)]
+    if len(fitting) == 1:
+        return fitting[0]
+    names, paths = ({job.name for job in fitting}, {join_path(job.path) for job in fitting})
+    title = f"this file has {len(found)} {api_objects.PYTORCHJOB}s, and {len(fitting) or 'none'} of them fit the choice"
+    hint = None
+    if len(names) == len(fitting):
+        hint = f"choose one: `--name {(fitting or found)[0].name}`"
+    elif len(paths) == len(fitting):
+        hint = f"choose one: `--at {join_path(fitting[0].path)}`"
+    if choice == ANY_JOB:
+        title = f"this file has {len(found)} {api_objects.PYTORCHJOB}s"
+    raise SpecError([Problem(title=title, file=file, detail=", ".join(job.describe() for job in found), hint=hint)])
+
+
+def find_jobs(documents: Sequence[JsonObject]) -> list[FoundJob]:
+    """Return all PyTorchJobs in the documents of a manifest, in their order."""
+    return [job for top, document in enumerate(documents) for job in _find_in(document, document, top, ())]
+
+
+def _find_in(value: Any, document: JsonObject, top: int, path: Path) -> Iterator[FoundJob]:
+    if isinstance(value, dict):
+        if _is_job(value):
+            yield _read_job(value, document, top, path)
+            return
+        for key, item in value.items():
+            yield from _find_in(item, document, top, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _find_in(item, document, top, (*path, index))
+    elif isinstance(value, str) and "\n" in value and f"kind: {api_objects.PYTORCHJOB}" in value:
+        try:
+            inner = load_yaml(value)
+        except ParseError:
+            return
+        if isinstance(inner, dict):
+            yield from _find_in(inner, document, top, path)
+
+
+def _is_job(value: JsonObject) -> bool:
+    is_named = value.get("kind") in (api_objects.PYTORCHJOB, HYPERPOD_JOB) and isinstance(value.get("apiVersion"), str)
+    return is_named and isinstance(value.get("spec"), dict)
+
+
+def _read_job(job: JsonObject, document: JsonObject, top: int, path: Path) -> FoundJob:
+    """Return a job in today's form, with a note for everything that was changed for it."""
+    is_inside = not _is_plain_list(document, path)
+    found = FoundJob(job=deepcopy(job), top=top, path=path, holder=_describe(document) if is_inside else "")
+    if is_inside:
+        reason = f"only the PyTorchJob in it is converted, which is at `{join_path(path)}`"
+        found.notes.append(Note(item=found.holder, reason=reason))
+    if job["kind"] == HYPERPOD_JOB:
+        _convert_hyperpod(found)
+    elif job["apiVersion"] != api_objects.PYTORCHJOB_API_VERSION:
+        _convert_version(found)
+    _convert_name(found, document)
+    if filled := dict.fromkeys(_FILLED_LATER.findall(str(job))):
+        item = ", ".join(filled)
+        found.notes.append(Note(item=item, reason="filled in by what holds the job, so the spec has it as text: write values"))
+    return found
+
+
+def _is_plain_list(document: JsonObject, path: Path) -> bool:
+    """Return whether a job is a document of its own, or an item of a List."""
+    return not path or (str(document.get("kind", "")).endswith("List") and path[:1] == ("items",) and len(path) == 2)  # noqa: PLR2004 - items.N
+
+
+def _describe(document: JsonObject) -> str:
+    metadata = document.get("metadata")
+    names = metadata if isinstance(metadata, dict) else {}
+    return f"{document.get('kind', 'object')} {names.get('name') or names.get('generateName') or ''}".strip()
+
+
+def _convert_name(found: FoundJob, document: JsonObject) -> None:
+    """Give the job a name, where it has none of its own."""
+    metadata = found.job.setdefault("metadata", {})
+    if not isinstance(metadata, dict) or isinstance(metadata.get("name"), str):
+        return
+    prefix, outer = metadata.pop("generateName", None), document.get("metadata")
+    outer_name = outer.get("name") if isinstance(outer, dict) else None
+    metadata["name"] = make_job_name(str(prefix or outer_name or "job"))
+    item, reason = "metadata.name", f"there is none, and the spec is called `{metadata['name']}`"
+    if prefix:
+        item, reason = f"metadata.generateName: {prefix}", f"a spec has one name: `{metadata['name']}`"
+    found.notes.append(Note(item=item, reason=reason))
+
+
+def _convert_version(found: FoundJob) -> None:
+    job, spec = found.job, found.job["spec"]
+    reason = f"read as {api_objects.PYTORCHJOB_API_VERSION}, the only version that today's operator serves"
+    found.notes.append(Note(item=f"apiVersion: {job['apiVersion']}", reason=reason))
+    job["apiVersion"] = api_objects.PYTORCHJOB_API_VERSION
+    if isinstance(replicas := spec.pop("replicaSpecs", None), list):
+        kinds = {str(item.get("replicaType", "WORKER")).capitalize(): item for item in replicas if isinstance(item, dict)}
+        spec["pytorchReplicaSpecs"] = {
+            kind: {key: value for key, value in item.items() if key != "replicaType"} for kind, item in kinds.items()
+        }
+    moved = {key: spec.pop(key) for key in _RUN_POLICY if key in spec}
+    if moved:
+        spec["runPolicy"] = moved | (spec.get("runPolicy") or {})
+
+
+def _convert_hyperpod(found: FoundJob) -> None:
+    """Make a PyTorchJob of a HyperPodPyTorchJob: the first group of replicas becomes the Workers."""
+    job, spec = found.job, found.job["spec"]
+    reason = "read as a PyTorchJob, which Kubeflow's operator runs; `kfjob render --template` keeps the kind"
+    found.notes.append(Note(item=f"kind: {HYPERPOD_JOB}", reason=reason))
+    job |= {"apiVersion": api_objects.PYTORCHJOB_API_VERSION, "kind": api_objects.PYTORCHJOB}
+    groups = [group for group in spec.pop("replicaSpecs", None) or () if isinstance(group, dict)]
+    if not groups:
+        return
+    first, *others = groups
+    for group in others:
+        item = f"spec.replicaSpecs: {group.get('name', '')}"
+        found.notes.append(Note(item=item, reason="left out: a PyTorchJob has one kind of Workers"))
+    worker = {key: first[key] for key in ("replicas", "template") if key in first}
+    spec["pytorchReplicaSpecs"] = {"Worker": worker | {"restartPolicy": "OnFailure"}}
+    _name_container(worker.get("template"))
+    _convert_hyperpod_policy(found, spec)
+    if "hyperpodrun" in str(worker):
+        reason = "HyperPod's own launcher, which needs its operator; with a PyTorchJob, `torchrun` reads where to meet"
+        found.notes.append(Note(item="hyperpodrun", reason=reason))
+
+
+def _name_container(template: Any) -> None:
+    """Give the training container, which is the first one here, the name that Kubeflow's operator needs."""
+    containers = template.get("spec", {}).get("containers") if isinstance(template, dict) else None
+    if containers and isinstance(containers[0], dict):
+        containers[0]["name"] = TRAINING_CONTAINER
+
+
+def _convert_hyperpod_policy(found: FoundJob, spec: JsonObject) -> None:
+    policy = spec.pop("runPolicy", None) or {}
+    if "jobMaxRetryCount" in policy:
+        annotations = found.job.setdefault("metadata", {}).setdefault("annotations", {})
+        annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] = "true"
+        annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES] = str(policy.pop("jobMaxRetryCount"))
+    kept = {key: policy.pop(key) for key in _RUN_POLICY if key in policy}
+    if kept:
+        spec["runPolicy"] = kept
+    for key in policy:
+        reason = f"left out: only the operator of a {HYPERPOD_JOB} reads it"
+        found.notes.append(Note(item=f"spec.runPolicy.{key}", reason=reason))
