@@ -12,6 +12,7 @@ from kfjob.cli.output import write_data
 from kfjob.cli.spec_source import Source, read_spec, read_text, spec_argument
 from kfjob.errors import UsageError
 from kfjob.printable import encode_json, is_clean
+from kfjob.text import join_names
 
 if TYPE_CHECKING:
     from kfjob.convert.conversion import Conversion
@@ -47,8 +48,9 @@ def import_spec() -> None:
 @click.option(
     "--at", metavar="PATH", help="Path of the PyTorchJob inside another object, such as `spec.components.0.template`."
 )
+@click.option("--verbose", is_flag=True, help="List what kfjob adds to every job, with the reasons.")
 @output_option("yaml", "json")
-def import_pytorchjob(*, file: str, name: str | None, at: str | None, output: str) -> None:
+def import_pytorchjob(*, file: str, name: str | None, at: str | None, verbose: bool, output: str) -> None:
     """Convert the manifest of a PyTorchJob to a job spec.
 
     FILE is a manifest, or `-` for standard input, for example from `kubectl get pytorchjob JOB -o yaml`. The job may be inside
@@ -57,7 +59,7 @@ def import_pytorchjob(*, file: str, name: str | None, at: str | None, output: st
     from kfjob.api.specs.imports import import_pytorchjob as convert
     from kfjob.convert.found_jobs import Choice
 
-    _print(convert(read_text(file, "manifest"), file=file, choice=Choice(name=name, path=at)), output)
+    _print(convert(read_text(file, "manifest"), file=file, choice=Choice(name=name, path=at)), output, verbose=verbose)
 
 
 @import_spec.command("accelerate", short_help="Convert an Accelerate config.", context_settings=_OPTIONS_FIRST)
@@ -117,14 +119,19 @@ def export_accelerate(*, source: Source, output: str) -> None:
         notify(str(note))
 
 
-def _print(conversion: Conversion, output: str) -> None:
+def _print(conversion: Conversion, output: str, *, verbose: bool = False) -> None:
     if output == "json":
-        notes = [{"what": note.item, "why": note.reason} for note in conversion.notes]
-        write_data(encode_json({"spec": conversion.spec, "notes": notes}, indent=2) + "\n")
+        notes, additions = (
+            [{"what": n.item, "why": n.reason} for n in part] for part in (conversion.notes, conversion.additions)
+        )
+        write_data(encode_json({"spec": conversion.spec, "notes": notes, "additions": additions}, indent=2) + "\n")
         return
     write_data(_SCHEMA_COMMENT + _format(conversion.spec, output))
-    for note in conversion.notes:
+    for note in (*conversion.notes, *(conversion.additions if verbose else ())):
         notify(str(note))
+    if conversion.additions and not verbose:
+        names = join_names((note.item for note in conversion.additions), limit=len(conversion.additions))
+        notify(f"kfjob adds to this job what it adds to every one: {names}; `--verbose` says why")
 
 
 def _format(data: object, output: str) -> str:

@@ -239,6 +239,8 @@ def find_object_problem(value: Any) -> str | None:
 
 
 def _place_of_value(key: yaml.Node, mapping: yaml.MappingNode, place: _Place) -> _Place:
+    if not isinstance(key, yaml.ScalarNode):
+        return place
     if place == "document":
         return "object" if key.value in ("metadata", "spec") else "program"
     is_program = key.value in _PROGRAM_TEXT or (key.value in ("command", "args") and _has_shell(mapping))

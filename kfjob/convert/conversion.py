@@ -32,6 +32,8 @@ class Conversion:
 
     spec: JsonObject
     notes: tuple[Note, ...] = ()
+    additions: tuple[Note, ...] = ()
+    """What kfjob adds to every job; a user needs the list once, and not at every import."""
 
 
 def make_job_name(text: str) -> str:

@@ -23,6 +23,7 @@ from kfjob.parsing import ParseError
 from kfjob.spec import api_objects
 from kfjob.spec.paths import Path, join_path
 from kfjob.spec.yaml_loader import load_yaml
+from kfjob.text import plural
 
 HYPERPOD_JOB = "HyperPodPyTorchJob"
 _RUN_POLICY = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
@@ -81,14 +82,14 @@ def choose_job(documents: Sequence[JsonObject], choice: Choice, file: str | None
     if len(fitting) == 1:
         return fitting[0]
     names, paths = ({job.name for job in fitting}, {join_path(job.path) for job in fitting})
-    title = f"this file has {len(found)} {api_objects.PYTORCHJOB}s, and {len(fitting) or 'none'} of them fit the choice"
-    hint = None
-    if len(names) == len(fitting):
-        hint = f"choose one: `--name {(fitting or found)[0].name}`"
-    elif len(paths) == len(fitting):
+    count = plural(len(found), api_objects.PYTORCHJOB)
+    fits = f"{len(fitting)} of them fit" if fitting else "none of them fits"
+    title = f"this file has {count}" if choice == ANY_JOB else f"this file has {count}, and {fits} the choice"
+    hint = "remove all but one" if fitting else None
+    if fitting and len(names) == len(fitting):
+        hint = f"choose one: `--name {fitting[0].name}`"
+    elif fitting and len(paths) == len(fitting):
         hint = f"choose one: `--at {join_path(fitting[0].path)}`"
-    if choice == ANY_JOB:
-        title = f"this file has {len(found)} {api_objects.PYTORCHJOB}s"
     raise SpecError([Problem(title=title, file=file, detail=", ".join(job.describe() for job in found), hint=hint)])
 
 

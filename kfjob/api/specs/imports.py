@@ -5,15 +5,15 @@ The converter reads the fields. Then the resulting spec is compiled and compared
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from kfjob.api.specs.import_notes import split_additions
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile import template
-from kfjob.compile.manifest_diff import MISSING, Difference, differences, format_path, set_value
+from kfjob.compile.manifest_diff import MISSING, Difference, differences, set_value
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.convert.conversion import Conversion, Note
 from kfjob.convert.found_jobs import ANY_JOB, Choice, choose_job
@@ -32,6 +32,13 @@ _FIXED = ("version", "name", "image", "overrides")
 """Fields that `_remove_defaults` never removes."""
 _FIXED_PATHS = (("train",), ("overrides",))
 """Paths below which it removes nothing."""
+
+
+_LOST_METADATA = {
+    "ownerReferences": "the owner is another object, and a new job has none",
+    "finalizers": "they keep a job from being removed until a controller allows it",
+}
+"""Fields that a job can have and a spec cannot, by the reason."""
 
 
 def import_pytorchjob(text: str, *, file: str | None = None, choice: Choice = ANY_JOB) -> Conversion:
@@ -61,11 +68,22 @@ def import_objects(manifest: Sequence[JsonObject], *, file: str | None = None, c
     notes = [*found.notes, *notes]
     others = [item for index, item in enumerate(objects) if index != found.top]
     etcd = [item for item in others if _is_own_etcd(item, job)]
+    replaced = [] if etcd else _find_replaceable_etcd(others, job)
+    if replaced:
+        notes.append(
+            Note(
+                item=", ".join(map(_name_object, replaced)),
+                reason="left out: `rendezvous: etcd` makes an etcd for the job, and removes it with the job",
+            )
+        )
+        others = [item for item in others if item not in replaced]
+        for key in ("rdzvHost", "rdzvPort"):
+            job["spec"]["elasticPolicy"].pop(key, None)
     is_from_kfjob = (job["metadata"].get("labels") or {}).get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
     recorded = _read_recorded_spec(job)
-    conversion = recorded or from_pytorchjob(job, own_etcd=bool(etcd), exact=is_from_kfjob)
+    conversion = recorded or from_pytorchjob(job, own_etcd=bool(etcd or replaced), exact=is_from_kfjob)
     reason = "not a part of the spec: it must exist before the job starts"
-    notes += [Note(item=f"{item['kind']} {item['metadata']['name']}", reason=reason) for item in others if item not in etcd]
+    notes += [Note(item=_name_object(item), reason=reason) for item in others if item not in etcd]
     original = normalize_job(job)
     conversion = _add_overrides(conversion, original, exact=is_from_kfjob)
     if not recorded:
@@ -104,15 +122,31 @@ def _check_job(job: JsonObject, file: str | None) -> tuple[JsonObject, list[Note
             _delete(job["spec"], path)
         else:
             problems.append(Problem(title=f"`{field}` {message}", file=file))
+    for field, reason in _LOST_METADATA.items():
+        if job["metadata"].get(field):
+            notes.append(Note(item=f"metadata.{field}", reason=f"left out: {reason}"))
     for field in ("labels", "annotations"):
         value = job["metadata"].get(field, {})
         if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
             problems.append(Problem(title=f"`metadata.{field}` must map names to text", file=file))
     if not problems:
         problems = [Problem(title=title, file=file) for title in _replica_problems(job["spec"]["pytorchReplicaSpecs"])]
+        problems += [
+            Problem(title=title, file=file, hint=_IMAGE_HINT) for title in _image_problems(job["spec"]["pytorchReplicaSpecs"])
+        ]
     if problems:
         raise SpecError(problems)
     return job, notes
+
+
+_IMAGE_HINT = "write the image into the manifest, for example one that `kfjob push-image` has built"
+
+
+def _image_problems(replicas: JsonMapping) -> Iterator[str]:
+    for kind, replica in replicas.items():
+        container = find_training_container(replica.get("template", {}).get("spec", {}))
+        if container and not container.get("image"):
+            yield f"the container `{TRAINING_CONTAINER}` of `spec.pytorchReplicaSpecs.{kind}` has no image"
 
 
 def _replica_problems(replicas: JsonMapping) -> Iterator[str]:
@@ -128,6 +162,32 @@ def _delete(value: Any, path: Sequence[str | int]) -> None:
     for part in path[:-1]:
         value = value[part]
     del value[path[-1]]
+
+
+def _name_object(item: JsonObject) -> str:
+    metadata = item["metadata"]
+    return f"{item['kind']} {metadata.get('name') or metadata.get('generateName')}"
+
+
+def _find_replaceable_etcd(objects: Sequence[JsonObject], job: JsonObject) -> list[JsonObject]:
+    """Return the Service at which the job's agents meet and the etcd behind it, if both are among the objects."""
+    policy = job["spec"].get("elasticPolicy") or {}
+    host = str(policy.get("rdzvHost", "")).partition(".")[0]
+    if policy.get("rdzvBackend") not in ("etcd", "etcd-v2") or not host:
+        return []
+    service = next((item for item in objects if item["kind"] == "Service" and item["metadata"].get("name") == host), None)
+    selector = ((service or {}).get("spec") or {}).get("selector") or {}
+    servers = [item for item in objects if selector and _runs_etcd(item, selector)]
+    return [service, *servers] if service and servers else []
+
+
+def _runs_etcd(item: JsonObject, selector: JsonMapping) -> bool:
+    """Return whether the pods of an object have the labels of the selector, and run an etcd."""
+    spec = item.get("spec") or {}
+    pod = item if item["kind"] == "Pod" else spec.get("template") or {}
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    return selector.items() <= labels.items() and any("etcd" in str(container.get("image")) for container in containers)
 
 
 def _is_own_etcd(item: JsonObject, job: JsonObject) -> bool:
@@ -162,20 +222,13 @@ def _add_overrides(conversion: Conversion, original: JsonObject, *, exact: bool)
 
 def _add_notes(conversion: Conversion, original: JsonObject, notes: list[Note]) -> Conversion:
     """Return the conversion with the notes, and with a note for each remaining difference."""
-    remaining = [_make_note(difference) for difference in _compare_with_original(original, conversion.spec)]
-    return replace(conversion, notes=(*conversion.notes, *notes, *remaining))
+    additions, changes = split_additions(_compare_with_original(original, conversion.spec))
+    return replace(conversion, notes=(*conversion.notes, *notes, *changes), additions=tuple(additions))
 
 
 def _compare_with_original(original: JsonObject, spec: JsonMapping) -> list[Difference]:
     """Return the changes that turn the compiled spec into the original."""
     return differences(_compile(spec), original, ignore_empty=True)
-
-
-def _make_note(difference: Difference) -> Note:
-    path = format_path(difference.path)
-    if difference.new is MISSING:
-        return Note(item=path, reason=f"added by kfjob: {json.dumps(difference.old)}")
-    return Note(item=f"{path}: {json.dumps(difference.new)}", reason="left out: a spec cannot express it")
 
 
 def _compile(spec: Mapping[str, Any]) -> JsonObject:

@@ -1,0 +1,89 @@
+"""What kfjob adds to every job, in words: an import says it once, and apart from what changes the job. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kfjob.compile.manifest_diff import MISSING, Difference, ItemName, format_path
+from kfjob.compile.merge import items_by_name
+from kfjob.convert.conversion import Note
+from kfjob.spec import api_objects, names
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A part that kfjob adds to every job that does not have it."""
+
+    path: str  # how the end of the path in the PyTorchJob is written, as a regular expression
+    name: str
+    reason: str
+
+
+ADDITIONS = (
+    Addition(r"env\[LOGLEVEL\]", "LOGLEVEL=INFO", "the agents' log says which pod prints the progress, and why a job failed"),
+    Addition("terminationGracePeriodSeconds", "time to end after SIGTERM", "torchrun alone gives its processes 30 s"),
+    Addition(rf"\[{names.SHARED_MEMORY_VOLUME}\]", "shared memory", "NCCL and data loaders need more than the usual 64 MiB"),
+    Addition(re.escape(api_objects.LABEL_ISTIO_INJECT), "no Istio proxy", "it would keep the pods from ending"),
+    Addition("cleanPodPolicy", "kept pods", "pods that have ended and their logs stay, which is the operator's default too"),
+    Addition(r"nprocPerNode", "processes per node", "the operator's own default, or one for each GPU"),
+    Addition(r"metadata\.namespace", "namespace", "the one of the target"),
+    Addition(r"resources\.requests(\.[^.]+(\.[^.]+)*)?", "requests", "as large as the limits, which is Kubernetes' default"),
+    Addition(
+        r"resources\.limits\.(nvidia\.com/gpu|vpc\.amazonaws\.com/efa|aws\.amazon\.com/neuron)",
+        "limits of devices",
+        "Kubernetes wants them as large as the requests",
+    ),
+    Addition(r"elasticPolicy\.rdzv(Host|Port|Id)", "rendezvous", "where the agents meet; a new id for each launch"),
+)
+"""Every part that is added to all jobs, with the reason."""
+
+
+def split_additions(differences: Iterable[Difference]) -> tuple[list[Note], list[Note]]:
+    """Return notes for what kfjob adds to every job, and for the other differences; each once for a Master and its Workers."""
+    added: dict[str, Note] = {}
+    changed: dict[tuple[str, str], Note] = {}
+    for difference in (part for whole in differences for part in _split(whole)):
+        path = format_path(difference.path)
+        if addition := _find_addition(difference, path):
+            value = json.dumps(difference.old)
+            added.setdefault(addition.name, Note(item=addition.name, reason=f"{addition.reason} (`{path}`: {value})"))
+            continue
+        note = _make_note(difference, path)
+        key = (re.sub(r"^spec\.pytorchReplicaSpecs\.\w+\.", "", note.item), note.reason)
+        if key in changed and "pytorchReplicaSpecs.Worker" in path and "(in Master" not in changed[key].reason:
+            changed[key] = replace(changed[key], reason=f"{note.reason} (in Master and Worker)")
+        else:
+            changed[key] = note
+    return list(added.values()), list(changed.values())
+
+
+def _split(difference: Difference) -> Iterator[Difference]:
+    """Yield a difference for each part of what one side lacks."""
+    value: Any = difference.old
+    items = items_by_name(value)
+    if difference.new is not MISSING or not (isinstance(value, dict) or items) or _is_item(difference):
+        yield difference
+        return
+    parts = {ItemName(name): item for name, item in items.items()} if items else value
+    for step, part in parts.items():
+        yield from _split(Difference(path=(*difference.path, step), old=part, new=MISSING))
+
+
+def _is_item(difference: Difference) -> bool:
+    return isinstance(difference.path[-1], ItemName)
+
+
+def _find_addition(difference: Difference, path: str) -> Addition | None:
+    if difference.new is not MISSING:
+        return None
+    return next((addition for addition in ADDITIONS if re.search(rf"(?:^|\.){addition.path}$|{addition.path}$", path)), None)
+
+
+def _make_note(difference: Difference, path: str) -> Note:
+    if difference.new is MISSING:
+        return Note(item=path, reason=f"added by kfjob: {json.dumps(difference.old)}")
+    return Note(item=f"{path}: {json.dumps(difference.new)}", reason="left out: a spec cannot express it")

@@ -1,0 +1,232 @@
+"""PyTorchJobs inside other objects, in older forms, and without a name of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from kfjob.api.specs.imports import import_pytorchjob
+from kfjob.convert.conversion import Conversion
+from kfjob.convert.found_jobs import Choice
+from kfjob.errors import SpecError
+from kfjob.spec.job import JobSpec
+from kfjob.spec.scheduling import HyperPod
+
+CONTAINER = {"name": "pytorch", "image": "team/train:3", "command": ["torchrun", "t.py"]}
+JOB: Any = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "inner"},
+    "spec": {
+        "pytorchReplicaSpecs": {
+            kind: {
+                "replicas": 1,
+                "restartPolicy": "Never",
+                "template": {
+                    "spec": {"containers": [{"name": "pytorch", "image": "team/train:3", "command": ["torchrun", "t.py"]}]}
+                },
+            }
+            for kind in ("Master", "Worker")
+        }
+    },
+}
+WITHOUT_METADATA = {key: value for key, value in JOB.items() if key != "metadata"}
+
+
+def convert(*documents: Any, **choice: Any) -> Conversion:
+    return import_pytorchjob(yaml.safe_dump_all(documents), file="job.yaml", choice=Choice(**choice))
+
+
+def notes_of(conversion):
+    return {note.item: note.reason for note in conversion.notes}
+
+
+@pytest.mark.parametrize(
+    ("holder", "path"),
+    [
+        ({"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "spec": {"components": [{"template": JOB}]}},
+         "spec.components.0.template"),
+        ({"apiVersion": "kubeflow.org/v1beta1", "kind": "Experiment", "spec": {"trialTemplate": {"trialSpec": JOB}}},
+         "spec.trialTemplate.trialSpec"),
+        ({"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow",
+          "spec": {"templates": [{"name": "a"}, {"resource": {"action": "create", "manifest": yaml.safe_dump(JOB)}}]}},
+         "spec.templates.1.resource.manifest"),
+        ({"apiVersion": "v1", "kind": "ConfigMap", "data": {"job.yaml": yaml.safe_dump(JOB)}}, "data.job.yaml"),
+        ({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"any": {"thing": [JOB]}}}, "spec.any.thing.0"),
+    ],
+    ids=["AppWrapper", "Katib", "Argo", "ConfigMap", "another"],
+)  # fmt: skip
+def test_a_job_inside_another_object_is_found_with_its_path(holder, path):
+    conversion = convert(holder | {"metadata": {"name": "outer"}})
+    assert JobSpec.model_validate(conversion.spec).name == "inner"
+    assert notes_of(conversion)[f"{holder['kind']} outer"] == f"only the PyTorchJob in it is converted, which is at `{path}`"
+
+
+def test_a_list_is_not_an_object_around_the_job():
+    conversion = convert({"apiVersion": "v1", "kind": "List", "metadata": {"name": "x"}, "items": [JOB]})
+    assert conversion.spec["name"] == "inner"
+    assert not any("List" in note.item for note in conversion.notes)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name", "item"),
+    [
+        ({"metadata": {"generateName": "sweep-"}}, "sweep", "metadata.generateName: sweep-"),
+        ({}, "outer", "metadata.name"),
+    ],
+)
+def test_a_job_without_a_name_gets_one(metadata, name, item):
+    holder = {"apiVersion": "kubeflow.org/v1beta1", "kind": "Experiment", "metadata": {"name": "outer"}}
+    conversion = convert(holder | {"spec": {"trialSpec": WITHOUT_METADATA | metadata}})
+    assert conversion.spec["name"] == name
+    assert f"`{name}`" in notes_of(conversion)[item]
+
+
+def test_places_that_are_filled_later_are_named():
+    text = yaml.safe_dump(JOB).replace("t.py", "'--lr=${trialParameters.lr} --out={{workflow.name}}'")
+    conversion = import_pytorchjob(text)
+    assert "${trialParameters.lr}, {{workflow.name}}" in notes_of(conversion)
+
+
+def test_several_jobs_are_chosen_by_name():
+    other = JOB | {"metadata": {"name": "second"}}
+    with pytest.raises(SpecError) as caught:
+        convert(JOB, other)
+    (problem,) = caught.value.problems
+    assert problem.title == "this file has 2 PyTorchJobs"
+    assert problem.detail == "`inner`, `second`"
+    assert problem.hint == "choose one: `--name inner`"
+    assert convert(JOB, other, name="second").spec["name"] == "second"
+
+
+def test_several_jobs_of_one_name_are_chosen_by_path():
+    holder = {"apiVersion": "v1", "kind": "Bundle", "metadata": {"name": "b"}, "spec": {"jobs": [JOB, JOB]}}
+    with pytest.raises(SpecError) as caught:
+        convert(holder)
+    assert caught.value.problems[0].hint == "choose one: `--at spec.jobs.0`"
+    assert convert(holder, path="spec.jobs.1").spec["name"] == "inner"
+
+
+def test_a_choice_that_fits_nothing_lists_what_there_is():
+    with pytest.raises(SpecError) as caught:
+        convert(JOB, name="third")
+    (problem,) = caught.value.problems
+    assert problem.title == "this file has 1 PyTorchJob, and none of them fits the choice"
+    assert problem.detail == "`inner`"
+
+
+def test_a_file_without_a_job_says_what_it_has():
+    with pytest.raises(SpecError) as caught:
+        convert({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}})
+    (problem,) = caught.value.problems
+    assert (problem.title, problem.detail) == ("this file has no PyTorchJob", "it has: Service")
+
+
+@pytest.mark.parametrize("version", ["kubeflow.org/v1beta1", "kubeflow.org/v1beta2", "training.kubedl.io/v1alpha1"])
+def test_older_versions_are_read_as_v1(version):
+    old = JOB | {"apiVersion": version, "spec": JOB["spec"] | {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 60}}
+    conversion = convert(old)
+    assert conversion.spec["run"] == {"clean_pods": "All", "ttl": 60}
+    assert notes_of(conversion)[f"apiVersion: {version}"].startswith("read as kubeflow.org/v1")
+
+
+def test_replicas_as_a_list_are_read():
+    template = JOB["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    replicas = [
+        {"replicaType": kind, "replicas": count, "template": template} for kind, count in (("MASTER", 1), ("WORKER", 3))
+    ]
+    conversion = convert(JOB | {"apiVersion": "kubeflow.org/v1alpha2", "spec": {"replicaSpecs": replicas}})
+    assert conversion.spec["nodes"] == 4
+
+
+def test_a_hyperpod_job_becomes_a_pytorchjob():
+    pod = {"containers": [{"name": "train", "image": "team/train:3", "command": ["hyperpodrun", "t.py"]}]}
+    spec = {
+        "nprocPerNode": "8",
+        "runPolicy": {"cleanPodPolicy": "All", "jobMaxRetryCount": 5, "logMonitoringConfiguration": [{"name": "start"}]},
+        "replicaSpecs": [{"name": "pods", "replicas": 16, "template": {"spec": pod}}, {"name": "spare", "replicas": 1}],
+    }
+    job = {"apiVersion": "sagemaker.amazonaws.com/v1", "kind": "HyperPodPyTorchJob", "metadata": {"name": "big"}, "spec": spec}
+    conversion = convert(job)
+    read = JobSpec.model_validate(conversion.spec)
+    assert (read.nodes, read.processes_per_node, read.run.clean_pods) == (16, 8, "All")
+    assert read.scheduling.hyperpod == HyperPod(auto_resume=True, max_retries=5)
+    named = {"kind: HyperPodPyTorchJob", "hyperpodrun", "spec.replicaSpecs: spare", "spec.runPolicy.logMonitoringConfiguration"}
+    assert named <= set(notes_of(conversion))
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("kind: PyTorchJob\nmetadata: {name: {{ .Values.name }}}\n", "a Helm"),
+        ("{% for i in n %}\nkind: PyTorchJob\n{% endfor %}", "a Jinja"),
+        ("local k = import 'k.libsonnet';\n{kind: 'PyTorchJob'}", "a Jsonnet"),
+        (yaml.safe_dump(JOB).replace("replicas: 1", "replicas: $NUM_NODES"), "with variables"),
+        (yaml.safe_dump(JOB).replace("name: inner", "name: ${NAME}").replace("Policy: Never", "Policy: 3"), "with variables"),
+    ],
+)  # fmt: skip
+def test_templates_are_told_from_manifests(text, language):
+    with pytest.raises(SpecError) as caught:
+        import_pytorchjob(text, file="job.yaml")
+    (problem,) = caught.value.problems
+    assert language in problem.title
+    assert problem.line
+    assert problem.hint
+
+
+def test_a_faulty_manifest_whose_program_reads_variables_is_no_template():
+    text = yaml.safe_dump(JOB).replace("replicas: 1", "replicas: one").replace("t.py", "'$HOME/t.py'")
+    with pytest.raises(SpecError) as caught:
+        import_pytorchjob(text)
+    assert all("template" not in problem.title for problem in caught.value.problems)
+
+
+ETCD: Any = (
+    {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "meet"}, "spec": {"selector": {"app": "e"}}},
+    {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "server"},
+        "spec": {"template": {"metadata": {"labels": {"app": "e"}}, "spec": {"containers": [{"image": "team/etcd:v3.4.13"}]}}},
+    },
+)
+
+
+def elastic(host):
+    policy = {"rdzvBackend": "etcd", "rdzvHost": host, "rdzvPort": 2379, "minReplicas": 1, "maxReplicas": 1}
+    return JOB | {
+        "spec": {"elasticPolicy": policy, "pytorchReplicaSpecs": {"Worker": JOB["spec"]["pytorchReplicaSpecs"]["Worker"]}}
+    }
+
+
+def test_the_etcd_of_the_same_file_becomes_the_jobs_own():
+    conversion = convert(*ETCD, elastic("meet.team"))
+    assert conversion.spec["rendezvous"] == {"backend": "etcd"}
+    assert "`rendezvous: etcd` makes an etcd" in notes_of(conversion)["Service meet, Deployment server"]
+
+
+@pytest.mark.parametrize("documents", [ETCD[:1], ()], ids=["only its service", "none"])
+def test_an_etcd_that_is_not_in_the_file_stays(documents):
+    conversion = convert(*documents, elastic("meet"))
+    assert conversion.spec["rendezvous"] == {"backend": "etcd", "endpoint": "meet:2379"}
+
+
+def test_owners_and_finalizers_are_named():
+    metadata = {"name": "inner", "ownerReferences": [{"kind": "Trial"}], "finalizers": ["team/keep"], "uid": "1"}
+    assert {"metadata.ownerReferences", "metadata.finalizers"} <= set(notes_of(convert(JOB | {"metadata": metadata})))
+
+
+def test_what_is_added_to_every_job_stands_apart():
+    conversion = convert(JOB)
+    added = {note.item for note in conversion.additions}
+    assert {"LOGLEVEL=INFO", "shared memory", "time to end after SIGTERM", "no Istio proxy", "kept pods"} <= added
+    assert all("added by kfjob" not in note.reason or "PET_MAX_RESTARTS" in note.item for note in conversion.notes)
+
+
+def test_a_container_without_an_image_is_refused():
+    text = yaml.safe_dump(JOB).replace("team/train:3", "''")
+    with pytest.raises(SpecError) as caught:
+        import_pytorchjob(text)
+    assert "has no image" in caught.value.problems[0].title
