@@ -15,8 +15,9 @@ import yaml
 
 from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
+from kfjob.spec.manifest_yaml import PLAIN, STR, ManifestLoader, is_merge, read_key, read_value
 from kfjob.spec.variables import UNRESOLVED_REASONS, Resolution, Variables, find_references, is_run_time
-from kfjob.spec.yaml_loader import Loader, TooLargeError, check_depth
+from kfjob.spec.yaml_loader import TooLargeError, check_depth
 
 MAX_NODES = 200_000
 """Values of a template; nested aliases can make a small file fill the memory."""
@@ -51,26 +52,6 @@ def parse(text: str, *, file: str | None = None) -> tuple[JsonObject, ...]:
 class _Everything(frozenset[str]):
     def __contains__(self, _name: object) -> bool:
         return True
-
-
-class _Loader(Loader):
-    """Reads YAML as kubectl does: without dates and sexagesimal numbers."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own way
-
-
-_NULL, _BOOL = re.compile(r"~|null|Null|NULL|"), re.compile(r"(?:true|false|yes|no|on|off)", re.IGNORECASE)
-_INT, _FLOAT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)"), re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
-for _kind, _pattern, _first in (
-    ("null", _NULL, ["~", "n", "N", ""]),
-    ("bool", _BOOL, list("tTfFyYnNoO")),
-    ("int", _INT, list("-+0123456789")),
-    ("float", _FLOAT, list("-+.0123456789")),
-    ("merge", re.compile("<<"), ["<"]),
-):
-    _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_kind}", re.compile(rf"^(?:{_pattern.pattern})$", _pattern.flags), _first
-    )
 
 
 _SHELLS = frozenset(("sh", "ash", "bash", "dash", "ksh", "zsh"))
@@ -135,12 +116,12 @@ class _Template:
         loader = None
         try:
             check_depth(text)
-            loader = _Loader(text)
+            loader = ManifestLoader(text)
             while loader.check_node():
                 node = loader.get_node()
                 line = node.start_mark.line + 1
                 self._walk(node, "document")
-                yield (None if self._problems else loader.construct_document(node)), line
+                yield (None if self._problems else read_value(node)), line
         except TooLargeError as err:
             raise SpecError([replace(err.problem, file=self._file)]) from None
         except yaml.MarkedYAMLError as err:
@@ -154,14 +135,14 @@ class _Template:
             if loader is not None:
                 loader.dispose()
 
-    def _walk(self, node: yaml.Node, place: _Place) -> None:
+    def _walk(self, node: yaml.Node, place: _Place, *, is_key: bool = False) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES or id(node) in self._ancestors:
             title = "an alias contains itself" if id(node) in self._ancestors else "the aliases expand to too many values"
             raise SpecError([self._problem(title, node.start_mark.line + 1)])
         self._ancestors.add(id(node))
         if isinstance(node, yaml.ScalarNode):
-            self._scalar(node, in_program=place != "object")
+            self._scalar(node, in_program=place != "object", is_key=is_key)
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
                 self._walk(item, "program" if place == "document" else place)
@@ -172,16 +153,15 @@ class _Template:
     def _mapping(self, node: yaml.MappingNode, place: _Place) -> None:
         keys: set[str] = set()
         for key, value in node.value:
-            self._walk(key, place)
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in keys and key.tag != "tag:yaml.org,2002:merge":
-                    self._problems.append(self._problem(f"duplicate key `{key.value}`", key.start_mark.line + 1))
-                keys.add(key.value)
-                if key.tag != "tag:yaml.org,2002:merge":
-                    key.tag = "tag:yaml.org,2002:str"  # the keys of an object are strings
+            self._walk(key, place, is_key=True)
+            if not is_merge(key):
+                name = read_key(key)
+                if name in keys:
+                    self._problems.append(self._problem(f"duplicate key `{name}`", key.start_mark.line + 1))
+                keys.add(name)
             self._walk(value, _place_of_value(key, node, place))
 
-    def _scalar(self, node: yaml.ScalarNode, *, in_program: bool) -> None:
+    def _scalar(self, node: yaml.ScalarNode, *, in_program: bool, is_key: bool) -> None:
         if id(node) in self._replaced:  # an alias
             return
         self._replaced.add(id(node))
@@ -190,8 +170,8 @@ class _Template:
             return
         self._used |= {number: _Use(self._references[number], in_program) for number in numbers}
         node.value = self._variables.replace(self._restore(node.value))
-        if not node.style and node.tag == "tag:yaml.org,2002:str":
-            node.tag = f"tag:yaml.org,2002:{_type_of(node.value)}"
+        if node.tag == PLAIN and (is_key or not _has_a_type(node.value)):
+            node.tag = STR
 
     def _restore(self, marked: str) -> str:
         return self._word.sub(lambda word: self._references[int(word[1])][0], marked)
@@ -253,8 +233,9 @@ def _has_shell(container: yaml.MappingNode) -> bool:
     return not words or any(str(word.value).rpartition("/")[2] in _SHELLS for word in words if isinstance(word, yaml.Node))
 
 
-def _type_of(text: str) -> str:
-    """Return the YAML type of a scalar without quotes: a boolean, a number or text."""
-    if text in ("true", "false"):
-        return "bool"
-    return "int" if _INT.fullmatch(text) else "float" if _FLOAT.fullmatch(text) else "str"
+_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*|(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)")
+
+
+def _has_a_type(text: str) -> bool:
+    """Return whether an unquoted value of a name is a boolean or a number; an id such as `1e3` is text."""
+    return text in ("true", "false") or _NUMBER.fullmatch(text) is not None

@@ -51,7 +51,10 @@ GUARDED = {
     ("spec/yaml_loader.py", "yaml.load"): "after `check_depth`",
     ("spec/yaml_loader.py", "yaml.SafeLoader"): "the class; its callers are listed here",
     ("spec/yaml_text.py", "yaml_loader.Loader"): "after `check_depth`",
-    ("compile/template.py", "yaml_loader.Loader"): "the base class of its own loader, which it calls after `check_depth`",
+    (
+        "spec/manifest_yaml.py",
+        "yaml_loader.Loader",
+    ): "the base class of the loader that `compile.template` calls after `check_depth`",
     ("spec/pin.py", "yaml_loader.Loader"): "`parse_yaml` has parsed the same text",
     ("spec/pin.py", "yaml.compose"): "`parse_yaml` has parsed the same text",
     ("spec/base.py", "model_validate_json"): "pydantic's own parser has a limit of depth",

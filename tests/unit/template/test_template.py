@@ -169,10 +169,10 @@ def test_yaml_has_the_types_of_kubectl():
         "b": "12:30:45",
         "c": True,
         "d": None,
-        "e": "1e3",
+        "e": 1000,
         "f": {"k": "v"},
         "g": {"k": "v"},
-        "1": "y",
+        "1": True,
     }
 
 
