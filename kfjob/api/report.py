@@ -13,6 +13,7 @@ from kfjob.observe.log_spans import LogSpans
 from kfjob.parsing import ParseError, parse_json
 from kfjob.redaction import Redactor
 from kfjob.report.page import Report, render_page
+from kfjob.spec.yaml_writer import write_yaml
 
 
 def make_report(reader: JobReader) -> str:
@@ -51,9 +52,7 @@ def _format_spec(spec: str | None, redactor: Redactor) -> str:
     """Return the submitted spec as YAML without secrets, because people share reports."""
     if not spec:
         return ""
-    import yaml
-
     try:
-        return str(yaml.safe_dump(redactor.value(parse_json(spec)), sort_keys=False, allow_unicode=True, width=110))
-    except (ParseError, yaml.YAMLError):  # kfjob did not write it
+        return write_yaml([redactor.value(parse_json(spec))], width=110)
+    except ParseError:  # kfjob did not write it
         return ""

@@ -11,7 +11,7 @@ from kfjob.cli.options import notify, output_option
 from kfjob.cli.output import write_data
 from kfjob.cli.spec_source import Source, read_spec, read_text, spec_argument
 from kfjob.errors import UsageError
-from kfjob.printable import encode_json, is_clean
+from kfjob.printable import encode_json
 from kfjob.text import join_names
 
 if TYPE_CHECKING:
@@ -135,9 +135,6 @@ def _print(conversion: Conversion, output: str, *, verbose: bool = False) -> Non
 
 
 def _format(data: object, output: str) -> str:
-    import yaml
+    from kfjob.spec.yaml_writer import write_yaml
 
-    if output == "json":
-        return encode_json(data, indent=2) + "\n"
-    text = str(yaml.safe_dump(data, sort_keys=False, width=120, allow_unicode=True))
-    return text if is_clean(text) else str(yaml.safe_dump(data, sort_keys=False, width=120))
+    return encode_json(data, indent=2) + "\n" if output == "json" else write_yaml([data])

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from kfjob.api.specs.sdk import to_model
 from kfjob.common_types import JsonObject
@@ -12,6 +11,7 @@ from kfjob.compile.pytorchjob import compile_manifests, compile_pytorchjob
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec import api_objects
 from kfjob.spec.source import load_spec
+from kfjob.spec.yaml_writer import write_yaml
 
 HERE = Path(__file__).parent
 SPECS = sorted((HERE / "specs").glob("*.yaml"))
@@ -28,7 +28,7 @@ def compile_spec(spec: Path) -> list[JsonObject]:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
 def test_manifests_match_the_golden(spec, check_golden):
-    check_golden(HERE / "manifests" / spec.name, yaml.safe_dump_all(compile_spec(spec), sort_keys=False, width=120))
+    check_golden(HERE / "manifests" / spec.name, write_yaml(compile_spec(spec)))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)

@@ -16,6 +16,7 @@ from kfjob.plan.programs import find_command_problems
 from kfjob.spec.models import PRESETS
 from kfjob.spec.source import LoadedSpec, draft_fields, load_spec
 from kfjob.spec.train_rules import SYNTHETIC, is_text_file
+from kfjob.spec.yaml_writer import is_ambiguous
 
 TRIAL_MODEL = "tiny-llama"
 """The model of a first spec: it trains on a laptop."""
@@ -23,7 +24,6 @@ _TRIAL_MODEL_NOTE = "   # small, for a trial; llama-3-8b is another preset"
 _TRIAL_DATA = "   # random tokens, for a trial; set a .jsonl, .txt or .parquet file, or a folder"
 _RESTARTS = "restarts: {max: 3}   # torchrun restarts the processes at most this often, then the job fails"
 _RESTARTS_OF_PODS = "restarts: {policy: OnFailure}   # a pod whose program fails starts again"
-_YAML_KEYWORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,4 +173,4 @@ def _format_word(word: str) -> str:
     """Return a word as a YAML scalar, quoted where necessary."""
     plain = word.replace("-", "").replace(".", "").replace("/", "").replace(":", "").replace("_", "").replace("=", "")
     is_plain = plain.isalnum() and not plain[:1].isdigit() and word[:1] not in "-:=" and word[-1:] != ":"
-    return word if is_plain and word.lower() not in _YAML_KEYWORDS else json.dumps(word)
+    return word if is_plain and not is_ambiguous(word) else json.dumps(word)
