@@ -55,6 +55,6 @@ older_crd() { # MODULE-FOLDER: write the CRD of an older operator with an API gr
 build_programs() {
   mkdir -p "$BIN"
   local module
-  for module in pause etcd kubernetes coredns operator; do built "$module"; done
+  for module in pause read-yaml etcd kubernetes coredns operator; do built "$module"; done
   for module in "${OLDER_OPERATORS[@]}"; do older_crd "$module"; done
 }
