@@ -24,6 +24,7 @@ class Position(Struct, frozen=True, kw_only=True):
     per_epoch: bool = False
     is_bar: bool = False  # the newest step is that of a progress bar
     counts_done: bool = False  # the step is the number of steps that are done, and not the index of one
+    begins_again: bool = False  # the program was restarted and has drawn an empty bar; its next step says where it goes on
 
     @property
     def run_step(self) -> int | None:
@@ -41,6 +42,9 @@ class Position(Struct, frozen=True, kw_only=True):
     def advance(self, reading: Reading, *, restarted: bool) -> tuple[Position, bool]:
         """Return the position after a line, and whether the run went back to an earlier step."""
         step, newest = reading.step, self.step
+        restarted = restarted or self.begins_again
+        if restarted and reading.is_empty_bar and newest is not None:
+            return replace(self, begins_again=True), False
         total = self.total if reading.total is None else reading.total
         goes_on = step is not None and newest is not None and step >= newest and not self._has_new_epoch(reading)
         first_step = step if self.first_step is None else self.first_step if step is None else min(step, self.first_step)
@@ -56,6 +60,7 @@ class Position(Struct, frozen=True, kw_only=True):
             per_epoch=self.per_epoch or reading.per_epoch or _counts_within_epoch(reading),
             is_bar=self.is_bar if step is None else reading.is_bar,
             counts_done=self.counts_done or reading.is_bar or (step is not None and step == total),
+            begins_again=self.begins_again and step is None,
         )
         if step is None or goes_on:
             return after, False

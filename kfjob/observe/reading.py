@@ -56,6 +56,11 @@ class Reading(Struct, frozen=True, kw_only=True):
         return self.format not in _UNKNOWN_FORMATS
 
     @property
+    def is_empty_bar(self) -> bool:
+        """Whether it is a bar before its first step: a program that resumes draws one, too, and says its step only later."""
+        return self.is_bar and self.step == 0
+
+    @property
     def is_evaluation(self) -> bool:
         """Whether the line has nothing but an evaluation loss."""
         values = (self.step, self.loss, self.speed, self.lr, self.epoch, self.grad_norm)

@@ -243,7 +243,8 @@ def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bo
         )
     if training is None:
         return view
-    has_new_start = restarted and (len(view.rounds) > 1 or bool(pod.previous_ids)) and not view.config.trainer
+    begins_again = restarted or view.training.position.begins_again
+    has_new_start = begins_again and (len(view.rounds) > 1 or bool(pod.previous_ids)) and not view.config.trainer
     restarted = restarted or training.pod != pod.name
     if restarted and training.lines:
         reading = replace(reading, late=False)  # the program began again, so these lines are the newest ones

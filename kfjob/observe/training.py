@@ -292,7 +292,10 @@ def describe_new_start(before: Training, after: Training) -> str:
     """Return at which step a restarted program began, if that is a step that it had passed; "" if it had not."""
     if before.run_step is None or after.run_step is None or after.run_step >= before.run_step:
         return ""
-    begins_anew = before.first_run_step is not None and after.run_step <= before.first_run_step
+    first = before.first_run_step
+    if first == 0 and before.position.is_bar:
+        first = before.step_interval  # the bar was empty
+    begins_anew = first is not None and after.run_step <= first
     reason = ": it has not resumed from a checkpoint" if begins_anew else ""
     return f"the program was restarted after step {before.run_step} and goes on at step {after.run_step}{reason}"
 

@@ -203,7 +203,8 @@ class SymptomCollector:
             if pod.result is None or _is_new_round(pod.result, log.result):
                 pod.add_start(self._order)
             pod.joined, pod.result = True, log.result
-        if log.reading_line is not reading_line and log.reading_line is not None:
+        is_new = log.reading_line is not reading_line and log.reading is not None
+        if is_new and not (log.reading and log.reading.is_empty_bar):
             pod.progress = (self._order, pod.recent.timestamp())
             pod.readings += 1
             pod.furthest = _find_furthest(pod.furthest, log.reading, self._order, pod.recent.timestamp())

@@ -45,6 +45,38 @@ def test_a_restart_that_loses_steps_is_news(steps, expected):
     assert news[1:] == ([f"the program was restarted after step 8 and {expected}"] if expected else [])
 
 
+LOSSES = [3 - step / 10 for step in range(9)]
+
+
+def trainer_attempt(second: int, steps: range) -> list[Event]:
+    """Return the lines of transformers' Trainer in one round: its bar begins at 0, also where it resumes."""
+    states = [f"\r {100 * step // 8}%|█ | {step}/8 [00:01<00:01, 2.00it/s]" for step in range(9)]
+    ends = [f"{states[step]}\r   \r{{'loss': '{LOSSES[step]}', 'epoch': '{step / 8}'}}" for step in steps]
+    last = [states[steps[-1]]] if steps else []
+    texts = ["\r  0%|  | 0/8 [00:00<?, ?it/s]", *ends, "{'train_runtime': '0.2', 'train_loss': '0'}", *last]
+    lines = [script.line(0, text, second + 1 + number) for number, text in enumerate(texts)]
+    return [*script.block(0, 0, second), *script.block(1, 1, second), *lines]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "step", "points", "news"),
+    [
+        ([range(1, 9), range(0)], 8, range(1, 9), []),  # it resumed from its last checkpoint
+        ([range(1, 6), range(6, 9)], 8, range(1, 9), []),
+        ([range(1, 6), range(4, 9)], 8, range(1, 9), ["step 5 and goes on at step 4"]),
+        ([range(1, 6), range(1, 4)], 3, range(1, 4), ["step 5 and goes on at step 1: it has not resumed from a checkpoint"]),
+        ([range(1, 9), range(1, 4)], 3, range(1, 4), ["step 8 and goes on at step 1: it has not resumed from a checkpoint"]),
+        ([range(1, 6), range(0), range(6, 9), range(0)], 8, range(1, 9), []),
+    ],
+)
+def test_an_empty_bar_is_no_step_of_a_restarted_program(rounds, step, points, news):
+    events = [event for number, steps in enumerate(rounds) for event in trainer_attempt(20 * number, steps)]
+    training = reduce_all(JobView(), (*script.STARTING, *events)).training
+    assert (training.run_step, training.step, training.loss) == (step, step, LOSSES[step])
+    assert {point.step for point in training.curve} == {*points}
+    assert [text for text in news_of(*events) if "restarted" in text] == [f"the program was restarted after {text}" for text in news]
+
+
 def test_a_new_epoch_is_no_restart():
     assert len(news_of(*attempt(5, range(9)), *attempt(40, range(9))[-9:])) == 1
 
