@@ -6,9 +6,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.events import TERMINATING, JobPhase, PodPhase
+from kfjob.observe.diagnose.furthest import got_further
 from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import Occurrence, Symptom
-from kfjob.observe.diagnose.recovery import got_further, has_recovered
+from kfjob.observe.diagnose.recovery import has_recovered
 from kfjob.observe.diagnose.repetitions import mask_numbers
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.rules import check_ids
@@ -88,7 +89,7 @@ def _repeats(job: JobEvidence, before: Occurrence, after: Occurrence) -> bool:
     if before.mark is None or after.mark is None or before.mark.round_start >= after.mark.round_start:
         return False
     is_same = [mask_numbers(line) for line in before.evidence] == [mask_numbers(line) for line in after.evidence]
-    return is_same and not before.going_on.handled and not got_further(job, before)
+    return is_same and not before.going_on.handled and not got_further(job.history, before, job.view.reference_time)
 
 
 def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kfjob.observe.diagnose.furthest import got_further
 from kfjob.observe.diagnose.occurrences import JobHistory, Occurrence, PodHistory, Symptom
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.patterns import Pattern
@@ -36,7 +37,7 @@ def find_futile_restart(history: JobHistory) -> Occurrence | None:
             return occurrence
         newest_rounds = rounds[-EXCEPTION_ROUNDS:]
         is_again = len(newest_rounds) == EXCEPTION_ROUNDS and _repeats(newest_rounds)
-        if is_again and not _has_progress(history, newest_rounds[0]):
+        if is_again and not got_further(history, newest_rounds[0], history.find_newest_time()):
             return occurrence
     return None
 
@@ -79,8 +80,3 @@ def _repeats(rounds: list[Occurrence]) -> bool:
     is_exception = first.rule.subject is Subject.EXCEPTION or first.in_exception
     text = " ".join((first.values.get("what", ""), *first.evidence))
     return is_exception and not TRANSIENT.search(text)
-
-
-def _has_progress(history: JobHistory, since: Occurrence) -> bool:
-    """Return whether training came beyond the steps that it had reached before this failure."""
-    return any(pod.furthest and pod.furthest.order > since.order for pod in history.pods.values())

@@ -205,6 +205,7 @@ class PodHistory(Struct):
     symptoms: SymptomTable = field(default_factory=SymptomTable)
     evidence: tuple[EvidenceLine | None, EvidenceLine | None] = (None, None)  # newest rendezvous result and progress line
     readings: int = 0  # progress lines so far
+    readings_before: int = 0  # those before the newest round
     ranks: tuple[int, ...] = ()  # global ranks in the newest rendezvous result
     world: WorldSize = field(default_factory=WorldSize)
     activity: Activity = field(default_factory=Activity)
@@ -254,6 +255,7 @@ class PodHistory(Struct):
 
     def add_start(self, order: int) -> None:
         """Record the start of a round or of a container."""
+        self.readings_before = self.readings
         first, newest = self.starts[:MAX_OCCURRENCES], self.starts[MAX_OCCURRENCES:]
         self.starts = [*first, *[*newest, (order, self.recent.timestamp())][-MAX_OCCURRENCES:]]
 

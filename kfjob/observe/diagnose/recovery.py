@@ -46,20 +46,6 @@ def _has_progress_since(job: JobEvidence, occurrence: Occurrence, time: int | No
     return time is not None and _has_progress_after(job, time) and not _was_not_restarted(job)
 
 
-def got_further(job: JobEvidence, since: Occurrence) -> bool:
-    """Return whether training came beyond the steps that it had reached before this error."""
-    near = job.view.reference_time
-    time = since.timestamp.resolve(near) if since.timestamp.exact else None
-    for name, pod in job.history.pods.items():
-        if pod.furthest is None:
-            continue
-        reached = pod.furthest.timestamp.resolve(near) if pod.furthest.timestamp.exact else None
-        has_order = name == since.pod or time is None or reached is None  # saved logs come one after the other
-        if pod.furthest.order > since.order if has_order else (reached or 0) > (time or 0):
-            return True
-    return False
-
-
 def _was_not_restarted(job: JobEvidence) -> bool:
     """Return whether kfjob ended the job because of its failure; a later round may have printed progress before that."""
     return job.view.job is not None and job.view.job.reason == NOT_RESTARTED

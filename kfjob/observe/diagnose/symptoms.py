@@ -51,7 +51,7 @@ from kfjob.observe.diagnose.world_sizes import WorldSize, read_world_size
 from kfjob.observe.lines import clean_line, shorten_line
 from kfjob.observe.program_lines import find_program_lines
 from kfjob.observe.reading import Reading
-from kfjob.observe.timestamps import Timestamp
+from kfjob.observe.training import Training
 from kfjob.observe.view import JobView
 from kfjob.patterns import Pattern
 from kfjob.redaction import cut_text
@@ -203,11 +203,12 @@ class SymptomCollector:
             if pod.result is None or _is_new_round(pod.result, log.result):
                 pod.add_start(self._order)
             pod.joined, pod.result = True, log.result
-        is_new = log.reading_line is not reading_line and log.reading is not None
-        if is_new and not (log.reading and log.reading.is_empty_bar):
+        if log.reading is not None and log.reading_line is not reading_line and not log.reading.is_empty_bar:
             pod.progress = (self._order, pod.recent.timestamp())
             pod.readings += 1
-            pod.furthest = _find_furthest(pod.furthest, log.reading, self._order, pod.recent.timestamp())
+            place = _find_place(pod, log.reading, view.training if view.training.pod == event.pod else None)
+            if pod.furthest is None or place > (pod.furthest.epoch, pod.furthest.step):
+                pod.furthest = Furthest(*place, self._order, pod.recent.timestamp())
         pod.evidence = (log.result_line, log.reading_line)
         pod.launch = log.launch or pod.launch
         if not log.finished:
@@ -222,13 +223,16 @@ def _read_end(pod: PodHistory, text: str, order: int) -> NormalEnd:
     return NormalEnd(order, pod.lines, pod.recent.timestamp(), tuple(cut_text(item, MAX_QUOTE) for item in evidence))
 
 
-def _find_furthest(before: Furthest | None, reading: Reading | None, order: int, timestamp: Timestamp) -> Furthest:
-    """Return the highest epoch and step so far; a line without a step counts as one step more."""
-    epoch, step = (before.epoch, before.step) if before else (0.0, -1)
-    if reading is None or reading.step is None:
-        return Furthest(epoch, step + 1, order, timestamp)
-    place = (reading.epoch if reading.epoch is not None else 0.0, reading.step)
-    return Furthest(*place, order, timestamp) if before is None or place > (epoch, step) else before
+def _find_place(pod: PodHistory, reading: Reading, training: Training | None) -> tuple[float, int]:
+    """Return the epoch and the step of the run; where no line has them, the number of lines in this round.
+
+    `training` is that of the job if it follows this pod: it knows the steps of earlier epochs.
+    """
+    if reading.step is not None:
+        follows = training is not None and training.step == reading.step and training.run_step is not None
+        step = training.run_step if training and follows else reading.step
+        return reading.epoch or 0.0, step or 0
+    return (0.0, pod.readings - pod.readings_before) if reading.epoch is None else (reading.epoch, -1)
 
 
 def _follow_program(pod: PodHistory, text: str) -> None:

@@ -122,3 +122,37 @@ def test_processes_of_one_pod_that_fail_alike_are_one_round():
     assert rule_of(*attempt(5, 10)) is None
     assert rule_of(*attempt(5, 10), *attempt(15, 20)) is None
     assert rule_of(*attempt(5, 10), *attempt(15, 10)) == "exception"
+
+
+STEP, LOSS = "step {step} loss 2.5", "{{'loss': 2.5, 'learning_rate': 0.01}}"
+EPOCH = "{{'loss': 2.5, 'learning_rate': 0.01, 'epoch': {epoch}}}"
+
+
+def pair_of_rounds(layout: str, printers: tuple[int, int], steps: tuple[int, int], *, is_late: bool) -> list[Event]:
+    """Return two rounds in which pod 1 fails and a pod prints; `is_late`: its last line comes after the exception."""
+
+    def attempt(second: int, printer: int, count: int) -> list[Event]:
+        texts = [layout.format(step=step, epoch=step / 10) for step in range(1, count + 1)]
+        lines: list[Event] = [script.line(printer, text, second + 1) for text in texts]
+        exception = traceback(1, "KeyError: 'lr'", second + 1)
+        lines = [*lines[:-1], *exception, lines[-1]] if is_late else [*lines, *exception]
+        blocks = [*script.block(0, printer, second), *script.block(1, 1 - printer, second)]
+        return [*blocks, *lines, failed(1, second + 3)]
+
+    return [event for number in (0, 1) for event in attempt(5 + 10 * number, printers[number], steps[number])]
+
+
+@pytest.mark.parametrize("layout", [STEP, LOSS, EPOCH])
+@pytest.mark.parametrize("printers", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_pod_that_prints_while_another_one_fails_makes_no_progress(layout, printers, is_late):
+    events = [pair_of_rounds(layout, printers, steps, is_late=is_late) for steps in ((6, 6), (6, 5), (6, 9))]
+    assert [rule_of(*items) for items in events] == ["exception", "exception", None]
+
+
+def test_an_empty_bar_is_no_progress():
+    def attempt(second: int, code: int = 1) -> list[Event]:
+        bars = [script.line(0, f"\rTraining:   0%|   | 0/8 [00:00<?, ?it/s{loss}]", second + 1) for loss in ("", ", loss=2.5")]
+        return [*round_(0, second), *bars, *traceback(0, "KeyError: 'lr'", second + 2), failed(0, second + 3, code)]
+
+    assert rule_of(*attempt(5), *attempt(15)) == "exception"

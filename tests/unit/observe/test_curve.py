@@ -74,7 +74,9 @@ def test_an_empty_bar_is_no_step_of_a_restarted_program(rounds, step, points, ne
     training = reduce_all(JobView(), (*script.STARTING, *events)).training
     assert (training.run_step, training.step, training.loss) == (step, step, LOSSES[step])
     assert {point.step for point in training.curve} == {*points}
-    assert [text for text in news_of(*events) if "restarted" in text] == [f"the program was restarted after {text}" for text in news]
+    assert [text for text in news_of(*events) if "restarted" in text] == [
+        f"the program was restarted after {text}" for text in news
+    ]
 
 
 def test_a_new_epoch_is_no_restart():
