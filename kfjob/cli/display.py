@@ -31,7 +31,7 @@ from kfjob.observe.program_lines import ProgramLines, condense_lines
 from kfjob.observe.program_output import OutputLine, ProgramOutput
 from kfjob.observe.reading import FormatName
 from kfjob.observe.training import format_loss
-from kfjob.observe.view import JobView, News, WorkerFailure
+from kfjob.observe.view import JobView, News
 from kfjob.text import plural
 
 if TYPE_CHECKING:
@@ -331,19 +331,12 @@ def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]
         yield "outcome", outcome_text(view)
     if view.checkpoint:
         yield "checkpoint", view.checkpoint.path
-    if view.failure and view.phase is not JobPhase.SUCCEEDED and not _has_trained_since(view, view.failure):
+    if view.failure and view.phase is not JobPhase.SUCCEEDED and not view.has_trained_since_failure:
         yield "failed", f"{view.failure}"
     yield "logs", str(_logs_folder(reader) or f"kfjob logs {reader.ref.name}")
     is_stopped = view.phase is JobPhase.STOPPED
     commands = ["relaunch {}"] if is_stopped else ["status {}", "logs {} --master", "relaunch {}", "stop {}"]
     yield "next", " · ".join(f"kfjob {command.format(reader.ref.name)}" for command in commands)
-
-
-def _has_trained_since(view: JobView, failure: WorkerFailure) -> bool:
-    """Return whether a round that began after the failure has trained."""
-    starts = (item.first_line.resolve_time(view.reference_time) for item in view.rounds)
-    later = [start for start in starts if start is not None and failure.time is not None and start > failure.time]
-    return bool(later) and (view.training.last_time or 0) > later[0]
 
 
 def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list[str]:

@@ -153,6 +153,12 @@ class PodView(Struct, frozen=True):
         return self.phase is PodPhase.SUCCEEDED or self.log.finished
 
     @property
+    def has_agent(self) -> bool:
+        """Whether an agent printed its log, or that of its container before a restart."""
+        logs = (self.log, self.previous_log) if self.previous_log else (self.log,)
+        return any(log.launch is not None or log.result is not None for log in logs)
+
+    @property
     def live(self) -> bool:
         """Whether its container may still print; true while no status is known."""
         return self.phase is None or not self.phase.ended

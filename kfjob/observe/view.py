@@ -193,17 +193,30 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         """Whether only logs of the job are known, which do not show how it ended."""
         return self.job is not None and self.job.reason == END_UNKNOWN
 
+    @property
+    def has_agents_success(self) -> bool:
+        """Whether all pods with an agent report success; a folder of saved logs holds other files too."""
+        agents = [pod for pod in self.pods.values() if pod.has_agent] or list(self.pods.values())
+        return bool(agents) and all(pod.finished for pod in agents)
+
+    @property
+    def has_trained_since_failure(self) -> bool:
+        """Whether training went on after `failure`: in the log of its pod, or in a round that began after it."""
+        failure, near = self.failure, self.reference_time
+        if failure is None:
+            return False
+        line = self.pods[failure.pod].log.reading_line if failure.pod in self.pods else None
+        if line is not None and line.number > failure.line:
+            return True
+        starts = (item.first_line.resolve_time(near) for item in self.rounds)
+        later = [start for start in starts if start is not None and failure.time is not None and start > failure.time]
+        return bool(later) and (self.training.last_time or 0) > later[0]
+
     def _describe_end_of_logs(self) -> str:
         """Return the headline of saved logs; a diagnosis finds more errors than a failed worker."""
-        agents = [pod for pod in self.pods.values() if pod.log.launch or pod.log.result] or list(self.pods.values())
-        if agents and all(pod.log.finished for pod in agents):
+        if self.has_agents_success:
             return ENDED_WELL
-        failed = self.pods.get(self.failure.pod) if self.failure else None
-        if self.failure is None or failed is None:
-            return UNKNOWN_END
-        later = (line for line in (failed.log.result_line, failed.log.reading_line) if line)
-        has_gone_on = any(line.number > self.failure.line for line in later)
-        return UNKNOWN_END if has_gone_on else ENDED_WITH_ERROR
+        return UNKNOWN_END if self.failure is None or self.has_trained_since_failure else ENDED_WITH_ERROR
 
     @property
     def headline(self) -> str:

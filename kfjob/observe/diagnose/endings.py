@@ -30,15 +30,14 @@ MAX_LAST_PODS = 3
 
 def find_verdict(job: JobEvidence, *, has_error: bool, has_report: bool) -> Verdict:
     """Return what is known of the job's end; `has_error`: an error was found that it has not recovered from."""
-    phase, pods = job.view.phase, job.history.pods.values()
+    phase = job.view.phase
     if phase is JobPhase.FAILED or has_error:
         return Verdict.FAILED
     if phase is JobPhase.SUCCEEDED:
         return Verdict.SUCCEEDED
     if phase is not None and not phase.ended:
         return Verdict.RUNNING
-    agents = [pod for pod in pods if pod.launch or pod.joined]  # a folder of saved logs holds other files too
-    if pods and all(pod.has_succeeded for pod in agents or pods):
+    if job.view.has_agents_success:
         return Verdict.SUCCEEDED
     if phase is not None and not job.view.is_end_unknown:
         return Verdict.STOPPED
