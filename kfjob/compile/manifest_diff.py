@@ -53,6 +53,21 @@ def _differences(old: Any, new: Any, path: Path) -> Iterator[Difference]:
         yield Difference(path=path, old=old, new=new)
 
 
+def split_list(difference: Difference) -> Iterator[Difference]:
+    """Yield the items that only the old one has of two lists without unique names, if that is all that differs.
+
+    Otherwise yield the difference itself.
+    """
+    old, new = difference.old, difference.new
+    if not isinstance(old, list) or not isinstance(new, list) or not all(item in old for item in new):
+        yield difference
+        return
+    for item in old:
+        if item not in new:
+            name = item.get("name", "") if isinstance(item, dict) else item
+            yield Difference(path=(*difference.path, ItemName(str(name))), old=item, new=MISSING)
+
+
 def _is_empty(value: Any) -> bool:
     return value is MISSING or value in (None, "", {}, [])
 

@@ -7,7 +7,7 @@ from kfjob.compile import etcd
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects, names
-from kfjob.spec.pod import EnvFrom
+from kfjob.spec.pod import EnvFrom, EnvSource, Port
 from kfjob.spec.volumes import Volume
 
 
@@ -18,9 +18,9 @@ def own_labels(plan: JobPlan) -> dict[str, str]:
 
 def compile_pod_template(plan: JobPlan) -> JsonObject:
     """Return the pod template of every replica."""
-    metadata: JsonObject = {"labels": {**dict(plan.labels), **own_labels(plan)}}
-    annotations = dict(plan.annotations)
-    if not plan.scheduling.istio_sidecar:
+    metadata: JsonObject = {"labels": {**dict(plan.labels), **plan.pod.labels, **own_labels(plan)}}
+    annotations = {**dict(plan.annotations), **plan.pod.annotations}
+    if not plan.scheduling.istio_sidecar and api_objects.LABEL_ISTIO_INJECT not in {**metadata["labels"], **annotations}:
         metadata["labels"][api_objects.LABEL_ISTIO_INJECT] = "false"
     if annotations:
         metadata["annotations"] = annotations
@@ -49,7 +49,8 @@ def _spec(plan: JobPlan) -> JsonObject:
     spec["containers"] = [_make_training_container(plan)]
     if template := plan.resources.efa_claim:
         spec["resourceClaims"] = [{"name": names.EFA_CLAIM, "resourceClaimTemplateName": template}]
-    if volumes := [*_shared_memory(plan), *map(_volume, plan.volumes)]:
+    own_volumes = {volume.name: volume for volume in plan.volumes}  # one may be mounted at several paths
+    if volumes := [*_shared_memory(plan), *map(_volume, own_volumes.values())]:
         spec["volumes"] = volumes
     return spec
 
@@ -68,43 +69,48 @@ def _placement(plan: JobPlan) -> JsonObject:
 
 
 def _node_selector(plan: JobPlan) -> dict[str, str]:
-    healthy = {api_objects.LABEL_HYPERPOD_HEALTH: "Schedulable"} if plan.scheduling.hyperpod else {}
+    hyperpod = plan.scheduling.hyperpod
+    healthy = {api_objects.LABEL_HYPERPOD_HEALTH: api_objects.HYPERPOD_HEALTHY} if hyperpod and hyperpod.healthy_nodes else {}
     return healthy | plan.scheduling.node_selector
 
 
 def _make_training_container(plan: JobPlan) -> JsonObject:
-    container: JsonObject = {"name": TRAINING_CONTAINER, "image": plan.image}
-    if plan.image_pull_policy:
-        container["imagePullPolicy"] = plan.image_pull_policy
-    if plan.command:
-        container["command"] = list(plan.command)
-    if plan.args:
-        container["args"] = list(plan.args)
-    if plan.pod.working_dir:
-        container["workingDir"] = plan.pod.working_dir
-    if ports := _ports(plan):
-        container["ports"] = ports
-    if env := [_variable(name, value) for name, value in plan.env]:
-        container["env"] = env
-    if resources := _resources(plan):
-        container["resources"] = resources
-    if plan.pod.container_security_context:
-        container["securityContext"] = dict(plan.pod.container_security_context)
-    if mounts := [*_shared_memory_mount(plan), *map(_mount, plan.volumes)]:
-        container["volumeMounts"] = mounts
-    return container
+    fields: JsonObject = {
+        "imagePullPolicy": plan.image_pull_policy,
+        "command": list(plan.command),
+        "args": list(plan.args),
+        "workingDir": plan.pod.working_dir,
+        "ports": _ports(plan),
+        "envFrom": [_env_source(source) for source in plan.env_from],
+        "env": [_variable(name, value) for name, value in plan.env],
+        "resources": _resources(plan),
+        "lifecycle": dict(plan.pod.lifecycle),
+        "securityContext": dict(plan.pod.container_security_context),
+        "volumeMounts": [*_shared_memory_mount(plan), *map(_mount, plan.volumes)],
+    }
+    return {"name": TRAINING_CONTAINER, "image": plan.image} | {key: value for key, value in fields.items() if value}
 
 
 def _ports(plan: JobPlan) -> list[JsonObject]:
     ports: list[JsonObject] = []
     if plan.has_master and plan.rendezvous.port != names.RENDEZVOUS_PORT and plan.rendezvous.backend in ("static", "c10d"):
         ports.append({"name": names.RENDEZVOUS_PORT_NAME, "containerPort": plan.rendezvous.port})
-    ports += [{**({"name": port.name} if port.name else {}), "containerPort": port.port} for port in plan.pod.ports]
-    return ports
+    return ports + [_port(port) for port in plan.pod.ports]
+
+
+def _port(port: Port) -> JsonObject:
+    fields = {"name": port.name, "containerPort": port.port, "protocol": port.protocol}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _variable(name: str, value: str | EnvFrom) -> JsonObject:
     return {"name": name, "value": value} if isinstance(value, str) else {"name": name, "valueFrom": _source(value)}
+
+
+def _env_source(source: EnvSource) -> JsonObject:
+    kind, name = ("secretRef", source.secret) if source.secret else ("configMapRef", source.config_map)
+    prefix = {"prefix": source.prefix} if source.prefix else {}
+    return prefix | {kind: {"name": name} | ({"optional": True} if source.optional else {})}
 
 
 def _source(source: EnvFrom) -> JsonObject:
@@ -116,23 +122,10 @@ def _source(source: EnvFrom) -> JsonObject:
 
 
 def _resources(plan: JobPlan) -> JsonObject:
-    amounts = _amounts(plan)
+    amounts = plan.resources.amounts
     requests, limits = amounts | plan.resources.requests, amounts | plan.resources.limits
     claims = [{"name": names.EFA_CLAIM}] if plan.resources.efa_claim else []
     return {name: value for name, value in {"requests": requests, "limits": limits, "claims": claims}.items() if value}
-
-
-def _amounts(plan: JobPlan) -> dict[str, str]:
-    resources = plan.resources
-    amounts = {
-        "cpu": resources.cpu,
-        "memory": resources.memory,
-        "nvidia.com/gpu": str(resources.gpus) if resources.gpus else None,
-        "aws.amazon.com/neuron": str(resources.neuron) if resources.neuron else None,
-        "vpc.amazonaws.com/efa": str(resources.efa) if resources.efa else None,
-    }
-    amounts |= {f"hugepages-{size}": amount for size, amount in resources.huge_pages.items()}
-    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _shared_memory(plan: JobPlan) -> list[JsonObject]:
@@ -156,14 +149,24 @@ def _mount(volume: Volume) -> JsonObject:
 def _volume(volume: Volume) -> JsonObject:
     source: JsonObject
     if volume.claim:
-        source = {"persistentVolumeClaim": {"claimName": volume.claim, **({"readOnly": True} if volume.read_only else {})}}
+        source = {
+            "persistentVolumeClaim": {"claimName": volume.claim, **({"readOnly": True} if volume.read_only_claim else {})}
+        }
     elif volume.host_path:
-        source = {"hostPath": {"path": volume.host_path}}
+        kind = {"type": volume.host_path_type} if volume.host_path_type else {}
+        source = {"hostPath": {"path": volume.host_path, **kind}}
     elif volume.config_map:
-        source = {"configMap": {"name": volume.config_map}}
+        source = {"configMap": {"name": volume.config_map, **_files(volume)}}
     elif volume.secret:
-        source = {"secret": {"secretName": volume.secret}}
+        source = {"secret": {"secretName": volume.secret, **_files(volume)}}
     else:
         size = {"sizeLimit": volume.size} if volume.size else {}
         source = {"emptyDir": ({"medium": "Memory"} if volume.in_memory else {}) | size}
     return {"name": volume.name, **source}
+
+
+def _files(volume: Volume) -> JsonObject:
+    """Return the fields of a volume whose files are the keys of a ConfigMap or a secret."""
+    items = [item.model_dump(exclude_none=True) for item in volume.items]
+    fields = {"items": items, "defaultMode": volume.default_mode, "optional": volume.optional}
+    return {key: value for key, value in fields.items() if value or (key == "defaultMode" and value is not None)}

@@ -66,7 +66,7 @@ def check_overrides(plan: JobPlan) -> None:
 
 
 def _labels(plan: JobPlan) -> dict[str, str]:
-    labels = {**dict(plan.labels), **pod.own_labels(plan), api_objects.LABEL_SPEC_HASH: plan.spec_hash}
+    labels = {**dict(plan.labels), **dict(plan.job_labels), **pod.own_labels(plan), api_objects.LABEL_SPEC_HASH: plan.spec_hash}
     if plan.scheduling.queue:
         labels[api_objects.LABEL_KUEUE_QUEUE] = plan.scheduling.queue
     if plan.scheduling.queue_priority:
@@ -75,7 +75,7 @@ def _labels(plan: JobPlan) -> dict[str, str]:
 
 
 def _annotations(plan: JobPlan) -> dict[str, str]:
-    annotations = dict(plan.annotations)
+    annotations = {**dict(plan.annotations), **dict(plan.job_annotations)}
     if hyperpod := plan.scheduling.hyperpod:
         annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] = str(hyperpod.auto_resume).lower()
         annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES] = str(hyperpod.max_retries)

@@ -20,6 +20,10 @@ def normalize_job(job: JsonObject) -> JsonObject:
         del run_policy["suspend"]  # the default, which the API server adds (operator v1.9.3, kubeflow.org_pytorchjobs.yaml)
     policy = job["spec"].get("elasticPolicy") or {}
     policy.pop("rdzvId", None)
+    if policy.get("maxRestarts") == 0:  # torchrun's default
+        del policy["maxRestarts"]
+    if processes := policy.pop("nProcPerNode", None):  # the older place of the number; the webhook forbids both
+        job["spec"].setdefault("nprocPerNode", str(processes))
     if "rdzvConf" in policy:
         policy["rdzvConf"] = sorted(policy["rdzvConf"], key=lambda pair: str(pair.get("key")))
     for replica in job["spec"]["pytorchReplicaSpecs"].values():
@@ -38,11 +42,14 @@ def _normalize_metadata(metadata: JsonObject, keys: tuple[str, ...]) -> JsonObje
     return normalized
 
 
-_ADDED_KEYS = api_objects.KEYS_OF_KFJOB | {"kubectl.kubernetes.io/last-applied-configuration"}
+_ADDED_KEYS = api_objects.KEYS_OF_KFJOB | {api_objects.ANNOTATION_LAST_APPLIED}
 
 
 def _normalize_pod(spec: JsonObject) -> None:
     container: Any = find_training_container(spec)
+    spec.pop("restartPolicy", None)  # the operator replaces it by the replica's (v1.9.3, pkg/core/pod.go `SetRestartPolicy`)
+    if (account := spec.pop("serviceAccount", None)) and "serviceAccountName" not in spec:  # the older name
+        spec["serviceAccountName"] = account
     for toleration in spec.get("tolerations") or ():
         toleration.setdefault("operator", "Equal")
     resources = container.get("resources") or {}
@@ -52,6 +59,8 @@ def _normalize_pod(spec: JsonObject) -> None:
     for variable in container.get("env") or ():
         if "valueFrom" not in variable:
             variable["value"] = str(variable.get("value", ""))
+        elif (field := variable["valueFrom"].get("fieldRef")) and field.get("apiVersion") == "v1":  # the default
+            del field["apiVersion"]
     _rename_shared_memory(spec, container)
 
 
@@ -59,7 +68,7 @@ def _rename_shared_memory(spec: JsonObject, container: JsonObject) -> None:
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
     for mount in container.get("volumeMounts") or ():
         volume = volumes.get(mount["name"], {})
-        if is_shared_memory(volume, mount):
+        if is_shared_memory(spec, volume, mount):
             volume["name"] = mount["name"] = SHARED_MEMORY_VOLUME
 
 

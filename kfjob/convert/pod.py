@@ -11,6 +11,7 @@ from kfjob.errors import SpecError
 from kfjob.spec import api_objects, names
 from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.arguments import OWN_TRAINER, from_argv
+from kfjob.spec.fields import UNLIMITED
 from kfjob.spec.instances import list_nccl_variables
 
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the path of shared memory in every pod
@@ -32,10 +33,11 @@ def convert_pod_template(template: JsonMapping, *, hyperpod: bool, exact: bool) 
     spec = template.get("spec") or {}
     container = find_training_container(spec)
     container_fields = {
-        "service_account": spec.get("serviceAccountName"),
+        "service_account": spec.get("serviceAccountName") or spec.get("serviceAccount"),
         "image_pull_secrets": [secret["name"] for secret in spec.get("imagePullSecrets") or ()],
         "image": container.get("image"),
         "image_pull_policy": container.get("imagePullPolicy"),
+        "env_from": [_convert_env_source(source) for source in container.get("envFrom") or ()],
         "env": dict(_convert_env(container.get("env") or ())),
         "resources": _convert_resources(container.get("resources") or {}) | _convert_claim(spec, container),
     }
@@ -46,17 +48,24 @@ def convert_pod_template(template: JsonMapping, *, hyperpod: bool, exact: bool) 
     return (
         _drop_empty(container_fields)
         | ({"shared_memory": 0} if exact else {})
-        | ({"network_profile": "none"} if exact and not _has_nccl_variables(container) else {})
+        | ({} if _has_nccl_variables(container) else {"network_profile": "none"})
         | _convert_storage(spec, container)
         | _convert_command(container)
         | _drop_empty(pod_fields)
     )
 
 
-def is_shared_memory(volume: JsonMapping, mount: JsonMapping) -> bool:
-    """Return whether a volume is a pod's shared memory; its name does not matter."""
-    in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
-    return in_memory and mount["mountPath"] == SHARED_MEMORY_PATH
+def is_shared_memory(spec: JsonMapping, volume: JsonMapping, mount: JsonMapping) -> bool:
+    """Return whether a volume is what kfjob creates for /dev/shm.
+
+    Its name does not matter, unless another container of the pod mounts the volume under this name.
+    """
+    if (volume.get("emptyDir") or {}).get("medium") != "Memory" or mount["mountPath"] != SHARED_MEMORY_PATH:
+        return False
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    mounts = [other for container in containers for other in container.get("volumeMounts") or ()]
+    uses = sum(other["name"] == volume["name"] for other in mounts)
+    return bool(uses == 1 or volume["name"] == names.SHARED_MEMORY_VOLUME)
 
 
 def _has_nccl_variables(container: JsonMapping) -> bool:
@@ -69,6 +78,12 @@ def _has_nccl_variables(container: JsonMapping) -> bool:
 
 def _drop_empty(fields: JsonMapping) -> JsonObject:
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+
+
+def _convert_env_source(source: JsonMapping) -> JsonObject:
+    kind = "secret" if "secretRef" in source else "config_map"
+    reference = source.get("secretRef") or source.get("configMapRef") or {}
+    return _drop_empty({kind: reference.get("name"), "prefix": source.get("prefix"), "optional": reference.get("optional")})
 
 
 def _convert_env(env: Sequence[JsonMapping]) -> Iterator[tuple[str, Any]]:
@@ -118,12 +133,12 @@ def _convert_storage(spec: JsonMapping, container: JsonMapping) -> JsonObject:
     volumes = []
     for mount in container.get("volumeMounts") or ():
         source = sources.get(mount["name"], {})
-        if is_shared_memory(source, mount):
-            fields["shared_memory"] = source["emptyDir"].get("sizeLimit")
+        if is_shared_memory(spec, source, mount):
+            fields["shared_memory"] = source["emptyDir"].get("sizeLimit", UNLIMITED)
         elif kind := _convert_volume_source(source):
             options = _drop_empty({"sub_path": mount.get("subPath"), "read_only": mount.get("readOnly")})
             volumes.append({"name": mount["name"], "mount_path": mount["mountPath"], **kind, **options})
-        if mount["mountPath"] == SHARED_MEMORY_PATH and not is_shared_memory(source, mount):
+        if mount["mountPath"] == SHARED_MEMORY_PATH and not is_shared_memory(spec, source, mount):
             fields["shared_memory"] = 0
     return fields | ({"volumes": volumes} if volumes else {})
 
@@ -131,18 +146,23 @@ def _convert_storage(spec: JsonMapping, container: JsonMapping) -> JsonObject:
 def _convert_volume_source(source: JsonMapping) -> JsonObject | None:
     """Return the fields for the kind of a volume; None if a spec has no such kind."""
     if claim := source.get("persistentVolumeClaim"):
-        return {"pvc": claim["claimName"]}
+        return _drop_empty({"pvc": claim["claimName"], "read_only_claim": claim.get("readOnly")})
     if path := source.get("hostPath"):
-        return {"host_path": path["path"]}
+        return _drop_empty({"host_path": path["path"], "host_path_type": path.get("type")})
     if config_map := source.get("configMap"):
-        return {"config_map": config_map.get("name")}
+        return {"config_map": config_map.get("name"), **_convert_files(config_map)}
     if secret := source.get("secret"):
-        return {"secret": secret.get("secretName")}
+        return {"secret": secret.get("secretName"), **_convert_files(secret)}
     if "emptyDir" in source:
         empty_dir = source["emptyDir"] or {}
         in_memory = empty_dir.get("medium") == "Memory" or None
         return {"empty_dir": True, **_drop_empty({"size": empty_dir.get("sizeLimit"), "in_memory": in_memory})}
     return None
+
+
+def _convert_files(source: JsonMapping) -> JsonObject:
+    fields = {"items": source.get("items"), "default_mode": source.get("defaultMode"), "optional": source.get("optional")}
+    return _drop_empty(fields)
 
 
 def _convert_command(container: JsonMapping) -> JsonObject:
@@ -158,7 +178,7 @@ def _convert_pod(spec: JsonMapping, container: JsonMapping) -> JsonObject:
     init_containers = [dict(c) for c in spec.get("initContainers") or () if c.get("name") != names.ETCD_WAIT]
     sidecars = [c for c in init_containers if c.get("restartPolicy") == "Always"]
     ports = [
-        {"port": port["containerPort"], **({"name": port["name"]} if "name" in port else {})}
+        _drop_empty({"name": port.get("name"), "port": port["containerPort"], "protocol": port.get("protocol")})
         for port in container.get("ports") or ()
     ]
     return _drop_empty(
@@ -166,6 +186,7 @@ def _convert_pod(spec: JsonMapping, container: JsonMapping) -> JsonObject:
             "grace": spec.get("terminationGracePeriodSeconds"),
             "working_dir": container.get("workingDir"),
             "ports": ports,
+            "lifecycle": container.get("lifecycle"),
             "security_context": spec.get("securityContext"),
             "container_security_context": container.get("securityContext"),
             "host_network": spec.get("hostNetwork"),
@@ -179,10 +200,9 @@ def _convert_pod(spec: JsonMapping, container: JsonMapping) -> JsonObject:
 def _convert_placement(template: JsonMapping, *, hyperpod: bool, exact: bool) -> JsonObject:
     spec = template.get("spec") or {}
     selector = dict(spec.get("nodeSelector") or {})
-    if hyperpod:
-        selector.pop(api_objects.LABEL_HYPERPOD_HEALTH, None)
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    has_istio = labels.get(api_objects.LABEL_ISTIO_INJECT, "true" if exact else "false") == "true"
+    if hyperpod and selector.get(api_objects.LABEL_HYPERPOD_HEALTH) == api_objects.HYPERPOD_HEALTHY:
+        del selector[api_objects.LABEL_HYPERPOD_HEALTH]
+    has_istio = exact and api_objects.LABEL_ISTIO_INJECT not in _get_metadata(template)
     return _drop_empty(
         {
             "scheduler": spec.get("schedulerName"),
@@ -194,6 +214,12 @@ def _convert_placement(template: JsonMapping, *, hyperpod: bool, exact: bool) ->
             "istio_sidecar": True if has_istio else None,
         }
     )
+
+
+def _get_metadata(template: JsonMapping) -> JsonObject:
+    """Return the labels and annotations of a pod."""
+    metadata = template.get("metadata") or {}
+    return {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
 
 
 def _convert_toleration(toleration: JsonMapping) -> JsonObject:

@@ -6,6 +6,7 @@ the original, and puts the differences into `overrides`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kfjob.common_types import JsonMapping, JsonObject
@@ -34,28 +35,32 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
     fields: JsonObject = {
         "name": metadata["name"],
         "nodes": sum(replica.get("replicas", 1) for replica in replicas.values()),
-        "processes_per_node": _convert_number(spec.get("nprocPerNode", _DEFAULT_PROCESSES)),
+        "processes_per_node": _convert_number(
+            spec.get("nprocPerNode") or (elastic_policy or {}).get("nProcPerNode") or _DEFAULT_PROCESSES
+        ),
     }
     if metadata.get("namespace"):
         fields["namespace"] = metadata["namespace"]
-    fields |= _convert_metadata(metadata, template.get("metadata") or {})
     fields["restarts"] = {"policy": first_replica.get("restartPolicy", _DEFAULT_RESTART_POLICY), "max": 0}
     fields |= _convert_run_policy(run_policy)
     if elastic_policy is not None:
         fields |= _convert_elastic_policy(elastic_policy, fields, has_master=has_master, own_etcd=own_etcd)
     elif has_master:
         fields["rendezvous"] = {"backend": "static"}
-    scheduling = _convert_scheduling(metadata, run_policy)
+    pod_spec = template.get("spec") or {}
+    scheduling = _convert_scheduling(metadata, run_policy, pod_spec)
     pod = convert_pod_template(template, hyperpod="hyperpod" in scheduling, exact=exact)
     scheduling |= pod.pop("scheduling", {})
     fields |= pod
+    _add_metadata(fields, metadata, template.get("metadata") or {}, has_queue="queue" in scheduling)
     if has_master:
         fields = _move_master_port(fields)
     if elastic_policy is None and has_master:
         _move_max_restarts(fields)
     if scheduling:
         fields["scheduling"] = scheduling
-    return Conversion(spec=fields, notes=_list_notes(elastic_policy, scheduling, has_master=has_master))
+    notes = [*_list_notes(elastic_policy, scheduling, has_master=has_master), *_explain_restart_policies(replicas)]
+    return Conversion(spec=fields, notes=tuple(notes))
 
 
 def _list_notes(elastic_policy: JsonMapping | None, scheduling: JsonMapping, *, has_master: bool) -> tuple[Note, ...]:
@@ -65,10 +70,18 @@ def _list_notes(elastic_policy: JsonMapping | None, scheduling: JsonMapping, *, 
         notes.append(Note(item="spec.elasticPolicy is missing", reason=reason))
     if elastic_policy and elastic_policy.get("rdzvId"):
         notes.append(Note(item=f"spec.elasticPolicy.rdzvId: {elastic_policy['rdzvId']}", reason=NEW_ID_REASON))
-    if "gang" in scheduling:
+    if "gang" in scheduling and "scheduler" not in scheduling:
         reason = f"read as {scheduling['gang']['scheduler']}; the operator's own options decide which scheduler it is"
         notes.append(Note(item="spec.runPolicy.schedulingPolicy", reason=reason))
     return tuple(notes)
+
+
+def _explain_restart_policies(replicas: JsonMapping) -> Iterator[Note]:
+    for kind, replica in replicas.items():
+        if policy := ((replica.get("template") or {}).get("spec") or {}).get("restartPolicy"):
+            item = f"spec.pytorchReplicaSpecs.{kind}.template.spec.restartPolicy: {policy}"
+            reason = "left out: the operator replaces it by the restart policy of the replica"
+            yield Note(item=item, reason=reason)
 
 
 def _move_master_port(fields: JsonObject) -> JsonObject:
@@ -94,19 +107,30 @@ def _convert_number(text: Any) -> Any:
     return int(text) if str(text).isdecimal() else text
 
 
-def _convert_metadata(job: JsonMapping, pod: JsonMapping) -> JsonObject:
-    """Return the labels and annotations that the job and its pods share."""
-    fields = {}
+_IN_FIELDS = frozenset(
+    {
+        api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME,
+        api_objects.ANNOTATION_HYPERPOD_RETRIES,
+        api_objects.ANNOTATION_LAST_APPLIED,
+        *api_objects.KEYS_OF_KFJOB,
+    }
+)
+"""Labels and annotations of a job that fields of the spec hold, or that belong to a launch."""
+
+
+def _add_metadata(fields: JsonObject, job: JsonMapping, pod: JsonMapping, *, has_queue: bool) -> None:
+    """Add the labels and annotations of the job and its pods, of the pods alone, and of the job alone."""
+    in_fields = _IN_FIELDS | ({api_objects.LABEL_KUEUE_QUEUE, api_objects.LABEL_KUEUE_PRIORITY} if has_queue else set())
+    own: JsonObject = {}
     for part in ("labels", "annotations"):
         job_values, pod_values = job.get(part) or {}, pod.get(part) or {}
-        shared = {
-            key: value
-            for key, value in job_values.items()
-            if pod_values.get(key) == value and key not in api_objects.KEYS_OF_KFJOB
-        }
-        if shared:
-            fields[part] = shared
-    return fields
+        shared = {key: value for key, value in job_values.items() if pod_values.get(key) == value}
+        job_own = {key: value for key, value in job_values.items() if key not in {*shared, *in_fields}}
+        own |= {part: {key: value for key, value in pod_values.items() if key not in {*shared, *api_objects.KEYS_OF_KFJOB}}}
+        shared = {key: value for key, value in shared.items() if key not in api_objects.KEYS_OF_KFJOB}
+        fields |= {name: values for name, values in ((part, shared), (f"job_{part}", job_own)) if values}
+    if own := {part: values for part, values in own.items() if values}:
+        fields["pod"] = own | fields.get("pod", {})
 
 
 def _convert_run_policy(policy: JsonMapping) -> JsonObject:
@@ -144,7 +168,7 @@ def _convert_elastic_policy(policy: JsonMapping, job: JsonMapping, *, has_master
     return fields | {"rendezvous": rendezvous}
 
 
-def _convert_scheduling(metadata: JsonMapping, policy: JsonMapping) -> JsonObject:
+def _convert_scheduling(metadata: JsonMapping, policy: JsonMapping, pod: JsonMapping) -> JsonObject:
     """Return the scheduling fields of the job itself: Kueue, HyperPod, the gang."""
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     fields: JsonObject = {}
@@ -156,9 +180,11 @@ def _convert_scheduling(metadata: JsonMapping, policy: JsonMapping) -> JsonObjec
         fields["hyperpod"] = {"auto_resume": annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] == "true"}
         if api_objects.ANNOTATION_HYPERPOD_RETRIES in annotations:
             fields["hyperpod"]["max_retries"] = _convert_number(annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES])
+        if api_objects.LABEL_HYPERPOD_HEALTH not in (pod.get("nodeSelector") or {}):
+            fields["hyperpod"]["healthy_nodes"] = False
     if gang := policy.get("schedulingPolicy"):
         values = {
-            "scheduler": "volcano" if gang.get("queue") else "scheduler-plugins",
+            "scheduler": _find_gang_scheduler(gang, pod),
             "min_available": gang.get("minAvailable"),
             "queue": gang.get("queue"),
             "priority_class": gang.get("priorityClass"),
@@ -166,3 +192,10 @@ def _convert_scheduling(metadata: JsonMapping, policy: JsonMapping) -> JsonObjec
         }
         fields["gang"] = {key: value for key, value in values.items() if value is not None}
     return fields
+
+
+def _find_gang_scheduler(gang: JsonMapping, pod: JsonMapping) -> str:
+    """Return the gang scheduler: the one that the pods name; else only Volcano has queues."""
+    if scheduler := pod.get("schedulerName"):
+        return "volcano" if scheduler == "volcano" else "scheduler-plugins"
+    return "volcano" if gang.get("queue") else "scheduler-plugins"

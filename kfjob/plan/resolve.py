@@ -17,6 +17,7 @@ from kfjob.plan import environment, launchers, rendezvous
 from kfjob.plan.launch_commands import find_unconnected_nodes
 from kfjob.plan.values import GRACE_SECONDS, Context, Decisions, JobPlan
 from kfjob.spec import instances, names
+from kfjob.spec.fields import UNLIMITED
 from kfjob.spec.instances import HYPERPOD_PREFIX, Instance
 from kfjob.spec.job import SPEC_VERSION, JobSpec
 from kfjob.spec.observe_config import Limits, ObserveConfig
@@ -69,6 +70,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         command=launchers.make_command(spec, launcher, processes),
         args=spec.args or (),
         env=environment.list_variables(spec, instance, resources, decisions, in_cluster=context.kind.has_images),
+        env_from=spec.env_from,
         instance=instance,
         resources=resources,
         volumes=(*spec.volumes, *rendezvous.tls_volumes(spec)),
@@ -82,6 +84,8 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         grace_seconds=_grace(spec, decisions),
         labels=tuple(sorted(spec.labels.items())),
         annotations=tuple(sorted(spec.annotations.items())),
+        job_labels=tuple(sorted(spec.job_labels.items())),
+        job_annotations=tuple(sorted(spec.job_annotations.items())),
         overrides=spec.overrides,
         observe_config=_observe_config(spec, processes),
         spec_json=_compact(fields),
@@ -231,6 +235,9 @@ def _shared_memory(spec: JobSpec, decisions: Decisions) -> str | None:
     """Return the size of /dev/shm. NCCL and data loaders need more than the 64 MiB of a container runtime."""
     if spec.shared_memory == "0" or any(volume.mount_path == SHARED_MEMORY_PATH for volume in spec.volumes):
         return None
+    if spec.shared_memory == UNLIMITED:
+        decisions.decide("shared_memory", UNLIMITED, "", "")
+        return ""
     memory = spec.resources.memory
     mebibytes = int(parse_quantity(memory or "0") / 2) // MIB
     half = "" if not memory else f"{mebibytes // 1024}Gi" if mebibytes and not mebibytes % 1024 else f"{max(mebibytes, 1)}Mi"

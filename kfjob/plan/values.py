@@ -10,7 +10,7 @@ from kfjob.common_types import JsonMapping
 from kfjob.spec import names
 from kfjob.spec.instances import Instance
 from kfjob.spec.observe_config import ObserveConfig
-from kfjob.spec.pod import EnvFrom, Pod, Resources
+from kfjob.spec.pod import EnvFrom, EnvSource, Pod, Resources
 from kfjob.spec.rendezvous import Launcher
 from kfjob.spec.scheduling import Restarts, RunPolicy, Scheduling
 from kfjob.spec.volumes import Volume
@@ -102,6 +102,7 @@ class JobPlan:
     command: tuple[str, ...]  # includes the launcher; `$(NAME)` stands for a variable; (): the image's own entry point
     args: tuple[str, ...]  # after the command, or after the image's own entry point
     env: tuple[tuple[str, str | EnvFrom], ...]  # in order; secrets are in the user's environment locally
+    env_from: tuple[EnvSource, ...]
     instance: Instance | None  # None: the spec names no instance
     resources: Resources  # includes the devices of the instance
     volumes: tuple[Volume, ...]
@@ -115,6 +116,8 @@ class JobPlan:
     grace_seconds: int  # between SIGTERM and SIGKILL
     labels: tuple[tuple[str, str], ...]
     annotations: tuple[tuple[str, str], ...]
+    job_labels: tuple[tuple[str, str], ...]  # of the job alone
+    job_annotations: tuple[tuple[str, str], ...]
     overrides: JsonMapping  # merged into the PyTorchJob last
     observe_config: ObserveConfig  # recorded with the job, for everyone who reads its logs
     spec_json: str  # recorded in an annotation of the job

@@ -62,9 +62,11 @@ LABEL_KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
 SCHEDULING_API_VERSION = "scheduling.k8s.io/v1"
 """The API version of PriorityClass."""
 
+ANNOTATION_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 ANNOTATION_HYPERPOD_AUTO_RESUME = "sagemaker.amazonaws.com/enable-job-auto-resume"
 ANNOTATION_HYPERPOD_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"
 LABEL_HYPERPOD_HEALTH = "sagemaker.amazonaws.com/node-health-status"
+HYPERPOD_HEALTHY = "Schedulable"
 LABEL_ISTIO_INJECT = "sidecar.istio.io/inject"
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from kfjob.spec import names, shell_syntax
 from kfjob.spec.base import SpecModel, field_error
@@ -51,6 +51,30 @@ def _check_size(value: str) -> str:
 
 Size = Annotated[Quantity, AfterValidator(_check_size)]
 """A quantity of bytes."""
+
+
+UNLIMITED = "unlimited"
+
+
+def _check_shared_memory(value: object) -> object:
+    if value == UNLIMITED:
+        return value
+    text = _check_quantity(value)
+    return _check_size(text) if isinstance(text, str) else text
+
+
+SharedMemory = Annotated[str, BeforeValidator(_check_shared_memory, json_schema_input_type=str | int | float)]
+"""A quantity of bytes, or `unlimited`."""
+
+
+def _check_file_mode(value: object) -> object:
+    if isinstance(value, str) and re.fullmatch(r"0?o?[0-7]{3,4}", value):
+        return int(value.replace("o", ""), 8)
+    return value
+
+
+FileMode = Annotated[int, BeforeValidator(_check_file_mode, json_schema_input_type=int | str), Field(ge=0, le=0o777)]
+"""The permissions of a file: a number as Kubernetes writes it, or an octal text such as `"0755"`."""
 
 
 def _convert_env_value(value: object) -> object:

@@ -24,12 +24,12 @@ from kfjob.spec.fields import (
     MetadataKey,
     ObjectName,
     SecretRef,
-    Size,
+    SharedMemory,
     find_duplicate,
 )
 from kfjob.spec.number_words import suggest_number
 from kfjob.spec.paths import join_path
-from kfjob.spec.pod import EnvEntry, EnvFrom, Pod, Resources
+from kfjob.spec.pod import EnvEntry, EnvFrom, EnvSource, Pod, Resources
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
 from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, TorchrunOptions
 from kfjob.spec.repair import check_fields
@@ -125,12 +125,16 @@ class JobSpec(SpecModel):
         default_factory=dict,
         description="Environment variables of the training container: texts, or sources such as `{secret: NAME, key: KEY}`",
     )
+    env_from: tuple[EnvSource, ...] = Field(
+        default=(), description="Secrets and ConfigMaps whose keys become variables; `env` overrides them"
+    )
     hub_token: SecretRef | None = Field(default=None, description="Secret for HF_TOKEN: `SECRET/KEY`")
     wandb_key: SecretRef | None = Field(default=None, description="Secret for WANDB_API_KEY: `SECRET/KEY`")
     volumes: tuple[Volume, ...] = Field(default=(), description="Storage that every pod mounts")
-    shared_memory: Size | None = Field(
+    shared_memory: SharedMemory | None = Field(
         default=None,
-        description="Size of /dev/shm; default: half of the pod's memory; 0: the size that the container runtime chooses",
+        description="Size of /dev/shm, or `unlimited`; default: half of the pod's memory; 0: the size that the container "
+        "runtime chooses",
     )
     restarts: RestartsField = Restarts()
     run: RunPolicy = RunPolicy()
@@ -140,6 +144,10 @@ class JobSpec(SpecModel):
     pod: Pod = Pod()
     labels: dict[MetadataKey, LabelValue] = Field(default_factory=dict, description="Labels of the job and its pods")
     annotations: dict[MetadataKey, EnvValue] = Field(default_factory=dict, description="Annotations of the job and its pods")
+    job_labels: dict[MetadataKey, LabelValue] = Field(default_factory=dict, description="Labels of the job, not of its pods")
+    job_annotations: dict[MetadataKey, EnvValue] = Field(
+        default_factory=dict, description="Annotations of the job, not of its pods"
+    )
     overrides: dict[str, Any] = Field(
         default_factory=dict,
         description="Parts of a PyTorchJob that are merged into it last; mappings merge deeply, lists of mappings with a "
@@ -312,8 +320,9 @@ class JobSpec(SpecModel):
             if volume.name in reserved:
                 raise field_error("volume_ours", f"kfjob itself adds a volume `{volume.name}`", path=f"{path}.name")
             for other in value[:index]:
-                if volume.name == other.name:
-                    raise field_error("volume_twice", f"two volumes have the name `{volume.name}`", path=f"{path}.name")
+                if volume.name == other.name and volume.source != other.source:
+                    title = f"two volumes have the name `{volume.name}`, and different sources"
+                    raise field_error("volume_twice", title, path=f"{path}.name")
                 if volume.mount_path == other.mount_path:
                     title = f"two volumes have the mount path `{volume.mount_path}`"
                     raise field_error("mount_twice", title, path=f"{path}.mount_path")

@@ -9,7 +9,27 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator,
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import names, pytorchjob_schema
 from kfjob.spec.base import SpecModel, field_error
-from kfjob.spec.fields import AbsolutePath, DnsLabel, EnvValue, ObjectName, Quantity, Size, find_duplicate
+from kfjob.spec.fields import (
+    AbsolutePath,
+    DnsLabel,
+    EnvValue,
+    LabelValue,
+    MetadataKey,
+    ObjectName,
+    Quantity,
+    Size,
+    find_duplicate,
+)
+from kfjob.units import parse_quantity
+
+_RESOURCE_NAMES = {
+    "cpu": "cpu",
+    "memory": "memory",
+    "gpus": "nvidia.com/gpu",
+    "neuron": "aws.amazon.com/neuron",
+    "efa": "vpc.amazonaws.com/efa",
+}
+"""Kubernetes' names of the resources that have a field."""
 
 
 class Resources(SpecModel):
@@ -38,6 +58,24 @@ class Resources(SpecModel):
     limits: dict[str, Quantity] = Field(
         default_factory=dict, description="Limits by Kubernetes' resource names; they override the fields above"
     )
+
+    @property
+    def amounts(self) -> dict[str, str]:
+        """The amounts of the fields by Kubernetes' resource names, without `requests` and `limits`."""
+        amounts = {name: str(getattr(self, field) or "") for field, name in _RESOURCE_NAMES.items()}
+        amounts |= {f"hugepages-{size}": amount for size, amount in self.huge_pages.items()}
+        return {name: amount for name, amount in amounts.items() if amount}
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        requests, limits = self.amounts | self.requests, self.amounts | self.limits
+        for name in requests.keys() & limits.keys():
+            if parse_quantity(requests[name]) > parse_quantity(limits[name]):
+                title = f"the pod requests {requests[name]} of `{name}`, and its limit is {limits[name]}"
+                part = "requests" if name in self.requests else "limits"
+                hint = "Kubernetes refuses such a pod: lower the request, or raise the limit"
+                raise field_error("request_above_limit", title, path=f"resources.{part}", hint=hint)
+        return self
 
     @model_validator(mode="after")
     def _check_claim(self) -> Self:
@@ -82,20 +120,43 @@ EnvEntry = Annotated[
 """The value of a variable, or the source of the value."""
 
 
+class EnvSource(SpecModel):
+    """A secret or a ConfigMap whose keys become variables. It is exactly one of `secret` and `config_map`."""
+
+    secret: ObjectName | None = Field(default=None, description="Secret whose keys are names of variables")
+    config_map: ObjectName | None = Field(default=None, description="ConfigMap whose keys are names of variables")
+    prefix: str = Field(default="", description="Text before each name")
+    optional: bool = Field(default=False, description="Start the pod even if the secret or ConfigMap does not exist")
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if bool(self.secret) == bool(self.config_map):
+            raise field_error("env_from", "a source of variables needs either `secret` or `config_map`")
+        return self
+
+
 class Port(SpecModel):
     """A port that the training container listens on."""
 
     name: DnsLabel | None = Field(default=None, max_length=15, description="Name of the port")
     port: int = Field(ge=1, le=65535, description="Number of the port")
+    protocol: Literal["TCP", "UDP", "SCTP"] | None = Field(default=None, description="Protocol; default: TCP")
 
 
 class Pod(SpecModel):
     """Other settings of the pods, in Kubernetes' own terms."""
 
+    labels: dict[MetadataKey, LabelValue] = Field(default_factory=dict, description="Labels of the pods, not of the job")
+    annotations: dict[MetadataKey, EnvValue] = Field(
+        default_factory=dict, description="Annotations of the pods, not of the job"
+    )
     working_dir: AbsolutePath | None = Field(
         default=None, description="Working directory of the training container; with the local backend, of the processes"
     )
     ports: tuple[Port, ...] = Field(default=(), description="Ports of the training container")
+    lifecycle: dict[str, Any] = Field(
+        default_factory=dict, description="lifecycle of the training container: `preStop` and `postStart`, as in a pod spec"
+    )
     security_context: dict[str, Any] = Field(default_factory=dict, description="securityContext of the pod")
     container_security_context: dict[str, Any] = Field(
         default_factory=dict, description="securityContext of the training container"
@@ -115,7 +176,7 @@ class Pod(SpecModel):
     @field_validator("ports")
     @classmethod
     def _check_ports(cls, value: tuple[Port, ...]) -> tuple[Port, ...]:
-        if (index := find_duplicate(port.port for port in value)) is not None:
+        if (index := find_duplicate((port.port, port.protocol or "TCP") for port in value)) is not None:
             raise field_error("port_twice", f"duplicate port `{value[index].port}`", path=f"pod.ports.{index}")
         return value
 
@@ -128,10 +189,11 @@ class Pod(SpecModel):
             raise field_error("container_twice", f"two containers have the name `{container_names[index]}`", path="pod")
         return value
 
-    @field_validator("security_context", "container_security_context", "init_containers", "sidecars")
+    @field_validator("lifecycle", "security_context", "container_security_context", "init_containers", "sidecars")
     @classmethod
     def _check_pod_spec(cls, value: Any, info: Any) -> Any:
         pod_field = {
+            "lifecycle": "containers.0.lifecycle",
             "security_context": "securityContext",
             "container_security_context": "containers.0.securityContext",
             "init_containers": "initContainers",

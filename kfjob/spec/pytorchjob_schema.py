@@ -144,7 +144,7 @@ def _find_mapping_problems(mapping: dict[Any, Any], schema: JsonObject, path: Pa
 def _find_duplicates(items: Any, keys: list[str] | None, path: Path) -> Iterator[SchemaProblem]:
     identities = set()
     for index, item in enumerate(items if keys else ()):
-        if isinstance(item, dict):
+        if isinstance(item, dict) and item.get((keys or ("",))[0]) is not None:  # overrides may name an item in another way
             identity = json.dumps([item.get(key) for key in keys or ()], default=str)
             if identity in identities:
                 yield SchemaProblem((*path, index), f"is a duplicate (same {', '.join(keys or ())})")

@@ -89,7 +89,7 @@ def check_fields(
     """Validate the fields of a spec. The scalars at `unresolved` have problems of their own already."""
     checked = CheckedFields(model)
     try:
-        if not (unresolved := tuple(unresolved)):
+        if not (unresolved := tuple(unresolved)) and not _has_empty_train(data):
             checked.spec = validate_fields(model, data)
             return checked
     except ValidationError:
@@ -113,9 +113,13 @@ def check_fields(
     return checked
 
 
+def _has_empty_train(fields: JsonMapping) -> bool:
+    return fields.get("train", "") is None and not fields.get("command")
+
+
 def _fill_empty_train(fields: JsonObject, checked: CheckedFields, positions: Positions) -> None:
     """Report a `train:` without fields, and move the fields into it that are not indented."""
-    if fields.get("train", "") is not None or fields.get("command"):
+    if not _has_empty_train(fields):
         return
     problem = Problem(title="`train` is empty", path="train", hint="indent the lines below it, which are its fields")
     checked.problems.append(positions.locate(problem, ("train",), at_key=True))

@@ -95,6 +95,7 @@ class HyperPod(SpecModel):
 
     auto_resume: bool = Field(default=True, description="Restart the job when a faulty node was replaced")
     max_retries: int = Field(default=1, ge=0, le=100, description="Most restarts after node failures")
+    healthy_nodes: bool = Field(default=True, description="Select nodes that HyperPod has found healthy")
 
 
 class Toleration(SpecModel):

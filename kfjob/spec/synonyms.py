@@ -157,8 +157,8 @@ _HINTS: Mapping[str, tuple[str, str]] = MappingProxyType(
             ("command", "use `command`, with the program and its arguments: `torchrun train.py --lr 0.1`"),
         ),
         **dict.fromkeys(
-            ("args", "arguments", "script_args", "command_args", "params", "parameters"),
-            ("", "the arguments are part of `command`: `torchrun train.py --lr 0.1`"),
+            ("arguments", "script_args", "command_args", "params", "parameters"),
+            ("", "the arguments are part of `command`, or `args`: `torchrun train.py --lr 0.1`"),
         ),
         "setup": ("", "install packages in `image`; `kfjob push-image` builds one"),
         "global_batch_size": (

@@ -56,6 +56,12 @@ def test_recorded_spec_equals_the_spec():
     assert JobSpec.model_validate_json(resolve(spec, KUBERNETES).spec_json) == spec
 
 
+@pytest.mark.parametrize(("size", "planned"), [("unlimited", ""), ("4Gi", "4Gi"), ("0", None), (None, "4Gi")])
+def test_size_of_shared_memory(size, planned):
+    spec = make_spec(shared_memory=size, resources=Resources(memory="8Gi"))
+    assert resolve(spec, KUBERNETES).shared_memory == planned
+
+
 def test_variables_keep_the_order_of_the_spec():
     env = {"A": "$(PW)", "LOGLEVEL": "DEBUG", "PW": {"secret": "s", "key": "k"}, "B": "$(PW)"}
     names = [name for name, _ in resolve(make_spec(env=env, wandb_key="t/k"), KUBERNETES).env]

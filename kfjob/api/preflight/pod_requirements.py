@@ -94,8 +94,12 @@ def _list_paths(spec: JobSpec) -> Iterator[tuple[ReferenceKey, str]]:
         yield ("secret", secret, ""), f"image_pull_secrets.{index}"
     for index, volume in enumerate(spec.volumes):
         for kind, name in (("secret", volume.secret), ("config map", volume.config_map), ("claim", volume.claim)):
-            if name:
+            if name and not volume.optional:
                 yield (kind, name, ""), f"volumes.{index}"
+    for index, source in enumerate(spec.env_from):
+        if not source.optional:
+            kind, name = ("secret", source.secret) if source.secret else ("config map", source.config_map)
+            yield (kind, name or "", ""), f"env_from.{index}"
     for variable, value in spec.env.items():
         if not isinstance(value, str) and value.key and (name := value.secret or value.config_map):
             yield ("secret" if value.secret else "config map", name, value.key), f"env.{variable}"

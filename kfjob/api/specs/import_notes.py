@@ -25,6 +25,9 @@ class Addition:
 
 ADDITIONS = (
     Addition(r"env\[LOGLEVEL\]", "LOGLEVEL=INFO", "the agents' log says which pod prints the progress, and why a job failed"),
+    Addition(
+        r"env\[TORCH_DISABLE_SHARE_RDZV_TCP_STORE\]", "the agents' own store", "a job survives a change of rank 0 only with it"
+    ),
     Addition("terminationGracePeriodSeconds", "time to end after SIGTERM", "torchrun alone gives its processes 30 s"),
     Addition(rf"\[{names.SHARED_MEMORY_VOLUME}\]", "shared memory", "NCCL and data loaders need more than the usual 64 MiB"),
     Addition(re.escape(api_objects.LABEL_ISTIO_INJECT), "no Istio proxy", "it would keep the pods from ending"),
@@ -37,7 +40,9 @@ ADDITIONS = (
         "limits of devices",
         "Kubernetes wants them as large as the requests",
     ),
-    Addition(r"elasticPolicy\.rdzv(Host|Port|Id)", "rendezvous", "where the agents meet; a new id for each launch"),
+    Addition(r"elasticPolicy\.(min|max)Replicas", "bounds", "the number of Workers, which is the operator's default"),
+    Addition(r"elasticPolicy\.rdzvConf", "timeouts of the rendezvous", "torch's own are shorter than the pull of an image"),
+    Addition(r"elasticPolicy\.rdzv(Backend|Host|Port|Id)", "rendezvous", "where the agents meet; a new id for each launch"),
 )
 """Every part that is added to all jobs, with the reason."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from kfjob.api.specs.import_notes import split_additions
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile import template
-from kfjob.compile.manifest_diff import MISSING, Difference, differences, set_value
+from kfjob.compile.manifest_diff import MISSING, Difference, differences, set_value, split_list
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.convert.conversion import Conversion, Note
 from kfjob.convert.found_jobs import ANY_JOB, Choice, choose_job
@@ -228,7 +228,8 @@ def _add_notes(conversion: Conversion, original: JsonObject, notes: list[Note]) 
 
 def _compare_with_original(original: JsonObject, spec: JsonMapping) -> list[Difference]:
     """Return the changes that turn the compiled spec into the original."""
-    return differences(_compile(spec), original, ignore_empty=True)
+    every = differences(_compile(spec), original, ignore_empty=True)
+    return [part for difference in every for part in split_list(difference)]
 
 
 def _compile(spec: Mapping[str, Any]) -> JsonObject:

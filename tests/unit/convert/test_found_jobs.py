@@ -152,7 +152,7 @@ def test_a_hyperpod_job_becomes_a_pytorchjob():
     conversion = convert(job)
     read = JobSpec.model_validate(conversion.spec)
     assert (read.nodes, read.processes_per_node, read.run.clean_pods) == (16, 8, "All")
-    assert read.scheduling.hyperpod == HyperPod(auto_resume=True, max_retries=5)
+    assert read.scheduling.hyperpod == HyperPod(auto_resume=True, max_retries=5, healthy_nodes=False)
     named = {"kind: HyperPodPyTorchJob", "hyperpodrun", "spec.replicaSpecs: spare", "spec.runPolicy.logMonitoringConfiguration"}
     assert named <= set(notes_of(conversion))
 

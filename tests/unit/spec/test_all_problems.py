@@ -141,7 +141,7 @@ def test_every_synonym_suggests_its_field():
         ("replicas", "nodes"),
         ("workers", "nodes"),
         ("script", "command"),
-        ("args", "command"),
+        ("arguments", "command"),
         ("workdir", "pod.working_dir"),
         ("nodeSelector", "scheduling.node_selector"),
         ("restartPolicy", "restarts.policy"),

@@ -1,0 +1,196 @@
+"""Imported manifests of many shapes: fields of the spec hold them, without overrides, and compile to the same job."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from kfjob.api.specs.import_notes import split_additions
+from kfjob.api.specs.imports import import_pytorchjob
+from kfjob.compile.manifest_diff import differences, split_list
+from kfjob.compile.pytorchjob import compile_pytorchjob
+from kfjob.convert.normalize import normalize_job
+from kfjob.lint.check import lint
+from kfjob.plan import Context, resolve
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import load_spec
+
+CONTEXT = Context(backend="kubernetes", launch="l1", namespace="team")
+
+
+def make_template(container: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **metadata: Any):
+    base = {"name": "pytorch", "image": "registry.example/demo:3", "command": ["python", "fit.py"]}
+    own = {key: value for key, value in (base | (container or {})).items() if value is not None}
+    other = (pod or {}).get("containers", [])
+    spec = {**(pod or {}), "containers": [own, *other]}
+    return {"metadata": metadata, "spec": spec} if metadata else {"spec": spec}
+
+
+def make_manifest(worker: Any, master: Any = None, *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    replicas = {"Worker": {"replicas": 2, "restartPolicy": "OnFailure", "template": worker}}
+    if master is not None:
+        replicas["Master"] = {"replicas": 1, "restartPolicy": "OnFailure", "template": master}
+    body = {"pytorchReplicaSpecs": replicas, **spec}
+    meta = {"name": "demo", **(metadata or {})}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta, "spec": body}
+
+
+def make_twins(template: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """Return a job with a Master and Workers from the same template."""
+    return make_manifest(template, copy.deepcopy(template), **spec)
+
+
+def convert(manifest: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the imported spec, and the job that it compiles to. The spec is read from YAML, as users have it."""
+    conversion = import_pytorchjob(yaml.safe_dump(manifest))
+    loaded = load_spec(yaml.safe_dump(conversion.spec, sort_keys=False))
+    return conversion.spec, compile_pytorchjob(resolve(loaded.spec, CONTEXT))
+
+
+def list_changes(manifest: dict[str, Any], job: dict[str, Any]) -> list[str]:
+    """Return where the compiled job differs from the manifest in another way than every job does."""
+    found = differences(normalize_job(job), normalize_job(copy.deepcopy(manifest)), ignore_empty=True)
+    _, changes = split_additions(part for difference in found for part in split_list(difference))
+    return [str(note) for note in changes]
+
+
+ISTIO = "sidecar.istio.io/inject"
+HYPERPOD = "sagemaker.amazonaws.com"
+RETRIES = f"{HYPERPOD}/job-max-retry-count"
+VOLUMES = [
+    {"name": "cm", "configMap": {"name": "conf", "defaultMode": 0o755, "items": [{"key": "a", "path": "b", "mode": 0o600}]}},
+    {"name": "tok", "secret": {"secretName": "hub", "optional": True, "defaultMode": 0o400}},
+    {"name": "node", "hostPath": {"path": "/mnt/x", "type": "DirectoryOrCreate"}},
+    {"name": "data", "persistentVolumeClaim": {"claimName": "lake"}},
+    {"name": "ro", "persistentVolumeClaim": {"claimName": "frozen", "readOnly": True}},
+]
+MOUNTS = [
+    {"name": "cm", "mountPath": "/etc/demo"},
+    {"name": "tok", "mountPath": "/run/tok", "readOnly": True},
+    {"name": "node", "mountPath": "/node"},
+    {"name": "data", "mountPath": "/in", "subPath": "in", "readOnly": True},
+    {"name": "data", "mountPath": "/out", "subPath": "out"},
+    {"name": "ro", "mountPath": "/frozen"},
+]
+SHM = {"name": "dshm", "emptyDir": {"medium": "Memory"}}
+SHM_MOUNT = {"name": "dshm", "mountPath": "/dev/shm"}
+GPUS = {"resources": {"limits": {"nvidia.com/gpu": 8, "memory": "64Gi"}}}
+STATIC = make_template()
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "entry point": make_twins(make_template({"command": None})),
+    "arguments": make_manifest(
+        make_template({"command": None, "args": ["epochs=3"]}), make_template({"command": None, "args": ["epochs=3"]})
+    ),
+    "metadata": make_twins(
+        make_template(labels={"team": "a", "pod": "1"}, annotations={"note": "x", "pod/only": "why"}),
+        metadata={"labels": {"team": "a", "job": "2"}, "annotations": {"note": "x", "job/only": "z"}},
+    ),
+    "istio annotation": make_twins(make_template(annotations={ISTIO: "false"})),
+    "istio wanted": make_twins(make_template(labels={ISTIO: "true"})),
+    "variables": make_manifest(
+        make_template(
+            {
+                "envFrom": [
+                    {"secretRef": {"name": "all"}},
+                    {"prefix": "C_", "configMapRef": {"name": "conf", "optional": True}},
+                ],
+                "env": [
+                    {"name": "A", "value": "$(PW)"},
+                    {"name": "PW", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                    {"name": "IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}},
+                    {"name": "B", "value": "$(PW)"},
+                ],
+            }
+        ),
+    ),
+    "volumes": make_manifest(make_template({"volumeMounts": MOUNTS}, {"volumes": VOLUMES})),
+    "unlimited shared memory": make_manifest(make_template({"volumeMounts": [SHM_MOUNT], **GPUS}, {"volumes": [SHM]})),
+    "shared memory of two containers": make_manifest(
+        make_template(
+            {"volumeMounts": [SHM_MOUNT]},
+            {"volumes": [SHM], "initContainers": [{"name": "warm", "image": "i:1", "volumeMounts": [SHM_MOUNT]}]},
+        )
+    ),
+    "lifecycle": make_manifest(make_template({"lifecycle": {"preStop": {"exec": {"command": ["sleep", "2"]}}}})),
+    "ports": make_manifest(
+        make_template(
+            {
+                "ports": [
+                    {"name": "a", "containerPort": 80, "protocol": "TCP"},
+                    {"name": "b", "containerPort": 81, "protocol": "TCP"},
+                    {"name": "c", "containerPort": 81, "protocol": "UDP"},
+                ]
+            }
+        )
+    ),
+    "pod restart policy": make_manifest(make_template(pod={"restartPolicy": "Always"})),
+    "processes of the elastic policy": make_manifest(
+        make_template({"command": ["torchrun", "fit.py"]}),
+        elasticPolicy={"minReplicas": 2, "maxReplicas": 2, "nProcPerNode": 4},
+    ),
+    "hyperpod": make_twins(STATIC, metadata={"annotations": {f"{HYPERPOD}/enable-job-auto-resume": "true", RETRIES: "2"}}),
+    "requests below limits": make_manifest(
+        make_template({"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": 2, "memory": "2Gi"}}})
+    ),
+    "older account name": make_manifest(make_template(pod={"serviceAccount": "reader"})),
+    "volcano": make_twins(make_template(pod={"schedulerName": "volcano"}), runPolicy={"schedulingPolicy": {"minAvailable": 3}}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shape_needs_no_overrides(shape):
+    manifest = SHAPES[shape]
+    spec, job = convert(manifest)
+    assert "overrides" not in spec
+    assert list_changes(manifest, job) == []
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_environment_of_a_shape_keeps_its_order(shape):
+    manifest = SHAPES[shape]
+    _, job = convert(manifest)
+    for kind, names in list_variables(manifest).items():
+        assert [name for name in list_variables(job)[kind] if name in names] == names
+
+
+def list_variables(job: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the names of the training container's variables by role."""
+    containers = {kind: r["template"]["spec"]["containers"][0] for kind, r in job["spec"]["pytorchReplicaSpecs"].items()}
+    return {kind: [variable["name"] for variable in container.get("env", [])] for kind, container in containers.items()}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shape_adds_no_restarts(shape):
+    manifest = SHAPES[shape]
+    spec, job = convert(manifest)
+    assert spec["restarts"]["max"] == 0
+    assert "PET_MAX_RESTARTS" not in yaml.safe_dump(job)
+    plan = resolve(JobSpec.model_validate(spec), CONTEXT)
+    assert [p for p in lint(JobSpec.model_validate(spec), plan) if p.rule == "replaced-command"] == []
+
+
+def test_import_of_an_import_is_the_same_spec():
+    for shape, manifest in SHAPES.items():
+        _, job = convert(manifest)
+        del job["metadata"]["annotations"]
+        again = import_pytorchjob(yaml.safe_dump(job))
+        assert compile_pytorchjob(resolve(JobSpec.model_validate(again.spec), CONTEXT))["spec"] == job["spec"], shape
+        assert "overrides" not in again.spec, shape
+
+
+def test_restart_policy_of_a_pod_has_a_note():
+    conversion = import_pytorchjob(yaml.safe_dump(SHAPES["pod restart policy"]))
+    (note,) = [note for note in conversion.notes if "template.spec.restartPolicy" in note.item]
+    assert "the operator replaces it" in note.reason
+
+
+def test_change_of_a_value_is_no_routine_addition():
+    manifest = make_manifest(make_template({"env": [{"name": "LOGLEVEL", "value": "ERROR"}]}))
+    _, job = convert(manifest)
+    for container in (r["template"]["spec"]["containers"][0] for r in job["spec"]["pytorchReplicaSpecs"].values()):
+        container["env"] = [{"name": "LOGLEVEL", "value": "INFO"}]
+    assert any("LOGLEVEL" in change for change in list_changes(manifest, job))
