@@ -100,6 +100,7 @@ def test_resume_through_strategies_and_world_sizes(workers, tiny, reference, tmp
         (2, FSDP | {"sharding": "hybrid", "shard_size": 3}, "2 ranks cannot be divided into groups of 3"),
         (1, FSDP | {"wrap": ["BertLayer"]}, "has no layers of class `BertLayer`"),
         (1, ZERO[0] | {"precision": "fp16"}, "DeepSpeed's stage 0 is not supported in fp16"),
+        (1, ZERO[2] | {"precision": "fp16"}, "DeepSpeed does not support `precision: fp16` on cpu"),
         (1, ZERO[1] | {"precision": "bf16-true"}, "DeepSpeed keeps fp32 copies of bf16 parameters"),
     ],
     ids=case_id,

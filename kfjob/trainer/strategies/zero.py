@@ -45,6 +45,7 @@ class DeepSpeed(SingleProcess):
         super().__init__(spec, ranks)
         self._ranks, self._config = ranks, make_config(spec, ranks)
         self._deepspeed = _import_deepspeed(ranks)
+        _check_precision(spec, self._deepspeed.accelerator.get_accelerator())
         self._deepspeed.init_distributed(dist_init_required=False, verbose=False)
         self._swapper: Any = None
         if spec.disk_offload:
@@ -183,6 +184,19 @@ def count_optimizer_elements(engine: Any) -> int:
         if parts := getattr(optimizer, flat, None):
             return sum(part.numel() for part in parts)
     return sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _check_precision(spec: TrainSpec, accelerator: Any) -> None:
+    """Check that DeepSpeed computes in the spec's precision on this device.
+
+    Raises:
+        KfjobError: it does not.
+    """
+    supported = {"fp16": accelerator.is_fp16_supported, "bf16": accelerator.is_bf16_supported}
+    if spec.precision in supported and not supported[spec.precision]():
+        title = f"DeepSpeed does not support `precision: {spec.precision}` on {accelerator.device_name()}"
+        other = next((name for name, is_supported in supported.items() if is_supported()), "fp32")
+        raise KfjobError(title, location="precision", hint=f"use `precision: {other}`, or strategy `fsdp`")
 
 
 def _check_disk_offload() -> None:
