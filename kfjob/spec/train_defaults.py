@@ -7,8 +7,9 @@ the memory formula, and a forward pass takes as many samples as fit. A micro-bat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from kfjob.spec.memory import RESERVED, estimate_memory
@@ -17,6 +18,10 @@ from kfjob.spec.models import ModelShape
 from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.units import format_gib
 
+_PLAIN: Mapping[str, Any] = MappingProxyType({"compile": False, "activation_checkpointing": False, "micro_batch_size": 1})
+"""The defaults on a CPU."""
+OPEN_FIELDS = tuple(_PLAIN)
+"""The fields whose default depends on the device."""
 USABLE = 0.9
 """The share of a device's memory up to which a default fills it: the formula is an estimate."""
 
@@ -73,9 +78,39 @@ def choose_defaults(
             for choice in choose(spec, device, ranks, shape, samples):
                 choices.append(choice)
                 spec = spec.model_copy(update=choice.changes)
-    plain = {"compile": False, "activation_checkpointing": False, "micro_batch_size": 1}
-    rest = {name: value for name, value in plain.items() if getattr(spec, name) is None}
+    rest = {name: value for name, value in _PLAIN.items() if getattr(spec, name) is None}
     return Defaults(spec.model_copy(update=rest), tuple(choices))
+
+
+def predict_choices(spec: TrainSpec, device: Device | None, *, world_size: int, local_world_size: int) -> tuple[Choice, ...]:
+    """Return what a run will choose for the fields that its spec leaves open: `auto` for what only the run can choose.
+
+    `device` is None if it is unknown, and `world_size` 0.
+    """
+    choices: dict[str, Choice] = {}
+    missing = "the device is unknown before the start"
+    if device:
+        ranks = max(world_size, 1), max(local_world_size, 1)
+        known = choose_defaults(spec, device, world_size=ranks[0], local_world_size=ranks[1])
+        choices = {choice.field: choice for choice in known.choices}
+        missing = _find_missing(spec, device, world_size)
+    for field, value in _PLAIN.items():
+        if getattr(spec, field) is not None or (field == "micro_batch_size" and spec.gradient_accumulation_steps == 1):
+            continue
+        if device and device.kind == "cpu":
+            choices[field] = Choice(field=field, value=str(value).lower(), reason="the job requests no GPU", changes={})
+        elif missing and (field != "compile" or device is None):
+            choices[field] = Choice(field=field, value="auto", reason=f"{missing}, and the run chooses", changes={})
+    return tuple(choices.values())
+
+
+def _find_missing(spec: TrainSpec, device: Device, world_size: int) -> str:
+    """Return the first unknown that the memory formula needs, as a clause; empty if all is known."""
+    if get_shape(spec) is None:
+        return "the shape of the model is in its folder or on the hub"
+    if not device.memory:
+        return "the memory of the GPU is unknown before the start"
+    return "" if world_size else "the number of processes is unknown before the start"
 
 
 _Ranks = tuple[int, int]

@@ -32,11 +32,18 @@ def choose_device_defaults(spec: TrainSpec, ranks: Ranks, *, samples: int) -> De
 
 def find_device(ranks: Ranks) -> Device:
     """Return the kind of the devices, the memory of the smallest one, and the first obstacle to a compilation."""
-    if ranks.device.type != "cuda":
-        return Device()
-    own = torch.cuda.get_device_properties(ranks.device).total_memory, find_obstacle()
-    memories, obstacles = zip(*ranks.all_gather(own), strict=True)
+    own = find_own_device(ranks.device)
+    if own.kind == "cpu":
+        return own
+    memories, obstacles = zip(*ranks.all_gather((own.memory, own.obstacle)), strict=True)
     return Device(kind="cuda", memory=min(memories), obstacle=next(filter(None, obstacles), ""))
+
+
+def find_own_device(device: torch.device) -> Device:
+    """Return the kind and the memory of this rank's device, and the first obstacle to a compilation."""
+    if device.type != "cuda":
+        return Device()
+    return Device(kind="cuda", memory=torch.cuda.get_device_properties(device).total_memory, obstacle=find_obstacle())
 
 
 def find_obstacle() -> str:

@@ -8,12 +8,17 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
+import torch
 from torch import nn
 
 from kfjob.spec.memory_table import describe_memory
 from kfjob.spec.train import TrainSpec, get_shape
+from kfjob.spec.train_defaults import OPEN_FIELDS, Defaults, Device, choose_defaults
+from kfjob.text import join_names
+from kfjob.trainer.device_defaults import find_own_device
 from kfjob.trainer.float8 import convert_linear_layers
 from kfjob.trainer.lora import add_adapters, is_adapted
+from kfjob.trainer.metrics import default_line
 from kfjob.trainer.model import build_meta_model, find_wrap_units, has_tied_embeddings, read_shape
 from kfjob.trainer.shapes import count_frozen
 
@@ -33,9 +38,24 @@ def print_dry_run(spec: TrainSpec) -> int:
     local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", str(min(world_size, 8))))
     if (shape := get_shape(spec) or read_shape(model)) is not None:
         spec = spec.model_copy(update={"model": shape})
-    lines = [*describe_modules(model, spec), "", *describe_memory(spec, world_size, local_world_size)]
+    device = find_own_device(torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu"))
+    defaults = choose_defaults(spec, device, world_size=world_size, local_world_size=local_world_size)
+    lines = [*describe_modules(model, spec), "", *_describe_defaults(spec, defaults, device)]
+    lines += describe_memory(defaults.spec, world_size, local_world_size)
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _describe_defaults(spec: TrainSpec, defaults: Defaults, device: Device) -> Iterator[str]:
+    """Yield what a run on this machine would choose; without a GPU, that a run on GPUs may choose otherwise."""
+    open_fields = [f"`{name}`" for name in OPEN_FIELDS if getattr(spec, name) is None]
+    if device.kind == "cuda":
+        yield from map(default_line, defaults.choices)
+    elif open_fields:
+        yield f"the table is for a CPU, because this machine has no GPU; a run on GPUs chooses {join_names(open_fields)}:"
+        yield "`kfjob estimate` shows the memory on the GPUs of an instance"
+    if open_fields:
+        yield ""
 
 
 def describe_modules(model: Any, spec: TrainSpec) -> Iterator[str]:

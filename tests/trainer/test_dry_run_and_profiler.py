@@ -13,10 +13,13 @@ import torch
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
+from kfjob.spec.train_defaults import Device
+from kfjob.trainer import dry_run
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.dry_run import describe_memory, describe_modules, print_dry_run
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.profiler import explain_out_of_memory, suggest_changes
+from kfjob.units import GIB
 
 
 def test_dry_run_needs_neither_data_nor_ranks():
@@ -44,6 +47,25 @@ def test_model_folder_has_the_same_dry_run_as_its_preset(tmp_path, capsys, prese
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1]
     assert "  <- this one" in outputs[0]
+
+
+def test_dry_run_on_a_gpu_has_the_defaults_of_a_run_there(capsys, monkeypatch):
+    monkeypatch.setattr(dry_run, "find_own_device", lambda _: Device(kind="cuda", memory=20 * GIB))
+    print_dry_run(TrainSpec(model="llama-3.2-1b", data="-", max_steps=1, gradient_accumulation_steps=4))
+    output = capsys.readouterr().out
+    assert "\nDefault compile: true, because the device is a GPU\n" in output
+    assert "\nDefault activation_checkpointing: true, recompute: all, because the estimate is " in output
+    assert "\nDefault micro_batch_size: 1, gradient_accumulation_steps: 4, because" in output
+    assert "no GPU" not in output
+
+
+def test_dry_run_without_a_gpu_says_that_a_run_on_gpus_differs(capsys):
+    spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=16)
+    print_dry_run(spec)
+    message = "a run on GPUs chooses `compile`, `activation_checkpointing`, `micro_batch_size`"
+    assert message in capsys.readouterr().out
+    print_dry_run(spec.model_copy(update={"compile": False, "activation_checkpointing": False, "micro_batch_size": 1}))
+    assert "no GPU" not in capsys.readouterr().out
 
 
 def test_memory_table_has_every_strategy():

@@ -9,7 +9,7 @@ from kfjob.spec.memory import RESERVED, estimate_memory
 from kfjob.spec.memory_setup import make_setup
 from kfjob.spec.models import PRESETS
 from kfjob.spec.train import TrainSpec
-from kfjob.spec.train_defaults import USABLE, Device, choose_defaults
+from kfjob.spec.train_defaults import USABLE, Device, choose_defaults, predict_choices
 from kfjob.units import GIB
 
 GPU = Device(kind="cuda", memory=80 * GIB)
@@ -120,3 +120,44 @@ def test_word_auto_is_the_default():
     spec = from_argv(argv)
     assert values(spec) == (False, None, None)
     assert from_argv(to_argv(spec)) == spec
+
+
+def predict(spec, device=GPU, ranks=8):
+    choices = predict_choices(spec, device, world_size=ranks, local_world_size=ranks)
+    return {choice.field: (choice.value, choice.reason) for choice in choices}
+
+
+def test_prediction_for_a_known_gpu_is_the_choice_of_the_run():
+    spec = make_spec(gradient_accumulation_steps=16)
+    assert predict(spec) == {choice.field: (choice.value, choice.reason) for choice in choose(spec).choices}
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "ranks", "reason"),
+    [
+        ({}, Device(kind="cuda"), 8, "the memory of the GPU is unknown"),
+        ({"model": "org/model"}, GPU, 8, "the shape of the model is in its folder or on the hub"),
+        ({}, GPU, 0, "the number of processes is unknown"),
+    ],
+    ids=["memory", "shape", "processes"],
+)
+def test_prediction_leaves_to_the_run_what_needs_the_memory_formula(changes, device, ranks, reason):
+    predicted = predict(make_spec(gradient_accumulation_steps=4, **changes), device, ranks)
+    assert predicted["compile"] == ("true", "the device is a GPU")
+    for field in ("activation_checkpointing", "micro_batch_size"):
+        assert predicted[field][0] == "auto"
+        assert predicted[field][1].startswith(reason)
+
+
+def test_prediction_without_a_known_device_leaves_everything_to_the_run():
+    assert [value for value, _ in predict(make_spec(gradient_accumulation_steps=4), None).values()] == ["auto"] * 3
+    assert predict(make_spec(compile=True, activation_checkpointing=False), None) == {}
+
+
+def test_prediction_for_a_job_without_gpus_is_plain():
+    reason = "the job requests no GPU"
+    assert predict(make_spec(gradient_accumulation_steps=4), Device()) == {
+        "compile": ("false", reason),
+        "activation_checkpointing": ("false", reason),
+        "micro_batch_size": ("1", reason),
+    }

@@ -18,7 +18,7 @@ from kfjob.plan import JobPlan
 from kfjob.redaction import Redactor, collect_secrets
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
-from kfjob.spec.train_defaults import Choice, choose_defaults
+from kfjob.spec.train_defaults import Choice, predict_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +77,13 @@ def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
 
 
 def _list_choices(spec: JobSpec, plan: JobPlan) -> tuple[Choice, ...]:
-    """Return what the trainer will choose on the job's GPUs."""
-    if spec.train is None or not plan.processes_per_node.isdecimal():
+    """Return what the trainer will choose on the job's devices."""
+    if spec.train is None:
         return ()
-    processes = int(plan.processes_per_node)
-    device = find_device(plan)
-    return choose_defaults(spec.train, device, world_size=plan.nodes * processes, local_world_size=processes).choices
+    processes = int(plan.processes_per_node) if plan.processes_per_node.isdecimal() else 0
+    is_unknown = plan.kind.runs_on_this_machine and not plan.resources.gpus  # the trainer uses the GPUs that it sees
+    device = None if is_unknown else find_device(plan)
+    return predict_choices(spec.train, device, world_size=plan.nodes * processes, local_world_size=processes)
 
 
 def _explain_program(plan: JobPlan, target: Target) -> str:

@@ -405,3 +405,11 @@ def test_validate_does_not_look_for_a_script_in_a_folder_of_the_image(kfjob, her
     (here / "job.yaml").write_text(f"name: mine\nimage: a:1\n{COMPLETE}{fields}\n")
     assert kfjob("validate", "job.yaml") == 0
     assert kfjob.err.startswith(f"{CHECKED}`job.yaml` is valid: ")
+
+
+def test_explain_leaves_to_the_run_what_depends_on_an_unknown_gpu(kfjob, here):
+    train = "{model: llama-3.2-1b, data: /d, max_steps: 5, gradient_accumulation_steps: 4}"
+    (here / "job.yaml").write_text(f"name: a\nimage: r/a:1\nresources: {{gpus: 8}}\ntrain: {train}\n")
+    values = explain(kfjob, "job.yaml", "--backend", "kubernetes")
+    assert (values["train.compile"]["value"], values["train.micro_batch_size"]["value"]) == ("true", "auto")
+    assert values["train.activation_checkpointing"]["reason"].startswith("because the memory of the GPU is unknown")
