@@ -38,11 +38,11 @@ def fresh_model(spec: TrainSpec, device: torch.device) -> Any:
         return type(meta)(meta.config).train()
 
 
-def convert_layers(model: Any, spec: TrainSpec, *, emulate: bool) -> None:
+def convert_layers(model: Any, spec: TrainSpec) -> None:
     """Make the linear layers of the decoder compute in fp8, as torchao's page shows it."""
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
-    config = replace(Float8LinearConfig.from_recipe_name(spec.fp8_recipe), emulate=emulate)
+    config = replace(Float8LinearConfig.from_recipe_name(spec.fp8_recipe), emulate=spec.fp8_emulate)
     convert_to_float8_training(model, config=config, module_filter_fn=lambda _, name: name != "lm_head")
 
 
@@ -56,7 +56,7 @@ class PlainLoop:
         self._vocabulary = model.config.vocab_size
         self._samples = 0
         if spec.precision == "fp8":
-            convert_layers(model, spec, emulate=device.type == "cpu")
+            convert_layers(model, spec)
         if spec.strategy == "ddp":
             model = DistributedDataParallel(model)
         elif spec.strategy == "fsdp":

@@ -1,7 +1,7 @@
 """The trainer on one GPU, compared with plain loops and transformers' Trainer, in one run.
 
     python benchmarks/trainer_gpu.py [--group NAME …] [--steps N] [--time-limit SECONDS] [--out FILE]     # on a GPU, bf16
-    python benchmarks/trainer_gpu.py --smoke                              # the same programs, tiny and eager, on a CPU
+    python benchmarks/trainer_gpu.py --smoke [--compiled]                 # the same programs, tiny, on a CPU
     python benchmarks/trainer_gpu.py --list                               # the groups and their cases
 
 A group holds cases and their baselines; the goals are ratios within a group, so one command can run one group. Each case is a
@@ -75,7 +75,6 @@ TINY: dict[str, Any] = {
     "model": "micro-llama",
     "sequence_length": 64,
     "micro_batch_size": 2,
-    "compile": False,
     "log_every": 1,
     "peak_tflops": 0.1,
 }
@@ -169,20 +168,22 @@ class Result:
     peak_memory: float
 
 
-def make_spec(case: Case, steps: int, *, smoke: bool) -> TrainSpec:
-    """Return the spec of a case; a smoke test uses a tiny model."""
+def make_spec(case: Case, steps: int, *, smoke: bool, compiled: bool = False) -> TrainSpec:
+    """Return the spec of a case; a smoke test uses a tiny model, and compiles it only if `compiled`."""
     common = {"strategy": "fsdp", "precision": "bf16", "data": "synthetic", "max_steps": steps, "log_every": 1}
     common |= {"compile": False, "activation_checkpointing": False}
-    return TrainSpec.model_validate(common | case.changes | (TINY if smoke else {}))
+    changes = common | case.changes
+    if smoke:
+        changes |= TINY | {"compile": compiled and changes["compile"], "fp8_emulate": changes["precision"] == "fp8"}
+    return TrainSpec.model_validate(changes)
 
 
-def run_case(case: Case, spec: TrainSpec, raw: list[dict[str, Any]], limit: float, *, smoke: bool) -> Result:
+def run_case(case: Case, spec: TrainSpec, raw: list[dict[str, Any]], limit: float) -> Result:
     """Run the case for at most `limit` seconds; append the figures of every step whose loss is read to `raw`."""
     tokens = resolve_micro_batch_size(spec) * spec.sequence_length * spec.log_every
     if case.program == "kfjob":
         with tempfile.TemporaryDirectory() as folder:
-            module = "benchmarks.emulated_trainer" if smoke and spec.precision == "fp8" else "kfjob.trainer"
-            raw += run_trainer(spec, Path(folder) / "figures.jsonl", limit, module=module)
+            raw += run_trainer(spec, Path(folder) / "figures.jsonl", limit)
         speeds = [line["tokens_per_second_per_device"] for line in raw]
         memory = raw[-1]["peak_memory"]
     else:
@@ -194,11 +195,9 @@ def run_case(case: Case, spec: TrainSpec, raw: list[dict[str, Any]], limit: floa
     return Result(speed, compute_mfu(spec, speed), memory)
 
 
-def run_trainer(
-    spec: TrainSpec, file: Path, limit: float | None = None, *, module: str = "kfjob.trainer"
-) -> list[dict[str, Any]]:
+def run_trainer(spec: TrainSpec, file: Path, limit: float | None = None) -> list[dict[str, Any]]:
     """Run the trainer; return the figures of its steps, which it writes to `file`."""
-    run_python("-m", module, *to_argv(spec.model_copy(update={"metrics_file": str(file)})), limit=limit)
+    run_python("-m", "kfjob.trainer", *to_argv(spec.model_copy(update={"metrics_file": str(file)})), limit=limit)
     return read_steps(file)
 
 
@@ -307,9 +306,10 @@ def run_group(cases: tuple[Case, ...], options: argparse.Namespace) -> list[str]
     failed = []
     print(f"{'case':<40} {'tokens/s':>9} {'MFU':>7} {'GiB':>7} {'theory':>6}  published", flush=True)
     for case in cases:
-        spec, raw = make_spec(case, options.steps, smoke=options.smoke), list[dict[str, Any]]()
+        spec = make_spec(case, options.steps, smoke=options.smoke, compiled=options.compiled)
+        raw = list[dict[str, Any]]()
         try:
-            results[case.name] = run_case(case, spec, raw, options.time_limit, smoke=options.smoke)
+            results[case.name] = run_case(case, spec, raw, options.time_limit)
         except RuntimeError as error:  # a case that is too large for this GPU must not stop the others
             print(f"{case.name:<40} FAILED\n{error}", flush=True)
             failed.append(case.name)
@@ -327,7 +327,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--group", nargs="*", choices=GROUPS, default=list(GROUPS), help="default: all")
     parser.add_argument("--list", action="store_true", help="print the groups and their cases")
-    parser.add_argument("--smoke", action="store_true", help="tiny models on a CPU")
+    parser.add_argument("--smoke", action="store_true", help="tiny models on a CPU, eager")
+    parser.add_argument("--compiled", action="store_true", help="with --smoke: compile as the cases do, which is slow")
     parser.add_argument("--steps", type=int, help="default: 30")
     parser.add_argument("--time-limit", type=float, default=TIME_LIMIT, help="seconds for a case, default: %(default)s")
     parser.add_argument("--out", type=Path, help="file for the figures of every step")

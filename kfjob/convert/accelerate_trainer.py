@@ -32,6 +32,7 @@ _PARALLELISM = {
     "zero_stage": "only DeepSpeed has it",
     "comms_logger": "a DeepSpeed config file holds it",
     "fp8_recipe": "the program sets it in `AORecipeKwargs`",
+    "fp8_emulate": "the program sets it in `AORecipeKwargs`",
     "rounding": "the optimiser of the program decides it",
     "activation_checkpointing": "the program enables it for this strategy",
     "recompute": "Accelerate recomputes all operations",

@@ -187,10 +187,10 @@ def fp8_of_the_card(job: Job) -> Iterator[Violation]:
     """A job with `precision: fp8` has GPUs that compute in fp8.
 
     GPUs below compute capability 8.9 (A100, A10G, V100, T4) do not, and the trainer refuses to start there. The CPU does
-    not either, and a job on this machine that requests no GPU runs on it.
+    not either, and a job on this machine that requests no GPU runs on it. `fp8_emulate` works everywhere.
     """
     instance, train, plan = job.plan.instance, job.spec.train, job.plan
-    if train is None or train.precision != "fp8":
+    if train is None or train.precision != "fp8" or train.fp8_emulate:
         return
     is_given = plan.resources.gpus or not plan.processes_per_node.isdecimal() or "CUDA_VISIBLE_DEVICES" in job.spec.env
     if instance is None and plan.kind.runs_on_this_machine and not is_given:

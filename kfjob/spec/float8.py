@@ -34,6 +34,9 @@ def find_float8_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[
         if spec.fp8_recipe != "tensorwise":
             title = f"`fp8_recipe` has no effect with `precision: {spec.precision}`"
             yield FieldProblem(field="fp8_recipe", title=title, hint="set `precision: fp8`, or remove `fp8_recipe`")
+        if spec.fp8_emulate:
+            title = f"`fp8_emulate` has no effect with `precision: {spec.precision}`"
+            yield FieldProblem(field="fp8_emulate", title=title, hint="set `precision: fp8`, or remove `fp8_emulate`")
         return
     if spec.strategy == "deepspeed":
         title, hint = "DeepSpeed does not support `precision: fp8`", "set `precision: bf16`, or `strategy: fsdp`"

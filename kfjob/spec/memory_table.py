@@ -112,6 +112,7 @@ def _estimate(spec: TrainSpec, fields: Mapping[str, Any], ranks: tuple[int, int]
     if is_deepspeed:
         changes |= {"on_nan": "stop", "on_spike": "ignore"}
         changes |= {"precision": "bf16"} if spec.precision in ("bf16-true", "fp8") else {}
+        changes |= {"fp8_recipe": "tensorwise", "fp8_emulate": False}
     try:
         setup = make_setup(spec.model_copy(update=changes), world_size=ranks[0], local_world_size=ranks[1])
     except SpecError:  # DeepSpeed's stage 0 does not support fp16

@@ -160,6 +160,10 @@ class TrainSpec(SpecModel):
         description="Scales of `precision: fp8`: `tensorwise`, one for each matrix (the fastest), or `rowwise`, one for each "
         "row (more accurate)",
     )
+    fp8_emulate: bool = Field(
+        default=False,
+        description="Compute the products of `precision: fp8` in a wider type, slowly, for trials on a device without fp8",
+    )
     rounding: Rounding = Field(
         default="stochastic",
         description="Rounding of parameters and optimiser state with `bf16-true`: `stochastic`, or `nearest`, which drops "

@@ -25,8 +25,7 @@ from kfjob.trainer.checkpoint import ModelState
 
 _ROUTERS = frozenset({"gate", "router", "shared_expert_gate"})
 """Names of the layers of transformers that choose experts."""
-_emulates = False
-"""Whether products in fp8 are computed in a wider type, as on no real device; tests on CPU set it."""
+_HINT = "use `precision: bf16`, or for a trial `fp8_emulate: true`"
 
 
 def check_float8(spec: TrainSpec, device: torch.device) -> None:
@@ -35,10 +34,10 @@ def check_float8(spec: TrainSpec, device: torch.device) -> None:
     Raises:
         KfjobError: it cannot.
     """
-    if spec.precision != "fp8" or _emulates:
+    if spec.precision != "fp8" or spec.fp8_emulate:
         return
     if device.type != "cuda":
-        raise KfjobError("`precision: fp8` needs a GPU", location="precision", hint="use `precision: bf16`")
+        raise KfjobError("`precision: fp8` needs a GPU", location="precision", hint=_HINT)
     capability = torch.cuda.get_device_capability(device)
     if capability < LOWEST_CAPABILITY:
         name, version = torch.cuda.get_device_name(device), ".".join(map(str, capability))
@@ -60,7 +59,7 @@ def convert_linear_layers(model: Any, spec: TrainSpec) -> None:
     if not convertible:
         cause = "fp8 needs linear layers whose widths are multiples of 16"
         raise KfjobError(f"{type(model).__name__} has no layer for fp8", location="precision", cause=cause)
-    config = replace(float8.Float8LinearConfig.from_recipe_name(spec.fp8_recipe), emulate=_emulates)
+    config = replace(float8.Float8LinearConfig.from_recipe_name(spec.fp8_recipe), emulate=spec.fp8_emulate)
     float8.convert_to_float8_training(model, config=config, module_filter_fn=lambda module, _: id(module) in convertible)
 
 

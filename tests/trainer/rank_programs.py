@@ -17,6 +17,7 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from functools import partial
 from itertools import accumulate, pairwise
 from types import SimpleNamespace
@@ -33,13 +34,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, resolve_eval_batch_size, resolve_micro_batch_size
 from kfjob.spec.train_defaults import Device
-from kfjob.trainer import checkpoint, checkpoint_writer, device_defaults, float8, metrics
+from kfjob.trainer import checkpoint, checkpoint_writer, device_defaults, metrics
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.data.batches import HostBatches, count_targets, to_batch
 from kfjob.trainer.data.prefetch import Prefetcher
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
+from kfjob.trainer.float8 import is_converted
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
 from kfjob.trainer.optim import compute_learning_rate
@@ -53,7 +55,6 @@ from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
 from kfjob.trainer.weights import PretrainedWeights
 
-float8._emulates = True  # no CPU multiplies in fp8
 LINEAR = torch.nn.functional.linear
 TO_LIST = torch.Tensor.tolist
 
@@ -229,38 +230,68 @@ def train_experts_by_hand(ranks: Ranks, *, spec: dict[str, Any], world_size: int
     model.set_experts_implementation("eager")
     balance = vars(sys.modules[type(model).__module__])["load_balancing_loss_func"]
     config = model.config
+
+    def compute_loss(rows: Any, inputs: torch.Tensor, targets: torch.Tensor, **arguments: Any) -> torch.Tensor:
+        output = model(input_ids=inputs, use_cache=False, output_router_logits=True, **arguments)
+        entropy = torch.nn.functional.cross_entropy(output.logits.flatten(0, 1), targets.flatten(), reduction="sum")
+        last = torch.tensor([int(np.flatnonzero(row[1] >= 0).max(initial=-1)) for row in rows])
+        mask = torch.arange(inputs.shape[1])[None] <= last[:, None]
+        router = balance(output.router_logits, config.num_experts, config.num_experts_per_tok, mask)
+        if mask.all():
+            torch.testing.assert_close(router, output.aux_loss)
+        loss: torch.Tensor = entropy + count_targets(rows) * (parsed.router_aux_loss_coef or 0) * router
+        return loss
+
+    return train_by_hand(parsed, model, compute_loss, world_size)
+
+
+def train_float8_by_hand(ranks: Ranks, *, spec: dict[str, Any], world_size: int) -> list[float]:
+    """Return the losses of transformers' own model, which torchao converts, in a plain loop; `spec` as for experts."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    parsed = TrainSpec(**spec)
+    changes = {"strategy": "none", "loss_chunk": 0, "precision": "bf16", "activation_checkpointing": False}
+    single = parsed.model_copy(update=changes | {"fp8_recipe": "tensorwise", "fp8_emulate": False})
+    model: Any = build_model(single, make_strategy(single, ranks), ranks.device)
+    model.set_attn_implementation("sdpa")
+    config = dataclasses.replace(Float8LinearConfig.from_recipe_name(parsed.fp8_recipe), emulate=True)
+    convert_to_float8_training(model, config=config, module_filter_fn=lambda _, name: name != "lm_head")
+
+    def compute_loss(_rows: Any, inputs: torch.Tensor, targets: torch.Tensor, **arguments: Any) -> torch.Tensor:
+        logits = model(input_ids=inputs, use_cache=False, **arguments).logits.float()
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+
+    return train_by_hand(parsed, model, compute_loss, world_size)
+
+
+def train_by_hand(spec: TrainSpec, model: Any, compute_loss: Callable[..., torch.Tensor], world_size: int) -> list[float]:
+    """Return the losses of a plain loop in one process, with the micro-batches of a run on `world_size` ranks.
+
+    `compute_loss` gets the rows of a micro-batch, its inputs and its targets, and returns the sum over the targets.
+    """
     optimizer = torch.optim.AdamW(
         [
-            {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": parsed.weight_decay},
+            {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": spec.weight_decay},
             {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},
         ],
-        betas=parsed.betas,
-        eps=parsed.eps,
+        betas=spec.betas,
+        eps=spec.eps,
     )
-    size, parts = resolve_micro_batch_size(parsed), parsed.gradient_accumulation_steps
-    data = open_data(parsed, rank=0, world_size=1).train
+    size, parts = resolve_micro_batch_size(spec), spec.gradient_accumulation_steps
+    data = open_data(spec, rank=0, world_size=1).train
     losses = []
-    for step in range(parsed.max_steps or 0):
+    for step in range(spec.max_steps or 0):
         samples = data.read_batch(size * parts * world_size)
         tokens, total = count_targets(samples), 0.0
         by_rank = samples.reshape(parts, size, world_size, *samples.shape[1:]).swapaxes(1, 2)
-        micro_batches = by_rank.reshape(-1, size, *samples.shape[1:])
-        for rows in micro_batches:
+        for rows in by_rank.reshape(-1, size, *samples.shape[1:]):
             inputs, targets, *positions = torch.from_numpy(rows).unbind(1)
-            arguments = {"position_ids": positions[0]} if positions else {}
-            output = model(input_ids=inputs, use_cache=False, output_router_logits=True, **arguments)
-            entropy = torch.nn.functional.cross_entropy(output.logits.flatten(0, 1), targets.flatten(), reduction="sum")
-            last = torch.tensor([int(np.flatnonzero(row[1] >= 0).max(initial=-1)) for row in rows])
-            mask = torch.arange(inputs.shape[1])[None] <= last[:, None]
-            router = balance(output.router_logits, config.num_experts, config.num_experts_per_tok, mask)
-            if mask.all():
-                torch.testing.assert_close(router, output.aux_loss)
-            loss = (entropy + count_targets(rows) * (parsed.router_aux_loss_coef or 0) * router) / tokens
+            loss = compute_loss(rows, inputs, targets, **({"position_ids": positions[0]} if positions else {})) / tokens
             loss.backward()
             total += loss.item()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), parsed.grad_clip)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip)
         for group in optimizer.param_groups:
-            group["lr"] = compute_learning_rate(step, parsed.max_steps or 0, parsed)
+            group["lr"] = compute_learning_rate(step, spec.max_steps or 0, spec)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(total)
@@ -734,7 +765,7 @@ def load_scaled_weights(ranks: Ranks, *, spec: dict[str, Any]) -> list[list[floa
         return read_scales()
 
     def read_scales() -> list[float]:
-        modules = [module for module in model.modules() if float8.is_converted(module)]
+        modules = [module for module in model.modules() if is_converted(module)]
         return [float(module.weight._local_tensor._precomputed_scale) for module in modules]
 
     first = take_step()

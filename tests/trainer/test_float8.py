@@ -13,7 +13,6 @@ from kfjob.errors import KfjobError
 from kfjob.spec.float8 import count_converted
 from kfjob.spec.models import PRESETS
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer import float8
 from kfjob.trainer.export import main
 from kfjob.trainer.float8 import check_float8, convert_linear_layers, is_converted
 from kfjob.trainer.model import build_meta_model
@@ -24,14 +23,9 @@ BAND = 0.03
 NARROW = PRESETS["micro-llama"].model_copy(update={"intermediate_size": 72})
 
 
-@pytest.fixture
-def emulation(monkeypatch):
-    monkeypatch.setattr(float8, "_emulates", True)
-
-
 def make_spec(**changes):
-    common = {"model": "micro-llama", "data": "synthetic", "max_steps": 1, "precision": "fp8", "sequence_length": 32}
-    return TrainSpec(**common | changes)
+    common = {"model": "micro-llama", "data": "synthetic", "max_steps": 1, "sequence_length": 32}
+    return TrainSpec(**common | {"precision": "fp8", "fp8_emulate": True} | changes)
 
 
 def list_converted(**changes):
@@ -52,18 +46,18 @@ FEED_FORWARD = {f"model.layers.{layer}.mlp.{name}_proj" for layer in (0, 1) for 
         ({"fp8_recipe": "rowwise"}, ATTENTION | FEED_FORWARD),
         ({"model": NARROW}, ATTENTION),
         ({"model": "micro-mixtral"}, ATTENTION),
-        ({"precision": "bf16"}, set()),
+        ({"precision": "bf16", "fp8_emulate": False}, set()),
     ],
     ids=["all", "rowwise", "narrow", "experts", "bf16"],
 )
-def test_only_linear_layers_of_the_decoder_with_fitting_widths_are_converted(emulation, changes, expected):
+def test_only_linear_layers_of_the_decoder_with_fitting_widths_are_converted(changes, expected):
     assert list_converted(**changes) == expected
 
 
 @pytest.mark.parametrize(
     "model", ["micro-llama", NARROW, "micro-mixtral", "micro-qwen3-moe"], ids=["llama", "narrow", "mixtral", "qwen"]
 )
-def test_formula_counts_the_converted_weights(emulation, model):
+def test_formula_counts_the_converted_weights(model):
     spec = make_spec(model=model)
     network = build_meta_model(spec)
     convert_linear_layers(network, spec)
@@ -72,7 +66,7 @@ def test_formula_counts_the_converted_weights(emulation, model):
     assert count == shape.num_hidden_layers * count_converted(shape)
 
 
-def test_router_of_a_model_is_not_converted(emulation):
+def test_router_of_a_model_is_not_converted():
     """A router that is a linear layer, as in families that transformers has not changed yet."""
     spec = make_spec()
     model = build_meta_model(spec)
@@ -88,13 +82,13 @@ def test_router_of_a_model_is_not_converted(emulation):
 
 def test_device_without_fp8_is_one_error(monkeypatch):
     with pytest.raises(KfjobError, match="`precision: fp8` needs a GPU"):
-        check_float8(make_spec(), torch.device("cpu"))
+        check_float8(make_spec(fp8_emulate=False), torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A100")
     with pytest.raises(KfjobError, match="the GPU NVIDIA A100 cannot compute in fp8"):
-        check_float8(make_spec(), torch.device("cuda"))
+        check_float8(make_spec(fp8_emulate=False), torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 9))
-    check_float8(make_spec(), torch.device("cuda"))
+    check_float8(make_spec(fp8_emulate=False), torch.device("cuda"))
 
 
 def test_missing_torchao_is_one_error(monkeypatch):
@@ -105,12 +99,12 @@ def test_missing_torchao_is_one_error(monkeypatch):
 
 @pytest.fixture(scope="module")
 def spec_of(tiny):
-    return lambda **changes: tiny | {"precision": "fp8", "lr": 3e-3} | changes
+    return lambda **changes: tiny | {"precision": "fp8", "fp8_emulate": True, "lr": 3e-3} | changes
 
 
 @pytest.fixture(scope="module")
 def bf16_losses(workers, spec_of):
-    (result,) = workers.run("run_training", {"spec": spec_of(precision="bf16", max_steps=60)})
+    (result,) = workers.run("run_training", {"spec": spec_of(precision="bf16", max_steps=60, fp8_emulate=False)})
     return losses(result)
 
 
@@ -155,7 +149,7 @@ def test_checkpoint_holds_plain_weights_for_other_precisions_and_export(workers,
     metadata = FileSystemReader(folder / "step-000004").read_metadata().state_dict_metadata
     weight = metadata["model.model.layers.0.mlp.up_proj.weight"]
     assert weight.properties.dtype == torch.float32  # type: ignore[union-attr]
-    (resumed,) = workers.run("run_training", {"spec": spec | {"precision": "bf16", "max_steps": 6, "fp8_recipe": "tensorwise"}})
+    (resumed,) = workers.run("run_training", {"spec": spec | {"precision": "bf16", "max_steps": 6, "fp8_emulate": False}})
     assert sorted(map(int, resumed["losses"])) == [5, 6]
     assert main([str(folder), str(tmp_path / "model")]) == 0
     assert json.loads((tmp_path / "model" / "config.json").read_text())["model_type"] == "llama"

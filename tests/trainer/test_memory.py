@@ -73,8 +73,8 @@ CASES = [
     ({"strategy": "none", "precision": "bf16", "model": QWEN_MOE}, 1, 1),
     ({"strategy": "fsdp", "precision": "bf16", "model": QWEN_MOE}, 2, 2),
     ({"strategy": "none", "model": QWEN_MOE, "lora": {"target_modules": ["q_proj", "v_proj"]}}, 1, 1),
-    ({"strategy": "fsdp", "precision": "fp8", "sequence_length": 88}, 2, 2),
-    ({"strategy": "fsdp", "precision": "fp8", "fp8_recipe": "rowwise", "sequence_length": 88}, 1, 1),
+    ({"strategy": "fsdp", "precision": "fp8", "fp8_emulate": True, "sequence_length": 88}, 2, 2),
+    ({"strategy": "fsdp", "precision": "fp8", "fp8_emulate": True, "fp8_recipe": "rowwise", "sequence_length": 88}, 1, 1),
 ]
 
 

@@ -24,6 +24,11 @@ LONG = [
     for precision in ("fp32", "bf16")
     for data in ("shuffled", "packed")
 ]
+LONG += [
+    pytest.param((name, "fp8", data), marks=pytest.mark.long)
+    for name in ("ddp", "fsdp", "hsdp")
+    for data in ("shuffled", "packed")
+]
 SHORT = [
     ("hsdp", "fp32", "packed"),
     ("fsdp", "bf16-true", "shuffled"),
@@ -32,6 +37,7 @@ SHORT = [
     ("zero-2", "bf16", "packed"),
     ("zero-3", "fp32", "packed"),
     ("zero-3", "bf16", "shuffled"),
+    ("fsdp", "fp8", "packed"),
 ]
 TOLERANCES = {"fp32": 1e-6, "bf16": 1e-3}
 """Tolerances of a chain of world sizes. fp32: two units in the last place of a loss of 4 to 8, 4.8e-7 each; bf16 has 2.6
@@ -48,7 +54,7 @@ def spec_of(tiny, chat_folder):
 def test_resume_from_any_step_is_bit_exact(workers, spec_of, tmp_path, case):
     name, precision, data = case
     ranks, change = STRATEGIES[name]
-    spec = spec_of(data) | change | {"precision": precision, "micro_batch_size": 8 // ranks}
+    spec = spec_of(data) | change | {"precision": precision, "micro_batch_size": 8 // ranks, "fp8_emulate": precision == "fp8"}
     stop = random.Random(" ".join(case)).randint(1, 5)  # noqa: S311 -- any step
     expected, all_batches, end = run_in_stages(workers, spec, [(ranks, None)], folder=tmp_path / "whole")
     resumed, batches, outcome = run_in_stages(workers, spec, [(ranks, stop), (ranks, None)], folder=tmp_path / "parts")

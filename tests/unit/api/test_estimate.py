@@ -100,6 +100,7 @@ def test_stage_0_has_the_memory_of_ddp_because_its_bf16_is_off():
 def test_strategy_that_refuses_the_spec_is_left_out():
     assert "zero-0" not in make_rows(2, 2, precision="fp16")
     assert "zero-1" in make_rows(2, 2, precision="bf16-true", on_nan="roll_back")
+    assert "zero-1" in make_rows(2, 2, precision="fp8", fp8_recipe="rowwise")
 
 
 def test_offload_counts_where_it_is_possible():
