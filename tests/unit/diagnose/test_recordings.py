@@ -6,11 +6,14 @@ import json
 
 import pytest
 
+from kfjob.events import Event, LogLine
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.rule import Severity
 from kfjob.observe.diagnose.rules import BY_ID
+from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import RECORDED, examine, recorded
 from tests.unit.diagnose.library_texts import Text
+from tests.unit.diagnose.test_ranking import IMPORT
 from tests.unit.diagnose.texts import LINES
 
 FAILED = {  # rule, pod, line
@@ -67,6 +70,21 @@ def test_location_is_that_of_the_quoted_line(case: str):
     assert diagnosis.first_cause.line
     line = path.read_text(errors="replace").splitlines()[diagnosis.first_cause.line - 1]
     assert diagnosis.first_cause.evidence[-1] == line.strip()[:400]
+
+
+@pytest.mark.parametrize("case", ["2.15.0-c10d-loglevel-info", "2.9.1-c10d-loglevel-info", "2.2.2-c10d-loglevel-info"])
+@pytest.mark.parametrize(("printed", "issues"), [(3, 1), (4, 0)])
+def test_missing_import_lines_are_found_after_the_log_of_an_agent(case: str, printed: int, issues: int):
+    """One rendezvous begins one round, though its result has many lines."""
+    imported = LogLine(pod="fsdp-master-0", text=IMPORT)
+    events: list[Event] = []
+    for event in recorded(case):
+        if isinstance(event, LogLine) and event.pod == imported.pod and "Batch 0 " in event.text:
+            events += [imported] * printed
+        events.append(event)
+    assert events.count(imported) == printed
+    diagnosis, _ = examine(events, ObserveConfig(processes_per_node=4))
+    assert [issue.rule for issue in diagnosis.warnings] == ["import-shortfall"] * issues
 
 
 def test_peer_of_a_failed_worker_is_a_consequence():
