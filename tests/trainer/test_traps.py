@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,11 @@ def test_deepspeed_is_imported_only_on_use():
             names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
             names += [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
             assert not [name for name in names if name.split(".")[0] in ("deepspeed", "accelerate")], path
+
+
+def test_warning_of_torchao_is_hidden_and_others_of_the_same_logger_are_not():
+    program = "import logging, kfjob.trainer\nimport transformers.modeling_utils\n"
+    program += "logging.getLogger('torch.utils._pytree').warning('another message')"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=240)
+    assert "register_constant" not in process.stderr
+    assert "another message" in process.stderr
