@@ -37,6 +37,8 @@ from kfjob.text import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.text import Text
+
     from kfjob.api.reader import LiveReader
     from kfjob.events import Event
 
@@ -255,11 +257,8 @@ class LiveDisplay(Display):
 
     def show_message(self, time: int | None, subject: str, text: str) -> None:
         """Print a line above the panel."""
-        from rich.text import Text
-
         self._print_lines()
-        clock = local_clock(time) if time else " " * 8
-        self._console.print(Text.assemble((f"{clock}  ", "dim"), (f"{subject}  ", "cyan"), redact(text)))
+        self._console.print(style_message(time, subject, text))
 
     def show_progress(self, view: JobView, now: float) -> None:
         """Do nothing: the panel shows the progress."""
@@ -286,6 +285,14 @@ class LiveDisplay(Display):
         self._console.print(Text(first, style=f"bold {colour}"))
         for line in rest:
             self._console.print(Text(line), soft_wrap=True)
+
+
+def style_message(time: int | None, subject: str, text: str) -> Text:
+    """Return a line above the panel: the time of day, the job or pod, and the message without secrets."""
+    from rich.text import Text
+
+    clock = local_clock(time) if time else " " * 8
+    return Text.assemble((f"{clock}  ", "dim"), (f"{subject}  ", "cyan"), redact(text))
 
 
 def summary(reader: LiveReader, view: JobView, diagnosis: Diagnosis, *, left_out: int = 0) -> list[str]:

@@ -9,7 +9,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ import pytest
 
 from tests.local.machine import KFJOB, Machine
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.local
 
 
@@ -136,26 +134,6 @@ def read_until(terminal: int, text: str) -> str:
         except OSError as err:  # nobody writes to it any more
             raise AssertionError(f"it has ended without `{text}`: {seen.decode(errors='replace')}") from err
     return seen.decode(errors="replace")
-
-
-def test_the_readme_tells_the_truth(kfjob):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```(\w+)\n(.*?)```", readme, re.DOTALL)
-    (spec,) = [text for kind, text in blocks if kind == "yaml"]
-    (kfjob.folder / "job.yaml").write_text(spec)
-    kfjob("validate", str(kfjob.folder / "job.yaml"))
-    kfjob("render", str(kfjob.folder / "job.yaml"))
-    (program,) = [text for kind, text in blocks if kind == "python"]
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=kfjob.env, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "Succeeded\n"
-    commands = {
-        line.split()[1] for kind, text in blocks if kind == "sh" for line in text.splitlines() if line.startswith("kfjob ")
-    }
-    listed = kfjob("--help")
-    assert commands
-    assert all(f"  {command} " in listed for command in commands)
 
 
 OWN_WORDS = """
