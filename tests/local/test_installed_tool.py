@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.wheels import list_closure
+from tests.wheels import link_installed, list_closure, list_needs
 
 OWN_LIBRARIES = ("kfjob", "rich", "click", "pydantic", "kubernetes")
 PROGRAM = f"""
@@ -43,20 +42,14 @@ pytestmark = [pytest.mark.local, pytest.mark.trainer]
 def make_environment(folder: Path, distributions: Iterable[str]) -> Path:
     """Return the Python of a new environment with links to installed distributions."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    for name in distributions:
-        distribution = importlib.metadata.distribution(name)
-        parts = {file.parts[0] for file in distribution.files or () if file.parts[0] not in ("..", "__pycache__")}
-        for part in parts:
-            if not (packages / part).exists():
-                (packages / part).symlink_to(Path(str(distribution.locate_file(part))))
+    link_installed(distributions, folder)
     return folder / "bin" / "python"
 
 
 @pytest.fixture
 def tool(tmp_path: Path, wheel: Path) -> Path:
     """`kfjob` from the wheel of this checkout, in an environment without torch."""
-    python = make_environment(tmp_path / "tool", list_closure(["kfjob"]) - {"kfjob"})
+    python = make_environment(tmp_path / "tool", list_needs(wheel))
     install = ["pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps", "--no-compile", str(wheel)]
     subprocess.run([sys.executable, "-m", *install], check=True, cwd=tmp_path)
     return python.with_name("kfjob")
