@@ -69,10 +69,10 @@ def _read_pieces(file: int, size: int) -> bytes:
     return bytes(content)
 
 
-def read_named_text(file: Path | None, *, max_characters: int = MAX_TEXT) -> str:
+def read_named_text(file: Path | None, *, max_characters: int = MAX_TEXT, newline: str | None = None) -> str:
     """Return the text of a file that the user has named, or of standard input for None. It may be a pipe, such as `<(…)`.
 
-    A pipe is read until its writers close it; Ctrl-C ends the wait.
+    A pipe is read until its writers close it; Ctrl-C ends the wait. With the newline "", carriage returns stay as they are.
 
     Raises:
         OSError: the file cannot be read.
@@ -82,7 +82,7 @@ def read_named_text(file: Path | None, *, max_characters: int = MAX_TEXT) -> str
     if file is None:
         text = sys.stdin.read(max_characters + 1)
     else:
-        with file.open(encoding="utf-8") as opened:
+        with file.open(encoding="utf-8", newline=newline) as opened:
             text = opened.read(max_characters + 1)
     if len(text) > max_characters:
         raise ParseError(f"it is larger than {max_characters // MIB} MiB")

@@ -56,6 +56,8 @@ class Source:
     def read_values(self) -> dict[str, str]:
         """Return the values: with `--env` the exported variables, overridden by the env files and then by the single variables.
 
+        Env files can refer to all of them, and to names of earlier env files.
+
         Raises:
             NotFound: an env file does not exist.
             SpecError: an env file or a variable is not well formed.
@@ -64,15 +66,18 @@ class Source:
         from kfjob.spec.env_file import parse_env_file
         from kfjob.spec.variables import is_run_time
 
-        values: dict[str, str] = {name: value for name, value in os.environ.items() if self.env and not is_run_time(name)}
-        for file in self.env_files:
-            values |= parse_env_file(read_text(file, "env file"), file=file)
+        environment = dict(os.environ) if self.env else {}
+        values = {name: value for name, value in environment.items() if not is_run_time(name)}
+        variables = {}
         for variable in self.variables:
             name, equals, value = variable.partition("=")
             if not equals or not name.isidentifier():
                 raise SpecError([Problem(title="variable is not in the form `NAME=VALUE`", file=f"--var {variable}")])
-            values[name] = value
-        return values
+            variables[name] = value
+        for file in self.env_files:
+            text = read_text(file, "env file", newline="")
+            values |= parse_env_file(text, file=file, initial=environment | values | variables)
+        return values | variables
 
     def read(self) -> str:
         """Return the text of the spec or the template."""
@@ -162,15 +167,17 @@ def read_spec(source: Source, settings: Settings | None = None, *, check: PlanCh
     return finish_draft(draft, settings, check=check or check_nothing)
 
 
-def read_text(file: str, kind: str) -> str:
+def read_text(file: str, kind: str, *, newline: str | None = None) -> str:
     """Return the text of a file, or of standard input for `-`; `kind` names the file in messages.
+
+    With the newline "", carriage returns of a file stay as they are.
 
     Raises:
         NotFound: the file does not exist or cannot be read.
         UsageError: it is too large.
     """
     try:
-        return read_named_text(None if file == "-" else Path(file))
+        return read_named_text(None if file == "-" else Path(file), newline=newline)
     except FileNotFoundError as err:
         hint = "`kfjob init` writes a first spec" if kind == "spec" else None
         raise NotFound(f"{kind} `{file}` does not exist", hint=hint) from err

@@ -1,61 +1,98 @@
 """Parse an env file, whose lines are assignments `NAME=value`. Pure.
 
-The syntax is a shell's, with `export`, quotes, comments, `;`, and references to names of earlier lines, with or without braces.
-But no command is run, and no value comes from anywhere but the file itself: what only a shell can compute is an error.
+The syntax is a shell's: `export`, quotes, comments, `;`, `set -a`, references to names of earlier lines and to names that have
+a value elsewhere, `${A:-default}`, and lines such as `: "${A:?message}"`. No command is run. What only a shell can compute is
+an error. The output of `env -0`, in which a NUL character ends each assignment, is read as well.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.variables import Resolution, Variables, find_references, is_reference
+from kfjob.spec.env_words import Part, Reference, Refused, Text, WordError, WordParser
+from kfjob.spec.variables import is_run_time
 
-_NO_EFFECT = re.compile(r"set [-+](?:a|o allexport)(?=[ \t]*(?:[;\n#]|\Z))")
-"""`set -a` exports the names that follow, and every name of an env file counts anyway."""
-_EXPORT = re.compile(r"export(?=[ \t])")
-_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=")
+_NO_EFFECT = re.compile(
+    r"set(?:[ \t]+[-+][aeuvx]+|[ \t]+[-+]o[ \t]+(?:allexport|errexit|nounset|pipefail)|[ \t]+[-+][aeuvx]*o[ \t]+pipefail)+"
+    r"(?=[ \t]*(?:[;\n#]|\Z))"
+)
+"""Options of a shell that change no value; every name of an env file counts, with `set -a` or without."""
+_EXPORT = re.compile(r"(?:export|(?:declare|typeset)[ \t]+-g?x)(?=[ \t])")
+_NULL_COMMAND = re.compile(r":(?=[ \t])")
+_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<append>\+)?=")
 _NAME = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?=[ \t;\n]|\Z)")
 _SPACE = re.compile(r"(?:[ \t]|\\\n)+")
-_END = re.compile(r"[ \t]*(?:;|(?:(?<![^\s;])#[^\n]*)?(?:\n|\Z))")
-_PIECE = re.compile(
-    r"'(?P<single>[^']*)'|\"(?P<double>(?:[^\"\\]|\\.)*)\"|(?P<plain>(?:[^\s'\"\\$`;&|<>()]|\\.|\$(?![('\"]))+)", re.DOTALL
+_COMMENT = re.compile(r"#[^\n]*")
+_LINE = re.compile(r"(?:\\\n|[^\n])*\n?")
+_END = re.compile(r"(?:[ \t]|\\\n)*(?:;(?!;)|(?:(?<![^\s;])#[^\n]*)?(?:\n|\Z))")
+_COMPOUND = re.compile(r"(?:if|case|for|while|until|select|function|\{|\(|[A-Za-z_][\w-]*[ \t]*\(\))(?![\w=-])|[^\n]*<<")
+"""A block of lines, or a here-document. Its lines cannot be read one by one."""
+_OPERATOR = re.compile(r"&&|\|\||[;&|<>()]+")
+_PLACEHOLDER = re.compile(r"<[^<>\n]+>")
+_BRACE_EXPANSION = re.compile(r"\{.*(?:,|\.\.)", re.DOTALL)
+_UNEXPORTED = re.compile(r"^[ \t]*([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
+_SET_BY_SHELL = re.compile(
+    r"HOME|HOSTNAME|PATH|PWD|OLDPWD|SHELL|SHLVL|TERM|IFS|_|E?UID|PPID|RANDOM|SRANDOM|SECONDS|LINENO|EPOCH\w+|BASH\w*|OPT(?:ARG|IND|ERR)"
+    r"|(?:HOST|OS|MACH)TYPE|PIPESTATUS|FUNCNAME|GROUPS|DIRSTACK|SHELLOPTS|HISTCMD|COLUMNS|LINES|PS[1-4]"
 )
-_ESCAPED = {"double": re.compile(r"\\(\n|[\"\\$`])"), "plain": re.compile(r"\\(\n|.)")}
-_DOLLAR = re.compile(r"\\.|(?P<command>`|\$\()|(?P<special>\$(?:\{[^}\n]*\}?|[0-9@*#?!$-]))", re.DOTALL)
-_HOME = re.compile(r"(?:\A|:)~")
-_UNRESOLVED = (Resolution.MISSING, Resolution.EMPTY, Resolution.NESTED)
+"""Names with a value in every shell (bash 5.2), which this process does not know."""
+_COMPUTED_BY_SHELL = re.compile(
+    r"E?UID|PPID|S?RANDOM|SECONDS|LINENO|EPOCH\w+|BASH\w*|SHELLOPTS|HISTCMD|FUNCNAME|GROUPS|DIRSTACK|_"
+)
+"""Names whose value a shell computes, also after an assignment."""
 
-_COMMAND = "an env file cannot run commands: write the value, or single-quote it if the pod is to run the command"
 
+def parse_env_file(text: str, *, file: str | None = None, initial: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Return the values by name; a later line overrides an earlier one. `initial` holds the names that have a value before.
 
-def parse_env_file(text: str, *, file: str | None = None) -> dict[str, str]:
-    """Return the values by name; a later line overrides an earlier one.
+    The output of `env -0` gives the names of the process environment, except those that have another value inside a pod.
 
     Raises:
         SpecError: a line has another form, a quote is open, a name has no value, or only a shell can compute a value.
     """
-    return _Parser(text.removeprefix("\ufeff").replace("\r\n", "\n"), file).parse()
+    if "\0" in text:
+        return dict(_split_records(text))
+    return _Parser(text.removeprefix("\ufeff").replace("\r\n", "\n"), file, initial).parse()
+
+
+def _split_records(text: str) -> Iterator[tuple[str, str]]:
+    for record in text.split("\0"):
+        name, equals, value = record.partition("=")
+        if equals and name.isidentifier() and name.isascii() and not is_run_time(name):
+            yield name, value
 
 
 class _Parser:
     """Reads one text from start to end."""
 
-    def __init__(self, text: str, file: str | None) -> None:
+    def __init__(self, text: str, file: str | None, initial: Mapping[str, str]) -> None:
         self._text = text
         self._file = file
         self._offset = 0
+        self._initial = initial
         self._values: dict[str, str] = {}
-        self._problems: list[Problem] = []
+        self._unknown: set[str] = set()
+        """Names whose value is not known. They are an error where they are assigned, not where they are used."""
+        self._has_command = False
+        """A refused command may define any name."""
+        self._problems: list[tuple[Problem, bool]] = []
+        """Each with whether a shell helps."""
 
     def parse(self) -> dict[str, str]:
         while self._offset < len(self._text):
-            if not (self._accept(_SPACE) or self._accept(_END) or self._accept(_NO_EFFECT)):
+            if self._accept(_SPACE) or self._accept(_COMMENT) or self._accept(re.compile("\n")) or self._accept_no_effect():
+                continue
+            try:
                 self._parse_statement()
+            except WordError as error:  # where the text goes on is unknown
+                self._report(error.offset, error.title)
+                break
         if self._problems:
-            raise SpecError(self._problems)
+            raise SpecError(self._add_hints())
         return self._values
 
     def _accept(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -64,84 +101,200 @@ class _Parser:
             self._offset = match.end()
         return match
 
+    def _accept_no_effect(self) -> bool:
+        return self._accept(_NO_EFFECT) is not None and self._accept(_END) is not None
+
     def _parse_statement(self) -> None:
         """Read the assignments up to the end of the line or to a semicolon."""
-        exports = self._accept(_EXPORT) and self._accept(_SPACE)
-        count = 0
-        while not (count and self._accept(_END)):
-            start = self._offset
-            if count and not self._accept(_SPACE):
-                return self._report_unexpected()
-            if assignment := self._accept(_ASSIGNMENT):
-                self._values[assignment["name"]] = self._parse_value()
+        start = self._offset
+        if self._accept(_NULL_COMMAND):
+            return self._parse_null_command()
+        exports = self._accept(_EXPORT) is not None
+        assigned: list[tuple[re.Match[str], tuple[Part, ...]]] = []
+        while not ((exports or assigned) and self._accept(_END)):
+            if (exports or assigned) and self._report_unexpected():
+                break
+            if match := self._accept(_ASSIGNMENT):
+                assigned.append((match, self._parse_word()))
+                if not exports:
+                    self._assign(*assigned[-1])
             elif exports and (name := self._accept(_NAME)):
                 self._check_exported(name)
-            elif count:
-                title = "unexpected text after the value"
-                return self._fail(start, title, hint="quote values that contain spaces")
+            elif assigned:
+                self._report(self._offset, "unexpected text after the value", hint="put values that contain spaces in quotes")
+                break
             else:
-                return self._fail(self._offset, "the line is not `NAME=value`", hint=self._shell_hint())
-            count += 1
+                return self._report_command(start)
+        else:
+            return self._assign_exported(assigned) if exports else None
+        for match, word in assigned:
+            if exports:
+                self._evaluate(word)
+            self._unknown.add(match["name"])
+        self._accept(_LINE)
         return None
 
+    def _report_unexpected(self) -> bool:
+        """Move to the next word. Return whether a character that only a shell knows is in its place, and report it."""
+        has_space = self._accept(_SPACE)
+        is_operator = not has_space or self._text[self._offset : self._offset + 1] in tuple(";&|<>()")
+        if is_operator:
+            self._report_operator(is_value=not has_space)
+        return is_operator
+
+    def _parse_word(self) -> tuple[Part, ...]:
+        parser = WordParser(self._text, self._offset)
+        word = parser.parse()
+        self._offset = parser.offset
+        return word
+
+    def _parse_null_command(self) -> None:
+        """Read the words of a line such as `: "${A:?message}"`, whose references can assign values or require them."""
+        while not self._accept(_END):
+            has_space = self._accept(_SPACE)
+            start = self._offset
+            word = self._parse_word()
+            if not has_space or self._offset == start:
+                self._report_operator(is_value=False)
+                self._accept(_LINE)
+                return
+            self._evaluate(word)
+
+    def _assign_exported(self, assigned: list[tuple[re.Match[str], tuple[Part, ...]]]) -> None:
+        """Assign the values of one `export`, which computes all of them before it assigns the first."""
+        names = {match["name"] for match, _ in assigned[:-1]} - {*self._values, *self._initial, *self._unknown}
+        for match, word in assigned:
+            if _has_brace_expansion(word):
+                self._report(match.end(), "only a shell can compute the braces of this value: put it in quotes")
+        values = [self._evaluate(word, later=names) for _, word in assigned]
+        for (match, _), value in zip(assigned, values, strict=True):
+            self._store(match, value)
+
+    def _assign(self, match: re.Match[str], word: tuple[Part, ...]) -> None:
+        self._store(match, self._evaluate(word))
+
+    def _store(self, match: re.Match[str], value: str | None) -> None:
+        name = match["name"]
+        if _COMPUTED_BY_SHELL.fullmatch(name):
+            self._report(match.start(), f"a shell computes the value of `{name}` itself")
+        if value is not None and match["append"]:
+            value = (self._values.get(name, self._initial.get(name)) or "") + value if name not in self._unknown else None
+        self._define(name, value)
+
+    def _define(self, name: str, value: str | None) -> None:
+        if value is None:
+            self._unknown.add(name)
+            self._values.pop(name, None)
+        else:
+            self._unknown.discard(name)
+            self._values[name] = value
+
     def _check_exported(self, name: re.Match[str]) -> None:
-        if name["name"] not in self._values:
-            title = f"`export {name['name']}` has no value in this file"
-            self._add_problem(name.start(), title, hint=self._shell_hint())
+        if not (self._find(name["name"]) is not None or name["name"] in self._unknown or self._has_command):
+            self._report(name.start(), f"`export {name['name']}` has no value", hint=_define_hint(name["name"]))
 
-    def _parse_value(self) -> str:
-        """Return the value at the offset, and move behind it."""
-        parts: list[str] = []
-        while piece := self._accept(_PIECE):
-            kind = piece.lastgroup or ""
-            part = piece[kind]
-            if kind != "single":
-                for title, hint in self._check_part(part, may_have_home=kind == "plain" and not parts):
-                    self._add_problem(piece.start(), title, hint=hint)
-                escaped_values = {name: value.replace("\\", r"\\") for name, value in self._values.items()}
-                part = Variables(values=escaped_values).replace(part)
-                part = _ESCAPED[kind].sub(lambda escaped: escaped[1].strip("\n"), part)
-            parts.append(part)
-        return "".join(parts)
+    def _find(self, name: str) -> str | None:
+        return self._values.get(name, self._initial.get(name))
 
-    def _check_part(self, part: str, *, may_have_home: bool) -> Iterator[tuple[str, str | None]]:
-        for dollar in _DOLLAR.finditer(part):
-            if dollar["command"]:
-                yield _COMMAND, self._shell_hint()
-            elif dollar["special"] and not is_reference(dollar["special"]):
-                yield f"only a shell can compute `{dollar['special']}`", self._shell_hint()
-        if may_have_home and _HOME.search(part):
-            yield "only a shell can compute `~`: write the path of the folder", self._shell_hint()
-        variables = Variables(values=self._values)
-        for reference in find_references(part):
-            if variables.classify(reference) in _UNRESOLVED:
-                yield f"`{reference[0]}` has no value: define the name on an earlier line of this file", None
+    def _evaluate(self, word: tuple[Part, ...], later: frozenset[str] | set[str] = frozenset()) -> str | None:
+        """Return the text of a word; None if it has none, which is then reported. `later` are names that `export` assigns."""
+        texts: list[str | None] = []
+        for part in word:
+            if isinstance(part, Text):
+                texts.append(part.text)
+            elif isinstance(part, Refused):
+                self._report(part.offset, part.title)
+                texts.append(None)
+            else:
+                texts.append(self._resolve(part, later))
+        return None if None in texts else "".join(text or "" for text in texts)
 
-    def _report_unexpected(self) -> None:
-        """Report the character that ended a value: one that only a shell knows, or an open quote."""
-        character = self._text[self._offset]
-        if self._text.startswith(("$(", "`"), self._offset):
-            return self._fail(self._offset, _COMMAND, hint=self._shell_hint())
-        if character in "'\"":
-            return self._fail(self._offset, "a quote is not closed")
-        if character == "$":
-            title = f"only a shell can compute `${self._text[self._offset + 1]}…`"
-            return self._fail(self._offset, title, hint=self._shell_hint())
-        return self._fail(self._offset, f"`{character}` has a meaning for a shell", hint="quote the value")
+    def _resolve(self, reference: Reference, later: frozenset[str] | set[str]) -> str | None:
+        name, operator = reference.name, reference.operator
+        value = self._find(name)
+        if name in self._unknown or (value is None and _SET_BY_SHELL.fullmatch(name)):
+            if name not in self._unknown:
+                hint = f"define it on an earlier line, or use `--env`; `\\{reference.source}` is the text itself"
+                self._report(reference.offset, f"only a shell knows the value of `{name}`", hint=hint)
+            return None
+        is_set = bool(value) if operator.startswith(":") else value is not None
+        if operator.endswith("+"):
+            return self._evaluate(reference.word, later) if is_set else ""
+        if not is_set and operator.endswith(("-", "=")):
+            value = self._evaluate(reference.word, later)
+            if operator.endswith("="):
+                self._define(name, value)
+        elif not is_set:
+            value = None
+            self._report_missing(reference, is_later=name in later)
+        return value
 
-    def _shell_hint(self) -> str | None:
-        """Return the command that lets a shell compute the values."""
-        if self._file in (None, "-"):
-            return "let a shell compute it, export the names, and use `--env` instead of `--env-file`"
-        file = shlex.quote(str(self._file))
-        return f"let a shell compute it: `set -a; source {file}; set +a; kfjob submit … --env`"
+    def _report_missing(self, reference: Reference, *, is_later: bool) -> None:
+        name = reference.name
+        self._unknown.add(name)  # one error for each name
+        if self._has_command:
+            return
+        message = self._evaluate(reference.word) if reference.operator else None
+        title = f"`{name if reference.operator else reference.source}` has no value"
+        hint = _define_hint(name)
+        if is_later:
+            hint = f"`export` computes all values of a line first: assign `{name}` on a line of its own"
+        elif not reference.operator:
+            hint += f"; `\\{reference.source}` is the text itself"
+        self._report(reference.offset, f"{title}: {message}" if message else title, hint=hint)
 
-    def _fail(self, offset: int, title: str, hint: str | None = None) -> None:
-        """Report a problem and skip the rest of the line."""
-        self._add_problem(offset, title, hint)
-        self._offset = self._text.find("\n", self._offset) + 1 or len(self._text)
+    def _report_operator(self, *, is_value: bool) -> None:
+        """Report a character that only a shell knows, behind a value or in place of one."""
+        if placeholder := _PLACEHOLDER.match(self._text, self._offset):
+            hint = "put your value in its place"
+            return self._report(self._offset, f"`{placeholder[0]}` is a placeholder without quotes", hint=hint)
+        operator = _OPERATOR.match(self._text, self._offset)
+        title = f"`{operator[0] if operator else self._text[self._offset]}` has a meaning for a shell"
+        return self._report(self._offset, title, hint="put the value in quotes" if is_value else None)
 
-    def _add_problem(self, offset: int, title: str, hint: str | None = None) -> None:
+    def _report_command(self, start: int) -> None:
+        """Report a line that is no assignment, and skip it, with its block."""
+        self._offset = start
+        self._report(start, "the line is not `NAME=value`")
+        self._has_command = True
+        if _COMPOUND.match(self._text, start):
+            self._offset = len(self._text)
+        else:
+            self._accept(_LINE)
+
+    def _report(self, offset: int, title: str, hint: str | None = None) -> None:
+        """Add a problem; without a hint, a shell helps."""
         line = self._text.count("\n", 0, offset) + 1
         column = offset - self._text.rfind("\n", 0, offset)
-        self._problems.append(Problem(title=title, file=self._file, line=line, column=column, hint=hint))
+        problem = Problem(title=title, file=self._file, line=line, column=column, hint=hint)
+        self._problems.append((problem, hint is None))
+
+    def _add_hints(self) -> list[Problem]:
+        """Return the problems; the last one that needs a shell says which command computes all values."""
+        last = max((index for index, (_, needs_shell) in enumerate(self._problems) if needs_shell), default=None)
+        problems = [problem for problem, _ in self._problems]
+        if last is not None:
+            problem = problems[last]
+            problems[last] = Problem(**{**vars(problem), "hint": self._shell_hint()})
+        return problems
+
+    def _shell_hint(self) -> str:
+        """Return the command that lets a shell compute the values."""
+        if self._file in (None, "-") or str(self._file).startswith("/dev/"):
+            return "let a shell compute it, export the names, and use `--env` instead of `--env-file`"
+        file = shlex.quote(str(self._file))
+        exported = set(re.findall(r"\bexport[ \t]+([A-Za-z_][A-Za-z0-9_]*)", self._text))
+        is_exported = (
+            re.search(r"^[ \t]*set -a", self._text, re.MULTILINE) or not set(_UNEXPORTED.findall(self._text)) - exported
+        )
+        source = f"source {file} &&" if is_exported else f"set -a; source {file}; set +a;"
+        return f"let a shell compute it: `{source} kfjob … --env`"
+
+
+def _has_brace_expansion(word: tuple[Part, ...]) -> bool:
+    plain = "".join("_" if not isinstance(part, Text) else "_" if part.is_quoted else part.text for part in word)
+    return _BRACE_EXPANSION.search(plain) is not None
+
+
+def _define_hint(name: str) -> str:
+    return f"define it on an earlier line, with `--var {name}=…`, or export it and use `--env`"

@@ -49,56 +49,89 @@ def test_values_are_those_of_a_shell(tmp_path):
     assert values["IMAGE_URI"] == "111122223333.dkr.ecr.eu-west-1.amazonaws.com/fsdp:pytorch2.2"
 
 
-def test_run_time_references_are_kept():
-    assert parse_env_file('CMD="train --rank=$RANK --x=$OTHER ${MASTER_ADDR}"\n') == {
-        "CMD": "train --rank=$RANK --x=$OTHER ${MASTER_ADDR}"
-    }
+@pytest.mark.parametrize("text", ['"--rank=\\$RANK ${A} \\${X}"', "'--rank=$RANK 1 ${X}'", "\"--rank='$RANK' 1\""])
+def test_reference_for_the_pod_needs_quotes_or_a_backslash(text):
+    if "\\" in text or text.startswith("'"):
+        assert parse_env_file(f"A=1\nCMD={text}\n")["CMD"] == "--rank=$RANK 1 ${X}"
+    else:
+        with pytest.raises(SpecError, match="`\\$RANK` has no value"):
+            parse_env_file(f"A=1\nCMD={text}\n")
+
+
+def test_values_from_elsewhere_are_known_and_an_empty_value_is_a_value():
+    text = "A=${A:-1}\nB=$C\nC=2\nD=${EMPTY}x\nexport C E\n"
+    assert parse_env_file(text, initial={"A": "9", "C": "c", "E": "e", "EMPTY": ""}) == {"A": "9", "B": "c", "C": "2", "D": "x"}
+    assert parse_env_file("E=\nA=${E}\nB=$E\n") == {"E": "", "A": "", "B": ""}
+
+
+def test_output_of_env_0_is_read():
+    text = "A=a b\0LINES=1\n2\r\n\0HOME=/root\0RANK=3\0BASH_FUNC_f%%=() {}\0E=\0Q='x'$y\0"
+    assert parse_env_file(text) == {"A": "a b", "LINES": "1\n2\r\n", "E": "", "Q": "'x'$y"}
 
 
 @pytest.mark.parametrize(
     ("text", "position", "message"),
     [
-        ("A=1\nB=$(aws configure get region)\n", "2:3", "an env file cannot run commands"),
-        ('A="`date`"', "1:3", "an env file cannot run commands"),
+        ("A=1\nB=$(aws configure get region)\n", "2:3", "an env file cannot run the command `$(aws configure get region)`"),
+        ('A="`date`"', "1:4", "an env file cannot run the command `date`"),
+        ("A=$(a \"$(b ')')\" \\\n  || c)\nB=1\n", "1:3", "an env file cannot run the command"),
         ("NAME value\n", "1:1", "not `NAME=value`"),
-        ("A=one two\n", "1:6", "unexpected text after the value"),
+        ("A=one two\n", "1:7", "unexpected text after the value"),
         ("A='open\n", "1:3", "a quote is not closed"),
+        ("A=$(x\n", "1:3", "`$(` has no end"),
+        ("A=${B:-x\n", "1:3", "`${` has no closing brace"),
         ("A=${LATER}\nLATER=1\n", "1:3", "`${LATER}` has no value"),
-        ("E=\nA=${E}\n", "2:3", "`${E}` has no value"),
-        ("E=\nA=$E\n", "2:3", "`$E` has no value"),
-        ("A=$((1+1))\n", "1:3", "an env file cannot run commands"),
-        ("A=x$(y)\n", "1:4", "an env file cannot run commands"),
+        ("export A=1 B=$A\n", "1:14", "`$A` has no value"),
+        ('A="${B:?set B, please}"\n', "1:4", "`B` has no value: set B, please"),
+        ("A=$((1+1))\n", "1:3", "only a shell can compute the arithmetic `$((1+1))`"),
+        ("A=x$(y)\n", "1:4", "an env file cannot run the command `$(y)`"),
         ("A=1\nB=${A:1}\n", "2:3", "only a shell can compute `${A:1}`"),
-        ('A=1\nB="x ${A:+y}"\n', "2:3", "only a shell can compute `${A:+y}`"),
+        ('A=1\nB="${A//_/-}"\n', "2:4", "only a shell can compute `${A//_/-}`"),
+        ("A=1\nB=${A%x}\n", "2:3", "only a shell can compute `${A%x}`"),
         ("A=${#B}\n", "1:3", "only a shell can compute `${#B}`"),
         ("A=$1\n", "1:3", "only a shell can compute `$1`"),
         ("A=$$\n", "1:3", "only a shell can compute `$$`"),
-        ("A=$'x'\n", "1:3", "only a shell can compute `$'…`"),
+        ("A=$'x'\n", "1:3", "only a shell can compute `$'x'`"),
         ("A=~/data\n", "1:3", "only a shell can compute `~`"),
+        ("A=x:~/data\n", "1:5", "only a shell can compute `~`"),
+        ("A=$HOME/x\n", "1:3", "only a shell knows the value of `HOME`"),
+        ("A=${PWD:-x}\n", "1:3", "only a shell knows the value of `PWD`"),
+        ("UID=5\n", "1:1", "a shell computes the value of `UID` itself"),
+        ("export A={1,2}\n", "1:10", "only a shell can compute the braces"),
         ("A=(1 2)\n", "1:3", "`(` has a meaning for a shell"),
         ("A=https://x/?a=1&b=2\n", "1:17", "`&` has a meaning for a shell"),
-        ("A=1 && B=2\n", "1:4", "unexpected text after the value"),
-        ("export A\n", "1:8", "`export A` has no value in this file"),
-        ("if true; then A=1; fi\n", "1:1", "not `NAME=value`"),
-        (". other.env\n", "1:1", "not `NAME=value`"),
-        ("export -p\n", "1:8", "not `NAME=value`"),
+        ("A=1 && B=2\n", "1:5", "`&&` has a meaning for a shell"),
+        ("A=<your token>\n", "1:3", "`<your token>` is a placeholder without quotes"),
+        ("export A\n", "1:8", "`export A` has no value"),
+        ("if true; then\nA=1\nfi\n", "1:1", "not `NAME=value`"),
+        (". other.env\nA=$B\n", "1:1", "not `NAME=value`"),
+        ("export -p\n", "1:1", "not `NAME=value`"),
     ],
 )
-def test_problem_has_its_position(text, position, message):
+def test_problem_has_its_position_and_is_the_only_one(text, position, message):
     with pytest.raises(SpecError) as raised:
         parse_env_file(text, file=".env")
     assert f"--> .env:{position}" in str(raised.value)
     assert message in str(raised.value)
+    assert len(raised.value.problems) == 1
 
 
-@pytest.mark.parametrize("text", ["A=$(x)\n", "A=`x`\n", "A=${A:1}\n", "A=~\n", "source x\n", "export A\n", "A=$'x'\n"])
+@pytest.mark.parametrize("text", ["A=$(x)\n", "A=`x`\n", "A=${A:1}\n", "A=~\n", "source x\nA=1\n", "A=$'x'\n"])
 def test_hint_says_how_a_shell_computes_the_values(text):
-    with pytest.raises(SpecError) as raised:
-        parse_env_file(text, file="my env")
-    assert "hint: let a shell compute it: `set -a; source 'my env'; set +a; kfjob submit … --env`" in str(raised.value)
+    for export, command in (("", "set -a; source 'my env'; set +a;"), ("export ", "source 'my env' &&")):
+        with pytest.raises(SpecError) as raised:
+            parse_env_file(text.replace("A=", f"{export}A="), file="my env")
+        assert f"hint: let a shell compute it: `{command} kfjob … --env`" in str(raised.value)
 
 
-def test_every_problem_is_reported_at_once():
+def test_every_problem_is_reported_at_once_with_one_hint():
     with pytest.raises(SpecError) as raised:
-        parse_env_file("A=$(x)\nB c\nD=${Q}\n")
-    assert len(raised.value.problems) == 3
+        parse_env_file("A=$(x)\nB=$(y) C=$(z)\nD=${Q}\n", file="f")
+    assert [problem.line for problem in raised.value.problems] == [1, 2, 2, 3]
+    assert str(raised.value).count("let a shell compute it") == 1
+
+
+def test_unknown_value_is_reported_where_it_is_assigned_only():
+    with pytest.raises(SpecError) as raised:
+        parse_env_file('A=$(x)\nB="$A/y${A:-z}"\nexport C=$B\n')
+    assert len(raised.value.problems) == 1

@@ -1,0 +1,86 @@
+"""An env file has the values that bash gives it, or it is refused; it never has other values."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kfjob.errors import SpecError
+from kfjob.spec.env_file import parse_env_file
+
+NAMES = ["A", "B", "C", "LONG_1"]
+NAME = st.sampled_from(NAMES)
+PIECES = r"""x 1 /fsx/a-b_c.d:e = { } # ' " \ ~ :~/d * ! % , ; & é < > | ( ) {a,b} $ $$ \$ `date` $(date)"""
+TEXT = st.sampled_from([*PIECES.split(), "$((1+1))", "$'n'", "[0]", "\\}", "\\'", "$1", "?", "a b", " # c", "\n", "\\\n"])
+OPERATOR = st.sampled_from([":-", "-", ":=", "=", ":+", "+", ":?", "?", "%", "//", ":1", "^^", ""])
+
+
+def join(parts: st.SearchStrategy[str], most: int = 4) -> st.SearchStrategy[str]:
+    return st.lists(parts, max_size=most).map("".join)
+
+
+def braces(word: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.tuples(NAME, OPERATOR, word).map(lambda parts: f"${{{''.join(parts)}}}") | NAME.map(lambda name: f"${name}")
+
+
+def quotes(text: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return text.map(lambda text: f'"{text}"') | TEXT.map(lambda text: f"'{text}'")
+
+
+PLAIN = st.sampled_from(["x", "1", "/a", ":", "b-c", "\\ ", "\\\\", "\\$A", "\\\n", "=", "#", "é"])
+WORD = join(st.recursive(PLAIN | TEXT, lambda inner: braces(join(inner)) | quotes(join(inner)), max_leaves=6))
+CLEAN = join(st.recursive(PLAIN, lambda inner: braces(join(inner, 2)) | quotes(join(inner, 2)), max_leaves=5))
+VALUE = WORD | CLEAN | CLEAN
+ASSIGNMENT = st.tuples(NAME, st.sampled_from(["=", "=", "=", "+="]), VALUE).map("".join)
+STATEMENT = (
+    st.lists(ASSIGNMENT, min_size=1, max_size=3).map(" ".join)
+    | st.lists(ASSIGNMENT | NAME, min_size=1, max_size=3).map(lambda words: "export " + " ".join(words))
+    | VALUE.map(lambda word: f": {word}")
+    | st.tuples(NAME, st.sampled_from([":=", "=", ":?", "?"]), CLEAN).map(lambda parts: f': "${{{"".join(parts)}}}"')
+    | st.sampled_from(["# it's a comment", "", "set -a", "set +a", "set -euo pipefail", "  ", "declare -x A='1 2'"])
+)
+FILE = st.lists(st.tuples(STATEMENT, st.sampled_from(["\n", "\n", "; ", " # c\n", "\\\n"])).map("".join), max_size=6).map(
+    "".join
+)
+
+
+def source(text: str, folder: Path, initial: dict[str, str]) -> tuple[dict[str, str], str]:
+    """Return the values that bash gives to the names, and what it reports."""
+    file = folder / "env_vars"
+    file.write_text(text)
+    script = f"set -a; source {file}; status=$?; export {' '.join(NAMES)}; env -0; exit $status"
+    bash = subprocess.run(
+        ["bash", "-c", script], env={"PATH": "/usr/bin:/bin"} | initial, capture_output=True, text=True, check=False
+    )
+    pairs = (record.partition("=")[::2] for record in bash.stdout.split("\0"))
+    return {name: value for name, value in pairs if name in NAMES}, bash.stderr
+
+
+@given(text=FILE, initial=st.dictionaries(NAME, st.sampled_from(["", "v", "a b"]), max_size=2))
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_values_are_those_of_bash_or_the_file_is_refused(text, initial, tmp_path):
+    try:
+        values = parse_env_file(text, initial=initial)
+    except SpecError:
+        return
+    expected, errors = source(text, tmp_path, initial)
+    assert errors == ""
+    assert initial | values == expected
+    assert set(values) <= set(NAMES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'A="x y"\nB=${A:-d}${C:-e f}"${C-\'q r\'}"${C:+no}\nC=$A\\ z\n',
+        ': "${A:=1 2}"\n: ${B:="$A"}\nexport C=${B:?needed}\nexport LONG_1=$C A B\n',
+        "export A=1 \\\n  B=2\nexport C=$A\nLONG_1=a\\\nb'#'#c # d\nA+=:/x\n",
+        'set -euo pipefail\ndeclare -x A=1; B="a\nb"\nC=\'$(x) `y`\'\nLONG_1="\\$A \\`x\\` \\a ${A}"\n',
+    ],
+)
+def test_file_with_every_form_is_accepted(text, tmp_path):
+    assert parse_env_file(text) == source(text, tmp_path, {})[0]
