@@ -66,7 +66,7 @@ def main() -> None:
             "again": ["kfjob", "master", "many", "-n", namespace.name, "-o", "name"],
         }
         answer = subprocess.run(commands["kfjob master"], env=env, check=True, capture_output=True, text=True).stdout
-        assert answer == f"many-worker-{printer}\n", answer
+        assert answer == f"pod/many-worker-{printer}\n", answer
         durations: dict[str, list[float]] = {command: [] for command in commands}
         for _ in range(ROUNDS):
             for command, argv in commands.items():

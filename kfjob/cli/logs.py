@@ -12,6 +12,7 @@ import click
 from msgspec.structs import replace
 
 from kfjob.cli.completion import JOB, POD
+from kfjob.cli.kubectl_names import POD_PREFIX
 from kfjob.cli.log_printer import LineFormat, LogPrinter
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, collect_options, from_option, notify, output_option, target_options
@@ -55,7 +56,9 @@ class LogOptions:
         from kfjob.api.logs.selection import PodSelection, parse_ranks
 
         ranks = parse_ranks(self.ranks) if self.ranks else ()
-        return PodSelection(pods=self.pods, nodes=self.nodes, ranks=ranks, failed=self.failed)
+        return PodSelection(
+            pods=tuple(pod.removeprefix(POD_PREFIX) for pod in self.pods), nodes=self.nodes, ranks=ranks, failed=self.failed
+        )
 
     def log_range(self) -> LogRange:
         """Return the selected part of each log."""

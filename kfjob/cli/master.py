@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.cli.completion import JOB
+from kfjob.cli.kubectl_names import check_has_pods, name_pod
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, progress_option, target_options
 from kfjob.cli.output import print_json
@@ -44,7 +45,8 @@ def master(
 ) -> None:
     """Find the pod that prints the training progress, and show the evidence.
 
-    To follow its log: `kubectl logs -f $(kfjob master JOB -o name)`.
+    `-o name` prints what kubectl takes: `kubectl port-forward $(kfjob master JOB -o name) 6006`. Pass kubectl the same `-n` and
+    `--context`.
     """
     if watch and all_pods:
         raise UsageError("`--watch` and `--all` cannot be used together")
@@ -55,6 +57,8 @@ def master(
     from kfjob.api.master.cache import find_master
 
     reader = open_reader(job, folder, settings, pattern=pattern)
+    if output == "name":
+        check_has_pods(reader)
     if watch:
         _watch(reader, output)
     elif all_pods:
@@ -79,7 +83,7 @@ def _print(answer: Master, output: str) -> None:
     from kfjob.cli.view_text import master_json
 
     if output == "name":
-        click.echo(answer.pod)
+        click.echo(name_pod(answer.pod))
     elif output == "json":
         print_json(master_json(answer), indent=2)
     else:
@@ -94,7 +98,7 @@ def _watch(reader: JobReader, output: str) -> None:
 
     for answer in watch_masters(reader):
         if output == "name":
-            click.echo(answer.pod)
+            click.echo(name_pod(answer.pod))
         elif output == "json":
             print_json(master_json(answer))
         else:
@@ -115,7 +119,7 @@ def _print_rounds(reader: JobReader, output: str) -> None:
     if output == "json":
         print_json(rounds_json(view), indent=2)
     elif output == "name":
-        click.echo("\n".join(view.pods))
+        click.echo("\n".join(map(name_pod, view.pods)))
     else:
         click.echo(rounds_text(view))
         if not isinstance(view.master, Master):

@@ -12,6 +12,7 @@ from msgspec import to_builtins
 from kfjob.backends.folder import list_folders
 from kfjob.cli.colours import colour_states
 from kfjob.cli.completion import JOB
+from kfjob.cli.kubectl_names import check_has_pods, check_is_cluster, name_job, name_pod
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, notify, output_option, progress_option, target_options
 from kfjob.cli.output import print_json
@@ -36,14 +37,19 @@ def _find_other_jobs(target: Target, *, is_empty: bool) -> Iterator[str]:
 
 
 @click.command("list")
-@output_option("table", "json")
+@output_option("table", "name", "json")
 @target_options
 def list_jobs(*, output: str, settings: Settings) -> None:
-    """List the jobs of a namespace, including jobs that kfjob did not submit."""
+    """List the jobs of a namespace, including jobs that kfjob did not submit.
+
+    `-o name` prints what kubectl takes: `pytorchjob.kubeflow.org/JOB`.
+    """
     from kfjob.api.target import find_target
     from kfjob.cli.formatting import format_age, format_table
 
     target = find_target(settings, notify=notify)
+    if output == "name":
+        check_is_cluster(target)
     jobs = target.backend.list(namespace=target.namespace)
     if output == "json":
         keys = ("name", "namespace", "launch", "uid", "image")
@@ -57,6 +63,9 @@ def list_jobs(*, output: str, settings: Settings) -> None:
         notify(f"there are no jobs in namespace `{target.namespace}` {place}")
     for note in _find_other_jobs(target, is_empty=not jobs):
         notify(note)
+    if output == "name":
+        click.echo("".join(f"{name_job(job.name)}\n" for job in jobs), nl=False)
+        return
     if not jobs:
         return
     now = time.time_ns()
@@ -68,15 +77,22 @@ def list_jobs(*, output: str, settings: Settings) -> None:
 @click.argument("job", required=False, type=JOB)
 @from_option
 @progress_option
-@output_option("text", "json")
+@output_option("text", "name", "json")
 @target_options
 def status(*, job: str | None, folder: str | None, pattern: str | None, output: str, settings: Settings) -> None:
-    """Show the state of a job: its pods, its training progress, and the pod that prints it."""
+    """Show the state of a job: its pods, its training progress, and the pod that prints it.
+
+    `-o name` prints each pod as kubectl takes it: `pod/NAME`.
+    """
     from kfjob.api.reader import describe_ref
     from kfjob.api.view import read_view
     from kfjob.cli.view_text import status_text, view_json
 
     reader = open_reader(job, folder, settings, pattern=pattern)
+    if output == "name":
+        check_has_pods(reader)
+        click.echo("".join(f"{name_pod(pod.pod)}\n" for pod in reader.snapshot().pods), nl=False)
+        return
     view = read_view(reader, with_events=True)
     headline, cause = view.headline, None
     if view.phase == "Failed" or view.is_end_unknown:

@@ -26,7 +26,7 @@ def test_reader_finds_the_master_and_reads_logs(space: Space, name: str, tmp_pat
     reader = replace(submitter, kubeconfig=space.facts.kubeconfig_of("reader", space.name))
     submitter("submit", "job.yaml")
 
-    assert reader("master", name, "--wait", "120", "-o", "name") == f"{name}-worker-1\n"
+    assert reader("master", name, "--wait", "120", "-o", "name") == f"pod/{name}-worker-1\n"
     assert json.loads(reader("master", name, "--fresh", "-o", "json"))["evidence"]["kind"] == "progress line"
     rows = reader("master", name, "--all")
     assert f"\n*   {name}-worker-1" in rows

@@ -65,7 +65,7 @@ def test_template_is_submitted_relaunched_and_stopped(space, name, kfjob, tmp_pa
     assert space.client.call(settings)["data"] == {"who": "a: b # c"}
     assert "already" in kfjob("submit", *template, code=1)
     assert kfjob("wait", name, "--timeout", "200") == "Succeeded\n"
-    assert kfjob("master", name, "-o", "name") == f"{name}-worker-0\n"
+    assert kfjob("master", name, "-o", "name") == f"pod/{name}-worker-0\n"
     assert f"I am {name}-worker-1" in kfjob("logs", name, "--pod", f"{name}-worker-1")
     assert [pod["phase"] for pod in json.loads(kfjob("status", name, "-o", "json"))["pods"]] == ["Succeeded"] * 2
 

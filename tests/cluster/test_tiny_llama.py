@@ -69,7 +69,7 @@ def test_tiny_llama_trains_and_master_names_the_right_pod(user):
 
     pods = ("tiny-llama-worker-0", "tiny-llama-worker-1")
     printers = [pod for pod in pods if "Batch 1 Loss" in user("logs", "tiny-llama", "--pod", pod)]
-    assert user("master", "tiny-llama", "-o", "name").split() == printers
+    assert user("master", "tiny-llama", "-o", "name").split() == [f"pod/{pod}" for pod in printers]
     assert "confirmed" in user("master", "tiny-llama")
 
     status = json.loads(user("status", "tiny-llama", "-o", "json"))
@@ -82,7 +82,7 @@ def test_tiny_llama_trains_and_master_names_the_right_pod(user):
 
     assert user("stop", "tiny-llama") == "tiny-llama\n"
     assert "tiny-llama" not in user("list")
-    assert user("master", "tiny-llama", "-o", "name").split() == printers  # from the archive
+    assert [json.loads(user("master", "tiny-llama", "-o", "json"))["pod"]] == printers  # from the archive
 
 
 def test_a_completed_job_gives_its_name_to_the_next_submit(user, monkeypatch):

@@ -39,7 +39,7 @@ def test_follow_shows_the_end_and_every_shell_can_ask(kfjob):
     logs = re.search(r"logs +(\S+)", done.stderr)
     assert logs
     assert (Path(logs[1]) / "short-worker-0" / "pytorch.log").exists()
-    assert kfjob("master", "short", "-o", "name") == "short-worker-0\n"
+    assert json.loads(kfjob("master", "short", "-o", "json"))["pod"] == "short-worker-0"
     assert kfjob("logs", "short").count("Batch") == 5
     assert json.loads(kfjob("status", "short", "-o", "json"))["phase"] == "Succeeded"
     assert kfjob("wait", "short") == "Succeeded\n"
@@ -70,8 +70,10 @@ def test_a_report_of_a_job_that_ended_of_its_archive_and_of_saved_logs(kfjob):
 
 def test_status_logs_master_and_stop_from_another_shell_while_it_runs(kfjob):
     kfjob("submit", kfjob.spec("long", steps=10_000, pause=0.05))
-    assert kfjob("master", "long", "--wait", "30", "-o", "name") == "long-worker-0\n"
+    assert json.loads(kfjob("master", "long", "--wait", "30", "-o", "json"))["pod"] == "long-worker-0"
     assert json.loads(kfjob("status", "long", "-o", "json"))["phase"] == "Running"
+    for command in ("master", "status"):
+        assert "jobs of the local backend have no pods" in kfjob.run(command, "long", "-o", "name").stderr
     assert "Batch 1 " in kfjob("logs", "long", "--master")
     assert kfjob.run("wait", "long", "--timeout", "0.2").returncode == 124
     assert kfjob("stop", "long") == "long\n"

@@ -125,7 +125,7 @@ def test_status_as_json_has_phase_progress_and_ranks(fake, kfjob):
 
 def test_master_prints_a_name_a_sentence_or_json(fake, kfjob):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
-    assert (kfjob("master", "train", "-o", "name"), kfjob.out) == (0, "train-worker-1\n")
+    assert (kfjob("master", "train", "-o", "name"), kfjob.out) == (0, "pod/train-worker-1\n")
     kfjob("master", "train")
     assert "`train-worker-1` on node `node-1` (global rank 0) prints progress, confirmed" in kfjob.out
     kfjob("master", "train", "-o", "json")
@@ -180,8 +180,8 @@ def test_stop_archives_the_job_and_commands_read_the_archive(fake, kfjob, tmp_pa
     assert fake.calls == [("stop", "train")]
     folder = tmp_path / "state/archive/default/train/l1"
     assert "Batch 20" in (folder / "train-worker-1/pytorch.log").read_text()
-    assert kfjob("master", "train", "-o", "name") == 0
-    assert kfjob.out == "train-worker-1\n"
+    assert kfjob("master", "train") == 0
+    assert kfjob.out.startswith("`train-worker-1` ")
     assert "archive of its last launch" in kfjob.err
     assert kfjob("wait", "train") == 103
     assert kfjob("status", "--from", str(folder)) == 0
@@ -193,8 +193,8 @@ def test_master_reads_a_folder_of_saved_logs(fake, kfjob, tmp_path):
     logs.mkdir()
     (logs / "train-worker-0.log").write_text("".join(f"{line.text}\n" for line in script.block(0, 1, 1)))
     (logs / "train-worker-1.log").write_text("".join(f"{line.text}\n" for line in script.block(1, 0, 1)))
-    assert kfjob("master", "--from", str(logs), "-o", "name") == 0
-    assert kfjob.out == "train-worker-1\n"
+    assert kfjob("master", "--from", str(logs)) == 0
+    assert kfjob.out.startswith("`train-worker-1` ")
     assert kfjob("master", "--from", str(tmp_path / "none")) == 3
 
 

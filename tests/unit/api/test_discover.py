@@ -178,7 +178,7 @@ def test_job_is_read_once_and_again_when_stale(fake, kfjob, requests, monkeypatc
 
 def test_second_call_uses_the_cache(fake, kfjob, requests):
     assert kfjob("master", "train", "-o", "name") == 0
-    assert kfjob.out == "train-worker-1\n"
+    assert kfjob.out == "pod/train-worker-1\n"
     requests.clear()
     assert kfjob("master", "train") == 0
     assert kfjob.out.startswith("`train-worker-1` on node `node-1` (global rank 0) prints progress, confirmed\n")
@@ -231,7 +231,7 @@ def test_damaged_cache_file_is_ignored(fake, kfjob, requests, tmp_path):
     for text in ("", "{", "[]", json.dumps(content | {"master": {}})):
         file.write_text(text)
         assert kfjob("master", "train", "-o", "name") == 0
-        assert kfjob.out == "train-worker-1\n"
+        assert kfjob.out == "pod/train-worker-1\n"
 
 
 def test_all_shows_the_ranks_of_every_pod_in_every_round(fake, kfjob):
@@ -266,7 +266,7 @@ def test_watch_prints_every_handover(fake, kfjob, monkeypatch):
         SimpleNamespace(sleep=lambda _: next(steps)(), monotonic=time.monotonic, time_ns=time.time_ns),
     )
     assert kfjob("master", "train", "--watch", "-o", "name") == 0
-    assert kfjob.out.split() == ["train-worker-1", "train-worker-0"]
+    assert kfjob.out.split() == ["pod/train-worker-1", "pod/train-worker-0"]
     steps = iter([lambda: fake.play("train", *script.SUCCEEDED, spec=script.SPEC)])
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     assert kfjob("master", "train", "--watch") == 0

@@ -35,7 +35,7 @@ def test_status_reads_the_pattern(folder: str):
 
 
 def test_master_is_the_pod_with_the_pattern(folder: str):
-    assert run("master", "--from", folder, "--progress", PATTERN, "-o", "name").strip() == "job-worker-1"
+    assert json.loads(run("master", "--from", folder, "--progress", PATTERN, "-o", "json"))["pod"] == "job-worker-1"
 
 
 def test_report_has_the_curve_of_the_pattern(folder: str):
