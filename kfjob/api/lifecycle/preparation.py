@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 
 from kfjob.api.cluster_needs import find_missing_parts
 from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer
-from kfjob.api.local_data import check_local_data
+from kfjob.api.local_data import find_local_problems
 from kfjob.api.planning import Planned, plan_job
 from kfjob.api.target import Target
 from kfjob.common_types import Notify
+from kfjob.errors import Problem
 from kfjob.spec.source import LoadedSpec
 
 
@@ -25,9 +26,13 @@ def check_spec(
     Raises:
         SpecError: every problem of the spec.
     """
-    planned = plan_job(loaded, target, start_folder=start_folder, check=partial(find_missing_parts, has_code=has_code))
+
+    def find_problems(planned: Planned) -> Iterator[Problem]:
+        yield from find_missing_parts(planned, has_code=has_code)
+        yield from find_local_problems(planned)
+
+    planned = plan_job(loaded, target, start_folder=start_folder, check=find_problems)
     planned.check_findings(notify)
-    check_local_data(planned)
     return planned
 
 
