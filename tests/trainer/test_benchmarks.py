@@ -34,6 +34,16 @@ def test_gpu_benchmark_runs_tiny_cases_on_cpu(tmp_path, groups, rows):
         assert "x waiting" in process.stdout
 
 
+@pytest.mark.timeout(1200)
+def test_gpu_benchmark_compiles_tiny_cases_on_cpu(tmp_path):
+    """The trainer with each kind of compiled layer, and the plain loop compiled by layer and whole."""
+    raw = tmp_path / "raw.jsonl"
+    process = run_benchmark("--smoke", "--compiled", "--steps=3", "--time-limit=600", "--group", "8B-block", "--out", raw)
+    assert process.returncode == 0, process.stdout + process.stderr
+    cases = [json.loads(line) for line in raw.read_text().splitlines()]
+    assert [case["spec"]["compile"] for case in cases] == [True] * 4
+
+
 def test_case_beyond_the_time_limit_fails_by_name():
     process = run_benchmark("--smoke", "--group", "published", "--time-limit", "0.1")
     assert process.returncode == 1
