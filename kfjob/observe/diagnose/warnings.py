@@ -16,11 +16,12 @@ MAX_DISTINCT = 500
 """Distinct warnings, each with its own count; further ones only add to `uncounted`."""
 
 _WARNING = Pattern(r"Warning: |\bWARN(?:ING)?\b|\bwarning: ")
-_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+(?:[.,]\d+)*")
+_NUMBERS = re.compile(r"(\b[Rr]anks?[ =:]{1,2}\d+)|0x[0-9a-f]+|\d+(?:[.,]\d+)*")
+"""The numbers of a text; the group is one that names a rank, which tells warnings apart."""
 
 
 class DistinctWarning(Struct):
-    """One distinct warning; warnings that differ only in numbers are the same."""
+    """One distinct warning; warnings that differ only in numbers are the same, except those that name different ranks."""
 
     text: str  # first occurrence, without time and rank
     rule: Identifier = ""  # id of the rule that matches it
@@ -45,7 +46,7 @@ class WarningCounter:
         message = text[prefix.varying :].strip()
         if not any(char.isalpha() for char in message):
             return  # a line of a banner
-        key = _NUMBERS.sub("#", message)
+        key = _NUMBERS.sub(lambda match: match[1] or "#", message)
         if key not in self._by_text and len(self._by_text) >= MAX_DISTINCT:
             self.uncounted += 1
             return

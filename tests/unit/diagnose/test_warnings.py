@@ -32,6 +32,16 @@ def test_warnings_that_differ_in_time_rank_or_numbers_are_equal():
     ]
 
 
+def test_warnings_that_name_different_ranks_are_apart():
+    order = "UserWarning: Forward order differs from that of the first iteration on rank {}. 12 collectives"
+    events = [line(order.format(rank), second, A) for second, rank in enumerate((0, 17, 7, 17))]
+    assert [(text, count) for text, count, *_ in table(events)] == [
+        (order.format(17), 2),
+        (order.format(0), 1),
+        (order.format(7), 1),
+    ]
+
+
 def test_local_rank_is_converted_to_the_global_rank():
     many = block(1, 1, B)
     many = [line(event.text.replace("global_ranks=[1]", "global_ranks=[8, 9, 10]"), 1, B) for event in many]
