@@ -8,8 +8,8 @@ from kfjob.common_types import JsonMapping
 from kfjob.errors import KfjobError
 from kfjob.events import JobSnapshot
 from kfjob.parsing import parse_json
-from kfjob.spec import api_objects, names
-from kfjob.spec.observe_config import MAX_NODES, ObserveConfig, decode
+from kfjob.spec import api_objects
+from kfjob.spec.observe_config import ObserveConfig, decode, read_manifest
 
 
 def read_observe_config(snapshot: JobSnapshot) -> ObserveConfig:
@@ -29,16 +29,9 @@ def read_observe_config(snapshot: JobSnapshot) -> ObserveConfig:
 
 
 def from_pytorchjob(job: JsonMapping) -> ObserveConfig:
-    """Return what the manifest of a PyTorchJob shows."""
-    spec = job.get("spec") or {}
-    replicas = spec.get("pytorchReplicaSpecs") or {}
-    pods = [
-        names.pod_name(job["metadata"]["name"], kind, index)
-        for kind in ("Master", "Worker")
-        if kind in replicas
-        for index in range(min((replicas[kind] or {}).get("replicas", 1), MAX_NODES))
-    ]
-    return ObserveConfig(workers=tuple(pods), rendezvous=(spec.get("elasticPolicy") or {}).get("rdzvBackend") or "")
+    """Return what kfjob recorded in the manifest of a PyTorchJob, else what the manifest shows."""
+    record = (job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_OBSERVE_CONFIG)
+    return (decode(record, job=job["metadata"]["name"]) if record else None) or read_manifest(job)
 
 
 def _from_spec(text: str) -> ObserveConfig:

@@ -20,6 +20,7 @@ from kfjob.spec.job import JobSpec
 from kfjob.spec.paths import join_path, parse_path
 from kfjob.spec.repair import CheckedFields
 from kfjob.spec.source import Draft, LoadedSpec, Positions
+from kfjob.text import plural
 
 _SEVERITIES = ("error", "warning", "note")
 
@@ -40,6 +41,13 @@ class Planned:
     """Fields of the text that are accepted but have no effect."""
     positions: Positions = field(default_factory=Positions)
     """Where the fields are in the text."""
+
+    @property
+    def summary(self) -> str:
+        """The job in one line."""
+        count = self.plan.processes_per_node
+        processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
+        return f"{plural(self.plan.nodes, 'node')}, {processes} per node, rendezvous {self.plan.rendezvous.backend}"
 
     def check_findings(self, notify: Notify) -> None:
         """Send every warning to `notify`.
@@ -139,7 +147,7 @@ def _find_more_problems(
     with suppress(SpecError):
         plan = resolve_spec(spec, Positions(), context)
         needs = (need for need in check(_plan_draft(checked.spec or spec, plan, target)) if need.severity != "note")
-        findings = [*lint(spec, plan, script=read_script(plan, target)), *needs]
+        findings = [*lint(spec, plan, script=read_script(plan, target), ignore=target.settings.ignore), *needs]
         more += [problem for problem in findings if not checked.concerns_replaced(problem)]
     return positions.locate_all(replace(p, path=join_path(checked.find_origin(parse_path(p.path)))) for p in more)
 
@@ -152,14 +160,16 @@ def _sort(problems: Iterable[Problem]) -> list[Problem]:
     return sorted(problems, key=lambda p: (_SEVERITIES.index(p.severity), p.line or 0, p.column or 0))
 
 
-def plan_manifest(loaded: LoadedSpec, target: Target, manifest: JsonMapping) -> Planned:
+def plan_manifest(loaded: LoadedSpec, target: Target, manifest: JsonMapping, *, etcd_image: str = "") -> Planned:
     """Plan the spec that a user's PyTorchJob manifest was imported to; the lint rules also see the manifest.
+
+    `etcd_image` is the image of the etcd that the user's manifest creates beside the job.
 
     Raises:
         SpecError: every problem of the spec.
     """
     plan = resolve_spec(loaded.spec, loaded.positions, make_context(target))
-    findings = _lint(loaded, plan, target, manifest)
+    findings = _lint(loaded, plan, target, manifest, etcd_image)
     return Planned(spec=loaded.spec, plan=plan, target=target, manifests=(), findings=findings, warnings=loaded.warnings)
 
 
@@ -197,8 +207,12 @@ def make_launch_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{suffix}"
 
 
-def _lint(loaded: LoadedSpec, plan: JobPlan, target: Target, manifest: JsonMapping | None = None) -> tuple[Problem, ...]:
-    problems = loaded.positions.locate_all(lint(loaded.spec, plan, user_manifest=manifest, script=read_script(plan, target)))
+def _lint(
+    loaded: LoadedSpec, plan: JobPlan, target: Target, manifest: JsonMapping | None = None, etcd_image: str = ""
+) -> tuple[Problem, ...]:
+    ignore, script = target.settings.ignore, read_script(plan, target)
+    findings = lint(loaded.spec, plan, user_manifest=manifest, script=script, etcd_image=etcd_image, ignore=ignore)
+    problems = loaded.positions.locate_all(findings)
     if target.settings.strict:
         problems = [p if p.severity == "note" else replace(p, severity="error") for p in problems]
     return tuple(_sort(problems))

@@ -46,6 +46,7 @@ class Settings:
     user: str | None = None  # who submits jobs, as their launches record it; None: USER@HOST
     strict: bool = False  # treat lint warnings as errors
     image_check: bool = True  # before a job is created, check that its images exist for the nodes' processor
+    ignore: frozenset[str] = frozenset()  # lint rules that a command turns off with `--ignore`
 
     @property
     def archive(self) -> Path:
@@ -61,7 +62,7 @@ class Settings:
 _BOOLEANS = ("strict", "image_check")
 _PATHS = ("state", "local_python")
 """Settings that are paths; in a file, a relative one is relative to the file's folder."""
-_NAMES = tuple(field.name for field in fields(Settings))
+_NAMES = tuple(field.name for field in fields(Settings) if field.name != "ignore")
 
 
 def _identify_process() -> str:

@@ -258,6 +258,24 @@ class ClusterBackend(Backend, Protocol):
             Refused: kfjob did not submit the job, or the API server would not accept the change.
         """
 
+    def diff_objects(self, objects: Sequence[JsonObject]) -> builtins.list[FieldChange]:
+        """Return what the objects of a template would change in those of the live job; nothing is changed.
+
+        Raises:
+            NotFound: the job does not exist.
+            Refused: kfjob did not submit the job, or the API server would not accept the change of the job.
+        """
+
+    def apply_objects(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
+        """Change the live objects of a template's job, and create those that do not exist.
+
+        Returns the job, and the objects that were not changed, because they do not belong to the job.
+
+        Raises:
+            NotFound: the job does not exist.
+            Refused: a change needs a relaunch, or kfjob did not submit the job; nothing was changed.
+        """
+
     def node_architectures(self) -> frozenset[str]:
         """Return the architectures of the nodes (`amd64`, `arm64`); empty if the user may not list nodes."""
 

@@ -169,6 +169,20 @@ class FakeBackend:
         self.get(plan.name, namespace=plan.namespace)
         return []
 
+    def diff_objects(self, objects: Sequence[JsonObject]) -> builtins.list[FieldChange]:
+        """Return no changes."""
+        self._get_owner(objects)
+        return []
+
+    def apply_objects(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
+        """Refuse the change."""
+        name = self._get_owner(objects).name
+        raise Refused(f"job `{name}` cannot be changed in place", hint=f"`kfjob stop {name}`, then `kfjob submit`")
+
+    def _get_owner(self, objects: Sequence[JsonObject]) -> JobSnapshot:
+        (metadata,) = (one["metadata"] for one in objects if one["kind"] == api_objects.PYTORCHJOB)
+        return self.get(metadata["name"], namespace=metadata["namespace"])
+
     def node_architectures(self) -> frozenset[str]:
         """Return an empty set, as for a user without permission to list nodes."""
         return frozenset()

@@ -92,14 +92,35 @@ def target_options(command: Command[Result]) -> Command[Result]:
 
 
 def strict_option(command: Command[Result]) -> Command[Result]:
-    """Add `--strict`, for commands that lint a spec; it changes the `settings` of `target_options`."""
+    """Add `--strict` and `--ignore`, for commands that lint; they change the `settings` of `target_options`."""
 
     @click.option("--strict", is_flag=True, help="Treat lint warnings as errors.")
+    @click.option("--ignore", multiple=True, metavar="RULE,…", help="Turn lint rules off for this command. Repeatable.")
     @functools.wraps(command)
-    def with_strict(*, strict: bool, settings: Settings, **parameters: object) -> Result:
-        return command(settings=replace(settings, strict=strict or settings.strict), **parameters)
+    def with_strict(*, strict: bool, ignore: tuple[str, ...], settings: Settings, **parameters: object) -> Result:
+        settings = replace(settings, strict=strict or settings.strict, ignore=_read_rules(ignore))
+        return command(settings=settings, **parameters)
 
     return with_strict
+
+
+def _read_rules(values: tuple[str, ...]) -> frozenset[str]:
+    """Return the lint rules of `--ignore`.
+
+    Raises:
+        UsageError: there is no such rule.
+    """
+    rules = frozenset(name for value in values for name in value.replace(",", " ").split())
+    if rules:
+        from difflib import get_close_matches
+
+        from kfjob.lint.catalogue import BY_ID
+
+        for name in sorted(rules - BY_ID.keys()):
+            matches = get_close_matches(name, BY_ID, n=1)
+            hint = f"did you mean `{matches[0]}`?" if matches else "docs/reference/lint.md lists the rules"
+            raise UsageError(f"there is no lint rule `{name}` to ignore", hint=hint)
+    return rules
 
 
 def python_option(command: Command[Result]) -> Command[Result]:

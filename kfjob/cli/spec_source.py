@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from kfjob.units import MIB
 if TYPE_CHECKING:
     from kfjob.api.lifecycle.spec_change import SpecChange
     from kfjob.api.planning import PlanCheck
+    from kfjob.api.specs.template import Template
     from kfjob.spec.source import LoadedSpec
 
 
@@ -28,12 +30,13 @@ class Source:
     """A spec or a template, with the values that change it."""
 
     spec: str | None
-    template: str | None = None
+    templates: tuple[str, ...] = ()
     assignments: tuple[str, ...] = ()
     env_files: tuple[str, ...] = ()
     env: bool = False
     variables: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    progress: str | None = None
 
     def __post_init__(self) -> None:
         """Check that the source is one of a spec and a template.
@@ -41,17 +44,18 @@ class Source:
         Raises:
             UsageError: both or none were named, or an option does not apply.
         """
-        if self.template and (self.spec or self.assignments):
+        if self.templates and (self.spec or self.assignments):
             option = "SPEC" if self.spec else "`--set`"
             raise UsageError(f"{option} cannot be used with `--template`", hint="set values with `--env-file` and `--var`")
-        if not self.template and not self.spec:
+        if not self.templates and not self.spec:
             raise UsageError("SPEC or `--template` is missing", hint="SPEC is a file, or `-` for standard input")
+        if self.progress and not self.templates:
+            raise UsageError("`--progress` needs `--template`", hint="a spec has the field `progress`")
 
     @property
     def name(self) -> str:
-        """The file's name in messages."""
-        file = self.template or self.spec
-        return "<stdin>" if file in (None, "-") else str(file)
+        """The names of the files in messages."""
+        return ", ".join("<stdin>" if file == "-" else file for file in self.templates or (self.spec or "-",))
 
     def read_values(self) -> dict[str, str]:
         """Return the values: with `--env` the exported variables, overridden by the env files and then by the single variables.
@@ -80,9 +84,35 @@ class Source:
         return values | variables
 
     def read(self) -> str:
-        """Return the text of the spec or the template."""
-        file = self.template or self.spec
-        return read_text(str(file or "-"), "template" if self.template else "spec")
+        """Return the text of the spec."""
+        return read_text(str(self.spec or "-"), "spec")
+
+    def read_template(self) -> Template:
+        """Return the templates with their values.
+
+        Raises:
+            NotFound: a file does not exist or cannot be read.
+            SpecError: a value is not well formed.
+            UsageError: `--progress` is not a pattern of progress lines.
+        """
+        from kfjob.api.specs.template import Template
+        from kfjob.spec.progress import refuse_pattern
+
+        if self.progress:
+            refuse_pattern(self.progress)
+        files = tuple(("<stdin>" if file == "-" else file, read_text(file, "template")) for file in self.templates)
+        return Template(files=files, values=self.read_values(), keep=self.keep, progress=self.progress)
+
+    def format_template_options(self) -> str:
+        """Return the options of the templates and their values as a command line."""
+        options = [
+            ("--template", self.templates),
+            ("--env-file", self.env_files),
+            ("--var", self.variables),
+            ("--keep", self.keep),
+        ]
+        words = [word for option, values in options for value in values for word in (option, value)]
+        return shlex.join([*words, *(["--env"] if self.env else [])])
 
 
 _SPEC_OPTIONS = (
@@ -98,8 +128,16 @@ _SPEC_OPTIONS = (
     ),
 )
 _TEMPLATE_OPTIONS = (
-    click.option("--template", metavar="FILE", type=SPEC_FILE, help="Manifest template to use instead of SPEC."),
+    click.option(
+        "--template",
+        "templates",
+        multiple=True,
+        metavar="FILE",
+        type=SPEC_FILE,
+        help="Manifest template to use instead of SPEC. Repeatable: the files are one manifest.",
+    ),
     click.option("--keep", multiple=True, metavar="NAME", help="Leave `${NAME}` in the template for the pod. Repeatable."),
+    click.option("--progress", metavar="PATTERN", help="With --template: regular expression of the job's progress lines."),
 )
 
 

@@ -22,16 +22,17 @@ from kfjob.cli.options import (
     target_options,
 )
 from kfjob.cli.output import print_json, write_data
-from kfjob.cli.spec_source import Source, read_spec, spec_argument, spec_or_template
+from kfjob.cli.spec_source import Source, read_spec, spec_or_template
+from kfjob.cli.template_source import plan_source, read_job_template
 from kfjob.common_types import ignore_notice
 from kfjob.errors import KfjobError, Problem, SpecError
-from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
     from kfjob.api.lifecycle.submit import Submission
     from kfjob.api.planning import Planned
     from kfjob.api.specs.dry_run import DryRun
+    from kfjob.api.specs.template import PlannedTemplate
     from kfjob.common_types import JsonObject
     from kfjob.compile.images import ImageChange
     from kfjob.spec.source import LoadedSpec
@@ -96,11 +97,11 @@ def submit(
 def _submit(source: Source, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> Submission:
     from kfjob.api.lifecycle.submit import Submission, submit_loaded
 
-    if source.template:
-        from kfjob.api.specs.template import check_template_target, submit_objects
+    if source.templates:
+        from kfjob.api.specs.template_job import check_template_target, submit_objects
 
         check_template_target(settings)
-        objects = _render_template(source, settings, image_change(build, code, settings, dry_run=False))
+        objects = _compile_template(source, settings, image_change(build, code, settings, dry_run=False))
         return Submission(submit_objects(objects, settings=settings, notify=notify), is_new=True)
     from kfjob.api.target import find_target
 
@@ -111,9 +112,11 @@ def _submit(source: Source, settings: Settings, code: CodeLayer | None, build: I
 def _dry_run(source: Source, mode: Any, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> DryRun:
     from kfjob.api.specs import dry_run
 
-    if source.template:
-        objects = _render_template(source, settings, image_change(build, code, settings, dry_run=True))
-        return dry_run.dry_run_objects(objects, mode, settings=settings)
+    if source.templates:
+        from kfjob.api.specs.template_job import dry_run_objects
+
+        objects = _compile_template(source, settings, image_change(build, code, settings, dry_run=True))
+        return dry_run_objects(objects, mode, settings=settings, notify=notify)
     loaded = _read_spec(source, build, code, settings, dry_run=True)
     return dry_run.dry_run_spec(loaded, mode, settings=settings, notify=notify, code=code)
 
@@ -129,29 +132,29 @@ def _read_spec(
     return replace(loaded, spec=loaded.spec.model_copy(update={"image": image}))
 
 
-def _render_template(source: Source, settings: Settings, image: ImageChange | None = None) -> tuple[JsonObject, ...]:
-    from kfjob.api.specs.template import render_template
-
-    return render_template(
-        source.read(),
-        file=source.name,
-        values=source.read_values(),
-        keep=source.keep,
-        settings=settings,
-        notify=notify,
-        image=image,
-    )
+def _compile_template(source: Source, settings: Settings, image: ImageChange | None) -> tuple[JsonObject, ...]:
+    """Return the objects of a template's job."""
+    planned = plan_source(source, settings)
+    planned.check_findings(notify)
+    return planned.compile(image)
 
 
 @click.command()
-@spec_argument
+@spec_or_template
 @target_options
 @strict_option
 def apply(*, source: Source, settings: Settings) -> None:
     """Change the live job to match SPEC, if the change is possible in place.
 
-    `kfjob diff` shows which changes are.
+    `kfjob diff` shows which changes are. With --template, the job's other objects change too.
     """
+    if source.templates:
+        from kfjob.api.specs.template_job import apply_template
+
+        reader = apply_template(read_job_template(source, settings), settings, notify=notify)
+        click.echo(reader.ref.name)
+        click.echo(f"applied `{source.name}` to `{reader.ref.name}`", err=True)
+        return
     from kfjob.api.lifecycle.submit import apply_loaded
     from kfjob.api.target import find_target
 
@@ -168,12 +171,14 @@ def apply(*, source: Source, settings: Settings) -> None:
 def render(*, source: Source, output: str, settings: Settings) -> None:
     """Print the manifests that `kfjob submit` would create.
 
-    They are the same byte for byte, except for the launch id.
+    They are the same byte for byte, except for the launch id. Templates without a PyTorchJob are printed with their values:
+    `kfjob render --template FILE --env | kubectl apply -f -`.
     """
-    if source.template:
+    if source.templates:
         from kfjob.api.specs.render import format_manifests
+        from kfjob.api.specs.template import render_template
 
-        write_data(format_manifests(_render_template(source, settings), output))
+        write_data(format_manifests(render_template(source.read_template(), settings, notify=notify), output))
         return
     from kfjob.api.specs.render import render as render_spec
 
@@ -182,7 +187,7 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
 
 
 @click.command()
-@spec_argument
+@spec_or_template
 @output_option("text", "json")
 @target_options
 @python_option
@@ -205,21 +210,21 @@ def validate(*, source: Source, output: str, settings: Settings) -> int:
     finally:
         with suppress(KfjobError):  # the kubeconfig cannot be read
             backend, reason = explain_backend(settings)
+            if source.templates:
+                backend, reason = "kubernetes", "a template has objects of Kubernetes"
             click.echo(f"checked for {'this machine' if backend == 'local' else 'Kubernetes'}: {reason}", err=True)
-    plan = planned.plan
-    count = plan.processes_per_node
-    processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
-    summary = f"{plural(plan.nodes, 'node')}, {processes} per node, rendezvous {plan.rendezvous.backend}"
-    click.echo(f"`{source.name}` is valid: {summary}", err=True)
+    click.echo(f"`{source.name}` is valid: {planned.summary}", err=True)
     return 0
 
 
-def _validate(source: Source, settings: Settings) -> Planned:
-    """Return the plan of a spec; its findings include what this machine lacks.
+def _validate(source: Source, settings: Settings) -> Planned | PlannedTemplate:
+    """Return the plan of a spec or a template; the findings of a spec include what this machine lacks.
 
     Raises:
-        KfjobError: the spec is not valid or cannot be read.
+        KfjobError: the spec or the template is not valid or cannot be read.
     """
+    if source.templates:
+        return plan_source(source, settings)
     from kfjob.api.planning import plan_job
     from kfjob.api.target import find_target
     from kfjob.api.target_needs import find_target_needs
@@ -245,6 +250,8 @@ def _validate_as_json(source: Source, settings: Settings) -> int:
     described = [describe_problem(problem) for problem in problems]
     with suppress(KfjobError):  # the kubeconfig cannot be read
         backend = explain_backend(settings)
+    if source.templates:
+        backend = ("kubernetes", "a template has objects of Kubernetes")
     checked = {"file": source.name, "valid": code == 0, "backend": backend[0], "backend_reason": backend[1]}
     print_json({**checked, "problems": described}, indent=2)
     return code

@@ -17,6 +17,7 @@ from kfjob.convert.normalize import without_nulls
 from kfjob.errors import UsageError
 from kfjob.parsing import ShapeError, parse_json
 from kfjob.spec import api_objects
+from kfjob.spec.observe_config import encode, read_manifest
 from kfjob.spec.paths import join_path
 from kfjob.spec.pytorchjob_schema import UNKNOWN_FIELD, find_problems
 from kfjob.text import plural
@@ -26,8 +27,9 @@ MAX_BYTES = 200_000
 validation/objectmeta.go)."""
 
 
-class _Metadata(Struct):
-    name: str
+class _Metadata(Struct, rename={"generate_name": "generateName"}):
+    name: str | None = None
+    generate_name: str | None = None
     namespace: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -41,16 +43,31 @@ class _Object(Struct, rename="camel"):
     metadata: _Metadata
 
 
+_MANAGED_BY = {api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER}
+
+
 def add_record(objects: Sequence[JsonObject], *, launch: str) -> tuple[JsonObject, ...]:
     """Return the objects with the launch's label and a record of all objects on the PyTorchJob.
+
+    A label that says which tool manages the job stays as its author wrote it.
 
     The record is left out if it is too large. It holds only the name of a Secret, because people without access to secrets
     can read annotations.
     """
     text = json.dumps([_without_data(item) for item in objects], ensure_ascii=False, separators=(",", ":"))
-    labels = {api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER, api_objects.LABEL_LAUNCH: launch}
+    labels = {api_objects.LABEL_LAUNCH: launch}
     record = {api_objects.ANNOTATION_MANIFEST: text} if len(text.encode()) <= MAX_BYTES else {}
     return tuple(_add_metadata(item, labels, record) if item["kind"] == api_objects.PYTORCHJOB else item for item in objects)
+
+
+def add_observe_config(objects: Sequence[JsonObject], *, progress: str) -> list[JsonObject]:
+    """Return the objects with what observation needs on the PyTorchJob; `progress` is the pattern of its progress lines."""
+    return [
+        _add_metadata(item, {}, {api_objects.ANNOTATION_OBSERVE_CONFIG: encode(read_manifest(item, progress=progress))})
+        if item["kind"] == api_objects.PYTORCHJOB
+        else item
+        for item in objects
+    ]
 
 
 def restore_objects(
@@ -94,6 +111,6 @@ def _without_data(item: JsonObject) -> JsonObject:
 
 def _add_metadata(item: JsonObject, labels: Mapping[str, str], annotations: Mapping[str, str]) -> JsonObject:
     metadata = dict(item["metadata"])
-    metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    metadata["labels"] = {**_MANAGED_BY, **(metadata.get("labels") or {}), **labels}
     metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
     return {**item, "metadata": metadata}

@@ -14,10 +14,12 @@ from typing import Any, Literal
 import yaml
 
 from kfjob.common_types import JsonObject
+from kfjob.compile.template_positions import TextMap
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.manifest_yaml import PLAIN, STR, ManifestLoader, is_merge, read_key, read_value
 from kfjob.spec.variables import UNRESOLVED_REASONS, Resolution, Variables, find_references, is_run_time
 from kfjob.spec.yaml_loader import TooLargeError, check_depth
+from kfjob.spec.yaml_text import Positions
 
 MAX_NODES = 200_000
 """Values of a template; nested aliases can make a small file fill the memory."""
@@ -28,6 +30,7 @@ class Rendered:
     """The objects of a template."""
 
     objects: tuple[JsonObject, ...]
+    positions: tuple[Positions, ...]  # of each object's fields
     unresolved: tuple[str, ...]  # unbraced names without a value, which a program in the pod may replace
 
 
@@ -94,7 +97,7 @@ class _Template:
 
     def render(self) -> Rendered:
         """Return the objects of all documents."""
-        objects = [self._object(value, line) for value, line in self._documents()]
+        documents = [(self._object(value, line), positions) for value, positions, line in self._documents()]
         self._problems += self._missing()
         if self._problems:
             raise SpecError(sorted(self._problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
@@ -102,16 +105,23 @@ class _Template:
             use.name for use in self._used.values() if use.match["bare"] and self._classify(use) is Resolution.FOR_THE_POD
         )
         unresolved = (name for name in names if not is_run_time(name) and name not in self._variables.keep)
-        return Rendered(objects=tuple(item for item in objects if item), unresolved=tuple(unresolved))
+        return Rendered(
+            objects=tuple(item for item, _ in documents if item),
+            positions=tuple(positions for item, positions in documents if item),
+            unresolved=tuple(unresolved),
+        )
 
     def _classify(self, use: _Use) -> Resolution:
         return self._variables.classify(use.match, in_program=use.in_program)
 
-    def _documents(self) -> Iterator[tuple[Any, int]]:
+    def _documents(self) -> Iterator[tuple[Any, Positions, int]]:
         parts, offset = [], 0
+        replaced = []
         for number, reference in enumerate(self._references):
-            parts += [self._text[offset : reference.start()], f"{self._stem}{number}Z"]
+            parts += [self._text[offset : reference.start()], word := f"{self._stem}{number}Z"]
             offset = reference.end()
+            replaced.append((reference.start(), offset, len(word)))
+        text_map = TextMap(self._text, replaced)
         text = "".join([*parts, self._text[offset:]])
         loader = None
         try:
@@ -121,7 +131,8 @@ class _Template:
                 node = loader.get_node()
                 line = node.start_mark.line + 1
                 self._walk(node, "document")
-                yield (None if self._problems else read_value(node)), line
+                value = None if self._problems else read_value(node)
+                yield value, text_map.collect(node, self._file) if value is not None else Positions(), line
         except TooLargeError as err:
             raise SpecError([replace(err.problem, file=self._file)]) from None
         except yaml.MarkedYAMLError as err:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kfjob.common_types import JsonMapping
 from kfjob.errors import Problem
 from kfjob.lint.catalogue import BY_ID, RULES
@@ -12,14 +14,22 @@ from kfjob.spec.job import JobSpec
 
 
 def lint(
-    spec: JobSpec, plan: JobPlan, *, user_manifest: JsonMapping | None = None, script: Script | None = None
+    spec: JobSpec,
+    plan: JobPlan,
+    *,
+    user_manifest: JsonMapping | None = None,
+    script: Script | None = None,
+    etcd_image: str = "",
+    ignore: Collection[str] = (),
 ) -> list[Problem]:
-    """Return the violations of every rule that applies to the plan's backend and that the spec does not ignore.
+    """Return the violations of every rule that applies to the plan's backend and that neither the spec nor `ignore` turns off.
 
-    `user_manifest` is the PyTorchJob that a user wrote, if the spec was read from it; `script` is what the command starts.
+    `user_manifest` is the PyTorchJob that a user wrote, if the spec was read from it, and `etcd_image` the image of the etcd
+    beside it. `script` is what the command starts.
     """
-    job = Job(spec, plan, user_manifest, script)
-    rules = [rule for rule in RULES if rule.id not in spec.lint.ignore and (rule.local or not plan.kind.runs_on_this_machine)]
+    job = Job(spec, plan, user_manifest, script, etcd_image)
+    ignored = {*spec.lint.ignore, *ignore}
+    rules = [rule for rule in RULES if rule.id not in ignored and (rule.local or not plan.kind.runs_on_this_machine)]
     unknown_rules = [
         Problem(
             title=f"there is no lint rule `{name}` to ignore",

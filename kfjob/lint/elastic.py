@@ -25,7 +25,7 @@ def elastic_bounds(job: Job) -> Iterator[Violation]:
     if not policy:
         return
     if low > high:
-        hint = "`min` is the smallest number of agents that can train, `max` the largest that is used"
+        hint = "`elastic.min` is the smallest number of agents that can train, `elastic.max` the largest that is used"
         yield Violation(path="elastic.min", message=f"`elastic.min` {low} is greater than `elastic.max` {high}", hint=hint)
     elif not low <= nodes <= high:
         bounds = f"{low} to {plural(high, 'node')}" if low < high else plural(high, "node")
@@ -45,7 +45,7 @@ def elastic_cancelled(job: Job) -> Iterator[Violation]:
     for flag, value in read_torchrun_flags(job).items():
         if flag in ("nnodes", "standalone") and value != f"{job.plan.min_nodes}:{job.plan.max_nodes}":
             option = flag if value is None else f"{flag}={value}"
-            hint = "remove it: kfjob sets the bounds"
+            hint = "remove it: `PET_NNODES` holds the bounds"
             yield Violation(path=job.program_field, message=f"`--{option}` in the command overrides `elastic`", hint=hint)
 
 

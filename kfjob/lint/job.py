@@ -24,6 +24,7 @@ class Job:
     plan: JobPlan
     user_manifest: JsonMapping | None = None  # the PyTorchJob that a user wrote, if the spec was read from it
     script: Script | None = None  # the script that the command starts, if this machine has it
+    etcd_image: str = ""  # of the etcd that the user's manifest creates beside the job
 
     @cached_property
     def manifest(self) -> JsonMapping:

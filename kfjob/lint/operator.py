@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from kfjob.errors import UsageError
 from kfjob.events import TRAINING_CONTAINER
+from kfjob.image.placeholders import find_placeholder
 from kfjob.image.references import parse_reference
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
@@ -43,6 +44,20 @@ def image_name(job: Job) -> Iterator[Violation]:
             parse_reference(image)
         except UsageError as err:
             yield Violation(path=path, message=err.title, detail=err.cause, hint=err.hint)
+
+
+@rule("image-placeholder", "error")
+def image_placeholder(job: Job) -> Iterator[Violation]:
+    """Names of images are not placeholders.
+
+    An example has `your-registry/image` or a host in `example.com`, which nobody can pull. So does a host of ECR whose account
+    is no number of 12 digits, and a tag such as `TAG`.
+    """
+    for path, image in _images(job):
+        if reason := find_placeholder(image):
+            hint = "write the image that the pods run, or set its value with `--env-file`, `--env` or `--var`"
+            message = f"image `{image}` is a placeholder: {reason}"
+            yield Violation(path=path, message=message, hint=hint if job.user_manifest else "write the image that the pods run")
 
 
 def _images(job: Job) -> Iterator[tuple[str, str]]:

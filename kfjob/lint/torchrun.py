@@ -77,6 +77,36 @@ def torchrun_flags(job: Job) -> Iterator[Violation]:
         )
 
 
+@rule("no-rendezvous", "error")
+def no_rendezvous(job: Job) -> Iterator[Violation]:
+    """The pods of a job know where their agents meet.
+
+    Without a Master and without `elasticPolicy` the operator sets the number of nodes and no address. Each agent then waits for
+    the others at its own 127.0.0.1.
+    """
+    spec = job.manifest["spec"]
+    if job.plan.nodes == 1 or "Master" in spec["pytorchReplicaSpecs"] or spec.get("elasticPolicy"):
+        return
+    flags = read_torchrun_flags(job)
+    has_address = {
+        "rdzv-endpoint",
+        "master-addr",
+        "standalone",
+    } & flags.keys() or _ADDRESS_VARIABLES & job.list_variables().keys()
+    has_more = any(container.get("envFrom") for container in job.training_containers)
+    if any(word.rpartition("/")[2] in _LAUNCHERS for word in job.words) and flags.get("nnodes") != "1" and not has_address:
+        yield Violation(
+            path="nodes",
+            message=f"no pod is told where to meet: the {job.plan.nodes} agents wait for each other at their own 127.0.0.1",
+            hint="add `elasticPolicy: {rdzvBackend: c10d}` to `spec`, or make one replica a Master",
+            severity="warning" if has_more else None,
+        )
+
+
+_ADDRESS_VARIABLES = frozenset(("PET_RDZV_ENDPOINT", "PET_MASTER_ADDR", "PET_STANDALONE"))
+"""Variables that tell an agent where to meet."""
+
+
 @rule("loglevel-unknown", "error", local=True)
 def loglevel_unknown(job: Job) -> Iterator[Violation]:
     """`LOGLEVEL` is one of Python's level names in capitals.
@@ -131,20 +161,20 @@ def etcd_version(job: Job) -> Iterator[Violation]:
     backend = job.plan.rendezvous.backend
     if backend not in ("etcd", "etcd-v2"):
         return
-    if not job.plan.own_etcd_image:
-        if backend == "etcd":
-            yield Violation(
-                path="rendezvous.endpoint",
-                message=f"is `{job.plan.rendezvous.host}` etcd 3.4? On 3.5, backend `etcd` loses its state after two hours",
-                hint="`curl http://HOST:PORT/version` prints the version; `backend: etcd-v2` does not need the lease",
-            )
-        return
-    version = _minor(job.plan.own_etcd_image)
-    if version and (version >= (3, 6) or (version >= (3, 5) and backend == "etcd")):
+    image = job.etcd_image or job.plan.own_etcd_image
+    version = _minor(image) if image else None
+    if backend == "etcd" and version is None and not job.plan.own_etcd_image:
         yield Violation(
-            path="rendezvous",
-            message=f"the job's own etcd is `{job.plan.own_etcd_image}`, and torch's `{backend}` needs an older version",
-            hint="remove `etcd_image` from the settings, or set an image of etcd 3.4",
+            path="rendezvous.endpoint",
+            message=f"is `{image or job.plan.rendezvous.host}` etcd 3.4? On 3.5, `etcd` loses its state after two hours",
+            hint="`curl http://HOST:PORT/version` prints the version; `rendezvous.backend: etcd-v2` does not need the lease",
+        )
+    if version and (version >= (3, 6) or (version >= (3, 5) and backend == "etcd")):
+        from_settings = "remove `etcd_image` from the settings, or set an image of etcd 3.4"
+        yield Violation(
+            path="rendezvous.endpoint" if job.etcd_image else "rendezvous",
+            message=f"the job's own etcd is `{image}`, and torch's `{backend}` needs an older version",
+            hint="use an image of etcd 3.4" if job.etcd_image else from_settings,
         )
 
 
@@ -167,7 +197,9 @@ def rendezvous_id_reused(job: Job) -> Iterator[Violation]:
         yield Violation(
             path="rendezvous.id",
             message=f"a relaunch meets the state of this launch under `{job.spec.rendezvous.id}`",
-            hint="remove `id`, and each launch has its own",
+            hint="remove `id`, and each launch has its own"
+            if job.user_manifest is None
+            else "set `rdzvId: ${KFJOB_LAUNCH}`, and each launch has its own",
         )
 
 

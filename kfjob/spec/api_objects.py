@@ -73,3 +73,9 @@ LABEL_ISTIO_INJECT = "sidecar.istio.io/inject"
 def find_training_container(pod_spec: JsonMapping) -> dict[str, Any]:
     """Return the container that the operator and kfjob treat as the training container; {} if the pod has none."""
     return next((c for c in pod_spec.get("containers") or () if c.get("name") == TRAINING_CONTAINER), {})
+
+
+def describe_name(item: JsonMapping) -> str:
+    """Return the name of an object for messages; the API server completes a `generateName`, which is shown as `NAME…`."""
+    metadata = item["metadata"]
+    return str(metadata["name"] if "name" in metadata else f"{metadata['generateName']}…")

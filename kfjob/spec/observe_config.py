@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
+from kfjob.common_types import JsonMapping
 from kfjob.parsing import ParseError, decode_json
 from kfjob.spec import names
 from kfjob.spec.progress import check_pattern
@@ -54,6 +55,20 @@ class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     stall_after: int = 600
     """Seconds without a progress line after which a running job counts as stalled."""
+
+
+def read_manifest(job: JsonMapping, *, progress: str | None = None) -> ObserveConfig:
+    """Return what the manifest of a PyTorchJob shows, with the pattern of its progress lines."""
+    spec = job.get("spec") or {}
+    replicas = spec.get("pytorchReplicaSpecs") or {}
+    pods = [
+        names.pod_name(job["metadata"]["name"], kind, index)
+        for kind in ("Master", "Worker")
+        if kind in replicas
+        for index in range(min((replicas[kind] or {}).get("replicas", 1), MAX_NODES))
+    ]
+    rendezvous = (spec.get("elasticPolicy") or {}).get("rdzvBackend") or ""
+    return ObserveConfig(workers=tuple(pods), rendezvous=rendezvous, progress_pattern=progress)
 
 
 def encode(config: ObserveConfig) -> str:

@@ -19,13 +19,14 @@ from kfjob.api.reader import LiveReader, check_uid
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
-from kfjob.backends.resources import CREATABLE_KINDS
+from kfjob.backends.resources import is_creatable
 from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.compile.launch_record import restore_objects
 from kfjob.errors import NotFound, UsageError
 from kfjob.events import JobSnapshot
 from kfjob.parsing import ParseError
 from kfjob.spec import api_objects
+from kfjob.spec.api_objects import describe_name
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
 
@@ -111,7 +112,7 @@ def _prepare_manifest(
     except ParseError as err:
         raise make_unusable(record, str(err)) from err
     if foreign := next((item for item in objects if not _belongs(item, record)), None):
-        name = f"{foreign['metadata'].get('namespace') or ''}/{foreign['metadata']['name']}"
+        name = f"{foreign['metadata'].get('namespace') or ''}/{describe_name(foreign)}"
         raise make_unusable(record, f"it holds {foreign['kind']} `{name}`, which is not an object of this job")
     check_images(target, objects, notify=notify)
     return partial(_create, target, objects)
@@ -119,9 +120,9 @@ def _prepare_manifest(
 
 def _belongs(item: JsonObject, record: JobSnapshot) -> bool:
     """Return whether kfjob could have created an object for the recorded job."""
-    name, namespace = item["metadata"]["name"], item["metadata"].get("namespace")
+    name, namespace = item["metadata"].get("name"), item["metadata"].get("namespace")
     is_other_job = item["kind"] == api_objects.PYTORCHJOB and name != record.name
-    return item["kind"] in CREATABLE_KINDS and namespace == record.namespace and not is_other_job
+    return is_creatable(item) and namespace == record.namespace and not is_other_job
 
 
 def _create(target: Target, objects: tuple[JsonObject, ...]) -> LiveReader:

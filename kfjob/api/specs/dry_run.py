@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +11,6 @@ from kfjob.api.planning import plan_job
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target
 from kfjob.common_types import JsonObject, Notify
-from kfjob.spec import api_objects
 from kfjob.spec.source import LoadedSpec
 
 Mode = Literal["client", "server"]
@@ -53,17 +51,6 @@ def dry_run_spec(
         planned = add_code(planned, loaded, code, notify=notify, dry_run=True)
     plan = planned.plan
     return _check(target, DryRun(name=plan.name, namespace=plan.namespace, mode=mode, objects=planned.manifests))
-
-
-def dry_run_objects(objects: Sequence[JsonObject], mode: Mode, *, settings: Settings) -> DryRun:
-    """Check the objects of a rendered template.
-
-    Raises:
-        AlreadyExists, Refused, Forbidden: the API server would not accept the job (mode `server`).
-    """
-    (job,) = (item["metadata"] for item in objects if item["kind"] == api_objects.PYTORCHJOB)
-    run = DryRun(name=job["name"], namespace=job["namespace"], mode=mode, objects=tuple(objects))
-    return _check(find_target(settings), run)
 
 
 def _check(target: Target, run: DryRun) -> DryRun:

@@ -193,7 +193,7 @@ def _runs_etcd(item: JsonObject, selector: JsonMapping) -> bool:
 def _is_own_etcd(item: JsonObject, job: JsonObject) -> bool:
     labels = item["metadata"].get("labels") or {}
     is_from_kfjob = labels.get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
-    return is_from_kfjob and item["metadata"]["name"] == names.etcd_name(job["metadata"]["name"])
+    return is_from_kfjob and item["metadata"].get("name") == names.etcd_name(job["metadata"]["name"])
 
 
 def _read_recorded_spec(job: JsonObject) -> Conversion | None:

@@ -1,131 +1,260 @@
-"""Render manifest templates with the values of an env file, lint them, and submit their objects unchanged."""
+"""Render manifest templates with the user's values, check the job that they make, and submit their objects unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from kfjob.api import observe_config
-from kfjob.api.images.check import check_images
-from kfjob.api.planning import make_launch_id, plan_manifest
-from kfjob.api.reader import LiveReader
+from kfjob.api.planning import Planned, make_launch_id, plan_manifest
 from kfjob.api.settings import Settings
 from kfjob.api.specs.imports import check_conversion, import_objects
-from kfjob.api.target import Target, find_target, make_target
-from kfjob.backends.resources import CREATABLE_KINDS
-from kfjob.common_types import JsonObject, Notify
-from kfjob.compile import template
+from kfjob.api.target import Target, make_target
+from kfjob.backends.resources import CREATABLE_KINDS, is_creatable
+from kfjob.common_types import JsonObject, Notify, ignore_notice
+from kfjob.compile import template as engine
 from kfjob.compile.images import ImageChange, replace_image
-from kfjob.compile.launch_record import add_record
-from kfjob.errors import Problem, SpecError, UsageError
-from kfjob.spec import api_objects
+from kfjob.compile.job_check import find_job_problems
+from kfjob.compile.launch_record import add_observe_config, add_record
+from kfjob.compile.manifest import ManifestObject, find_namespaces, find_workload_image, list_objects, select_jobs
+from kfjob.errors import Problem, SpecError
+from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
+from kfjob.spec.api_objects import PYTORCHJOB
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
-from kfjob.text import plural
+from kfjob.text import join_names, plural
 
 
-def render_template(
-    text: str,
-    *,
-    file: str,
-    values: Mapping[str, str],
-    keep: Collection[str],
-    settings: Settings,
-    notify: Notify,
-    image: ImageChange | None = None,
-) -> tuple[JsonObject, ...]:
-    """Return the objects of a template, each with its namespace, as they are submitted; `image` changes the job's image.
+@dataclass(frozen=True, kw_only=True)
+class Template:
+    """Manifest templates as the user names them, and the values for their names."""
 
-    `KFJOB_LAUNCH` (a launch id, for a rendezvous id) and `KFJOB_NAMESPACE` (the job's namespace) also have values.
+    files: tuple[tuple[str, str], ...]
+    """Name and text of each file; together they are one manifest."""
+    values: Mapping[str, str]
+    keep: Collection[str] = ()
+    progress: str | None = None
+    """The pattern of the job's progress lines, which a manifest has no field for."""
+
+    @property
+    def name(self) -> str:
+        """The names of the files, for messages."""
+        return ", ".join(name for name, _ in self.files)
+
+    def render(self, values: Mapping[str, str]) -> tuple[list[ManifestObject], list[str]]:
+        """Return the objects of all files, and the names that are left unchanged; `values` are added to the user's.
+
+        Raises:
+            SpecError: a variable has no value, or a file is not a manifest.
+        """
+        objects: list[ManifestObject] = []
+        unresolved: dict[str, None] = {}
+        problems: list[Problem] = []
+        for name, text in self.files:
+            try:
+                rendered = engine.render(text, values={**values, **self.values}, keep=self.keep, file=name)
+            except SpecError as err:
+                problems += err.problems
+                continue
+            objects += list_objects(rendered)
+            unresolved |= dict.fromkeys(rendered.unresolved)
+        if problems:
+            raise SpecError(problems)
+        return objects, list(unresolved)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedTemplate:
+    """The objects of a template as they would be submitted, and what was found in them."""
+
+    template: Template
+    objects: tuple[ManifestObject, ...]
+    """In the order of the files; each has the job's namespace."""
+    target: Target
+    """The target, with the job's namespace."""
+    launch: str
+    findings: tuple[Problem, ...]
+    """What the API server, the operator and the lint rules have against the job, errors first, with positions."""
+    planned: Planned | None
+    """The plan of the spec that the job can be imported to; None if no spec can express it."""
+
+    @property
+    def job(self) -> ManifestObject:
+        """The PyTorchJob."""
+        (job,) = select_jobs(self.objects)
+        return job
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """Problems of the text itself: none, because those of a template are errors."""
+        return ()
+
+    @property
+    def summary(self) -> str:
+        """The job in one line."""
+        replicas = self.job.value["spec"]["pytorchReplicaSpecs"]
+        counts = (f"{kind} {(replica or {}).get('replicas', 1)}" for kind, replica in replicas.items())
+        others = f"; with {join_names(item.title for item in self.others)}" if self.others else ""
+        checked = "" if self.planned else "; not linted"
+        return f"{self.job.title}, replicas: {', '.join(counts)}{others}{checked}"
+
+    @property
+    def others(self) -> tuple[ManifestObject, ...]:
+        """The other objects."""
+        return tuple(item for item in self.objects if item.kind != PYTORCHJOB)
+
+    def check_findings(self, notify: Notify) -> None:
+        """Send every finding to `notify`.
+
+        Raises:
+            SpecError: a finding is an error.
+        """
+        if any(finding.severity == "error" for finding in self.findings):
+            raise SpecError(self.findings)
+        for problem in self.findings:
+            notify("\n".join(problem.lines()))
+
+    def compile(self, image: ImageChange | None = None) -> tuple[JsonObject, ...]:
+        """Return the objects for the API server, with a record of them on the PyTorchJob; `image` changes the job's image.
+
+        Raises:
+            UsageError: `image` cannot be applied, because the job does not have exactly one image.
+        """
+        objects: Sequence[JsonObject] = [item.value for item in self.objects]
+        if image:
+            objects = replace_image(objects, image)
+        if self.template.progress:
+            objects = add_observe_config(objects, progress=self.template.progress)
+        return add_record(objects, launch=self.launch)
+
+
+def plan_template(
+    template: Template, settings: Settings, *, notify: Notify, launch: str | None = None, is_submitted: bool = True
+) -> PlannedTemplate:
+    """Return the job of a template: its objects after the values, and everything that is wrong with them.
+
+    `KFJOB_LAUNCH` (a launch id, for a rendezvous id) and `KFJOB_NAMESPACE` (the job's namespace) also have values. `launch` is
+    the id of a live launch; without it, the template gets a new one. If it is not to be submitted, fields that kfjob's
+    schema does not know are only warnings.
 
     Raises:
-        SpecError: a variable has no value, or the objects do not make one job.
-        UsageError: `image` cannot be applied, because the job does not have exactly one image.
+        SpecError: a variable has no value, or the objects do not make one job in one namespace.
     """
-    target = make_target(settings, "kubernetes")
-    launch = make_launch_id()
-    variables = {"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace}
-    rendered = template.render(text, values=variables | dict(values), keep=keep, file=file)
-    if rendered.unresolved:
-        notify(f"{', '.join(f'`${name}`' for name in rendered.unresolved)} is left unchanged, because it has no value")
-    if problems := list(_find_problems(rendered.objects, file, settings.namespace)):
+    launch = launch or make_launch_id()
+    objects, target = _render(template, settings, launch, notify)
+    if problems := list(_find_problems(objects, template, settings.namespace)):
         raise SpecError(problems)
-    objects = [item | {"metadata": {"namespace": target.namespace} | item["metadata"]} for item in rendered.objects]
-    _lint(objects, file, launch, target=target, notify=notify)
-    return add_record(replace_image(objects, image) if image else objects, launch=launch)
+    objects = [item.with_namespace(target.namespace) for item in objects]
+    findings = [*_check_job(objects, is_submitted=is_submitted)]
+    planned: Planned | None = None
+    more: tuple[Problem, ...] = ()
+    if not any(finding.severity == "error" for finding in findings):
+        planned, more = _lint(objects, launch, target, notify)
+    return PlannedTemplate(
+        template=template,
+        objects=tuple(objects),
+        target=target,
+        launch=launch,
+        findings=(*findings, *more),
+        planned=planned,
+    )
 
 
-def check_template_target(settings: Settings) -> None:
-    """Check that a template can be submitted to the target of the settings.
-
-    Raises:
-        UsageError: the target is this machine.
-    """
-    if not find_target(settings).kind.has_api_server:
-        raise UsageError("this needs a cluster, and jobs run on this machine", hint="use `--backend kubernetes`")
-
-
-def submit_objects(objects: Sequence[JsonObject], *, settings: Settings, notify: Notify) -> LiveReader:
-    """Create the objects. The PyTorchJob owns the others, so `kfjob stop` removes them with it.
-
-    Raises:
-        AlreadyExists: a job with this name exists; nothing was changed.
-        NotFound, Refused: an image does not exist, or not for the nodes' architecture.
-    """
-    target = find_target(settings, notify=notify)
-    check_images(target, objects, notify=notify)
-    ref, existing = target.cluster.create(objects)
-    for item in existing:
-        name = f"{item['kind']} `{item['metadata']['name']}`"
-        notify(f"{name} exists already; it was not changed and stays when the job is removed")
-    return LiveReader(replace(target, namespace=ref.namespace), ref, observe_config.from_pytorchjob(_find_job(objects)))
-
-
-def _lint(objects: Sequence[JsonObject], file: str, launch: str, *, target: Target, notify: Notify) -> None:
-    """Lint the spec that the PyTorchJob can be imported to.
+def render_template(template: Template, settings: Settings, *, notify: Notify) -> tuple[JsonObject, ...]:
+    """Return the objects of a template for output. Without exactly one PyTorchJob they are not a job, and nothing is added.
 
     Raises:
-        SpecError: a rule found an error; with the setting `strict`, any finding is an error.
+        SpecError: a variable has no value, or the job has an error.
     """
-    job = _find_job(objects)
+    if list_kinds(template, settings).count(PYTORCHJOB) == 1:
+        planned = plan_template(template, settings, notify=notify, is_submitted=False)
+        planned.check_findings(notify)
+        return planned.compile()
+    objects, target = _render(template, settings, make_launch_id(), notify)
+    if len(select_jobs(objects)) > 1:
+        notify(f"`{template.name}` has {plural(len(select_jobs(objects)), PYTORCHJOB)}, so they are not linted")
+    if not settings.namespace:
+        return tuple(item.value for item in objects)
+    return tuple((item.with_namespace(target.namespace) if is_creatable(item.value) else item).value for item in objects)
+
+
+def list_kinds(template: Template, settings: Settings) -> list[str]:
+    """Return the kind of each object in a template.
+
+    Raises:
+        SpecError: a variable has no value, or a file is not a manifest.
+    """
+    objects, _ = _render(template, settings, make_launch_id(), ignore_notice)
+    return [item.kind for item in objects]
+
+
+def _render(template: Template, settings: Settings, launch: str, notify: Notify) -> tuple[list[ManifestObject], Target]:
+    """Return the objects, and the target with their namespace: the one that an object names, if no setting does."""
+    target = make_target(settings, "kubernetes")
+    objects, unresolved = template.render({"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace})
+    named = [namespace for namespace in find_namespaces(objects) if namespace != target.namespace]
+    if len(named) == 1 and not settings.namespace:
+        target = replace(target, namespace=named[0])
+        objects, unresolved = template.render({"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace})
+    if unresolved:
+        notify(f"{', '.join(f'`${name}`' for name in unresolved)} is left unchanged, because it has no value")
+    return objects, target
+
+
+def _check_job(objects: Sequence[ManifestObject], *, is_submitted: bool) -> Iterator[Problem]:
+    """Yield what the API server and the operator's webhook would refuse."""
+    (job,) = select_jobs(objects)
+    for problem in find_job_problems(job.value):
+        is_error = is_submitted or not problem.is_unknown_field
+        found = Problem(title=problem.title, hint=problem.hint, severity="error" if is_error else "warning")
+        yield job.locate(found, problem.path, at_key=problem.is_at_key)
+
+
+def _lint(
+    objects: Sequence[ManifestObject], launch: str, target: Target, notify: Notify
+) -> tuple[Planned | None, tuple[Problem, ...]]:
+    """Return the plan of the spec that the PyTorchJob can be imported to, and what the rules find in the job as it is."""
+    (item,) = select_jobs(objects)
+    job, values = item.value, [one.value for one in objects]
+    policy = job["spec"].get("elasticPolicy") or {}
+    file = item.positions.file
     try:
-        conversion = check_conversion(import_objects(objects, file=file))
-        spec = _keep_rendezvous_id(JobSpec.model_validate(conversion.spec), job, objects, launch)
-        planned = plan_manifest(LoadedSpec(spec, Positions(file)), target, job)
+        conversion = check_conversion(import_objects(values, file=file))
+        spec = _keep_rendezvous_id(JobSpec.model_validate(conversion.spec), job, values, launch)
+        image = find_workload_image(values, policy.get("rdzvHost") or "")
+        planned = plan_manifest(LoadedSpec(spec, Positions(file)), target, job, etcd_image=image)
     except SpecError as err:
         notify(f"`{file}` cannot be linted, because it cannot be imported as a spec: {err.problems[0].title}")
-        return
-    planned.check_findings(notify)
+        return None, ()
+    found = (item.locate(use_manifest_names(finding), find_manifest_path(finding.path, job)) for finding in planned.findings)
+    return planned, tuple(found)
 
 
 def _keep_rendezvous_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonObject], launch: str) -> JobSpec:
     """Return the spec with the job's own rendezvous id (torch's default is `none`), if launches share the id and its store."""
     policy = job["spec"].get("elasticPolicy") or {}
     rendezvous_id = policy.get("rdzvId") or "none"
-    brings_store = any(item["kind"] == "Service" and item["metadata"]["name"] == policy.get("rdzvHost") for item in objects)
+    brings_store = any(item["kind"] == "Service" and item["metadata"].get("name") == policy.get("rdzvHost") for item in objects)
     if launch in rendezvous_id or brings_store:
         return spec
     return spec.model_copy(update={"rendezvous": spec.rendezvous.model_copy(update={"id": rendezvous_id})})
 
 
-def _find_job(objects: Sequence[JsonObject]) -> JsonObject:
-    return next(item for item in objects if item["kind"] == api_objects.PYTORCHJOB)
-
-
-def _find_problems(objects: Sequence[JsonObject], file: str, namespace: str | None) -> Iterator[Problem]:
-    jobs = [item for item in objects if item["kind"] == api_objects.PYTORCHJOB]
+def _find_problems(objects: Sequence[ManifestObject], template: Template, namespace: str | None) -> Iterator[Problem]:
+    jobs = select_jobs(objects)
     if len(jobs) != 1:
-        kinds = ", ".join(item["kind"] for item in objects) or "nothing"
-        count = plural(len(jobs), api_objects.PYTORCHJOB)
-        yield Problem(title=f"a template needs exactly one {api_objects.PYTORCHJOB}, this has {count}: {kinds}", file=file)
+        kinds = ", ".join(item.kind for item in objects) or "nothing"
+        title = f"a template needs exactly one {PYTORCHJOB}, this has {plural(len(jobs), PYTORCHJOB)}: {kinds}"
+        yield Problem(title=title, file=template.name)
     for item in objects:
-        name, item_namespace = f"{item['kind']} `{item['metadata']['name']}`", item["metadata"].get("namespace")
-        if item["kind"] not in CREATABLE_KINDS:
-            hint = f"create it with kubectl; kfjob creates {', '.join(CREATABLE_KINDS)}"
-            yield Problem(title=f"kfjob cannot create {name}", file=file, hint=hint)
-        if namespace and item_namespace not in (None, namespace):
-            title = f"{name} is in namespace `{item_namespace}`, but the selected namespace is `{namespace}`"
-            yield Problem(title=title, file=file, hint="write `namespace: ${KFJOB_NAMESPACE}`, or remove it")
-    if len(namespaces := {item["metadata"].get("namespace") for item in objects}) > 1:
-        names = ", ".join(f"`{name}`" for name in sorted(map(str, namespaces)))
-        yield Problem(title=f"all objects of a job need the same namespace, these have {names}", file=file)
+        if not is_creatable(item.value):
+            hint = f"create it with kubectl; kfjob creates {', '.join(sorted(CREATABLE_KINDS))}"
+            yield item.locate(Problem(title=f"kfjob cannot create {item.title}", hint=hint), ("kind",))
+        if namespace and item.namespace not in (None, namespace):
+            title = f"{item.title} is in namespace `{item.namespace}`, but the selected namespace is `{namespace}`"
+            hint = "write `namespace: ${KFJOB_NAMESPACE}`, or remove it"
+            yield item.locate(Problem(title=title, hint=hint), ("metadata", "namespace"))
+    if not namespace and len(namespaces := find_namespaces(objects)) > 1:
+        names = ", ".join(f"`{name}`" for name in namespaces)
+        other = next(item for item in objects if item.namespace == namespaces[1])
+        title = f"all objects of a job need the same namespace, these have {names}"
+        yield other.locate(Problem(title=title), ("metadata", "namespace"))

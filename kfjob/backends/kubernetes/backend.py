@@ -30,6 +30,7 @@ from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.shapes.core import PodShape
 from kfjob.backends.kubernetes.shapes.meta import ListShape, read_version
 from kfjob.backends.kubernetes.watch import Change, JobState, ObjectWatch, merge_watches
+from kfjob.backends.resources import outlives_job
 from kfjob.common_types import JsonObject
 from kfjob.concurrency import cleaning_up
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Unreachable, WaitTimeout
@@ -103,7 +104,8 @@ class KubernetesBackend:
         with self._deletes_on_failure(ref):
             for manifest in (manifest for manifest in objects if manifest is not job):
                 try:
-                    self._client.call(requests.create(with_owner(manifest, ref.name, ref.uid)))
+                    owned = manifest if outlives_job(manifest) else with_owner(manifest, ref.name, ref.uid)
+                    self._client.call(requests.create(owned))
                 except AlreadyExists:
                     existing.append(manifest)
         return ref, existing
@@ -134,6 +136,19 @@ class KubernetesBackend:
         changes = job_update.job_changes(live, changed)
         etcd_change = job_update.etcd_change(plan, self._get_etcd(plan)) if plan.own_etcd_image else None
         return [*changes, etcd_change] if etcd_change else changes
+
+    def diff_objects(self, objects: Sequence[JsonObject]) -> builtins.list[FieldChange]:
+        """Return what the objects of a template would change in those of the live job; nothing is changed."""
+        from kfjob.backends.kubernetes.template_update import read_live_template
+
+        return read_live_template(self._client, objects).find_changes()
+
+    def apply_objects(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
+        """Change the live objects of a template's job, where that works in place; return the job and the unchanged objects."""
+        from kfjob.backends.kubernetes.template_update import read_live_template
+
+        live = read_live_template(self._client, objects)
+        return _make_ref(live.apply()), live.foreign
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the job and its pods as they are now."""

@@ -7,7 +7,7 @@ labels and annotations of the job itself: its queue, for example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from kfjob.backends.base import FieldChange
@@ -30,6 +30,7 @@ _CHANGES_WITH_EACH_SUBMIT = frozenset(
         api_objects.ANNOTATION_SPEC,
         api_objects.ANNOTATION_SPEC_VERSION,
         api_objects.ANNOTATION_OBSERVE_CONFIG,
+        api_objects.ANNOTATION_MANIFEST,
     }
 )
 
@@ -41,14 +42,23 @@ def manifest_to_apply(plan: JobPlan, live: JsonObject) -> JsonObject:
         Refused: the change needs a relaunch, or kfjob did not submit the job.
     """
     manifest = manifest_for_live_job(plan, live)
-    paths = [change.path for change in job_changes(live, manifest) if not change.in_place]
-    if paths:
-        more = f"\nand {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
-        hint = f"`kfjob stop {plan.name}`, then `kfjob submit` with the new spec; `kfjob relaunch` submits the recorded one"
-        title = f"these fields of job `{plan.name}` cannot change while it exists"
-        raise Refused(title, cause="\n".join(paths[:_SHOWN_PATHS]) + more, hint=hint)
+    refuse_changes(plan.name, job_changes(live, manifest))
     # with the uid in it, an apply cannot create a new job if this one is deleted in the meantime
     return {**manifest, "metadata": {**manifest["metadata"], "uid": live["metadata"]["uid"]}}
+
+
+def refuse_changes(job: str, changes: Iterable[FieldChange]) -> None:
+    """Check that every change is possible in place.
+
+    Raises:
+        Refused: a change needs a relaunch.
+    """
+    paths = [change.path for change in changes if not change.in_place]
+    if paths:
+        more = f"\nand {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
+        hint = f"`kfjob stop {job}`, then `kfjob submit` with the changes; `kfjob relaunch` submits what is recorded"
+        title = f"these fields of job `{job}` cannot change while it exists"
+        raise Refused(title, cause="\n".join(paths[:_SHOWN_PATHS]) + more, hint=hint)
 
 
 def manifest_for_live_job(plan: JobPlan, live: JsonObject) -> JsonObject:

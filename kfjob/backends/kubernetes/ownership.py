@@ -7,6 +7,8 @@ spec no longer has would stay. So the first apply takes over the fields of the c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kfjob.backends.kubernetes.shapes.meta import read_version
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.spec import api_objects
@@ -22,6 +24,21 @@ def owned_keys(live: JsonObject, part: str) -> frozenset[str]:
         keys = (entry.get("fieldsV1") or {}).get("f:metadata", {}).get(f"f:{part}") or {}
         owned |= {key.removeprefix("f:") for key in keys if key != "."}
     return frozenset(owned)
+
+
+def list_owned(live: JsonObject) -> list[tuple[str, ...]]:
+    """Return the paths of all fields that kfjob has set, a mapping before its fields; items of lists are left out."""
+    fields: JsonObject = {}
+    for entry in _own_entries(live):
+        fields = _merge_fields(fields, entry.get("fieldsV1") or {})
+    return [path for path in _list_paths(fields, ()) if path[0] != "metadata" or path[1:2] in (("labels",), ("annotations",))]
+
+
+def _list_paths(fields: JsonMapping, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for key, value in fields.items():
+        if key.startswith("f:"):
+            yield (*path, key[2:])
+            yield from _list_paths(value or {}, (*path, key[2:]))
 
 
 def take_over_patch(live: JsonObject) -> Operations:

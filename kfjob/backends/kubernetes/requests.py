@@ -103,7 +103,7 @@ def create(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
     query = (("fieldManager", api_objects.FIELD_MANAGER), ("fieldValidation", "Strict"), *(DRY_RUN if dry_run else ()))
     path = api_path(manifest["apiVersion"])
     request = _request("POST", "create", resource, metadata["namespace"], group=path, query=query, body=manifest)
-    return replace(request, name=metadata["name"])  # a create has the name in the body, not in the path
+    return replace(request, name=metadata.get("name", ""))  # a create has the name in the body, not in the path
 
 
 def dry_run_replace(manifest: Mapping[str, Any], *, resource_version: str) -> Request:
@@ -116,10 +116,18 @@ def dry_run_replace(manifest: Mapping[str, Any], *, resource_version: str) -> Re
     )
 
 
-def apply(manifest: Mapping[str, Any]) -> Request:
-    """Apply a manifest on the server."""
+def get_object(manifest: Mapping[str, Any]) -> Request:
+    """Read the live object of a manifest."""
+    metadata, resource = manifest["metadata"], CREATABLE_KINDS[manifest["kind"]]
+    group = api_path(manifest["apiVersion"])
+    return _request("GET", "get", resource, metadata["namespace"], name=metadata["name"], group=group)
+
+
+def apply(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
+    """Apply a manifest on the server; with `dry_run` the server returns the result and stores nothing."""
     metadata = manifest["metadata"]
-    query = (("fieldManager", api_objects.FIELD_MANAGER), ("force", "true"), ("fieldValidation", "Strict"))
+    force = ("force", "true")
+    query = (("fieldManager", api_objects.FIELD_MANAGER), force, ("fieldValidation", "Strict"), *(DRY_RUN if dry_run else ()))
     resource = CREATABLE_KINDS[manifest["kind"]]
     return _request(
         "PATCH",
@@ -127,6 +135,7 @@ def apply(manifest: Mapping[str, Any]) -> Request:
         resource,
         metadata["namespace"],
         name=metadata["name"],
+        group=api_path(manifest["apiVersion"]),
         query=query,
         body=manifest,
         content_type=APPLY_PATCH,

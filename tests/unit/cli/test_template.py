@@ -159,7 +159,6 @@ def test_contradicting_options_are_usage_errors(kfjob, template, argv, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "this has 0 PyTorchJobs: Pod"),
         (
             TEMPLATE + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n",
             "kfjob cannot create Namespace `x`",

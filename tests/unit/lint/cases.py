@@ -539,6 +539,27 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
         [{}, {"image": "registry.example:5000/train:1"}, {"image": "train@sha256:" + "0" * 64}],
     ),
+    "image-placeholder": (
+        [
+            ({"image": "your-account.dkr.ecr.us-west-2.amazonaws.com/fsdp:1"}, "image", "is not an AWS account of 12 digits"),
+            ({"image": "docker.io/your_user/train:1"}, "image", "it contains `your`"),
+            ({"image": "registry.example.com/train:1"}, "image", "nobody has a registry at `registry.example.com`"),
+            ({"image": "team/train:IMAGE_TAG"}, "image", "its tag is the word `IMAGE_TAG`"),
+            ({"image": "team/changeme:1"}, "image", "it contains `changeme`"),
+        ],
+        [{}, {"image": "123456789012.dkr.ecr.us-west-2.amazonaws.com/fsdp:pytorch2.2"}, {"image": "team/yours-truly:V2"}],
+    ),
+    "no-rendezvous": (
+        [({"overrides": {"spec": {"elasticPolicy": None}}}, "nodes", "no pod is told where to meet: the 2 agents")],
+        [
+            {},
+            {"nodes": 1, "overrides": {"spec": {"elasticPolicy": None}}},
+            {"master": True, "rendezvous": "static"},
+            {"overrides": {"spec": {"elasticPolicy": None}}, "env": {"PET_RDZV_ENDPOINT": "store:29400"}},
+            {"overrides": {"spec": {"elasticPolicy": None}}, "command": "torchrun --rdzv-endpoint=store:29400 train.py"},
+            {"overrides": {"spec": {"elasticPolicy": None}}, "command": "bash run.sh"},
+        ],
+    ),
     "latest-image": (
         [
             ({"image": "train"}, "image", "has no tag, which means `latest`"),

@@ -1,0 +1,43 @@
+"""The job of `--template`, for the commands that take a spec or a template."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kfjob.cli.options import Settings, notify
+from kfjob.cli.spec_source import Source
+from kfjob.errors import UsageError
+
+if TYPE_CHECKING:
+    from kfjob.api.specs.template import PlannedTemplate, Template
+
+
+def plan_source(source: Source, settings: Settings) -> PlannedTemplate:
+    """Return the job of the templates.
+
+    Raises:
+        SpecError: a variable has no value, or the objects do not make one job in one namespace.
+        UsageError: the templates have no PyTorchJob.
+    """
+    from kfjob.api.specs.template import plan_template
+
+    return plan_template(read_job_template(source, settings), settings, notify=notify)
+
+
+def read_job_template(source: Source, settings: Settings) -> Template:
+    """Return the templates of the source, which have a PyTorchJob.
+
+    Raises:
+        SpecError: a variable has no value.
+        UsageError: there is no PyTorchJob.
+    """
+    from kfjob.api.specs.template import list_kinds
+    from kfjob.spec.api_objects import PYTORCHJOB
+
+    template = source.read_template()
+    kinds = list_kinds(template, settings)
+    if PYTORCHJOB not in kinds:
+        command = f"kfjob render {source.format_template_options()} | kubectl apply -f -"
+        title = f"`{source.name}` has no {PYTORCHJOB}: {', '.join(dict.fromkeys(kinds)) or 'it is empty'}"
+        raise UsageError(title, hint=f"`{command}` creates its objects")
+    return template

@@ -1,0 +1,100 @@
+"""Check a PyTorchJob that a user wrote, as the API server and the operator's webhook do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kfjob.common_types import JsonMapping, JsonObject
+from kfjob.convert.normalize import without_nulls
+from kfjob.events import TRAINING_CONTAINER
+from kfjob.spec import names
+from kfjob.spec.api_objects import find_training_container
+from kfjob.spec.paths import Path, join_path
+from kfjob.spec.pytorchjob_schema import UNKNOWN_FIELD, find_problems
+
+_REPLICAS: Path = ("spec", "pytorchReplicaSpecs")
+
+
+class JobProblem(NamedTuple):
+    """A reason why the job cannot be created, or cannot run."""
+
+    path: Path
+    title: str
+    hint: str | None = None
+    is_at_key: bool = False
+    is_unknown_field: bool = False
+
+
+def find_job_problems(job: JsonObject) -> list[JobProblem]:
+    """Return what is wrong with the fields of a PyTorchJob."""
+    job = without_nulls(job)
+    problems = [*_find_schema_problems(job), *_find_metadata_problems(job["metadata"])]
+    if all(problem.path[:1] == ("metadata",) or problem.is_unknown_field for problem in problems):
+        problems += _find_webhook_problems(job)
+    return problems
+
+
+def _find_schema_problems(job: JsonObject) -> Iterator[JobProblem]:
+    for problem in find_problems(job.get("spec", {})):
+        path: Path = ("spec", *problem.path)
+        is_unknown = problem.message.startswith(UNKNOWN_FIELD)
+        title = f"`{join_path(path)}` {problem.message}"
+        yield JobProblem(path, title, is_at_key=is_unknown, is_unknown_field=is_unknown)
+
+
+def _find_metadata_problems(metadata: JsonMapping) -> Iterator[JobProblem]:
+    name = metadata["name"]
+    if reason := names.find_dns_1035_problem(name):
+        yield JobProblem(("metadata", "name"), f"`{name}` cannot be the name of a PyTorchJob: {reason}")
+    for field in ("labels", "annotations"):
+        for key, value in _list_items(metadata.get(field)):
+            if not isinstance(value, str):
+                yield JobProblem(("metadata", field, key), f"`metadata.{field}.{key}` must be text", "put it in quotes")
+
+
+def _list_items(value: Any) -> list[tuple[str, Any]]:
+    return list(value.items()) if isinstance(value, dict) else []
+
+
+def _find_webhook_problems(job: JsonMapping) -> Iterator[JobProblem]:
+    """Yield what the operator's webhook refuses (v1.9.3, pytorchjob_webhook.go), and names of pods that are too long."""
+    replicas, name = job["spec"]["pytorchReplicaSpecs"], job["metadata"]["name"]
+    for kind in replicas:
+        if kind not in ("Master", "Worker"):
+            yield JobProblem(
+                (*_REPLICAS, kind), f"there is no replica type `{kind}`", "use `Master` and `Worker`", is_at_key=True
+            )
+    if not replicas.keys() & {"Master", "Worker"}:
+        yield JobProblem(_REPLICAS, "the job has neither a `Worker` nor a `Master`")
+    if "elasticPolicy" in job["spec"] and "Worker" not in replicas:
+        yield JobProblem(("spec", "elasticPolicy"), "a job with `elasticPolicy` needs a `Worker`", is_at_key=True)
+    for kind in replicas.keys() & {"Master", "Worker"}:
+        path: Path = (*_REPLICAS, kind)
+        count = replicas[kind].get("replicas", 1)
+        if kind == "Master" and count != 1:
+            hint = "set `replicas: 1`, and add the others to the `Worker`"
+            yield JobProblem((*path, "replicas"), f"a job has one Master, this has {count}", hint)
+        if kind == "Worker" and count < 1:
+            yield JobProblem((*path, "replicas"), f"a `Worker` needs at least 1 replica, this has {count}")
+        longest = names.pod_name(name, kind, max(count - 1, 0))
+        if len(longest) > names.MAX_LABEL >= len(name):
+            title = f"service `{longest}` would have {len(longest)} characters, the limit is {names.MAX_LABEL}"
+            hint = f"use at most {len(name) - len(longest) + names.MAX_LABEL} characters for the job's name"
+            yield JobProblem(("metadata", "name"), title, hint)
+        yield from _find_container_problems(replicas[kind].get("template", {}).get("spec", {}), kind, path)
+
+
+def _find_container_problems(pod: JsonMapping, kind: str, path: Path) -> Iterator[JobProblem]:
+    containers = pod.get("containers") or ()
+    containers_path: Path = (*path, "template", "spec", "containers")
+    if not (training := find_training_container(pod)):
+        title = f"the {kind} has no container named `{TRAINING_CONTAINER}`, which the operator requires"
+        given = [str(container.get("name")) for container in containers]
+        hint = (
+            f"rename `{given[0]}` to `{TRAINING_CONTAINER}`" if len(given) == 1 else f"name one of them `{TRAINING_CONTAINER}`"
+        )
+        yield JobProblem((*containers_path, 0, "name") if given else containers_path, title, hint if given else None)
+    elif not training.get("image"):
+        title = f"the container `{TRAINING_CONTAINER}` of the {kind} has no image"
+        yield JobProblem((*containers_path, list(containers).index(training)), title)

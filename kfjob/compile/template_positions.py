@@ -1,0 +1,55 @@
+"""Where the fields of a template's objects are in its text, although references were replaced by words before parsing. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+import yaml
+
+from kfjob.spec.paths import Path
+from kfjob.spec.yaml_text import Positions
+
+
+class TextMap:
+    """Maps offsets of the parsed text to lines and columns of the template's text; both count from 1."""
+
+    def __init__(self, text: str, replaced: Sequence[tuple[int, int, int]]) -> None:
+        """`replaced` holds start, end and the length of the new text for each replaced part of `text`, in their order."""
+        self._lines = [0, *(index + 1 for index, character in enumerate(text) if character == "\n")]
+        self._starts: list[int] = []
+        self._parts: list[tuple[int, int, int]] = []  # end in the parsed text, start and end in the template's text
+        shift = 0
+        for start, end, length in replaced:
+            self._starts.append(start + shift)
+            self._parts.append((start + shift + length, start, end))
+            shift += length - (end - start)
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """Return the line and the column of an offset in the parsed text."""
+        index = bisect_right(self._starts, offset) - 1
+        if index >= 0:
+            parsed_end, start, end = self._parts[index]
+            offset = start if offset < parsed_end else end + offset - parsed_end
+        line = bisect_right(self._lines, offset)
+        return line, offset - self._lines[line - 1] + 1
+
+    def collect(self, node: yaml.Node, file: str | None) -> Positions:
+        """Return the positions of all keys and values below a document's node. Its merge keys must be flattened already."""
+        keys: dict[Path, tuple[int, int]] = {}
+        values: dict[Path, tuple[int, int]] = {}
+        for path, key, value in _walk(node, ()):
+            values[path] = self.locate(value.start_mark.index)
+            if key is not None:
+                keys[path] = self.locate(key.start_mark.index)
+        return Positions(file, keys, values)
+
+
+def _walk(node: yaml.Node, path: Path, key: yaml.Node | None = None) -> Iterator[tuple[Path, yaml.Node | None, yaml.Node]]:
+    yield path, key, node
+    if isinstance(node, yaml.MappingNode):
+        for inner_key, value in node.value:
+            yield from _walk(value, (*path, str(inner_key.value)), inner_key)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _walk(item, (*path, index))
