@@ -8,7 +8,7 @@ from contextlib import suppress
 from kfjob.errors import UsageError
 from kfjob.image.references import parse_reference
 
-_WORD = re.compile(r"(?<![a-z0-9])(your[a-z]*|change-?_?me|replace-?_?me|placeholder|todo)(?![a-z0-9])")
+_WORD = re.compile(r"(?<![a-z0-9])(your|change-?_?me|replace-?_?me|placeholder|todo)(?![a-z0-9])")
 _RESERVED_HOST = re.compile(r"(?:.*\.)?example\.(?:com|net|org)(?::[0-9]+)?")
 """Domains for examples, which never belong to anyone (RFC 2606)."""
 _ECR_HOST = re.compile(r"(?P<account>.+)\.dkr[.-]ecr(?:-fips)?\.[a-zA-Z0-9-]+\.(?:amazonaws\.com(?:\.cn)?|on\.aws)")

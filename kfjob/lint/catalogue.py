@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from kfjob.lint import commands, elastic, fit, hardware, operator, processes, secrets, storage, torchrun, training
+from kfjob.lint import commands, elastic, fit, hardware, images, operator, processes, secrets, storage, torchrun, training
 
 RULES = (
     elastic.elastic_bounds,
@@ -59,9 +59,9 @@ RULES = (
     training.eager_fp8,
     training.adapters_of_new_weights,
     secrets.secret_in_text,
-    operator.image_name,
-    operator.image_placeholder,
-    operator.latest_image,
+    images.image_name,
+    images.image_placeholder,
+    images.latest_image,
     operator.readiness_gates_rendezvous,
     operator.unreliable_policy,
     operator.limit_keeps_pods,

@@ -216,6 +216,8 @@ def shared_memory(job: Job) -> Iterator[Violation]:
         if not any(mount.get("mountPath") == _SHARED_MEMORY for mount in container.get("volumeMounts") or ()):
             path = "shared_memory" if job.plan.shared_memory is None else "overrides"
             hint = "remove `shared_memory`, or set a size"
+            if job.user_manifest is not None:
+                hint = "mount a volume `emptyDir: {medium: Memory}` at /dev/shm"
             yield Violation(path=path, message="the pods have 64 MiB of shared memory", hint=hint)
             return
 
@@ -232,5 +234,7 @@ def shared_memory_size(job: Job) -> Iterator[Violation]:
         yield Violation(
             path="shared_memory",
             message=f"a pod has {shared} of shared memory, but {memory} of memory",
-            hint="remove `shared_memory`: the default is half of the memory",
+            hint="remove `shared_memory`: the default is half of the memory"
+            if job.user_manifest is None
+            else "lower its `sizeLimit`",
         )

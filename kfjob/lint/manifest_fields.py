@@ -35,6 +35,7 @@ _FIELDS: Mapping[str, _Field] = MappingProxyType(
         "image_pull_secrets": _Field("pod", ("imagePullSecrets",)),
         "service_account": _Field("pod", ("serviceAccountName",)),
         "command": _Field("container", ("command",)),
+        "args": _Field("container", ("args",)),
         "launcher": _Field("container", ("command",)),
         "torchrun": _Field("container", ("command",)),
         "train": _Field("container", ("command",)),

@@ -1,14 +1,10 @@
-"""Rules for images, and for policies that the training operator does not apply as expected."""
+"""Rules for policies that the training operator does not apply as expected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
-from kfjob.errors import UsageError
 from kfjob.events import TRAINING_CONTAINER
-from kfjob.image.placeholders import find_placeholder
-from kfjob.image.references import parse_reference
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.spec.api_objects import find_training_container
@@ -16,55 +12,6 @@ from kfjob.text import plural
 
 _SHUTDOWN_TIMEOUT = 30
 """Seconds that torchrun gives its processes after SIGTERM (torch `--shutdown-timeout`)."""
-
-
-@rule("latest-image", "warning")
-def latest_image(job: Job) -> Iterator[Violation]:
-    """Images have a version or a digest.
-
-    `latest`, which is also the default tag, changes over time. A pod that is replaced in the middle of a run can get another
-    image than the other pods, and a relaunch another image than the one that was tested.
-    """
-    for path, image in _images(job):
-        with suppress(UsageError):
-            if (ref := parse_reference(image)).is_latest:
-                reason = "is `latest`" if ref.tag else "has no tag, which means `latest`"
-                hint = "use a version or a digest; `kfjob push-image` prints one"
-                yield Violation(path=path, message=f"image `{image}` {reason}", hint=hint)
-
-
-@rule("image-name", "error")
-def image_name(job: Job) -> Iterator[Violation]:
-    """Names of images are valid.
-
-    A pod with an invalid name stays in InvalidImageName, and the job stays Created.
-    """
-    for path, image in _images(job):
-        try:
-            parse_reference(image)
-        except UsageError as err:
-            yield Violation(path=path, message=err.title, detail=err.cause, hint=err.hint)
-
-
-@rule("image-placeholder", "error")
-def image_placeholder(job: Job) -> Iterator[Violation]:
-    """Names of images are not placeholders.
-
-    An example has `your-registry/image` or a host in `example.com`, which nobody can pull. So does a host of ECR whose account
-    is no number of 12 digits, and a tag such as `TAG`.
-    """
-    for path, image in _images(job):
-        if reason := find_placeholder(image):
-            hint = "write the image that the pods run, or set its value with `--env-file`, `--env` or `--var`"
-            message = f"image `{image}` is a placeholder: {reason}"
-            yield Violation(path=path, message=message, hint=hint if job.user_manifest else "write the image that the pods run")
-
-
-def _images(job: Job) -> Iterator[tuple[str, str]]:
-    parts = (pod.get(key) or () for pod in job.pods for key in ("initContainers", "containers"))
-    containers = [container for part in parts for container in part]
-    for image in dict.fromkeys(container["image"] for container in containers if container.get("image")):
-        yield "image" if image == job.plan.image else "pod" if job.spec.pod.init_containers else "overrides", image
 
 
 @rule("readiness-gates-rendezvous", "warning")

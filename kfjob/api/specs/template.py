@@ -15,8 +15,16 @@ from kfjob.compile import template as engine
 from kfjob.compile.images import ImageChange, replace_image
 from kfjob.compile.job_check import find_job_problems
 from kfjob.compile.launch_record import add_observe_config, add_record
-from kfjob.compile.manifest import ManifestObject, find_namespaces, find_workload_image, list_objects, select_jobs
+from kfjob.compile.manifest import (
+    ManifestObject,
+    find_images,
+    find_namespaces,
+    find_workload_image,
+    list_objects,
+    select_jobs,
+)
 from kfjob.errors import Problem, SpecError
+from kfjob.lint.images import IMAGE_RULES, find_image_problems
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
 from kfjob.spec.api_objects import PYTORCHJOB
 from kfjob.spec.job import JobSpec
@@ -144,10 +152,10 @@ def plan_template(
     if problems := list(_find_problems(objects, template, settings.namespace)):
         raise SpecError(problems)
     objects = [item.with_namespace(target.namespace) for item in objects]
-    findings = [*_check_job(objects, is_submitted=is_submitted)]
+    findings = [*_check_job(objects, is_submitted=is_submitted), *_check_images(objects, settings)]
     planned: Planned | None = None
     more: tuple[Problem, ...] = ()
-    if not any(finding.severity == "error" for finding in findings):
+    if not any(finding.severity == "error" and finding.rule not in IMAGE_RULES for finding in findings):
         planned, more = _lint(objects, launch, target, notify)
     return PlannedTemplate(
         template=template,
@@ -209,6 +217,15 @@ def _check_job(objects: Sequence[ManifestObject], *, is_submitted: bool) -> Iter
         yield job.locate(found, problem.path, at_key=problem.is_at_key)
 
 
+def _check_images(objects: Sequence[ManifestObject], settings: Settings) -> Iterator[Problem]:
+    """Yield the images of all objects that nobody can pull; the lint rules check only those of the job."""
+    for item in objects:
+        for path, image in find_images(item.value):
+            for problem in find_image_problems(image):
+                if problem.rule not in settings.ignore:
+                    yield item.locate(problem, path)
+
+
 def _lint(
     objects: Sequence[ManifestObject], launch: str, target: Target, notify: Notify
 ) -> tuple[Planned | None, tuple[Problem, ...]]:
@@ -225,8 +242,8 @@ def _lint(
     except SpecError as err:
         notify(f"`{file}` cannot be linted, because it cannot be imported as a spec: {err.problems[0].title}")
         return None, ()
-    found = (item.locate(use_manifest_names(finding), find_manifest_path(finding.path, job)) for finding in planned.findings)
-    return planned, tuple(found)
+    findings = (finding for finding in planned.findings if finding.rule not in IMAGE_RULES)
+    return planned, tuple(item.locate(use_manifest_names(one), find_manifest_path(one.path, job)) for one in findings)
 
 
 def _keep_rendezvous_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonObject], launch: str) -> JobSpec:

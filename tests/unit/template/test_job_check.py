@@ -1,0 +1,66 @@
+"""A PyTorchJob that the API server or the operator refuses has a problem for each reason, at the right field."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+
+from kfjob.compile.job_check import find_job_problems
+from kfjob.compile.merge import merge
+
+WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
+MASTER = ("spec", "pytorchReplicaSpecs", "Master")
+POD = {"spec": {"containers": [{"name": "pytorch", "image": "a:1"}]}}
+JOB = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "train"},
+    "spec": {"pytorchReplicaSpecs": {"Master": {"template": POD}, "Worker": {"replicas": 2, "template": POD}}},
+}
+
+
+def change(**parts):
+    return merge(deepcopy(JOB), parts)
+
+
+def replicas(**kinds):
+    return change(spec={"pytorchReplicaSpecs": kinds})
+
+
+@pytest.mark.parametrize(
+    ("job", "path", "title"),
+    [
+        (change(metadata={"name": "llama2_13b"}), ("metadata", "name"), "`llama2_13b` cannot be the name of a PyTorchJob"),
+        (change(metadata={"name": "a" * 60}), ("metadata", "name"), "-worker-1` would have 69 characters"),
+        (change(metadata={"labels": {"a": 1}}), ("metadata", "labels", "a"), "`metadata.labels.a` must be text"),
+        (replicas(Worker={"replicas": "$N"}), (*WORKER, "replicas"), "must be a whole number"),
+        (replicas(Worker={"replicas": 0}), (*WORKER, "replicas"), "needs at least 1 replica"),
+        (replicas(Master={"replicas": 2}), (*MASTER, "replicas"), "a job has one Master, this has 2"),
+        (replicas(Launcher={"template": POD}), (*WORKER[:2], "Launcher"), "there is no replica type `Launcher`"),
+        (replicas(Worker=None, Master=None), WORKER[:2], "neither a `Worker` nor a `Master`"),
+        (change(spec={"elasticPolicy": {}, "pytorchReplicaSpecs": {"Worker": None}}), ("spec", "elasticPolicy"), "needs a `W"),
+        (change(spec={"runPolicy": {"cleanPodPolice": "None"}}), ("spec", "runPolicy", "cleanPodPolice"), "did you mean"),
+        (
+            replicas(Worker={"template": {"spec": {"containers": [{"name": "pytorch", "image": None}]}}}),
+            (*WORKER, "template", "spec", "containers", 0),
+            "of the Worker has no image",
+        ),
+    ],
+)
+def test_each_reason_is_a_problem(job, path, title):
+    (problem,) = find_job_problems(job)
+    assert problem.path == path
+    assert title in problem.title
+
+
+def test_job_without_a_container_for_the_operator():
+    job = deepcopy(JOB)
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"] = [{"name": "trainer", "image": "a:1"}]
+    (problem,) = find_job_problems(job)
+    assert problem.path == (*WORKER, "template", "spec", "containers", 0, "name")
+    assert problem.hint == "rename `trainer` to `pytorch`"
+
+
+def test_complete_job_has_no_problem():
+    assert find_job_problems(JOB) == []
