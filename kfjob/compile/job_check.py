@@ -29,6 +29,13 @@ class JobProblem(NamedTuple):
 def find_job_problems(job: JsonObject) -> list[JobProblem]:
     """Return what is wrong with the fields of a PyTorchJob."""
     job = without_nulls(job)
+    if "name" not in job["metadata"]:
+        hint = "write `name: …`; `${KFJOB_LAUNCH}` in it is a new id for each launch"
+        return [
+            JobProblem(
+                ("metadata", "generateName"), "a PyTorchJob needs a `name`: other objects and its pods refer to it", hint
+            )
+        ]
     problems = [*_find_schema_problems(job), *_find_metadata_problems(job["metadata"])]
     if all(problem.path[:1] == ("metadata",) or problem.is_unknown_field for problem in problems):
         problems += _find_webhook_problems(job)
@@ -69,6 +76,12 @@ def _find_webhook_problems(job: JsonMapping) -> Iterator[JobProblem]:
         yield JobProblem(_REPLICAS, "the job has neither a `Worker` nor a `Master`")
     if "elasticPolicy" in job["spec"] and "Worker" not in replicas:
         yield JobProblem(("spec", "elasticPolicy"), "a job with `elasticPolicy` needs a `Worker`", is_at_key=True)
+    pods = [names.pod_name(name, kind, max(replica.get("replicas", 1) - 1, 0)) for kind, replica in replicas.items()]
+    longest = max(pods, key=len, default="")
+    if len(longest) > names.MAX_LABEL >= len(name):
+        title = f"service `{longest}` would have {len(longest)} characters, the limit is {names.MAX_LABEL}"
+        hint = f"use at most {len(name) - len(longest) + names.MAX_LABEL} characters for the job's name"
+        yield JobProblem(("metadata", "name"), title, hint)
     for kind in replicas.keys() & {"Master", "Worker"}:
         path: Path = (*_REPLICAS, kind)
         count = replicas[kind].get("replicas", 1)
@@ -77,11 +90,6 @@ def _find_webhook_problems(job: JsonMapping) -> Iterator[JobProblem]:
             yield JobProblem((*path, "replicas"), f"a job has one Master, this has {count}", hint)
         if kind == "Worker" and count < 1:
             yield JobProblem((*path, "replicas"), f"a `Worker` needs at least 1 replica, this has {count}")
-        longest = names.pod_name(name, kind, max(count - 1, 0))
-        if len(longest) > names.MAX_LABEL >= len(name):
-            title = f"service `{longest}` would have {len(longest)} characters, the limit is {names.MAX_LABEL}"
-            hint = f"use at most {len(name) - len(longest) + names.MAX_LABEL} characters for the job's name"
-            yield JobProblem(("metadata", "name"), title, hint)
         yield from _find_container_problems(replicas[kind].get("template", {}).get("spec", {}), kind, path)
 
 

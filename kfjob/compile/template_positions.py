@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import yaml
 
+from kfjob.spec.manifest_yaml import is_merge, read_key
 from kfjob.spec.paths import Path
 from kfjob.spec.yaml_text import Positions
 
@@ -35,7 +36,7 @@ class TextMap:
         return line, offset - self._lines[line - 1] + 1
 
     def collect(self, node: yaml.Node, file: str | None) -> Positions:
-        """Return the positions of all keys and values below a document's node. Its merge keys must be flattened already."""
+        """Return the positions of all keys and values below a document's node."""
         keys: dict[Path, tuple[int, int]] = {}
         values: dict[Path, tuple[int, int]] = {}
         for path, key, value in _walk(node, ()):
@@ -49,7 +50,11 @@ def _walk(node: yaml.Node, path: Path, key: yaml.Node | None = None) -> Iterator
     yield path, key, node
     if isinstance(node, yaml.MappingNode):
         for inner_key, value in node.value:
-            yield from _walk(value, (*path, str(inner_key.value)), inner_key)
+            if is_merge(inner_key):
+                for merged in reversed(value.value) if isinstance(value, yaml.SequenceNode) else (value,):
+                    yield from (part for part in _walk(merged, path) if part[0] != path)
+            else:
+                yield from _walk(value, (*path, read_key(inner_key)), inner_key)
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             yield from _walk(item, (*path, index))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+import json
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from kfjob.compile.merge import merge
 WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
 MASTER = ("spec", "pytorchReplicaSpecs", "Master")
 POD = {"spec": {"containers": [{"name": "pytorch", "image": "a:1"}]}}
-JOB = {
+JOB: dict[str, Any] = {
     "apiVersion": "kubeflow.org/v1",
     "kind": "PyTorchJob",
     "metadata": {"name": "train"},
@@ -20,8 +21,12 @@ JOB = {
 }
 
 
+def copy() -> Any:
+    return json.loads(json.dumps(JOB))
+
+
 def change(**parts):
-    return merge(deepcopy(JOB), parts)
+    return merge(copy(), parts)
 
 
 def replicas(**kinds):
@@ -55,7 +60,7 @@ def test_each_reason_is_a_problem(job, path, title):
 
 
 def test_job_without_a_container_for_the_operator():
-    job = deepcopy(JOB)
+    job = copy()
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"] = [{"name": "trainer", "image": "a:1"}]
     (problem,) = find_job_problems(job)
     assert problem.path == (*WORKER, "template", "spec", "containers", 0, "name")
