@@ -10,7 +10,9 @@ from kfjob.backend_kinds import KINDS
 from kfjob.cli.options import Settings, notify, output_option, python_option, strict_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import DURATION
-from kfjob.cli.spec_source import Source, read_spec, spec_argument
+from kfjob.cli.spec_source import Source, read_spec, spec_or_template
+from kfjob.cli.template_source import plan_source
+from kfjob.common_types import ignore_notice
 from kfjob.text import plural
 from kfjob.units import MIB
 
@@ -26,7 +28,7 @@ _RUN_HELP = (
 
 
 @click.command()
-@spec_argument
+@spec_or_template
 @click.option("--run", "should_run", is_flag=True, help=_RUN_HELP)
 @click.option(
     "--timeout",
@@ -58,12 +60,17 @@ def preflight(
     queue, and free nodes for every pod. It also sends the objects to the API server as a dry run. The exit code is 1 if the
     job cannot start.
     """
-    from kfjob.api.preflight.examine import examine
+    from kfjob.api.preflight.examine import examine, examine_planned
     from kfjob.api.preflight.run import run_trial
     from kfjob.api.preflight.trial import Trial
 
-    loaded = read_spec(source, settings)
-    result = examine(loaded, settings=settings)
+    if source.templates:
+        planned = plan_source(source, settings)
+        planned.check_findings(ignore_notice)
+        loaded, result = planned.load_spec(), examine_planned(planned.plan_for_cluster(), locate=planned.locate_all)
+    else:
+        loaded = read_spec(source, settings)
+        result = examine(loaded, settings=settings)
     if output == "text":
         click.echo("\n".join(_result_text(result)))
     trial_result: TrialResult | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import to_builtins
@@ -11,16 +12,21 @@ from msgspec import to_builtins
 from kfjob.cli.options import Settings, notify, output_option, python_option, target_options
 from kfjob.cli.output import print_json, write_data
 from kfjob.cli.parameter_types import Count
-from kfjob.cli.spec_source import Source, read_spec, spec_argument
+from kfjob.cli.spec_source import Source, read_spec, spec_or_template
+from kfjob.cli.template_source import plan_source, read_job_template
 from kfjob.printable import encode_json
 from kfjob.redaction import Redactor
+
+if TYPE_CHECKING:
+    from kfjob.api.specs.explain import Explanation
+    from kfjob.api.specs.explain_template import TemplateExplanation
 
 MAX_VALUE_WIDTH = 72
 """Characters of a value in a table of spec fields."""
 
 
 @click.command()
-@spec_argument
+@spec_or_template
 @click.option("--operator-env", is_flag=True, help="Show the environment variables that the operator adds to a pod.")
 @click.option(
     "--node-rank", type=Count(0), default=0, show_default=True, metavar="N", help="Node rank of the pod for --operator-env."
@@ -31,13 +37,20 @@ MAX_VALUE_WIDTH = 72
 def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, settings: Settings) -> None:
     """Show every value of a job, its origin, and the reason for it.
 
-    The origin is the spec, the instance type, a default of kfjob, or the cluster.
+    The origin is the spec, the instance type, a default of kfjob, or the cluster. With --template it is the template, a
+    variable, or the operator.
     """
     from kfjob.api.specs.explain import explain as explain_spec
     from kfjob.api.target_needs import find_target_needs
     from kfjob.cli.formatting import format_table
 
-    explanation = explain_spec(read_spec(source, settings, check=find_target_needs), settings=settings)
+    explanation: Explanation | TemplateExplanation
+    if source.templates:
+        from kfjob.api.specs.explain_template import explain_template
+
+        explanation = explain_template(plan_source(source, settings))
+    else:
+        explanation = explain_spec(read_spec(source, settings, check=find_target_needs), settings=settings)
     for problem in () if operator_env else explanation.findings:
         notify("\n".join(problem.lines()))
     if operator_env:
@@ -45,7 +58,7 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
         if output == "json":
             print_json(env, indent=2)
         else:
-            click.echo(format_table(("NAME", f"VALUE IN {explanation.plan.pods[node_rank]}"), list(env.items())))
+            click.echo(format_table(("NAME", f"VALUE IN {explanation.pods[node_rank]}"), list(env.items())))
     elif output == "json":
         print_json([asdict(value) for value in explanation.values], indent=2)
     else:
@@ -56,7 +69,7 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
 
 
 @click.command()
-@spec_argument
+@spec_or_template
 @output_option("text", "json")
 @target_options
 def diff(*, source: Source, output: str, settings: Settings) -> None:
@@ -67,7 +80,12 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
     """
     from kfjob.api.specs.diff import diff_loaded
 
-    name, changes = diff_loaded(read_spec(source, settings), settings=settings, notify=notify)
+    if source.templates:
+        from kfjob.api.specs.template_job import diff_template
+
+        name, changes = diff_template(read_job_template(source, settings), settings, notify=notify)
+    else:
+        name, changes = diff_loaded(read_spec(source, settings), settings=settings, notify=notify)
     if output == "json":
         print_json({"job": name, "changes": to_builtins(changes)}, indent=2)
         return
@@ -75,13 +93,14 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
         click.echo(f"{change.path}  ({'in place' if change.in_place else 'needs a new launch'})")
         click.echo(f"  - {_format_value(change.live)}\n  + {_format_value(change.desired)}")
     if not changes:
-        click.echo(f"no changes: `{name}` matches the spec", err=True)
-    elif all(change.in_place for change in changes):
-        click.echo(f"hint: `kfjob apply {source.name}` makes these changes in place", err=True)
+        click.echo(f"no changes: `{name}` matches the {'template' if source.templates else 'spec'}", err=True)
+        return
+    arguments = source.format_template_options() if source.templates else source.name
+    if all(change.in_place for change in changes):
+        click.echo(f"hint: `kfjob apply {arguments}` makes these changes in place", err=True)
     else:
-        click.echo(
-            f"hint: `kfjob stop {name}`, then `kfjob submit {source.name}`; running pods cannot take the changes", err=True
-        )
+        hint = f"hint: `kfjob stop {name}`, then `kfjob submit {arguments}`; running pods cannot take the changes"
+        click.echo(hint, err=True)
 
 
 @click.command()

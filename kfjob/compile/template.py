@@ -90,7 +90,7 @@ class _Template:
         self._word = re.compile(rf"{stem}([0-9]+)Z")
         self._stem = stem
         self._used: dict[int, _Use] = {}
-        self._replaced: set[int] = set()
+        self._replaced: dict[int, yaml.Node] = {}  # by id, which is unique only as long as the node exists
         self._ancestors: set[int] = set()
         self._nodes = 0
         self._problems: list[Problem] = []
@@ -175,7 +175,7 @@ class _Template:
     def _scalar(self, node: yaml.ScalarNode, *, in_program: bool, is_key: bool) -> None:
         if id(node) in self._replaced:  # an alias
             return
-        self._replaced.add(id(node))
+        self._replaced[id(node)] = node
         numbers = [int(word) for word in self._word.findall(node.value)]
         if not numbers:
             return

@@ -163,7 +163,7 @@ def etcd_version(job: Job) -> Iterator[Violation]:
         return
     image = job.etcd_image or job.plan.own_etcd_image
     version = _minor(image) if image else None
-    if backend == "etcd" and version is None and not job.plan.own_etcd_image:
+    if backend == "etcd" and version is None and (job.etcd_image or not job.plan.own_etcd_image):
         yield Violation(
             path="rendezvous.endpoint",
             message=f"is `{image or job.plan.rendezvous.host}` etcd 3.4? On 3.5, `etcd` loses its state after two hours",

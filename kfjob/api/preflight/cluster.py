@@ -12,11 +12,12 @@ from kfjob.api.preflight.holder import check_holder
 from kfjob.api.preflight.pod_requirements import Reference, find_references, sum_requests
 from kfjob.api.preflight.result import CheckResults
 from kfjob.backends.base import Inventory, find_api_version
-from kfjob.backends.resources import CORE, is_node_ready
+from kfjob.backends.resources import CORE, CREATABLE_KINDS, is_node_ready
 from kfjob.compile.pod_templates import PodTemplate
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects
+from kfjob.spec.api_objects import describe_name
 from kfjob.text import join_names, plural
 
 _SHARED_ACCESS_MODES = {"ReadWriteMany", "ReadOnlyMany"}
@@ -37,6 +38,14 @@ class PreflightJob:
         """The plan of the job."""
         return self.planned.plan
 
+
+_REFERENCE_KINDS = {
+    "ConfigMap": "config map",
+    "PersistentVolumeClaim": "claim",
+    "Secret": "secret",
+    "ServiceAccount": "service account",
+}
+"""The references that objects of these kinds satisfy, if they are created with the job."""
 
 ReferenceCheck = Callable[[PreflightJob, Reference, CheckResults], bool]
 
@@ -70,7 +79,10 @@ def check_references(job: PreflightJob, results: CheckResults) -> None:
         "priority class": _existence_check(api_objects.SCHEDULING_API_VERSION, "priorityclasses", namespaced=False),
     }
     passed = 0
+    created = {(_REFERENCE_KINDS.get(item["kind"]), item["metadata"].get("name")) for item in job.planned.manifests}
     for reference in find_references(job.pods, job.planned.spec):
+        if (reference.kind, reference.name) in created:
+            continue
         try:
             passed += checks[reference.kind](job, reference, results)
         except Forbidden:
@@ -193,14 +205,9 @@ def _has_default_resources(job: PreflightJob) -> bool:
 def check_manifests(job: PreflightJob, results: CheckResults) -> None:
     """Send all manifests as a dry run to the API server and the operator's webhook."""
     for manifest in job.planned.manifests:
-        kind, name = manifest["kind"], manifest["metadata"]["name"]
-        group, resource = (
-            (api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS)
-            if kind == api_objects.PYTORCHJOB
-            else (CORE, f"{kind.lower()}s")
-        )
+        kind, name = manifest["kind"], describe_name(manifest)
         try:
-            job.cluster.dry_run_create(group, resource, manifest)
+            job.cluster.dry_run_create(manifest["apiVersion"], CREATABLE_KINDS[kind], manifest)
         except AlreadyExists:
             continue  # `check_names` reports it
         except Refused as err:

@@ -40,6 +40,11 @@ class Explanation:
     values: tuple[Value, ...]  # in the order of the spec's fields
     findings: tuple[Problem, ...] = ()  # of the lint rules, and what the pods or this machine lack
 
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """The names of the pods by node rank."""
+        return self.plan.pods
+
     def operator_environment(self, node_rank: int) -> dict[str, str]:
         """Return what the operator will add to the environment of one pod.
 

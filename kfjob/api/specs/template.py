@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kfjob.api.planning import Planned, make_launch_id, plan_manifest
@@ -23,7 +23,7 @@ from kfjob.compile.manifest import (
     list_objects,
     select_jobs,
 )
-from kfjob.errors import Problem, SpecError
+from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.lint.images import IMAGE_RULES, find_image_problems
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
 from kfjob.spec.api_objects import PYTORCHJOB
@@ -109,6 +109,34 @@ class PlannedTemplate:
     def others(self) -> tuple[ManifestObject, ...]:
         """The other objects."""
         return tuple(item for item in self.objects if item.kind != PYTORCHJOB)
+
+    def load_spec(self) -> LoadedSpec:
+        """Return the spec that the job can be imported to.
+
+        Raises:
+            UsageError: no spec can express the job.
+        """
+        return LoadedSpec(self.plan_for_cluster().spec, Positions())
+
+    def plan_for_cluster(self) -> Planned:
+        """Return the plan with the template's own objects, and with what was found.
+
+        Raises:
+            UsageError: no spec can express the job.
+        """
+        if self.planned is None:
+            raise UsageError("this command needs a job that a spec can express", hint="the note above names the reason")
+        return replace(self.planned, manifests=self.compile(), findings=self.findings, target=self.target)
+
+    def locate_all(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Return problems with paths of a spec with the manifest's paths and positions; those with a position stay."""
+        job = self.job
+        return [
+            problem
+            if problem.line is not None
+            else job.locate(use_manifest_names(problem), find_manifest_path(problem.path, job.value))
+            for problem in problems
+        ]
 
     def check_findings(self, notify: Notify) -> None:
         """Send every finding to `notify`.

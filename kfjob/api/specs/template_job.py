@@ -110,6 +110,7 @@ def apply_template(template: Template, settings: Settings, *, notify: Notify) ->
 def _plan_for_live_job(template: Template, settings: Settings, *, notify: Notify) -> PlannedTemplate:
     """Return the job of a template with the launch id of the live job that has its name."""
     planned = plan_template(template, settings, notify=notify)
+    planned.check_findings(ignore_notice)
     name, namespace = planned.job.value["metadata"]["name"], planned.target.namespace
     live = find_target(settings, notify=notify).cluster.get(name, namespace=namespace)
     return plan_template(template, settings, notify=ignore_notice, launch=live.launch or None)

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kfjob.api.observe_config import from_pytorchjob
 from kfjob.compile.launch_record import restore_objects
 from kfjob.errors import UsageError
+from kfjob.spec.observe_config import ObserveConfig, decode
 
 TEMPLATE = """
 apiVersion: v1
@@ -237,3 +239,194 @@ def test_relaunch_of_a_record_changes_only_the_launch_id(kfjob, cluster, templat
     for server_field in ("uid", "resourceVersion"):
         del first["metadata"][server_field]
     assert json.loads(json.dumps(second).replace("second", launch)) == first
+
+
+JOB = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata:
+  name: ${JOB:-llama}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: ${NUM_NODES}
+      template:
+        spec:
+          containers:
+          - name: pytorch
+            image: ${IMAGE_URI}
+            command: [torchrun, --nnodes=8, train.py]
+"""
+
+
+@pytest.fixture
+def job(here):
+    (here / "t.yaml").write_text(JOB)
+    return ("--template", "t.yaml", "--var", "NUM_NODES=8", "--var", "IMAGE_URI=a/b:1")
+
+
+@pytest.mark.parametrize("command", [("validate",), ("render",), ("submit", "--dry-run", "client"), ("apply",), ("submit",)])
+def test_workers_without_a_rendezvous_are_an_error_at_their_line(kfjob, cluster, job, command):
+    assert kfjob(*command, *job) == 2
+    assert "error: no pod is told where to meet" in kfjob.err
+    assert "--> t.yaml:9:17 (spec.pytorchReplicaSpecs.Worker.replicas)" in kfjob.err
+    assert cluster.objects == {}
+
+
+def test_ignored_rules_do_not_stop_a_submit(kfjob, cluster, job):
+    assert kfjob("submit", *job, "--ignore", "no-rendezvous,short-grace,loglevel-hides-agent", "--ignore", "shared-memory") == 0
+    assert "warning" not in kfjob.err
+    assert kfjob("validate", *job, "--ignore", "no-rendez-vous") == 2
+    assert "there is no lint rule `no-rendez-vous` to ignore" in kfjob.err
+    assert "did you mean `no-rendezvous`?" in kfjob.err
+
+
+def test_ignored_rules_hold_for_specs_too(kfjob, here):
+    (here / "job.yaml").write_text(SPEC + "env: {LOGLEVEL: info}\n")
+    assert kfjob("validate", "job.yaml", "--backend", "kubernetes") == 2
+    assert kfjob("validate", "job.yaml", "--backend", "kubernetes", "--ignore", "loglevel-unknown") == 0
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        ("a/b:{TAG}", "`{TAG}` is not a tag"),
+        ("__IMAGE__", "is not an image reference"),
+        ("<image>", "is not an image reference"),
+        ("{{ .Values.image }}", "it contains white space"),
+        ("YOUR_ACCOUNT.dkr.ecr.us-west-2.amazonaws.com/fsdp:1", "is not an image reference"),
+        ("account.dkr.ecr.us-west-2.amazonaws.com/fsdp:1", "`account` is not an AWS account of 12 digits"),
+    ],
+)
+def test_image_placeholders_are_errors_in_every_object(kfjob, job, here, image, message):
+    etcd = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: IMAGE}]}\n"
+    (here / "t.yaml").write_text(JOB.replace("${IMAGE_URI}", f"'{image}'") + etcd)
+    assert kfjob("validate", *job) == 2
+    assert message in kfjob.err
+    assert "--> t.yaml:14:20 (spec.pytorchReplicaSpecs.Worker.template.spec.containers.0.image)" in kfjob.err
+    assert "--> t.yaml:20:38 (spec.containers.0.image)" in kfjob.err
+
+
+def test_problems_that_the_operator_would_report_are_all_reported(kfjob, job, here):
+    (here / "t.yaml").write_text(JOB.replace("name: pytorch", "name: trainer").replace("replicas:", "replica:"))
+    assert kfjob("validate", *job, "--var", "JOB=llama2_13b", "-o", "json") == 2
+    problems = json.loads(kfjob.out)["problems"]
+    assert [(problem["line"], problem["column"], problem["field"].rpartition(".")[2]) for problem in problems] == [
+        (9, 7, "replica"),
+        (5, 9, "name"),
+        (13, 19, "name"),
+    ]
+
+
+def test_validate_tells_what_a_valid_template_makes(kfjob, template):
+    assert kfjob("validate", *template, "--env") == 0
+    assert "`t.yaml` is valid: PyTorchJob `fsdp`, replicas: Worker 2; with Service `etcd`" in kfjob.err
+
+
+def test_all_template_files_are_one_manifest(kfjob, cluster, template, here):
+    service, job = TEMPLATE.split("---")
+    (here / "t.yaml").write_text(service)
+    (here / "job.yaml").write_text(job)
+    assert kfjob("submit", *template, "--template", "job.yaml", "-n", "team") == 0
+    assert {key[1] for key in cluster.objects} == {"pytorchjobs", "services"}
+    (here / "job.yaml").write_text(job.replace("name: pytorch", "name: trainer"))
+    assert kfjob("validate", *template, "--template", "job.yaml") == 2
+    assert "--> job.yaml:15:19" not in kfjob.err
+    assert "--> job.yaml:14:19 (spec" in kfjob.err
+
+
+def test_namespace_of_one_object_is_that_of_all(kfjob, cluster, template, here):
+    text = TEMPLATE.replace("{name: etcd}", "{name: etcd, namespace: team}") + "            env: [{name: A, value: x}]\n"
+    (here / "t.yaml").write_text(text.replace("value: x", "value: '${KFJOB_NAMESPACE}'"))
+    assert kfjob("submit", *template, "-o", "json") == 0
+    assert {key[0] for key in cluster.objects} == {"team"}
+    assert json.loads(kfjob.out)["namespace"] == "team"
+    job = cluster.objects["team", "pytorchjobs", "fsdp"]
+    (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert container["env"] == [{"name": "A", "value": "team"}]
+    (here / "t.yaml").write_text(text.replace("name: ${JOB", "namespace: more\n  name: ${JOB"))
+    assert kfjob("validate", *template) == 2
+    assert "all objects of a job need the same namespace, these have `team`, `more`\n  --> t.yaml:10:14" in kfjob.err
+
+
+CLAIM = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {}\n"
+
+
+def test_volume_claims_stay_when_the_job_is_removed(kfjob, cluster, template, here):
+    (here / "t.yaml").write_text(TEMPLATE.rstrip() + "\n" + CLAIM)
+    assert kfjob("submit", *template, "--dry-run", "client") == 0
+    assert "would be created with the job: Service `etcd`; `kfjob stop` removes them too" in kfjob.err
+    assert "would be created with the job: PersistentVolumeClaim `data`; `kfjob stop` leaves volume claims" in kfjob.err
+    assert kfjob("submit", *template) == 0
+    assert "note: created with the job: Service `etcd`" in kfjob.err
+    assert "ownerReferences" not in cluster.objects["default", "persistentvolumeclaims", "data"]["metadata"]
+    cluster.objects.pop(("default", "pytorchjobs", "fsdp"))
+    assert kfjob("submit", *template, "--dry-run", "server") == 0
+    assert "PersistentVolumeClaim `data` exists already; it would not be changed" in kfjob.err
+
+
+def test_label_of_another_tool_is_kept(kfjob, cluster, template, here):
+    labels = "  labels: {app.kubernetes.io/managed-by: Helm}\n  name: ${JOB"
+    (here / "t.yaml").write_text(TEMPLATE.replace("  name: ${JOB", labels))
+    assert kfjob("submit", *template) == 0
+    submitted = cluster.objects["default", "pytorchjobs", "fsdp"]["metadata"]["labels"]
+    assert submitted["app.kubernetes.io/managed-by"] == "Helm"
+    assert submitted["kfjob.dev/launch"]
+
+
+@pytest.mark.parametrize(
+    ("image", "backend", "message"),
+    [
+        (
+            "quay.io/coreos/etcd:v3.5.19",
+            "etcd",
+            "the job's own etcd is `quay.io/coreos/etcd:v3.5.19`, and torch's",
+        ),
+        ("quay.io/coreos/etcd:v3.4.13", "etcd", ""),
+        ("quay.io/coreos/etcd:v3.5.19", "etcd-v2", ""),
+        ("quay.io/coreos/etcd:v3.6.1", "etcd-v2", "and torch's `etcd-v2` needs an older version"),
+        ("mirror/etcd@sha256:" + "0" * 64, "etcd", "is `mirror/etcd@sha256:"),
+    ],
+)
+def test_version_of_etcd_is_that_of_the_templates_own_deployment(kfjob, template, image, backend, message):
+    pods = "{metadata: {labels: {app: etcd}}, spec: {containers: [{name: etcd, image: 'IMAGE'}]}}".replace("IMAGE", image)
+    deployment = f"---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: etcd}}\nspec: {{template: {pods}}}\n"
+    text = TEMPLATE.replace("spec: {ports", "spec: {selector: {app: etcd}, ports")
+    text = text.replace("rdzvBackend: etcd,", f"rdzvBackend: {backend}, rdzvHost: etcd,")
+    Path("t.yaml").write_text(text.rstrip() + "\n" + deployment)
+    assert kfjob("validate", *template) == 0
+    assert ("[etcd-version]" in kfjob.err) == bool(message)
+    assert message in kfjob.err
+    assert "settings" not in kfjob.err
+
+
+def test_file_without_a_job_is_rendered_and_not_submitted(kfjob, cluster, here, monkeypatch):
+    monkeypatch.setenv("N", "3")
+    text = "apiVersion: batch/v1\nkind: Job\nmetadata: {generateName: x-}\nspec: {parallelism: $N}\n"
+    (here / "data job.yaml").write_text(text + "---\napiVersion: a.b/v1\nkind: Other\nmetadata: {name: z}\n")
+    assert kfjob("render", "--template", "data job.yaml", "--env") == 0
+    first, second = yaml.safe_load_all(kfjob.out)
+    assert first == {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "x-"}, "spec": {"parallelism": 3}}
+    assert second == {"apiVersion": "a.b/v1", "kind": "Other", "metadata": {"name": "z"}}
+    assert kfjob("render", "--template", "data job.yaml", "--env", "-n", "team") == 0
+    assert [item["metadata"].get("namespace") for item in yaml.safe_load_all(kfjob.out)] == ["team", None]
+    assert kfjob("render", "--template", "data job.yaml") == 2
+    assert "`$N` has no value" in kfjob.err
+    assert kfjob("submit", "--template", "data job.yaml", "--env") == 2
+    assert "`data job.yaml` has no PyTorchJob: Job, Other" in kfjob.err
+    assert "`kfjob render --template 'data job.yaml' --env | kubectl apply -f -` creates its objects" in kfjob.err
+
+
+def test_progress_pattern_is_recorded_with_the_job(kfjob, cluster, template):
+    pattern = r"it (?P<step>\d+) l (?P<loss>\S+)"
+    assert kfjob("submit", *template, "--progress", pattern) == 0
+    metadata = cluster.objects["default", "pytorchjobs", "fsdp"]["metadata"]
+    config = decode(metadata["annotations"]["kfjob.dev/observe-config"], job="fsdp")
+    assert config == ObserveConfig(workers=("fsdp-worker-0", "fsdp-worker-1"), rendezvous="etcd", progress_pattern=pattern)
+    launch = metadata["labels"]["kfjob.dev/launch"]
+    _, again = restore_objects(metadata["annotations"]["kfjob.dev/manifest"], previous_launch=launch, launch="new")
+    assert from_pytorchjob(again) == config
+    assert kfjob("submit", *template, "--progress", "it") == 2
+    assert "`progress` has neither a group" in kfjob.err
+    assert kfjob("submit", "job.yaml", "--progress", pattern) == 2
+    assert "`--progress` needs `--template`" in kfjob.err

@@ -37,7 +37,7 @@ def replicas(**kinds):
     ("job", "path", "title"),
     [
         (change(metadata={"name": "llama2_13b"}), ("metadata", "name"), "`llama2_13b` cannot be the name of a PyTorchJob"),
-        (change(metadata={"name": "a" * 60}), ("metadata", "name"), "-worker-1` would have 69 characters"),
+        (change(metadata={"name": "a" * 60}), ("metadata", "name"), "would have 69 characters"),
         (change(metadata={"labels": {"a": 1}}), ("metadata", "labels", "a"), "`metadata.labels.a` must be text"),
         (replicas(Worker={"replicas": "$N"}), (*WORKER, "replicas"), "must be a whole number"),
         (replicas(Worker={"replicas": 0}), (*WORKER, "replicas"), "needs at least 1 replica"),

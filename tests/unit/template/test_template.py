@@ -74,6 +74,19 @@ def test_names_for_the_pod_stay(line):
     assert data(f"data: |-\n  {line}\n", keep=("KEPT",), N="8", KEPT="no") == line
 
 
+def test_names_of_every_document_are_replaced():
+    head = HEAD.replace("{name: x}", '{name: "${N}-a"}')
+    bodies = (
+        'data: {who: "$N", other: x}',
+        "spec: {a: {b: x}, ports: [{port: 80}]}",
+        "spec: {a: [b], r: {q: {s: 1Gi}}}",
+        "a: {a: s}",
+    )
+    documents = [f"{head}{body}\n" for body in bodies] * 10
+    names = [item["metadata"]["name"] for item in render("---\n".join(documents), values={"N": "8"}).objects]
+    assert names == ["8-a"] * 40
+
+
 def test_names_without_a_value_or_a_meaning_are_unresolved():
     template = HEAD + "data: $NUM_NODE $RANK $KEPT $N # $COMMENT\n"
     assert render(template, values={"N": "1"}, keep=["KEPT"]).unresolved == ("NUM_NODE",)

@@ -1,0 +1,145 @@
+"""Every value of a template's job, and its position: what the manifest says, and what the operator adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kfjob.api.specs.explain import Value
+from kfjob.api.specs.template import PlannedTemplate
+from kfjob.compile.manifest import ManifestObject
+from kfjob.compile.torchrun import operator_environment
+from kfjob.errors import NotFound, Problem
+from kfjob.redaction import Redactor, collect_secrets
+from kfjob.spec.api_objects import PYTORCHJOB
+from kfjob.spec.paths import Path, join_path
+from kfjob.spec.variables import find_references
+
+_DEFAULTS: tuple[tuple[Path, str], ...] = (
+    (("nprocPerNode",), "auto"),
+    (("runPolicy", "cleanPodPolicy"), "None"),
+)
+"""The operator's defaults for a job (v1.9.3, pytorch_defaults.go)."""
+_REPLICA_DEFAULTS = (("replicas", "1"), ("restartPolicy", "OnFailure"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateExplanation:
+    """The values of a template's objects, and what was found in them."""
+
+    planned: PlannedTemplate
+    values: tuple[Value, ...]
+
+    @property
+    def findings(self) -> tuple[Problem, ...]:
+        """What the API server, the operator and the lint rules have against the job."""
+        return self.planned.findings
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """The names of the pods by node rank.
+
+        Raises:
+            UsageError: no spec can express the job.
+        """
+        return self.planned.plan_for_cluster().plan.pods
+
+    def operator_environment(self, node_rank: int) -> dict[str, str]:
+        """Return what the operator will add to the environment of one pod.
+
+        Raises:
+            NotFound: the job has no such pod.
+            UsageError: no spec can express the job.
+        """
+        if not 0 <= node_rank < len(self.pods):
+            raise NotFound(f"there is no node rank {node_rank}", hint=f"the ranks are 0 to {len(self.pods) - 1}")
+        env = operator_environment(self.planned.plan_for_cluster().plan, node_rank)
+        policy = self.planned.job.value["spec"].get("elasticPolicy")
+        given = {
+            "PET_RDZV_ID": policy and policy.get("rdzvId"),
+            "PET_MAX_RESTARTS": policy and policy.get("maxRestarts") is not None,
+            "PET_RDZV_CONF": policy and policy.get("rdzvConf"),
+            "PET_RDZV_BACKEND": policy is not None,
+            "PET_RDZV_ENDPOINT": policy is not None,
+        }
+        env = {name: value for name, value in env.items() if given.get(name, True)}
+        if policy is None:
+            env["PET_NNODES"] = str(len(self.pods))
+        return env
+
+
+def explain_template(planned: PlannedTemplate) -> TemplateExplanation:
+    """Return the values of the PyTorchJob and of the objects beside it, in the order of the files."""
+    values: list[Value] = []
+    texts = dict(planned.template.files)
+    for item in planned.objects:
+        prefix = "" if item.kind == PYTORCHJOB else f"{item.title.replace('`', '')}: "
+        redactor = Redactor(collect_secrets(item.value))
+        hide = item.kind == "Secret"
+        for path, value in _list_leaves(item.value, ()):
+            values.append(_explain(item, path, value, texts, prefix=prefix, redactor=redactor, hide=hide))
+    values += [
+        Value(path=join_path(path), value=value, origin="operator", reason="its default")
+        for path, value in _list_defaults(planned.job.value)
+    ]
+    return TemplateExplanation(planned=planned, values=tuple(values))
+
+
+def _explain(
+    item: ManifestObject,
+    path: Path,
+    value: str,
+    texts: dict[str, str],
+    *,
+    prefix: str,
+    redactor: Redactor,
+    hide: bool,
+) -> Value:
+    position = item.positions.values.get((*item.path, *path))
+    file = item.positions.file or ""
+    shown = "(hidden)" if hide and path[0] in ("data", "stringData") else redactor.value(value, str(path[-1]))
+    if position is None:
+        reason = "the namespace of the job's objects" if path == ("metadata", "namespace") else ""
+        return Value(path=prefix + join_path(path), value=shown, origin="kfjob", reason=reason)
+    name = _find_name(texts.get(file, ""), position)
+    location = f"{file}:{position[0]}:{position[1]}"
+    return Value(
+        path=prefix + join_path(path),
+        value=shown,
+        origin="variable" if name else "template",
+        reason=f"{location}, value of `{name}`" if name else "",
+        location=location,
+    )
+
+
+def _find_name(text: str, position: tuple[int, int]) -> str:
+    """Return the name whose reference begins a scalar; "" if the scalar begins with other text."""
+    line = text.split("\n")[position[0] - 1][position[1] - 1 :] if text else ""
+    reference = next(find_references(line[1:] if line[:1] in ("'", '"') else line), None)
+    return (reference["braced"] or reference["bare"]) if reference and reference.start() == 0 else ""
+
+
+def _list_leaves(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield every scalar with its path."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _list_leaves(item, (*path, key))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from _list_leaves(item, (*path, index))
+    elif value is not None:
+        yield path, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _list_defaults(job: Any) -> Iterator[tuple[Path, str]]:
+    for path, value in _DEFAULTS:
+        parent = job["spec"]
+        for step in path[:-1]:
+            parent = parent.get(step) or {}
+        if path[-1] not in parent:
+            yield ("spec", *path), value
+    for kind, replica in (job["spec"].get("pytorchReplicaSpecs") or {}).items():
+        for field, value in _REPLICA_DEFAULTS:
+            if field not in (replica or {}):
+                yield ("spec", "pytorchReplicaSpecs", kind, field), value
