@@ -17,8 +17,11 @@ from kfjob.errors import Problem, SpecError
 from kfjob.parsing import parse_json
 from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
+from kfjob.text import plural
 
 _DISTRIBUTED_TYPES = {"FSDP": "use_fsdp", "DEEPSPEED": "use_deepspeed", "MULTI_GPU": "multi_gpu"}
+_ON_GPUS = (*_DISTRIBUTED_TYPES, "MEGATRON_LM", "TP")
+"""Values of `distributed_type` that train on GPUs, unless `use_cpu` is set."""
 _SWITCHES = {"use_cpu": "cpu", "downcast_bf16": "downcast_bf16", "same_network": "same_network", "debug": "debug"}
 _SWITCHES |= {"enable_cpu_affinity": "enable_cpu_affinity"}
 _TOP_OPTIONS = ("mixed_precision", "gpu_ids")
@@ -81,13 +84,27 @@ def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | Non
         notes.append(Note(item="train.py", reason="the config has no program: replace it by yours in `command`"))
     spec: JsonObject = {"name": name or make_job_name(program[0]), "nodes": nodes, "processes_per_node": processes}
     spec["launcher"] = "accelerate"
-    if not config.get("use_cpu") and config.get("distributed_type") not in ("NO", "MULTI_CPU"):
+    if source := _find_gpu_key(config):
         spec["resources"] = {"gpus": processes}
-        notes.append(Note(item=f"num_processes: {config['num_processes']}", reason=f"read as {processes} GPUs per node"))
+        gpus = plural(processes, "GPU")
+        reason = (
+            f"`{source}` is assumed to mean one GPU for each process, {gpus} per node; `resources: {{gpus: 0}}` requests none"
+        )
+        notes.append(Note(item=f"num_processes: {config['num_processes']}", reason=reason))
     if annotation:
         spec["annotations"] = {api_objects.ANNOTATION_ACCELERATE: json.dumps(annotation, separators=(",", ":"))}
     spec["command"] = ["accelerate", "launch", *_make_options(other_keys), *program]
     return Conversion(spec=spec, notes=tuple(notes))
+
+
+def _find_gpu_key(config: JsonMapping) -> str:
+    """Return the key and the value by which each process has a GPU; "" if nothing says so."""
+    if config.get("use_cpu"):
+        return ""
+    kind, ids = config.get("distributed_type"), config.get("gpu_ids")
+    if kind in _ON_GPUS:
+        return f"distributed_type: {kind}"
+    return "" if kind in ("NO", "MULTI_CPU") or ids in (None, "") else f"gpu_ids: {ids}"
 
 
 def to_accelerate(spec: JobSpec, processes: int) -> Conversion:

@@ -23,6 +23,7 @@ RULES = (
     processes.unconnected_nodes,
     processes.cluster_launcher,
     processes.unused_processes,
+    processes.unused_restarts,
     processes.lightning_nodes,
     commands.launcher_program,
     commands.no_program,

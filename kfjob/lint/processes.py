@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Severity, Violation, rule
-from kfjob.plan.launch_commands import UnconnectedProgram, find_cluster_launcher, find_unconnected
+from kfjob.plan.launch_commands import UnconnectedProgram, find_cluster_launcher, find_start_without_agent, find_unconnected
 
 _LONG_NUMBER = 10**9
 """A message shows no number of nodes from this on."""
@@ -70,6 +70,25 @@ def unused_processes(job: Job) -> Iterator[Violation]:
         return
     message = f"`{program.command}` starts one process on each node, and not {processes}"
     yield Violation(path="processes_per_node", message=message, hint=f"write `torchrun {program.program}`")
+
+
+@rule("unused-restarts", "warning", local=True)
+def unused_restarts(job: Job) -> Iterator[Violation]:
+    """A job with `restarts.max` has a torchrun agent.
+
+    `restarts.max` is the number of times that torchrun's agent restarts its processes. `accelerate launch`, `deepspeed` and
+    Python read no such number: a failed process ends its pod, and `restarts.policy` says whether the pod starts again.
+    """
+    restarts = job.spec.restarts
+    if "max" not in restarts.model_fields_set or not restarts.max or (job.script and job.script.starts_processes):
+        return
+    if not (start := find_start_without_agent(job.spec.launcher, job.spec.command or ())):
+        return
+    message = f"`restarts.max` has no effect: `{start}` has no torchrun agent that restarts its processes"
+    hint = "remove it: `restarts.policy` starts a program that has failed again"
+    if job.plan.restarts.policy == "Never":
+        hint = "write `restarts: {policy: OnFailure}`, which starts a program that has failed again"
+    yield Violation(path="restarts.max", message=message, hint=hint)
 
 
 @rule("lightning-nodes", "error", local=True)

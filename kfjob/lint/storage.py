@@ -110,7 +110,7 @@ def resume_elsewhere(job: Job) -> Iterator[Violation]:
     """A job resumes from the folder that it writes checkpoints to.
 
     A restarted or relaunched job resumes from that folder. If it writes to another folder, every restart begins at the same old
-    step.
+    step. Of a program it is known only if the command has an option for each: a script may write where nobody says.
     """
     train = job.spec.train
     if train:
@@ -123,6 +123,8 @@ def resume_elsewhere(job: Job) -> Iterator[Violation]:
             job.program_field,
         )
     if not source or "/" not in source or (checkpoints and PurePosixPath(source).is_relative_to(checkpoints)):
+        return
+    if not checkpoints and not train:
         return
     message = f"the job resumes from `{source}`, but " + (
         f"writes checkpoints to `{checkpoints}`" if checkpoints else "writes no checkpoints"

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from kfjob.plan.programs import (
+    LAUNCHER_COMMANDS,
     LAUNCHER_MODULES,
     RUNNERS,
     SHELLS,
     WRAPPERS,
     find_command_problems,
+    find_launcher,
     find_script,
     get_basename,
     is_python,
@@ -44,6 +46,8 @@ _MACHINE_OPTIONS = {
 """The options with which a launcher connects several machines, without their dashes."""
 _LAUNCHERS: Mapping[str, Launcher] = MappingProxyType({"accelerate": "accelerate", "deepspeed": "deepspeed"})
 """Values of `launcher` that replace a launcher of one node; torchrun replaces the others."""
+_WITHOUT_AGENT: tuple[Launcher, ...] = ("accelerate", "deepspeed", "python")
+"""Values of `launcher` without an agent that reads `restarts.max`: accelerate passes its own options to torch's."""
 _ONE_MACHINE = re.compile(r"--(?:standalone|(?:nnodes|num[-_]machines|num[-_]nodes)[= ](?:1:)?1)(?= |$)")
 """An option by which a launcher starts processes on its own machine only."""
 _SETTINGS = re.compile(r"\b(?:MASTER_ADDR|WORLD_SIZE|RANK)=")
@@ -61,6 +65,17 @@ _COMMENT = re.compile(r"(?P<kept>'[^']*+'|\"(?:\\.|[^\"\\])*+\"|\\.)|(?<![^\s;&|
 _HERE_TEXT = re.compile(r"(?<!<)<<-?[ \t]*+(['\"]?)(\w++)\1")
 """The begin of a text up to a line with only this word, as in `cat > ds.json <<EOF`."""
 _TRAINING_NAME = re.compile(r"(?<![a-z])(?:(?:pre|post)[-_]?)?train|(?<![a-z])fine[-_]?tun", re.IGNORECASE)
+
+
+def find_start_without_agent(launcher: Launcher | None, command: Sequence[str]) -> str:
+    """Return what starts the program without torchrun's agent: `launcher: deepspeed`, `python train.py`; "" if unknown."""
+    if launcher is not None:
+        return f"launcher: {launcher}" if launcher in _WITHOUT_AGENT else ""
+    found = find_launcher(command)
+    if found is not None:
+        return " ".join(LAUNCHER_COMMANDS.get(found, (found,))) if found in _WITHOUT_AGENT else ""
+    program = find_unconnected(command)
+    return program.command if program and program.starter in ("", *_WITHOUT_AGENT) else ""
 
 
 @dataclass(frozen=True)

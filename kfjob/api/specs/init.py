@@ -6,14 +6,15 @@ import json
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from kfjob.api.specs.schema import FILE_NAME, build_schema
 from kfjob.errors import AlreadyExists, NotFound, SpecError
 from kfjob.file_access import name_file
-from kfjob.plan.launch_commands import find_unconnected
+from kfjob.plan.launch_commands import find_start_without_agent, find_unconnected
 from kfjob.plan.programs import find_command_problems
 from kfjob.spec.models import PRESETS
+from kfjob.spec.rendezvous import Launcher
 from kfjob.spec.source import LoadedSpec, draft_fields, load_spec
 from kfjob.spec.train_rules import SYNTHETIC, is_text_file
 from kfjob.spec.yaml_writer import is_ambiguous
@@ -60,7 +61,8 @@ def format_spec(answers: Answers) -> str:
         lines += [f"rendezvous: {answers.rendezvous}   # without an `endpoint`, kfjob creates an etcd for the job"]
     lines += _volume_lines(answers)
     launcher = _find_launcher(answers)
-    lines += [_RESTARTS_OF_PODS if launcher in ("accelerate", "deepspeed") else _RESTARTS, ""]
+    has_agent = not find_start_without_agent(launcher or None, shlex.split(answers.command))
+    lines += [_RESTARTS if has_agent else _RESTARTS_OF_PODS, ""]
     lines += (
         [f"launcher: {launcher}   # starts the processes of the command, and connects those of all nodes"] if launcher else []
     )
@@ -134,7 +136,7 @@ def _volume_lines(answers: Answers) -> list[str]:
     ]
 
 
-def _find_launcher(answers: Answers) -> str:
+def _find_launcher(answers: Answers) -> Launcher | Literal[""]:
     """Return the launcher that connects the nodes where the command does not; "" if it does, or needs another form."""
     command = shlex.split(answers.command)
     unconnected = find_unconnected(command) if command and answers.nodes > 1 else None

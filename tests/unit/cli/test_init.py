@@ -226,6 +226,18 @@ def test_usage_errors_name_the_right_command(kfjob, here, argv, message):
 
 
 @pytest.mark.parametrize(
+    "command", ["accelerate launch train.py", "deepspeed train.py", "python train.py", "torchrun train.py"]
+)
+def test_the_spec_of_one_node_sets_restarts_that_have_an_effect(kfjob, here, command):
+    (here / "a.py").touch()
+    assert kfjob("init", "--name", "a", "--command", command) == 0
+    restarts = load_spec((here / "job.yaml").read_text()).spec.restarts
+    assert (restarts.policy == "Never") is command.startswith("torchrun")
+    assert kfjob("validate", "job.yaml", "--backend", "local") == 0
+    assert "unused-restarts" not in kfjob.out + kfjob.err
+
+
+@pytest.mark.parametrize(
     ("command", "launcher", "policy"),
     [
         ("accelerate launch train.py", "accelerate", "OnFailure"),

@@ -93,6 +93,27 @@ def test_command_has_the_options_of_the_config():
     assert items == {"num_processes: 8", 'rdzv_backend: "c10d"'}
 
 
+@pytest.mark.parametrize(
+    ("keys", "gpus"),
+    [
+        ({}, None),
+        ({"use_cpu": False}, None),
+        ({"use_cpu": True, "distributed_type": "FSDP"}, None),
+        ({"distributed_type": "MULTI_CPU", "gpu_ids": "all"}, None),
+        ({"distributed_type": "NO"}, None),
+        ({"gpu_ids": ""}, None),
+        ({"gpu_ids": "all"}, 2),
+        ({"distributed_type": "MULTI_GPU", "use_cpu": False}, 2),
+        ({"distributed_type": "FSDP"}, 2),
+        ({"distributed_type": "MEGATRON_LM"}, 2),
+    ],
+)
+def test_gpus_are_requested_only_if_a_key_names_them(keys, gpus):
+    conversion = from_accelerate({"num_processes": 2} | keys)
+    assert conversion.spec.get("resources", {}).get("gpus") == gpus
+    assert any("assumed" in note.reason and "2 GPUs per node" in note.reason for note in conversion.notes) is (gpus is not None)
+
+
 def test_keys_without_an_option_have_a_note():
     conversion = from_accelerate(yaml.safe_load(DEEPSPEED))
     reasons = {note.item.partition(":")[0]: note.reason for note in conversion.notes}

@@ -416,6 +416,8 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             train(resume="none"),
             {"command": "torchrun train.py --checkpoint_dir=/work/a --resume_from_checkpoint=/work/a"},
             {"command": "torchrun train.py --out_dir=/work/a --resume --init_from=gpt2 --resume_from latest"},
+            {"command": "torchrun train.py --resume output/train/last.pth.tar"},
+            {"command": "torchrun train.py --resume_from_checkpoint=/work/a"},
         ],
     ),
     "shared-tmp": (
@@ -739,6 +741,33 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             {"nodes": 1, "processes_per_node": 1, "command": "python hello.py"},
             {"nodes": 1, "command": "python hello.py", "resources": {"gpus": 4}},
             {"nodes": 1, "processes_per_node": 4, "command": "python hello.py", "launcher": "torchrun"},
+        ],
+    ),
+    "unused-restarts": (
+        [
+            (
+                {"launcher": "accelerate", "command": "train.py", "restarts": {"max": 3}},
+                "restarts.max",
+                "`launcher: accelerate`",
+            ),
+            ({"launcher": "deepspeed", "command": "train.py", "restarts": {"max": 1}}, "restarts.max", "`launcher: deepspeed`"),
+            ({"launcher": "python", "command": "train.py", "restarts": {"max": 3}}, "restarts.max", "has no torchrun agent"),
+            (
+                {"nodes": 1, "command": "accelerate launch train.py", "restarts": {"max": 3}},
+                "restarts.max",
+                "`accelerate launch`",
+            ),
+            ({**HERE, "nodes": 1, "command": "python train.py", "restarts": {"max": 3}}, "restarts.max", "`python train.py`"),
+            (spawned(2) | {"nodes": 1, "restarts": {"max": 2}}, "restarts.max", "`launcher: python`"),
+        ],
+        [
+            {"restarts": {"max": 3}},
+            {"launcher": "accelerate", "command": "train.py", "restarts": {"max": 0}},
+            {"launcher": "accelerate", "command": "train.py", "restarts": {"policy": "OnFailure"}},
+            {"launcher": "launch", "command": "train.py", "restarts": {"max": 3}},
+            {"nodes": 1, "command": "./start.sh", "restarts": {"max": 3}},
+            {"nodes": 1, "command": "python -m torch.distributed.run train.py", "restarts": {"max": 3}},
+            train() | {"restarts": {"max": 3}},
         ],
     ),
     "unknown-variable": (
