@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from kfjob.api import kubeconfig
 from kfjob.api.planning import Planned
-from kfjob.errors import Problem
+from kfjob.errors import Problem, Unreachable
 from kfjob.lint.job import Job
 from kfjob.lint.storage import find_checkpoint_folder, find_volume, overrides_key
 from kfjob.plan.launch_commands import find_job_script, split_commands
@@ -23,9 +25,21 @@ _MAX_NAMES = 3
 
 
 def find_missing_parts(planned: Planned, *, has_code: bool = False) -> Iterator[Problem]:
-    """Yield what a spec without an image lacks for a cluster besides the image, as a spec that has run only here."""
+    """Yield what a spec without an image lacks for a cluster besides the image, as a spec that has run only here.
+
+    The last item is the cluster itself, if no kubeconfig names one.
+    """
     if planned.target.kind.has_images and not planned.spec.image:
         yield from find_cluster_needs(planned, has_code=has_code)
+        yield from _find_cluster(planned)
+
+
+def _find_cluster(planned: Planned) -> Iterator[Problem]:
+    with suppress(Unreachable):  # the kubeconfig is damaged: the submit reports it
+        if kubeconfig.find_current_context(planned.target.settings.context) is None:
+            title = "no cluster is set up: no kubeconfig names one"
+            hint = "set `KUBECONFIG` to the file of a cluster, or `aws eks update-kubeconfig --name CLUSTER` writes one for EKS"
+            yield Problem(title=title, hint=f"{hint}; `kfjob doctor` checks it", severity="warning")
 
 
 def find_cluster_needs(planned: Planned, *, has_code: bool = False) -> Iterator[Problem]:

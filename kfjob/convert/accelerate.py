@@ -87,9 +87,7 @@ def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | Non
     if source := _find_gpu_key(config):
         spec["resources"] = {"gpus": processes}
         gpus = plural(processes, "GPU")
-        reason = (
-            f"`{source}` is assumed to mean one GPU for each process, {gpus} per node; `resources: {{gpus: 0}}` requests none"
-        )
+        reason = f"`{source}` is assumed to mean one GPU per process, {gpus} per node; `resources: {{gpus: 0}}` requests none"
         notes.append(Note(item=f"num_processes: {config['num_processes']}", reason=reason))
     if annotation:
         spec["annotations"] = {api_objects.ANNOTATION_ACCELERATE: json.dumps(annotation, separators=(",", ":"))}

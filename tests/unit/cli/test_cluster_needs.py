@@ -44,6 +44,18 @@ def test_submit_of_a_local_spec_asks_for_all_that_is_missing_before_it_reaches_a
     assert "in this folder" not in kfjob.err
 
 
+def test_the_last_item_for_a_local_spec_is_the_missing_cluster(kfjob, here, monkeypatch):
+    (here / "job.yaml").write_text(LOCAL)
+    monkeypatch.setenv("KUBECONFIG", str(here / "absent"))
+    assert kfjob("submit", "job.yaml", "--backend", "kubernetes") == 2
+    last = kfjob.err.strip().splitlines()[-3:]
+    assert last[0] == "warning: no cluster is set up: no kubeconfig names one"
+    assert last[2].startswith("hint: set `KUBECONFIG`")
+    (here / "absent").write_text("{current-context: a, contexts: [{name: a, context: {cluster: a}}]}")
+    assert kfjob("submit", "job.yaml", "--backend", "kubernetes") == 2
+    assert "no cluster is set up" not in kfjob.err
+
+
 def test_a_spec_without_an_output_option_is_asked_for_a_volume(kfjob, here):
     (here / "job.yaml").write_text("name: mine\ncommand: torchrun train.py\n")
     kfjob("submit", "job.yaml", "--backend", "kubernetes")
