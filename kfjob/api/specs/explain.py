@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,13 @@ from kfjob.redaction import Redactor, collect_secrets
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
 from kfjob.spec.train_defaults import Choice, predict_choices
+
+_OF_PODS = (
+    *("image", "image_pull_policy", "image_pull_secrets", "make_pull_secret", "network_profile", "resources", "shared_memory"),
+    *("run", "scheduling", "service_account", "pod", "annotations", "overrides"),
+)
+"""Fields of pods and of the cluster's objects, which a job on this machine does not have."""
+_ALSO_LOCAL = ("resources.gpus", "resources.gpu_memory", "pod.working_dir", "pod.grace")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +82,22 @@ def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
         values[path] = Value(path=path, value=choice.value, origin="default", reason=f"because {choice.reason}")
     if plan.kind.runs_on_this_machine and "command" in values:
         values["command"] = replace(values["command"], reason=_explain_program(plan, target))
+    if plan.kind.runs_on_this_machine:
+        values = {value.path: value for value in _select_local(values.values())}
     order = {name: index for index, name in enumerate(JobSpec.model_fields)}
     ordered = sorted(values.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))
     redactor = Redactor(collect_secrets(loaded.spec.model_dump(mode="json")))
     return Explanation(plan=plan, values=tuple(_redact(value, redactor) for value in ordered), findings=planned.findings)
+
+
+def _select_local(values: Iterable[Value]) -> Iterator[Value]:
+    """Yield the values that a job on this machine has, and those of the spec that it ignores, with that as the reason."""
+    for value in values:
+        is_of_pods = value.path.partition(".")[0] in _OF_PODS and value.path not in _ALSO_LOCAL
+        if not is_of_pods:
+            yield value
+        elif value.origin == "spec":
+            yield replace(value, reason="a job on this machine ignores it")
 
 
 def _list_choices(spec: JobSpec, plan: JobPlan) -> tuple[Choice, ...]:

@@ -63,6 +63,16 @@ def test_explain_shows_every_decision_of_the_plan(kfjob, spec):
     assert all(decision.reason == values[decision.path]["reason"] for decision in decisions)
 
 
+def test_explain_of_a_local_job_leaves_out_what_only_pods_have(kfjob, here):
+    fields = "image: a:1\nresources: {memory: 4Gi}\nshared_memory: 1Gi\npod: {working_dir: /, grace: 9}\n"
+    (here / "job.yaml").write_text(f"name: mine\ncommand: torchrun train.py\n{fields}")
+    local, cluster = (explain(kfjob, "job.yaml", "--backend", backend) for backend in ("local", "kubernetes"))
+    assert {"pod.host_network", "run.clean_pods", "make_pull_secret", "resources.efa"} <= cluster.keys() - local.keys()
+    ignored = {path for path, value in local.items() if value["reason"] == "a job on this machine ignores it"}
+    assert ignored == {"image", "resources.memory", "shared_memory"}
+    assert {"pod.working_dir", "pod.grace", "resources.gpus", "restarts.max", "command"} <= local.keys() - ignored
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
