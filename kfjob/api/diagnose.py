@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
+from kfjob.api.excerpts import mark_previous
 from kfjob.api.logs.merge import merge_logs
 from kfjob.api.reader import JobReader, find_source, name_job, open_view
 from kfjob.backends.base import LogRange
@@ -115,7 +114,4 @@ def _read_previous(reader: JobReader, pod: PodChanged) -> Iterator[LogLine | Log
         return
     with suppress(KfjobError):  # the log no longer exists, or the pod was replaced
         for line in reader.logs(pod.pod, LogRange(previous=True)):
-            if isinstance(line, LogGap) or line.container_id not in {"", pod.container_id}:
-                yield line
-            else:
-                yield replace(line, container_id="previous")
+            yield mark_previous(line, pod)

@@ -25,17 +25,25 @@ TAIL_BYTES = 4 * 1024 * 1024
 Line = LogLine | LogGap
 
 
-def read_excerpt(reader: JobReader, pod: PodChanged, *, previous: bool = False) -> list[Line]:
-    """Return the head and the tail of a pod's log; with `previous`, before them those of the container before the restart."""
+def read_excerpt(reader: JobReader, pod: PodChanged) -> list[Line]:
+    """Return the head and the tail of a pod's log."""
     if pod.phase is PodPhase.PENDING and not pod.restarts:
         return []  # nothing has run: the API server would refuse the request
-    lines = _read_head_and_tail(reader, pod)
-    previous_lines = _read_head_and_tail(reader, pod, previous=True) if previous else []
-    if not previous_lines:
-        return lines
-    # the state names the newest container, and after a line of another one its lines would count as those of a removed one
-    newest_lines = [replace(line, container_id="newest") for line in lines]
-    return [replace(line, container_id="previous") for line in previous_lines] + newest_lines
+    return _read_head_and_tail(reader, pod)
+
+
+def read_previous_excerpt(reader: JobReader, pod: PodChanged) -> list[Line]:
+    """Return the head and the tail of the log of the container before the newest one; read them before the pod's state."""
+    if not pod.restarts and not reader.archived:
+        return []
+    return [mark_previous(line, pod) for line in _read_head_and_tail(reader, pod, previous=True)]
+
+
+def mark_previous(line: Line, pod: PodChanged) -> Line:
+    """Return a line of the previous container with an id that is not the one of the newest container."""
+    if isinstance(line, LogGap) or line.container_id not in {"", pod.container_id}:
+        return line
+    return replace(line, container_id="previous")
 
 
 def read_tail(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
 
-from kfjob.api.excerpts import read_excerpt
+from msgspec.structs import replace
+
+from kfjob.api.excerpts import read_excerpt, read_previous_excerpt
 from kfjob.api.reader import JobReader, open_view
 from kfjob.concurrency import map_parallel
 from kfjob.errors import KfjobError
@@ -26,11 +29,13 @@ def read_view(reader: JobReader, *, with_events: bool = False, pattern: str | No
         NotFound: the job is gone.
     """
     snapshot = reader.snapshot()
-    view = reduce_all(open_view(reader, pattern=pattern), (snapshot.job, *snapshot.pods))
-    excerpts = map_parallel(
-        lambda pod: read_excerpt(reader, pod, previous=reader.archived), snapshot.pods, threads=THREADS, name="logs"
-    )
-    for lines in excerpts:
+    unread = (replace(pod, container_id="") for pod in snapshot.pods)  # the log of an earlier container comes first
+    view = reduce_all(open_view(reader, pattern=pattern), (snapshot.job, *unread))
+    read_all = partial(map_parallel, threads=THREADS, name="logs")
+    for lines in read_all(lambda pod: read_previous_excerpt(reader, pod), snapshot.pods):
+        view = reduce_all(view, lines)
+    view = reduce_all(view, snapshot.pods)
+    for lines in read_all(lambda pod: read_excerpt(reader, pod), snapshot.pods):
         view = reduce_all(view, lines)
     view = advance_to_now(view)
     with suppress(KfjobError):  # events only explain

@@ -125,9 +125,14 @@ class FakeBackend:
         *,
         pod_state: PodChanged | None = None,  # noqa: ARG002 - the protocol's signature
     ) -> Iterator[LogLine | LogGap]:
-        """Yield the lines of the script."""
-        script = self._job(ref.name, ref.namespace).script
-        lines: builtins.list[LogLine | LogGap] = [e for e in script if isinstance(e, LogLine | LogGap) and e.pod == pod]
+        """Yield the lines of the script, of the newest container or of those before it."""
+        job = self._job(ref.name, ref.namespace)
+        lines: builtins.list[LogLine | LogGap] = [e for e in job.script if isinstance(e, LogLine | LogGap) and e.pod == pod]
+        newest = next((state.container_id for state in job.snapshot.pods if state.pod == pod), "")
+        if log_range.previous:
+            lines = [e for e in lines if isinstance(e, LogLine) and e.container_id not in {"", newest}]
+        elif any(isinstance(e, LogLine) and e.container_id == newest for e in lines):
+            lines = [e for e in lines if isinstance(e, LogGap) or e.container_id in {"", newest}]
         if not lines:
             raise NotFound(f"pod `{pod}` has no log")
         yield from lines if log_range.tail is None else lines[max(len(lines) - log_range.tail, 0) :]

@@ -19,7 +19,7 @@ from kfjob.observe.silence import describe_last_lines, describe_silence, find_si
 from kfjob.observe.startup import describe_ending, find_end_of_some
 from kfjob.observe.training import Training, describe_divergence, format_loss
 from kfjob.observe.view import JobView, News
-from kfjob.text import plural
+from kfjob.text import join_names, plural
 
 THOUSAND = 1000
 MAX_ROUNDS = 5
@@ -171,10 +171,17 @@ def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
     yield "warning", describe_divergence(view.training)
     yield "read from", source_text(view)
     yield "restarts", restarts_text(view)
+    yield "lost", _lost_logs_text(view)
     yield "loss", sparkline([point.loss for point in view.training.curve])
     if view.checkpoint:
         yield "checkpoint", f"{view.checkpoint.name}  {view.checkpoint.path}"
     yield "outcome", outcome_text(view)
+
+
+def _lost_logs_text(view: JobView) -> str:
+    """Return the pods of which no log of an earlier container is left; "" if there is none."""
+    names = [f"`{pod.name}`" for pod in sorted_pods(view) if pod.restarts and not pod.previous_ids]
+    return f"no log is left of what {join_names(names)} printed before the restart" if names else ""
 
 
 def _cause_rows(view: JobView, name: str, cause: Issue | None) -> Iterator[tuple[str, str]]:
