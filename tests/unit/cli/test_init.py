@@ -229,7 +229,7 @@ def test_usage_errors_name_the_right_command(kfjob, here, argv, message):
     "command", ["accelerate launch train.py", "deepspeed train.py", "python train.py", "torchrun train.py"]
 )
 def test_the_spec_of_one_node_sets_restarts_that_have_an_effect(kfjob, here, command):
-    (here / "a.py").touch()
+    (here / "train.py").touch()
     assert kfjob("init", "--name", "a", "--command", command) == 0
     restarts = load_spec((here / "job.yaml").read_text()).spec.restarts
     assert (restarts.policy == "Never") is command.startswith("torchrun")
