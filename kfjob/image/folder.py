@@ -137,8 +137,10 @@ def _is_allowed(path: str, folder: Folder, patterns: IgnorePatterns) -> bool:
     return all(map(patterns.excludes, files or [path]))
 
 
-def read_folder(root: Path, *, ignore: IgnorePatterns | None = None) -> Folder:
+def read_folder(root: Path, *, ignore: IgnorePatterns | None = None, may_link_out: bool = False) -> Folder:
     """Return the entries of a folder that go into an image; `ignore` replaces the folder's own `.dockerignore`.
+
+    With `may_link_out` links may lead out of the folder: an engine copies a link as it is, and nothing outside its context.
 
     Raises:
         NotFound: the path is not a folder.
@@ -150,7 +152,7 @@ def read_folder(root: Path, *, ignore: IgnorePatterns | None = None) -> Folder:
         raise NotFound(f"`{root}` is not a folder")
     real = root.resolve()
     ignore = ignore or read_ignore_file(real / IGNORE_FILE) or parse_ignore(DEFAULT_IGNORE)
-    entries = list(islice(_list_entries(real, real, ignore), MAX_ENTRIES + 1))
+    entries = list(islice(_list_entries(real, real, ignore, may_link_out=may_link_out), MAX_ENTRIES + 1))
     if len(entries) > MAX_ENTRIES:
         hint = f"exclude data and environments in `{IGNORE_FILE}`"
         raise UsageError(f"`{root}` has more than {MAX_ENTRIES:,} files and folders", hint=hint)
@@ -171,7 +173,7 @@ def read_ignore_file(file: Path) -> IgnorePatterns | None:
         raise UsageError(f"`{file}` cannot be read", cause=str(err)) from err
 
 
-def _list_entries(root: Path, folder: Path, ignore: IgnorePatterns) -> Iterator[Entry]:
+def _list_entries(root: Path, folder: Path, ignore: IgnorePatterns, *, may_link_out: bool) -> Iterator[Entry]:
     """Yield the entries beneath a folder. An excluded folder is listed if a `!` pattern includes something within it."""
     if len(folder.relative_to(root).parts) > MAX_DEPTH:
         raise UsageError(f"`{root}` is more than {MAX_DEPTH} folders deep", hint=f"exclude the inner ones in `{IGNORE_FILE}`")
@@ -184,19 +186,21 @@ def _list_entries(root: Path, folder: Path, ignore: IgnorePatterns) -> Iterator[
         is_excluded = ignore.excludes(path)
         if child.is_dir(follow_symlinks=False):
             is_searched = not is_excluded or ignore.may_include_again(path)
-            contents = _list_entries(root, source, ignore) if is_searched else iter(())
+            contents = _list_entries(root, source, ignore, may_link_out=may_link_out) if is_searched else iter(())
             first = next(contents, None) if is_excluded else None
             if first or not is_excluded:
                 yield Entry(path=path, kind="folder", source=source)
             yield from [first] if first else []
             yield from contents
         elif not is_excluded:
-            yield _make_entry(root, path, source, child)
+            yield _make_entry(root, path, source, child, may_link_out=may_link_out)
 
 
-def _make_entry(root: Path, path: str, source: Path, child: os.DirEntry[str]) -> Entry:
+def _make_entry(root: Path, path: str, source: Path, child: os.DirEntry[str], *, may_link_out: bool) -> Entry:
     if child.is_symlink():
-        return Entry(path=path, kind="link", source=source, link_target=_read_link(root, path, source))
+        return Entry(
+            path=path, kind="link", source=source, link_target=_read_link(root, path, source, may_link_out=may_link_out)
+        )
     try:
         status = child.stat(follow_symlinks=False)
     except OSError as err:
@@ -208,13 +212,15 @@ def _make_entry(root: Path, path: str, source: Path, child: os.DirEntry[str]) ->
     return Entry(path=path, kind="file", source=source, executable=executable, file_state=_make_state(status))
 
 
-def _read_link(root: Path, path: str, source: Path) -> str:
-    """Return the target of a link within the folder.
+def _read_link(root: Path, path: str, source: Path, *, may_link_out: bool) -> str:
+    """Return the target of a link.
 
     Raises:
-        Refused: the link leads out of the folder.
+        Refused: the link leads out of the folder, and may not.
     """
     target = os.readlink(source)  # noqa: PTH115 - verbatim; a Path would normalise it
+    if may_link_out:
+        return target
     within = os.path.normpath(os.path.join(os.path.dirname(path), target))  # noqa: PTH118, PTH120 - by its text
     real = Path(os.path.realpath(source))
     if target.startswith("/") or within.startswith("..") or not real.is_relative_to(root):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import subprocess
 import tempfile
 import time
@@ -26,6 +27,7 @@ from kfjob.image.folder import IGNORE_FILE, MAX_IGNORE_BYTES, format_secrets_war
 from kfjob.image.mutate import BASE_DIGEST, BASE_NAME
 from kfjob.parsing import ParseError, read_document
 from kfjob.spec.image import ImageSpec
+from kfjob.text import join_names
 from kfjob.units import MIB
 
 CONTENT_LABEL = "dev.kfjob.content"
@@ -33,6 +35,8 @@ CONTENT_LABEL = "dev.kfjob.content"
 OCI_PREFIX = "org.opencontainers.image."
 MAX_DOCKERFILE_BYTES = 4 * MIB
 """Size of a Dockerfile."""
+_DOCKERFILES = ("*[Dd]ockerfile", "[Dd]ockerfile[.-]*", "*[Cc]ontainerfile", "[Cc]ontainerfile[.-]*")
+"""Patterns of the names of Dockerfiles."""
 _GIT_SECONDS = 10
 """Timeout of git, which names the commit of a build."""
 
@@ -48,8 +52,7 @@ def make_build_request(spec: ImageSpec) -> BuildRequest:
         raise NotFound(f"build context `{folder}` does not exist")
     dockerfile = Path(spec.dockerfile).expanduser() if spec.dockerfile else folder / "Dockerfile"
     if not dockerfile.is_file():
-        hint = "set another with `kfjob push-image --file`; `--code DIR --onto IMAGE` adds code without a build"
-        raise NotFound(f"Dockerfile `{dockerfile}` does not exist", hint=hint)
+        raise NotFound(f"Dockerfile `{dockerfile}` does not exist", hint=_suggest_dockerfile(dockerfile.parent))
     for name, file in spec.secrets.items():
         if not Path(file).expanduser().is_file():
             raise NotFound(f"the file of secret `{name}` does not exist", location=file)
@@ -67,6 +70,17 @@ def make_build_request(spec: ImageSpec) -> BuildRequest:
     )
 
 
+def _suggest_dockerfile(folder: Path) -> str:
+    """Return the hint for a Dockerfile that does not exist: the others of the folder."""
+    files = sorted(file for pattern in _DOCKERFILES for file in folder.glob(pattern) if file.is_file())
+    others = [shlex.quote(str(file)) for file in dict.fromkeys(files) if file.suffix != IGNORE_FILE]
+    if len(others) == 1:
+        return f"use `--file {others[0]}`"
+    if others:
+        return f"choose one with `--file`: {join_names(f'`{file}`' for file in others)}"
+    return "set another with `kfjob push-image --file`; `--code DIR --onto IMAGE` adds code without a build"
+
+
 def _make_build_args(spec: ImageSpec, text: str) -> dict[str, str]:
     """Return the spec's build arguments, and kfjob's version if the Dockerfile declares `ARG KFJOB_VERSION`."""
     takes_version = re.search(r"^\s*ARG\s+KFJOB_VERSION\b", text, re.MULTILINE)
@@ -82,7 +96,7 @@ def _read_dockerfile(file: Path) -> bytes:
 
 def compute_content_hash(request: BuildRequest, notify: Notify) -> str:
     """Return the hash of the context without ignored files, the Dockerfile and the arguments, but not of the base image."""
-    folder = read_folder(request.context, ignore=read_ignore_file(_find_own_ignore_file(request.dockerfile)))
+    folder = read_folder(request.context, ignore=read_ignore_file(_find_own_ignore_file(request.dockerfile)), may_link_out=True)
     if warning := format_secrets_warning(folder):
         notify(warning)
     fields = [

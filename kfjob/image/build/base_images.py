@@ -19,6 +19,7 @@ from pathlib import Path
 from kfjob.common_types import JsonObject
 from kfjob.errors import UsageError
 from kfjob.file_access import name_file
+from kfjob.image.build.dockerfile import list_instructions
 from kfjob.image.build.engines import Engine
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.secrets import Login
@@ -35,7 +36,7 @@ _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp creates a folder in it
 def find_base_images(dockerfile: str, build_args: Mapping[str, str]) -> list[str]:
     """Return the images after FROM and `COPY --from`, with build arguments substituted, without stages and `scratch`."""
     values, stages, images = dict[str, str](), {"scratch"}, list[str]()
-    for line in dockerfile.splitlines():
+    for line in list_instructions(dockerfile):
         values |= _parse_arg(line, build_args)
         if match := _FROM.match(line) or _COPY_FROM.match(line):
             name = _substitute(match[1], values)
@@ -49,7 +50,7 @@ def find_base_images(dockerfile: str, build_args: Mapping[str, str]) -> list[str
 def find_final_base(dockerfile: str, build_args: Mapping[str, str], target: str | None = None) -> ImageRef | None:
     """Return the base image of the last stage, or of the stage `target`; None for `scratch` or an unknown base."""
     values, bases, base = dict[str, str](), dict[str, str](), ""
-    for line in dockerfile.splitlines():
+    for line in list_instructions(dockerfile):
         values |= _parse_arg(line, build_args)
         if stage := _FROM.match(line):
             name = _substitute(stage[1], values)

@@ -1,44 +1,85 @@
-"""The project's Dockerfile: the files that it copies, and that all downloads are pinned."""
+"""How kfjob reads Dockerfiles, and which one it builds."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
+from kfjob.api.images.build import compute_content_hash, make_build_request
+from kfjob.common_types import ignore_notice
+from kfjob.errors import NotFound, Refused
+from kfjob.image.build.base_images import find_base_images, find_final_base
+from kfjob.image.build.dockerfile import list_instructions
 from kfjob.image.folder import read_folder
+from kfjob.spec.image import ImageSpec
 
-ROOT = Path(__file__).parents[3]
-TEXT = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+HEREDOCS = """\
+FROM a/b:1
+RUN python3 - <<EOF
+from os import path
+EOF
+COPY <<-"ONE" <<'TWO' /etc/
+FROM one/image
+\t\tONE
+FROM two/image
+TWO
+RUN cat <<<"from three/image" && echo "<<EOF" '<<EOF' a<<EOF
+RUN pip install a \\
+    # from four/image
 
-
-def test_context_holds_only_copied_files():
-    copied = [words.split()[:-1] for words in re.findall(r"^COPY (?!--from)(.*)$", TEXT, re.MULTILINE)]
-    sources = {source for words in copied for source in words}
-    files = {entry.path for entry in read_folder(ROOT).entries if entry.kind == "file"}
-    assert all(any(file == source or file.startswith(f"{source}/") for file in files) for source in sources)
-    assert not [file for file in files if not any(file == source or file.startswith(f"{source}/") for source in sources)]
-    assert not [file for file in files if file.endswith(".pyc")]
-
-
-def test_default_base_has_a_version():
-    (base,) = re.findall(r"^ARG BASE_IMAGE=(.*)$", TEXT, re.MULTILINE)
-    assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-[a-z]+", base)
-    assert set(re.findall(r"^FROM (\S+)", TEXT, re.MULTILINE)) == {"${BASE_IMAGE}", "trainer"}
-
-
-@pytest.mark.parametrize("name", ["build", "trainer"])
-def test_every_package_has_a_version_and_hashes(name: str):
-    assert f"requirements/{name}.txt" in TEXT
-    text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    assert lines
-    assert not [line for line in lines if not re.match(r"[a-z0-9.-]+(\[[a-z]+\])?==\S+.*--hash=sha256:[0-9a-f]{64}", line)]
+    from five
+"""
 
 
-def test_packages_are_installed_with_hashes():
-    installs = [line for line in TEXT.splitlines() if "-m pip install" in line]
-    assert len(installs) == 3
-    assert all("--require-hashes" in line or "--no-index" in line for line in installs)
-    assert "--no-build-isolation" in TEXT
+def test_heredocs_are_no_instructions():
+    assert find_base_images(HEREDOCS, {}) == ["a/b:1"]
+    assert str(find_final_base(HEREDOCS, {})) == "docker.io/a/b:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "instructions"),
+    [
+        ("# FROM x\nFROM \\\n  a/b:1 \\ \n  AS one\n", ["FROM   a/b:1   AS one"]),
+        (
+            "# syntax=docker/dockerfile:1\n# escape=`\nFROM a `\nAS b\nRUN dir c:\\\nRUN x",
+            ["FROM a AS b", "RUN dir c:\\", "RUN x"],
+        ),
+        ("FROM a\n# escape=`\nRUN b \\\n c", ["FROM a", "RUN b  c"]),
+        ("RUN a <<EOF\nFROM b", ["RUN a <<EOF"]),
+        ("LABEL a=<<EOF\nFROM b\r\nRUN c \\", ["LABEL a=<<EOF", "FROM b", "RUN c "]),
+        ("\ufeffFROM a\n\n", ["FROM a"]),
+    ],
+)
+def test_instructions_of_a_dockerfile(text: str, instructions: list[str]):
+    assert list(list_instructions(text)) == instructions
+
+
+@pytest.mark.parametrize(
+    ("files", "hint"),
+    [
+        (["train.Dockerfile", "notes.txt"], "use `--file {0}/train.Dockerfile`"),
+        (["Dockerfile.cpu", "Dockerfile.gpu", "Dockerfile.gpu.dockerignore"], "choose one with `--file`: `{0}/Dockerfile.cpu`"),
+        (["Containerfile"], "use `--file {0}/Containerfile`"),
+        (["a.txt"], "set another with `kfjob push-image --file`"),
+    ],
+)
+def test_missing_dockerfile_offers_the_others(files: list[str], hint: str, tmp_path: Path):
+    for file in files:
+        (tmp_path / file).touch()
+    with pytest.raises(NotFound) as caught:
+        make_build_request(ImageSpec(context=str(tmp_path)))
+    assert hint.format(tmp_path) in str(caught.value.hint)
+    assert "dockerignore" not in str(caught.value.hint)
+
+
+def test_link_that_leads_out_is_no_error_for_a_build(tmp_path: Path):
+    (tmp_path / "Dockerfile").write_text("FROM a/b:1\n")
+    (tmp_path / "data").symlink_to("/nonexistent/data")
+    request = make_build_request(ImageSpec(context=str(tmp_path)))
+    first = compute_content_hash(request, ignore_notice)
+    (tmp_path / "data").unlink()
+    (tmp_path / "data").symlink_to("/nonexistent/more")
+    assert compute_content_hash(request, ignore_notice) != first
+    with pytest.raises(Refused):  # code that kfjob itself adds to an image
+        read_folder(tmp_path)

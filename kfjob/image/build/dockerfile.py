@@ -1,0 +1,60 @@
+"""Split a Dockerfile into its instructions as BuildKit does (frontend/dockerfile/parser). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_DIRECTIVE = re.compile(r"#\s*(\w+)\s*=\s*(\S+)\s*")
+_CONTINUED = {"\\": re.compile(r"(?<!\\)\\[ \t]*+$"), "`": re.compile(r"(?<!`)`[ \t]*+$")}
+"""The end of a line that continues, by the escape character."""
+_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*+"|'[^']*+'|\\.|[^\s"'\\])++""")
+_HEREDOC = re.compile(r"""\d*<<(-?)(["']?)([^<\s"']+)\2""")
+_TAKES_HEREDOCS = re.compile(r"\s*(?:ONBUILD\s+)?(?:RUN|COPY|ADD)\s", re.IGNORECASE)
+
+
+def list_instructions(text: str) -> Iterator[str]:
+    """Yield each instruction as one line, without comments, continuations and the bodies of heredocs."""
+    lines = text.removeprefix("\ufeff").splitlines()
+    continued = _CONTINUED[_find_escape(lines)]
+    rest = iter(lines)
+    instruction = ""
+    for line in rest:
+        if line.lstrip().startswith("#") or (instruction and not line.strip()):
+            continue
+        instruction += line
+        if continued.search(line):
+            instruction = continued.sub("", instruction)
+            continue
+        if instruction.strip():
+            yield instruction
+            for end in _find_heredocs(instruction):
+                _skip_heredoc(rest, *end)
+        instruction = ""
+    if instruction.strip():
+        yield instruction
+
+
+def _find_escape(lines: list[str]) -> str:
+    """Return the escape character: a backslash, or that of the directive `escape`, which stands before everything else."""
+    for line in lines:
+        match = _DIRECTIVE.fullmatch(line.strip())
+        if match is None:
+            break
+        if match[1].lower() == "escape":
+            return match[2] if match[2] in _CONTINUED else "\\"
+    return "\\"
+
+
+def _find_heredocs(instruction: str) -> list[tuple[str, bool]]:
+    """Return the last lines of the heredocs that an instruction opens, and whether they may begin with tabs."""
+    if not _TAKES_HEREDOCS.match(instruction):
+        return []
+    words = (_HEREDOC.fullmatch(word[0]) for word in _WORD.finditer(instruction))
+    return [(match[3], bool(match[1])) for match in words if match]
+
+
+def _skip_heredoc(lines: Iterator[str], end: str, may_begin_with_tabs: bool) -> None:  # noqa: FBT001 - one caller
+    for line in lines:
+        if (line.lstrip("\t") if may_begin_with_tabs else line) == end:
+            return
