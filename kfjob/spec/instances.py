@@ -97,9 +97,15 @@ def find_instance(name: str) -> Instance | None:
     return load_catalogue().get(plain_name) or _added.get(plain_name)
 
 
+_GENERATION = re.compile(r"[a-z]+[0-9]+")
+
+
 def suggest_instance(name: str) -> str | None:
-    """Return the most similar name in the catalogue; None if no name is similar."""
-    similar = difflib.get_close_matches(name.removeprefix(HYPERPOD_PREFIX), [*load_catalogue(), *_added], n=1)
+    """Return the most similar name of the same class and generation, such as `p6`; None if no name is similar."""
+    plain_name = name.removeprefix(HYPERPOD_PREFIX)
+    generation = _GENERATION.match(plain_name)
+    names = [other for other in (*load_catalogue(), *_added) if generation and other.startswith(generation[0])]
+    similar = difflib.get_close_matches(plain_name, names, n=1)
     return similar[0] if similar else None
 
 
