@@ -53,12 +53,15 @@ if TYPE_CHECKING:
     from kfjob.spec.image import ImageSpec as ImageSpec
     from kfjob.spec.job import JobSpec as JobSpec
     from kfjob.spec.pod import EnvFrom as EnvFrom
+    from kfjob.spec.pod import EnvSource as EnvSource
     from kfjob.spec.pod import Pod as Pod
     from kfjob.spec.pod import Resources as Resources
     from kfjob.spec.rendezvous import Elastic as Elastic
     from kfjob.spec.rendezvous import Rendezvous as Rendezvous
+    from kfjob.spec.roles import MasterPod as MasterPod
     from kfjob.spec.scheduling import Gang as Gang
     from kfjob.spec.scheduling import HyperPod as HyperPod
+    from kfjob.spec.scheduling import Placement as Placement
     from kfjob.spec.scheduling import Restarts as Restarts
     from kfjob.spec.scheduling import RunPolicy as RunPolicy
     from kfjob.spec.scheduling import Scheduling as Scheduling
@@ -76,6 +79,7 @@ _MODULES = {
     "Diagnosis": "kfjob.observe.diagnose.diagnosis",
     "Elastic": "kfjob.spec.rendezvous",
     "EnvFrom": "kfjob.spec.pod",
+    "EnvSource": "kfjob.spec.pod",
     "Forbidden": "kfjob.errors",
     "Gang": "kfjob.spec.scheduling",
     "HyperPod": "kfjob.spec.scheduling",
@@ -92,6 +96,8 @@ _MODULES = {
     "Master": "kfjob.observe.master",
     "NoEvidence": "kfjob.errors",
     "NotFound": "kfjob.errors",
+    "MasterPod": "kfjob.spec.roles",
+    "Placement": "kfjob.spec.scheduling",
     "Pod": "kfjob.spec.pod",
     "PodPhase": "kfjob.events",
     "Problem": "kfjob.errors",

@@ -114,10 +114,10 @@ def _gang(plan: JobPlan) -> JsonObject | None:
 
 def _replicas(plan: JobPlan) -> JsonObject:
     workers = plan.nodes - plan.has_master
-    counts = {"Master": int(plan.has_master), "Worker": workers}
+    roles = (("Master", int(plan.has_master), plan.get_role(0)), ("Worker", workers, plan))
     return {
-        kind: {"replicas": count, "restartPolicy": plan.restarts.policy, "template": pod.compile_pod_template(plan)}
-        for kind, count in counts.items()
+        kind: {"replicas": count, "restartPolicy": role.restarts.policy, "template": pod.compile_pod_template(role)}
+        for kind, count, role in roles
         if count
     }
 

@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from kfjob.common_types import JsonObject
-from kfjob.convert.pod import is_shared_memory
+from kfjob.convert.pod import find_pull_policy, is_shared_memory
 from kfjob.spec import api_objects
 from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.names import SHARED_MEMORY_VOLUME
@@ -50,6 +50,10 @@ def _normalize_pod(spec: JsonObject) -> None:
     spec.pop("restartPolicy", None)  # the operator replaces it by the replica's (v1.9.3, pkg/core/pod.go `SetRestartPolicy`)
     if (account := spec.pop("serviceAccount", None)) and "serviceAccountName" not in spec:  # the older name
         spec["serviceAccountName"] = account
+    if spec.get("serviceAccountName") == "default":  # the admission's default
+        del spec["serviceAccountName"]
+    if container:
+        container.setdefault("imagePullPolicy", find_pull_policy(str(container.get("image", ""))))
     for toleration in spec.get("tolerations") or ():
         toleration.setdefault("operator", "Equal")
     resources = container.get("resources") or {}

@@ -12,7 +12,6 @@ from kfjob.spec import api_objects, names
 from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.arguments import OWN_TRAINER, from_argv
 from kfjob.spec.fields import UNLIMITED
-from kfjob.spec.instances import list_nccl_variables
 
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the path of shared memory in every pod
 _RESOURCE_FIELDS = {
@@ -48,9 +47,8 @@ def convert_pod_template(template: JsonMapping, *, hyperpod: bool, exact: bool) 
     return (
         _drop_empty(container_fields)
         | ({"shared_memory": 0} if exact else {})
-        | ({} if _has_nccl_variables(container) else {"network_profile": "none"})
         | _convert_storage(spec, container)
-        | _convert_command(container)
+        | _drop_empty({"command": list(container.get("command") or ()), "args": list(container.get("args") or ())})
         | _drop_empty(pod_fields)
     )
 
@@ -66,14 +64,6 @@ def is_shared_memory(spec: JsonMapping, volume: JsonMapping, mount: JsonMapping)
     mounts = [other for container in containers for other in container.get("volumeMounts") or ()]
     uses = sum(other["name"] == volume["name"] for other in mounts)
     return bool(uses == 1 or volume["name"] == names.SHARED_MEMORY_VOLUME)
-
-
-def _has_nccl_variables(container: JsonMapping) -> bool:
-    """Return whether the container has the variables that kfjob sets for NCCL, or no GPUs, for which it sets none."""
-    variables = {variable["name"] for variable in container.get("env") or ()}
-    return bool(list_nccl_variables(gpus=8, nodes=1, profile="auto").keys() & variables) or "nvidia.com/gpu" not in (
-        (container.get("resources") or {}).get("limits") or {}
-    )
 
 
 def _drop_empty(fields: JsonMapping) -> JsonObject:
@@ -165,13 +155,20 @@ def _convert_files(source: JsonMapping) -> JsonObject:
     return _drop_empty(fields)
 
 
-def _convert_command(container: JsonMapping) -> JsonObject:
-    """Return the fields `command` and `args` as the container has them, or `train`."""
-    command, args = list(container.get("command") or ()), list(container.get("args") or ())
-    if command[:3] == ["torchrun", "-m", OWN_TRAINER] and not args:
+def convert_trainer_command(fields: JsonMapping) -> JsonObject:
+    """Return the fields with `train` instead of `command`, if the command starts kfjob's trainer."""
+    command = fields.get("command") or []
+    if command[:3] == ["torchrun", "-m", OWN_TRAINER] and "args" not in fields:
         with suppress(SpecError):
-            return {"train": from_argv(command[3:]).model_dump(mode="json", exclude_defaults=True)}
-    return _drop_empty({"command": command, "args": args})
+            train = from_argv(command[3:]).model_dump(mode="json", exclude_defaults=True)
+            return {"train": train} | {name: value for name, value in fields.items() if name != "command"}
+    return dict(fields)
+
+
+def find_pull_policy(image: str) -> str:
+    """Return the pull policy that Kubernetes uses for an image without one."""
+    name, digest, _ = image.rpartition("/")[2].partition("@")
+    return "Always" if not digest and name.partition(":")[2] in ("", "latest") else "IfNotPresent"
 
 
 def _convert_pod(spec: JsonMapping, container: JsonMapping) -> JsonObject:

@@ -6,13 +6,16 @@ the original, and puts the differences into `overrides`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from types import MappingProxyType
 from typing import Any
 
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.convert.conversion import NEW_ID_REASON, Conversion, Note
-from kfjob.convert.pod import convert_pod_template
+from kfjob.convert.pod import convert_pod_template, convert_trainer_command, find_pull_policy
 from kfjob.spec import api_objects, names
+from kfjob.spec.roles import MasterPod
 
 _DEFAULT_RESTART_POLICY = "OnFailure"
 _DEFAULT_PROCESSES = "auto"
@@ -29,7 +32,8 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
     replicas = {kind: dict(replica or {}) for kind, replica in spec["pytorchReplicaSpecs"].items()}
     first_replica = replicas.get("Worker") or replicas["Master"]
     run_policy, elastic_policy = spec.get("runPolicy") or {}, spec.get("elasticPolicy")
-    template = first_replica.get("template") or {}
+    templates = {kind: replica.get("template") or {} for kind, replica in replicas.items()}
+    pod_spec = (first_replica.get("template") or {}).get("spec") or {}
     has_master = "Master" in replicas
 
     fields: JsonObject = {
@@ -38,6 +42,7 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
         "processes_per_node": _convert_number(
             spec.get("nprocPerNode") or (elastic_policy or {}).get("nProcPerNode") or _DEFAULT_PROCESSES
         ),
+        "network_profile": "none",
     }
     if metadata.get("namespace"):
         fields["namespace"] = metadata["namespace"]
@@ -47,20 +52,47 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
         fields |= _convert_elastic_policy(elastic_policy, fields, has_master=has_master, own_etcd=own_etcd)
     elif has_master:
         fields["rendezvous"] = {"backend": "static"}
-    pod_spec = template.get("spec") or {}
     scheduling = _convert_scheduling(metadata, run_policy, pod_spec)
-    pod = convert_pod_template(template, hyperpod="hyperpod" in scheduling, exact=exact)
-    scheduling |= pod.pop("scheduling", {})
-    fields |= pod
-    _add_metadata(fields, metadata, template.get("metadata") or {}, has_queue="queue" in scheduling)
+    pods = {
+        kind: convert_pod_template(template, hyperpod="hyperpod" in scheduling, exact=exact)
+        | {"restart_policy": replicas[kind].get("restartPolicy", _DEFAULT_RESTART_POLICY)}
+        for kind, template in templates.items()
+    }
+    _add_metadata(fields, pods, metadata, templates, has_queue="queue" in scheduling)
     if has_master:
-        fields = _move_master_port(fields)
+        _move_master_port(fields, pods)
     if elastic_policy is None and has_master:
-        _move_max_restarts(fields)
+        _move_max_restarts(fields, pods)
+    own, *others = (pods[kind] for kind in ("Worker", "Master") if kind in pods)
+    if others and (section := _find_differences(others[0], own)):
+        fields["master"] = section
+    else:
+        own = convert_trainer_command(own)
+    scheduling |= own.pop("scheduling", {})
+    del own["restart_policy"]
+    fields |= own
     if scheduling:
         fields["scheduling"] = scheduling
     notes = [*_list_notes(elastic_policy, scheduling, has_master=has_master), *_explain_restart_policies(replicas)]
     return Conversion(spec=fields, notes=tuple(notes))
+
+
+_NOTHING: JsonMapping = MappingProxyType(
+    {
+        **{name: {} for name in ("env", "resources", "scheduling", "pod")},
+        **{name: [] for name in ("env_from", "volumes", "image_pull_secrets", "command", "args")},
+        "shared_memory": 0,
+        "service_account": "default",
+    }
+)
+"""How the Master's section says that the Master has nothing of what the Workers have."""
+
+
+def _find_differences(master: JsonMapping, worker: JsonMapping) -> JsonObject:
+    """Return what the Master has instead of the Workers, by the fields of the spec."""
+    nothing = {**_NOTHING, "image_pull_policy": find_pull_policy(str(master.get("image", "")))}
+    names = [name for name in MasterPod.model_fields if master.get(name) != worker.get(name)]
+    return {name: deepcopy(master.get(name, nothing.get(name))) for name in names}
 
 
 def _list_notes(elastic_policy: JsonMapping | None, scheduling: JsonMapping, *, has_master: bool) -> tuple[Note, ...]:
@@ -84,23 +116,23 @@ def _explain_restart_policies(replicas: JsonMapping) -> Iterator[Note]:
             yield Note(item=item, reason=reason)
 
 
-def _move_master_port(fields: JsonObject) -> JsonObject:
-    """Return the fields with the Master's port, a container port with a fixed name, in the field `rendezvous`."""
-    ports = fields.get("pod", {}).get("ports", [])
-    master_ports = [port for port in ports if port.get("name") == names.RENDEZVOUS_PORT_NAME]
-    if not master_ports:
-        return fields
-    other_ports = [port for port in ports if port not in master_ports]
-    rendezvous = fields["rendezvous"] | {"port": master_ports[-1]["port"]}
-    return fields | {"pod": fields["pod"] | {"ports": other_ports}, "rendezvous": rendezvous}
+def _move_master_port(fields: JsonObject, pods: Mapping[str, JsonObject]) -> None:
+    """Move the Master's port, a container port with a fixed name, to the field `rendezvous`, unless it is the default."""
+    for pod in (pods[kind] for kind in ("Worker", "Master") if kind in pods):
+        ports = pod.get("pod", {}).get("ports", [])
+        moved = [p for p in ports if p.get("name") == names.RENDEZVOUS_PORT_NAME and p["port"] != names.RENDEZVOUS_PORT]
+        if moved:
+            fields["rendezvous"]["port"] = moved[-1]["port"]
+            pod["pod"]["ports"] = [port for port in ports if port not in moved]
 
 
-def _move_max_restarts(fields: JsonObject) -> None:
+def _move_max_restarts(fields: JsonObject, pods: Mapping[str, JsonObject]) -> None:
     """Move torchrun's variable for the restarts of a static job to the field `restarts.max`."""
-    value = fields.get("env", {}).get("PET_MAX_RESTARTS")
-    if isinstance(value, str) and value.isdecimal():
-        fields["restarts"]["max"] = int(value)
-        del fields["env"]["PET_MAX_RESTARTS"]
+    first, *others = (pod.get("env", {}).get("PET_MAX_RESTARTS") for pod in pods.values())
+    if isinstance(first, str) and first.isdecimal() and all(value == first for value in others):
+        fields["restarts"]["max"] = int(first)
+        for pod in pods.values():
+            del pod["env"]["PET_MAX_RESTARTS"]
 
 
 def _convert_number(text: Any) -> Any:
@@ -118,19 +150,28 @@ _IN_FIELDS = frozenset(
 """Labels and annotations of a job that fields of the spec hold, or that belong to a launch."""
 
 
-def _add_metadata(fields: JsonObject, job: JsonMapping, pod: JsonMapping, *, has_queue: bool) -> None:
-    """Add the labels and annotations of the job and its pods, of the pods alone, and of the job alone."""
+def _add_metadata(
+    fields: JsonObject,
+    pods: Mapping[str, JsonObject],
+    job: JsonMapping,
+    templates: Mapping[str, JsonMapping],
+    *,
+    has_queue: bool,
+) -> None:
+    """Add the labels and annotations of the job and all of its pods, of the job alone, and of the pods of a role alone."""
     in_fields = _IN_FIELDS | ({api_objects.LABEL_KUEUE_QUEUE, api_objects.LABEL_KUEUE_PRIORITY} if has_queue else set())
-    own: JsonObject = {}
     for part in ("labels", "annotations"):
-        job_values, pod_values = job.get(part) or {}, pod.get(part) or {}
-        shared = {key: value for key, value in job_values.items() if pod_values.get(key) == value}
-        job_own = {key: value for key, value in job_values.items() if key not in {*shared, *in_fields}}
-        own |= {part: {key: value for key, value in pod_values.items() if key not in {*shared, *api_objects.KEYS_OF_KFJOB}}}
-        shared = {key: value for key, value in shared.items() if key not in api_objects.KEYS_OF_KFJOB}
-        fields |= {name: values for name, values in ((part, shared), (f"job_{part}", job_own)) if values}
-    if own := {part: values for part, values in own.items() if values}:
-        fields["pod"] = own | fields.get("pod", {})
+        job_values = job.get(part) or {}
+        pod_values = {kind: (template.get("metadata") or {}).get(part) or {} for kind, template in templates.items()}
+        shared = {key for key in job_values if all(values.get(key) == job_values[key] for values in pod_values.values())}
+        parts = {
+            part: {key: job_values[key] for key in job_values if key in shared - api_objects.KEYS_OF_KFJOB},
+            f"job_{part}": {key: job_values[key] for key in job_values if key not in shared | in_fields},
+        }
+        fields |= {name: values for name, values in parts.items() if values}
+        for kind, values in pod_values.items():
+            if own := {key: values[key] for key in values if key not in shared | api_objects.KEYS_OF_KFJOB}:
+                pods[kind]["pod"] = pods[kind].get("pod", {}) | {part: own}
 
 
 def _convert_run_policy(policy: JsonMapping) -> JsonObject:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from kfjob.common_types import JsonMapping
+from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.errors import Problem
 from kfjob.lint.catalogue import BY_ID, RULES
 from kfjob.lint.job import Job
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
+from kfjob.spec.roles import MasterPod, make_master_spec
 
 
 def lint(
@@ -27,7 +30,7 @@ def lint(
     `user_manifest` is the PyTorchJob that a user wrote, if the spec was read from it, and `etcd_image` the image of the etcd
     beside it. `script` is what the command starts.
     """
-    job = Job(spec, plan, user_manifest, script, etcd_image)
+    jobs = list(_list_roles(Job(spec, plan, user_manifest, script, etcd_image)))
     ignored = {*spec.lint.ignore, *ignore}
     rules = [rule for rule in RULES if rule.id not in ignored and (rule.local or not plan.kind.runs_on_this_machine)]
     unknown_rules = [
@@ -40,4 +43,29 @@ def lint(
         for index, name in enumerate(spec.lint.ignore)
         if name not in BY_ID
     ]
-    return [*(problem for rule in rules for problem in rule.find_problems(job)), *unknown_rules]
+    problems: list[Problem] = []
+    for job in jobs:
+        known = {(problem.rule, problem.title) for problem in problems}
+        new = [p for rule in rules for p in rule.find_problems(job) if (p.rule, p.title) not in known]
+        is_master = job.plan is plan.master
+        problems += [replace(p, path=_find_master_path(p.path, spec)) for p in new] if is_master else new
+    return [*problems, *unknown_rules]
+
+
+def _list_roles(job: Job) -> Iterator[Job]:
+    """Yield the job, and once more as the Master has it if that differs."""
+    spec, plan = make_master_spec(job.spec), job.plan.master
+    if spec is None or plan is None:
+        yield job
+        return
+    workers = replace(job, role="Worker", whole=compile_pytorchjob(job.plan))
+    yield workers
+    script = job.script if plan.words == job.plan.words else None
+    yield replace(workers, spec=spec, plan=plan, script=script, role="Master")
+
+
+def _find_master_path(path: str, spec: JobSpec) -> str:
+    """Return where the spec sets a field of the Master: in `master`, or for all pods."""
+    first = path.partition(".")[0]
+    own = spec.master.model_fields_set if isinstance(spec.master, MasterPod) else set()
+    return f"master.{path}" if first in own else path

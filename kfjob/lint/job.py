@@ -25,17 +25,20 @@ class Job:
     user_manifest: JsonMapping | None = None  # the PyTorchJob that a user wrote, if the spec was read from it
     script: Script | None = None  # the script that the command starts, if this machine has it
     etcd_image: str = ""  # of the etcd that the user's manifest creates beside the job
+    role: str | None = None  # Master or Worker: only its pods; None: all pods
+    whole: JsonMapping | None = None  # the compiled PyTorchJob, if `plan` is that of one role
 
     @cached_property
     def manifest(self) -> JsonMapping:
         """The PyTorchJob that would be submitted."""
-        return self.user_manifest or compile_pytorchjob(self.plan)
+        return self.user_manifest or self.whole or compile_pytorchjob(self.plan)
 
     @cached_property
     def pods(self) -> tuple[JsonMapping, ...]:
         """The pod spec of each replica."""
         replicas = self.manifest["spec"].get("pytorchReplicaSpecs") or {}
-        templates = ((replica or {}).get("template") or {} for replica in replicas.values())
+        own = (replica for kind, replica in replicas.items() if self.role in (None, kind))
+        templates = ((replica or {}).get("template") or {} for replica in own)
         return tuple(template.get("spec") or {} for template in templates)
 
     @cached_property

@@ -27,6 +27,9 @@ _FIELDS: Mapping[str, _Field] = MappingProxyType(
         "namespace": _Field("metadata", ("namespace",)),
         "labels": _Field("metadata", ("labels",)),
         "annotations": _Field("metadata", ("annotations",)),
+        "job_labels": _Field("metadata", ("labels",)),
+        "job_annotations": _Field("metadata", ("annotations",)),
+        "restart_policy": _Field("replica", ("restartPolicy",)),
         "nodes": _Field("replica", ("replicas",)),
         "processes_per_node": _Field("spec", ("nprocPerNode",)),
         "master": _Field("spec", ("pytorchReplicaSpecs", "Master")),
@@ -40,6 +43,7 @@ _FIELDS: Mapping[str, _Field] = MappingProxyType(
         "torchrun": _Field("container", ("command",)),
         "train": _Field("container", ("command",)),
         "env": _Field("container", ("env",)),
+        "env_from": _Field("container", ("envFrom",)),
         "network_profile": _Field("container", ("env",)),
         "instance": _Field("pod", ("nodeSelector",)),
         "resources": _Field("container", ("resources",)),
@@ -85,6 +89,9 @@ _FIELDS: Mapping[str, _Field] = MappingProxyType(
         "scheduling.priority_class": _Field("pod", ("priorityClassName",)),
         "scheduling.istio_sidecar": _Field("template", ("metadata", "labels", api_objects.LABEL_ISTIO_INJECT)),
         "pod": _Field("pod"),
+        "pod.labels": _Field("template", ("metadata", "labels")),
+        "pod.annotations": _Field("template", ("metadata", "annotations")),
+        "pod.lifecycle": _Field("container", ("lifecycle",)),
         "pod.grace": _Field("pod", ("terminationGracePeriodSeconds",)),
         "pod.host_network": _Field("pod", ("hostNetwork",)),
         "pod.host_ipc": _Field("pod", ("hostIPC",)),
@@ -113,10 +120,12 @@ def use_manifest_names(problem: Problem) -> Problem:
 
 def find_manifest_path(path: str, job: JsonMapping) -> Path:
     """Return the path in a PyTorchJob that stands for the path of a spec; `()` if there is none."""
-    steps = parse_path(path)
+    steps, kind = parse_path(path), ""
+    if steps[:1] == ("master",) and len(steps) > 1:
+        steps, kind = steps[1:], "Master"
     for end in range(len(steps), 0, -1):
         if field := _FIELDS.get(join_path(steps[:end])):
-            start = _find_parts(job)[field.part]
+            start = _find_parts(job, kind)[field.part]
             found: Path = (*start, *field.path)
             container = _get(job, start) if field.part == "container" else None
             if field.path == ("command",) and isinstance(container, dict) and "command" not in container:
@@ -127,10 +136,10 @@ def find_manifest_path(path: str, job: JsonMapping) -> Path:
     return ()
 
 
-def _find_parts(job: JsonMapping) -> dict[str, Path]:
-    """Return the path of each part of the job. Of two replica types, it is the Worker's, as in the spec."""
+def _find_parts(job: JsonMapping, kind: str) -> dict[str, Path]:
+    """Return the path of each part of the job. Of two replica types, it is the Worker's, as in the spec, or that of `kind`."""
     replicas = job["spec"].get("pytorchReplicaSpecs") or {}
-    replica: Path = ("spec", "pytorchReplicaSpecs", "Worker" if "Worker" in replicas else "Master")
+    replica: Path = ("spec", "pytorchReplicaSpecs", kind or ("Worker" if "Worker" in replicas else "Master"))
     pod: Path = (*replica, "template", "spec")
     containers = _get(job, (*pod, "containers")) or ()
     names = [container.get("name") for container in containers]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError, UsageError
@@ -22,6 +23,7 @@ from kfjob.spec.instances import HYPERPOD_PREFIX, Instance
 from kfjob.spec.job import SPEC_VERSION, JobSpec
 from kfjob.spec.observe_config import Limits, ObserveConfig
 from kfjob.spec.pod import Resources
+from kfjob.spec.roles import get_master_path, make_master_spec
 from kfjob.spec.scheduling import Restarts, Scheduling, Toleration
 from kfjob.units import MIB, parse_quantity
 
@@ -35,6 +37,35 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
     Raises:
         SpecError: the spec has problems that depend on the backend; the error holds all of them.
     """
+    problems: list[Problem] = []
+    plan = master = None
+    try:
+        plan = _resolve_pods(spec, context)
+    except SpecError as err:
+        problems += err.problems
+    processes = {} if plan is None else {"processes_per_node": _read_processes(plan.processes_per_node)}
+    if master_spec := make_master_spec(spec, **processes):
+        try:
+            master = _resolve_pods(master_spec, context)
+        except SpecError as err:
+            known = {problem.title for problem in problems}
+            problems += [replace(p, path=get_master_path(p.path)) for p in err.problems if p.title not in known]
+    if problems or plan is None:
+        raise SpecError(problems)
+    if master is None:
+        return plan
+    decided = {(decision.path, decision.value) for decision in plan.decisions}
+    other = [decision for decision in master.decisions if (decision.path, decision.value) not in decided]
+    own = tuple(decision._replace(path=f"master.{decision.path}") for decision in other)
+    return replace(plan, master=master, decisions=(*plan.decisions, *own))
+
+
+def _read_processes(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _resolve_pods(spec: JobSpec, context: Context) -> JobPlan:
+    """Return the plan of a job whose pods are all equal."""
     decisions = Decisions()
     launcher = spec.launcher or "torchrun"
     instance = instances.find_instance(spec.instance) if spec.instance else None

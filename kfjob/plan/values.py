@@ -122,6 +122,7 @@ class JobPlan:
     observe_config: ObserveConfig  # recorded with the job, for everyone who reads its logs
     spec_json: str  # recorded in an annotation of the job
     spec_hash: str
+    master: JobPlan | None = None  # the Master's pod, if it differs from the Workers; as if all pods were like it
     submitted_by: str = ""  # recorded with the launch; "" until it is submitted
     start_folder: str = ""  # where agents of a local job start unless `pod.working_dir` is set; "": the current folder
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
@@ -135,6 +136,15 @@ class JobPlan:
     def words(self) -> tuple[str, ...]:
         """The words of `command` and `args`; without a command they follow the image's own entry point."""
         return (*self.command, *self.args)
+
+    @property
+    def roles(self) -> tuple[JobPlan, ...]:
+        """The plans of the different pods: the Master's first, if it differs."""
+        return (self.master, self) if self.master else (self,)
+
+    def get_role(self, index: int) -> JobPlan:
+        """Return the plan of the pod with node rank `index`."""
+        return self.master if self.master and index == 0 else self
 
     @property
     def pods(self) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ A field that the user omits is None or empty here. `kfjob.plan` chooses its valu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from kfjob.common_types import Notify, ignore_notice
 from kfjob.errors import Problem
@@ -33,6 +33,7 @@ from kfjob.spec.pod import EnvEntry, EnvFrom, EnvSource, Pod, Resources
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
 from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, TorchrunOptions
 from kfjob.spec.repair import check_fields
+from kfjob.spec.roles import MasterField, find_master_problems
 from kfjob.spec.root_model import root_model
 from kfjob.spec.scheduling import Restarts, RestartsField, RunPolicy, Scheduling
 from kfjob.spec.train import TrainSpec
@@ -118,9 +119,6 @@ class JobSpec(SpecModel):
     torchrun: TorchrunOptions = TorchrunOptions()
     elastic: Elastic | None = None
     rendezvous: RendezvousField = Rendezvous()
-    master: bool | None = Field(
-        default=None, description="Create a Master and Workers instead of Workers only; default: if the launcher needs a Master"
-    )
     env: dict[str, EnvEntry] = Field(
         default_factory=dict,
         description="Environment variables of the training container: texts, or sources such as `{secret: NAME, key: KEY}`",
@@ -142,6 +140,11 @@ class JobSpec(SpecModel):
     scheduling: Scheduling = Scheduling()
     service_account: ObjectName | None = Field(default=None, description="Service account of the pods")
     pod: Pod = Pod()
+    master: MasterField | None = Field(
+        default=None,
+        description="Create a Master and Workers instead of Workers only, or what the Master has instead of the Workers; "
+        "default: if the launcher needs a Master",
+    )
     labels: dict[MetadataKey, LabelValue] = Field(default_factory=dict, description="Labels of the job and its pods")
     annotations: dict[MetadataKey, EnvValue] = Field(default_factory=dict, description="Annotations of the job and its pods")
     job_labels: dict[MetadataKey, LabelValue] = Field(default_factory=dict, description="Labels of the job, not of its pods")
@@ -182,7 +185,7 @@ class JobSpec(SpecModel):
     @property
     def has_master(self) -> bool:
         """Whether the first pod is a Master."""
-        return not self.is_dynamic if self.master is None else self.master
+        return not self.is_dynamic if self.master is None else self.master is not False
 
     @classmethod
     def from_pytorchjob(cls, job: Any, *, notify: Notify = ignore_notice) -> JobSpec:
@@ -261,7 +264,7 @@ class JobSpec(SpecModel):
 
     @field_validator("master")
     @classmethod
-    def _check_master(cls, value: bool | None, info: ValidationInfo) -> bool | None:  # noqa: FBT001 - a validator's form
+    def _check_master(cls, value: Any, info: ValidationInfo) -> Any:
         if value is None or "rendezvous" not in info.data or "nodes" not in info.data:
             return value
         is_dynamic = info.data.get("launcher") in (None, "torchrun") and info.data["rendezvous"].backend != "static"
@@ -378,3 +381,9 @@ class JobSpec(SpecModel):
         if problems := [FieldProblem(field="", title=p.title, detail=p.detail, hint=p.hint) for p in check_pattern(value)]:
             raise field_errors(problems)
         return value
+
+    @model_validator(mode="after")
+    def _check_master_pod(self) -> Self:
+        if problems := find_master_problems(self):
+            raise field_errors(problems)
+        return self

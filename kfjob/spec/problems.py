@@ -30,7 +30,7 @@ _KINDS: dict[type, str] = {
     dict: "mapping",
     type(None): "nothing",
 }
-_UNION_TAGS = frozenset({"str", "ModelShape", "env:text", "env:source", "[key]"})
+_UNION_TAGS = frozenset({"str", "ModelShape", "env:text", "env:source", "master:switch", "master:section", "[key]"})
 """Parts of pydantic's paths that are no fields: the branch of a union, and the mark of a key."""
 _EXPECTED = {
     "int_type": "a whole number",
@@ -66,7 +66,9 @@ def find_path(detail: ErrorDetails) -> Path:
     """Return the path of the field that an error is about."""
     context = detail.get("ctx", {})
     if "path" in context:
-        return parse_path(context["path"])
+        path = parse_path(context["path"])
+        is_in_master = detail["loc"][:1] == ("master",) and len(detail["loc"]) > 1  # whose sections are also the job's
+        return ("master", *path) if is_in_master else path
     return tuple(part for part in detail["loc"] if part not in _UNION_TAGS)
 
 

@@ -37,7 +37,7 @@ def format_page() -> str:
         if name in finished or definition.get("type") != "object" or "properties" not in definition:
             continue
         finished.add(name)
-        description = definition.get("description", "").replace("\n", " ")
+        description = " ".join(definition.get("description", "").split())
         lines += ["", f"## {path}", "", *([description, ""] if description else []), *_format_table(definition)]
         queue = [*_list_mappings(definition, path), *queue]
     return "\n".join(lines) + "\n"

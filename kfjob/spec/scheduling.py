@@ -110,19 +110,15 @@ class Toleration(SpecModel):
     seconds: int | None = Field(default=None, ge=0, description="Seconds until a `NoExecute` taint evicts the pod")
 
 
-class Scheduling(SpecModel):
-    """Placement of the pods, and the queue and the priority of the job."""
+class Placement(SpecModel):
+    """Placement of the pods on nodes."""
 
-    queue: ObjectName | None = Field(default=None, description="LocalQueue of Kueue")
-    queue_priority: ObjectName | None = Field(default=None, description="WorkloadPriorityClass of Kueue")
-    gang: Gang | None = None
     priority_class: ObjectName | None = Field(default=None, description="PriorityClass of the pods")
     scheduler: str | None = Field(default=None, description="Name of the scheduler")
     node_selector: dict[MetadataKey, LabelValue] = Field(default_factory=dict, description="Labels that a node must have")
     tolerations: tuple[Toleration, ...] = Field(default=(), description="Taints that the pods tolerate")
     affinity: dict[str, Any] = Field(default_factory=dict, description="Affinity, as in a pod spec")
     spread: tuple[dict[str, Any], ...] = Field(default=(), description="topologySpreadConstraints, as in a pod spec")
-    hyperpod: HyperPod | None = None
     istio_sidecar: bool = Field(default=False, description="Allow Istio's sidecar, which prevents the pods from completing")
 
     @field_validator("affinity")
@@ -137,6 +133,15 @@ class Scheduling(SpecModel):
         schema_path = f"{pytorchjob_schema.POD_PATH}.topologySpreadConstraints"
         pytorchjob_schema.check_value(schema_path, list(value), "scheduling.spread")
         return value
+
+
+class Scheduling(Placement):
+    """Placement of the pods, and the queue and the priority of the job."""
+
+    queue: ObjectName | None = Field(default=None, description="LocalQueue of Kueue")
+    queue_priority: ObjectName | None = Field(default=None, description="WorkloadPriorityClass of Kueue")
+    gang: Gang | None = None
+    hyperpod: HyperPod | None = None
 
     @field_validator("queue_priority")
     @classmethod

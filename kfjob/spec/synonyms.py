@@ -278,9 +278,14 @@ def find_model(root: type[BaseModel], path: Path) -> type[BaseModel] | None:
 
 @cache
 def list_fields(spec: type[BaseModel] | None) -> Mapping[str, tuple[Path, ...]]:
-    """Return the paths of all fields of a job spec by their last part; the fields of list items are left out."""
+    """Return the paths of all fields of a job spec by their last part.
+
+    The fields of list items are left out, and so are those of the Master that are also the job's.
+    """
     table: dict[str, tuple[Path, ...]] = {}
-    for path in _walk(spec, ()) if spec else ():
+    paths = list(_walk(spec, ())) if spec else []
+    known = set(paths)
+    for path in (path for path in paths if path[:1] != ("master",) or path[1:] not in known):
         table[str(path[-1])] = (*table.get(str(path[-1]), ()), path)
     return MappingProxyType(table)
 

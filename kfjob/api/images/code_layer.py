@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kfjob.api.target import Target
 from kfjob.common_types import Notify
 from kfjob.errors import UsageError
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
+from kfjob.spec.roles import MasterPod
 from kfjob.text import plural
 
 if TYPE_CHECKING:
@@ -40,7 +41,13 @@ def add_code_layer(
     spec: JobSpec, plan: JobPlan, layer: CodeLayer, target: Target, *, notify: Notify, dry_run: bool = False
 ) -> JobSpec:
     """Push the plan's image with the code layer, and return the spec with the new image, pinned by its digest."""
-    return spec.model_copy(update={"image": push_code_layer(plan.image, layer, target, notify=notify, dry_run=dry_run)})
+    images = {role.image: "" for role in plan.roles}
+    for image in images:
+        images[image] = push_code_layer(image, layer, target, notify=notify, dry_run=dry_run)
+    update: dict[str, Any] = {"image": images[plan.image]}
+    if plan.master and isinstance(spec.master, MasterPod) and spec.master.image:
+        update["master"] = spec.master.model_copy(update={"image": images[plan.master.image]})
+    return spec.model_copy(update=update)
 
 
 def push_code_layer(image: str, layer: CodeLayer, target: Target, *, notify: Notify, dry_run: bool = False) -> str:

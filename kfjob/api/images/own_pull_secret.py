@@ -28,8 +28,11 @@ def apply_pull_secret(target: Target, plan: JobPlan) -> None:
     Raises:
         Forbidden: the user is not logged in to the registry, or not allowed to create secrets in the namespace.
     """
-    if not plan.own_pull_secret:
-        return
+    for role in {role.own_pull_secret: role for role in plan.roles if role.own_pull_secret}.values():
+        _apply_secret(target, role)
+
+
+def _apply_secret(target: Target, plan: JobPlan) -> None:
     from kfjob.image import auth  # imports an HTTP client
 
     ref = parse_reference(plan.image)

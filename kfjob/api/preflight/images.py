@@ -59,4 +59,5 @@ def _image_paths(job: PreflightJob) -> Iterator[tuple[str, str]]:
         for index, container in enumerate(getattr(job.planned.spec.pod, field)):
             yield str(container.get("image", "")), f"pod.{field}.{index}"
     yield job.plan.own_etcd_image, "rendezvous"
-    yield job.plan.image, "image"
+    for role in job.plan.roles:
+        yield role.image, "image" if role.image == job.plan.image else "master.image"

@@ -42,7 +42,8 @@ def plan_trial(spec: JobSpec, context: Context, trial: Trial) -> JobPlan:
     peers = ",".join(plan.pods) if context.kind.has_api_server else ""
     patience = f"{_script_deadline(trial):g}"
     node_command = ("python3", "-c", START, "node", "--peers", peers, "--patience", patience, "--")
-    plan = replace(plan, command=(*node_command, *plan.command))
+    master = replace(plan.master, command=(*node_command, *plan.master.command)) if plan.master else None
+    plan = replace(plan, command=(*node_command, *plan.command), master=master)
     check_overrides(plan)
     return plan
 
@@ -59,6 +60,8 @@ def _trial_spec(spec: JobSpec, context: Context, trial: Trial) -> JsonObject:
     env: dict[str, Any] = {**fields.get("env", {}), SCRIPT_VARIABLE: pack_script()}
     if context.kind.has_api_server:
         env[NODE_NAME_VARIABLE] = {"field": "spec.nodeName"}
+    if isinstance(master := fields.get("master"), dict):
+        fields["master"] = _trial_master(master, env)
     fields = {key: value for key, value in fields.items() if key not in ("train", "args", "elastic", "torchrun", "launcher")}
     if not spec.is_dynamic:
         rendezvous = {"backend": "static"} | {key: value for key, value in rendezvous.items() if key == "port"}
@@ -72,6 +75,17 @@ def _trial_spec(spec: JobSpec, context: Context, trial: Trial) -> JsonObject:
         "run": {"ttl": TTL_SECONDS, "deadline": int(trial.timeout) + TTL_SECONDS},
         "overrides": _remove_commands(spec.overrides),
     }
+
+
+def _trial_master(section: JsonObject, env: JsonObject) -> JsonObject:
+    """Return what the Master of a trial has instead of the Workers: the Master's own parts, with our script."""
+    own = {key: value for key, value in section.items() if key not in ("command", "args", "restart_policy")}
+    if "env" in own:
+        added = {name: env[name] for name in (SCRIPT_VARIABLE, NODE_NAME_VARIABLE) if name in env}
+        own["env"] = own["env"] | added
+    if "pod" in own:
+        own["pod"] = {key: value for key, value in own["pod"].items() if key not in ("init_containers", "sidecars")}
+    return own
 
 
 def _script_arguments(spec: JobSpec, context: Context, trial: Trial) -> list[str]:

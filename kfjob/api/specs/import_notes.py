@@ -33,6 +33,7 @@ ADDITIONS = (
     Addition(re.escape(api_objects.LABEL_ISTIO_INJECT), "no Istio proxy", "it would keep the pods from ending"),
     Addition("cleanPodPolicy", "kept pods", "pods that have ended and their logs stay, which is the operator's default too"),
     Addition(r"nprocPerNode", "processes per node", "the operator's own default, or one for each GPU"),
+    Addition(rf"ports\[{names.RENDEZVOUS_PORT_NAME}\]", "the Master's port", "the operator reads it from a container port"),
     Addition(r"metadata\.namespace", "namespace", "the one of the target"),
     Addition(r"resources\.requests(\.[^.]+(\.[^.]+)*)?", "requests", "as large as the limits, which is Kubernetes' default"),
     Addition(

@@ -9,7 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -108,11 +108,11 @@ def check_capacity(plan: JobPlan) -> None:
     Raises:
         Refused: the job needs more; the error names both numbers.
     """
-    required = plan.nodes * plan.resources.gpus
+    required = sum(plan.get_role(index).resources.gpus for index in range(plan.nodes))
     if required and required > (available := len(gpus())):
         raise Refused(
             f"job `{plan.name}` needs {plural(required, 'GPU')}, this machine has {available}",
-            cause=f"{plural(plan.nodes, 'node')} with {plural(plan.resources.gpus, 'GPU')} each",
+            cause=" and ".join(_count_gpus(plan)),
             hint="lower `nodes` or `resources.gpus`, or run with `--backend kubernetes`",
         )
     per_node = processes(plan.processes_per_node)
@@ -123,6 +123,12 @@ def check_capacity(plan: JobPlan) -> None:
             cause=f"{plural(plan.nodes, 'node')} with {plural(per_node, 'process', 'processes')} each",
             hint="lower `nodes` or `processes_per_node`, or run with `--backend kubernetes`",
         )
+
+
+def _count_gpus(plan: JobPlan) -> Iterator[str]:
+    if plan.master:
+        yield f"the Master with {plural(plan.master.resources.gpus, 'GPU')}"
+    yield f"{plural(plan.nodes - bool(plan.master), 'node')} with {plural(plan.resources.gpus, 'GPU')} each"
 
 
 def loopback_addresses(count: int) -> tuple[str, ...]:

@@ -39,9 +39,10 @@ def build_launch_spec(
     interface = machine.loopback_interface()
     agents = []
     for index, pod in enumerate(plan.pods):
-        folders = _folders(plan, pod, launch, volumes)
+        role = plan.get_role(index)
+        folders = _folders(role, pod, launch, volumes)
         placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
-        agents.append(_make_agent_spec(plan, index, make_local_agent(plan, index, placement), interpreter))
+        agents.append(_make_agent_spec(plan, index, make_local_agent(role, index, placement), interpreter))
     spec = LaunchSpec(
         uid=uid,
         agents=tuple(agents),
@@ -88,7 +89,7 @@ def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
     Raises:
         Refused: a `host_path` does not exist.
     """
-    for volume in plan.volumes:
+    for volume in (volume for role in plan.roles for volume in role.volumes):
         if volume.claim is not None:
             folder.make_private(volumes / volume.claim)
         elif volume.empty_dir:
@@ -105,7 +106,7 @@ def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess, interpreter
     env = dict(agent.env)
     for name, value in (_gpus(plan, index) | _threads(plan)).items():
         env.setdefault(name, value)
-    program = _find_agent_program(plan, agent, interpreter)
+    program = _find_agent_program(plan.get_role(index), agent, interpreter)
     env["PATH"] = interpreter.search_path(_search_path(env), agent.argv)
     return AgentSpec(
         pod=agent.name,
@@ -152,10 +153,11 @@ def _search_path(env: Mapping[str, str]) -> str:
 
 def _gpus(plan: JobPlan, index: int) -> dict[str, str]:
     """Return the GPUs that an agent sees: as on a cluster the requested ones; without a request it uses the CPU."""
-    each = plan.resources.gpus
+    each = plan.get_role(index).resources.gpus
+    first = sum(plan.get_role(earlier).resources.gpus for earlier in range(index))
     if not each and not plan.processes_per_node.isdecimal():  # `auto` and `gpu` use all GPUs
         return {}
-    return {"CUDA_VISIBLE_DEVICES": ",".join(machine.gpus()[index * each : (index + 1) * each]) if each else ""}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(machine.gpus()[first : first + each]) if each else ""}
 
 
 def _threads(plan: JobPlan) -> dict[str, str]:

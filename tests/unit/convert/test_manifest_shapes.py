@@ -29,10 +29,17 @@ def make_template(container: dict[str, Any] | None = None, pod: dict[str, Any] |
     return {"metadata": metadata, "spec": spec} if metadata else {"spec": spec}
 
 
-def make_manifest(worker: Any, master: Any = None, *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+def make_manifest(
+    worker: Any,
+    master: Any = None,
+    *,
+    metadata: dict[str, Any] | None = None,
+    master_policy: str = "OnFailure",
+    **spec: Any,
+) -> dict[str, Any]:
     replicas = {"Worker": {"replicas": 2, "restartPolicy": "OnFailure", "template": worker}}
     if master is not None:
-        replicas["Master"] = {"replicas": 1, "restartPolicy": "OnFailure", "template": master}
+        replicas["Master"] = {"replicas": 1, "restartPolicy": master_policy, "template": master}
     body = {"pytorchReplicaSpecs": replicas, **spec}
     meta = {"name": "demo", **(metadata or {})}
     return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta, "spec": body}
@@ -79,6 +86,30 @@ SHM = {"name": "dshm", "emptyDir": {"medium": "Memory"}}
 SHM_MOUNT = {"name": "dshm", "mountPath": "/dev/shm"}
 GPUS = {"resources": {"limits": {"nvidia.com/gpu": 8, "memory": "64Gi"}}}
 STATIC = make_template()
+
+FULL = make_template(
+    {
+        **GPUS,
+        "envFrom": [{"secretRef": {"name": "s"}}],
+        "env": [{"name": "ROLE", "value": "some"}],
+        "volumeMounts": [*MOUNTS, SHM_MOUNT],
+        "securityContext": {"privileged": True},
+    },
+    {
+        "volumes": [*VOLUMES, {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}],
+        "nodeSelector": {"gpu": "yes"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {}},
+        "hostNetwork": True,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "serviceAccountName": "trainer",
+        "imagePullSecrets": [{"name": "login"}],
+        "initContainers": [{"name": "fetch", "image": "i:1"}],
+        "priorityClassName": "high",
+        "terminationGracePeriodSeconds": 5,
+    },
+)
+"""A pod with everything that often only the Workers have."""
 
 SHAPES: dict[str, dict[str, Any]] = {
     "entry point": make_twins(make_template({"command": None})),
@@ -137,6 +168,27 @@ SHAPES: dict[str, dict[str, Any]] = {
         make_template({"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": 2, "memory": "2Gi"}}})
     ),
     "older account name": make_manifest(make_template(pod={"serviceAccount": "reader"})),
+    "all of the Worker alone": make_manifest(FULL, make_template()),
+    "all of the Master alone": make_manifest(make_template(), FULL),
+    "less for the Master": make_manifest(
+        make_template({"resources": {"limits": {"nvidia.com/gpu": 8, "memory": "64Gi"}}, "imagePullPolicy": "Always"}),
+        make_template({"resources": {"limits": {"nvidia.com/gpu": 1, "memory": "8Gi"}}}),
+    ),
+    "another program": make_manifest(
+        make_template({"command": ["python", "work.py"], "args": ["--a"]}),
+        make_template({"command": None, "image": "r.example/x"}),
+    ),
+    "another restart policy": make_manifest(make_template(), make_template(), master_policy="Never"),
+    "labels of roles": make_manifest(
+        make_template(labels={"team": "a", "role": "w"}),
+        make_template(labels={"team": "a", "role": "m"}, annotations={"x": "why"}),
+        metadata={"labels": {"team": "a"}},
+    ),
+    "elastic with a Master": make_manifest(
+        FULL, make_template(), elasticPolicy={"rdzvBackend": "c10d", "minReplicas": 3, "maxReplicas": 3, "maxRestarts": 4}
+    ),
+    "default port": make_twins(make_template({"ports": [{"name": "pytorchjob-port", "containerPort": 23456}]})),
+    "another port": make_twins(make_template({"ports": [{"name": "pytorchjob-port", "containerPort": 29500}]})),
     "volcano": make_twins(make_template(pod={"schedulerName": "volcano"}), runPolicy={"schedulingPolicy": {"minAvailable": 3}}),
 }
 
@@ -167,7 +219,7 @@ def list_variables(job: dict[str, Any]) -> dict[str, list[str]]:
 def test_shape_adds_no_restarts(shape):
     manifest = SHAPES[shape]
     spec, job = convert(manifest)
-    assert spec["restarts"]["max"] == 0
+    assert spec["restarts"]["max"] == (manifest["spec"].get("elasticPolicy") or {}).get("maxRestarts", 0)
     assert "PET_MAX_RESTARTS" not in yaml.safe_dump(job)
     plan = resolve(JobSpec.model_validate(spec), CONTEXT)
     assert [p for p in lint(JobSpec.model_validate(spec), plan) if p.rule == "replaced-command"] == []
@@ -180,6 +232,24 @@ def test_import_of_an_import_is_the_same_spec():
         again = import_pytorchjob(yaml.safe_dump(job))
         assert compile_pytorchjob(resolve(JobSpec.model_validate(again.spec), CONTEXT))["spec"] == job["spec"], shape
         assert "overrides" not in again.spec, shape
+
+
+def test_master_has_only_what_the_manifest_gives_it():
+    spec, job = convert(SHAPES["all of the Worker alone"])
+    assert spec["master"] == {
+        "image_pull_secrets": [],
+        "env": {},
+        "env_from": [],
+        "resources": {},
+        "volumes": [],
+        "shared_memory": 0,
+        "service_account": "default",
+        "scheduling": {},
+        "pod": {},
+    }
+    master = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    assert set(master) == {"terminationGracePeriodSeconds", "serviceAccountName", "containers"}
+    assert set(master["containers"][0]) == {"name", "image", "command", "env"}
 
 
 def test_restart_policy_of_a_pod_has_a_note():

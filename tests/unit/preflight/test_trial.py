@@ -84,6 +84,17 @@ def test_launcher_with_a_master_keeps_its_topology(launcher):
     assert "torchrun" in plan.command
 
 
+def test_trial_of_a_master_that_differs_runs_the_script_in_both_roles():
+    pod = {"init_containers": [{"name": "i", "image": "c:1"}]}
+    master = {"image": "m:1", "command": ["python", "lead.py"], "env": {"A": "b"}, "pod": pod}
+    plan = make_trial(spec(rendezvous="static", master=master))
+    assert plan.master
+    assert plan.master.image == "m:1"
+    assert plan.master.command == plan.command
+    assert plan.master.pod.init_containers == ()
+    assert {"A", SCRIPT_VARIABLE} <= dict(plan.master.env).keys()
+
+
 def test_trial_gets_its_own_etcd_or_the_login_of_a_shared_one():
     plan = make_trial(spec(rendezvous="etcd"))
     assert [manifest["kind"] for manifest in compile_manifests(plan)] == ["PyTorchJob", "Service", "Pod"]

@@ -29,6 +29,9 @@ def compile_both(**variables: str) -> list[JsonObject]:
     compiled = compile_pytorchjob(resolve(spec, Context(backend="kubernetes", launch="l1")))
     del compiled["metadata"]["annotations"], compiled["metadata"]["namespace"]
     del compiled["metadata"]["labels"][api_objects.LABEL_SPEC_HASH]
+    for job in (templated, compiled):  # no variable names another one, so their order has no meaning
+        (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+        container["env"].sort(key=lambda variable: variable["name"])
     return [templated, compiled]
 
 
