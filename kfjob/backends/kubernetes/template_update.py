@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +17,16 @@ from kfjob.backends.kubernetes.job_update import job_changes, refuse_changes
 from kfjob.backends.kubernetes.objects import launch_of, owner_uid, with_owner
 from kfjob.backends.kubernetes.shapes.meta import read_version
 from kfjob.backends.resources import CREATABLE_KINDS
-from kfjob.common_types import JsonObject
+from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile.manifest_diff import MISSING, differences, format_path
 from kfjob.errors import NotFound, Refused
+from kfjob.parsing import ParseError, parse_json
 from kfjob.spec import api_objects
 from kfjob.spec.api_objects import describe_name
 
 _ATTEMPTS = 5
 _SERVER_FIELDS = frozenset(("apiVersion", "kind", "metadata", "status"))
+_WITHOUT_DEFAULTS = frozenset(("data", "binaryData", "metadata"))
 _HIDDEN = "(hidden)"
 """Stands for a value of a Secret."""
 
@@ -80,11 +83,21 @@ class LiveTemplate:
         ]
         changes += [
             FieldChange(path=f"{name}: {'.'.join(path)}", live=value, desired=None, in_place=True)
-            for path, value in _list_removed(item, live)
+            for path, value in _list_removed(item, live, self._find_recorded(item))
         ]
         if item["kind"] == "Secret":
             return [replace(c, live=c.live and _HIDDEN, desired=c.desired and _HIDDEN) for c in changes]
         return changes
+
+    def _find_recorded(self, item: JsonObject) -> JsonMapping:
+        """Return the object as the live job's record has it; {} without a record."""
+        record = (self.live_job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_MANIFEST)
+        with suppress(ParseError, AttributeError, TypeError):  # someone else changed the record
+            for recorded in parse_json(record) if record else ():
+                if recorded.get("kind") == item["kind"] and recorded["metadata"].get("name") == item["metadata"]["name"]:
+                    found: JsonMapping = recorded
+                    return found
+        return {}
 
     def apply(self) -> JsonObject:
         """Change the live objects, and return the job.
@@ -149,12 +162,18 @@ def _read_content(item: JsonObject) -> JsonObject:
     return {key: value for key, value in item.items() if key not in _SERVER_FIELDS} | {"metadata": metadata}
 
 
-def _list_removed(item: JsonObject, live: JsonObject) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the fields that kfjob has set in the live object and that the template no longer has."""
+def _list_removed(item: JsonObject, live: JsonObject, recorded: JsonMapping) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the fields that kfjob has set in the live object and that the template no longer has.
+
+    The API server records its own defaults in `spec` as kfjob's, so there the launch's record of the object decides.
+    """
     if "stringData" in item:  # the API server stores it as `data`
         item = {**item, "data": {**(item.get("data") or {}), **item["stringData"]}}
     for path in ownership.list_owned(live):
-        if _get(item, path) is MISSING and (old := _get(live, path)) is not MISSING and _get(item, path[:-1]) is not MISSING:
+        if path[0] not in _WITHOUT_DEFAULTS and _get(recorded, path) is MISSING:
+            continue
+        old = _get(live, path)
+        if old is not MISSING and _get(item, path) is MISSING and _get(item, path[:-1]) is not MISSING:
             yield path, old
 
 

@@ -430,3 +430,48 @@ def test_progress_pattern_is_recorded_with_the_job(kfjob, cluster, template):
     assert "`progress` has neither a group" in kfjob.err
     assert kfjob("submit", "job.yaml", "--progress", pattern) == 2
     assert "`--progress` needs `--template`" in kfjob.err
+
+
+def test_explain_shows_the_origin_and_the_line_of_each_value(kfjob, template):
+    assert kfjob("explain", *template, "-o", "json") == 0
+    values = {value["path"]: value for value in json.loads(kfjob.out)}
+    replicas = values["spec.pytorchReplicaSpecs.Worker.replicas"]
+    assert (replicas["value"], replicas["origin"], replicas["location"]) == ("2", "variable", "t.yaml:15:17")
+    assert replicas["reason"].endswith("value of `NUM_NODES`")
+    assert values["Service etcd: spec.ports.0.port"]["origin"] == "template"
+    assert values["metadata.namespace"]["origin"] == "kfjob"
+    policy = values["spec.pytorchReplicaSpecs.Worker.restartPolicy"]
+    assert (policy["value"], policy["origin"]) == ("OnFailure", "operator")
+
+
+def test_explain_hides_secrets(kfjob, template):
+    key = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {a: very-plain}\n"
+    Path("t.yaml").write_text(TEMPLATE.rstrip() + "\n" + key)
+    assert kfjob("explain", *template) == 0
+    assert "very-plain" not in kfjob.out + kfjob.err
+
+
+def test_explain_shows_what_the_operator_adds(kfjob, template, job):
+    Path("t.yaml").write_text(TEMPLATE.replace("elasticPolicy:", "elasticPolicy: {}\n  x-old:").replace("  x-old", "  #"))
+    assert kfjob("explain", *template, "--operator-env", "-o", "json") == 0
+    env = json.loads(kfjob.out)
+    assert (env["PET_NNODES"], env["PET_RDZV_BACKEND"]) == ("2:2", "c10d")
+    assert not env.keys() & {"PET_RDZV_ID", "PET_MAX_RESTARTS"}  # the policy has neither
+    Path("t.yaml").write_text(JOB)
+    assert kfjob("explain", *job, "--operator-env", "-o", "json", "--node-rank", "7") == 0
+    assert json.loads(kfjob.out) == {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": "auto", "PET_NNODES": "8"}
+    assert kfjob("explain", *job, "--operator-env", "--node-rank", "8") == 3
+
+
+def test_preflight_checks_the_objects_of_a_template(kfjob, cluster, template):
+    mounts = "            volumeMounts: [{name: v, mountPath: /v}]\n          volumes: [{name: v, configMap: {name: NAME}}]\n"
+    config = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: own}\n"
+    Path("t.yaml").write_text(TEMPLATE + mounts.replace("NAME", "own") + config)
+    kfjob("preflight", *template)
+    assert "`own` does not exist" not in kfjob.out
+    assert "ok: the API server accepts Service `etcd`" in kfjob.out
+    Path("t.yaml").write_text(TEMPLATE + mounts.replace("NAME", "missing") + config)
+    assert kfjob("preflight", *template) == 1
+    assert "config map `missing` does not exist" in kfjob.out
+    assert "--> t.yaml:2" in kfjob.out
+    assert all(dry for method, *_, dry in cluster.requests if method != "GET")
