@@ -61,7 +61,7 @@ class Place:
         if packages:
             folders = {"UV_FIND_LINKS": str(packages), "PIP_FIND_LINKS": str(packages), "UV_CACHE_DIR": str(folder / "cache")}
             self.env |= folders | {"UV_OFFLINE": "1", "UV_NO_INDEX": "1", "PIP_NO_INDEX": "1", "UV_NO_CONFIG": "1"}
-            self.env |= {"PIP_CONFIG_FILE": os.devnull, "UV_LINK_MODE": "copy"}
+            self.env |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_COMPILE": "1", "UV_LINK_MODE": "hardlink"}
 
     def run(self, command: str) -> str:
         done = subprocess.run(
@@ -76,10 +76,9 @@ class Place:
         return self.environment
 
     def check_commands(self, folder: Path) -> None:
-        """Run the installed command: the version, and the checks and manifests of a spec."""
+        """Run the installed command: it shows its version, and checks and compiles a spec."""
         command = shlex.quote(str(folder / "kfjob"))
         assert self.run(f"{command} --version") == f"kfjob {kfjob.__version__}\n"
-        self.run(f"{command} validate examples/own-script/job.yaml --backend kubernetes --set image=a.test/b:1")
         manifests = self.run(f"{command} render examples/own-script/job.yaml --backend kubernetes --set image=a.test/b:1")
         assert "kind: PyTorchJob" in manifests
 
