@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from kfjob.spec.source import LoadedSpec
 
 
+_SEPARATOR = re.compile(r"[,\s]+|(?<=[\w}])(?=\$)")
+_LISTED_NAME = re.compile(r"\$?(?:\{(?P<braced>[A-Za-z_]\w*)\}|(?P<bare>[A-Za-z_]\w*))", re.ASCII)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """A spec or a template, with the values that change it."""
@@ -37,6 +42,7 @@ class Source:
     variables: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     progress: str | None = None
+    only: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that the source is one of a spec and a template.
@@ -47,6 +53,9 @@ class Source:
         if self.templates and (self.spec or self.assignments):
             option = "SPEC" if self.spec else "`--set`"
             raise UsageError(f"{option} cannot be used with `--template`", hint="set values with `--env-file` and `--var`")
+        if not self.templates and (self.keep or self.only):
+            option = "--keep" if self.keep else "--only"
+            raise UsageError(f"`{option}` needs `--template`", hint="`$${NAME}` is the text itself")
         if not self.templates and not self.spec:
             raise UsageError("SPEC or `--template` is missing", hint="SPEC is a file, or `-` for standard input")
         if self.progress and not self.templates:
@@ -56,6 +65,22 @@ class Source:
     def name(self) -> str:
         """The names of the files in messages."""
         return ", ".join("<stdin>" if file == "-" else file for file in self.templates or (self.spec or "-",))
+
+    @property
+    def only_names(self) -> frozenset[str] | None:
+        """The only names to replace, each from a list such as `A,B` or `$A ${B}`; None for all.
+
+        Raises:
+            UsageError: a list holds something else.
+        """
+        names: set[str] = set()
+        for listed in self.only:
+            words = [word for word in _SEPARATOR.split(listed) if word]
+            matches = [_LISTED_NAME.fullmatch(word) for word in words]
+            if wrong := next((word for word, match in zip(words, matches, strict=True) if not match), None):
+                raise UsageError(f"`--only` takes names, and `{wrong}` is not one", hint="for example `--only IMAGE,NUM_NODES`")
+            names |= {match["braced"] or match["bare"] for match in matches if match}
+        return frozenset(names) if self.only else None
 
     def read_values(self) -> dict[str, str]:
         """Return the values: with `--env` the exported variables, overridden by the env files and then by the single variables.
@@ -71,7 +96,8 @@ class Source:
         from kfjob.spec.variables import is_run_time
 
         environment = dict(os.environ) if self.env else {}
-        values = {name: value for name, value in environment.items() if not is_run_time(name)}
+        only = self.only_names or ()
+        values = {name: value for name, value in environment.items() if name in only or not is_run_time(name)}
         variables = {}
         for variable in self.variables:
             name, equals, value = variable.partition("=")
@@ -101,7 +127,7 @@ class Source:
         if self.progress:
             refuse_pattern(self.progress)
         files = tuple(("<stdin>" if file == "-" else file, read_text(file, "template")) for file in self.templates)
-        return Template(files=files, values=self.read_values(), keep=self.keep, progress=self.progress)
+        return Template(files=files, values=self.read_values(), keep=self.keep, only=self.only_names, progress=self.progress)
 
     def format_template_options(self) -> str:
         """Return the options of the templates and their values as a command line."""
@@ -110,6 +136,7 @@ class Source:
             ("--env-file", self.env_files),
             ("--var", self.variables),
             ("--keep", self.keep),
+            ("--only", self.only),
         ]
         words = [word for option, values in options for value in values for word in (option, value)]
         return shlex.join([*words, *(["--env"] if self.env else [])])
@@ -138,6 +165,9 @@ _TEMPLATE_OPTIONS = (
     ),
     click.option("--keep", multiple=True, metavar="NAME", help="Leave `${NAME}` in the template for the pod. Repeatable."),
     click.option("--progress", metavar="PATTERN", help="With --template: regular expression of the job's progress lines."),
+    click.option(
+        "--only", multiple=True, metavar="NAMES", help="Replace these names only, such as A,B or '$A $B'. Repeatable."
+    ),
 )
 
 

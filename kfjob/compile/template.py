@@ -7,19 +7,31 @@ change the structure. A scalar without quotes gets the type of its new text, as 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import yaml
 
 from kfjob.common_types import JsonObject
+from kfjob.compile.template_places import DOCUMENT, Place, Pods, find_assignments
 from kfjob.compile.template_positions import TextMap
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.manifest_yaml import PLAIN, STR, ManifestLoader, is_merge, read_key, read_value
-from kfjob.spec.variables import UNRESOLVED_REASONS, Resolution, Variables, find_references, is_run_time
+from kfjob.spec.variables import (
+    UNRESOLVED_REASONS,
+    Definition,
+    Reader,
+    Resolution,
+    Variables,
+    find_references,
+    get_name,
+    is_run_time,
+)
 from kfjob.spec.yaml_loader import TooLargeError, check_depth
 from kfjob.spec.yaml_text import Positions
+from kfjob.text import join_names
 
 MAX_NODES = 200_000
 """Values of a template; nested aliases can make a small file fill the memory."""
@@ -27,20 +39,27 @@ MAX_NODES = 200_000
 
 @dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """The objects of a template."""
+    """The objects of a template, and notices about the references that stay in them for the pod."""
 
     objects: tuple[JsonObject, ...]
     positions: tuple[Positions, ...]  # of each object's fields
-    unresolved: tuple[str, ...]  # unbraced names without a value, which a program in the pod may replace
+    notices: tuple[str, ...]
 
 
-def render(text: str, *, values: Mapping[str, str], keep: Collection[str] = (), file: str | None = None) -> Rendered:
-    """Replace the names that have a value, and leave the names that the pod replaces.
+def render(
+    text: str,
+    *,
+    values: Mapping[str, str],
+    keep: Collection[str] = (),
+    only: Collection[str] | None = None,
+    file: str | None = None,
+) -> Rendered:
+    """Replace the names that have a value, and leave the names that the pod replaces; with `only`, replace no other names.
 
     Raises:
         SpecError: names have no value, and the error holds all of them with their positions; or the template is not YAML.
     """
-    return _Template(text, Variables(values=values, keep=keep), file).render()
+    return _Template(text, Variables(values=values, keep=keep, only=only), file).render()
 
 
 def parse(text: str, *, file: str | None = None) -> tuple[JsonObject, ...]:
@@ -49,7 +68,7 @@ def parse(text: str, *, file: str | None = None) -> tuple[JsonObject, ...]:
     Raises:
         SpecError: the text is not YAML, or a document is not an object.
     """
-    return _Template(text, Variables(values={}, keep=_Everything()), file).render().objects
+    return _Template(text, Variables(values={}, keep=_Everything()), file, is_literal=True).render().objects
 
 
 class _Everything(frozenset[str]):
@@ -57,39 +76,34 @@ class _Everything(frozenset[str]):
         return True
 
 
-_SHELLS = frozenset(("sh", "ash", "bash", "dash", "ksh", "zsh"))
-_PROGRAM_TEXT = frozenset(("annotations", "env", "lifecycle"))
-"""Keys of a pod with texts that a program may read; Kubernetes itself replaces no `$NAME`, only `$(NAME)`."""
-
-
-_Place = Literal["document", "object", "program"]
-"""Where a value is: a whole document, metadata or spec of an object, or a text that a program in the pod may read."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Use:
-    """A reference in a scalar."""
+    """A reference in a scalar, with its position in the template."""
 
     match: re.Match[str]
-    in_program: bool  # a program in the pod reads the scalar
+    offset: int
+    place: Place
+    resolution: Resolution
+    definition: Definition | None
 
     @property
     def name(self) -> str:
-        return self.match["braced"] or self.match["bare"]
+        return get_name(self.match)
 
 
 class _Template:
     """Renders one template. It parses references as words without a meaning in YAML, and replaces them in the scalars."""
 
-    def __init__(self, text: str, variables: Variables, file: str | None) -> None:
-        self._text, self._variables, self._file = text, variables, file
+    def __init__(self, text: str, variables: Variables, file: str | None, *, is_literal: bool = False) -> None:
+        self._text, self._variables, self._file, self._is_literal = text, variables, file, is_literal
         self._references = list(find_references(text))
         stem = "kfjobReference"
         while stem in text:
             stem += "X"
         self._word = re.compile(rf"{stem}([0-9]+)Z")
         self._stem = stem
-        self._used: dict[int, _Use] = {}
+        self._uses: list[_Use] = []
+        self._pods = Pods((), self._render_name)
         self._replaced: dict[int, yaml.Node] = {}  # by id, which is unique only as long as the node exists
         self._ancestors: set[int] = set()
         self._nodes = 0
@@ -101,18 +115,11 @@ class _Template:
         self._problems += self._missing()
         if self._problems:
             raise SpecError(sorted(self._problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
-        names = dict.fromkeys(
-            use.name for use in self._used.values() if use.match["bare"] and self._classify(use) is Resolution.FOR_THE_POD
-        )
-        unresolved = (name for name in names if not is_run_time(name) and name not in self._variables.keep)
         return Rendered(
             objects=tuple(item for item, _ in documents if item),
             positions=tuple(positions for item, positions in documents if item),
-            unresolved=tuple(unresolved),
+            notices=tuple(self._list_notices()),
         )
-
-    def _classify(self, use: _Use) -> Resolution:
-        return self._variables.classify(use.match, in_program=use.in_program)
 
     def _documents(self) -> Iterator[tuple[Any, Positions, int]]:
         parts, offset = [], 0
@@ -127,10 +134,13 @@ class _Template:
         try:
             check_depth(text)
             loader = ManifestLoader(text)
+            nodes = []
             while loader.check_node():
-                node = loader.get_node()
+                nodes.append(loader.get_node())
+            self._pods = Pods(nodes, self._render_name)
+            for node in nodes:
                 line = node.start_mark.line + 1
-                self._walk(node, "document")
+                self._walk(node, DOCUMENT)
                 value = None if self._problems else read_value(node)
                 yield value, text_map.collect(node, self._file) if value is not None else Positions(), line
         except TooLargeError as err:
@@ -146,22 +156,22 @@ class _Template:
             if loader is not None:
                 loader.dispose()
 
-    def _walk(self, node: yaml.Node, place: _Place, *, is_key: bool = False) -> None:
+    def _walk(self, node: yaml.Node, place: Place, *, is_key: bool = False) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES or id(node) in self._ancestors:
             title = "an alias contains itself" if id(node) in self._ancestors else "the aliases expand to too many values"
             raise SpecError([self._problem(title, node.start_mark.line + 1)])
         self._ancestors.add(id(node))
         if isinstance(node, yaml.ScalarNode):
-            self._scalar(node, in_program=place != "object", is_key=is_key)
+            self._scalar(node, place, is_key=is_key)
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
-                self._walk(item, "program" if place == "document" else place)
+                self._walk(item, place)
         elif isinstance(node, yaml.MappingNode):
             self._mapping(node, place)
         self._ancestors.discard(id(node))
 
-    def _mapping(self, node: yaml.MappingNode, place: _Place) -> None:
+    def _mapping(self, node: yaml.MappingNode, place: Place) -> None:
         keys: set[str] = set()
         for key, value in node.value:
             self._walk(key, place, is_key=True)
@@ -170,35 +180,104 @@ class _Template:
                 if name in keys:
                     self._problems.append(self._problem(f"duplicate key `{name}`", key.start_mark.line + 1))
                 keys.add(name)
-            self._walk(value, _place_of_value(key, node, place))
+            self._walk(value, place.enter(key, node, value, self._pods))
 
-    def _scalar(self, node: yaml.ScalarNode, *, in_program: bool, is_key: bool) -> None:
+    def _scalar(self, node: yaml.ScalarNode, place: Place, *, is_key: bool) -> None:
         if id(node) in self._replaced:  # an alias
             return
         self._replaced[id(node)] = node
         numbers = [int(word) for word in self._word.findall(node.value)]
-        if not numbers:
+        text = self._restore(node.value)
+        if self._is_literal or not (numbers or "$" in text):
+            node.value = text
             return
-        self._used |= {number: _Use(self._references[number], in_program) for number in numbers}
-        node.value = self._variables.replace(self._restore(node.value))
+        offsets = iter([self._references[number].start() for number in numbers])
+        assigned = find_assignments(text) if place.reader is Reader.SHELL and numbers else {}
+        uses: list[_Use] = []
+
+        def classify(match: re.Match[str]) -> Resolution:
+            definition = self._find_definition(match, place, assigned)
+            resolution = self._variables.classify(match, reader=place.reader, definition=definition)
+            offset = next(offsets, uses[-1].offset if uses else 0)
+            uses.append(_Use(match=match, offset=offset, place=place, resolution=resolution, definition=definition))
+            return resolution
+
+        unescape = place.reader is not Reader.NONE and not place.is_kubelet_text and self._variables.only is None
+        node.value = self._variables.replace(text, classify=classify, unescape=unescape)
+        self._uses += uses
+        self._check_text(node.value, place, uses)
         if node.tag == PLAIN and (is_key or not _has_a_type(node.value)):
             node.tag = STR
+
+    def _find_definition(self, match: re.Match[str], place: Place, assigned: Mapping[str, int]) -> Definition | None:
+        """Return what the pod defines for a reference; text before the first assignment of a script comes from elsewhere."""
+        name = get_name(match)
+        if name in assigned and (name not in self._variables.values or match.start() >= assigned[name]):
+            return Definition(value=None)
+        if name in place.env.values:
+            return Definition(value=place.env.values[name])
+        is_open = place.env.is_open and place.reader is Reader.SHELL and name not in self._variables.values
+        return Definition(value=None) if is_open else None
+
+    def _check_text(self, text: str, place: Place, uses: Sequence[_Use]) -> None:
+        """Add a problem if a field that only Kubernetes reads is empty, or still holds a reference."""
+        if place.reader is not Reader.NONE or not uses:
+            return
+        if not text and not place.may_be_empty:
+            hint = f"set it in an env file or with `--var {uses[0].name}=…`"
+            title = f"`{uses[0].match[0]}` has an empty value, and `{place.field}` needs one"
+            self._problems.append(self._problem(title, *self._position(uses[0].offset), hint=hint))
+
+    def _render_name(self, marked: str) -> str:
+        """Return the text of a scalar of `env` with its references replaced."""
+        return self._variables.replace(self._restore(marked), classify=partial(self._variables.classify, reader=Reader.NONE))
 
     def _restore(self, marked: str) -> str:
         return self._word.sub(lambda word: self._references[int(word[1])][0], marked)
 
     def _missing(self) -> Iterator[Problem]:
         """Yield one problem for each name, with all its positions outside of comments."""
-        references: dict[tuple[str, Resolution], list[re.Match[str]]] = {}
-        for _, use in sorted(self._used.items()):
-            if (resolution := self._classify(use)) in UNRESOLVED_REASONS:
-                references.setdefault((use.name, resolution), []).append(use.match)
-        for (name, resolution), matches in references.items():
-            first, *more = (self._position(match.start()) for match in matches)
+        unresolved: dict[tuple[str, Resolution], list[_Use]] = {}
+        for use in sorted(self._uses, key=lambda use: use.offset):
+            if use.resolution in UNRESOLVED_REASONS:
+                unresolved.setdefault((use.name, use.resolution), []).append(use)
+        for (name, resolution), uses in unresolved.items():
+            first, *more = (self._position(use.offset) for use in uses)
             also = f"also at {', '.join(f'{line}:{column}' for line, column in more)}" if more else None
+            title = f"`{uses[0].match[0]}` {UNRESOLVED_REASONS[resolution]}"
             hint = f"set it in an env file, with `--var {name}=…`, or export it and use `--env`"
-            hint += f"; `--keep {name}` leaves it to the pod"
-            yield self._problem(f"`{matches[0][0]}` {UNRESOLVED_REASONS[resolution]}", *first, detail=also, hint=hint)
+            if self._variables.only is not None and name not in self._variables.only:
+                title, hint = f"`{uses[0].match[0]}` stays, and no program reads it", f"add `{name}` to `--only`"
+            elif any(use.place.reader is not Reader.NONE for use in uses):
+                hint += f"; `--keep {name}` leaves it to the pod"
+            yield self._problem(title, *first, detail=also, hint=hint)
+
+    def _list_notices(self) -> Iterator[str]:
+        """Yield a notice about all references that stay, with the reasons, and one for each name of `--keep`."""
+        groups: dict[str, dict[str, None]] = {}
+        kept: dict[str, list[_Use]] = {}
+        for use in self._uses:
+            if use.resolution is not Resolution.FOR_THE_POD:
+                continue
+            if use.name in self._variables.keep:
+                kept.setdefault(use.match[0], []).append(use)
+            elif self._variables.only is None:
+                groups.setdefault(self._explain(use), {})[use.match[0]] = None
+        if groups:
+            parts = (f"{join_names((f'`{name}`' for name in names), limit=12)} ({reason})" for reason, names in groups.items())
+            yield f"left for the pod: {'; '.join(parts)}"
+        for reference, uses in kept.items():
+            yield f"`{reference}` stays in the text because of `--keep`: {_describe_readers(uses)}"
+
+    def _explain(self, use: _Use) -> str:
+        """Return why a reference stays."""
+        if use.name in self._variables.values:
+            return "defined in the pod with another value than yours; `--only` replaces it"
+        if is_run_time(use.name):
+            return "set by torchrun, the operator or the shell"
+        if use.definition is not None:
+            return "defined in the pod"
+        return "the shell takes the default" if use.match["dash"] else "no value"
 
     def _position(self, offset: int) -> tuple[int, int]:
         return self._text.count("\n", 0, offset) + 1, offset - self._text.rfind("\n", 0, offset)
@@ -229,19 +308,15 @@ def find_object_problem(value: Any) -> str | None:
     return None
 
 
-def _place_of_value(key: yaml.Node, mapping: yaml.MappingNode, place: _Place) -> _Place:
-    if not isinstance(key, yaml.ScalarNode):
-        return place
-    if place == "document":
-        return "object" if key.value in ("metadata", "spec") else "program"
-    is_program = key.value in _PROGRAM_TEXT or (key.value in ("command", "args") and _has_shell(mapping))
-    return "program" if is_program else place
-
-
-def _has_shell(container: yaml.MappingNode) -> bool:
-    """Return whether a shell may read the command: one that begins with a shell, or the unknown one of the image."""
-    words = next((value.value for key, value in container.value if key.value == "command"), ())
-    return not words or any(str(word.value).rpartition("/")[2] in _SHELLS for word in words if isinstance(word, yaml.Node))
+def _describe_readers(uses: Sequence[_Use]) -> str:
+    readers = {use.place.reader for use in uses}
+    if readers == {Reader.SHELL}:
+        return "the shell in the pod replaces it"
+    return (
+        "no shell reads it there, so the pod gets it as it is"
+        if Reader.SHELL not in readers
+        else "a shell reads some of its texts"
+    )
 
 
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*|(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)")

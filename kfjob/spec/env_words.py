@@ -115,8 +115,11 @@ class WordParser:
             yield self._parse_single_quotes(keep=mode.is_quoted)
         elif character == '"':
             self.offset += 1
-            yield Text("", is_quoted=True)
-            yield from self._parse(_Mode.QUOTES, start)
+            quoted = (Text("", is_quoted=True), *self._parse(_Mode.QUOTES, start))
+            if mode.is_quoted:  # bash has rules of its own for `"${A:-"…"}"`
+                yield self._refuse("only a shell can compute", start)
+            else:
+                yield from quoted
         elif character == "$":
             yield self._parse_dollar(mode)
         elif character == "`":

@@ -10,9 +10,11 @@ import re
 from collections.abc import Mapping
 
 from kfjob.errors import Problem
-from kfjob.spec.variables import UNRESOLVED_REASONS, Resolution, Variables, find_references
+from kfjob.spec.variables import UNRESOLVED_REASONS, Reader, Resolution, Variables, find_references
 
 _ESCAPED = re.compile(r"\$\$(?=\{)")
+_MAY_BE_EMPTY = re.compile(r"(?:^|\.)(?:env|command|args|labels|annotations)\.|\.value$|^command$")
+"""Paths of texts that can be empty on purpose."""
 _Occurrence = tuple[str, str, tuple[int, int]]
 """The reference as written, the path of its scalar, and the scalar's line and column."""
 
@@ -23,6 +25,7 @@ class Substitution:
     def __init__(self, values: Mapping[str, str]) -> None:
         self._variables = Variables(values=values)
         self._values = values
+        self._empty: list[tuple[str, _Occurrence]] = []
         self._unresolved: dict[tuple[str, Resolution], list[_Occurrence]] = {}
 
     def replace(self, text: str, *, path: str, position: tuple[int, int]) -> tuple[str, bool]:
@@ -31,35 +34,50 @@ class Substitution:
 
         def find_value(reference: re.Match[str]) -> str:
             nonlocal is_resolved
-            resolution = self._variables.classify(reference)
+            resolution = self._variables.classify(reference, reader=Reader.PROGRAM)
             if not reference["braced"] or resolution is Resolution.FOR_THE_POD:
                 return reference[0]
             if resolution is not Resolution.REPLACED:
                 is_resolved = False
                 self._unresolved.setdefault((reference["braced"], resolution), []).append((reference[0], path, position))
                 return reference[0]
-            return self._values.get(reference["braced"]) or reference["default"] or ""
+            name, dash = reference["braced"], reference["dash"] or ""
+            value = self._values.get(name, None if dash else "")
+            is_unset = value is None or (dash.startswith(":") and not value)
+            return reference["default"] or "" if is_unset else value or ""
 
         # Escapes are replaced between the references only: a value may contain `$${`.
         parts, offset = [], 0
         for reference in find_references(text):
             parts += [_ESCAPED.sub("$", text[offset : reference.start()]), find_value(reference)]
             offset = reference.end()
-        return "".join([*parts, _ESCAPED.sub("$", text[offset:])]), is_resolved
+        replaced = "".join([*parts, _ESCAPED.sub("$", text[offset:])])
+        if text and not replaced and not _MAY_BE_EMPTY.search(path):
+            is_resolved = False
+            name = next(find_references(text))["braced"]
+            self._empty.append((name, (text, path, position)))
+        return replaced, is_resolved
 
     def list_missing(self) -> frozenset[str]:
         """Return the names that need a value."""
-        return frozenset(name for name, resolution in self._unresolved if resolution is not Resolution.NESTED)
+        names = {name for name, resolution in self._unresolved if resolution is not Resolution.NESTED}
+        return frozenset(names | {name for name, _ in self._empty})
 
     def list_problems(self) -> list[Problem]:
         """Return one problem for each name without a value, with all its positions."""
-        return [_make_problem(name, resolution, matches) for (name, resolution), matches in self._unresolved.items()]
+        unresolved = [
+            _make_problem(name, UNRESOLVED_REASONS[resolution], matches)
+            for (name, resolution), matches in self._unresolved.items()
+        ]
+        return unresolved + [
+            _make_problem(name, "has an empty value, and this field needs one", [use]) for name, use in self._empty
+        ]
 
 
-def _make_problem(name: str, resolution: Resolution, occurrences: list[_Occurrence]) -> Problem:
+def _make_problem(name: str, reason: str, occurrences: list[_Occurrence]) -> Problem:
     (reference, path, (line, column)), *others = occurrences
     return Problem(
-        title=f"`{reference}` {UNRESOLVED_REASONS[resolution]}",
+        title=f"`{reference}` {reason}",
         path=path,
         line=line,
         column=column,

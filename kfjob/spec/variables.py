@@ -43,20 +43,26 @@ RUN_TIME = frozenset((_TORCHRUN + _SHELL).split())
 _RUN_TIME_PREFIXES = ("PET_", "BASH_")
 
 
+class Reader(Enum):
+    """What reads a text of a template."""
+
+    NONE = "Kubernetes"  # which replaces no reference
+    PROGRAM = "a program in the pod"
+    SHELL = "a shell in the pod"
+
+
 class Resolution(Enum):
     """What happens to a reference."""
 
     REPLACED = "replaced"
     FOR_THE_POD = "for the pod"  # left as it is
     MISSING = "missing"  # the name has no value
-    EMPTY = "empty"  # the name has an empty value, and the reference no default for that
     NESTED = "nested"  # the default contains another reference in braces, which the package would split
 
 
 UNRESOLVED_REASONS: Mapping[Resolution, str] = MappingProxyType(
     {
         Resolution.MISSING: "has no value",
-        Resolution.EMPTY: "has an empty value",
         Resolution.NESTED: "has a default that contains another reference, which cannot be replaced",
     }
 )
@@ -64,53 +70,96 @@ UNRESOLVED_REASONS: Mapping[Resolution, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Definition:
+    """What the pod itself defines for a name; the value is None if it is not known here."""
+
+    value: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Variables:
-    """The values of variables, and the names that are always left for the pod."""
+    """The values of variables, the names that are always left for the pod, and the only names to replace if they are given."""
 
     values: Mapping[str, str]
     keep: Collection[str] = ()
+    only: Collection[str] | None = None
 
-    def classify(self, reference: re.Match[str], *, in_program: bool = True) -> Resolution:
+    def classify(
+        self, reference: re.Match[str], *, reader: Reader = Reader.SHELL, definition: Definition | None = None
+    ) -> Resolution:
         """Return what happens to one match of `find_references`.
 
-        `in_program` means that a program in the pod reads the text. Only a program can replace a name without braces.
+        `reader` is what reads the text in the pod. Only a program there can replace a name without braces, and only a shell
+        uses a default. `definition` is that of the pod, if it defines the name.
         """
-        name = reference["braced"] or reference["bare"]
+        name = get_name(reference)
+        has_value = name in self.values
         if name in self.keep:
+            return Resolution.FOR_THE_POD
+        if self.only is not None:
+            if name not in self.only:
+                return Resolution.MISSING if reader is Reader.NONE else Resolution.FOR_THE_POD
+        elif self._is_left(reference, reader, definition):
             return Resolution.FOR_THE_POD
         if reference["default"] is not None and "${" in reference["default"]:
             return Resolution.NESTED
-        if self.values.get(name):
-            return Resolution.REPLACED
-        if is_run_time(name) or (reference["bare"] and in_program and name not in self.values):
-            return Resolution.FOR_THE_POD
-        if name in self.values:
-            return Resolution.REPLACED if reference["dash"] and reference["dash"].startswith(":") else Resolution.EMPTY
-        return Resolution.REPLACED if reference["dash"] else Resolution.MISSING
+        return Resolution.REPLACED if has_value or reference["dash"] else Resolution.MISSING
 
-    def replace(self, text: str) -> str:
-        """Return the text with every reference replaced that can be; the others stay as they are."""
-        return _unmask(self._envsubst("".join(self._mask_parts(text)))) if "$" in text else text
+    def _is_left(self, reference: re.Match[str], reader: Reader, definition: Definition | None) -> bool:
+        """Return whether a reference stays, because the pod replaces it."""
+        name = get_name(reference)
+        if name in self.values:
+            return reader is Reader.SHELL and definition is not None and definition.value != self._get_value(reference)
+        if is_run_time(name):
+            return True
+        if reader is Reader.NONE:
+            return False
+        return bool(reference["bare"]) or (reader is Reader.SHELL if reference["dash"] else definition is not None)
+
+    def _get_value(self, reference: re.Match[str]) -> str:
+        """Return the text that replaces a reference to a name with a value."""
+        value = self.values[get_name(reference)]
+        has_default = reference["dash"] is not None and reference["dash"].startswith(":")
+        return (value or self.replace(reference["default"] or "")) if has_default else value
+
+    def replace(
+        self, text: str, *, classify: Callable[[re.Match[str]], Resolution] | None = None, unescape: bool = False
+    ) -> str:
+        """Return the text with every reference replaced that can be; the others stay as they are.
+
+        `classify` takes the place of the method. With `unescape`, `$$NAME`, `$${` and `$$(` become a text with one `$`.
+        """
+        if "$" not in text:
+            return text
+        return _unmask(self._envsubst("".join(self._mask_parts(text, classify or self.classify, unescape=unescape))))
 
     @cached_property
     def _envsubst(self) -> Callable[[str], str]:
         return _load_envsubst({name: _mask(value) for name, value in self.values.items() if name not in self.keep})
 
-    def _mask_parts(self, text: str) -> Iterator[str]:
+    def _mask_parts(
+        self, text: str, classify: Callable[[re.Match[str]], Resolution], *, unescape: bool = False
+    ) -> Iterator[str]:
         """Yield the parts of the text, masked except for the references that the package is to replace."""
         offset = 0
         for reference in find_references(text):
-            yield _mask(text[offset : reference.start()])
+            yield _mask(text[offset : reference.start()], unescape=unescape)
             offset = reference.end()
-            if self.classify(reference) is not Resolution.REPLACED:
+            name = get_name(reference)
+            if classify(reference) is not Resolution.REPLACED:
                 yield _mask(reference[0])
             elif reference["bare"]:
                 yield reference[0]
-            elif self.values.get(reference["braced"]):
-                yield f"${{{reference['braced']}}}"
+            elif self.values.get(name) or (name in self.values and not (reference["dash"] or "").startswith(":")):
+                yield f"${{{name}}}"
             elif reference["default"]:  # the package does not take an empty text for a default
-                yield f"${{{reference['braced']}:-{''.join(self._mask_parts(reference['default']))}}}"
-        yield _mask(text[offset:])
+                yield f"${{{name}:-{''.join(self._mask_parts(reference['default'], self.classify))}}}"
+        yield _mask(text[offset:], unescape=unescape)
+
+
+def get_name(reference: re.Match[str]) -> str:
+    """Return the name of a match of `find_references`."""
+    return str(reference["braced"] or reference["bare"])
 
 
 def find_references(text: str) -> Iterator[re.Match[str]]:
@@ -139,7 +188,11 @@ _MASKS = {"$": f"{_MARK}d", "}": f"{_MARK}b", "\\": f"{_MARK}s", _MARK: f"{_MARK
 _CHARACTERS = {mask: character for character, mask in _MASKS.items()}
 
 
-def _mask(text: str) -> str:
+_ESCAPED = re.compile(r"\$\$(?=[A-Za-z_{(])")
+
+
+def _mask(text: str, *, unescape: bool = False) -> str:
+    text = _ESCAPED.sub("$", text) if unescape else text
     return re.sub(r"[$}\\\ue000]", lambda match: _MASKS[match[0]], text)
 
 

@@ -40,6 +40,7 @@ class Template:
     """Name and text of each file; together they are one manifest."""
     values: Mapping[str, str]
     keep: Collection[str] = ()
+    only: Collection[str] | None = None
     progress: str | None = None
     """The pattern of the job's progress lines, which a manifest has no field for."""
 
@@ -49,25 +50,26 @@ class Template:
         return ", ".join(name for name, _ in self.files)
 
     def render(self, values: Mapping[str, str]) -> tuple[list[ManifestObject], list[str]]:
-        """Return the objects of all files, and the names that are left unchanged; `values` are added to the user's.
+        """Return the objects of all files, and notices about the references that stay; `values` are added to the user's.
 
         Raises:
             SpecError: a variable has no value, or a file is not a manifest.
         """
         objects: list[ManifestObject] = []
-        unresolved: dict[str, None] = {}
+        notices: dict[str, None] = {}
+        only = None if self.only is None else {*self.only, *values}
         problems: list[Problem] = []
         for name, text in self.files:
             try:
-                rendered = engine.render(text, values={**values, **self.values}, keep=self.keep, file=name)
+                rendered = engine.render(text, values={**values, **self.values}, keep=self.keep, only=only, file=name)
             except SpecError as err:
                 problems += err.problems
                 continue
             objects += list_objects(rendered)
-            unresolved |= dict.fromkeys(rendered.unresolved)
+            notices |= dict.fromkeys(rendered.notices)
         if problems:
             raise SpecError(problems)
-        return objects, list(unresolved)
+        return objects, list(notices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,13 +228,13 @@ def list_kinds(template: Template, settings: Settings) -> list[str]:
 def _render(template: Template, settings: Settings, launch: str, notify: Notify) -> tuple[list[ManifestObject], Target]:
     """Return the objects, and the target with their namespace: the one that an object names, if no setting does."""
     target = make_target(settings, "kubernetes")
-    objects, unresolved = template.render({"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace})
+    objects, notices = template.render({"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace})
     named = [namespace for namespace in find_namespaces(objects) if namespace != target.namespace]
     if len(named) == 1 and not settings.namespace:
         target = replace(target, namespace=named[0])
-        objects, unresolved = template.render({"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace})
-    if unresolved:
-        notify(f"{', '.join(f'`${name}`' for name in unresolved)} is left unchanged, because it has no value")
+        objects, notices = template.render({"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace})
+    for notice in notices:
+        notify(notice)
     return objects, target
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,10 @@ def test_render_prints_the_objects_and_notes_variables_without_a_value(kfjob, te
     (container,) = worker["template"]["spec"]["containers"]
     assert container["command"][2] == "train $RANK ${MORE} $OTHER"
     assert job["spec"]["elasticPolicy"]["rdzvId"]
-    assert kfjob.err.startswith("note: `$OTHER` is left unchanged, because it has no value\n")
+    assert kfjob.err.startswith(
+        "note: left for the pod: `$RANK` (set by torchrun, the operator or the shell); `$OTHER` (no value)\n"
+        "note: `${MORE}` stays in the text because of `--keep`: the shell in the pod replaces it\n"
+    )
 
 
 def test_variables_override_the_env_file(kfjob, template):
@@ -74,8 +78,30 @@ def test_exported_variables_are_values_with_env_only(kfjob, template, monkeypatc
     worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
     assert worker["replicas"] == 2  # of the env file
     assert worker["template"]["spec"]["containers"][0]["command"][2] == "train $RANK ${MORE} exported"
-    assert kfjob("render", "--template", "t.yaml", "--env") == 2
-    assert "`${MORE}` has an empty value" in kfjob.err
+    assert kfjob("render", "--template", "t.yaml", "--env") == 0
+    assert "train $RANK  exported" in kfjob.out  # the empty value of MORE is a value
+
+
+@pytest.mark.parametrize("only", [("--only", "NUM_NODES,IMAGE_URI,JOB"), ("--only", "$NUM_NODES ${IMAGE_URI}$JOB")])
+def test_only_leaves_all_other_names(kfjob, template, only):
+    assert kfjob("render", *template[:4], "--var", "MORE=1", *only, "-o", "json") == 0
+    _, job = json.loads(kfjob.out)["items"]
+    worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
+    assert worker["template"]["spec"]["containers"][0]["command"][2] == "train $RANK ${MORE} $OTHER"
+    assert "left for the pod" not in kfjob.err
+    assert kfjob("render", *template[:4], "--only", "A=1") == 2
+    assert "`--only` takes names" in kfjob.err
+
+
+def test_environment_is_read_from_a_pipe(kfjob, template):
+    reader, writer = os.pipe()
+    os.write(writer, b"NUM_NODES=3\0IMAGE_URI=1.dkr/a:1\0MORE=two words\nand a line\0HOME=/root\0")
+    os.close(writer)
+    assert kfjob("render", "--template", "t.yaml", "--env-file", f"/dev/fd/{reader}", "-o", "json") == 0
+    os.close(reader)
+    _, job = json.loads(kfjob.out)["items"]
+    container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    assert container["command"][2] == "train $RANK two words\nand a line $OTHER"
 
 
 def test_env_fills_a_spec(kfjob, here, monkeypatch):

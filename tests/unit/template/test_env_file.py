@@ -54,7 +54,7 @@ def test_reference_for_the_pod_needs_quotes_or_a_backslash(text):
     if "\\" in text or text.startswith("'"):
         assert parse_env_file(f"A=1\nCMD={text}\n")["CMD"] == "--rank=$RANK 1 ${X}"
     else:
-        with pytest.raises(SpecError, match="`\\$RANK` has no value"):
+        with pytest.raises(SpecError, match=r"`\$RANK` has no value"):
             parse_env_file(f"A=1\nCMD={text}\n")
 
 

@@ -49,4 +49,4 @@ def test_variables_without_a_value_are_an_error():
     with pytest.raises(SpecError) as error:
         render(TEMPLATE, values={"FI_PROVIDER": ""})
     missing = {problem.title.partition("`${")[2].partition("}")[0] for problem in error.value.problems}
-    assert missing == {"IMAGE_URI", "INSTANCE_TYPE", "NUM_NODES", "GPU_PER_NODE", "EFA_PER_NODE", "FI_PROVIDER"}
+    assert missing == {"IMAGE_URI", "INSTANCE_TYPE", "NUM_NODES", "GPU_PER_NODE", "EFA_PER_NODE"}

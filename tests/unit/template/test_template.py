@@ -65,8 +65,8 @@ def test_names_with_a_value_are_replaced(template, value):
         "$HOSTNAME ${HOSTNAME} $PET_NNODES ${PET_NNODES}",
         "x=$(nproc) y=`date` z=$((1+1))",
         r"\$N \${N} \\$N",
-        "$$ $$N $${N} $1 ${1} ${N:1} ${N%x} ${#N} ${N[0]} $ $- $?",
-        "$(N) $$(N)",
+        "$$ $1 ${1} ${N:1} ${N%x} ${#N} ${N[0]} $ $- $?",
+        "$(N)",
         "$MY_OWN ${KEPT} $KEPT",
     ],
 )
@@ -87,9 +87,12 @@ def test_names_of_every_document_are_replaced():
     assert names == ["8-a"] * 40
 
 
-def test_names_without_a_value_or_a_meaning_are_unresolved():
-    template = HEAD + "data: $NUM_NODE $RANK $KEPT $N # $COMMENT\n"
-    assert render(template, values={"N": "1"}, keep=["KEPT"]).unresolved == ("NUM_NODE",)
+def test_names_that_stay_are_listed_once_with_the_reason():
+    template = HEAD + "data: $NUM_NODE $RANK $KEPT $N $NUM_NODE # $COMMENT\n"
+    assert render(template, values={"N": "1"}, keep=["KEPT"]).notices == (
+        "left for the pod: `$NUM_NODE` (no value); `$RANK` (set by torchrun, the operator or the shell)",
+        "`$KEPT` stays in the text because of `--keep`: no shell reads it there, so the pod gets it as it is",
+    )
 
 
 POD = """apiVersion: v1
@@ -109,7 +112,7 @@ spec:
 @pytest.mark.parametrize(
     ("command", "missing", "left"),
     [
-        ("torchrun, --nnodes=$NUM_NODES", ["NUM_NODES", "ARGS", "GPU_PER_NODE", "EFA_PER_NODE"], ()),
+        ("torchrun, --nnodes=$NUM_NODES", ["NUM_NODES", "ARGS", "GPU_PER_NODE", "EFA_PER_NODE"], ("NOTE", "VARIABLE")),
         ("/bin/bash, -c, run $NUM_NODES", ["GPU_PER_NODE", "EFA_PER_NODE"], ("NOTE", "NUM_NODES", "ARGS", "VARIABLE")),
     ],
 )
@@ -118,15 +121,25 @@ def test_unbraced_name_that_no_program_replaces_is_missing_like_a_braced_one(com
     template = POD.replace("COMMAND", command)
     titles = [problem.title for problem in render_error(template).problems]
     assert titles == [f"`${name}` has no value" for name in missing]
-    rendered = render(template, values=dict.fromkeys(missing, "8"))
-    assert rendered.unresolved == (left or ("NOTE", "VARIABLE"))
+    (notice,) = render(template, values=dict.fromkeys(missing, "8")).notices
+    assert f"left for the pod: {', '.join(f'`${name}`' for name in left)} (no value)" in notice
     assert render(template, values={}, keep=missing).objects  # `--keep` leaves them
 
 
-@pytest.mark.parametrize("place", ["spec: {nodes: $N}", "data: $N", "data: '${N}'", "metadata2: {a: '$N'}"])
-def test_empty_value_is_an_error_with_and_without_braces(place):
-    (problem,) = render_error(HEAD + place, N="").problems
-    assert problem.title.endswith("has an empty value")
+@pytest.mark.parametrize(
+    "place", ["spec: {replicas: $E}", "spec: {image: '${E}'}", "spec: {nodeSelector: {type: ${E}}}", "spec: {image: '${D:-}'}"]
+)
+def test_field_that_needs_a_value_cannot_be_empty(place):
+    (problem,) = render_error(HEAD + place, E="").problems
+    assert problem.title.endswith("needs one")
+    assert (problem.line, problem.column) == (4, place.index("$") + 1)
+
+
+def test_empty_value_is_a_value_in_a_text():
+    text = HEAD + "spec: {tolerations: [{value: '${E}'}], image: ${E}a, env: [{value: ${E}}], args: ['${E}']}\ndata: {a: $E}\n"
+    (rendered,) = render(text, values={"E": ""}).objects
+    spec = {"tolerations": [{"value": ""}], "image": "a", "env": [{"value": ""}], "args": [""]}
+    assert (rendered["spec"], rendered["data"]) == (spec, {"a": ""})
 
 
 def test_error_lists_every_name_without_a_value():
@@ -140,10 +153,6 @@ def test_error_lists_every_name_without_a_value():
         "error: `${TWO}` has no value",
         "  --> t.yaml:5:13",
         "hint: set it in an env file, with `--var TWO=…`, or export it and use `--env`; `--keep TWO` leaves it to the pod",
-        "",
-        "error: `${EMPTY}` has an empty value",
-        "  --> t.yaml:7:6",
-        "hint: set it in an env file, with `--var EMPTY=…`, or export it and use `--env`; `--keep EMPTY` leaves it to the pod",
         "",
         "error: `${KEY}` has no value",
         "  --> t.yaml:9:3",
@@ -221,3 +230,77 @@ def test_values_do_not_change_the_structure(value):
 def test_any_template_is_rendered_or_is_a_spec_error(text, value):
     with suppress(SpecError):
         render(HEAD + "data: " + text, values={"N": value, "a": value})
+
+
+CONTAINER = """apiVersion: v1
+kind: Pod
+metadata: {name: x}
+spec:
+  containers:
+  - command: [bash, -c, "SCRIPT"]
+    env:
+    - {name: BATCH, value: "64"}
+    - {name: NODES, value: "$NODES"}
+    - {name: SECRET, valueFrom: {}}
+    - {name: OTHER, value: "${OUTER:-1}"}
+"""
+
+
+def render_script(script: str, only: tuple[str, ...] | None = None, **values: str) -> tuple[str, str]:
+    """Return the command's script, and the notices."""
+    template = CONTAINER.replace("SCRIPT", script.replace("\n", "\\n").replace('"', '\\"'))
+    rendered = render(template, values={"NODES": "4"} | values, only=only)
+    return rendered.objects[0]["spec"]["containers"][0]["command"][2], " ".join(rendered.notices)
+
+
+@pytest.mark.parametrize(
+    ("script", "values", "result", "reason"),
+    [
+        ("run --n=${NPROC:-1}", {}, "run --n=${NPROC:-1}", "`${NPROC:-1}` (the shell takes the default)"),
+        ("run --n=${NPROC:-1}", {"NPROC": "2"}, "run --n=2", ""),
+        ("run ${BATCH:-8}", {}, "run ${BATCH:-8}", "`${BATCH:-8}` (defined in the pod)"),
+        ("run ${BATCH:-8}", {"BATCH": "9"}, "run ${BATCH:-8}", "another value than yours; `--only` replaces it"),
+        ("run $BATCH", {"BATCH": "64"}, "run 64", ""),
+        ("run $NODES", {}, "run 4", ""),
+        ("run ${SECRET}", {}, "run ${SECRET}", "`${SECRET}` (defined in the pod)"),
+        ("DIR=/x/${ID}\nls ${DIR}", {"ID": "7"}, "DIR=/x/7\nls ${DIR}", "`${DIR}` (defined in the pod)"),
+        ("N=${N}\nls $N", {"N": "7"}, "N=7\nls $N", "`$N` (defined in the pod with another value"),
+        ('N="${N:-1}" run $N', {}, 'N="${N:-1}" run $N', "`${N:-1}`, `$N` (defined in the pod)"),
+        ("for i in 1; do read -r a b; done; x ${i} ${a} ${b}", {}, None, "`${i}`, `${a}`, `${b}` (defined in the pod)"),
+        (': "${DEF:=1}"; x ${DEF}', {}, None, "`${DEF}` (defined in the pod)"),
+        ("a $RANK $(hostname) $$RANK", {}, None, "`$RANK` (set by torchrun, the operator or the shell)"),
+    ],
+)
+def test_name_that_the_pod_defines_stays_in_shell_text(script, values, result, reason):
+    rendered, notices = render_script(script, **values)
+    assert rendered == (script if result is None else result)
+    assert reason in notices
+
+
+def test_forgotten_name_in_shell_text_is_an_error():
+    with pytest.raises(SpecError, match=r"`\${TOKEN}` has no value"):
+        render_script("login ${TOKEN}")
+
+
+def test_only_replaces_its_names_and_no_others():
+    script = "a ${BATCH:-8} $NODES ${NPROC:-1} $TOKEN ${TOKEN:-d}"
+    assert (
+        render_script(script, only=("BATCH", "OTHER", "NODES"), BATCH="9", NPROC="2")[0]
+        == "a 9 4 ${NPROC:-1} $TOKEN ${TOKEN:-d}"
+    )
+    with pytest.raises(SpecError, match=r"`\$N` stays, and no program reads it"):
+        render(HEAD + "spec: {replicas: $N}\n", values={"N": "1"}, only=["M"])
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "result"),
+    [
+        ("run.sh", "X=1; a $${X} $$X $$(date) $$ ${X} ${N:-2} ${UNSET:-d}", "X=1; a ${X} $X $(date) $$ ${X} 8 ${UNSET:-d}"),
+        ("conf.yaml", "lr: ${UNSET:-1e-4} $N $$N", "lr: 1e-4 8 $N"),
+        ("entry", "#!/usr/bin/env bash\necho ${UNSET:-d}", "#!/usr/bin/env bash\necho ${UNSET:-d}"),
+        ("entry", "#!/usr/bin/env python\nx = '${UNSET:-d}'", "#!/usr/bin/env python\nx = 'd'"),
+    ],
+)
+def test_script_of_a_config_map_is_shell_text(key, text, result):
+    indented = text.replace("\n", "\n    ")
+    assert data(f"data:\n  {key}: |-\n    {indented}\n", N="8") == {key: result}

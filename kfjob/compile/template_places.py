@@ -1,0 +1,181 @@
+"""Where the text of a template is read: by Kubernetes, by a program in the pod, or by a shell there. Pure.
+
+This decides about references. The shell of a pod replaces `$NAME` itself, and nobody replaces it in `replicas`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import yaml
+
+from kfjob.spec.variables import Reader
+
+_SHELLS = frozenset(("sh", "ash", "bash", "dash", "ksh", "zsh"))
+_SHELL_FILE = re.compile(r"(?:.*\.(?:sh|bash|ksh|zsh))|[^.]*")
+"""Key of a ConfigMap's entry that can be a script: with a shell's suffix, or without a suffix."""
+_SHEBANG = re.compile(r"#!\s*(\S+)(?:[ \t]+(?:-\S+[ \t]+)*(\w+))?")
+_EMPTY_SUBTREES = frozenset(("annotations", "labels", "command", "args", "data", "stringData", "lifecycle", "httpHeaders"))
+_EMPTY_FIELDS = frozenset(("value", "subPath", "storageClassName", "priorityClassName", "schedulerName", "serviceAccountName"))
+"""Fields in which Kubernetes takes an empty text, or takes it as unset."""
+_ASSIGNED = re.compile(
+    r"(?:^|[;&|(){}]|\b(?:then|do|else|export|local|declare|typeset|readonly)\b)[ \t]*(?:-\w+[ \t]+)*"
+    r"(?P<name>[A-Za-z_]\w*)\+?=(?P<value>(?:\"(?:[^\"\\]|\\.)*+\"|'[^']*+'|\\.|[^\s;&|\"'\\])*+)"
+    r"|\b(?:for|select)[ \t]+(?P<loop>[A-Za-z_]\w*)"
+    r"|\b(?:read|mapfile|readarray|getopts)\b(?P<read>[^\n;|&<]*)"
+    r"|\$\{(?P<default>[A-Za-z_]\w*):?=",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodEnv:
+    """The names that a container defines. A value is None if it is not known here."""
+
+    values: Mapping[str, str | None]
+    is_open: bool = False  # `envFrom` may define any name
+
+
+_NO_ENV = PodEnv(values=MappingProxyType({}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a value is."""
+
+    reader: Reader = Reader.NONE
+    is_document: bool = False
+    is_data: bool = False  # the entries of a ConfigMap or Secret
+    is_env: bool = False
+    is_kubelet_text: bool = False  # the kubelet turns `$$` into `$`, and replaces `$(NAME)`
+    may_be_empty: bool = False
+    field: str = ""
+    env: PodEnv = _NO_ENV
+
+    def enter(self, key: yaml.Node, mapping: yaml.MappingNode, value: yaml.Node, pods: Pods) -> Place:
+        """Return the place of a value of the mapping."""
+        if not isinstance(key, yaml.ScalarNode):
+            return self
+        name = key.value
+        if self.is_document:
+            return self if name == "items" else _enter_document(name, pods)
+        if self.is_data:
+            is_script = isinstance(value, yaml.ScalarNode) and is_shell_script(name, value.value)
+            return replace(self, is_data=False, reader=Reader.SHELL if is_script else Reader.PROGRAM, field=name)
+        place = replace(self, field=name, may_be_empty=self.may_be_empty or name in _EMPTY_SUBTREES or name in _EMPTY_FIELDS)
+        if self.is_env:
+            reader = Reader.PROGRAM if name == "value" else Reader.NONE
+            place = replace(place, is_env=False, reader=reader, env=pods.read_others(mapping, self.env))
+        elif name in ("command", "args") and self.reader is Reader.NONE:
+            place = replace(place, reader=_find_reader(mapping), is_kubelet_text=True, env=pods.read(mapping))
+        elif name == "env" and isinstance(value, yaml.SequenceNode):
+            place = replace(place, is_env=True, is_kubelet_text=True, env=pods.read(mapping))
+        elif name in ("annotations", "lifecycle"):
+            place = replace(place, reader=Reader.PROGRAM)
+        return place
+
+
+def _enter_document(key: str, pods: Pods) -> Place:
+    """Return the place of a part of an object."""
+    if key in ("metadata", "spec", "apiVersion", "kind"):
+        return Place(field=key)
+    return Place(reader=Reader.PROGRAM, is_data=key in ("data", "stringData"), may_be_empty=True, field=key, env=pods.all_env)
+
+
+DOCUMENT = Place(reader=Reader.PROGRAM, is_document=True, may_be_empty=True)
+
+
+class Pods:
+    """The containers of all documents."""
+
+    def __init__(self, nodes: Iterable[yaml.Node], render: Callable[[str], str]) -> None:
+        """Find the containers; `render` returns the text of a scalar with its references replaced."""
+        self._render = render
+        self._envs = {id(node): self._read(node) for node in _find_containers(nodes)}
+        self.all_env = _join(list(self._envs.values()))
+        """What any container defines, for scripts that any of them can run."""
+
+    def read(self, container: yaml.MappingNode) -> PodEnv:
+        """Return what a container defines."""
+        return self._envs.get(id(container)) or _NO_ENV
+
+    def read_others(self, entry: yaml.MappingNode, env: PodEnv) -> PodEnv:
+        """Return what a container defines beside one entry of its `env`."""
+        name = _to_fields(entry).get("name")
+        own = self._render(name.value) if isinstance(name, yaml.ScalarNode) else ""
+        return replace(env, values={key: value for key, value in env.values.items() if key != own})
+
+    def _read(self, container: yaml.MappingNode) -> PodEnv:
+        fields = _to_fields(container)
+        values: dict[str, str | None] = {}
+        entries = fields.get("env")
+        for entry in entries.value if isinstance(entries, yaml.SequenceNode) else ():
+            item = _to_fields(entry)
+            name, value = item.get("name"), item.get("value")
+            if isinstance(name, yaml.ScalarNode):
+                text = self._render(value.value) if isinstance(value, yaml.ScalarNode) else "$("
+                values[self._render(name.value)] = None if "$(" in text else text
+        return PodEnv(values=values, is_open="envFrom" in fields)
+
+
+def _join(envs: Sequence[PodEnv]) -> PodEnv:
+    values: dict[str, str | None] = {}
+    for env in envs:
+        for name, value in env.values.items():
+            values[name] = value if values.get(name, value) == value else None
+    return PodEnv(values=values, is_open=any(env.is_open for env in envs))
+
+
+def _to_fields(node: yaml.Node) -> dict[str, yaml.Node]:
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    return {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+
+
+def _find_containers(nodes: Iterable[yaml.Node]) -> Iterator[yaml.MappingNode]:
+    """Yield the mappings with `env` or `envFrom`; each node once, also with aliases."""
+    seen: set[int] = set()
+    rest = list(nodes)
+    while rest:
+        node = rest.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            rest += node.value
+        elif isinstance(node, yaml.MappingNode):
+            fields = _to_fields(node)
+            if "env" in fields or "envFrom" in fields:
+                yield node
+            rest += fields.values()
+
+
+def _find_reader(container: yaml.MappingNode) -> Reader:
+    """Return who reads the command: a shell that it begins with, perhaps a shell in the image's own command, or no one."""
+    words = _to_fields(container).get("command")
+    if not isinstance(words, yaml.SequenceNode) or not words.value:
+        return Reader.PROGRAM
+    names = [str(word.value).rpartition("/")[2] for word in words.value if isinstance(word, yaml.ScalarNode)]
+    return Reader.SHELL if any(name in _SHELLS for name in names) else Reader.NONE
+
+
+def is_shell_script(key: str, text: str) -> bool:
+    """Return whether an entry of a ConfigMap is a shell's script: by its first line, or by its key."""
+    if shebang := _SHEBANG.match(text):
+        path, argument = shebang[1].rpartition("/")[2], shebang[2]
+        return (argument if path == "env" else path) in _SHELLS
+    return _SHELL_FILE.fullmatch(key) is not None and ("\n" in text or "." in key)
+
+
+def find_assignments(script: str) -> dict[str, int]:
+    """Return the names that a script defines, each with the offset behind its first assignment."""
+    found: dict[str, int] = {}
+    for match in _ASSIGNED.finditer(script):
+        names = re.findall(r"(?<!\S)[A-Za-z_]\w*", match["read"]) if match["read"] else []
+        for name in (match["name"], match["loop"], match["default"], *names):
+            if name:
+                found.setdefault(name, match.end())
+    return found
