@@ -120,13 +120,16 @@ def export_accelerate(*, source: Source, output: str) -> None:
 
 
 def _print(conversion: Conversion, output: str, *, verbose: bool = False) -> None:
+    from kfjob.spec.substitute import escape_references
+
+    spec = escape_references(conversion.spec)
     if output == "json":
         notes, additions = (
             [{"what": n.item, "why": n.reason} for n in part] for part in (conversion.notes, conversion.additions)
         )
-        write_data(encode_json({"spec": conversion.spec, "notes": notes, "additions": additions}, indent=2) + "\n")
+        write_data(encode_json({"spec": spec, "notes": notes, "additions": additions}, indent=2) + "\n")
         return
-    write_data(_SCHEMA_COMMENT + _format(conversion.spec, output))
+    write_data(_SCHEMA_COMMENT + _format(spec, output))
     for note in (*conversion.notes, *(conversion.additions if verbose else ())):
         notify(str(note))
     if conversion.additions and not verbose:

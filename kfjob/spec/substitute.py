@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from kfjob.errors import Problem
 from kfjob.spec.variables import UNRESOLVED_REASONS, Reader, Resolution, Variables, find_references
@@ -17,6 +18,15 @@ _MAY_BE_EMPTY = re.compile(r"(?:^|\.)(?:env|command|args|labels|annotations)\.|\
 """Paths of texts that can be empty on purpose."""
 _Occurrence = tuple[str, str, tuple[int, int]]
 """The reference as written, the path of its scalar, and the scalar's line and column."""
+
+
+def escape_references(value: Any) -> Any:
+    """Return a value of a spec with `$${` for each `${` of its texts, so that the spec's reader gives back the same texts."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, Mapping):
+        return {key: escape_references(item) for key, item in value.items()}
+    return [escape_references(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 class Substitution:

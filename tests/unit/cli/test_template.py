@@ -501,3 +501,24 @@ def test_preflight_checks_the_objects_of_a_template(kfjob, cluster, template):
     assert "config map `missing` does not exist" in kfjob.out
     assert "--> t.yaml:2" in kfjob.out
     assert all(dry for method, *_, dry in cluster.requests if method != "GET")
+
+
+SHELL_TEXT = "torchrun train.py --batch ${BATCH:-8} --dir ${DATA_DIR} $NAME $${ESCAPED} ${A%x} ${A:-${B}} \\${C}"
+
+
+@pytest.mark.parametrize("output", ["yaml", "json"])
+def test_shell_text_of_an_imported_job_is_that_of_the_manifest(kfjob, here, output):
+    env = [{"name": "BATCH", "value": "64"}, {"name": "TEXT", "value": "${BATCH}"}]
+    container = {"name": "pytorch", "image": "a:1", "command": ["bash", "-c", SHELL_TEXT], "env": env}
+    worker = {"replicas": 2, "template": {"spec": {"containers": [container]}}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "train"}}
+    job["spec"] = {"elasticPolicy": {"rdzvBackend": "c10d"}, "pytorchReplicaSpecs": {"Worker": worker}}
+    (here / "job.json").write_text(json.dumps(job))
+    assert kfjob("import", "pytorchjob", "job.json", "-o", output) == 0
+    spec = json.loads(kfjob.out)["spec"] if output == "json" else yaml.safe_load(kfjob.out)
+    (here / "spec.yaml").write_text(json.dumps(spec))
+    assert kfjob("render", "spec.yaml", "-o", "json", "--var", "BATCH=1", "--var", "C=1") == 0
+    (job,) = json.loads(kfjob.out)["items"]
+    rendered = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    assert rendered["command"] == ["bash", "-c", SHELL_TEXT]
+    assert {"name": "TEXT", "value": "${BATCH}"} in rendered["env"]
