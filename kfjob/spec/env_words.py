@@ -14,6 +14,7 @@ from enum import Enum
 MAX_NESTING = 50
 """Levels of `${A:-${B:-…}}` in an env file."""
 _MAX_SHOWN = 60
+"""Characters of a word in an error."""
 _REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<operator>:?[-=?+])?")
 _BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)(?P<continued>\\\n)?")
 _SPECIAL = re.compile(r"\$(?:[0-9@*#?!$\[-]|[A-Za-z_0-9]*\\\n)")
