@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile.template import Rendered
@@ -72,8 +72,16 @@ def find_namespaces(objects: Iterable[ManifestObject]) -> list[str]:
     return list(dict.fromkeys(item.namespace for item in objects if item.namespace))
 
 
-def find_workload_image(objects: Iterable[JsonMapping], host: str) -> str:
-    """Return the image behind the Service that a host name stands for; "" if the objects have no such Service or its pods.
+class Workload(NamedTuple):
+    """What answers at a host name: a Service, and the object whose pods it selects."""
+
+    service: JsonMapping
+    pods: JsonMapping
+    image: str
+
+
+def find_workload(objects: Iterable[JsonMapping], host: str) -> Workload | None:
+    """Return what is behind the Service that a host name stands for; None if the objects have no such Service or its pods.
 
     The Service's selector decides, as in the cluster; of several containers, it is the one with the Service's target port.
     """
@@ -87,8 +95,8 @@ def find_workload_image(objects: Iterable[JsonMapping], host: str) -> str:
         pod = item if item["kind"] == "Pod" else (item.get("spec") or {}).get("template")
         labels = ((pod.get("metadata") or {}).get("labels") or {}) if isinstance(pod, dict) else {}
         if isinstance(pod, dict) and selector.items() <= labels.items():
-            return _select_image((pod.get("spec") or {}).get("containers") or (), ports)
-    return ""
+            return Workload(service, item, _select_image((pod.get("spec") or {}).get("containers") or (), ports))
+    return None
 
 
 def _select_image(containers: Iterable[JsonMapping], ports: set[Any]) -> str:

@@ -62,13 +62,13 @@ def render(
     return _Template(text, Variables(values=values, keep=keep, only=only), file).render()
 
 
-def parse(text: str, *, file: str | None = None) -> tuple[JsonObject, ...]:
+def parse(text: str, *, file: str | None = None) -> Rendered:
     """Return the objects of a manifest and replace nothing in it.
 
     Raises:
         SpecError: the text is not YAML, or a document is not an object.
     """
-    return _Template(text, Variables(values={}, keep=_Everything()), file, is_literal=True).render().objects
+    return _Template(text, Variables(values={}, keep=_Everything()), file, is_literal=True).render()
 
 
 class _Everything(frozenset[str]):

@@ -68,7 +68,7 @@ def read_with_go(texts: Sequence[str]) -> list[Any]:
 
 def read(text: str) -> Any:
     try:
-        return dict(*parse(text))
+        return dict(*parse(text).objects)
     except SpecError:
         return REFUSED
 

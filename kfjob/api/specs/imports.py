@@ -13,20 +13,21 @@ from typing import Any
 from kfjob.api.specs.import_notes import split_additions
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile import template
+from kfjob.compile.job_check import find_job_problems
+from kfjob.compile.manifest import ManifestObject, find_workload, list_objects
 from kfjob.compile.manifest_diff import MISSING, Difference, differences, set_value, split_list
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.convert.conversion import Conversion, Note
-from kfjob.convert.found_jobs import ANY_JOB, Choice, choose_job
+from kfjob.convert.found_jobs import ANY_JOB, Choice, FoundJob, choose_job
 from kfjob.convert.normalize import normalize_job, without_nulls
 from kfjob.convert.pytorchjob import from_pytorchjob
 from kfjob.errors import Problem, SpecError
-from kfjob.events import TRAINING_CONTAINER
 from kfjob.parsing import parse_json
 from kfjob.plan import Context, resolve
-from kfjob.spec import api_objects, names, pytorchjob_schema
-from kfjob.spec.api_objects import find_training_container
+from kfjob.spec import api_objects, names
 from kfjob.spec.foreign_formats import find_template_problem
 from kfjob.spec.job import JobSpec
+from kfjob.spec.paths import join_path
 
 _FIXED = ("version", "name", "image", "overrides")
 """Fields that `_remove_defaults` never removes."""
@@ -49,41 +50,39 @@ def import_pytorchjob(text: str, *, file: str | None = None, choice: Choice = AN
             express it.
     """
     try:
-        return import_objects(template.parse(text, file=file), file=file, choice=choice)
+        return import_objects(list(list_objects(template.parse(text, file=file))), file=file, choice=choice)
     except SpecError as error:
         if problem := find_template_problem(text, file):
             raise SpecError([problem]) from error
         raise
 
 
-def import_objects(manifest: Sequence[JsonObject], *, file: str | None = None, choice: Choice = ANY_JOB) -> Conversion:
+def import_objects(
+    objects: Sequence[ManifestObject], *, file: str | None = None, choice: Choice = ANY_JOB, replace_etcd: bool = True
+) -> Conversion:
     """Return the spec of the PyTorchJob among the objects, or inside one of them.
+
+    With `replace_etcd`, an etcd among the objects that only serves the job becomes one that kfjob makes for it.
 
     Raises:
         SpecError: there is not exactly one PyTorchJob that fits the choice, or no spec can express it.
     """
-    objects = list(_flatten_lists(manifest))
-    found = choose_job(objects, choice, file)
-    job, notes = _check_job(found.job, file)
+    found = choose_job([item.value for item in objects], choice, file)
+    job, notes = _check_job(found, objects[found.top])
     notes = [*found.notes, *notes]
-    others = [item for index, item in enumerate(objects) if index != found.top]
-    etcd = [item for item in others if _is_own_etcd(item, job)]
-    replaced = [] if etcd else _find_replaceable_etcd(others, job)
+    others = [item for item in objects if item is not objects[found.top]]
+    etcd = [item for item in others if _is_own_etcd(item.value, job)]
+    replaced = _find_replaceable_etcd(others, job) if replace_etcd and not etcd else []
     if replaced:
-        notes.append(
-            Note(
-                item=", ".join(map(_name_object, replaced)),
-                reason="left out: `rendezvous: etcd` makes an etcd for the job, and removes it with the job",
-            )
-        )
-        others = [item for item in others if item not in replaced]
+        reason = "left out: `rendezvous: etcd` makes an etcd for the job, and removes it with the job"
+        notes.append(Note(item=", ".join(map(_name_object, replaced)), reason=reason))
         for key in ("rdzvHost", "rdzvPort"):
             job["spec"]["elasticPolicy"].pop(key, None)
     is_from_kfjob = (job["metadata"].get("labels") or {}).get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
     recorded = _read_recorded_spec(job)
     conversion = recorded or from_pytorchjob(job, own_etcd=bool(etcd or replaced), exact=is_from_kfjob)
     reason = "not a part of the spec: it must exist before the job starts"
-    notes += [Note(item=_name_object(item), reason=reason) for item in others if item not in etcd]
+    notes += [Note(item=_name_object(item), reason=reason) for item in others if item not in (*etcd, *replaced)]
     original = normalize_job(job)
     conversion = _add_overrides(conversion, original, exact=is_from_kfjob)
     if not recorded:
@@ -103,59 +102,23 @@ def check_conversion(conversion: Conversion, *, image: str | None = None) -> Con
     return conversion
 
 
-def _flatten_lists(objects: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    for item in objects:
-        if isinstance(item.get("items"), list):
-            yield from _flatten_lists(item["items"])
-        else:
-            yield item
-
-
-def _check_job(job: JsonObject, file: str | None) -> tuple[JsonObject, list[Note]]:
+def _check_job(found: FoundJob, holder: ManifestObject) -> tuple[JsonObject, list[Note]]:
     """Return the job as the API server stores it, and a note for each unknown field, which the API server drops."""
-    job = without_nulls(job)
+    job = without_nulls(found.job)
     problems, notes = [], []
-    for path, message in list(pytorchjob_schema.find_problems(job.get("spec", {}))):
-        field = ".".join(["spec", *map(str, path)])
-        if message.startswith(pytorchjob_schema.UNKNOWN_FIELD):
-            notes.append(Note(item=field, reason=f"{message}; left out"))
-            _delete(job["spec"], path)
-        else:
-            problems.append(Problem(title=f"`{field}` {message}", file=file))
+    for problem in find_job_problems(job):
+        if problem.is_unknown_field:
+            notes.append(Note(item=join_path(problem.path), reason=f"{problem.title.partition('` ')[2]}; left out"))
+            _delete(job, problem.path)
+            continue
+        shown = Problem(title=problem.title, hint=problem.hint)
+        problems.append(holder.locate(shown, (*found.path, *problem.path), at_key=problem.is_at_key))
+    if problems:
+        raise SpecError(problems)
     for field, reason in _LOST_METADATA.items():
         if job["metadata"].get(field):
             notes.append(Note(item=f"metadata.{field}", reason=f"left out: {reason}"))
-    for field in ("labels", "annotations"):
-        value = job["metadata"].get(field, {})
-        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-            problems.append(Problem(title=f"`metadata.{field}` must map names to text", file=file))
-    if not problems:
-        problems = [Problem(title=title, file=file) for title in _replica_problems(job["spec"]["pytorchReplicaSpecs"])]
-        problems += [
-            Problem(title=title, file=file, hint=_IMAGE_HINT) for title in _image_problems(job["spec"]["pytorchReplicaSpecs"])
-        ]
-    if problems:
-        raise SpecError(problems)
     return job, notes
-
-
-_IMAGE_HINT = "write the image into the manifest, for example one that `kfjob push-image` has built"
-
-
-def _image_problems(replicas: JsonMapping) -> Iterator[str]:
-    for kind, replica in replicas.items():
-        container = find_training_container(replica.get("template", {}).get("spec", {}))
-        if container and not container.get("image"):
-            yield f"the container `{TRAINING_CONTAINER}` of `spec.pytorchReplicaSpecs.{kind}` has no image"
-
-
-def _replica_problems(replicas: JsonMapping) -> Iterator[str]:
-    """Yield the problems that the operator's webhook reports (v1.9.3, pytorchjob_webhook.go)."""
-    if not replicas or set(replicas) - {"Master", "Worker"}:
-        yield "`spec.pytorchReplicaSpecs` must have a Worker, a Master, or both"
-    for kind, replica in replicas.items():
-        if not find_training_container(replica.get("template", {}).get("spec", {})):
-            yield f"`spec.pytorchReplicaSpecs.{kind}` has no container with the name `{TRAINING_CONTAINER}`"
 
 
 def _delete(value: Any, path: Sequence[str | int]) -> None:
@@ -164,30 +127,19 @@ def _delete(value: Any, path: Sequence[str | int]) -> None:
     del value[path[-1]]
 
 
-def _name_object(item: JsonObject) -> str:
-    metadata = item["metadata"]
-    return f"{item['kind']} {metadata.get('name') or metadata.get('generateName')}"
+def _name_object(item: ManifestObject) -> str:
+    return f"{item.kind} {api_objects.describe_name(item.value)}"
 
 
-def _find_replaceable_etcd(objects: Sequence[JsonObject], job: JsonObject) -> list[JsonObject]:
+def _find_replaceable_etcd(objects: Sequence[ManifestObject], job: JsonObject) -> list[ManifestObject]:
     """Return the Service at which the job's agents meet and the etcd behind it, if both are among the objects."""
     policy = job["spec"].get("elasticPolicy") or {}
-    host = str(policy.get("rdzvHost", "")).partition(".")[0]
-    if policy.get("rdzvBackend") not in ("etcd", "etcd-v2") or not host:
+    if policy.get("rdzvBackend") not in ("etcd", "etcd-v2"):
         return []
-    service = next((item for item in objects if item["kind"] == "Service" and item["metadata"].get("name") == host), None)
-    selector = ((service or {}).get("spec") or {}).get("selector") or {}
-    servers = [item for item in objects if selector and _runs_etcd(item, selector)]
-    return [service, *servers] if service and servers else []
-
-
-def _runs_etcd(item: JsonObject, selector: JsonMapping) -> bool:
-    """Return whether the pods of an object have the labels of the selector, and run an etcd."""
-    spec = item.get("spec") or {}
-    pod = item if item["kind"] == "Pod" else spec.get("template") or {}
-    labels = (pod.get("metadata") or {}).get("labels") or {}
-    containers = (pod.get("spec") or {}).get("containers") or ()
-    return selector.items() <= labels.items() and any("etcd" in str(container.get("image")) for container in containers)
+    workload = find_workload((item.value for item in objects), str(policy.get("rdzvHost") or ""))
+    if workload is None or "etcd" not in workload.image:
+        return []
+    return [item for item in objects if item.value is workload.service or item.value is workload.pods]
 
 
 def _is_own_etcd(item: JsonObject, job: JsonObject) -> bool:

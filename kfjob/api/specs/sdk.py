@@ -14,6 +14,7 @@ from kfjob.api.settings import load_current_settings
 from kfjob.api.specs.imports import import_objects
 from kfjob.api.target import make_target
 from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
+from kfjob.compile.manifest import ManifestObject
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.compile.template import find_object_problem
 from kfjob.errors import Problem, SpecError, UsageError
@@ -62,7 +63,7 @@ def from_pytorchjob(job: KubeflowOrgV1PyTorchJob | JsonMapping, *, notify: Notif
         problem = f"this is a {manifest['kind']}, not a {PYTORCHJOB}"
     if problem:
         raise SpecError([Problem(title=problem)])
-    conversion = import_objects([manifest])
+    conversion = import_objects([ManifestObject(value=manifest)])
     for note in conversion.notes:
         notify(str(note))
     return JobSpec.model_validate(conversion.spec)

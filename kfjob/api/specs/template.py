@@ -19,7 +19,7 @@ from kfjob.compile.manifest import (
     ManifestObject,
     find_images,
     find_namespaces,
-    find_workload_image,
+    find_workload,
     list_objects,
     select_jobs,
 )
@@ -265,10 +265,10 @@ def _lint(
     policy = job["spec"].get("elasticPolicy") or {}
     file = item.positions.file
     try:
-        conversion = check_conversion(import_objects(values, file=file))
+        conversion = check_conversion(import_objects(objects, file=file, replace_etcd=False))
         spec = _keep_rendezvous_id(JobSpec.model_validate(conversion.spec), job, values, launch)
-        image = find_workload_image(values, policy.get("rdzvHost") or "")
-        planned = plan_manifest(LoadedSpec(spec, Positions(file)), target, job, etcd_image=image)
+        store = find_workload(values, policy.get("rdzvHost") or "")
+        planned = plan_manifest(LoadedSpec(spec, Positions(file)), target, job, etcd_image=store.image if store else "")
     except SpecError as err:
         notify(f"`{file}` cannot be linted, because it cannot be imported as a spec: {err.problems[0].title}")
         return None, ()

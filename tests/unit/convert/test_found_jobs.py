@@ -230,3 +230,14 @@ def test_a_container_without_an_image_is_refused():
     with pytest.raises(SpecError) as caught:
         import_pytorchjob(text)
     assert "has no image" in caught.value.problems[0].title
+
+
+def test_a_problem_inside_another_object_has_its_line():
+    faulty = yaml.safe_load(yaml.safe_dump(JOB))
+    faulty["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = "two"
+    text = yaml.safe_dump({"apiVersion": "a/v1", "kind": "AppWrapper", "metadata": {"name": "w"}, "spec": {"inner": faulty}})
+    with pytest.raises(SpecError) as caught:
+        import_pytorchjob(text, file="job.yaml")
+    (problem,) = caught.value.problems
+    assert problem.file == "job.yaml"
+    assert text.splitlines()[(problem.line or 0) - 1].strip() == "replicas: two"

@@ -222,8 +222,8 @@ def test_manual_change_of_a_rendered_job_is_kept():
         ("a: [", "invalid YAML"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "this file has no PyTorchJob"),
         (make_job() + "---\n" + make_job(), "this file has 2 PyTorchJobs"),
-        (make_job(pytorchReplicaSpecs={}), "must have a Worker"),
-        (make_job(pytorchReplicaSpecs={"Worker": {"replicas": 0}}), "no container with the name `pytorch`"),
+        (make_job(pytorchReplicaSpecs={}), "neither a `Worker` nor a `Master`"),
+        (make_job(pytorchReplicaSpecs={"Worker": {"replicas": 0}}), "no container named `pytorch`"),
     ],
 )
 def test_invalid_job_is_an_error(text, message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.compile.manifest import find_workload_image, list_objects
+from kfjob.compile.manifest import find_workload, list_objects
 from kfjob.compile.template import render
 from kfjob.errors import Problem
 
@@ -75,4 +75,5 @@ POD = {"metadata": {"labels": {"app": "etcd", "more": "x"}}, "spec": {"container
     ],
 )
 def test_image_behind_a_host_is_that_of_the_services_pods(objects, host, image):
-    assert find_workload_image(objects, host) == image
+    found = find_workload(objects, host)
+    assert (found.image if found else "") == image
