@@ -13,37 +13,42 @@ from kfjob.compile.merge import items_by_name
 from kfjob.convert.conversion import Note
 from kfjob.spec import api_objects, names
 
+_DEVICE_LIMITS = (".limits.nvidia.com/gpu", ".limits.aws.amazon.com/neuron", ".limits.vpc.amazonaws.com/efa")
+_ENDPOINT = ("rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId")
+
 
 @dataclass(frozen=True)
 class Addition:
     """A part that kfjob adds to every job that does not have it."""
 
-    path: str  # how the end of the path in the PyTorchJob is written, as a regular expression
     name: str
     reason: str
+    parts: tuple[str, ...]  # how its paths in the PyTorchJob are written; a path that holds one is of this part
 
 
 ADDITIONS = (
-    Addition(r"env\[LOGLEVEL\]", "LOGLEVEL=INFO", "the agents' log says which pod prints the progress, and why a job failed"),
+    Addition("LOGLEVEL=INFO", "the agents' log says which pod prints the progress, and why a job failed", ("env[LOGLEVEL]",)),
     Addition(
-        r"env\[TORCH_DISABLE_SHARE_RDZV_TCP_STORE\]", "the agents' own store", "a job survives a change of rank 0 only with it"
+        "the agents' own store", "a job survives a change of rank 0 only with it", ("env[TORCH_DISABLE_SHARE_RDZV_TCP_STORE]",)
     ),
-    Addition("terminationGracePeriodSeconds", "time to end after SIGTERM", "torchrun alone gives its processes 30 s"),
-    Addition(rf"\[{names.SHARED_MEMORY_VOLUME}\]", "shared memory", "NCCL and data loaders need more than the usual 64 MiB"),
-    Addition(re.escape(api_objects.LABEL_ISTIO_INJECT), "no Istio proxy", "it would keep the pods from ending"),
-    Addition("cleanPodPolicy", "kept pods", "pods that have ended and their logs stay, which is the operator's default too"),
-    Addition(r"nprocPerNode", "processes per node", "the operator's own default, or one for each GPU"),
-    Addition(rf"ports\[{names.RENDEZVOUS_PORT_NAME}\]", "the Master's port", "the operator reads it from a container port"),
-    Addition(r"metadata\.namespace", "namespace", "the one of the target"),
-    Addition(r"resources\.requests(\.[^.]+(\.[^.]+)*)?", "requests", "as large as the limits, which is Kubernetes' default"),
+    Addition("time to end after SIGTERM", "torchrun alone gives its processes 30 s", ("terminationGracePeriodSeconds",)),
+    Addition("shared memory", "NCCL and data loaders need more than the usual 64 MiB", (f"[{names.SHARED_MEMORY_VOLUME}]",)),
+    Addition("no Istio proxy", "it would keep the pods from ending", (api_objects.LABEL_ISTIO_INJECT,)),
+    Addition("kept pods", "pods that have ended and their logs stay, which is the operator's default too", ("cleanPodPolicy",)),
+    Addition("processes per node", "the operator's own default, or one for each GPU", ("spec.nprocPerNode",)),
+    Addition("the Master's port", "the operator reads it from a container port", (f"ports[{names.RENDEZVOUS_PORT_NAME}]",)),
+    Addition("namespace", "the one of the target", ("metadata.namespace",)),
+    Addition("requests", "as large as the limits, which is Kubernetes' default", (".resources.requests",)),
+    Addition("limits of devices", "Kubernetes wants them as large as the requests", _DEVICE_LIMITS),
     Addition(
-        r"resources\.limits\.(nvidia\.com/gpu|vpc\.amazonaws\.com/efa|aws\.amazon\.com/neuron)",
-        "limits of devices",
-        "Kubernetes wants them as large as the requests",
+        "bounds",
+        "the number of Workers, which is the operator's default",
+        ("elasticPolicy.minReplicas", "elasticPolicy.maxReplicas"),
     ),
-    Addition(r"elasticPolicy\.(min|max)Replicas", "bounds", "the number of Workers, which is the operator's default"),
-    Addition(r"elasticPolicy\.rdzvConf", "timeouts of the rendezvous", "torch's own are shorter than the pull of an image"),
-    Addition(r"elasticPolicy\.rdzv(Backend|Host|Port|Id)", "rendezvous", "where the agents meet; a new id for each launch"),
+    Addition("timeouts of the rendezvous", "torch's own are shorter than the pull of an image", ("elasticPolicy.rdzvConf",)),
+    Addition(
+        "rendezvous", "where the agents meet; a new id for each launch", tuple(f"elasticPolicy.{key}" for key in _ENDPOINT)
+    ),
 )
 """Every part that is added to all jobs, with the reason."""
 
@@ -86,7 +91,7 @@ def _is_item(difference: Difference) -> bool:
 def _find_addition(difference: Difference, path: str) -> Addition | None:
     if difference.new is not MISSING:
         return None
-    return next((addition for addition in ADDITIONS if re.search(rf"(?:^|\.){addition.path}$|{addition.path}$", path)), None)
+    return next((addition for addition in ADDITIONS if any(part in path for part in addition.parts)), None)
 
 
 def _make_note(difference: Difference, path: str) -> Note:
