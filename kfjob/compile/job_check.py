@@ -55,6 +55,8 @@ def _find_metadata_problems(metadata: JsonMapping) -> Iterator[JobProblem]:
     if reason := names.find_dns_1035_problem(name):
         yield JobProblem(("metadata", "name"), f"`{name}` cannot be the name of a PyTorchJob: {reason}")
     for field in ("labels", "annotations"):
+        if not isinstance(metadata.get(field, {}), dict):
+            yield JobProblem(("metadata", field), f"`metadata.{field}` must map names to text")
         for key, value in _list_items(metadata.get(field)):
             if not isinstance(value, str):
                 yield JobProblem(("metadata", field, key), f"`metadata.{field}.{key}` must be text", "put it in quotes")
