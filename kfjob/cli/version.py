@@ -16,7 +16,7 @@ _CHANGED = "-dirty"
 
 
 def describe_version(package: Path = _PACKAGE) -> str:
-    """Return `kfjob 0.1.0`, and for a package in a checkout also the commit: `kfjob 0.1.0 (checkout 1a2b3c4, changed)`.
+    """Return the name and the version, and for a package in a checkout also the commit, as in `(checkout 1a2b3c4, changed)`.
 
     `changed` means that tracked files of the checkout differ from the commit.
     """

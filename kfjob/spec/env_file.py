@@ -33,7 +33,6 @@ _COMPOUND = re.compile(r"(?:if|case|for|while|until|select|function|\{|\(|[A-Za-
 """A block of lines, or a here-document. Its lines cannot be read one by one."""
 _OPERATOR = re.compile(r"&&|\|\||[;&|<>()]+")
 _PLACEHOLDER = re.compile(r"<[^<>\n]+>")
-_BRACE_EXPANSION = re.compile(r"\{.*(?:,|\.\.)", re.DOTALL)
 _UNEXPORTED = re.compile(r"^[ \t]*([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
 _SET_BY_SHELL = re.compile(
     r"HOME|HOSTNAME|PATH|PWD|OLDPWD|SHELL|SHLVL|TERM|IFS|_|E?UID|PPID|RANDOM|SRANDOM|SECONDS|LINENO|EPOCH\w+|BASH\w*|OPT(?:ARG|IND|ERR)"
@@ -293,7 +292,8 @@ class _Parser:
 
 def _has_brace_expansion(word: tuple[Part, ...]) -> bool:
     plain = "".join("_" if not isinstance(part, Text) else "_" if part.is_quoted else part.text for part in word)
-    return _BRACE_EXPANSION.search(plain) is not None
+    inside = plain.partition("{")[2]
+    return "," in inside or ".." in inside
 
 
 def _define_hint(name: str) -> str:

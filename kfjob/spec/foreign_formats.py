@@ -57,7 +57,7 @@ _TEMPLATES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     ),
     (re.compile(r"\{\{"), "a Jinja or Go", "render it first with the program that owns it"),
 )
-_VARIABLE = re.compile(r"^\s*(?:-\s+)?(?!value\b)[\w./-]+:\s*[\"']?[^\s\"'#]*(\$\{?[A-Za-z_]\w*\}?)", re.MULTILINE)
+_VARIABLE = re.compile(r"^[ \t]*(?:-[ \t]+)?(?!value\b)[\w./-]+:[ \t]*[\"']?[^\s\"'#]*(\$\{?[A-Za-z_]\w*\}?)", re.MULTILINE)
 """A field of an object, other than the value of a variable, that is a reference; shells read commands and values."""
 
 
