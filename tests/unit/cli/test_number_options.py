@@ -79,7 +79,7 @@ def test_a_wrong_number_is_explained_in_plain_words(arguments, message, capsys: 
     [
         ("submit a.yaml --nodes 2", ("`--nodes`", "`--set nodes=VALUE` sets this field of the spec")),
         ("render a.yaml --gpus=2", ("`--gpus`", "`--set resources.gpus=VALUE` sets this field of the spec")),
-        ("submit a.yaml --folow", ("`--folow`; did you mean `--follow`?", "`kfjob submit --help` shows the usage")),
+        ("submit a.yaml --followw", ("`--followw`; did you mean `--follow`?", "`kfjob submit --help` shows the usage")),
         ("logs a --learning-rate 2", ("`--learning-rate`", "`kfjob logs --help` shows the usage")),
     ],
 )
