@@ -29,7 +29,7 @@ _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Writer(_Dumper):  # type: ignore[misc]
-    """A dumper without aliases, with quotes around ambiguous text."""
+    """A dumper without aliases, with quotes around ambiguous text, and with lines as a block."""
 
     def ignore_aliases(self, _data: Any) -> bool:
         """Return True: a value that stands twice is written twice."""
@@ -37,7 +37,8 @@ class _Writer(_Dumper):  # type: ignore[misc]
 
     def represent_text(self, text: str) -> yaml.Node:
         """Return the node of a text, also of a key."""
-        node: yaml.Node = self.represent_scalar("tag:yaml.org,2002:str", text, style="'" if is_ambiguous(text) else None)
+        style = "|" if "\n" in text.rstrip("\n") else "'" if is_ambiguous(text) else None
+        node: yaml.Node = self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
         return node
 
 

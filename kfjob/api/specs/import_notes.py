@@ -14,6 +14,7 @@ from kfjob.convert.conversion import Note
 from kfjob.spec import api_objects, names
 
 _DEVICE_LIMITS = (".limits.nvidia.com/gpu", ".limits.aws.amazon.com/neuron", ".limits.vpc.amazonaws.com/efa")
+_RESTART_POLICIES = ("Master.restartPolicy", "Worker.restartPolicy")
 _ENDPOINT = ("rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId")
 
 
@@ -35,6 +36,7 @@ ADDITIONS = (
     Addition("shared memory", "NCCL and data loaders need more than the usual 64 MiB", (f"[{names.SHARED_MEMORY_VOLUME}]",)),
     Addition("no Istio proxy", "it would keep the pods from ending", (api_objects.LABEL_ISTIO_INJECT,)),
     Addition("kept pods", "pods that have ended and their logs stay, which is the operator's default too", ("cleanPodPolicy",)),
+    Addition("restart policy", "the operator's own default", _RESTART_POLICIES),
     Addition("processes per node", "the operator's own default, or one for each GPU", ("spec.nprocPerNode",)),
     Addition("the Master's port", "the operator reads it from a container port", (f"ports[{names.RENDEZVOUS_PORT_NAME}]",)),
     Addition("namespace", "the one of the target", ("metadata.namespace",)),
