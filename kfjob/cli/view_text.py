@@ -234,6 +234,8 @@ def training_json(training: Training) -> dict[str, Any]:
         "smoothed_count",
         "setbacks",
         "position",
+        "remaining",
+        "step_time",
         "evaluations",
         "first_run_step",
         "not_finite_line",

@@ -9,6 +9,9 @@ from msgspec.structs import replace
 
 from kfjob.observe.reading import Reading
 
+_EARLY = 0.2
+"""Share of the printed steps that an epoch lacks where it ends early; fewer may be between the last line and the end."""
+
 
 class Position(Struct, frozen=True, kw_only=True):
     """Where the run is: its step is `base` plus the printed step."""
@@ -24,6 +27,7 @@ class Position(Struct, frozen=True, kw_only=True):
     per_epoch: bool = False
     is_bar: bool = False  # the newest step is that of a progress bar
     counts_done: bool = False  # the step is the number of steps that are done, and not the index of one
+    counts_on: bool = False  # the step goes on from epoch to epoch, or the trainer's format says what its total is
     begins_again: bool = False  # the program was restarted and has drawn an empty bar; its next step says where it goes on
 
     @property
@@ -36,8 +40,19 @@ class Position(Struct, frozen=True, kw_only=True):
         """The steps of the run, None if unknown."""
         if not self.per_epoch:
             return self.total
-        steps = self.total or self.epoch_steps
+        steps = self.steps_per_epoch
         return steps * self.epochs if steps and self.epochs else None
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """The steps of one epoch: fewer than the printed total where the epoch before ended earlier. None if unknown."""
+        return min(filter(None, (self.total, self.epoch_steps)), default=None)
+
+    @property
+    def is_first_epoch(self) -> bool:
+        """Whether the total may be that of this epoch: the line counts epochs, and no later one has begun."""
+        is_single = self.epochs is not None or self.epoch is None or self.counts_on
+        return not is_single and not self.per_epoch and self.total is not None
 
     def advance(self, reading: Reading, *, restarted: bool) -> tuple[Position, bool]:
         """Return the position after a line, and whether the run went back to an earlier step."""
@@ -60,6 +75,7 @@ class Position(Struct, frozen=True, kw_only=True):
             per_epoch=self.per_epoch or reading.per_epoch or _counts_within_epoch(reading),
             is_bar=self.is_bar if step is None else reading.is_bar,
             counts_done=self.counts_done or reading.is_bar or (step is not None and step == total),
+            counts_on=self.counts_on or _counts_on(self, reading),
             begins_again=self.begins_again and step is None,
         )
         if step is None or goes_on:
@@ -91,10 +107,26 @@ class Position(Struct, frozen=True, kw_only=True):
         return not reading.is_known_format and is_first and self.interval > 0
 
     def _epoch_length(self, first_step: int) -> int:
-        """Return the steps of the epoch that ends here; the first step of the next one says whether it counts from 0."""
-        if self.total:
+        """Return the steps of the epoch that ends here; the first step of the next one says whether it counts from 0.
+
+        A program with several ranks may print the steps of one process, and end the epoch earlier.
+        """
+        last = (self.step or 0) + (self.interval if first_step == 0 else 0)
+        ends_early = self.total is not None and self.interval > 0 and not self.is_bar and not self.counts_on
+        if self.total and not (ends_early and self.total - last >= max(2 * self.interval, self.total * _EARLY)):
             return self.total
-        return (self.step or 0) + (self.interval if first_step == 0 else 0)
+        return last
+
+
+def _counts_on(before: Position, reading: Reading) -> bool:
+    """Return whether the line shows that its step is that of the run."""
+    if reading.epoch is None:
+        return False
+    if reading.epoch != math.floor(reading.epoch) or (reading.is_known_format and not reading.per_epoch):
+        return True
+    if before.epoch is None or before.step is None or reading.step is None:
+        return False
+    return reading.epoch > before.epoch and reading.step > before.step
 
 
 def _counts_within_epoch(reading: Reading) -> bool:

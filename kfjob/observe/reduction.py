@@ -248,7 +248,9 @@ def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bo
     restarted = restarted or training.pod != pod.name
     if restarted and training.lines:
         reading = replace(reading, late=False)  # the program began again, so these lines are the newest ones
-    after = replace(view, training=training.with_reading(reading, pod=pod.name, time=time, restarted=restarted))
+    after = replace(
+        view, training=training.with_reading(reading, pod=pod.name, time=time, text=emission.line.text, restarted=restarted)
+    )
     if has_new_start and (text := describe_new_start(view.training, after.training)):
         after = _with_news(after, News(time, pod.name, "progress", text))
     if after.training.not_finite_since is not None and view.training.not_finite_since is None:

@@ -15,6 +15,7 @@ from kfjob.observe.general.state import Line
 from kfjob.observe.meanings import counts_steps
 from kfjob.observe.milestones import Rollback, Setback, SkippedStep, StepMetrics
 from kfjob.observe.reading import Reading
+from kfjob.observe.remaining import Remaining, Scope
 from kfjob.text import plural
 from kfjob.units import SECOND
 
@@ -75,7 +76,9 @@ class Training(Struct, frozen=True, kw_only=True):
     rolled_back: int = 0  # returns of the trainer to a checkpoint
     first_time: int | None = None
     last_time: int | None = None
+    step_time: int | None = None  # of the first line of the newest step
     seconds_per_step: float | None = None
+    remaining: Remaining = field(default_factory=Remaining)
     longest_pause: float | None = None  # seconds between two lines
     curve: tuple[Point, ...] = ()
     curve_interval: int = 1  # readings per point of the curve
@@ -140,26 +143,32 @@ class Training(Struct, frozen=True, kw_only=True):
 
         `steps`: those of the whole run, where the lines do not say it.
         """
-        total = self.position.run_total if self.per_epoch else self.total
-        return self._find_duration(self.run_step, _first_known(total, steps))
+        printed = self.remaining.find(Scope.RUN, self.last_time)
+        if printed is not None:
+            return printed
+        total = None if self.position.is_first_epoch else self.position.run_total
+        return self._find_duration(self.run_step, _first_known(total, steps), self.remaining.seconds_per_step)
 
     @property
     def epoch_eta(self) -> float | None:
         """Seconds from the newest line to the end of the epoch; None if unknown."""
-        return self._find_duration(self.step, self.total or self.position.epoch_steps) if self.per_epoch else None
+        if not (self.per_epoch or self.position.is_first_epoch):
+            return None
+        printed = self.remaining.find(Scope.EPOCH, self.last_time)
+        return self._find_duration(self.step, self.position.steps_per_epoch) if printed is None else printed
 
     @property
     def may_restart(self) -> bool:
         """Whether the total may be that of an epoch or of the run: a bar alone does not say it."""
         return self.position.is_bar and not self.per_epoch and self.epoch is None
 
-    def _find_duration(self, step: int | None, total: int | None) -> float | None:
-        """Return the seconds from one step to another, by the times of the lines, or else by the speed that they print.
+    def _find_duration(self, step: int | None, total: int | None, pace: float | None = None) -> float | None:
+        """Return the seconds from one step to another at `pace`, or by the times of the lines, or by the speed that they print.
 
         Lines that were written at once have nearly equal times, so that these say little at first.
         """
         span = (self.last_time or 0) - (self.first_time or 0)
-        pace = self.seconds_per_step if span >= MIN_SPAN else None
+        pace = _first_known(pace, self.seconds_per_step) if span >= MIN_SPAN else None
         if pace is None and self.speed and counts_steps(self.unit):
             pace = 1 / self.speed
         return None if step is None or not total or pace is None else max(total - step, 0) * pace
@@ -171,22 +180,27 @@ class Training(Struct, frozen=True, kw_only=True):
         elapsed = min(max(now - self.last_time, 0) / SECOND, self.longest_pause or 0.0)
         return max(eta - elapsed, 0.0)
 
-    def with_reading(self, reading: Reading, *, pod: str, time: int | None, restarted: bool = False) -> Training:
-        """Return the state after one more progress line. `restarted`: the program began again since the line before."""
+    def with_reading(
+        self, reading: Reading, *, pod: str, time: int | None, text: str = "", restarted: bool = False
+    ) -> Training:
+        """Return the state after one more progress line, `text`. `restarted`: the program began again since the line before."""
         training = self if reading.evaluation_loss is None else self._with_evaluation(reading, pod, time)
         if reading.is_evaluation:
             return training
         if reading.late and training.step is not None and (reading.step is None or reading.step < training.step):
             return training.with_late_point(reading, time)
-        return training.with_step(reading, pod=pod, time=time, restarted=restarted)
+        return training.with_step(reading, pod=pod, time=time, text=text, restarted=restarted)
 
-    def with_step(self, reading: Reading, *, pod: str, time: int | None, restarted: bool) -> Training:
+    def with_step(self, reading: Reading, *, pod: str, time: int | None, text: str, restarted: bool) -> Training:
         """Return the state after a line of a step, or of values of the same step."""
         position, went_back = self.position.advance(reading, restarted=restarted)
         before = self._rewind(position.run_step) if went_back and position.run_step is not None else self
         loss, smoothed_loss, smoothed_count = _next_loss(before, reading)
         lines, run_step = before.lines + (not reading.extra), position.run_step
         lr, speed = _first_known(reading.lr, before.lr), _first_known(reading.speed, before.speed)
+        pace, remaining = _next_pace(before, position, time), before.remaining
+        if not reading.extra:
+            remaining = remaining.advance(text, before.position, position, time=time, pace=pace)
         point = None
         if reading.loss is not None:
             smoothed = smoothed_loss if math.isfinite(reading.loss) else None  # a gap in the smoothed curve, too
@@ -214,7 +228,9 @@ class Training(Struct, frozen=True, kw_only=True):
             grad_norm=_first_known(reading.grad_norm, before.grad_norm),
             first_time=_first_known(before.first_time, time),
             last_time=_first_known(time, before.last_time),
-            seconds_per_step=_next_pace(before, position, time),
+            step_time=_next_step_time(before, position, time),
+            seconds_per_step=pace,
+            remaining=remaining,
             longest_pause=_next_longest_pause(before, time),
             setbacks=_next_setbacks(before, reading),
             curve=curve,
@@ -280,7 +296,16 @@ class Training(Struct, frozen=True, kw_only=True):
     def _rewind(self, step: int) -> Training:
         """Return the state before `step`, without the later points of the curve."""
         curve = tuple(point for point in self.curve if point.step < step)
-        return replace(self, curve=curve, setbacks=(), seconds_per_step=None, last_time=None, position=Position())
+        return replace(
+            self,
+            curve=curve,
+            setbacks=(),
+            seconds_per_step=None,
+            last_time=None,
+            step_time=None,
+            position=Position(),
+            remaining=Remaining(),
+        )
 
 
 def format_loss(loss: float) -> str:
@@ -344,16 +369,24 @@ def _next_interval(before: Training, reading: Reading) -> int | None:
 
 def _next_pace(before: Training, position: Position, time: int | None) -> float | None:
     """Return the smoothed seconds per step."""
-    if time is None or before.last_time is None or position.run_step is None or before.run_step is None:
+    if time is None or before.step_time is None or position.run_step is None or before.run_step is None:
         return before.seconds_per_step
     steps = position.run_step - before.run_step
     if steps <= 0:
         return before.seconds_per_step
-    pace = max(time - before.last_time, 0) / SECOND / steps
+    pace = max(time - before.step_time, 0) / SECOND / steps
     if before.seconds_per_step is None:
         return pace
     weight = SMOOTHING**steps
     return weight * before.seconds_per_step + (1 - weight) * pace
+
+
+def _next_step_time(before: Training, position: Position, time: int | None) -> int | None:
+    """Return the time of the first line of the newest step: bars are drawn again at one step, and empty ones at any time."""
+    if position.is_bar and position.run_step == 0:
+        return before.step_time
+    is_same = before.step_time is not None and position.run_step == before.run_step
+    return before.step_time if is_same else _first_known(time, before.step_time)
 
 
 def _next_longest_pause(before: Training, time: int | None) -> float | None:

@@ -18,7 +18,7 @@ UP = "\x1b[A"
 
 def draw(step: int, total: int = STEPS, *, head: str = "", values: str = "", rate: str = "20.00it/s") -> str:
     rate = rate if step else "?it/s"
-    return f"{head}{100 * step // total:3}%|█    | {step}/{total} [00:01<00:02, {rate}{values}]"
+    return f"{head}{100 * step // total:3}%|█    | {step}/{total} [00:01<?, {rate}{values}]"
 
 
 def run_epoch(number: int, head: str = "", *, last: int = STEPS) -> Iterator[str]:
