@@ -41,6 +41,11 @@ _MEANINGS = {
     "NotADirectoryError": "the program uses a file as a folder",
     "TimeoutError": "the program waited for longer than its limit",
 }
+_UNPACKING = re.compile(
+    r"(?:not enough|too many) values to unpack \(expected (?P<expected>at least \d+|\d+)(?:, got (?P<count>\d+))?\)"
+)
+_TERMINAL = re.compile(r"\bstty\b|get_terminal_size|TIOCGWINSZ")
+"""Code that asks for the size of the terminal."""
 _UNKNOWN = "kfjob does not know this error; its message is below"
 
 
@@ -52,12 +57,23 @@ def find_message(incident: Incident) -> str:
 
 def explain_class(incident: Incident) -> str:
     """Return what the class of the exception means, with the program's own line that failed."""
-    meaning = _MEANINGS.get(incident.name)
+    meaning = _explain_unpacking(incident.message) or _MEANINGS.get(incident.name)
     if meaning is None:
         return _UNKNOWN
     text = meaning.format(value=cut_text(incident.message, MAX_CODE) or "of its last line")
     code = incident.frame[1].strip() if len(incident.frame) > 1 else ""
+    if _TERMINAL.search(code):
+        text = f"the program needs a terminal, and a job has none: {text}"
     return f"{text}; the line is `{cut_text(code, MAX_CODE)}`" if code else text
+
+
+def _explain_unpacking(message: str) -> str:
+    """Return how many values a sequence has, and how many the program takes from it; "" for another message."""
+    match = _UNPACKING.match(message)
+    if match is None:
+        return ""
+    count = match["count"] or f"more than {match['expected']}"
+    return f"a sequence has {count} values where the program unpacks {match['expected']}"
 
 
 def find_advice(incident: Incident) -> str:

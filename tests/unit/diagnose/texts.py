@@ -233,6 +233,7 @@ LINES = [
         "ImportError: cannot import name 'shard' from 'torch' (/opt/venv/torch/__init__.py)",
         "CPython; tests/local",
     ),
+    Text("no-terminal", "OSError: [Errno 25] Inappropriate ioctl for device", "CPython os.get_terminal_size"),
     Text("python-syntax", "SyntaxError: invalid syntax", "CPython; tests/local"),
     Text("argument-error", "train.py: error: unrecognized arguments: --lrr", "CPython argparse; tests/local"),
     Text(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import islice
 
 from msgspec import Struct
 
@@ -44,6 +46,10 @@ _DOTTED_BARE = re.compile(r"(?:[a-z_]\w*\.)+(?:[A-Z]\w*|gaierror|herror|error|ti
 MARKERS = ("Timeout", "socket.timeout", "Interrupt", "queue.Empty", "queue.Full", "BrokenProcessPool", "Call stack:")
 """Literals of last lines of tracebacks, and of introductions, that name neither an error nor a failure."""
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in\b|$|\s)')
+_UNPARSED = re.compile(r'\s*File "([^"]+)", line (\d+)\s*$')
+_SYNTAX = ("SyntaxError", "IndentationError", "TabError")
+_MAX_SYNTAX = 4
+"""Lines above a syntax error: the caret, the source line and its file."""
 _BOXED_FRAME = re.compile(r"\s*[│|] (\S+?):(\d+) in\b")
 _NUMBERS = re.compile(r"\d+")
 _GROUP = re.compile(r" {2,20}(?:\| ?|\+ (?=Exception Group)|\+-(?=[+-]))")
@@ -223,6 +229,21 @@ def open_cut_traceback(text: str, introduction: Introduction) -> Traceback:
 def is_frame(text: str) -> bool:
     """Return whether the line is the first of a frame: the heading of its traceback is lost."""
     return ", in " in text and _FRAME.match(text) is not None
+
+
+def find_unparsed(name: str, before: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the place that Python could not parse, and its lines, from the lines above a syntax error, the newest first.
+
+    Python prints no heading for an error in the program's main file. Both are empty for another exception.
+    """
+    if not name.endswith(_SYNTAX):
+        return "", ()
+    code = ""
+    for text in islice(before, _MAX_SYNTAX):
+        if match := _UNPARSED.match(text):
+            return f"{match[1]}:{match[2]}", (text.rstrip(), *([code] if code else []))
+        code = text.rstrip() if text.strip(" ^~") else code
+    return "", ()
 
 
 def ends_box(text: str) -> bool:

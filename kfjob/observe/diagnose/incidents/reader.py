@@ -20,6 +20,7 @@ from kfjob.observe.diagnose.incidents.exceptions import (
     cut_traceback,
     ends_box,
     find_bare,
+    find_unparsed,
     is_frame,
     open_cut_traceback,
     open_traceback,
@@ -185,6 +186,9 @@ def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> 
         return
     if stream.traceback is None:
         stream.before = tuple(islice(before(), MAX_DISTANCE))
+        if incident.kind is Kind.EXCEPTION:
+            above = (body for process, body in map(split_process, stream.before) if process == key)
+            incident.location, incident.frame = find_unparsed(incident.name, above)
     _add_message(stream, incident)
 
 

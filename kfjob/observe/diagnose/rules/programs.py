@@ -1,5 +1,6 @@
 """Rules about the program and its environment."""
 
+from kfjob.observe.diagnose.incidents.incident import Kind
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 from kfjob.observe.diagnose.rules.system_errors import NO_SPACE, join_texts
 
@@ -37,6 +38,16 @@ RULES = (
         local_remedy="run `python -m py_compile` with the same Python; syntax newer than its version is an error too",
         markers=("SyntaxError:", "IndentationError:", "TabError:"),
         pattern=r"(?:Syntax|Indentation|Tab)Error: (?P<what>.*)",
+    ),
+    Rule(
+        id="no-terminal",
+        futile_after=1,
+        title="the program needs a terminal",
+        cause="it asks for the size or the mode of its terminal, and a job has none",
+        remedy="give the width a default: `shutil.get_terminal_size()` has one and needs no terminal",
+        markers=("Inappropriate ioctl for device",),
+        pattern=r"Error: \[Errno 25\] Inappropriate ioctl for device|termios\.error: .*Inappropriate ioctl for device",
+        kinds=(Kind.EXCEPTION,),
     ),
     Rule(
         id="local-rank-argument",
