@@ -10,7 +10,6 @@ and only on use; the names below `torchao.float8.fsdp_utils` are those of torcha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +21,8 @@ from kfjob.errors import KfjobError
 from kfjob.spec.float8 import LOWEST_CAPABILITY, can_convert
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.checkpoint import ModelState
+from kfjob.trainer.layers import find_linear_layers
 
-_ROUTERS = frozenset({"gate", "router", "shared_expert_gate"})
-"""Names of the layers of transformers that choose experts."""
 _HINT = "use `precision: bf16`, or for a trial `fp8_emulate: true`"
 
 
@@ -55,22 +53,13 @@ def convert_linear_layers(model: Any, spec: TrainSpec) -> None:
     if spec.precision != "fp8":
         return
     float8 = _import_torchao()
-    convertible = {id(module) for _, module in _find_convertible(model)}
+    layers = [layer for _, layer in find_linear_layers(model)]
+    convertible = {id(layer) for layer in layers if can_convert(layer.in_features, layer.out_features)}
     if not convertible:
         cause = "fp8 needs linear layers whose widths are multiples of 16"
         raise KfjobError(f"{type(model).__name__} has no layer for fp8", location="precision", cause=cause)
     config = replace(float8.Float8LinearConfig.from_recipe_name(spec.fp8_recipe), emulate=spec.fp8_emulate)
     float8.convert_to_float8_training(model, config=config, module_filter_fn=lambda module, _: id(module) in convertible)
-
-
-def _find_convertible(model: Any) -> Iterator[tuple[str, nn.Linear]]:
-    ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
-    for name, module in model.named_modules():
-        if type(module) is not nn.Linear or id(module) in ends or ".experts." in f".{name}.":
-            continue
-        is_router = name.rpartition(".")[2] in _ROUTERS
-        if not is_router and can_convert(module.in_features, module.out_features):
-            yield name, module
 
 
 def is_converted(module: nn.Module) -> bool:

@@ -6,7 +6,7 @@ everything inside, and compiled code has no communication in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from typing import Any
 
@@ -16,6 +16,18 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from kfjob.spec.train import TrainSpec
+
+_ROUTERS = frozenset({"gate", "router", "shared_expert_gate"})
+"""Names of the layers of transformers that choose experts."""
+
+
+def find_linear_layers(model: Any) -> Iterator[tuple[str, nn.Linear]]:
+    """Yield (name, module) of the linear layers of the decoder without its routers and experts, and without adapters."""
+    ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
+    for name, module in model.named_modules():
+        is_other = id(module) in ends or ".experts." in f".{name}." or name.rpartition(".")[2] in _ROUTERS
+        if type(module) is nn.Linear and not is_other and ".lora_" not in name:
+            yield name, module
 
 
 def prepare_layers(layers: Sequence[nn.Module], spec: TrainSpec) -> None:
