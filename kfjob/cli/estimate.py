@@ -63,7 +63,8 @@ def _format(result: Estimate) -> Iterator[str]:
     if result.world_size > 1:
         yield f"{-(-result.parameters // result.world_size)} of them per rank where {result.world_size} ranks share them"
     if result.train.lora:
-        yield f"{result.trained} trained parameters in adapters (lora); the model is frozen"
+        form = f", its linear layers in {result.train.lora.quantize}" if result.train.lora.quantize else ""
+        yield f"{result.trained} trained parameters in adapters (lora); the model is frozen{form}"
     yield ""
     yield from describe_memory(result.train, result.world_size, result.local_world_size)
     if result.gpus:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ALL_LINEAR = "all-linear"
 """PEFT's name for every linear layer but the head."""
 TrainedBiases = Literal["none", "lora_only", "all"]
+Quantization = Literal["nf4"]
 _ENDS = ("embed_tokens", "embed_in", "lm_head", "embed_out")
 """The names of embeddings and heads."""
 
@@ -43,6 +44,9 @@ class LoraSpec(SpecModel):
         description="Biases of the base that are trained: `none`, `lora_only` (of layers with an adapter), or `all`",
     )
     use_rslora: bool = Field(default=False, description="Scale the adapters by `lora_alpha` / sqrt(`r`) (rank-stabilised LoRA)")
+    quantize: Quantization | None = Field(
+        default=None, description="Form of the frozen linear layers: `nf4` is 4 bits (QLoRA); left out, that of the arithmetic"
+    )
 
     @field_validator("target_modules", "exclude_modules", mode="before")
     @classmethod

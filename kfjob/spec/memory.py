@@ -5,7 +5,8 @@ and optimiser state, each whole or divided among the ranks that share it), with 
 gradients and AdamW moments for every precision of the arithmetic except `bf16-true`. DeepSpeed keeps bf16 or fp16 copies and
 an fp32 master copy. With adapters (`lora`) only these have gradients and optimiser state; the frozen model has the type of the
 arithmetic. With `fp8`, torchao keeps the inputs of its products in bf16 for the backward pass (torchao 0.18 float8_linear.py),
-so only copies of weights are smaller.
+so only copies of weights are smaller. With `lora.quantize` the weights of the decoder's linear layers have 4 bits and their
+scales; a product writes out one weight at a time.
 
 tests/trainer/test_memory.py measures all parts and the peak of a step in processes of this trainer. For DeepSpeed, test_zero.py
 measures the lasting state, on the host too; DeepSpeed's copies and other buffers come from the paper and the code alone. The
@@ -22,6 +23,7 @@ from kfjob.spec.activation_memory import count_recomputed_layers, estimate_activ
 from kfjob.spec.lora import count_layer_adapters, count_layer_trained
 from kfjob.spec.memory_setup import FP32, MemorySetup, Optimizer, Scheme
 from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
+from kfjob.spec.nf4 import can_shard, count_bytes, count_temporary_bytes, list_quantized
 from kfjob.units import GIB
 
 RESERVED = 2 * GIB
@@ -74,15 +76,16 @@ def estimate_memory(setup: MemorySetup) -> MemoryEstimate:
     logits = _estimate_logits(setup)
     device_state, host_state = _split_state(setup, state)
     lasting = device_state.parameters + device_state.optimizer + copies
-    forward = activations.device + max(logits, activations.recomputed)
+    temporary = count_temporary_bytes(list_quantized(setup.shape, setup.lora), setup.compute_bytes)
+    forward = activations.device + max(logits, activations.recomputed + temporary)
     backward = device_state.gradients + buffers
     keeps_gradients = setup.scheme not in ("none", *_FSDP) or setup.accumulation > 1
-    step = forward + backward if keeps_gradients else max(forward + buffers, activations.recomputed + backward)
+    step = forward + backward if keeps_gradients else max(forward + buffers, activations.recomputed + temporary + backward)
     return MemoryEstimate(
         parameters=device_state.parameters,
         gradients=device_state.gradients,
         optimizer=device_state.optimizer,
-        copies=copies,
+        copies=copies + temporary,
         activations=activations.device + activations.recomputed,
         logits=logits,
         buffers=buffers,
@@ -118,13 +121,15 @@ def _estimate_state(setup: MemorySetup) -> _State:
     """
     trained, ranks, width = setup.trained, setup.world_size, setup.stored_bytes
     frozen, states = setup.frozen * setup.compute_bytes, _STATES[setup.optimizer] * width
-    parameters = trained * width + frozen
+    sharded, whole = _count_quantized_bytes(setup)
+    layers = setup.shape.num_hidden_layers
+    parameters = trained * width + frozen - layers * (_count_quantized(setup) * setup.compute_bytes - sharded)
     if setup.scheme in ("none", "ddp"):
-        return _State(parameters, trained * width, trained * states)
+        return _State(parameters + layers * whole, trained * width, trained * states)
     if setup.scheme in _FSDP:
-        sharers = setup.local_world_size if setup.scheme == "hybrid" else ranks
+        sharers = _count_sharers(setup)
         gradients = trained * FP32 if keeps_whole_gradients(setup) else _divide(trained * width, sharers)
-        return _State(_divide(parameters, sharers), gradients, _divide(trained * states, sharers))
+        return _State(_divide(parameters, sharers) + layers * whole, gradients, _divide(trained * states, sharers))
     stage = int(setup.scheme[-1])
     master = FP32 if stage or setup.precision != "fp32" else 0
     return _State(
@@ -132,6 +137,25 @@ def _estimate_state(setup: MemorySetup) -> _State:
         _divide(trained * setup.compute_bytes, ranks if stage >= 2 else 1),  # noqa: PLR2004 - the stage
         _divide(trained * (states + master), ranks if stage >= 1 else 1),
     )
+
+
+def _count_sharers(setup: MemorySetup) -> int:
+    """Return the number of ranks among which FSDP divides a parameter."""
+    return setup.local_world_size if setup.scheme == "hybrid" else setup.world_size
+
+
+def _count_quantized(setup: MemorySetup) -> int:
+    """Return the number of weights in 4 bits of one decoder layer."""
+    return sum(layer.inputs * layer.outputs for layer in list_quantized(setup.shape, setup.lora))
+
+
+def _count_quantized_bytes(setup: MemorySetup) -> tuple[int, int]:
+    """Return the bytes of one decoder layer's quantised weights: those that FSDP divides, and those whole on every rank."""
+    sharers = _count_sharers(setup) if setup.scheme in _FSDP else 1
+    sizes = [0, 0]
+    for layer in list_quantized(setup.shape, setup.lora):
+        sizes[0 if can_shard(layer.outputs, layer.inputs, sharers) else 1] += count_bytes(layer, setup.compute_bytes)
+    return sizes[0], sizes[1]
 
 
 def _split_state(setup: MemorySetup, state: _State) -> tuple[_State, int]:
@@ -170,7 +194,7 @@ def _estimate_copies(setup: MemorySetup) -> int:
     if setup.scheme in ("zero-0", "zero-1", "zero-2"):
         return 0
     if setup.scheme == "shard_grad_op":
-        return (setup.frozen + setup.trained) * width - shape.num_hidden_layers * _spare_float8(setup)
+        return (setup.frozen + setup.trained) * width - shape.num_hidden_layers * _spare(setup)
     layer = _gather_layer(setup)
     if shape.tie_word_embeddings:
         return count_embedding_parameters(shape) * width + 2 * layer
@@ -182,15 +206,17 @@ def _count_kept_casts(setup: MemorySetup) -> int:
     return setup.shape.num_hidden_layers - max(0, count_recomputed_layers(setup) - 1)
 
 
-def _spare_float8(setup: MemorySetup) -> int:
-    """Return the bytes that a gathered layer saves because FSDP gathers weights in fp8 instead of bf16."""
-    gathers_float8 = setup.scheme in _FSDP and setup.fp8_recipe == "tensorwise"
-    return setup.float8_weights * (setup.compute_bytes - 1) if gathers_float8 else 0
+def _spare(setup: MemorySetup) -> int:
+    """Return the bytes that a gathered layer saves because FSDP gathers weights in fp8 or in 4 bits instead of bf16."""
+    if setup.scheme not in _FSDP:
+        return 0
+    quantized = _count_quantized(setup) * setup.compute_bytes - _count_quantized_bytes(setup)[0]
+    return quantized + (setup.float8_weights * (setup.compute_bytes - 1) if setup.fp8_recipe == "tensorwise" else 0)
 
 
 def _gather_layer(setup: MemorySetup) -> int:
     """Return the bytes of one decoder layer that FSDP or ZeRO-3 has gathered."""
-    return _count_adapted_layer(setup) * setup.compute_bytes - _spare_float8(setup)
+    return _count_adapted_layer(setup) * setup.compute_bytes - _spare(setup)
 
 
 def _gather_largest_unit(setup: MemorySetup) -> int:

@@ -53,7 +53,7 @@ def list_rows(spec: TrainSpec, *, world_size: int, local_world_size: int) -> lis
     or if `context_parallel` does not divide the ranks.
 
     `dp` is one process with the GPUs of one node and the same batch on each; its row is the first GPU. What DeepSpeed does not
-    support is changed as little as possible: `bf16-true` and `fp8` to `bf16`.
+    support is changed as little as possible: `bf16-true` and `fp8` to `bf16`. Neither `dp` nor DeepSpeed has `lora.quantize`.
     """
     if world_size % spec.context_parallel:
         return []
@@ -109,6 +109,8 @@ def _estimate(spec: TrainSpec, fields: Mapping[str, Any], ranks: tuple[int, int]
     is_deepspeed = strategy == "deepspeed"
     offloads = spec.cpu_offload and (strategy == "fsdp" or bool(stage))
     changes: dict[str, Any] = {"cpu_offload": offloads, "disk_offload": None, **fields}
+    if spec.lora and strategy in ("deepspeed", "dp"):
+        changes["lora"] = spec.lora.model_copy(update={"quantize": None})
     if is_deepspeed:
         changes |= {"on_nan": "stop", "on_spike": "ignore"}
         changes |= {"precision": "bf16"} if spec.precision in ("bf16-true", "fp8") else {}

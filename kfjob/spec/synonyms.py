@@ -175,15 +175,16 @@ _TRAIN_HINTS: Mapping[str, tuple[str, str]] = MappingProxyType(
             (
                 "qlora",
                 "load_in_4bit",
-                "load_in_8bit",
                 "use_4bit",
+                "bnb_4bit_quant_type",
                 "quantization",
                 "quantize",
                 "quantization_config",
                 "bnb_config",
             ),
-            ("", "the trainer does not quantise the base model (QLoRA); `lora` keeps it in bf16 with `precision: bf16`"),
+            ("train.lora.quantize", "`train.lora.quantize: nf4` keeps the frozen model in 4 bits (QLoRA)"),
         ),
+        "load_in_8bit": ("", "the trainer quantises to 4 bits, with `train.lora.quantize: nf4`"),
         **dict.fromkeys(
             ("use_dora", "dora"),
             ("", "the trainer does not support DoRA, whose magnitudes need the whole weights at the start"),

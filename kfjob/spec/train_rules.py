@@ -13,6 +13,7 @@ from kfjob.spec.base import FieldProblem
 from kfjob.spec.float8 import find_float8_problems
 from kfjob.spec.lora import find_lora_problems
 from kfjob.spec.models import ModelShape
+from kfjob.spec.nf4 import find_nf4_problems
 
 if TYPE_CHECKING:
     from kfjob.spec.train import TrainSpec
@@ -39,6 +40,7 @@ def find_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[FieldPr
     yield from _find_deepspeed_problems(spec)
     yield from _find_context_problems(spec, shape)
     yield from find_lora_problems(spec, shape)
+    yield from find_nf4_problems(spec, shape)
     yield from find_float8_problems(spec, shape)
     if spec.router_aux_loss_coef and shape and not shape.num_experts:
         title = f"a {shape.architecture} model has no router"

@@ -49,7 +49,7 @@ def add_adapters(model: Any, spec: TrainSpec) -> None:
 def make_peft_config(spec: TrainSpec) -> Any:
     """Return the spec's section as PEFT's LoraConfig, with the name of the base model."""
     assert spec.lora is not None  # noqa: S101 -- for mypy
-    settings = spec.lora.model_dump(exclude={"target_modules", "exclude_modules"})
+    settings = spec.lora.model_dump(exclude={"target_modules", "exclude_modules", "quantize"})
     targets = spec.lora.target_modules
     return _import_peft().LoraConfig(
         target_modules=ALL_LINEAR if ALL_LINEAR in targets else list(targets),

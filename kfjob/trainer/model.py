@@ -29,6 +29,7 @@ from kfjob.trainer.hub import fetch_folder
 from kfjob.trainer.layers import prepare_layers
 from kfjob.trainer.lora import add_adapters, count_base_parameters, initialize_modules
 from kfjob.trainer.loss import chunk_head
+from kfjob.trainer.nf4 import check_quantizable, is_quantized, quantize_base, quantizes, round_base
 from kfjob.trainer.shapes import full_shape
 from kfjob.trainer.strategies import Strategy
 from kfjob.trainer.strategies.base import COMPUTE_DTYPES
@@ -72,25 +73,30 @@ def build_model(
             hint=f"set `vocab_size: {-(-vocab_size // 64) * 64}`",
         )
     add_adapters(model, spec)
+    check_quantizable(model, spec)
     convert_linear_layers(model, spec)
     prepare_layers([layer for _, layer in _find_layers(model, spec.wrap)], spec)
     chunk_head(model, spec.loss_chunk, compiled=bool(spec.compile))
     use_document_attention(model, spec, context)
     prepare_experts(model, spec)
     weights = _open_weights(spec, model) if spec.lora or not resumes else None
-    return strategy.wrap(model.train(), _initialize_units(model, spec, device, weights, by_shard=strategy.shards_units))
+    by_shard = strategy.shards_units and not quantizes(spec)  # whole weights are quantised
+    return strategy.wrap(model.train(), _initialize_units(model, spec, device, weights, by_shard=by_shard))
 
 
 def build_base_model(spec: TrainSpec) -> Any:
     """Return the spec's model without adapters on the host, in fp32, with the weights that a run starts with.
 
+    With `lora.quantize` the weights in 4 bits have their rounded values.
+
     Raises:
         KfjobError: as `build_model`.
     """
-    spec = spec.model_copy(update={"lora": None, "precision": "fp32"})
-    model = build_meta_model(spec)
-    for _ in _initialize_units(model, spec, torch.device("cpu"), _open_weights(spec, model), by_shard=False):
+    plain = spec.model_copy(update={"lora": None, "precision": "fp32"})
+    model = build_meta_model(plain)
+    for _ in _initialize_units(model, plain, torch.device("cpu"), _open_weights(plain, model), by_shard=False):
         pass
+    round_base(model, spec, COMPUTE_DTYPES[spec.precision])
     return model
 
 
@@ -107,6 +113,7 @@ def _initialize_units(
         if weights and not by_shard:
             weights.load_into(unit, name)
         _cast_parameters(unit, spec.precision)
+        quantize_base(model, unit, spec)
         if unit is model:
             _check_model(model, get_shape(spec))
         yield unit
@@ -247,7 +254,8 @@ def _cast_parameters(unit: nn.Module, precision: Precision) -> None:
     """
     trained = torch.bfloat16 if precision == "bf16-true" else torch.float32
     for parameter in unit.parameters():
-        if parameter.dtype == torch.float32 and not hasattr(parameter, "device_mesh"):
+        is_done = hasattr(parameter, "device_mesh") or is_quantized(parameter)
+        if parameter.dtype == torch.float32 and not is_done:
             parameter.data = parameter.data.to(trained if parameter.requires_grad else COMPUTE_DTYPES[precision])
 
 

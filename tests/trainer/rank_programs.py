@@ -44,6 +44,7 @@ from kfjob.trainer.evaluate import evaluate
 from kfjob.trainer.float8 import is_converted
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
+from kfjob.trainer.nf4 import is_quantized
 from kfjob.trainer.optim import compute_learning_rate
 from kfjob.trainer.pins import delete_unless_pinned
 from kfjob.trainer.profiler import StepProfiler
@@ -834,6 +835,9 @@ def _nbytes(tensors: list[Any]) -> int:
     """Return the bytes of the storages of `tensors`, each storage once."""
     local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
     local = [getattr(tensor, "_tensor", tensor) for tensor in local]  # of torchao, which has no storage of its own
+    quantized = [tensor for tensor in local if is_quantized(tensor)]
+    local = [tensor for tensor in local if not is_quantized(tensor)]
+    local += [getattr(tensor, part) for tensor in quantized for part in tensor.__tensor_flatten__()[0]]
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in local}.values())
 
 

@@ -32,6 +32,7 @@ QWEN_MOE = SHAPE | {
     "moe_intermediate_size": 40,
 }
 LORA = {"lora": {"r": 8}}
+QLORA = {"lora": {"r": 8, "quantize": "nf4"}, "model": SHAPE | {"hidden_size": 256, "intermediate_size": 512}}
 CASES = [
     ({"strategy": "none"}, 1, 1),
     ({"strategy": "none", "precision": "bf16"}, 1, 1),
@@ -64,6 +65,11 @@ CASES = [
     ({"strategy": "ddp", "precision": "bf16-true"} | LORA, 2, 2),
     ({"strategy": "fsdp", "precision": "bf16"} | LORA, 2, 2),
     ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "accumulate": "whole"} | LORA, 2, 2),
+    ({"strategy": "none"} | QLORA, 1, 1),
+    ({"strategy": "none", "precision": "bf16"} | QLORA, 1, 1),
+    ({"strategy": "fsdp", "precision": "bf16"} | QLORA, 2, 2),
+    ({"strategy": "fsdp", "sharding": "no_shard", "precision": "bf16"} | QLORA, 2, 2),
+    ({"strategy": "fsdp", "precision": "bf16"} | QLORA, 4, 4),
     ({"strategy": "fsdp", "sequence_length": 76, "context_parallel": 2}, 2, 2),
     ({"strategy": "fsdp", "sequence_length": 152, "micro_batch_size": 1, "context_parallel": 2, "precision": "bf16"}, 2, 2),
     ({"strategy": "ddp", "sequence_length": 76, "context_parallel": 2, "model": NEOX}, 2, 2),
@@ -118,6 +124,10 @@ PEAKS = [
     ({"strategy": "none", "activation_checkpointing": True, "recompute": "cheap", "precision": "bf16"} | LORA, 1),
     ({"strategy": "fsdp", "precision": "bf16"} | LORA, 2),
     ({"strategy": "fsdp", "precision": "bf16", "activation_checkpointing": True} | LORA, 2),
+    ({"strategy": "none", "precision": "bf16"} | QLORA, 1),
+    ({"strategy": "none", "precision": "bf16", "activation_checkpointing": True, "loss_chunk": 128} | QLORA, 1),
+    ({"strategy": "fsdp", "precision": "bf16"} | QLORA, 2),
+    ({"strategy": "fsdp", "precision": "bf16", "activation_checkpointing": True, "loss_chunk": 128} | QLORA, 2),
     ({"strategy": "fsdp", "context_parallel": 2, "sequence_length": 512}, 2),
     ({"strategy": "none", "precision": "bf16", "model": EXPERTS}, 1),
     ({"strategy": "none", "activation_checkpointing": True, "recompute": "cheap", "model": EXPERTS}, 1),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kfjob.spec.lora import LoraSpec, count_trained
+from kfjob.spec.lora import LoraSpec, count_trained, list_linear_layers
 from kfjob.spec.memory import count_layer_parameters, estimate_memory
 from kfjob.spec.memory_changes import describe_savings
 from kfjob.spec.memory_setup import MemorySetup, make_setup
@@ -102,6 +102,17 @@ def test_only_adapters_have_gradients_and_optimiser_state():
     assert (estimate.gradients, estimate.optimizer) == (4 * trained, 8 * trained)
     assert estimate.parameters == 2 * COUNT + 4 * trained
     assert estimate_memory(replace(adapted, scheme="zero-3", world_size=1)).optimizer == 12 * trained
+
+
+def test_quantised_model_has_half_a_byte_a_weight():
+    """A rank that does not divide the blocks of scales holds them whole."""
+    plain, adapted = (replace(LLAMA, lora=LoraSpec(quantize=form), local_world_size=8, world_size=8) for form in (None, "nf4"))
+    quantized = LLAMA.shape.num_hidden_layers * sum(x.inputs * x.outputs for x in list_linear_layers(LLAMA.shape))
+    packed = quantized * (1 / 2 + 1 / 64 + 2 / (64 * 256))
+    saved = estimate_memory(plain).parameters - estimate_memory(adapted).parameters
+    assert saved == pytest.approx((2 * quantized - packed) / 8, rel=1e-6)
+    undivided = estimate_memory(replace(adapted, world_size=7, local_world_size=7))
+    assert undivided.parameters > packed > estimate_memory(adapted).parameters
 
 
 def test_7b_model_needs_sharding():

@@ -179,6 +179,9 @@ def test_all_problems_are_reported_at_once():
         assert part in message
 
 
+QLORA = {"quantize": "nf4"}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -215,7 +218,15 @@ def test_all_problems_are_reported_at_once():
         ({"lora": {"r": 0}}, "`lora.r` must be more than 0"),
         ({"lora": {"lora_dropout": 1}}, "`lora.lora_dropout` must be less than 1"),
         ({"lora": True}, "write `lora: {}` to use the defaults"),
-        ({"lora": {"load_in_4bit": True}}, r"unknown field `load_in_4bit`(?s:.*)does not quantise the base model \(QLoRA\)"),
+        ({"lora": {"load_in_4bit": True}}, r"unknown field `load_in_4bit`(?s:.*)`train.lora.quantize: nf4`"),
+        ({"lora": {"load_in_8bit": True}}, r"unknown field `load_in_8bit`(?s:.*)the trainer quantises to 4 bits"),
+        ({"lora": {"quantize": "int8"}}, "`lora.quantize`(?s:.*)nf4"),
+        ({"lora": QLORA, "strategy": "deepspeed"}, "`strategy: deepspeed` does not support `lora.quantize`"),
+        ({"lora": QLORA, "strategy": "dp"}, "`strategy: dp` does not support `lora.quantize`"),
+        ({"lora": QLORA, "cpu_offload": True}, "`cpu_offload` does not support `lora.quantize`"),
+        ({"lora": QLORA, "activation_offload": True}, "`activation_offload` does not support `lora.quantize`"),
+        ({"lora": QLORA, "precision": "fp8"}, "`lora` does not support `precision: fp8`"),
+        ({"lora": QLORA, "model": "micro-llama"}, "no linear layer of the llama model can be quantised"),
         ({"lora": {"rank": 8}}, "unknown field `rank`(?s:.*)use `lora.r`"),
         ({"lora": {"target_modules": ["all-linear", "q_proj"]}}, "`all-linear` includes every other name"),
         ({"lora": {"target_modules": "q_proj,lm_head"}}, "names `lm_head`(?s:.*)--> lora.target_modules"),

@@ -25,6 +25,8 @@ from kfjob.trainer.checkpoint import CheckpointState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.experts import is_experts_parameter
 from kfjob.trainer.float8 import Float8ModelState, compute_scales, gather_in_float8
+from kfjob.trainer.metrics import log
+from kfjob.trainer.nf4 import list_whole
 from kfjob.trainer.strategies.base import COMPUTE_DTYPES, Accept, SingleProcess
 
 if TYPE_CHECKING:
@@ -55,17 +57,21 @@ class FullyShardedDataParallel(SingleProcess):
 
         The backward pass begins with the head, so it stays gathered until then, and so does the rest of the model.
         """
-        reshards, head, wrapped = self._spec.sharding in ("full", "hybrid"), model.get_output_embeddings(), set()
+        reshards, head, wrapped, whole = self._spec.sharding in ("full", "hybrid"), model.get_output_embeddings(), set(), set()
         for unit in units:
             gather_in_float8(unit, self._spec)
-            self._shard(unit, reshard=reshards and unit is not head and unit is not model)
+            undivided = list_whole(unit, self._mesh.size(-1))
+            self._shard(unit, ignored=undivided, reshard=reshards and unit is not head and unit is not model)
             wrapped.add(unit)
+            whole |= undivided
         if self._spec.prefetch > 1:
             self._set_prefetch([module for module in model.modules() if module in wrapped - {model}])
+        if whole and (ranks := self._mesh.size(-1)) > 1:
+            log.info("%d weights in 4 bits are whole on every rank: %d ranks do not divide them", len(whole), ranks)
         root: nn.Module = model
         return root
 
-    def _shard(self, module: nn.Module, *, reshard: bool) -> None:
+    def _shard(self, module: nn.Module, *, ignored: set[nn.Parameter], reshard: bool) -> None:
         from torch.distributed.fsdp import fully_shard
 
         sharded = fully_shard(
@@ -75,6 +81,7 @@ class FullyShardedDataParallel(SingleProcess):
             shard_placement_fn=self._place_shards,
             mp_policy=self._precision,
             offload_policy=self._offload,
+            ignored_params=ignored,
         )
         # The loss is divided by the tokens of all ranks, so gradients are summed. gloo cannot scale while it sums.
         sharded.set_gradient_divide_factor(1.0)

@@ -14,6 +14,7 @@ from kfjob.spec.train import TrainSpec
 from kfjob.trainer.checkpoint import CheckpointState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
+from kfjob.trainer.nf4 import is_quantized
 from kfjob.trainer.strategies.base import SingleProcess
 
 
@@ -26,11 +27,13 @@ class DistributedDataParallel(SingleProcess):
         self._gradient_scale = float(ranks.world_size)
 
     def wrap(self, model: Any, units: Iterable[nn.Module]) -> nn.Module:
-        """Wrap the whole model; buffers depend only on the configuration and are not synchronised."""
+        """Wrap the whole model; buffers and quantised weights, which are the same on every rank, are not synchronised."""
         for _ in units:
             pass
         ddp: Any = nn.parallel.DistributedDataParallel
-        ddp._set_params_and_buffers_to_ignore_for_model(model, [name for name, _ in model.named_buffers()])  # noqa: SLF001 -- no public way from 2.11 to 2.15
+        ignored = [name for name, _ in model.named_buffers()]
+        ignored += [name for name, parameter in model.named_parameters() if is_quantized(parameter)]
+        ddp._set_params_and_buffers_to_ignore_for_model(model, ignored)  # noqa: SLF001 -- no public way from 2.11 to 2.15
         devices = [self._device] if self._device.type == "cuda" else None
         return self._with_autocast(ddp(model, device_ids=devices, gradient_as_bucket_view=True))
 

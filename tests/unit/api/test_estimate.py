@@ -76,6 +76,16 @@ def test_adapters_need_less_memory_and_time(kfjob, run):
     assert "\n41943040 trained parameters in adapters (lora); the model is frozen\n" in kfjob.out
 
 
+def test_quantised_model_needs_less_memory(kfjob, run):
+    """Neither `dp` nor DeepSpeed supports it, so their rows are those of a bf16 model."""
+    options = ("train.lora={}", "train.lora={quantize: nf4}")
+    plain, quantized = ({row["name"]: row["peak"] for row in run("--set", option)["strategies"]} for option in options)
+    assert {name for name in plain if quantized[name] < plain[name]} == {"ddp", "full", "shard_grad_op", "hybrid"}
+    assert all(quantized[name] == plain[name] for name in plain if name.startswith(("dp", "zero")))
+    assert kfjob("estimate", "job.yaml", "--set", options[1]) == 0
+    assert "in adapters (lora); the model is frozen, its linear layers in nf4\n" in kfjob.out
+
+
 @pytest.mark.parametrize("options", [[], ["--set", "resources.gpu_memory=36Gi"], ["--set", "elastic={min: 1, max: 2}"]])
 def test_memory_of_a_gpu_is_the_number_of_the_lint_rule(kfjob, run, options):
     options = [*options, "--set", "train.strategy=ddp", "--set", "train.micro_batch_size=8"]
