@@ -1,0 +1,69 @@
+"""scripts/foreign-files: what it calls equal, told, silent and refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "foreign-files"
+CONTAINER = {"name": "pytorch", "image": "team/train:3", "command": ["bash", "-c", "torchrun train.py --batch ${BATCH:-8}"]}
+REPLICA = {"replicas": 1, "restartPolicy": "Never", "template": {"spec": {"containers": [CONTAINER]}}}
+JOB = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "job"},
+    "spec": {"pytorchReplicaSpecs": {"Master": REPLICA, "Worker": REPLICA}},
+}
+
+
+@pytest.fixture(scope="module")
+def program() -> ModuleType:
+    spec = spec_from_loader("foreign_files", SourceFileLoader("foreign_files", str(SCRIPT)))
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    sys.modules["foreign_files"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_files_and_environments_get_their_results(tmp_path):
+    files, environments = tmp_path / "files", tmp_path / "environments"
+    files.mkdir()
+    environments.mkdir()
+    (files / "job.yaml").write_text(yaml.safe_dump(JOB))
+    (files / "old.yaml").write_text(yaml.safe_dump(JOB | {"apiVersion": "kubeflow.org/v1beta2"}).replace("${BATCH:-8}", "8"))
+    (files / "helm.yaml").write_text("kind: PyTorchJob\nmetadata: {name: {{ .Values.name }}}\n")
+    (environments / "plain").write_text("export A=1 B='x y'\nC=${A}2\n")
+    (environments / "command").write_text("A=$(hostname)\n")
+    done = subprocess.run(
+        [SCRIPT, files, "--environments", environments], capture_output=True, text=True, timeout=300, check=False
+    )
+    rows = [line.split() for line in done.stdout.splitlines() if line and not line.startswith(" ")]
+    results = {(kind, Path(name).name): outcome for outcome, kind, name in rows if name and not name.isdecimal()}
+    assert results == {
+        ("manifest", "job.yaml"): "equal",
+        ("template", "job.yaml"): "equal",
+        ("manifest", "old.yaml"): "told",
+        ("manifest", "helm.yaml"): "refused",
+        ("environment", "plain"): "equal",
+        ("environment", "command"): "refused",
+    }, done.stdout + done.stderr
+    assert done.returncode == 0
+
+
+def test_a_difference_without_a_message_is_silent(program):
+    before = {"spec": {"a": 1, "list": [{"name": "x", "value": "1"}], "gone": "y"}}
+    after = {"spec": {"a": 1, "list": [{"name": "x", "value": "2"}]}, "metadata": {"namespace": "team"}}
+    differences = program.compare(before, after)
+    assert differences == [".spec.list[x].value: 1 -> 2", ".spec.gone: y -> (none)"]
+    assert program.judge("f", "manifest", differences, "note: `spec.list[x]` changed").outcome == "silent"
+    assert program.judge("f", "manifest", differences, "note: `spec.list[x]`, `spec.gone`").outcome == "told"
+    assert program.judge("f", "manifest", [], "").outcome == "equal"
