@@ -46,6 +46,11 @@ def mark_previous(line: Line, pod: PodChanged) -> Line:
     return replace(line, container_id="previous")
 
 
+def mark_newest(line: Line) -> Line:
+    """Return a line of the newest container with an id, which saved logs do not have."""
+    return line if isinstance(line, LogGap) or line.container_id else replace(line, container_id="newest")
+
+
 def read_tail(
     reader: JobReader, pod: PodChanged, *, lines: int = TAIL_LINES, previous: bool = False
 ) -> tuple[list[Line], bool]:

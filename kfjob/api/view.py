@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from kfjob.api.excerpts import read_excerpt, read_previous_excerpt
+from kfjob.api.excerpts import mark_newest, read_excerpt, read_previous_excerpt
 from kfjob.api.reader import JobReader, open_view
 from kfjob.concurrency import map_parallel
 from kfjob.errors import KfjobError
@@ -32,11 +32,13 @@ def read_view(reader: JobReader, *, with_events: bool = False, pattern: str | No
     unread = (replace(pod, container_id="") for pod in snapshot.pods)  # the log of an earlier container comes first
     view = reduce_all(open_view(reader, pattern=pattern), (snapshot.job, *unread))
     read_all = partial(map_parallel, threads=THREADS, name="logs")
-    for lines in read_all(lambda pod: read_previous_excerpt(reader, pod), snapshot.pods):
+    earlier = list(read_all(lambda pod: read_previous_excerpt(reader, pod), snapshot.pods))
+    for lines in earlier:
         view = reduce_all(view, lines)
     view = reduce_all(view, snapshot.pods)
-    for lines in read_all(lambda pod: read_excerpt(reader, pod), snapshot.pods):
-        view = reduce_all(view, lines)
+    newest = read_all(lambda pod: read_excerpt(reader, pod), snapshot.pods)
+    for before, lines in zip(earlier, newest, strict=True):
+        view = reduce_all(view, map(mark_newest, lines) if before else lines)
     view = advance_to_now(view)
     with suppress(KfjobError):  # events only explain
         view = reduce_all(view, reader.events() if with_events else ())
