@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from kfjob.observe.view import JobView as JobView
     from kfjob.spec.image import ImageSpec as ImageSpec
     from kfjob.spec.job import JobSpec as JobSpec
-    from kfjob.spec.pod import EnvFrom as EnvFrom
-    from kfjob.spec.pod import EnvSource as EnvSource
+    from kfjob.spec.pod import EnvFromSource as EnvFromSource
+    from kfjob.spec.pod import EnvVarSource as EnvVarSource
     from kfjob.spec.pod import Pod as Pod
     from kfjob.spec.pod import Resources as Resources
     from kfjob.spec.rendezvous import Elastic as Elastic
@@ -78,8 +78,8 @@ _MODULES = {
     "Confidence": "kfjob.observe.master",
     "Diagnosis": "kfjob.observe.diagnose.diagnosis",
     "Elastic": "kfjob.spec.rendezvous",
-    "EnvFrom": "kfjob.spec.pod",
-    "EnvSource": "kfjob.spec.pod",
+    "EnvVarSource": "kfjob.spec.pod",
+    "EnvFromSource": "kfjob.spec.pod",
     "Forbidden": "kfjob.errors",
     "Gang": "kfjob.spec.scheduling",
     "HyperPod": "kfjob.spec.scheduling",

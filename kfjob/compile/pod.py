@@ -7,7 +7,7 @@ from kfjob.compile import etcd
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects, names
-from kfjob.spec.pod import EnvFrom, EnvSource, Port
+from kfjob.spec.pod import EnvFromSource, EnvVarSource, Port
 from kfjob.spec.volumes import Volume
 
 
@@ -103,17 +103,17 @@ def _port(port: Port) -> JsonObject:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def _variable(name: str, value: str | EnvFrom) -> JsonObject:
+def _variable(name: str, value: str | EnvVarSource) -> JsonObject:
     return {"name": name, "value": value} if isinstance(value, str) else {"name": name, "valueFrom": _source(value)}
 
 
-def _env_source(source: EnvSource) -> JsonObject:
+def _env_source(source: EnvFromSource) -> JsonObject:
     kind, name = ("secretRef", source.secret) if source.secret else ("configMapRef", source.config_map)
     prefix = {"prefix": source.prefix} if source.prefix else {}
     return prefix | {kind: {"name": name} | ({"optional": True} if source.optional else {})}
 
 
-def _source(source: EnvFrom) -> JsonObject:
+def _source(source: EnvVarSource) -> JsonObject:
     if source.field is not None:
         return {"fieldRef": {"fieldPath": source.field}}
     kind = "secretKeyRef" if source.secret else "configMapKeyRef"

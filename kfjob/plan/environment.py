@@ -8,7 +8,7 @@ from kfjob.plan.values import Decisions
 from kfjob.spec import instances
 from kfjob.spec.instances import Instance
 from kfjob.spec.job import SECRET_VARIABLES, JobSpec
-from kfjob.spec.pod import EnvFrom, Resources
+from kfjob.spec.pod import EnvVarSource, Resources
 from kfjob.spec.rendezvous import TorchrunOptions
 
 _DEFAULTS = {"LOGLEVEL": ("INFO", "torch hides the agents' lines without it, and `kfjob master` reads them")}
@@ -23,13 +23,13 @@ _LOCAL_ADDR = {"pod-ip": "status.podIP", "pod-name": "metadata.name"}
 
 def list_variables(
     spec: JobSpec, instance: Instance | None, resources: Resources, decisions: Decisions, *, in_cluster: bool
-) -> tuple[tuple[str, str | EnvFrom], ...]:
+) -> tuple[tuple[str, str | EnvVarSource], ...]:
     """Return the variables with their values or sources: those that kfjob adds, then the spec's own in their order.
 
     The kubelet replaces `$(NAME)` by a variable that stands before, so the order has a meaning. Sources that kfjob adds are the
     first, so that every value can name them.
     """
-    env: dict[str, str | EnvFrom] = {}
+    env: dict[str, str | EnvVarSource] = {}
     for name, (value, reason) in (_DEFAULTS | (_DYNAMIC if spec.is_dynamic else {})).items():
         env[name] = _decide(spec, name, value, reason, decisions)
     if instance:
@@ -49,13 +49,13 @@ def list_variables(
     return (*sources.items(), *added.items(), *own.items())
 
 
-def _list_own_sources(spec: JobSpec) -> dict[str, EnvFrom]:
+def _list_own_sources(spec: JobSpec) -> dict[str, EnvVarSource]:
     """Return the sources of the variables that other fields than `env` set."""
     secrets = {SECRET_VARIABLES[field]: getattr(spec, field) for field in SECRET_VARIABLES}
     secrets |= {"KFJOB_ETCD_USER": spec.rendezvous.user, "KFJOB_ETCD_PASSWORD": spec.rendezvous.password}
-    sources = {name: EnvFrom(secret=key.secret, key=key.key) for name, key in secrets.items() if key is not None}
+    sources = {name: EnvVarSource(secret=key.secret, key=key.key) for name, key in secrets.items() if key is not None}
     if field := _LOCAL_ADDR.get(spec.rendezvous.local_addr or ""):
-        sources["PET_LOCAL_ADDR"] = EnvFrom(field=field)
+        sources["PET_LOCAL_ADDR"] = EnvVarSource(field=field)
     return sources
 
 

@@ -10,7 +10,7 @@ from kfjob.common_types import JsonMapping
 from kfjob.spec import names
 from kfjob.spec.instances import Instance
 from kfjob.spec.observe_config import ObserveConfig
-from kfjob.spec.pod import EnvFrom, EnvSource, Pod, Resources
+from kfjob.spec.pod import EnvFromSource, EnvVarSource, Pod, Resources
 from kfjob.spec.rendezvous import Launcher
 from kfjob.spec.scheduling import Restarts, RunPolicy, Scheduling
 from kfjob.spec.volumes import Volume
@@ -101,8 +101,8 @@ class JobPlan:
     processes_per_node: str  # in torch's notation: a number, auto, gpu or cpu
     command: tuple[str, ...]  # includes the launcher; `$(NAME)` stands for a variable; (): the image's own entry point
     args: tuple[str, ...]  # after the command, or after the image's own entry point
-    env: tuple[tuple[str, str | EnvFrom], ...]  # in order; secrets are in the user's environment locally
-    env_from: tuple[EnvSource, ...]
+    env: tuple[tuple[str, str | EnvVarSource], ...]  # in order; secrets are in the user's environment locally
+    env_from: tuple[EnvFromSource, ...]
     instance: Instance | None  # None: the spec names no instance
     resources: Resources  # includes the devices of the instance
     volumes: tuple[Volume, ...]

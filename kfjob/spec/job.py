@@ -29,7 +29,7 @@ from kfjob.spec.fields import (
 )
 from kfjob.spec.number_words import suggest_number
 from kfjob.spec.paths import join_path
-from kfjob.spec.pod import EnvEntry, EnvFrom, EnvSource, Pod, Resources
+from kfjob.spec.pod import EnvEntry, EnvFromSource, EnvVarSource, Pod, Resources
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
 from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, TorchrunOptions
 from kfjob.spec.repair import check_fields
@@ -123,7 +123,7 @@ class JobSpec(SpecModel):
         default_factory=dict,
         description="Environment variables of the training container: texts, or sources such as `{secret: NAME, key: KEY}`",
     )
-    env_from: tuple[EnvSource, ...] = Field(
+    env_from: tuple[EnvFromSource, ...] = Field(
         default=(), description="Secrets and ConfigMaps whose keys become variables; `env` overrides them"
     )
     hub_token: SecretRef | None = Field(default=None, description="Secret for HF_TOKEN: `SECRET/KEY`")
@@ -290,7 +290,7 @@ class JobSpec(SpecModel):
 
     @field_validator("env")
     @classmethod
-    def _check_env_names(cls, value: dict[str, str | EnvFrom]) -> dict[str, str | EnvFrom]:
+    def _check_env_names(cls, value: dict[str, str | EnvVarSource]) -> dict[str, str | EnvVarSource]:
         for name in value:
             if not ENV_NAME_PATTERN.fullmatch(name):
                 raise field_error("env_name", f"`{name}` is not a valid name of an environment variable", path=f"env.{name}")

@@ -95,7 +95,7 @@ class Resources(SpecModel):
         return self
 
 
-class EnvFrom(SpecModel):
+class EnvVarSource(SpecModel):
     """The source of a variable's value. It is exactly one of `secret`, `config_map` and `field`."""
 
     secret: ObjectName | None = Field(default=None, description="Secret that holds the value")
@@ -114,13 +114,13 @@ class EnvFrom(SpecModel):
 
 
 EnvEntry = Annotated[
-    Annotated[EnvValue, Tag("env:text")] | Annotated[EnvFrom, Tag("env:source")],
-    Discriminator(lambda value: "env:source" if isinstance(value, dict | EnvFrom) else "env:text"),
+    Annotated[EnvValue, Tag("env:text")] | Annotated[EnvVarSource, Tag("env:source")],
+    Discriminator(lambda value: "env:source" if isinstance(value, dict | EnvVarSource) else "env:text"),
 ]
 """The value of a variable, or the source of the value."""
 
 
-class EnvSource(SpecModel):
+class EnvFromSource(SpecModel):
     """A secret or a ConfigMap whose keys become variables. It is exactly one of `secret` and `config_map`."""
 
     secret: ObjectName | None = Field(default=None, description="Secret whose keys are names of variables")

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from kfjob.errors import SpecError
 from kfjob.spec.base import FieldProblem, SpecModel
 from kfjob.spec.fields import Arguments, Command, ObjectName, SharedMemory
-from kfjob.spec.pod import EnvEntry, EnvSource, Pod, Resources
+from kfjob.spec.pod import EnvEntry, EnvFromSource, Pod, Resources
 from kfjob.spec.scheduling import Placement
 from kfjob.spec.volumes import Volume
 
@@ -40,7 +40,7 @@ class MasterPod(SpecModel):
     )
     args: Arguments | None = Field(default=None, description="Arguments of the Master")
     env: dict[str, EnvEntry] | None = Field(default=None, description="Environment variables of the Master")
-    env_from: tuple[EnvSource, ...] | None = Field(
+    env_from: tuple[EnvFromSource, ...] | None = Field(
         default=None, description="Secrets and ConfigMaps whose keys become variables of the Master"
     )
     resources: Resources | None = Field(default=None, description="Resources of the Master; an empty mapping requests nothing")
