@@ -13,7 +13,7 @@ from kfjob.lint.job import Job
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
-from kfjob.spec.roles import MasterPod, make_master_spec
+from kfjob.spec.roles import MasterPod, get_master_path, make_master_spec
 
 
 def lint(
@@ -48,7 +48,7 @@ def lint(
         known = {(problem.rule, problem.title) for problem in problems}
         new = [p for rule in rules for p in rule.find_problems(job) if (p.rule, p.title) not in known]
         is_master = job.plan is plan.master
-        problems += [replace(p, path=_find_master_path(p.path, spec)) for p in new] if is_master else new
+        problems += [replace(p, path=_find_path(p.path, spec)) for p in new] if is_master else new
     return [*problems, *unknown_rules]
 
 
@@ -58,14 +58,14 @@ def _list_roles(job: Job) -> Iterator[Job]:
     if spec is None or plan is None:
         yield job
         return
-    workers = replace(job, role="Worker", whole=compile_pytorchjob(job.plan))
+    workers = replace(job, role="Worker", manifest_of_all_roles=compile_pytorchjob(job.plan))
     yield workers
     script = job.script if plan.words == job.plan.words else None
     yield replace(workers, spec=spec, plan=plan, script=script, role="Master")
 
 
-def _find_master_path(path: str, spec: JobSpec) -> str:
+def _find_path(path: str, spec: JobSpec) -> str:
     """Return where the spec sets a field of the Master: in `master`, or for all pods."""
-    first = path.partition(".")[0]
     own = spec.master.model_fields_set if isinstance(spec.master, MasterPod) else set()
-    return f"master.{path}" if first in own else path
+    master_path = get_master_path(path)
+    return master_path if master_path.removeprefix("master.").partition(".")[0] in own else path

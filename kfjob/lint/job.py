@@ -26,12 +26,12 @@ class Job:
     script: Script | None = None  # the script that the command starts, if this machine has it
     etcd_image: str = ""  # of the etcd that the user's manifest creates beside the job
     role: str | None = None  # Master or Worker: only its pods; None: all pods
-    whole: JsonMapping | None = None  # the compiled PyTorchJob, if `plan` is that of one role
+    manifest_of_all_roles: JsonMapping | None = None  # the compiled PyTorchJob, if `plan` is that of one role
 
     @cached_property
     def manifest(self) -> JsonMapping:
         """The PyTorchJob that would be submitted."""
-        return self.user_manifest or self.whole or compile_pytorchjob(self.plan)
+        return self.user_manifest or self.manifest_of_all_roles or compile_pytorchjob(self.plan)
 
     @cached_property
     def pods(self) -> tuple[JsonMapping, ...]:

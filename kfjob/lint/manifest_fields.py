@@ -33,6 +33,7 @@ _FIELDS: Mapping[str, _Field] = MappingProxyType(
         "nodes": _Field("replica", ("replicas",)),
         "processes_per_node": _Field("spec", ("nprocPerNode",)),
         "master": _Field("spec", ("pytorchReplicaSpecs", "Master")),
+        "master.restart_policy": _Field("replica", ("restartPolicy",)),
         "image": _Field("container", ("image",)),
         "image_pull_policy": _Field("container", ("imagePullPolicy",)),
         "image_pull_secrets": _Field("pod", ("imagePullSecrets",)),

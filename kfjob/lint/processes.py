@@ -82,7 +82,7 @@ def unused_restarts(job: Job) -> Iterator[Violation]:
     restarts = job.spec.restarts
     if "max" not in restarts.model_fields_set or not restarts.max or (job.script and job.script.starts_processes):
         return
-    if not (start := find_start_without_agent(job.spec.launcher, job.spec.command or ())):
+    if not (start := find_start_without_agent(job.spec.launcher, job.spec.words)):
         return
     message = f"`restarts.max` has no effect: `{start}` has no torchrun agent that restarts its processes"
     hint = "remove it: `restarts.policy` starts a program that has failed again"

@@ -97,7 +97,7 @@ def no_rendezvous(job: Job) -> Iterator[Violation]:
     if any(word.rpartition("/")[2] in _LAUNCHERS for word in job.words) and flags.get("nnodes") != "1" and not has_address:
         yield Violation(
             path="nodes",
-            message=f"no pod is told where to meet: the {job.plan.nodes} agents wait for each other at their own 127.0.0.1",
+            message=f"no pod has a rendezvous address: the {job.plan.nodes} agents wait for each other at their own 127.0.0.1",
             hint="add `elasticPolicy: {rdzvBackend: c10d}` to `spec`, or make one replica a Master",
             severity="warning" if has_more else None,
         )

@@ -294,7 +294,7 @@ def job(here):
 @pytest.mark.parametrize("command", [("validate",), ("render",), ("submit", "--dry-run", "client"), ("apply",), ("submit",)])
 def test_workers_without_a_rendezvous_are_an_error_at_their_line(kfjob, cluster, job, command):
     assert kfjob(*command, *job) == 2
-    assert "error: no pod is told where to meet" in kfjob.err
+    assert "error: no pod has a rendezvous address" in kfjob.err
     assert "--> t.yaml:9:17 (spec.pytorchReplicaSpecs.Worker.replicas)" in kfjob.err
     assert cluster.objects == {}
 

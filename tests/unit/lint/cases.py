@@ -552,7 +552,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [{}, {"image": "123456789012.dkr.ecr.us-west-2.amazonaws.com/fsdp:pytorch2.2"}, {"image": "team/yours-truly:V2"}],
     ),
     "no-rendezvous": (
-        [({"overrides": {"spec": {"elasticPolicy": None}}}, "nodes", "no pod is told where to meet: the 2 agents")],
+        [({"overrides": {"spec": {"elasticPolicy": None}}}, "nodes", "no pod has a rendezvous address: the 2 agents")],
         [
             {},
             {"nodes": 1, "overrides": {"spec": {"elasticPolicy": None}}},

@@ -65,6 +65,7 @@ def test_path_of_a_finding_is_the_nearest_field_of_the_manifest(path, manifest_p
     [
         ("set `run.clean_pods: Running`", "set `cleanPodPolicy: Running`"),
         ("set `restarts: {policy: OnFailure}`", "set `restartPolicy: OnFailure`"),
+        ("set `master: {restart_policy: OnFailure}`", "set `restartPolicy: OnFailure`"),
         ("set `pod.grace: 60`", "set `terminationGracePeriodSeconds: 60`"),
         ("`--nnodes=8` in the command overrides `elastic`", "`--nnodes=8` in the command overrides `elasticPolicy`"),
         ("write `torchrun x`; `lint: {ignore: [a-b]}` allows copies", "write `torchrun x`; `--ignore a-b` allows copies"),

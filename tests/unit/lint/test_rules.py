@@ -72,6 +72,18 @@ def test_rules_can_be_ignored_and_unknown_ones_are_warnings():
     assert (problem.path, problem.severity) == ("lint.ignore.0", "warning")
 
 
+def test_restart_policy_of_the_master_alone_is_reported_in_its_section():
+    fields = {**cases.ELASTIC, "restarts": {"policy": "OnFailure"}, "master": {"restart_policy": "Never"}}
+    (problem,) = [problem for problem in lint_job(fields) if problem.rule == "elastic-never"]
+    assert (problem.path, problem.hint) == ("master.restart_policy", "set `master: {restart_policy: OnFailure}`")
+
+
+def test_restarts_are_unused_also_if_the_program_is_in_args():
+    fields = {"nodes": 1, "command": None, "args": ["python", "train.py"], "restarts": {"max": 3}}
+    (problem,) = [problem for problem in lint_job(fields) if problem.rule == "unused-restarts"]
+    assert problem.title.startswith("`restarts.max` has no effect: `python train.py`")
+
+
 def test_local_backend_has_fewer_rules():
     local = Context(backend="local", launch="l")
     assert lint_job({"image": "train", "pod": {"grace": 5}}, local) == []
