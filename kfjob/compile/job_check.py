@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.convert.normalize import without_nulls
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import names
-from kfjob.spec.api_objects import find_training_container
+from kfjob.spec.api_objects import find_training_container, without_nulls
 from kfjob.spec.paths import Path, join_path
 from kfjob.spec.pytorchjob_schema import UNKNOWN_FIELD, find_problems
 

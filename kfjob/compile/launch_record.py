@@ -13,7 +13,6 @@ from msgspec import Struct, ValidationError, convert
 
 from kfjob.common_types import JsonObject
 from kfjob.compile.images import ImageChange, replace_image
-from kfjob.convert.normalize import without_nulls
 from kfjob.errors import UsageError
 from kfjob.parsing import ShapeError, parse_json
 from kfjob.spec import api_objects
@@ -99,7 +98,7 @@ def _parse_objects(record: str) -> list[JsonObject]:
     jobs = [item for item in objects if item["kind"] == api_objects.PYTORCHJOB]
     if len(jobs) != 1:
         raise ShapeError(f"it has {plural(len(jobs), api_objects.PYTORCHJOB)}")
-    for problem in find_problems(without_nulls(jobs[0]).get("spec", {})):
+    for problem in find_problems(api_objects.without_nulls(jobs[0]).get("spec", {})):
         if not problem.message.startswith(UNKNOWN_FIELD):  # the API server drops unknown fields
             raise ShapeError(f"`{join_path(('spec', *problem.path))}` {problem.message}")
     return objects

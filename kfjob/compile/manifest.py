@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile.template import Rendered
 from kfjob.errors import Problem
-from kfjob.spec.api_objects import PYTORCHJOB, describe_name
+from kfjob.spec.api_objects import PYTORCHJOB, describe_object
 from kfjob.spec.paths import Path, join_path
 from kfjob.spec.yaml_text import Positions
 
@@ -31,7 +31,7 @@ class ManifestObject:
     @property
     def title(self) -> str:
         """Kind and name, for messages."""
-        return f"{self.kind} `{describe_name(self.value)}`"
+        return describe_object(self.value)
 
     @property
     def namespace(self) -> str | None:

@@ -202,7 +202,7 @@ class _Template:
             uses.append(_Use(match=match, offset=offset, place=place, resolution=resolution, definition=definition))
             return resolution
 
-        unescape = place.reader is not Reader.NONE and not place.is_kubelet_text and self._variables.only is None
+        unescape = place.reader is not Reader.KUBERNETES and not place.is_kubelet_text and self._variables.only is None
         node.value = self._variables.replace(text, classify=classify, unescape=unescape)
         self._uses += uses
         self._check_text(node.value, place, uses)
@@ -221,7 +221,7 @@ class _Template:
 
     def _check_text(self, text: str, place: Place, uses: Sequence[_Use]) -> None:
         """Add a problem if a field that only Kubernetes reads is empty, or still holds a reference."""
-        if place.reader is not Reader.NONE or not uses:
+        if place.reader is not Reader.KUBERNETES or not uses:
             return
         if not text and not place.may_be_empty:
             hint = f"set it in an env file or with `--var {uses[0].name}=…`"
@@ -230,7 +230,9 @@ class _Template:
 
     def _render_name(self, marked: str) -> str:
         """Return the text of a scalar of `env` with its references replaced."""
-        return self._variables.replace(self._restore(marked), classify=partial(self._variables.classify, reader=Reader.NONE))
+        return self._variables.replace(
+            self._restore(marked), classify=partial(self._variables.classify, reader=Reader.KUBERNETES)
+        )
 
     def _restore(self, marked: str) -> str:
         return self._word.sub(lambda word: self._references[int(word[1])][0], marked)
@@ -248,7 +250,7 @@ class _Template:
             hint = f"set it in an env file, with `--var {name}=…`, or export it and use `--env`"
             if self._variables.only is not None and name not in self._variables.only:
                 title, hint = f"`{uses[0].match[0]}` stays, and no program reads it", f"add `{name}` to `--only`"
-            elif any(use.place.reader is not Reader.NONE for use in uses):
+            elif any(use.place.reader is not Reader.KUBERNETES for use in uses):
                 hint += f"; `--keep {name}` leaves it to the pod"
             yield self._problem(title, *first, detail=also, hint=hint)
 

@@ -46,7 +46,7 @@ _NO_ENV = PodEnv(values=MappingProxyType({}))
 class Place:
     """Where a value is."""
 
-    reader: Reader = Reader.NONE
+    reader: Reader = Reader.KUBERNETES
     is_document: bool = False
     is_data: bool = False  # the entries of a ConfigMap or Secret
     is_env: bool = False
@@ -67,9 +67,9 @@ class Place:
             return replace(self, is_data=False, reader=Reader.SHELL if is_script else Reader.PROGRAM, field=name)
         place = replace(self, field=name, may_be_empty=self.may_be_empty or name in _EMPTY_SUBTREES or name in _EMPTY_FIELDS)
         if self.is_env:
-            reader = Reader.PROGRAM if name == "value" else Reader.NONE
+            reader = Reader.PROGRAM if name == "value" else Reader.KUBERNETES
             place = replace(place, is_env=False, reader=reader, env=pods.read_others(mapping, self.env))
-        elif name in ("command", "args") and self.reader is Reader.NONE:
+        elif name in ("command", "args") and self.reader is Reader.KUBERNETES:
             place = replace(place, reader=_find_reader(mapping), is_kubelet_text=True, env=pods.read(mapping))
         elif name == "env" and isinstance(value, yaml.SequenceNode):
             place = replace(place, is_env=True, is_kubelet_text=True, env=pods.read(mapping))
@@ -159,7 +159,7 @@ def _find_reader(container: yaml.MappingNode) -> Reader:
     if not isinstance(words, yaml.SequenceNode) or not words.value:
         return Reader.PROGRAM
     names = [str(word.value).rpartition("/")[2] for word in words.value if isinstance(word, yaml.ScalarNode)]
-    return Reader.SHELL if any(name in _SHELLS for name in names) else Reader.NONE
+    return Reader.SHELL if any(name in _SHELLS for name in names) else Reader.KUBERNETES
 
 
 def is_shell_script(key: str, text: str) -> bool:

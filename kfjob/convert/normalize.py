@@ -8,7 +8,7 @@ from typing import Any
 from kfjob.common_types import JsonObject
 from kfjob.convert.pod import find_pull_policy, is_shared_memory
 from kfjob.spec import api_objects
-from kfjob.spec.api_objects import find_training_container
+from kfjob.spec.api_objects import find_training_container, without_nulls
 from kfjob.spec.names import SHARED_MEMORY_VOLUME
 
 
@@ -74,10 +74,3 @@ def _rename_shared_memory(spec: JsonObject, container: JsonObject) -> None:
         volume = volumes.get(mount["name"], {})
         if is_shared_memory(spec, volume, mount):
             volume["name"] = mount["name"] = SHARED_MEMORY_VOLUME
-
-
-def without_nulls(value: Any) -> Any:
-    """Return the value without keys that are null, at every depth."""
-    if isinstance(value, dict):
-        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value

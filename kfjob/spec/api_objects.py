@@ -79,3 +79,15 @@ def describe_name(item: JsonMapping) -> str:
     """Return the name of an object for messages; the API server completes a `generateName`, which is shown as `NAME…`."""
     metadata = item["metadata"]
     return str(metadata["name"] if "name" in metadata else f"{metadata['generateName']}…")
+
+
+def describe_object(item: JsonMapping) -> str:
+    """Return the kind and name of an object for messages."""
+    return f"{item['kind']} `{describe_name(item)}`"
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a manifest without keys that are null, at every depth: Kubernetes takes them as unset."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -46,7 +46,7 @@ _RUN_TIME_PREFIXES = ("PET_", "BASH_")
 class Reader(Enum):
     """What reads a text of a template."""
 
-    NONE = "Kubernetes"  # which replaces no reference
+    KUBERNETES = "Kubernetes"  # which replaces no reference
     PROGRAM = "a program in the pod"
     SHELL = "a shell in the pod"
 
@@ -98,7 +98,7 @@ class Variables:
             return Resolution.FOR_THE_POD
         if self.only is not None:
             if name not in self.only:
-                return Resolution.MISSING if reader is Reader.NONE else Resolution.FOR_THE_POD
+                return Resolution.MISSING if reader is Reader.KUBERNETES else Resolution.FOR_THE_POD
         elif self._is_left(reference, reader, definition):
             return Resolution.FOR_THE_POD
         if reference["default"] is not None and "${" in reference["default"]:
@@ -112,7 +112,7 @@ class Variables:
             return reader is Reader.SHELL and definition is not None and definition.value != self._get_value(reference)
         if is_run_time(name):
             return True
-        if reader is Reader.NONE:
+        if reader is Reader.KUBERNETES:
             return False
         return bool(reference["bare"]) or (reader is Reader.SHELL if reference["dash"] else definition is not None)
 

@@ -19,7 +19,7 @@ from kfjob.compile.manifest_diff import MISSING, Difference, differences, set_va
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.convert.conversion import Conversion, Note
 from kfjob.convert.found_jobs import ANY_JOB, Choice, FoundJob, choose_job
-from kfjob.convert.normalize import normalize_job, without_nulls
+from kfjob.convert.normalize import normalize_job
 from kfjob.convert.pytorchjob import from_pytorchjob
 from kfjob.errors import Problem, SpecError
 from kfjob.parsing import parse_json
@@ -104,7 +104,7 @@ def check_conversion(conversion: Conversion, *, image: str | None = None) -> Con
 
 def _check_job(found: FoundJob, holder: ManifestObject) -> tuple[JsonObject, list[Note]]:
     """Return the job as the API server stores it, and a note for each unknown field, which the API server drops."""
-    job = without_nulls(found.job)
+    job = api_objects.without_nulls(found.job)
     problems, notes = [], []
     for problem in find_job_problems(job):
         if problem.is_unknown_field:

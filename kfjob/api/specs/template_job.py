@@ -16,7 +16,7 @@ from kfjob.backends.base import FieldChange
 from kfjob.backends.resources import outlives_job
 from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.errors import AlreadyExists, UsageError
-from kfjob.spec.api_objects import PYTORCHJOB, describe_name
+from kfjob.spec.api_objects import PYTORCHJOB, describe_object
 from kfjob.text import join_names
 
 
@@ -41,7 +41,7 @@ def submit_objects(objects: Sequence[JsonObject], *, settings: Settings, notify:
     check_images(target, objects, notify=notify)
     ref, existing = target.cluster.create(objects)
     for item in existing:
-        notify(f"{_title(item)} exists already; it was not changed and stays when the job is removed")
+        notify(f"{describe_object(item)} exists already; it was not changed and stays when the job is removed")
     created = [item for item in objects if item["kind"] != PYTORCHJOB and item not in existing]
     for notice in _describe_others(created, "created with the job"):
         notify(notice)
@@ -64,7 +64,7 @@ def dry_run_objects(objects: Sequence[JsonObject], mode: Mode, *, settings: Sett
             except AlreadyExists:
                 if item["kind"] == PYTORCHJOB:
                     raise
-                notify(f"{_title(item)} exists already; it would not be changed")
+                notify(f"{describe_object(item)} exists already; it would not be changed")
                 continue
         if item["kind"] != PYTORCHJOB:
             created.append(item)
@@ -103,7 +103,7 @@ def apply_template(template: Template, settings: Settings, *, notify: Notify) ->
     ref, unchanged = target.cluster.apply_objects(objects)
     for item in unchanged:
         reason = "keeps its data" if outlives_job(item) else "does not belong to the job"
-        notify(f"{_title(item)} {reason}; it was not changed")
+        notify(f"{describe_object(item)} {reason}; it was not changed")
     return LiveReader(replace(target, namespace=ref.namespace), ref, observe_config.from_pytorchjob(_find_job(objects)))
 
 
@@ -119,16 +119,12 @@ def _plan_for_live_job(template: Template, settings: Settings, *, notify: Notify
 def _describe_others(objects: Iterable[JsonObject], state: str) -> list[str]:
     """Return a notice of the objects beside the job, and one of those that stay when it is removed."""
     objects = list(objects)
-    owned = [_title(item) for item in objects if not outlives_job(item)]
-    lasting = [_title(item) for item in objects if outlives_job(item)]
+    owned = [describe_object(item) for item in objects if not outlives_job(item)]
+    lasting = [describe_object(item) for item in objects if outlives_job(item)]
     notices = [f"{state}: {join_names(owned)}; `kfjob stop` removes them too"] if owned else []
     if lasting:
         notices.append(f"{state}: {join_names(lasting)}; `kfjob stop` leaves volume claims, with their data")
     return notices
-
-
-def _title(item: JsonObject) -> str:
-    return f"{item['kind']} `{describe_name(item)}`"
 
 
 def _find_job(objects: Sequence[JsonObject]) -> JsonObject:
