@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
 MAX_NESTING = 50
-"""Levels of `${A:-${B:-…}}` in an env file."""
+"""Levels of `${A:-${B:-…}}` and of `$("$("…")")` in an env file."""
 _MAX_SHOWN = 60
 """Characters of a word in an error."""
 _REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<operator>:?[-=?+])?")
@@ -20,7 +21,6 @@ _BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)(?P<continued>\\\n)?")
 _SPECIAL = re.compile(r"\$(?:[0-9@*#?!$\[-]|[A-Za-z_0-9]*\\\n)")
 """Also a name before the end of a continued line: a shell reads the name on in the next line."""
 _ENDS_WORD = " \t\n;&|<>()"
-_CONTINUATION = "\\\n"
 
 
 class WordError(Exception):
@@ -190,14 +190,19 @@ class WordParser:
         if match is None or not (match["operator"] or self.text.startswith("}", match.end())):
             self._skip_to("}", start)
             return self._refuse("only a shell can compute", start)
-        self._depth += 1
-        if self._depth > MAX_NESTING:
-            raise WordError("the references are nested too deeply", start)
         self.offset = match.end()
         inner = _Mode.BRACES_IN_QUOTES if mode.is_quoted else _Mode.BRACES
-        word = tuple(self._parse(inner, start))
-        self._depth -= 1
+        with self._nest("references", start):
+            word = tuple(self._parse(inner, start))
         return Reference(match["name"], match["operator"] or "", word, self.text[start : self.offset], start)
+
+    @contextmanager
+    def _nest(self, parts: str, start: int) -> Iterator[None]:
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise WordError(f"the {parts} are nested too deeply", start)
+        yield
+        self._depth -= 1
 
     def _refuse(self, title: str, start: int) -> Refused:
         source = " ".join(self.text[start : self.offset].split())
@@ -226,7 +231,8 @@ class WordParser:
             if not character:
                 raise WordError("a quote is not closed", start)
             if quote == '"' and self.text.startswith("$(", self.offset):
-                self._skip_to(")", self.offset)
+                with self._nest("commands", self.offset):
+                    self._skip_to(")", self.offset)
             else:
                 self.offset += 2 if character == "\\" and (quote == '"' or self.text[start] == "$") else 1
         self.offset += 1

@@ -135,3 +135,25 @@ def test_unknown_value_is_reported_where_it_is_assigned_only():
     with pytest.raises(SpecError) as raised:
         parse_env_file('A=$(x)\nB="$A/y${A:-z}"\nexport C=$B\n')
     assert len(raised.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '$("' * 3000,
+        '$("' * 600 + '")' * 600,
+        '`$("' * 3000,
+        '$"' + '$("' * 3000,
+        '${x#$("' * 3000,
+        '"${A:-' * 3000,
+        "${A:-" * 600 + "}" * 600,
+    ],
+)
+def test_deep_nesting_is_an_error(value):
+    with pytest.raises(SpecError, match="nested too deeply"):
+        parse_env_file(f"A={value}\n")
+
+
+def test_some_nesting_of_commands_is_a_command():
+    with pytest.raises(SpecError, match="cannot run the command"):
+        parse_env_file("A=" + '$("' * 40 + '")' * 40 + "\n")
