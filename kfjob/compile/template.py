@@ -1,7 +1,7 @@
 """Fill a manifest template with values and return its objects. Pure.
 
 A value replaces a name in a scalar after the template was parsed. So a value with `:`, `#`, a quote or a line break cannot
-change the structure. A scalar without quotes gets the type of its new text, as `replicas: ${NUM_NODES}` needs.
+change the structure. A scalar without quotes gets the type that kubectl gives its new text, as `replicas: ${NUM_NODES}` needs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kfjob.common_types import JsonObject
 from kfjob.compile.template_places import DOCUMENT, Place, Pods, find_assignments
 from kfjob.compile.template_positions import TextMap
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.manifest_yaml import PLAIN, STR, ManifestLoader, is_merge, read_key, read_value
+from kfjob.spec.manifest_yaml import PLAIN, STR, ManifestLoader, is_merge, read_key, read_value, resolve_plain
 from kfjob.spec.variables import (
     UNRESOLVED_REASONS,
     Definition,
@@ -105,6 +105,7 @@ class _Template:
         self._uses: list[_Use] = []
         self._pods = Pods((), self._render_name)
         self._replaced: dict[int, yaml.Node] = {}  # by id, which is unique only as long as the node exists
+        self._names: dict[int, str] = {}  # by the id of the scalar whose text begins with the value of the name
         self._ancestors: set[int] = set()
         self._nodes = 0
         self._problems: list[Problem] = []
@@ -142,7 +143,7 @@ class _Template:
                 line = node.start_mark.line + 1
                 self._walk(node, DOCUMENT)
                 value = None if self._problems else read_value(node)
-                yield value, text_map.collect(node, self._file) if value is not None else Positions(), line
+                yield value, text_map.collect(node, self._file, self._names) if value is not None else Positions(), line
         except TooLargeError as err:
             raise SpecError([replace(err.problem, file=self._file)]) from None
         except yaml.MarkedYAMLError as err:
@@ -156,14 +157,14 @@ class _Template:
             if loader is not None:
                 loader.dispose()
 
-    def _walk(self, node: yaml.Node, place: Place, *, is_key: bool = False) -> None:
+    def _walk(self, node: yaml.Node, place: Place) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES or id(node) in self._ancestors:
             title = "an alias contains itself" if id(node) in self._ancestors else "the aliases expand to too many values"
             raise SpecError([self._problem(title, node.start_mark.line + 1)])
         self._ancestors.add(id(node))
         if isinstance(node, yaml.ScalarNode):
-            self._scalar(node, place, is_key=is_key)
+            self._scalar(node, place)
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
                 self._walk(item, place)
@@ -174,7 +175,7 @@ class _Template:
     def _mapping(self, node: yaml.MappingNode, place: Place) -> None:
         keys: set[str] = set()
         for key, value in node.value:
-            self._walk(key, place, is_key=True)
+            self._walk(key, place)
             if not is_merge(key):
                 name = read_key(key)
                 if name in keys:
@@ -182,7 +183,7 @@ class _Template:
                 keys.add(name)
             self._walk(value, place.enter(key, node, value, self._pods))
 
-    def _scalar(self, node: yaml.ScalarNode, place: Place, *, is_key: bool) -> None:
+    def _scalar(self, node: yaml.ScalarNode, place: Place) -> None:
         if id(node) in self._replaced:  # an alias
             return
         self._replaced[id(node)] = node
@@ -206,8 +207,10 @@ class _Template:
         node.value = self._variables.replace(text, classify=classify, unescape=unescape)
         self._uses += uses
         self._check_text(node.value, place, uses)
-        if node.tag == PLAIN and (is_key or not _has_a_type(node.value)):
-            node.tag = STR
+        if uses and uses[0].match.start() == 0 and self._variables.has_value(uses[0].match, uses[0].resolution):
+            self._names[id(node)] = uses[0].name
+        if node.tag == PLAIN and (not node.value or isinstance(resolve_plain(node.value), str)):
+            node.tag = STR  # also an empty value, and the key `<<`
 
     def _find_definition(self, match: re.Match[str], place: Place, assigned: Mapping[str, int]) -> Definition | None:
         """Return what the pod defines for a reference; text before the first assignment of a script comes from elsewhere."""
@@ -319,11 +322,3 @@ def _describe_readers(uses: Sequence[_Use]) -> str:
         if Reader.SHELL not in readers
         else "a shell reads some of its texts"
     )
-
-
-_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*|(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)")
-
-
-def _has_a_type(text: str) -> bool:
-    """Return whether an unquoted value of a name is a boolean or a number; an id such as `1e3` is text."""
-    return text in ("true", "false") or _NUMBER.fullmatch(text) is not None

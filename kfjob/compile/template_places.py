@@ -50,6 +50,7 @@ class Place:
     is_document: bool = False
     is_data: bool = False  # the entries of a ConfigMap or Secret
     is_env: bool = False
+    is_hook: bool = False  # the commands of `lifecycle`, in which the kubelet replaces nothing
     is_kubelet_text: bool = False  # the kubelet turns `$$` into `$`, and replaces `$(NAME)`
     may_be_empty: bool = False
     field: str = ""
@@ -65,16 +66,19 @@ class Place:
         if self.is_data:
             is_script = isinstance(value, yaml.ScalarNode) and is_shell_script(name, value.value)
             return replace(self, is_data=False, reader=Reader.SHELL if is_script else Reader.PROGRAM, field=name)
-        place = replace(self, field=name, may_be_empty=self.may_be_empty or name in _EMPTY_SUBTREES or name in _EMPTY_FIELDS)
+        may_be_empty = self.may_be_empty or name in _EMPTY_SUBTREES or name in _EMPTY_FIELDS
+        place = replace(self, field=name, may_be_empty=may_be_empty, env=pods.read(mapping) or self.env)
         if self.is_env:
             reader = Reader.PROGRAM if name == "value" else Reader.KUBERNETES
-            place = replace(place, is_env=False, reader=reader, env=pods.read_others(mapping, self.env))
+            place = replace(place, is_env=False, reader=reader, env=pods.read_others(mapping, place.env))
         elif name in ("command", "args") and self.reader is Reader.KUBERNETES:
-            place = replace(place, reader=_find_reader(mapping), is_kubelet_text=True, env=pods.read(mapping))
+            place = replace(place, reader=_find_reader(mapping), is_kubelet_text=not self.is_hook)
         elif name == "env" and isinstance(value, yaml.SequenceNode):
-            place = replace(place, is_env=True, is_kubelet_text=True, env=pods.read(mapping))
-        elif name in ("annotations", "lifecycle"):
+            place = replace(place, is_env=True, is_kubelet_text=True)
+        elif name == "annotations":
             place = replace(place, reader=Reader.PROGRAM)
+        elif name == "lifecycle":
+            place = replace(place, is_hook=True)
         return place
 
 
@@ -98,9 +102,9 @@ class Pods:
         self.all_env = _join(list(self._envs.values()))
         """What any container defines, for scripts that any of them can run."""
 
-    def read(self, container: yaml.MappingNode) -> PodEnv:
-        """Return what a container defines."""
-        return self._envs.get(id(container)) or _NO_ENV
+    def read(self, mapping: yaml.MappingNode) -> PodEnv | None:
+        """Return what a container defines; None for another mapping."""
+        return self._envs.get(id(mapping))
 
     def read_others(self, entry: yaml.MappingNode, env: PodEnv) -> PodEnv:
         """Return what a container defines beside one entry of its `env`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import yaml
 
@@ -35,15 +35,18 @@ class TextMap:
         line = bisect_right(self._lines, offset)
         return line, offset - self._lines[line - 1] + 1
 
-    def collect(self, node: yaml.Node, file: str | None) -> Positions:
-        """Return the positions of all keys and values below a document's node."""
+    def collect(self, node: yaml.Node, file: str | None, names: Mapping[int, str]) -> Positions:
+        """Return the positions of all keys and values below a document's node; `names` has variables by the id of a scalar."""
         keys: dict[Path, tuple[int, int]] = {}
         values: dict[Path, tuple[int, int]] = {}
+        variables: dict[Path, str] = {}
         for path, key, value in _walk(node, ()):
+            if id(value) in names:
+                variables[path] = names[id(value)]
             values[path] = self.locate(value.start_mark.index)
             if key is not None:
                 keys[path] = self.locate(key.start_mark.index)
-        return Positions(file, keys, values)
+        return Positions(file, keys, values, variables=variables)
 
 
 def _walk(node: yaml.Node, path: Path, key: yaml.Node | None = None) -> Iterator[tuple[Path, yaml.Node | None, yaml.Node]]:

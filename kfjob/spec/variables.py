@@ -116,6 +116,12 @@ class Variables:
             return False
         return bool(reference["bare"]) or (reader is Reader.SHELL if reference["dash"] else definition is not None)
 
+    def has_value(self, reference: re.Match[str], resolution: Resolution) -> bool:
+        """Return whether the user's value replaces a reference, and not its default."""
+        value = self.values.get(get_name(reference))
+        is_default = value is None or (not value and (reference["dash"] or "").startswith(":"))
+        return resolution is Resolution.REPLACED and not is_default
+
     def _get_value(self, reference: re.Match[str]) -> str:
         """Return the text that replaces a reference to a name with a value."""
         value = self.values[get_name(reference)]

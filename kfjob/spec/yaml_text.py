@@ -37,6 +37,8 @@ class Positions:
     values: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
     assigned: Mapping[Path, str] = field(default_factory=dict)
     """The `--set` assignments by the path that they set."""
+    variables: Mapping[Path, str] = field(default_factory=dict)
+    """The variables by the path of the text that begins with their value."""
 
     def locate(self, problem: Problem, path: Path, *, at_key: bool = False) -> Problem:
         """Return the problem with the position of `path`, or of its nearest parent in the file."""

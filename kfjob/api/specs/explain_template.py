@@ -14,7 +14,6 @@ from kfjob.errors import NotFound, Problem
 from kfjob.redaction import Redactor, collect_secrets
 from kfjob.spec.api_objects import PYTORCHJOB
 from kfjob.spec.paths import Path, join_path
-from kfjob.spec.variables import find_references
 
 _DEFAULTS: tuple[tuple[Path, str], ...] = (
     (("nprocPerNode",), "auto"),
@@ -72,13 +71,12 @@ class TemplateExplanation:
 def explain_template(planned: PlannedTemplate) -> TemplateExplanation:
     """Return the values of the PyTorchJob and of the objects beside it, in the order of the files."""
     values: list[Value] = []
-    texts = dict(planned.template.files)
     for item in planned.objects:
         prefix = "" if item.kind == PYTORCHJOB else f"{item.title.replace('`', '')}: "
         redactor = Redactor(collect_secrets(item.value))
         hide = item.kind == "Secret"
         for path, value in _list_leaves(item.value, ()):
-            values.append(_explain(item, path, value, texts, prefix=prefix, redactor=redactor, hide=hide))
+            values.append(_explain(item, path, value, prefix=prefix, redactor=redactor, hide=hide))
     values += [
         Value(path=join_path(path), value=value, origin="operator", reason="its default")
         for path, value in _list_defaults(planned.job.value)
@@ -90,7 +88,6 @@ def _explain(
     item: ManifestObject,
     path: Path,
     value: str,
-    texts: dict[str, str],
     *,
     prefix: str,
     redactor: Redactor,
@@ -102,7 +99,7 @@ def _explain(
     if position is None:
         reason = "the namespace of the job's objects" if path == ("metadata", "namespace") else ""
         return Value(path=prefix + join_path(path), value=shown, origin="kfjob", reason=reason)
-    name = _find_name(texts.get(file, ""), position)
+    name = item.positions.variables.get((*item.path, *path))
     location = f"{file}:{position[0]}:{position[1]}"
     return Value(
         path=prefix + join_path(path),
@@ -111,13 +108,6 @@ def _explain(
         reason=f"{location}, value of `{name}`" if name else "",
         location=location,
     )
-
-
-def _find_name(text: str, position: tuple[int, int]) -> str:
-    """Return the name whose reference begins a scalar; "" if the scalar begins with other text."""
-    line = text.split("\n")[position[0] - 1][position[1] - 1 :] if text else ""
-    reference = next(find_references(line[1:] if line[:1] in ("'", '"') else line), None)
-    return (reference["braced"] or reference["bare"]) if reference and reference.start() == 0 else ""
 
 
 def _list_leaves(value: Any, path: Path) -> Iterator[tuple[Path, str]]:

@@ -77,3 +77,18 @@ POD = {"metadata": {"labels": {"app": "etcd", "more": "x"}}, "spec": {"container
 def test_image_behind_a_host_is_that_of_the_services_pods(objects, host, image):
     found = find_workload(objects, host)
     assert (found.image if found else "") == image
+
+
+def test_variables_are_those_whose_value_begins_a_text():
+    text = """apiVersion: v1
+kind: ConfigMap
+metadata: {name: "${A}-x", labels: {host: "${HOSTNAME}", kept: "$KEPT", middle: "x$A"}}
+data: {given: "${A:-d}", default: "${B:-d}", empty: "${E:-d}", list: [&x "$A", *x]}
+"""
+    (item,) = list_objects(render(text, values={"A": "1", "KEPT": "2", "E": ""}, keep=["KEPT"]))
+    assert item.positions.variables == {
+        ("metadata", "name"): "A",
+        ("data", "given"): "A",
+        ("data", "list", 0): "A",
+        ("data", "list", 1): "A",
+    }

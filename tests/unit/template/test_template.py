@@ -44,16 +44,22 @@ def render_error(template: str, **values: str) -> SpecError:
         ("${OTHER-d}", "d"),
         ("${REGISTRY}fsdp:${TAG:-pytorch2.2}", "1.dkr.ecr.eu-west-1.amazonaws.com/fsdp:pytorch2.2"),
         ("{a: ${N}, b: [${TEXT}, $N]}", {"a": 8, "b": ["a b", 8]}),
-        ("${YES}", "yes"),
+        ("${YES}", True),
         ("${TRUE}", True),
-        ("${NULL}", "null"),
-        ("${ACCOUNT}", "012345678901"),
+        ("${NULL}", None),
+        ("'${ACCOUNT}'", "012345678901"),
         ("${FLOAT}", 0.5),
+        (
+            "{defaultMode: ${MODE}, text: '${MODE}', x${MODE}: ${OTHER:-0x10}}",
+            {"defaultMode": 493, "text": "0755", "x0755": 16},
+        ),
+        ("{a: ${EMPTY}}", {"a": ""}),
+        ("{${MERGE}: {a: 1}}", {"<<": {"a": 1}}),
     ],
 )
 def test_names_with_a_value_are_replaced(template, value):
     values = {"N": "8", "TEXT": "a b", "EMPTY": "", "REGISTRY": "1.dkr.ecr.eu-west-1.amazonaws.com/", "YES": "yes"}
-    values |= {"TRUE": "true", "NULL": "null", "ACCOUNT": "012345678901", "FLOAT": "0.5"}
+    values |= {"TRUE": "true", "NULL": "null", "ACCOUNT": "012345678901", "FLOAT": "0.5", "MODE": "0755", "MERGE": "<<"}
     (config_map,) = render(HEAD + f"data: {template}\n", values=values).objects
     assert config_map["data"] == value
 
@@ -222,7 +228,7 @@ def test_values_do_not_change_the_structure(value):
     assert result["plain"] == f"a{value}b"
     assert result["block"] == f"a {value}\nb {value}\n"
     assert result["default"] == f"x{value}"
-    assert result["whole"] == value or isinstance(result["whole"], int | float | bool)
+    assert result["whole"] == value or isinstance(result["whole"], int | float | bool | None)
     assert list(result)[-1] == f"{value}key"
 
 
@@ -304,3 +310,35 @@ def test_only_replaces_its_names_and_no_others():
 def test_script_of_a_config_map_is_shell_text(key, text, result):
     indented = text.replace("\n", "\n    ")
     assert data(f"data:\n  {key}: |-\n    {indented}\n", N="8") == {key: result}
+
+
+PROBES = """apiVersion: v1
+kind: Pod
+metadata: {name: x}
+spec:
+  containers:
+  - command: [sh, -c, "$PORT"]
+    env: [{name: PORT, value: "8080"}]
+    readinessProbe: {exec: {command: [sh, -c, "a $PORT ${OPT:-x} $$PORT"]}}
+    livenessProbe: {exec: {command: [curl, "x:$PORT"]}}
+    startupProbe: {httpGet: {path: "/${PATH_:-x}"}}
+    lifecycle:
+      preStop: {exec: {command: [/bin/sh, -c, "a $PORT ${OPT:-x} $UNSET $$PORT"]}}
+      postStart: {exec: {command: [touch, "${OPT:-x}"]}}
+"""
+
+
+def test_shell_of_a_probe_or_hook_replaces_what_its_container_defines():
+    (pod,) = render(PROBES, values={"PORT": "9"}).objects
+    (container,) = pod["spec"]["containers"]
+    assert container["command"][2] == "$PORT"
+    assert container["readinessProbe"]["exec"]["command"][2] == "a $PORT ${OPT:-x} $$PORT"
+    assert container["livenessProbe"]["exec"]["command"] == ["curl", "x:9"]
+    assert container["startupProbe"]["httpGet"]["path"] == "/x"
+    assert container["lifecycle"]["preStop"]["exec"]["command"][2] == "a $PORT ${OPT:-x} $UNSET $PORT"
+    assert container["lifecycle"]["postStart"]["exec"]["command"] == ["touch", "x"]
+
+
+def test_name_that_no_program_of_a_hook_replaces_is_missing():
+    error = render_error(PROBES.replace("[touch,", "[touch, $UNSET,"), PORT="9")
+    assert [problem.title for problem in error.problems] == ["`$UNSET` has no value"]
