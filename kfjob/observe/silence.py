@@ -59,6 +59,7 @@ class Silence(Struct, frozen=True, kw_only=True):
     has_progress: bool
     last_lines: tuple[LastLine, ...]
     behind: tuple[LastLine, ...] = ()  # of those that reported fewer steps than others
+    is_limit_waiting: bool = False  # there is a watchdog, which counts only from the first line of progress
     time: int  # of the observation
 
     @property
@@ -82,7 +83,8 @@ def find_silence(view: JobView, last_lines: Iterable[LastLine] | None = None) ->
     return Silence(
         seconds=seconds,
         limit=limit,
-        stops=view.config.limits.stall is not None,
+        stops=view.config.limits.stall is not None and has_progress,
+        is_limit_waiting=view.config.limits.stall is not None and not has_progress,
         has_progress=has_progress,
         last_lines=tuple(shown),
         behind=behind,
@@ -105,12 +107,15 @@ def read_last_lines(view: JobView) -> Iterable[LastLine]:
 def describe_silence(silence: Silence) -> str:
     """Return `no progress for 48 s (a stall after 20 min; the job runs on); rank 1 reported step 38, others step 39`."""
     what = "no progress" if silence.has_progress else "no output"
-    limit = f" ({_describe_limit(silence)})" if silence.seconds <= silence.limit else ""
+    is_shown = silence.seconds <= silence.limit or silence.is_limit_waiting
+    limit = f" ({_describe_limit(silence)})" if is_shown else ""
     return "; ".join(filter(None, (f"{what} for {format_pause(silence.seconds)}{limit}", describe_behind(silence))))
 
 
 def _describe_limit(silence: Silence) -> str:
     """Return what happens at the limit: a stall is only a word unless the job has a watchdog."""
+    if silence.is_limit_waiting:
+        return "`watchdog.stall` counts from the first line of progress, and none was read"
     limit = format_pause(silence.limit)
     return f"`watchdog.stall` stops the job after {limit}" if silence.stops else f"a stall after {limit}; the job runs on"
 

@@ -63,6 +63,16 @@ def test_limit_of_the_watchdog_is_the_only_one():
     assert stalled.headline == "Running, but no progress for 41 s"
 
 
+def test_limit_of_the_watchdog_waits_for_a_line_of_progress():
+    config = ObserveConfig(limits=Limits(stall=40))
+    events = [*STARTED, line("reading the data", 12, PODS[1])]
+    for second in (50, 150):
+        silent, _ = examine([*events, tick(second)], config)
+        assert silent.silence
+        text = describe_silence(silent.silence)
+        assert "(`watchdog.stall` counts from the first line of progress, and none was read)" in text
+
+
 def test_usual_pause_is_no_silence():
     assert diagnose(*HANG, tick(14 + MIN_SECONDS - 1)).silence is None
     slow = [*STARTED, progress(1, 100), progress(2, 200)]
