@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kfjob.observe.figures.line import MAX_OTHER_LOSSES, Figures
-from kfjob.observe.general.state import Block, Line, ReaderState, Transition, add_figures
+from kfjob.observe.general.state import Block, Emission, Line, ReaderState, Transition, add_figures
 from kfjob.observe.meanings import Quantity
+from kfjob.observe.reading import FormatName, Reading
 from kfjob.observe.vocabulary import CLEAR_COUNT, SUM_OF_LOSSES, TOTAL_WORDS, WEAK_COUNT
 
 MAX_BLOCK = 60
@@ -67,12 +68,20 @@ def add_value(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     if reader.block is None or not continues(reader, line):
         return add_figures(reader, figures, line)  # it cannot count without a counter, but it looks like progress
     if reader.evaluating:
-        return reader, ()
+        return reader, _emit_evaluation(reader, figures, line)
     merged = merge_figures(reader.block.figures, figures)
     if merged is reader.block.figures:
         return reader, ()
     block = replace(reader.block, figures=merged)
     return _add_block(replace(reader, block=block), block, line)
+
+
+def _emit_evaluation(reader: ReaderState, figures: Figures, line: Line) -> tuple[Emission, ...]:
+    """Return the reading of a loss below the heading of an evaluation, once training progress is known."""
+    if figures.loss is None or figures.loss_priority >= SUM_OF_LOSSES or reader.primary is None:
+        return ()
+    reading = Reading(format=FormatName.GENERAL, evaluation_loss=figures.loss, rank=figures.rank, extra=True)
+    return (Emission(reading=reading, line=line),)
 
 
 def _add_block(reader: ReaderState, block: Block, line: Line) -> Transition:

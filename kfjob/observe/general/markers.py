@@ -35,7 +35,7 @@ times as long, and with more of them 20 times.
 MORE_MARKERS = (
     "ITER", "%|█", "%|##", "%|  ", "ens/s", " lr ", " lr:", " lr-", " lr=", "/lr=", '"lr"', "'lr'", "_lr",
     " LR ", " LR:", " LR=", "/LR ", "ntropy", "Up. ", " fps", "VALI", "VAL ", "alid", "pass: ", "SPS:", "cost", "ound ",
-    "otal",
+    "otal", "etrics",
 )  # fmt: skip
 """In a log with a line of figures, lines with these may hold figures of the same step.
 

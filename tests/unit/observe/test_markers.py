@@ -48,6 +48,7 @@ BESIDE = {
     "VAL ": "VAL ppl 5",
     "alid": "validation ppl 5", "pass: ": "pass: 5", "SPS:": "SPS: 812", "cost": "cost: 2.5", "ound ": "Round 5",
     "otal": "Total: 2.5",
+    "etrics": " - Test metrics:",
 }  # fmt: skip
 """A line for each literal of the search through logs with figures."""
 ROWS = (
