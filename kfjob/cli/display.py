@@ -68,7 +68,7 @@ class Display:
         self._last_progress = 0.0
         self._headline: str | None = None
         self._is_stalled = False  # in the headline
-        self._step: int | None = None
+        self._place: tuple[float | None, int | None] = (None, None)  # epoch and step of the newest progress
 
     def __enter__(self) -> Self:
         return self
@@ -93,8 +93,9 @@ class Display:
             self.show_stage(view)
         if isinstance(event, Tick) and (text := self._silences.announce(view)):
             self._announce(view.now, self.reader.ref.name, text)
-        if view.training.step != self._step:
-            self._step = view.training.step
+        place = (view.training.epoch, view.training.step)
+        if place != self._place:
+            self._place = place
             self.show_progress(view, now)
 
     def finish(self, view: JobView) -> None:
@@ -328,7 +329,9 @@ def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]
         epoch = f", epoch {training.epoch:g}" if training.epoch is not None else ""
         curve = sparkline([point.loss for point in training.curve])
         yield "loss", f"{first}{format_loss(training.loss)}{steps}{epoch}  {curve}"
-    if text := no_progress_text(view):
+    if training.loss is None and training.lines:
+        yield "progress", progress_line(view)
+    elif text := no_progress_text(view):
         yield "progress", text
     if training.format == FormatName.CUSTOM and (speed := speed_text(training)):
         yield "speed", speed

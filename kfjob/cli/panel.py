@@ -57,9 +57,7 @@ def _progress(view: JobView, width: int) -> Text:
     from rich.text import Text
 
     row = Text()
-    if view.training.step is None:
-        return row
-    if view.total:
+    if view.total and view.training.step is not None:
         share = min(view.training.step / view.total, 1.0)
         filled = round(share * width)
         row.append("━" * filled, style="green").append("─" * (width - filled), style="bright_black")

@@ -29,7 +29,7 @@ MAX_ROUNDS = 5
 def progress_line(view: JobView) -> str:
     """Return `step 120/300 · loss 4.2104 (7.61 at first) · 35.1 samples/s · lr 0.000812 · 12s left`; empty without progress."""
     training = view.training
-    if training.step is None and training.loss is None:
+    if training.step is None and training.epoch is None and training.loss is None:
         return ""
     parts = [step_text(view), loss_text(training), evaluation_text(view), speed_text(training)]
     parts.append(f"lr {training.lr:.3g}" if training.lr is not None else "")
