@@ -61,6 +61,8 @@ def find_cluster_needs(planned: Planned, *, has_code: bool = False) -> Iterator[
     if planned.plan.resources == Resources() and not overrides_key(job, "resources"):
         title = "the pods request no GPU, no CPU and no memory"
         hint = "set `instance`, or for example `resources: {gpus: 1, cpu: 8, memory: 64Gi}`"
+        if planned.plan.instance:
+            hint = f"set for example `resources: {{cpu: 4, memory: 8Gi}}`; {planned.plan.instance.name} has no GPU"
         yield Problem(title=title, path="resources", hint=hint, severity=severity)
 
 

@@ -50,8 +50,9 @@ def instances(*, names: tuple[str, ...], refresh: bool, region: str | None, outp
     rows = [
         (
             instance.name,
-            f"{instance.gpus or instance.neuron} x {instance.accelerator}",
-            *map(str, (instance.gpu_memory, instance.efa, instance.vcpus, instance.memory)),
+            f"{instance.gpus or instance.neuron} x {instance.accelerator}" if instance.accelerator else "none",
+            str(instance.gpu_memory or "-"),
+            *map(str, (instance.efa, instance.vcpus, instance.memory)),
             "yes" if instance.checked else "no",
         )
         for instance in types

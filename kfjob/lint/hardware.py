@@ -111,7 +111,13 @@ def network_variables_found_alone(job: Job) -> Iterator[Violation]:
     variables do no harm on p5. On Trainium, AWS Neuron's guides set them for every image.
     """
     instance = job.plan.instance
-    if instance is None or instance.family in ("p4d", "p4de") or job.spec.network_profile != "auto" or not _has_efa(job):
+    if (
+        instance is None
+        or not instance.accelerator
+        or instance.family in ("p4d", "p4de")
+        or job.spec.network_profile != "auto"
+        or not _has_efa(job)
+    ):
         return
     known = {"FI_EFA_USE_HUGE_PAGE", *(NEURON_VARIABLES if instance.neuron else ())}
     for name in (name for name in job.spec.env if name.startswith("FI_") and name not in known):
@@ -198,7 +204,9 @@ def fp8_of_the_card(job: Job) -> Iterator[Violation]:
         hint = "set `resources.gpus`, or use `precision: bf16`"
         yield Violation(path="train.precision", message=message, hint=hint)
     if instance and not instance.has_fp8:
-        message = f"`precision: fp8` is set, and the {instance.accelerator} of {instance.name} does not support fp8"
+        reason = f"the {instance.accelerator} of {instance.name} does not support fp8"
+        reason = reason if instance.accelerator else f"{instance.name} has no GPU"
+        message = f"`precision: fp8` is set, and {reason}"
         hint = "use `precision: bf16`, or an instance with L4, L40S, H100 or newer GPUs"
         yield Violation(path="train.precision", message=message, hint=hint)
 

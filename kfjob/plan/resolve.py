@@ -304,7 +304,8 @@ def _scheduling(spec: JobSpec, instance: Instance | None, resources: Resources, 
     )
     key = "aws.amazon.com/neuron" if resources.neuron else "nvidia.com/gpu"
     tolerations = scheduling.tolerations
-    if (instance or resources.gpus or resources.neuron) and all(toleration.key != key for toleration in tolerations):
+    has_devices = (instance and instance.accelerator) or resources.gpus or resources.neuron
+    if has_devices and all(toleration.key != key for toleration in tolerations):
         decisions.decide("scheduling.tolerations", None, key, "such nodes often have this taint", origin="instance")
         tolerations = (*tolerations, Toleration(key=key, effect="NoSchedule"))
     selector = scheduling.node_selector | {INSTANCE_LABEL: node_type}

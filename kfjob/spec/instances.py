@@ -1,8 +1,10 @@
-"""The catalogue of accelerator instances: the hardware of one node, and the environment variables for its network.
+"""The catalogue of instance types: the hardware of one node, and the environment variables for its network.
 
 data/instances.json holds the numbers, each row with its source. `EC2` is the answer of DescribeInstanceTypes (for the memory
-and the cores of Trainium2, AWS Neuron's pages on Trn2). Rows without a source are published numbers that nobody compared with
-EC2; kfjob requests no EFA for them. `kfjob instances --refresh` queries EC2 and adds the types that the catalogue lacks.
+and the cores of Trainium2, AWS Neuron's pages on Trn2). `Karpenter` is the list of types in AWS's reference of Karpenter
+(aws/karpenter-provider-aws 1d92708, instance-types.md), for types that have only CPUs. Rows without a source are published
+numbers that nobody compared with EC2; kfjob requests no EFA for them. `kfjob instances --refresh` queries EC2 and adds the
+types with accelerators that the catalogue lacks.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class Instance:
     """An instance type of EC2."""
 
     name: str
-    accelerator: str  # A100, H100, Trainium …
+    accelerator: str  # A100, H100, Trainium …; empty for a type that has only CPUs
     gpus: int  # NVIDIA GPUs
     gpu_memory: int  # GiB of each GPU or Neuron device
     neuron: int  # Neuron devices
@@ -42,7 +44,7 @@ class Instance:
 
     @property
     def checked(self) -> bool:
-        """Whether the numbers are those of EC2."""
+        """Whether the numbers are those of EC2 or of a list that AWS derives from it."""
         return bool(self.source)
 
     @property

@@ -36,4 +36,4 @@ def _find_processes(spec: JsonMapping) -> tuple[str, Any]:
     if isinstance(resources, dict) and resources.get("gpus") is not None:
         return "resources.gpus", resources["gpus"]
     instance = find_instance(str(spec.get("instance", "")))
-    return ("instance", instance.gpus) if instance else ("", None)
+    return ("instance", instance.gpus) if instance and instance.gpus else ("", None)

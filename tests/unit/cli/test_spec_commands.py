@@ -188,6 +188,8 @@ def test_schema_prints_json(kfjob):
 def test_instances_lists_the_catalogue(kfjob):
     assert kfjob("instances", "p4d.", "-o", "json") == 0
     assert [(row["name"], row["gpus"], row["efa"]) for row in json.loads(kfjob.out)] == [("p4d.24xlarge", 8, 4)]
+    assert kfjob("instances", "m5.2x") == 0
+    assert kfjob.out.splitlines()[1].split() == ["m5.2xlarge", "none", "-", "0", "8", "32", "yes"]
     assert kfjob("instances") == 0
     assert len(kfjob.out.splitlines()) == len(load_catalogue()) + 1
 

@@ -13,8 +13,8 @@ from kfjob.spec.instances import suggest_instance
         ("p4d.24xlarg", "p4d.24xlarge"),
         ("ml.p6-b200.8xlarge", "p6-b200.48xlarge"),
         ("p7.8xlarge", None),
-        ("m5.4xlarge", None),
-        ("c5.2xlarge", None),
+        ("m5d.4xlarge", "m5.4xlarge"),
+        ("r5.2xlarge", None),
         ("nonsense", None),
     ],
 )
