@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -18,7 +18,9 @@ from kfjob.common_types import JsonObject
 from kfjob.compile.template_places import DOCUMENT, Place, Pods, find_assignments
 from kfjob.compile.template_positions import TextMap
 from kfjob.errors import Problem, SpecError
+from kfjob.spec.api_objects import is_list
 from kfjob.spec.manifest_yaml import PLAIN, STR, ManifestLoader, is_merge, read_key, read_value, resolve_plain
+from kfjob.spec.paths import Path
 from kfjob.spec.variables import (
     UNRESOLVED_REASONS,
     Definition,
@@ -112,8 +114,8 @@ class _Template:
 
     def render(self) -> Rendered:
         """Return the objects of all documents."""
-        documents = [(self._object(value, line), positions) for value, positions, line in self._documents()]
-        self._problems += self._missing()
+        documents = [(self._check_object(*document), document[1]) for document in self._read_documents()]
+        self._problems += self._list_unresolved()
         if self._problems:
             raise SpecError(sorted(self._problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
         return Rendered(
@@ -122,7 +124,7 @@ class _Template:
             notices=tuple(self._list_notices()),
         )
 
-    def _documents(self) -> Iterator[tuple[Any, Positions, int]]:
+    def _read_documents(self) -> Iterator[tuple[Any, Positions, int]]:
         parts, offset = [], 0
         replaced = []
         for number, reference in enumerate(self._references):
@@ -223,13 +225,13 @@ class _Template:
         return Definition(value=None) if is_open else None
 
     def _check_text(self, text: str, place: Place, uses: Sequence[_Use]) -> None:
-        """Add a problem if a field that only Kubernetes reads is empty, or still holds a reference."""
+        """Add a problem if a field that only Kubernetes reads is empty."""
         if place.reader is not Reader.KUBERNETES or not uses:
             return
         if not text and not place.may_be_empty:
             hint = f"set it in an env file or with `--var {uses[0].name}=…`"
             title = f"`{uses[0].match[0]}` has an empty value, and `{place.field}` needs one"
-            self._problems.append(self._problem(title, *self._position(uses[0].offset), hint=hint))
+            self._problems.append(self._problem(title, *self._locate(uses[0].offset), hint=hint))
 
     def _render_name(self, marked: str) -> str:
         """Return the text of a scalar of `env` with its references replaced."""
@@ -240,14 +242,14 @@ class _Template:
     def _restore(self, marked: str) -> str:
         return self._word.sub(lambda word: self._references[int(word[1])][0], marked)
 
-    def _missing(self) -> Iterator[Problem]:
+    def _list_unresolved(self) -> Iterator[Problem]:
         """Yield one problem for each name, with all its positions outside of comments."""
         unresolved: dict[tuple[str, Resolution], list[_Use]] = {}
         for use in sorted(self._uses, key=lambda use: use.offset):
             if use.resolution in UNRESOLVED_REASONS:
                 unresolved.setdefault((use.name, use.resolution), []).append(use)
         for (name, resolution), uses in unresolved.items():
-            first, *more = (self._position(use.offset) for use in uses)
+            first, *more = (self._locate(use.offset) for use in uses)
             also = f"also at {', '.join(f'{line}:{column}' for line, column in more)}" if more else None
             title = f"`{uses[0].match[0]}` {UNRESOLVED_REASONS[resolution]}"
             hint = f"set it in an env file, with `--var {name}=…`, or export it and use `--env`"
@@ -284,14 +286,16 @@ class _Template:
             return "defined in the pod"
         return "the shell takes the default" if use.match["dash"] else "no value"
 
-    def _position(self, offset: int) -> tuple[int, int]:
+    def _locate(self, offset: int) -> tuple[int, int]:
         return self._text.count("\n", 0, offset) + 1, offset - self._text.rfind("\n", 0, offset)
 
-    def _object(self, value: Any, line: int) -> JsonObject | None:
-        if value is None:  # an empty document, or one with problems
+    def _check_object(self, value: Any, positions: Positions, line: int) -> JsonObject | None:
+        """Return the object of a document; None for an empty document, and for one with problems."""
+        if value is None:
             return None
-        if problem := find_object_problem(value):
-            self._problems.append(self._problem(problem, line))
+        if found := find_object_problem(value):
+            problem = self._problem(found.title, line)
+            self._problems.append(positions.locate(problem, found.path) if found.path else problem)
             return None
         return dict(value)
 
@@ -301,16 +305,39 @@ class _Template:
         return Problem(title=title, file=self._file, line=line, column=column, detail=detail, hint=hint)
 
 
-def find_object_problem(value: Any) -> str | None:
-    """Return why a value is not a Kubernetes object with a name, or a list of such objects; None if it is one."""
+class ObjectProblem(NamedTuple):
+    """Why a value is not a Kubernetes object, and the path of the fault in it."""
+
+    path: Path
+    title: str
+
+
+def find_object_problem(value: Any, path: Path = ()) -> ObjectProblem | None:
+    """Return why a value is not a Kubernetes object with a name, or a list of such objects; None if it is one.
+
+    The parts that all kinds of objects have are checked: `metadata` with its texts and mappings of texts, and `spec`.
+    """
     if not isinstance(value, dict) or not all(isinstance(value.get(key), str) for key in ("apiVersion", "kind")):
-        return "this is not a Kubernetes object: it needs `apiVersion` and `kind`"
-    if value["kind"].endswith("List") and isinstance(value.get("items"), list):
-        return next((problem for item in value["items"] if (problem := find_object_problem(item))), None)
-    metadata = value.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name") or metadata.get("generateName"), str):
-        return f"this {value['kind']} has no `metadata.name`"
-    return None
+        return ObjectProblem(path, "this is not a Kubernetes object: it needs `apiVersion` and `kind`")
+    if is_list(value):
+        items = enumerate(value["items"])
+        return next((problem for index, item in items if (problem := find_object_problem(item, (*path, "items", index)))), None)
+    return next(_find_shape_problems(value, path), None)
+
+
+def _find_shape_problems(value: JsonObject, path: Path) -> Iterator[ObjectProblem]:
+    metadata, kind = value.get("metadata"), value["kind"]
+    if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+        yield ObjectProblem(path, f"this {kind} has no `metadata.name`")
+        return
+    for field in ("name", "generateName", "namespace"):
+        if not isinstance(metadata.get(field), str | None):
+            yield ObjectProblem((*path, "metadata", field), f"`metadata.{field}` of this {kind} must be text")
+    for field in ("labels", "annotations"):
+        if not isinstance(metadata.get(field), dict | None):
+            yield ObjectProblem((*path, "metadata", field), f"`metadata.{field}` of this {kind} must map names to text")
+    if not isinstance(value.get("spec"), dict | None):
+        yield ObjectProblem((*path, "spec"), f"`spec` of this {kind} must be a mapping")
 
 
 def _describe_readers(uses: Sequence[_Use]) -> str:

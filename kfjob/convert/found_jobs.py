@@ -37,7 +37,7 @@ class FoundJob:
     """A PyTorchJob in today's form, and where it was."""
 
     job: JsonObject
-    top: int  # number of the document that holds it
+    document_index: int  # of the document that holds it
     path: Path  # in that document; empty if the document is the job
     holder: str = ""  # kind and name of the object that holds it
     notes: list[Note] = field(default_factory=list)
@@ -45,7 +45,8 @@ class FoundJob:
     @property
     def name(self) -> str:
         """The name of the job."""
-        return str(self.job["metadata"]["name"])
+        metadata = self.job.get("metadata")
+        return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
 
     def describe(self) -> str:
         """Return the job's name and its place, as an error lists them."""
@@ -95,26 +96,26 @@ def choose_job(documents: Sequence[JsonObject], choice: Choice, file: str | None
 
 def find_jobs(documents: Sequence[JsonObject]) -> list[FoundJob]:
     """Return all PyTorchJobs in the documents of a manifest, in their order."""
-    return [job for top, document in enumerate(documents) for job in _find_in(document, document, top, ())]
+    return [job for index, document in enumerate(documents) for job in _find_in(document, document, index, ())]
 
 
-def _find_in(value: Any, document: JsonObject, top: int, path: Path) -> Iterator[FoundJob]:
+def _find_in(value: Any, document: JsonObject, document_index: int, path: Path) -> Iterator[FoundJob]:
     if isinstance(value, dict):
         if _is_job(value):
-            yield _read_job(value, document, top, path)
+            yield _read_job(value, document, document_index, path)
             return
         for key, item in value.items():
-            yield from _find_in(item, document, top, (*path, key))
+            yield from _find_in(item, document, document_index, (*path, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _find_in(item, document, top, (*path, index))
+            yield from _find_in(item, document, document_index, (*path, index))
     elif isinstance(value, str) and "\n" in value and f"kind: {api_objects.PYTORCHJOB}" in value:
         try:
             inner = load_yaml(value)
         except ParseError:
             return
         if isinstance(inner, dict):
-            yield from _find_in(inner, document, top, path)
+            yield from _find_in(inner, document, document_index, path)
 
 
 def _is_job(value: JsonObject) -> bool:
@@ -122,18 +123,20 @@ def _is_job(value: JsonObject) -> bool:
     return is_named and isinstance(value.get("spec"), dict)
 
 
-def _read_job(job: JsonObject, document: JsonObject, top: int, path: Path) -> FoundJob:
+def _read_job(job: JsonObject, document: JsonObject, document_index: int, path: Path) -> FoundJob:
     """Return a job in today's form, with a note for everything that was changed for it."""
     is_inside = not _is_plain_list(document, path)
-    found = FoundJob(job=deepcopy(job), top=top, path=path, holder=_describe(document) if is_inside else "")
+    found = FoundJob(
+        job=deepcopy(job), document_index=document_index, path=path, holder=_describe(document) if is_inside else ""
+    )
     if is_inside:
         reason = f"only the PyTorchJob in it is converted, which is at `{join_path(path)}`"
         found.notes.append(Note(item=found.holder, reason=reason))
+    _convert_name(found, document)
     if job["kind"] == HYPERPOD_JOB:
         _convert_hyperpod(found)
     elif job["apiVersion"] != api_objects.PYTORCHJOB_API_VERSION:
         _convert_version(found)
-    _convert_name(found, document)
     if filled := dict.fromkeys(_FILLED_LATER.findall(str(job))):
         item = ", ".join(filled)
         found.notes.append(Note(item=item, reason="filled in by what holds the job, so the spec has it as text: write values"))
@@ -142,7 +145,7 @@ def _read_job(job: JsonObject, document: JsonObject, top: int, path: Path) -> Fo
 
 def _is_plain_list(document: JsonObject, path: Path) -> bool:
     """Return whether a job is a document of its own, or an item of a List."""
-    return not path or (str(document.get("kind", "")).endswith("List") and path[:1] == ("items",) and len(path) == 2)  # noqa: PLR2004 - items.N
+    return not path or (api_objects.is_list(document) and path[:1] == ("items",) and len(path) == 2)  # noqa: PLR2004 - items.N
 
 
 def _describe(document: JsonObject) -> str:
@@ -153,8 +156,10 @@ def _describe(document: JsonObject) -> str:
 
 def _convert_name(found: FoundJob, document: JsonObject) -> None:
     """Give the job a name, where it has none of its own."""
-    metadata = found.job.setdefault("metadata", {})
-    if not isinstance(metadata, dict) or isinstance(metadata.get("name"), str):
+    if found.job.get("metadata") is None:
+        found.job["metadata"] = {}
+    metadata = found.job["metadata"]
+    if not isinstance(metadata, dict) or metadata.get("name") is not None:
         return
     prefix, outer = metadata.pop("generateName", None), document.get("metadata")
     outer_name = outer.get("name") if isinstance(outer, dict) else None
@@ -175,9 +180,12 @@ def _convert_version(found: FoundJob) -> None:
         spec["pytorchReplicaSpecs"] = {
             kind: {key: value for key, value in item.items() if key != "replicaType"} for kind, item in kinds.items()
         }
+    policy = spec.get("runPolicy") or {}
+    if not isinstance(policy, dict):  # the check of the job reports it
+        return
     moved = {key: spec.pop(key) for key in _RUN_POLICY if key in spec}
     if moved:
-        spec["runPolicy"] = moved | (spec.get("runPolicy") or {})
+        spec["runPolicy"] = moved | policy
 
 
 def _convert_hyperpod(found: FoundJob) -> None:
@@ -186,7 +194,8 @@ def _convert_hyperpod(found: FoundJob) -> None:
     reason = "read as a PyTorchJob, which Kubeflow's operator runs; `kfjob render --template` keeps the kind"
     found.notes.append(Note(item=f"kind: {HYPERPOD_JOB}", reason=reason))
     job |= {"apiVersion": api_objects.PYTORCHJOB_API_VERSION, "kind": api_objects.PYTORCHJOB}
-    groups = [group for group in spec.pop("replicaSpecs", None) or () if isinstance(group, dict)]
+    replicas = spec.pop("replicaSpecs", None)
+    groups = [group for group in replicas if isinstance(group, dict)] if isinstance(replicas, list) else []
     if not groups:
         return
     first, *others = groups
@@ -204,17 +213,23 @@ def _convert_hyperpod(found: FoundJob) -> None:
 
 def _name_container(template: Any) -> None:
     """Give the training container, which is the first one here, the name that Kubeflow's operator needs."""
-    containers = template.get("spec", {}).get("containers") if isinstance(template, dict) else None
-    if containers and isinstance(containers[0], dict):
+    pod = template.get("spec") if isinstance(template, dict) else None
+    containers = pod.get("containers") if isinstance(pod, dict) else None
+    if isinstance(containers, list) and containers and isinstance(containers[0], dict):
         containers[0]["name"] = TRAINING_CONTAINER
 
 
 def _convert_hyperpod_policy(found: FoundJob, spec: JsonObject) -> None:
-    policy = spec.pop("runPolicy", None) or {}
-    if "jobMaxRetryCount" in policy:
-        annotations = found.job.setdefault("metadata", {}).setdefault("annotations", {})
-        annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] = "true"
-        annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES] = str(policy.pop("jobMaxRetryCount"))
+    policy = spec.get("runPolicy") or {}
+    if not isinstance(policy, dict):  # the check of the job reports it
+        return
+    spec.pop("runPolicy", None)
+    metadata = found.job["metadata"]
+    if "jobMaxRetryCount" in policy and isinstance(metadata, dict) and isinstance(metadata.get("annotations"), dict | None):
+        metadata["annotations"] = (metadata.get("annotations") or {}) | {
+            api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME: "true",
+            api_objects.ANNOTATION_HYPERPOD_RETRIES: str(policy.pop("jobMaxRetryCount")),
+        }
     kept = {key: policy.pop(key) for key in _RUN_POLICY if key in policy}
     if kept:
         spec["runPolicy"] = kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -22,6 +23,8 @@ _RESOURCE_FIELDS = {
     "aws.amazon.com/neuron": "neuron",
 }
 _WHOLE_NUMBERS = ("gpus", "efa", "neuron")
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
+"""Kubernetes also takes other forms of a number, such as `1.0` and `1k`, which stay in `limits`."""
 
 
 def convert_pod_template(template: JsonMapping, *, hyperpod: bool, exact: bool) -> JsonObject:
@@ -97,7 +100,8 @@ def _convert_resources(resources: JsonMapping) -> JsonObject:
     converted = set()
     for key, limit in limits.items():
         field = _RESOURCE_FIELDS.get(key)
-        if requests.get(key, limit) != limit or (field is None and not key.startswith("hugepages-")):
+        is_odd = field in _WHOLE_NUMBERS and not _WHOLE_NUMBER.fullmatch(limit)
+        if is_odd or requests.get(key, limit) != limit or (field is None and not key.startswith("hugepages-")):
             fields.setdefault("limits", {})[key] = limit
         elif field is None:
             fields.setdefault("huge_pages", {})[key.removeprefix("hugepages-")] = limit

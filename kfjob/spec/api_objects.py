@@ -75,6 +75,11 @@ def find_training_container(pod_spec: JsonMapping) -> dict[str, Any]:
     return next((c for c in pod_spec.get("containers") or () if c.get("name") == TRAINING_CONTAINER), {})
 
 
+def is_list(item: JsonMapping) -> bool:
+    """Return whether an object is a List, which stands for its items: of any kind that ends with `List`."""
+    return str(item.get("kind", "")).endswith("List") and isinstance(item.get("items"), list)
+
+
 def describe_name(item: JsonMapping) -> str:
     """Return the name of an object for messages; the API server completes a `generateName`, which is shown as `NAME…`."""
     metadata = item["metadata"]

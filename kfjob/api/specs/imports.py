@@ -14,9 +14,11 @@ from kfjob.api.specs.import_notes import split_additions
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile import template
 from kfjob.compile.job_check import find_job_problems
-from kfjob.compile.manifest import ManifestObject, find_workload, list_objects
+from kfjob.compile.manifest import ManifestObject, list_objects
 from kfjob.compile.manifest_diff import MISSING, Difference, differences, set_value, split_list
 from kfjob.compile.pytorchjob import compile_pytorchjob
+from kfjob.compile.template import find_object_problem
+from kfjob.compile.workload import find_workload
 from kfjob.convert.conversion import Conversion, Note
 from kfjob.convert.found_jobs import ANY_JOB, Choice, FoundJob, choose_job
 from kfjob.convert.normalize import normalize_job
@@ -68,9 +70,9 @@ def import_objects(
         SpecError: there is not exactly one PyTorchJob that fits the choice, or no spec can express it.
     """
     found = choose_job([item.value for item in objects], choice, file)
-    job, notes = _check_job(found, objects[found.top])
+    job, notes = _check_job(found, objects[found.document_index])
     notes = [*found.notes, *notes]
-    others = [item for item in objects if item is not objects[found.top]]
+    others = [item for item in objects if item is not objects[found.document_index]]
     etcd = [item for item in others if _is_own_etcd(item.value, job)]
     replaced = _find_replaceable_etcd(others, job) if replace_etcd and not etcd else []
     if replaced:
@@ -104,6 +106,8 @@ def check_conversion(conversion: Conversion, *, image: str | None = None) -> Con
 
 def _check_job(found: FoundJob, holder: ManifestObject) -> tuple[JsonObject, list[Note]]:
     """Return the job as the API server stores it, and a note for each unknown field, which the API server drops."""
+    if unusable := find_object_problem(found.job):
+        raise SpecError([holder.locate(Problem(title=unusable.title), (*found.path, *unusable.path))])
     job = api_objects.without_nulls(found.job)
     problems, notes = [], []
     for problem in find_job_problems(job):

@@ -20,6 +20,7 @@ from kfjob.compile.template import find_object_problem
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.spec.api_objects import PYTORCHJOB
 from kfjob.spec.job import JobSpec
+from kfjob.spec.paths import join_path
 from kfjob.spec.source import LoadedSpec, Positions
 
 if TYPE_CHECKING:
@@ -58,11 +59,10 @@ def from_pytorchjob(job: KubeflowOrgV1PyTorchJob | JsonMapping, *, notify: Notif
         UsageError: the extra `sdk` is not installed.
     """
     manifest = deepcopy(dict(job)) if isinstance(job, Mapping) else _api_client().sanitize_for_serialization(job)
-    problem = find_object_problem(manifest)
-    if not problem and manifest["kind"] != PYTORCHJOB:
-        problem = f"this is a {manifest['kind']}, not a {PYTORCHJOB}"
-    if problem:
-        raise SpecError([Problem(title=problem)])
+    if problem := find_object_problem(manifest):
+        raise SpecError([Problem(title=problem.title, path=join_path(problem.path))])
+    if manifest["kind"] != PYTORCHJOB:
+        raise SpecError([Problem(title=f"this is a {manifest['kind']}, not a {PYTORCHJOB}")])
     conversion = import_objects([ManifestObject(value=manifest)])
     for note in conversion.notes:
         notify(str(note))

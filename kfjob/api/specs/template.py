@@ -12,17 +12,12 @@ from kfjob.api.target import Target, make_target
 from kfjob.backends.resources import CREATABLE_KINDS, is_creatable
 from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.compile import template as engine
+from kfjob.compile.image_places import find_images
 from kfjob.compile.images import ImageChange, replace_image
 from kfjob.compile.job_check import find_job_problems
 from kfjob.compile.launch_record import add_observe_config, add_record
-from kfjob.compile.manifest import (
-    ManifestObject,
-    find_images,
-    find_namespaces,
-    find_workload,
-    list_objects,
-    select_jobs,
-)
+from kfjob.compile.manifest import ManifestObject, find_namespaces, list_objects, select_jobs
+from kfjob.compile.workload import find_workload
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.lint.images import IMAGE_RULES, find_image_problems
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -88,6 +89,44 @@ def test_places_that_are_filled_later_are_named():
     text = yaml.safe_dump(JOB).replace("t.py", "'--lr=${trialParameters.lr} --out={{workflow.name}}'")
     conversion = import_pytorchjob(text)
     assert "${trialParameters.lr}, {{workflow.name}}" in notes_of(conversion)
+
+
+def test_null_metadata_is_like_none_at_all():
+    holder = {"apiVersion": "w/v1", "kind": "AppWrapper", "metadata": {"name": "outer"}}
+    assert convert(holder | {"spec": {"inner": JOB | {"metadata": None}}}).spec["name"] == "outer"
+
+
+@pytest.mark.parametrize("metadata", [["a"], "a", {"name": 5}, {"name": "inner", "labels": ["a"]}])
+@pytest.mark.parametrize("kind", ["PyTorchJob", "HyperPodPyTorchJob"])
+def test_metadata_of_another_shape_is_a_problem(metadata, kind):
+    inner = JOB | {"kind": kind, "metadata": metadata}
+    with pytest.raises(SpecError) as caught:
+        convert({"apiVersion": "w/v1", "kind": "AppWrapper", "metadata": {"name": "outer"}, "spec": {"inner": inner}})
+    (problem,) = caught.value.problems
+    assert "metadata" in problem.title
+    assert (problem.file, problem.path.startswith("spec.inner")) == ("job.yaml", True)
+
+
+@pytest.mark.parametrize("field", ["spec", "runPolicy", "replicaSpecs", "pod", "containers", "annotations"])
+@pytest.mark.parametrize("version", ["sagemaker.amazonaws.com/v1", "kubeflow.org/v1beta2"])
+@pytest.mark.parametrize("value", [None, 5, "text", ["a"], {"a": 1}])
+def test_an_older_form_of_another_shape_is_a_problem_or_is_read(field, version, value):
+    pod = {"spec": {"containers": [CONTAINER]}}
+    spec = {"runPolicy": {"jobMaxRetryCount": 2}, "cleanPodPolicy": "All", "replicaSpecs": [{"replicas": 1, "template": pod}]}
+    job: Any = {"metadata": {"name": "inner"}, "spec": spec, "apiVersion": version}
+    job["kind"] = "HyperPodPyTorchJob" if "amazon" in version else "PyTorchJob"
+    holders = {"spec": job, "pod": pod, "containers": pod["spec"], "annotations": job["metadata"]}
+    holders.get(field, spec)["spec" if field == "pod" else field] = value
+    with suppress(SpecError):
+        JobSpec.model_validate(convert(job).spec)
+
+
+@pytest.mark.parametrize("amount", ["1.0", "1k", "500m", 2])
+def test_a_number_of_another_form_stays_as_it_is(amount):
+    container = CONTAINER | {"resources": {"limits": {"nvidia.com/gpu": amount}}}
+    job = JOB | {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [container]}}}}}}
+    spec = JobSpec.model_validate(convert(job).spec)
+    assert (spec.resources.gpus, spec.resources.limits) == ((2, {}) if amount == 2 else (0, {"nvidia.com/gpu": amount}))
 
 
 def test_several_jobs_are_chosen_by_name():

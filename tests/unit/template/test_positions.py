@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.compile.manifest import find_workload, list_objects
+from kfjob.compile.manifest import list_objects
 from kfjob.compile.template import render
+from kfjob.compile.workload import find_workload
 from kfjob.errors import Problem
 
 TEXT = """# $COMMENT
