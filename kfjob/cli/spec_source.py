@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -119,7 +121,7 @@ class Source:
         Raises:
             NotFound: a file does not exist or cannot be read.
             SpecError: a value is not well formed.
-            UsageError: `--progress` is not a pattern of progress lines.
+            UsageError: `--progress` is not a pattern of progress lines, or no file uses a name of `--var` or `--keep`.
         """
         from kfjob.api.specs.template import Template
         from kfjob.spec.progress import refuse_pattern
@@ -127,7 +129,26 @@ class Source:
         if self.progress:
             refuse_pattern(self.progress)
         files = tuple(("<stdin>" if file == "-" else file, read_text(file, "template")) for file in self.templates)
-        return Template(files=files, values=self.read_values(), keep=self.keep, only=self.only_names, progress=self.progress)
+        values = self.read_values()
+        self._check_names(text for _, text in files)
+        return Template(files=files, values=values, keep=self.keep, only=self.only_names, progress=self.progress)
+
+    def _check_names(self, templates: Iterable[str]) -> None:
+        """Check that the templates or the env files use every name of `--var` and `--keep`.
+
+        Raises:
+            UsageError: they do not use a name, which may be misspelt.
+        """
+        from kfjob.spec.variables import find_references, get_name
+
+        texts = [*templates, *(read_text(file, "env file", newline="") for file in self.env_files if Path(file).is_file())]
+        used = {get_name(reference) for text in texts for reference in find_references(text)}
+        named = [("--var", variable.partition("=")[0]) for variable in self.variables]
+        for option, name in (*named, *(("--keep", name) for name in self.keep)):
+            if name not in used:
+                similar = difflib.get_close_matches(name, used, n=1)
+                hint = f"did you mean `{similar[0]}`?" if similar else None
+                raise UsageError(f"`{option} {name}`: nothing uses `${{{name}}}`", hint=hint)
 
     def format_template_options(self) -> str:
         """Return the options of the templates and their values as a command line."""

@@ -327,10 +327,23 @@ def test_ignored_rules_hold_for_specs_too(kfjob, here):
 def test_image_placeholders_are_errors_in_every_object(kfjob, job, here, image, message):
     etcd = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: IMAGE}]}\n"
     (here / "t.yaml").write_text(JOB.replace("${IMAGE_URI}", f"'{image}'") + etcd)
-    assert kfjob("validate", *job) == 2
+    assert kfjob("validate", "--template", "t.yaml", "--var", "NUM_NODES=2") == 2
     assert message in kfjob.err
     assert "--> t.yaml:14:20 (spec.pytorchReplicaSpecs.Worker.template.spec.containers.0.image)" in kfjob.err
     assert "--> t.yaml:20:38 (spec.containers.0.image)" in kfjob.err
+
+
+@pytest.mark.parametrize("option", [("--var", "NUMNODES=8"), ("--keep", "NUMNODES")])
+def test_a_name_that_nothing_uses_may_be_misspelt(kfjob, template, option):
+    assert kfjob("render", *template, *option) == 2
+    assert f"`{option[0]} NUMNODES`: nothing uses `${{NUMNODES}}`" in kfjob.err
+    assert "did you mean `NUM_NODES`?" in kfjob.err
+
+
+def test_a_name_may_be_used_by_an_env_file_alone(kfjob, template, here):
+    (here / ".env").write_text("NUM_NODES=${COUNT}\nIMAGE_URI=1.dkr/fsdp:1\n")
+    assert kfjob("render", *template, "--var", "COUNT=3") == 0
+    assert "replicas: 3" in kfjob.out
 
 
 def test_problems_that_the_operator_would_report_are_all_reported(kfjob, job, here):
