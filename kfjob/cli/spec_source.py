@@ -19,6 +19,7 @@ from kfjob.cli.output import hide_secrets
 from kfjob.errors import NotFound, UsageError
 from kfjob.parsing import MAX_TEXT, ParseError, read_named_text
 from kfjob.redaction import collect_secrets
+from kfjob.shells import NAME, is_name
 from kfjob.units import MIB
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _SEPARATOR = re.compile(r"[,\s]+|(?<=[\w}])(?=\$)")
-_LISTED_NAME = re.compile(r"\$?(?:\{(?P<braced>[A-Za-z_]\w*)\}|(?P<bare>[A-Za-z_]\w*))", re.ASCII)
+_LISTED_NAME = re.compile(rf"\$?(?:\{{(?P<braced>{NAME})\}}|(?P<bare>{NAME}))")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ class Source:
         variables = {}
         for variable in self.variables:
             name, equals, value = variable.partition("=")
-            if not equals or not name.isidentifier():
+            if not equals or not is_name(name):
                 raise SpecError([Problem(title="variable is not in the form `NAME=VALUE`", file=f"--var {variable}")])
             variables[name] = value
         for file in self.env_files:

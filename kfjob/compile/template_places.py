@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 import yaml
 
+from kfjob.shells import is_shell
 from kfjob.spec.variables import Reader
 
-_SHELLS = frozenset(("sh", "ash", "bash", "dash", "ksh", "zsh"))
 _SHELL_FILE = re.compile(r"(?:.*\.(?:sh|bash|ksh|zsh))|[^.]*")
 """Key of a ConfigMap's entry that can be a script: with a shell's suffix, or without a suffix."""
 _SHEBANG = re.compile(r"#!\s*(\S+)(?:[ \t]+(?:-\S+[ \t]+)*(\w+))?")
@@ -162,15 +162,18 @@ def _find_reader(container: yaml.MappingNode) -> Reader:
     words = _to_fields(container).get("command")
     if not isinstance(words, yaml.SequenceNode) or not words.value:
         return Reader.PROGRAM
-    names = [str(word.value).rpartition("/")[2] for word in words.value if isinstance(word, yaml.ScalarNode)]
-    return Reader.SHELL if any(name in _SHELLS for name in names) else Reader.KUBERNETES
+    return (
+        Reader.SHELL
+        if any(is_shell(str(word.value)) for word in words.value if isinstance(word, yaml.ScalarNode))
+        else Reader.KUBERNETES
+    )
 
 
 def is_shell_script(key: str, text: str) -> bool:
     """Return whether an entry of a ConfigMap is a shell's script: by its first line, or by its key."""
     if shebang := _SHEBANG.match(text):
         path, argument = shebang[1].rpartition("/")[2], shebang[2]
-        return (argument if path == "env" else path) in _SHELLS
+        return is_shell(argument or "") if path == "env" else is_shell(path)
     return _SHELL_FILE.fullmatch(key) is not None and ("\n" in text or "." in key)
 
 

@@ -15,7 +15,6 @@ from kfjob.plan.programs import (
     NO_PYTHON,
     NOT_PYTHON,
     OTHER_STARTERS,
-    SHELLS,
     Program,
     find_launcher,
     get_basename,
@@ -24,6 +23,7 @@ from kfjob.plan.programs import (
     split_program,
 )
 from kfjob.redaction import redact_command
+from kfjob.shells import is_shell
 from kfjob.spec.rendezvous import Launcher
 
 _VARIABLE = re.compile(r"(?<![$\\])\$[A-Z_][A-Z0-9_]*")
@@ -94,7 +94,7 @@ def shell_variable(job: Job) -> Iterator[Violation]:
     by a variable of `env`, and `${NAME}` stands for a value of `--var` or `--env`.
     """
     words = job.spec.words
-    if any(get_basename(word) in SHELLS for word in words):
+    if any(is_shell(word) for word in words):
         return
     names = dict.fromkeys(match[0] for word in words for match in _VARIABLE.finditer(word))
     for name in list(names)[:1]:
@@ -110,9 +110,7 @@ def unknown_variable(job: Job) -> Iterator[Violation]:
     program of `$(hostname)`.
     """
     words = job.spec.words
-    if any(get_basename(word) in SHELLS for word in words) or any(
-        "envFrom" in container for container in job.training_containers
-    ):
+    if any(is_shell(word) for word in words) or any("envFrom" in container for container in job.training_containers):
         return
     known = {*job.list_variables(), *operator_environment(job.plan, 0), "HOSTNAME"}
     names = dict.fromkeys(match[1] for word in words for match in _REFERENCE.finditer(word))

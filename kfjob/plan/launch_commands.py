@@ -15,7 +15,6 @@ from kfjob.plan.programs import (
     LAUNCHER_COMMANDS,
     LAUNCHER_MODULES,
     RUNNERS,
-    SHELLS,
     WRAPPERS,
     find_command_problems,
     find_launcher,
@@ -24,6 +23,7 @@ from kfjob.plan.programs import (
     is_python,
     split_program,
 )
+from kfjob.shells import SHELLS, is_shell
 from kfjob.spec.job import JobSpec
 from kfjob.spec.rendezvous import Launcher
 
@@ -159,7 +159,7 @@ def find_cluster_launcher(command: Sequence[str]) -> ClusterLauncher | None:
 def split_commands(command: Sequence[str]) -> Iterator[list[str]]:
     """Yield the words of each simple command; those of a script after `bash -c` one by one."""
     words = _skip_wrappers(list(command))
-    if not words or get_basename(words[0]) not in SHELLS:
+    if not words or not is_shell(words[0]):
         yield words
         return
     is_script = next((i for i, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), None)

@@ -9,6 +9,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from kfjob.errors import Problem
+from kfjob.shells import SHELLS
 from kfjob.spec.rendezvous import Launcher
 
 LAUNCHER_COMMANDS: Mapping[Launcher, tuple[str, ...]] = MappingProxyType(
@@ -39,7 +40,6 @@ OTHER_STARTERS = (
     "torchx",
     "composer",
 )
-SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
 WRAPPERS = ("exec", "time", "nohup", "nice", "env", "stdbuf", "timeout", "numactl", "taskset", "sudo")
 """Programs whose arguments are another command."""
 RUNNERS = ("uv", "poetry", "pipenv", "pdm", "pixi", "hatch", "rye", "conda", "mamba", "micromamba")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kfjob.redaction.redactor import REDACTED, Redactor
+from kfjob.shells import is_shell
 
 _TOKEN = re.compile(
     r"""(?P<word>(?:[^\s;&|<>()"'\\$]|\\.|\$'(?:[^'\\]|\\.)*+(?:'|\Z)|\$\([^()]*+\)|\$|"(?:[^"\\]|\\.)*+(?:"|\Z)|'[^']*+(?:'|\Z)|\\\Z)++)"""
@@ -26,7 +27,6 @@ _MARKS = re.compile(r"""[\s"'`\\;&|<>()]""")
 _NAMED = re.compile(r"-{0,2}[A-Za-z_][\w.-]*\+?=")
 _EMPTY_VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 """The next word is no value of this one."""
-_SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh"])
 _NO_SPAN = (sys.maxsize, sys.maxsize)
 _SCRIPT_OPTION = re.compile(r"-[a-z]*c")
 """The option of a shell before a script: `bash -lc`."""
@@ -104,7 +104,7 @@ def _redact_chunk(words: list[_Word]) -> Iterator[tuple[_Word, str]]:
         else:
             yield word, _redact_word(word, text, max(0, first - start) if first < stop and is_value else None)
         hidden_end = stop if text != word.text else hidden_end  # a secret that begins there ends there
-        before, start, has_shell = word.text, stop + 1, has_shell or word.text.rpartition("/")[2] in _SHELLS
+        before, start, has_shell = word.text, stop + 1, has_shell or is_shell(word.text)
 
 
 def _redact_word(word: _Word, redacted: str, hit: int | None) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from kfjob.errors import Problem, SpecError
+from kfjob.shells import NAME, is_computed_by_shell, is_name, is_set_by_shell
 from kfjob.spec.env_words import Part, Reference, Refused, Text, WordError, WordParser
 from kfjob.spec.variables import is_run_time
 
@@ -23,8 +24,8 @@ _NO_EFFECT = re.compile(
 """Options of a shell that change no value; every name of an env file counts, with `set -a` or without."""
 _EXPORT = re.compile(r"(?:export|(?:declare|typeset)[ \t]+-g?x)(?=[ \t])")
 _NULL_COMMAND = re.compile(r":(?=[ \t])")
-_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<append>\+)?=")
-_NAME = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?=[ \t;\n]|\Z)")
+_ASSIGNMENT = re.compile(rf"(?P<name>{NAME})(?P<append>\+)?=")
+_NAME = re.compile(rf"(?P<name>{NAME})(?=[ \t;\n]|\Z)")
 _SPACE = re.compile(r"(?:[ \t]|\\\n)+")
 _COMMENT = re.compile(r"#[^\n]*")
 _LINE = re.compile(r"(?:\\\n|[^\n])*\n?")
@@ -33,16 +34,7 @@ _COMPOUND = re.compile(r"(?:if|case|for|while|until|select|function|\{|\(|[A-Za-
 """A block of lines, or a here-document. Its lines cannot be read one by one."""
 _OPERATOR = re.compile(r"&&|\|\||[;&|<>()]+")
 _PLACEHOLDER = re.compile(r"<[^<>\n]+>")
-_UNEXPORTED = re.compile(r"^[ \t]*([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
-_SET_BY_SHELL = re.compile(
-    r"HOME|HOSTNAME|PATH|PWD|OLDPWD|SHELL|SHLVL|TERM|IFS|_|E?UID|PPID|RANDOM|SRANDOM|SECONDS|LINENO|EPOCH\w+|BASH\w*|OPT(?:ARG|IND|ERR)"
-    r"|(?:HOST|OS|MACH)TYPE|PIPESTATUS|FUNCNAME|GROUPS|DIRSTACK|SHELLOPTS|HISTCMD|COLUMNS|LINES|PS[1-4]"
-)
-"""Names with a value in every shell (bash 5.2), which this process does not know."""
-_COMPUTED_BY_SHELL = re.compile(
-    r"E?UID|PPID|S?RANDOM|SECONDS|LINENO|EPOCH\w+|BASH\w*|SHELLOPTS|HISTCMD|FUNCNAME|GROUPS|DIRSTACK|_"
-)
-"""Names whose value a shell computes, also after an assignment."""
+_UNEXPORTED = re.compile(rf"^[ \t]*({NAME})=", re.MULTILINE)
 
 
 def parse_env_file(text: str, *, file: str | None = None, initial: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
@@ -61,7 +53,7 @@ def parse_env_file(text: str, *, file: str | None = None, initial: Mapping[str, 
 def _split_records(text: str) -> Iterator[tuple[str, str]]:
     for record in text.split("\0"):
         name, equals, value = record.partition("=")
-        if equals and name.isidentifier() and name.isascii() and not is_run_time(name):
+        if equals and is_name(name) and not is_run_time(name):
             yield name, value
 
 
@@ -174,7 +166,7 @@ class _Parser:
 
     def _store(self, match: re.Match[str], value: str | None) -> None:
         name = match["name"]
-        if _COMPUTED_BY_SHELL.fullmatch(name):
+        if is_computed_by_shell(name):
             self._report(match.start(), f"a shell computes the value of `{name}` itself")
         if value is not None and match["append"]:
             value = (self._values.get(name, self._initial.get(name)) or "") + value if name not in self._unknown else None
@@ -211,7 +203,7 @@ class _Parser:
     def _resolve(self, reference: Reference, later: frozenset[str] | set[str]) -> str | None:
         name, operator = reference.name, reference.operator
         value = self._find(name)
-        if name in self._unknown or (value is None and _SET_BY_SHELL.fullmatch(name)):
+        if name in self._unknown or (value is None and is_set_by_shell(name, in_terminal=True)):
             if name not in self._unknown:
                 hint = f"define it on an earlier line, or use `--env`; `\\{reference.source}` is the text itself"
                 self._report(reference.offset, f"only a shell knows the value of `{name}`", hint=hint)
@@ -282,7 +274,7 @@ class _Parser:
         if self._file in (None, "-") or str(self._file).startswith("/dev/"):
             return "let a shell compute it, export the names, and use `--env` instead of `--env-file`"
         file = shlex.quote(str(self._file))
-        exported = set(re.findall(r"\bexport[ \t]+([A-Za-z_][A-Za-z0-9_]*)", self._text))
+        exported = set(re.findall(rf"\bexport[ \t]+({NAME})", self._text))
         is_exported = (
             re.search(r"^[ \t]*set -a", self._text, re.MULTILINE) or not set(_UNEXPORTED.findall(self._text)) - exported
         )

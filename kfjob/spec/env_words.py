@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
+from kfjob.shells import NAME
+
 MAX_NESTING = 50
 """Levels of `${A:-${B:-…}}` and of `$("$("…")")` in an env file."""
 _MAX_SHOWN = 60
 """Characters of a word in an error."""
-_REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<operator>:?[-=?+])?")
-_BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)(?P<continued>\\\n)?")
+_REFERENCE = re.compile(rf"\$\{{(?P<name>{NAME})(?P<operator>:?[-=?+])?")
+_BARE = re.compile(rf"\$({NAME})(?P<continued>\\\n)?")
 _SPECIAL = re.compile(r"\$(?:[0-9@*#?!$\[-]|[A-Za-z_0-9]*\\\n)")
 """Also a name before the end of a continued line: a shell reads the name on in the next line."""
 _ENDS_WORD = " \t\n;&|<>()"

@@ -17,9 +17,10 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from kfjob.errors import BackendError
+from kfjob.shells import NAME, is_set_by_shell
 
-_BRACED = r"\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*+)(?P<dash>:?-(?P<default>[^}\n]*+))?+(?P<end>\})?+"
-_BARE = r"(?P<bare>[A-Za-z_][A-Za-z0-9_]*+)"
+_BRACED = rf"\{{(?P<braced>{NAME}+)(?P<dash>:?-(?P<default>[^}}\n]*+))?+(?P<end>\}})?+"
+_BARE = rf"(?P<bare>{NAME}+)"
 _REFERENCE = re.compile(rf"(?<![\\$])\$(?:{_BRACED}|{_BARE})")
 """Also a reference without its closing brace, which has no `end`, so that every text is read once.
 
@@ -34,13 +35,11 @@ _TORCHRUN = """
     MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE
     TORCHELASTIC_ERROR_FILE
 """
-_SHELL = """
-    HOSTNAME HOME PATH PWD OLDPWD SHELL SHLVL UID EUID PPID RANDOM SECONDS LINENO IFS OPTARG OPTIND TMPDIR LANG TERM
-    PYTHONPATH LD_LIBRARY_PATH CUDA_VISIBLE_DEVICES KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT
+_IMAGE_AND_KUBELET = """
+    TMPDIR LANG PYTHONPATH LD_LIBRARY_PATH CUDA_VISIBLE_DEVICES KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT
 """
-RUN_TIME = frozenset((_TORCHRUN + _SHELL).split())
-"""Names that have a value inside a pod. They are replaced only if the user provides a value."""
-_RUN_TIME_PREFIXES = ("PET_", "BASH_")
+_RUN_TIME = frozenset((_TORCHRUN + _IMAGE_AND_KUBELET).split())
+_RUN_TIME_PREFIX = "PET_"
 
 
 class Reader(Enum):
@@ -177,15 +176,9 @@ def find_references(text: str) -> Iterator[re.Match[str]]:
             yield from _BARE_REFERENCE.finditer(text, reference.start() + 1, reference.end())
 
 
-def is_reference(text: str) -> bool:
-    """Return whether the whole text is one reference."""
-    reference = _REFERENCE.fullmatch(text)
-    return reference is not None and bool(reference["bare"] or reference["end"])
-
-
 def is_run_time(name: str) -> bool:
-    """Return whether a name has a value inside a pod."""
-    return name in RUN_TIME or name.startswith(_RUN_TIME_PREFIXES)
+    """Return whether a name has a value inside a pod. Such a name is replaced only if the user provides a value."""
+    return name in _RUN_TIME or name.startswith(_RUN_TIME_PREFIX) or is_set_by_shell(name)
 
 
 _MARK = "\ue000"

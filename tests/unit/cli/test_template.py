@@ -176,6 +176,7 @@ def test_client_dry_run_sends_no_request(cluster, kfjob, here):
         ((), "SPEC or `--template` is missing"),
         (("--template", "t.yaml", "--env-file", "no.env"), "env file `no.env` does not exist"),
         (("--template", "no.yaml"), "template `no.yaml` does not exist"),
+        (("--template", "t.yaml", "--var", "é=1"), "variable is not in the form `NAME=VALUE`"),
         (("--template", "t.yaml", "--var", "A"), "variable is not in the form `NAME=VALUE`"),
     ],
 )

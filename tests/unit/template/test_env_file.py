@@ -157,3 +157,8 @@ def test_deep_nesting_is_an_error(value):
 def test_some_nesting_of_commands_is_a_command():
     with pytest.raises(SpecError, match="cannot run the command"):
         parse_env_file("A=" + '$("' * 40 + '")' * 40 + "\n")
+
+
+@pytest.mark.parametrize("name", ["EPOCHS", "EPOCH_SIZE", "BASHFUL", "GROUPS_2"])
+def test_name_like_one_of_the_shell_has_its_value(name):
+    assert parse_env_file(f"{name}=3\nA=${name}\n") == {name: "3", "A": "3"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,9 @@ from hypothesis import strategies as st
 
 from kfjob.compile.template import render
 from kfjob.errors import SpecError
+from kfjob.lint.commands import shell_variable
+from kfjob.redaction import redact_command
+from kfjob.shells import SHELLS
 
 HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"
 
@@ -342,3 +347,15 @@ def test_shell_of_a_probe_or_hook_replaces_what_its_container_defines():
 def test_name_that_no_program_of_a_hook_replaces_is_missing():
     error = render_error(PROBES.replace("[touch,", "[touch, $UNSET,"), PORT="9")
     assert [problem.title for problem in error.problems] == ["`$UNSET` has no value"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shell_of_a_template_is_one_for_lint_and_redaction_too(shell):
+    template = (
+        POD.replace("COMMAND", f'/bin/{shell}, -c, "a $UNSET"').replace("$GPU_PER_NODE", "8").replace("$EFA_PER_NODE", "1")
+    )
+    assert "`$UNSET`" in render(template, values={}).notices[0]
+    words = (f"/bin/{shell}", "-c", "a $UNSET")
+    job: Any = SimpleNamespace(spec=SimpleNamespace(words=words), program_field="command")
+    assert not list(shell_variable.check(job))
+    assert redact_command(f"{shell} -c 'PASSWORD=abc run x'") == f"{shell} -c 'PASSWORD=[redacted] run x'"
