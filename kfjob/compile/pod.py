@@ -116,6 +116,9 @@ def _env_source(source: EnvFromSource) -> JsonObject:
 def _source(source: EnvVarSource) -> JsonObject:
     if source.field is not None:
         return {"fieldRef": {"fieldPath": source.field}}
+    if source.resource is not None:
+        fields = {"containerName": source.container, "resource": source.resource, "divisor": source.divisor}
+        return {"resourceFieldRef": {key: value for key, value in fields.items() if value is not None}}
     kind = "secretKeyRef" if source.secret else "configMapKeyRef"
     reference: JsonObject = {"name": source.secret or source.config_map, "key": source.key}
     return {kind: reference | ({"optional": True} if source.optional else {})}

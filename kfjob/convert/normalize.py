@@ -60,12 +60,19 @@ def _normalize_pod(spec: JsonObject) -> None:
     for part, amounts in resources.items():
         if part in ("limits", "requests"):
             resources[part] = {key: str(amount) for key, amount in (amounts or {}).items()}
+    _normalize_env(container)
+    _rename_shared_memory(spec, container)
+
+
+def _normalize_env(container: JsonObject) -> None:
     for variable in container.get("env") or ():
         if "valueFrom" not in variable:
             variable["value"] = str(variable.get("value", ""))
         elif (field := variable["valueFrom"].get("fieldRef")) and field.get("apiVersion") == "v1":  # the default
             del field["apiVersion"]
-    _rename_shared_memory(spec, container)
+        elif "divisor" in (resource := variable["valueFrom"].get("resourceFieldRef") or {}):
+            divisor = str(resource.pop("divisor"))
+            resource |= {"divisor": divisor} if divisor != "0" else {}  # the default, which the API server adds
 
 
 def _rename_shared_memory(spec: JsonObject, container: JsonObject) -> None:

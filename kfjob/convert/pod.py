@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 
 from kfjob.common_types import JsonMapping, JsonObject
@@ -90,6 +91,10 @@ def _convert_env(env: Sequence[JsonMapping]) -> Iterator[tuple[str, Any]]:
             yield variable["name"], {kind: reference.get("name"), "key": reference.get("key"), **optional}
         elif set(source) == {"fieldRef"}:
             yield variable["name"], {"field": source["fieldRef"]["fieldPath"]}
+        elif resource := source.get("resourceFieldRef"):
+            divisor = str(resource.get("divisor", "0"))
+            fields = {"resource": resource.get("resource"), "container": resource.get("containerName")}
+            yield variable["name"], _drop_empty(fields | {"divisor": divisor if divisor != "0" else None})
 
 
 def _convert_resources(resources: JsonMapping) -> JsonObject:
@@ -177,7 +182,8 @@ def find_pull_policy(image: str) -> str:
 
 def _convert_pod(spec: JsonMapping, container: JsonMapping) -> JsonObject:
     init_containers = [dict(c) for c in spec.get("initContainers") or () if c.get("name") != names.ETCD_WAIT]
-    sidecars = [c for c in init_containers if c.get("restartPolicy") == "Always"]
+    # A sidecar starts before the init containers that follow it, so that only the last ones may move behind them.
+    sidecars = list(takewhile(lambda c: c.get("restartPolicy") == "Always", reversed(init_containers)))[::-1]
     ports = [
         _drop_empty({"name": port.get("name"), "port": port["containerPort"], "protocol": port.get("protocol")})
         for port in container.get("ports") or ()
@@ -192,7 +198,7 @@ def _convert_pod(spec: JsonMapping, container: JsonMapping) -> JsonObject:
             "container_security_context": container.get("securityContext"),
             "host_network": spec.get("hostNetwork"),
             "host_ipc": spec.get("hostIPC"),
-            "init_containers": [c for c in init_containers if c.get("restartPolicy") != "Always"],
+            "init_containers": init_containers[: len(init_containers) - len(sidecars)],
             "sidecars": [{key: value for key, value in c.items() if key != "restartPolicy"} for c in sidecars],
         }
     )

@@ -127,9 +127,14 @@ def _move_master_port(fields: JsonObject, pods: Mapping[str, JsonObject]) -> Non
 
 
 def _move_max_restarts(fields: JsonObject, pods: Mapping[str, JsonObject]) -> None:
-    """Move torchrun's variable for the restarts of a static job to the field `restarts.max`."""
-    first, *others = (pod.get("env", {}).get("PET_MAX_RESTARTS") for pod in pods.values())
-    if isinstance(first, str) and first.isdecimal() and all(value == first for value in others):
+    """Move torchrun's variable for the restarts of a static job to the field `restarts.max`.
+
+    It stays in `env` if the value of another variable names it, because its place in the list has a meaning then.
+    """
+    environments = [pod.get("env", {}) for pod in pods.values()]
+    first, *others = (env.get("PET_MAX_RESTARTS") for env in environments)
+    is_named = any("$(PET_MAX_RESTARTS)" in str(value) for env in environments for value in env.values())
+    if not is_named and isinstance(first, str) and first.isdecimal() and all(value == first for value in others):
         fields["restarts"]["max"] = int(first)
         for pod in pods.values():
             del pod["env"]["PET_MAX_RESTARTS"]

@@ -96,20 +96,27 @@ class Resources(SpecModel):
 
 
 class EnvVarSource(SpecModel):
-    """The source of a variable's value. It is exactly one of `secret`, `config_map` and `field`."""
+    """The source of a variable's value. It is exactly one of `secret`, `config_map`, `field` and `resource`."""
 
     secret: ObjectName | None = Field(default=None, description="Secret that holds the value")
     config_map: ObjectName | None = Field(default=None, description="ConfigMap that holds the value")
     key: str | None = Field(default=None, description="Key in the secret or ConfigMap")
     field: str | None = Field(default=None, description="Field of the pod, for example `status.podIP`")
+    resource: str | None = Field(default=None, description="Resource of a container, for example `limits.memory`")
+    container: DnsLabel | None = Field(
+        default=None, description="Container whose `resource` is the value; default: the training container"
+    )
+    divisor: Quantity | None = Field(default=None, description="Unit of `resource`, for example `1Mi`; default: 1")
     optional: bool = Field(default=False, description="Start the pod even if the secret, ConfigMap or key does not exist")
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
-        if sum(source is not None for source in (self.secret, self.config_map, self.field)) != 1:
-            raise field_error("env_source", "a variable needs exactly one of `secret`, `config_map`, `field`")
-        if (self.key is None) != (self.field is not None):
-            raise field_error("env_key", "`secret` and `config_map` need a `key`, and `field` has none")
+        if sum(source is not None for source in (self.secret, self.config_map, self.field, self.resource)) != 1:
+            raise field_error("env_source", "a variable needs exactly one of `secret`, `config_map`, `field`, `resource`")
+        if (self.key is None) != (self.secret is None and self.config_map is None):
+            raise field_error("env_key", "`secret` and `config_map` need a `key`, and `field` and `resource` have none")
+        if self.resource is None and (self.container is not None or self.divisor is not None):
+            raise field_error("env_resource", "only `resource` has a `container` and a `divisor`")
         return self
 
 

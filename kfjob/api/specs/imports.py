@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kfjob.api.specs.import_notes import split_additions
+from kfjob.api.specs.import_order import find_moves
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile import template
 from kfjob.compile.job_check import find_job_problems
@@ -179,7 +180,8 @@ def _add_overrides(conversion: Conversion, original: JsonObject, *, exact: bool)
 def _add_notes(conversion: Conversion, original: JsonObject, notes: list[Note]) -> Conversion:
     """Return the conversion with the notes, and with a note for each remaining difference."""
     additions, changes = split_additions(_compare_with_original(original, conversion.spec))
-    return replace(conversion, notes=(*conversion.notes, *notes, *changes), additions=tuple(additions))
+    moves = find_moves(_compile(conversion.spec), original)
+    return replace(conversion, notes=(*conversion.notes, *notes, *changes, *moves), additions=tuple(additions))
 
 
 def _compare_with_original(original: JsonObject, spec: JsonMapping) -> list[Difference]:

@@ -120,7 +120,12 @@ def test_manifest_of_the_reference_flow():
     assert spec["processes_per_node"] == "auto"
     assert spec["command"] == ["torchrun"]
     assert spec["args"][:2] == ["--nproc_per_node=8", "--nnodes=2"]
-    assert spec["env"] == {"LOGLEVEL": "DEBUG", "FI_PROVIDER": "efa", "NODE": {"field": "spec.nodeName"}}
+    assert spec["env"] == {
+        "LOGLEVEL": "DEBUG",
+        "FI_PROVIDER": "efa",
+        "NODE": {"field": "spec.nodeName"},
+        "CPUS": {"resource": "limits.cpu"},
+    }
     worker = spec["overrides"]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     assert [container["name"] for container in worker["spec"]["containers"]] == ["pytorch", "tail"]
     assert {volume["name"] for volume in worker["spec"]["volumes"]} == {"nfs"}
