@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kfjob.api.target import Target
 from kfjob.common_types import Notify
 from kfjob.errors import UsageError
+from kfjob.image.references import parse_reference
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
 from kfjob.spec.roles import MasterPod
@@ -40,8 +41,17 @@ class CodeLayer:
 def add_code_layer(
     spec: JobSpec, plan: JobPlan, layer: CodeLayer, target: Target, *, notify: Notify, dry_run: bool = False
 ) -> JobSpec:
-    """Push the plan's image with the code layer, and return the spec with the new image, pinned by its digest."""
+    """Push the plan's images with the code layer, and return the spec with the new images, pinned by their digests.
+
+    Raises:
+        UsageError: the Master and the Workers have different images, and one tag is given for both.
+        KfjobError: the code cannot be pushed.
+    """
     images = {role.image: "" for role in plan.roles}
+    if len(images) > 1 and layer.new_image and (tag := parse_reference(layer.new_image).tag):
+        title = f"the Master and the Workers have different images, and the tag `{tag}` can name only one"
+        shown = ", ".join(f"`{image}`" for image in images)
+        raise UsageError(title, cause=f"images: {shown}", hint="give the repository without a tag: each image gets its own")
     for image in images:
         images[image] = push_code_layer(image, layer, target, notify=notify, dry_run=dry_run)
     update: dict[str, Any] = {"image": images[plan.image]}
