@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from kfjob.common_types import JsonObject
-from kfjob.compile.template_places import DOCUMENT, Place, Pods, find_assignments
+from kfjob.compile.shell_assignments import NO_ASSIGNMENTS, find_assignments
+from kfjob.compile.template_places import DOCUMENT, Place, Pods
 from kfjob.compile.template_positions import TextMap
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.api_objects import is_list
@@ -78,7 +79,7 @@ class _Everything(frozenset[str]):
         return True
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Use:
     """A reference in a scalar, with its position in the template."""
 
@@ -87,6 +88,7 @@ class _Use:
     place: Place
     resolution: Resolution
     definition: Definition | None
+    doubt: str = ""  # why a replaced name may have another value in its script
 
     @property
     def name(self) -> str:
@@ -195,14 +197,15 @@ class _Template:
             node.value = text
             return
         offsets = iter([self._references[number].start() for number in numbers])
-        assigned = find_assignments(text) if place.reader is Reader.SHELL and numbers else {}
+        assigned = find_assignments(text) if place.reader is Reader.SHELL and numbers else NO_ASSIGNMENTS
         uses: list[_Use] = []
 
         def classify(match: re.Match[str]) -> Resolution:
-            definition = self._find_definition(match, place, assigned)
+            definition = self._find_definition(match, place, assigned.ends)
             resolution = self._variables.classify(match, reader=place.reader, definition=definition)
             offset = next(offsets, uses[-1].offset if uses else 0)
-            uses.append(_Use(match=match, offset=offset, place=place, resolution=resolution, definition=definition))
+            doubt = assigned.find_doubt(get_name(match), match.start()) if resolution is Resolution.REPLACED else ""
+            uses.append(_Use(match, offset, place, resolution, definition, doubt))
             return resolution
 
         unescape = place.reader is not Reader.KUBERNETES and not place.is_kubelet_text and self._variables.only is None
@@ -273,6 +276,13 @@ class _Template:
         if groups:
             parts = (f"{join_names((f'`{name}`' for name in names), limit=12)} ({reason})" for reason, names in groups.items())
             yield f"left for the pod: {'; '.join(parts)}"
+        doubts: dict[str, dict[str, None]] = {}
+        for use in self._uses:
+            if use.doubt:
+                doubts.setdefault(use.doubt, {})[use.match[0]] = None
+        for doubt, names in doubts.items():
+            listed = join_names((f"`{name}`" for name in names), limit=12)
+            yield f"replaced {listed}, but {doubt}; `--keep` leaves a name to the pod"
         for reference, uses in kept.items():
             yield f"`{reference}` stays in the text because of `--keep`: {_describe_readers(uses)}"
 

@@ -21,14 +21,6 @@ _SHEBANG = re.compile(r"#!\s*(\S+)(?:[ \t]+(?:-\S+[ \t]+)*(\w+))?")
 _EMPTY_SUBTREES = frozenset(("annotations", "labels", "command", "args", "data", "stringData", "lifecycle", "httpHeaders"))
 _EMPTY_FIELDS = frozenset(("value", "subPath", "storageClassName", "priorityClassName", "schedulerName", "serviceAccountName"))
 """Fields in which Kubernetes takes an empty text, or takes it as unset."""
-_ASSIGNED = re.compile(
-    r"(?:^|[;&|(){}]|\b(?:then|do|else|export|local|declare|typeset|readonly)\b)[ \t]*(?:-\w+[ \t]+)*"
-    r"(?P<name>[A-Za-z_]\w*)\+?=(?P<value>(?:\"(?:[^\"\\]|\\.)*+\"|'[^']*+'|\\.|[^\s;&|\"'\\])*+)"
-    r"|\b(?:for|select)[ \t]+(?P<loop>[A-Za-z_]\w*)"
-    r"|\b(?:read|mapfile|readarray|getopts)\b(?P<read>[^\n;|&<]*)"
-    r"|\$\{(?P<default>[A-Za-z_]\w*):?=",
-    re.MULTILINE,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,14 +167,3 @@ def is_shell_script(key: str, text: str) -> bool:
         path, argument = shebang[1].rpartition("/")[2], shebang[2]
         return is_shell(argument or "") if path == "env" else is_shell(path)
     return _SHELL_FILE.fullmatch(key) is not None and ("\n" in text or "." in key)
-
-
-def find_assignments(script: str) -> dict[str, int]:
-    """Return the names that a script defines, each with the offset behind its first assignment."""
-    found: dict[str, int] = {}
-    for match in _ASSIGNED.finditer(script):
-        names = re.findall(r"(?<!\S)[A-Za-z_]\w*", match["read"]) if match["read"] else []
-        for name in (match["name"], match["loop"], match["default"], *names):
-            if name:
-                found.setdefault(name, match.end())
-    return found
