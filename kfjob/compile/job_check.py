@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import names
-from kfjob.spec.api_objects import find_training_container, without_nulls
+from kfjob.spec.api_objects import PYTORCHJOB_API_VERSION, find_training_container, without_nulls
 from kfjob.spec.paths import Path, join_path
 from kfjob.spec.pytorchjob_schema import UNKNOWN_FIELD, find_problems
 
 _REPLICAS: Path = ("spec", "pytorchReplicaSpecs")
+_MANAGERS = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
+"""The values of `managedBy` that the operator's webhook accepts."""
 
 
 class JobProblem(NamedTuple):
@@ -35,6 +37,10 @@ def find_job_problems(job: JsonObject) -> list[JobProblem]:
                 ("metadata", "generateName"), "a PyTorchJob needs a `name`: other objects and its pods refer to it", hint
             )
         ]
+    if (version := job["apiVersion"]) != PYTORCHJOB_API_VERSION:
+        title = f"today's operator does not serve a PyTorchJob of `{version}`"
+        hint = f"write `{PYTORCHJOB_API_VERSION}`; `kfjob import pytorchjob` reads older versions"
+        return [JobProblem(("apiVersion",), title, hint)]
     problems = [*_find_schema_problems(job), *_find_metadata_problems(job["metadata"])]
     if all(problem.path[:1] == ("metadata",) or problem.is_unknown_field for problem in problems):
         problems += _find_webhook_problems(job)
@@ -59,6 +65,9 @@ def _find_metadata_problems(metadata: JsonMapping) -> Iterator[JobProblem]:
         for key, value in _list_items(metadata.get(field)):
             if not isinstance(value, str):
                 yield JobProblem(("metadata", field, key), f"`metadata.{field}.{key}` must be text", "put it in quotes")
+            elif field == "labels" and value and (len(value) > names.MAX_LABEL or not names.LABEL_VALUE.fullmatch(value)):
+                title = f"`{value}` is not a valid label value (at most 63 letters, digits, `-`, `_` and `.`)"
+                yield JobProblem(("metadata", field, key), title)
 
 
 def _list_items(value: Any) -> list[tuple[str, Any]]:
@@ -77,6 +86,7 @@ def _find_webhook_problems(job: JsonMapping) -> Iterator[JobProblem]:
         yield JobProblem(_REPLICAS, "the job has neither a `Worker` nor a `Master`")
     if "elasticPolicy" in job["spec"] and "Worker" not in replicas:
         yield JobProblem(("spec", "elasticPolicy"), "a job with `elasticPolicy` needs a `Worker`", is_at_key=True)
+    yield from _find_policy_problems(job["spec"])
     pods = [names.pod_name(name, kind, max(replica.get("replicas", 1) - 1, 0)) for kind, replica in replicas.items()]
     longest = max(pods, key=len, default="")
     if len(longest) > names.MAX_LABEL >= len(name):
@@ -94,16 +104,28 @@ def _find_webhook_problems(job: JsonMapping) -> Iterator[JobProblem]:
         yield from _find_container_problems(replicas[kind].get("template", {}).get("spec", {}), kind, path)
 
 
+def _find_policy_problems(spec: JsonMapping) -> Iterator[JobProblem]:
+    if "nprocPerNode" in spec and "nProcPerNode" in spec.get("elasticPolicy", {}):
+        title = "the operator refuses `elasticPolicy.nProcPerNode` together with `nprocPerNode`"
+        yield JobProblem(("spec", "elasticPolicy", "nProcPerNode"), title, "remove it: it is the older name", is_at_key=True)
+    manager = spec.get("runPolicy", {}).get("managedBy")
+    if manager is not None and manager not in _MANAGERS:
+        title = f"`managedBy` cannot be `{manager}`"
+        yield JobProblem(("spec", "runPolicy", "managedBy"), title, f"write one of: {', '.join(_MANAGERS)}")
+
+
 def _find_container_problems(pod: JsonMapping, kind: str, path: Path) -> Iterator[JobProblem]:
     containers = pod.get("containers") or ()
     containers_path: Path = (*path, "template", "spec", "containers")
-    if not (training := find_training_container(pod)):
+    if not find_training_container(pod):
         title = f"the {kind} has no container named `{TRAINING_CONTAINER}`, which the operator requires"
         given = [str(container.get("name")) for container in containers]
         hint = (
             f"rename `{given[0]}` to `{TRAINING_CONTAINER}`" if len(given) == 1 else f"name one of them `{TRAINING_CONTAINER}`"
         )
         yield JobProblem((*containers_path, 0, "name") if given else containers_path, title, hint if given else None)
-    elif not training.get("image"):
-        title = f"the container `{TRAINING_CONTAINER}` of the {kind} has no image"
-        yield JobProblem((*containers_path, list(containers).index(training)), title)
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(pod.get(field) or ()):
+            if not container.get("image"):
+                title = f"the container `{container.get('name')}` of the {kind} has no image"
+                yield JobProblem((*path, "template", "spec", field, index), title)

@@ -66,6 +66,8 @@ class Choice:
 
 
 ANY_JOB = Choice()
+OWN_OBJECT = Choice(path="")
+"""The job that is an object of its own, and not inside another one."""
 
 
 def choose_job(documents: Sequence[JsonObject], choice: Choice, file: str | None) -> FoundJob:

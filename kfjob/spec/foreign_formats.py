@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from kfjob.common_types import JsonMapping
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.api_objects import PYTORCHJOB
+from kfjob.spec.api_objects import PYTORCHJOB, is_list
 
 _IMPORT = "`kfjob import pytorchjob {file}` converts it to a job spec; `kfjob submit --template {file}` submits it as it is"
+_IMPORT_INNER = "`kfjob import pytorchjob {file}` converts its job to a job spec"
 _FIRST_SPEC = "`kfjob init` writes a first job spec"
 _MARKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     # keys that a format always has, what it is, and the hint
@@ -19,7 +21,7 @@ _MARKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (("zero_optimization",), "a configuration of DeepSpeed", "set `train.strategy: deepspeed` and `train.zero_stage`"),
 )
-_PYTORCHJOB_LINE = re.compile(rf"^[ \t]*[\"']?kind[\"']?:[ \t]*[\"']?{PYTORCHJOB}\b", re.MULTILINE)
+_PYTORCHJOB_LINE = re.compile(rf"^[ \t]*[\"']?kind[\"']?:[ \t]*[\"']?\w*{PYTORCHJOB}\b", re.MULTILINE)
 _DOCUMENT = re.compile(r"^---(\s|$)", re.MULTILINE)
 
 
@@ -27,12 +29,14 @@ def find_foreign_format(data: JsonMapping, file: str | None) -> Problem | None:
     """Return the problem of a document of another program; None if it may be a job spec."""
     if "kind" in data and ("apiVersion" in data or "metadata" in data or "spec" in data):
         kind, name = data["kind"], _show_name(file)
-        items = data.get("items")
-        has_job = kind == PYTORCHJOB or (
-            isinstance(items, list) and any(isinstance(item, dict) and item.get("kind") == PYTORCHJOB for item in items)
-        )
+        items = data["items"] if is_list(data) else [data]
+        hint = _FIRST_SPEC
+        if any(isinstance(item, dict) and item.get("kind") == PYTORCHJOB for item in items):
+            hint = _IMPORT.format(file=name)
+        elif _may_hold_job(data):
+            hint = _IMPORT_INNER.format(file=name)
         title = f"this is a Kubernetes object of the kind `{kind}`, not a job spec"
-        return Problem(title=title, path="kind", file=file, hint=_IMPORT.format(file=name) if has_job else _FIRST_SPEC)
+        return Problem(title=title, path="kind", file=file, hint=hint)
     if "name" in data:
         return None
     for keys, format_name, hint in _MARKS:
@@ -40,6 +44,15 @@ def find_foreign_format(data: JsonMapping, file: str | None) -> Problem | None:
             title = f"this is {format_name}, not a job spec"
             return Problem(title=title, path=keys[0], file=file, hint=hint.format(file=_show_name(file)))
     return None
+
+
+def _may_hold_job(value: Any) -> bool:
+    """Return whether a value names a PyTorchJob: as the kind of an object inside it, or in a text."""
+    if isinstance(value, dict):
+        return any(_may_hold_job(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_may_hold_job(item) for item in value)
+    return isinstance(value, str) and PYTORCHJOB in value
 
 
 _TEMPLATES: tuple[tuple[re.Pattern[str], str, str], ...] = (

@@ -197,3 +197,18 @@ def test_problem_of_an_assignment_names_the_assignment():
         "--set nodes=many (nodes)",
         "--set colour=red (colour)",
     }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: sagemaker.amazonaws.com/v1\nkind: HyperPodPyTorchJob\nmetadata: {name: x}\n",
+        "apiVersion: w/v1\nkind: AppWrapper\nspec: {components: [{template: {kind: PyTorchJob}}]}\n",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata:\n  a: |\n    kind: PyTorchJob\n",
+        "apiVersion: v1\nkind: A\n---\napiVersion: sagemaker.amazonaws.com/v1\nkind: HyperPodPyTorchJob\n",
+    ],
+)
+def test_an_object_that_may_hold_a_job_names_the_import(text):
+    with pytest.raises(SpecError) as caught:
+        load_spec(text, file="hp.yaml")
+    assert "`kfjob import pytorchjob hp.yaml`" in (caught.value.problems[0].hint or "")

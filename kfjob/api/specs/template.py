@@ -18,6 +18,7 @@ from kfjob.compile.job_check import find_job_problems
 from kfjob.compile.launch_record import add_observe_config, add_record
 from kfjob.compile.manifest import ManifestObject, find_namespaces, list_objects, select_jobs
 from kfjob.compile.workload import find_workload
+from kfjob.convert.found_jobs import OWN_OBJECT
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.lint.images import IMAGE_RULES, find_image_problems
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
@@ -260,7 +261,7 @@ def _lint(
     policy = job["spec"].get("elasticPolicy") or {}
     file = item.positions.file
     try:
-        conversion = check_conversion(import_objects(objects, file=file, replace_etcd=False))
+        conversion = check_conversion(import_objects(objects, file=file, choice=OWN_OBJECT, replace_etcd=False))
         spec = _keep_rendezvous_id(JobSpec.model_validate(conversion.spec), job, values, launch)
         store = find_workload(values, policy.get("rdzvHost") or "")
         planned = plan_manifest(LoadedSpec(spec, Positions(file)), target, job, etcd_image=store.image if store else "")

@@ -46,6 +46,33 @@ def replicas(**kinds):
         (replicas(Worker=None, Master=None), WORKER[:2], "neither a `Worker` nor a `Master`"),
         (change(spec={"elasticPolicy": {}, "pytorchReplicaSpecs": {"Worker": None}}), ("spec", "elasticPolicy"), "needs a `W"),
         (change(spec={"runPolicy": {"cleanPodPolice": "None"}}), ("spec", "runPolicy", "cleanPodPolice"), "did you mean"),
+        (change(apiVersion="kubeflow.org/v1beta2"), ("apiVersion",), "does not serve a PyTorchJob of `kubeflow.org/v1beta2`"),
+        (
+            change(metadata={"labels": {"a": "two words"}}),
+            ("metadata", "labels", "a"),
+            "`two words` is not a valid",
+        ),
+        (change(metadata={"labels": {"a": "x" * 64}}), ("metadata", "labels", "a"), "is not a valid label value"),
+        (
+            change(spec={"nprocPerNode": "8", "elasticPolicy": {"nProcPerNode": 8}}),
+            ("spec", "elasticPolicy", "nProcPerNode"),
+            "together with `nprocPerNode`",
+        ),
+        (
+            change(spec={"runPolicy": {"managedBy": "team/me"}}),
+            ("spec", "runPolicy", "managedBy"),
+            "`managedBy` cannot be `team/me`",
+        ),
+        (
+            replicas(Worker={"template": {"spec": {"containers": [*POD["spec"]["containers"], {"name": "log"}]}}}),
+            (*WORKER, "template", "spec", "containers", 1),
+            "the container `log` of the Worker has no image",
+        ),
+        (
+            replicas(Worker={"template": {"spec": {"initContainers": [{"name": "first"}]}}}),
+            (*WORKER, "template", "spec", "initContainers", 0),
+            "the container `first` of the Worker has no image",
+        ),
         (
             replicas(Worker={"template": {"spec": {"containers": [{"name": "pytorch", "image": None}]}}}),
             (*WORKER, "template", "spec", "containers", 0),

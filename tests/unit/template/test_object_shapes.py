@@ -107,3 +107,8 @@ def test_only_a_list_stands_for_its_items():
 def test_the_notes_do_not_confuse_a_job_inside_a_kind_with_items():
     foo = {"apiVersion": "team/v1", "kind": "Foo", "metadata": {"name": "f"}, "items": [JOB]}
     assert "only the PyTorchJob in it" in str(import_pytorchjob(yaml.safe_dump(foo)).notes)
+
+
+def test_an_example_in_a_text_does_not_keep_the_job_from_its_rules():
+    example = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"job.yaml": yaml.safe_dump(JOB)}}
+    assert plan(example, JOB).planned is not None
