@@ -108,14 +108,18 @@ def test_value_of_a_reference_cannot_change_the_structure(value):
 
 def test_references_without_a_value_are_one_error_with_all_positions():
     with pytest.raises(SpecError) as caught:
-        load_spec(GOOD + "nodes: ${N}\nenv: {A: '${N}', B: '${EMPTY}'}\n", file="t.yaml", variables={"EMPTY": ""})
+        load_spec(
+            GOOD + "nodes: ${N}\nenv: {A: '${N}', B: '${EMPTY}'}\nservice_account: ${EMPTY}\n",
+            file="t.yaml",
+            variables={"EMPTY": ""},
+        )
     first, second = caught.value.problems
     assert (first.title, first.location(), first.detail) == (
         "`${N}` has no value",
         "t.yaml:4:8 (nodes)",
         "also at 5:10",
     )
-    assert second.title == "`${EMPTY}` has an empty value"
+    assert second.title == "`${EMPTY}` has an empty value, and this field needs one"
 
 
 def test_newer_schema_version_is_an_error():
