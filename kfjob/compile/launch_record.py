@@ -105,7 +105,11 @@ def _parse_objects(record: str) -> list[JsonObject]:
 
 
 def _without_data(item: JsonObject) -> JsonObject:
-    return {key: item[key] for key in ("apiVersion", "kind", "metadata")} if item["kind"] == "Secret" else item
+    """Return an object; of a Secret only its name, because its annotations may hold its data too."""
+    if item["kind"] != "Secret":
+        return item
+    metadata = {key: item["metadata"][key] for key in ("name", "generateName", "namespace") if key in item["metadata"]}
+    return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": metadata}
 
 
 def _add_metadata(item: JsonObject, labels: Mapping[str, str], annotations: Mapping[str, str]) -> JsonObject:

@@ -168,12 +168,21 @@ def get_name(reference: re.Match[str]) -> str:
 
 
 def find_references(text: str) -> Iterator[re.Match[str]]:
-    """Yield the references of a text, with the groups `braced`, `dash` and `default`, or `bare`."""
+    """Yield the references of a text, with the groups `braced`, `dash` and `default`, or `bare`.
+
+    A reference whose default ends inside parentheses or braces, such as `${IP:-$(awk '{print $1}' hosts)}`, is only a shell's.
+    """
     for reference in _REFERENCE.finditer(text):
         if reference["bare"] or reference["end"]:
-            yield reference
+            if not _is_cut(reference["default"] or ""):
+                yield reference
         else:  # no brace ends the line, so only names without braces can follow
             yield from _BARE_REFERENCE.finditer(text, reference.start() + 1, reference.end())
+
+
+def _is_cut(default: str) -> bool:
+    """Return whether the brace that ended a default belongs to the default itself."""
+    return default.count("(") > default.count(")") or "{" in default.replace("${", "")
 
 
 def is_run_time(name: str) -> bool:

@@ -27,6 +27,7 @@ from kfjob.convert.pytorchjob import from_pytorchjob
 from kfjob.errors import Problem, SpecError
 from kfjob.parsing import parse_json
 from kfjob.plan import Context, resolve
+from kfjob.plan.values import DEFAULT_ETCD_IMAGE
 from kfjob.spec import api_objects, names
 from kfjob.spec.foreign_formats import find_template_problem
 from kfjob.spec.job import JobSpec
@@ -79,8 +80,10 @@ def import_objects(
     if replaced:
         reason = "left out: `rendezvous: etcd` makes an etcd for the job, and removes it with the job"
         notes.append(Note(item=", ".join(map(_name_object, replaced)), reason=reason))
-        for key in ("rdzvHost", "rdzvPort"):
-            job["spec"]["elasticPolicy"].pop(key, None)
+        policy = job["spec"]["elasticPolicy"]
+        reason = f"left out: that of the job's own etcd, which runs `{DEFAULT_ETCD_IMAGE}`"
+        notes.append(Note(item=f"spec.elasticPolicy.rdzvHost: {policy.pop('rdzvHost')}", reason=reason))
+        policy.pop("rdzvPort", None)
     is_from_kfjob = (job["metadata"].get("labels") or {}).get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
     recorded = _read_recorded_spec(job)
     conversion = recorded or from_pytorchjob(job, own_etcd=bool(etcd or replaced), exact=is_from_kfjob)

@@ -231,16 +231,17 @@ def test_templates_are_linted_like_specs(kfjob, cluster, template):
 
 
 def test_record_of_a_template_holds_all_objects_without_secret_values(kfjob, cluster, template):
-    key = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {a: very-secret}\n"
+    metadata = "{name: key, annotations: {last: very-secret}}"
+    key = f"---\napiVersion: v1\nkind: Secret\nmetadata: {metadata}\nstringData: {{a: very-secret}}\n"
     Path("t.yaml").write_text(TEMPLATE.rstrip() + "\n" + key)
     assert kfjob("submit", *template) == 0
-    metadata = cluster.objects["default", "pytorchjobs", "fsdp"]["metadata"]
-    record = json.loads(metadata["annotations"]["kfjob.dev/manifest"])
+    job = cluster.objects["default", "pytorchjobs", "fsdp"]["metadata"]
+    record = json.loads(job["annotations"]["kfjob.dev/manifest"])
     assert [manifest["kind"] for manifest in record] == ["Service", "PyTorchJob", "Secret"]
-    assert "very-secret" not in json.dumps(metadata)
+    assert "very-secret" not in json.dumps(job)
     with pytest.raises(UsageError, match="creates secret `key`"):
         restore_objects(
-            metadata["annotations"]["kfjob.dev/manifest"], previous_launch=metadata["labels"]["kfjob.dev/launch"], launch="new"
+            job["annotations"]["kfjob.dev/manifest"], previous_launch=job["labels"]["kfjob.dev/launch"], launch="new"
         )
 
 

@@ -244,6 +244,7 @@ def test_the_etcd_of_the_same_file_becomes_the_jobs_own():
     conversion = convert(*ETCD, elastic("meet.team"))
     assert conversion.spec["rendezvous"] == {"backend": "etcd"}
     assert "`rendezvous: etcd` makes an etcd" in notes_of(conversion)["Service meet, Deployment server"]
+    assert "which runs `quay.io/coreos/etcd:v3.4" in notes_of(conversion)["spec.elasticPolicy.rdzvHost: meet.team"]
 
 
 @pytest.mark.parametrize("documents", [ETCD[:1], ()], ids=["only its service", "none"])

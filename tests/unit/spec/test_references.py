@@ -16,12 +16,29 @@ BACKTRACKING = re.compile(r"(?<![\\$])\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::?-([^}\
 
 
 @given(
-    st.lists(st.sampled_from(["$", "{", "}", ":-", "-", ":", "A", "b1", "\\", "\n", " ", "${A:-", "${A", "$B"]), max_size=14)
+    st.lists(
+        st.sampled_from(["$", "{", "}", ":-", "-", ":", "A", "b1", "\\", "\n", " ", "(", ")", "${A:-", "${A", "$B"]),
+        max_size=14,
+    )
 )
 def test_references_are_those_of_the_plain_pattern(parts):
     text = "".join(parts)
     groups = [(match.span(), match["braced"], match["default"], match["bare"]) for match in find_references(text)]
-    assert groups == [(match.span(), match[1], match[2], match[3]) for match in BACKTRACKING.finditer(text)]
+    plain = [match for match in BACKTRACKING.finditer(text) if not has_open_bracket(match[2] or "")]
+    assert groups == [(match.span(), match[1], match[2], match[3]) for match in plain]
+
+
+def has_open_bracket(default: str) -> bool:
+    return default.count("(") > default.count(")") or re.search(r"(?<!\$)\{", default) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["${IP:-$(awk '{print $1}' hosts)}", "${A:-$(f ${B})}", "${A-{x}}", 'export IP=${IP:-$(ip | awk "{print $5}")} && run'],
+)
+def test_a_default_that_ends_inside_brackets_is_a_shells(text):
+    names = {match["braced"] for match in find_references(text)}
+    assert not names & {"IP", "A"}
 
 
 @pytest.mark.parametrize(
