@@ -8,6 +8,7 @@ printed, except that `s/it` becomes `it/s`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -68,6 +69,11 @@ def _parse_integer(text: str) -> int | None:
     return parse_count(text if text[-1:].lower() not in COUNT_SUFFIXES else f"{_parse_number(text):.0f}")
 
 
+def _parse_epoch(text: str) -> float | None:
+    value = _parse_number(text)
+    return value if math.isfinite(value) else None
+
+
 _INTEGERS = frozenset({"step", "total", "epochs", "epoch_steps"})
 _TEXTS = frozenset({"unit"})
 _WITHOUT_VALUE = frozenset({"step_unit", "speed_unit", "when"})
@@ -77,6 +83,8 @@ _WITHOUT_VALUE = frozenset({"step_unit", "speed_unit", "when"})
 def _find_converter(group: str) -> Callable[[str], object]:
     if group in _TEXTS:
         return str
+    if group == "epoch":
+        return _parse_epoch
     return _parse_integer if group in _INTEGERS else _parse_number
 
 

@@ -191,6 +191,13 @@ def test_infinite_and_nan_losses_are_read(printed: str, loss: float):
     assert reading.loss == pytest.approx(loss, nan_ok=True)
 
 
+@pytest.mark.parametrize("epoch", ["1e308", "1" * 400, "nan", "inf"])
+def test_an_epoch_without_end_is_none(epoch: str):
+    reading = progress_reader().read(f"{{'loss': 2.1, 'learning_rate': 5e-05, 'epoch': {epoch}}}")
+    assert reading is not None
+    assert (reading.loss, reading.epoch) == (2.1, None)
+
+
 def test_custom_pattern_is_tried_first():
     custom = progress_reader(
         pattern=r"done (?P<step>\d+) of (?P<total>[\d,]+), cost (?P<loss>\S+) at (?P<speed>\S+) (?P<unit>\w+/s)"
