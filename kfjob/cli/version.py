@@ -31,7 +31,8 @@ def _describe_commit(root: Path) -> str:
     """Return the commit of a checkout of kfjob; "" for another folder, without git, or if git fails."""
     if not ((root / ".git").exists() and (root / "pyproject.toml").is_file()):
         return ""
-    command = ["git", "-C", str(root), "describe", "--always", "--exclude=*", "--abbrev=7", f"--dirty={_CHANGED}"]
+    settings = ["-c", "core.fsmonitor=false"]  # it would start a program that the folder's own settings name
+    command = ["git", *settings, "-C", str(root), "describe", "--always", "--exclude=*", "--abbrev=7", f"--dirty={_CHANGED}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         output = run_program(command, seconds=_GIT_SECONDS, max_bytes=KIB, environment=environment)

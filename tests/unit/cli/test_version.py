@@ -58,6 +58,18 @@ def test_git_variables_of_the_shell_do_not_select_another_repository(checkout):
     assert commit in show(checkout, GIT_DIR=str(ROOT / ".git"), GIT_WORK_TREE=str(ROOT))
 
 
+def test_the_file_monitor_of_a_checkout_is_not_started(checkout, tmp_path):
+    started = tmp_path / "started"
+    monitor = tmp_path / "monitor"
+    monitor.write_text(f"#!/bin/sh\ntouch {started}\n")
+    monitor.chmod(0o755)
+    git(checkout, "config", "core.fsmonitor", str(monitor))
+    assert "checkout" in describe_version(checkout / "kfjob")
+    assert not started.exists()
+    git(checkout, "status")
+    assert started.exists()  # git itself starts it
+
+
 def test_without_git_only_the_version_is_shown(checkout):
     assert show(checkout, PATH="/nonexistent") == f"kfjob {__version__}\n"
 
