@@ -1,8 +1,9 @@
-"""What a shell is: its programs, the form of its variables' names, and the variables that it sets itself (bash 5.2)."""
+"""What a shell is: its programs, which words it reads, its variables' names, and those that it sets itself (bash 5.2)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 SHELLS = ("bash", "sh", "dash", "ash", "zsh", "ksh")
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -20,9 +21,63 @@ _TERMINAL = frozenset(("COLUMNS", "LINES", "PS1", "PS2", "PS3"))
 _BASH = re.compile(r"BASH(?:PID|OPTS|_\w+)?", re.ASCII)
 
 
+_SCRIPT_RUNNERS = ("su", "runuser", "script", "flock")
+"""Programs that give the word after their option `-c` to a shell."""
+_SCRIPT_OPTION = re.compile(r"-[a-z]*c|--command")
+_SPLIT_OPTION = re.compile(r"-[a-zA-Z]*S|--split-string")
+"""Option of `env` before a text that it reads as a shell does."""
+_FILE_OPTIONS = ("--rcfile", "--init-file")
+_OPTION_NAMES = re.compile("[oO]")
+"""Letters of a shell's options with a value, as in `-euo pipefail`."""
+
+
 def is_shell(word: str) -> bool:
     """Return whether a word of a command is a shell: `bash`, `/bin/sh`."""
     return word.rpartition("/")[2] in SHELLS
+
+
+def find_scripts(words: Sequence[str]) -> frozenset[int]:
+    """Return the indexes of the words that a shell reads as a script: 2 in `bash -c "run $X" name`.
+
+    The shell can be behind other programs, such as env, tini and nohup. Its other words are not scripts: in
+    `bash run.sh $X`, no shell replaces `$X`.
+    """
+    return frozenset(_find_scripts(words))
+
+
+def _find_scripts(words: Sequence[str]) -> Iterator[int]:
+    option: re.Pattern[str] | None = None
+    index = 0
+    while index < len(words):
+        word, index = words[index], index + 1
+        name = word.rpartition("/")[2]
+        if name in SHELLS:
+            index, has_script = _skip_options(words, index)
+            if has_script and index < len(words):
+                yield index
+                index += 1
+        elif name in _SCRIPT_RUNNERS:
+            option = _SCRIPT_OPTION
+        elif name == "env":
+            option = _SPLIT_OPTION
+        elif option and option.fullmatch(word) and index < len(words):
+            yield index
+            index += 1
+
+
+def _skip_options(words: Sequence[str], index: int) -> tuple[int, bool]:
+    """Return the index of the first word after a shell's options, and whether one of them is `-c`."""
+    has_script = False
+    while index < len(words) and words[index][:1] in ("-", "+"):
+        word, index = words[index], index + 1
+        if word in ("-", "--"):
+            break
+        if word.startswith("--"):
+            index += word in _FILE_OPTIONS
+        else:
+            has_script = has_script or (word[0] == "-" and "c" in word)
+            index += len(_OPTION_NAMES.findall(word))
+    return index, has_script
 
 
 def is_name(text: str) -> bool:

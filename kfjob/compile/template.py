@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import yaml
 
 from kfjob.common_types import JsonObject
 from kfjob.compile.shell_assignments import NO_ASSIGNMENTS, find_assignments
-from kfjob.compile.template_places import DOCUMENT, Place, Pods
+from kfjob.compile.template_places import DOCUMENT, Place, Pods, list_merged
 from kfjob.compile.template_positions import TextMap
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.api_objects import is_list
@@ -108,10 +109,8 @@ class _Template:
         self._stem = stem
         self._uses: list[_Use] = []
         self._pods = Pods((), self._render_name)
-        self._replaced: dict[int, yaml.Node] = {}  # by id, which is unique only as long as the node exists
         self._names: dict[int, str] = {}  # by the id of the scalar whose text begins with the value of the name
-        self._ancestors: set[int] = set()
-        self._nodes = 0
+        self._nodes: dict[int, yaml.Node] = {}  # by id, which is unique only as long as the node exists
         self._problems: list[Problem] = []
 
     def render(self) -> Rendered:
@@ -141,7 +140,7 @@ class _Template:
             loader = ManifestLoader(text)
             nodes = []
             while loader.check_node():
-                nodes.append(loader.get_node())
+                nodes.append(self._separate(loader.get_node(), ()))
             self._pods = Pods(nodes, self._render_name)
             for node in nodes:
                 line = node.start_mark.line + 1
@@ -161,36 +160,48 @@ class _Template:
             if loader is not None:
                 loader.dispose()
 
-    def _walk(self, node: yaml.Node, place: Place) -> None:
-        self._nodes += 1
-        if self._nodes > MAX_NODES or id(node) in self._ancestors:
-            title = "an alias contains itself" if id(node) in self._ancestors else "the aliases expand to too many values"
+    def _separate(self, node: yaml.Node, ancestors: tuple[int, ...]) -> yaml.Node:
+        """Return a tree in which an alias is a copy, so that each place has its own text."""
+        key = id(node)
+        if len(self._nodes) >= MAX_NODES or key in ancestors:
+            title = "an alias contains itself" if key in ancestors else "the aliases expand to too many values"
             raise SpecError([self._problem(title, node.start_mark.line + 1)])
-        self._ancestors.add(id(node))
+        if key in self._nodes:
+            node = copy(node)
+        self._nodes[id(node)] = node
+        inside = (*ancestors, key)
+        if isinstance(node, yaml.SequenceNode):
+            node.value = [self._separate(item, inside) for item in node.value]
+        elif isinstance(node, yaml.MappingNode):
+            node.value = [tuple(self._separate(part, inside) for part in pair) for pair in node.value]
+        return node
+
+    def _walk(self, node: yaml.Node, place: Place) -> None:
         if isinstance(node, yaml.ScalarNode):
             self._scalar(node, place)
         elif isinstance(node, yaml.SequenceNode):
-            for item in node.value:
-                self._walk(item, place)
+            for index, item in enumerate(node.value):
+                self._walk(item, place.enter_item(index))
         elif isinstance(node, yaml.MappingNode):
-            self._mapping(node, place)
-        self._ancestors.discard(id(node))
+            self._mapping(node, place, node)
 
-    def _mapping(self, node: yaml.MappingNode, place: Place) -> None:
+    def _mapping(self, node: yaml.MappingNode, place: Place, owner: yaml.MappingNode) -> None:
+        """Walk through a mapping that is merged into its owner, or that is the owner itself."""
         keys: set[str] = set()
         for key, value in node.value:
             self._walk(key, place)
-            if not is_merge(key):
-                name = read_key(key)
-                if name in keys:
-                    self._problems.append(self._problem(f"duplicate key `{name}`", key.start_mark.line + 1))
-                keys.add(name)
-            self._walk(value, place.enter(key, node, value, self._pods))
+            if is_merge(key):
+                for merged in list_merged(value):
+                    if isinstance(merged, yaml.MappingNode):
+                        self._mapping(merged, place, owner)
+                continue
+            name = read_key(key)
+            if name in keys:
+                self._problems.append(self._problem(f"duplicate key `{name}`", key.start_mark.line + 1))
+            keys.add(name)
+            self._walk(value, place.enter(key, owner, value, self._pods))
 
     def _scalar(self, node: yaml.ScalarNode, place: Place) -> None:
-        if id(node) in self._replaced:  # an alias
-            return
-        self._replaced[id(node)] = node
         numbers = [int(word) for word in self._word.findall(node.value)]
         text = self._restore(node.value)
         if self._is_literal or not (numbers or "$" in text):
@@ -252,7 +263,7 @@ class _Template:
             if use.resolution in UNRESOLVED_REASONS:
                 unresolved.setdefault((use.name, use.resolution), []).append(use)
         for (name, resolution), uses in unresolved.items():
-            first, *more = (self._locate(use.offset) for use in uses)
+            first, *more = dict.fromkeys(self._locate(use.offset) for use in uses)
             also = f"also at {', '.join(f'{line}:{column}' for line, column in more)}" if more else None
             title = f"`{uses[0].match[0]}` {UNRESOLVED_REASONS[resolution]}"
             hint = f"set it in an env file, with `--var {name}=…`, or export it and use `--env`"
@@ -290,6 +301,8 @@ class _Template:
         """Return why a reference stays."""
         if use.name in self._variables.values:
             return "defined in the pod with another value than yours; `--only` replaces it"
+        if use.place.reader is Reader.KUBERNETES:
+            return "no shell reads it there, so the program gets this text"
         if is_run_time(use.name):
             return "set by torchrun, the operator or the shell"
         if use.definition is not None:

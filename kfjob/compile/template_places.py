@@ -12,12 +12,14 @@ from types import MappingProxyType
 
 import yaml
 
-from kfjob.shells import is_shell
+from kfjob.shells import find_scripts, is_shell
+from kfjob.spec.manifest_yaml import is_merge
 from kfjob.spec.variables import Reader
 
 _SHELL_FILE = re.compile(r"(?:.*\.(?:sh|bash|ksh|zsh))|[^.]*")
 """Key of a ConfigMap's entry that can be a script: with a shell's suffix, or without a suffix."""
 _SHEBANG = re.compile(r"#!\s*(\S+)(?:[ \t]+(?:-\S+[ \t]+)*(\w+))?")
+_SCRIPT_OPTION = re.compile(r"-[a-z]*c")
 _EMPTY_SUBTREES = frozenset(("annotations", "labels", "command", "args", "data", "stringData", "lifecycle", "httpHeaders"))
 _EMPTY_FIELDS = frozenset(("value", "subPath", "storageClassName", "priorityClassName", "schedulerName", "serviceAccountName"))
 """Fields in which Kubernetes takes an empty text, or takes it as unset."""
@@ -45,11 +47,19 @@ class Place:
     is_hook: bool = False  # the commands of `lifecycle`, in which the kubelet replaces nothing
     is_kubelet_text: bool = False  # the kubelet turns `$$` into `$`, and replaces `$(NAME)`
     may_be_empty: bool = False
+    scripts: frozenset[int] = frozenset()
+    """The indexes of the words of a `command` or `args` that a shell reads."""
     field: str = ""
     env: PodEnv = _NO_ENV
 
+    def enter_item(self, index: int) -> Place:
+        """Return the place of an item of a list."""
+        if not self.scripts:
+            return self
+        return replace(self, scripts=frozenset(), reader=Reader.SHELL if index in self.scripts else self.reader)
+
     def enter(self, key: yaml.Node, mapping: yaml.MappingNode, value: yaml.Node, pods: Pods) -> Place:
-        """Return the place of a value of the mapping."""
+        """Return the place of a value of the mapping, or of a mapping that is merged into it."""
         if not isinstance(key, yaml.ScalarNode):
             return self
         name = key.value
@@ -64,7 +74,8 @@ class Place:
             reader = Reader.PROGRAM if name == "value" else Reader.KUBERNETES
             place = replace(place, is_env=False, reader=reader, env=pods.read_others(mapping, place.env))
         elif name in ("command", "args") and self.reader is Reader.KUBERNETES:
-            place = replace(place, reader=_find_reader(mapping), is_kubelet_text=not self.is_hook)
+            reader, scripts = pods.find_scripts(mapping, name)
+            place = replace(place, reader=reader, scripts=scripts, is_kubelet_text=not self.is_hook)
         elif name == "env" and isinstance(value, yaml.SequenceNode):
             place = replace(place, is_env=True, is_kubelet_text=True)
         elif name == "annotations":
@@ -104,6 +115,24 @@ class Pods:
         own = self._render(name.value) if isinstance(name, yaml.ScalarNode) else ""
         return replace(env, values={key: value for key, value in env.values.items() if key != own})
 
+    def find_scripts(self, mapping: yaml.MappingNode, field: str) -> tuple[Reader, frozenset[int]]:
+        """Return who reads the words of `command` or `args`, and the indexes of those that a shell reads instead.
+
+        Without a command, the image's own entry point reads the arguments. It may run them as a command, or with a shell.
+        """
+        fields = _to_fields(mapping)
+        command, args = self._render_words(fields.get("command")), self._render_words(fields.get("args"))
+        hidden = ["sh"] if not command and args and _SCRIPT_OPTION.fullmatch(args[0]) else []
+        words = [*hidden, *command, *args]
+        start = len(hidden) + (len(command) if field == "args" else 0)
+        scripts = frozenset(index - start for index in find_scripts(words) if index >= start)
+        is_known = command or any(map(is_shell, words))
+        return Reader.KUBERNETES if is_known else Reader.PROGRAM, scripts
+
+    def _render_words(self, node: yaml.Node | None) -> list[str]:
+        items = node.value if isinstance(node, yaml.SequenceNode) else ()
+        return [self._render(item.value) if isinstance(item, yaml.ScalarNode) else "" for item in items]
+
     def _read(self, container: yaml.MappingNode) -> PodEnv:
         fields = _to_fields(container)
         values: dict[str, str | None] = {}
@@ -126,20 +155,27 @@ def _join(envs: Sequence[PodEnv]) -> PodEnv:
 
 
 def _to_fields(node: yaml.Node) -> dict[str, yaml.Node]:
-    if not isinstance(node, yaml.MappingNode):
-        return {}
-    return {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+    """Return the values of a mapping by key, with those of merged mappings; a later one wins."""
+    fields: dict[str, yaml.Node] = {}
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if is_merge(key):
+            for merged in list_merged(value):
+                fields |= _to_fields(merged)
+        elif isinstance(key, yaml.ScalarNode):
+            fields[key.value] = value
+    return fields
+
+
+def list_merged(value: yaml.Node) -> list[yaml.Node]:
+    """Return the nodes that a key `<<` merges, in the order in which they take effect."""
+    return value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]
 
 
 def _find_containers(nodes: Iterable[yaml.Node]) -> Iterator[yaml.MappingNode]:
-    """Yield the mappings with `env` or `envFrom`; each node once, also with aliases."""
-    seen: set[int] = set()
+    """Yield the mappings with `env` or `envFrom`, which can be merged into them."""
     rest = list(nodes)
     while rest:
         node = rest.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             rest += node.value
         elif isinstance(node, yaml.MappingNode):
@@ -147,18 +183,6 @@ def _find_containers(nodes: Iterable[yaml.Node]) -> Iterator[yaml.MappingNode]:
             if "env" in fields or "envFrom" in fields:
                 yield node
             rest += fields.values()
-
-
-def _find_reader(container: yaml.MappingNode) -> Reader:
-    """Return who reads the command: a shell that it begins with, perhaps a shell in the image's own command, or no one."""
-    words = _to_fields(container).get("command")
-    if not isinstance(words, yaml.SequenceNode) or not words.value:
-        return Reader.PROGRAM
-    return (
-        Reader.SHELL
-        if any(is_shell(str(word.value)) for word in words.value if isinstance(word, yaml.ScalarNode))
-        else Reader.KUBERNETES
-    )
 
 
 def is_shell_script(key: str, text: str) -> bool:

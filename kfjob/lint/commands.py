@@ -23,7 +23,7 @@ from kfjob.plan.programs import (
     split_program,
 )
 from kfjob.redaction import redact_command
-from kfjob.shells import is_shell
+from kfjob.shells import find_scripts
 from kfjob.spec.rendezvous import Launcher
 
 _VARIABLE = re.compile(r"(?<![$\\])\$[A-Z_][A-Z0-9_]*")
@@ -93,10 +93,7 @@ def shell_variable(job: Job) -> Iterator[Violation]:
     A command runs without a shell, so `$NAME` reaches the program as text. Kubernetes and the local backend replace `$(NAME)`
     by a variable of `env`, and `${NAME}` stands for a value of `--var` or `--env`.
     """
-    words = job.spec.words
-    if any(is_shell(word) for word in words):
-        return
-    names = dict.fromkeys(match[0] for word in words for match in _VARIABLE.finditer(word))
+    names = dict.fromkeys(match[0] for word in _list_plain_words(job) for match in _VARIABLE.finditer(word))
     for name in list(names)[:1]:
         hint = f'write `$({name[1:]})` for a variable of `env`, or start a shell: `command: ["bash", "-c", …]`'
         yield Violation(path=job.program_field, message=f"the program gets `{name}` as text: no shell replaces it", hint=hint)
@@ -109,17 +106,22 @@ def unknown_variable(job: Job) -> Iterator[Violation]:
     Kubernetes and the local backend replace `$(NAME)` by a variable of the pod. Any other name stays as text: no shell runs the
     program of `$(hostname)`.
     """
-    words = job.spec.words
-    if any(is_shell(word) for word in words) or any("envFrom" in container for container in job.training_containers):
+    if any("envFrom" in container for container in job.training_containers):
         return
     known = {*job.list_variables(), *operator_environment(job.plan, 0), "HOSTNAME"}
-    names = dict.fromkeys(match[1] for word in words for match in _REFERENCE.finditer(word))
+    names = dict.fromkeys(match[1] for word in _list_plain_words(job) for match in _REFERENCE.finditer(word))
     for name in names:
         if name not in known and not name.startswith("KUBERNETES_") and "_SERVICE_" not in name:
             hint = f'set `env: {{{name}: …}}`, or start a shell: `command: ["bash", "-c", …]`'
             yield Violation(
                 path=job.program_field, message=f"the program gets `$({name})` as text: no variable has this name", hint=hint
             )
+
+
+def _list_plain_words(job: Job) -> list[str]:
+    """Return the words that no shell reads."""
+    scripts = find_scripts(job.spec.words)
+    return [word for index, word in enumerate(job.spec.words) if index not in scripts]
 
 
 def _find_mistake(words: Sequence[str], *, reads_input: bool) -> tuple[str, str] | None:

@@ -124,7 +124,7 @@ spec:
     ("command", "missing", "left"),
     [
         ("torchrun, --nnodes=$NUM_NODES", ["NUM_NODES", "ARGS", "GPU_PER_NODE", "EFA_PER_NODE"], ("NOTE", "VARIABLE")),
-        ("/bin/bash, -c, run $NUM_NODES", ["GPU_PER_NODE", "EFA_PER_NODE"], ("NOTE", "NUM_NODES", "ARGS", "VARIABLE")),
+        ("/bin/bash, -c, run $NUM_NODES", ["ARGS", "GPU_PER_NODE", "EFA_PER_NODE"], ("NOTE", "NUM_NODES", "VARIABLE")),
     ],
 )
 def test_unbraced_name_that_no_program_replaces_is_missing_like_a_braced_one(command, missing, left):
@@ -351,10 +351,9 @@ def test_name_that_no_program_of_a_hook_replaces_is_missing():
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_shell_of_a_template_is_one_for_lint_and_redaction_too(shell):
-    template = (
-        POD.replace("COMMAND", f'/bin/{shell}, -c, "a $UNSET"').replace("$GPU_PER_NODE", "8").replace("$EFA_PER_NODE", "1")
-    )
-    assert "`$UNSET`" in render(template, values={}).notices[0]
+    template = POD.replace("COMMAND", f'/bin/{shell}, -c, "a $UNSET"')
+    values = dict.fromkeys(("ARGS", "GPU_PER_NODE", "EFA_PER_NODE"), "8")
+    assert "`$UNSET`" in render(template, values=values).notices[0]
     words = (f"/bin/{shell}", "-c", "a $UNSET")
     job: Any = SimpleNamespace(spec=SimpleNamespace(words=words), program_field="command")
     assert not list(shell_variable.check(job))
