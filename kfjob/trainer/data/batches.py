@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -54,30 +54,29 @@ class HostBatches:
     """The number of targets with a loss."""
 
     @classmethod
-    def pack(cls, micro_batches: Sequence[npt.NDArray[np.int64]], *, pinned: bool = False) -> Self:
-        """Pack micro-batches, which are shaped as `SampleStream.read_batch` returns them, into one tensor."""
-        samples = np.stack(micro_batches)
+    def pack(cls, samples: npt.NDArray[np.int64], *, pinned: bool = False) -> Self:
+        """Pack samples shaped as `shape` into one tensor. Without documents it shares their memory, unless it is pinned."""
         has_documents = samples.shape[2] == _ROWS_WITH_DOCUMENTS
         documents = [find_documents(samples[number, :, 2]) for number in range(len(samples) if has_documents else 0)]
-        numbers = torch.from_numpy(np.concatenate([samples.reshape(-1), *(boundaries for boundaries, _ in documents)]))
+        flat = samples.reshape(-1)
+        numbers = torch.from_numpy(np.concatenate([flat, *(begins for begins, _ in documents)]) if documents else flat)
         return cls(
             numbers=numbers.pin_memory() if pinned else numbers,
             shape=samples.shape,
             boundaries=[len(boundaries) for boundaries, _ in documents],
             longest=[longest for _, longest in documents],
-            targets=sum(map(count_targets, micro_batches)),
+            targets=count_targets(samples),
         )
 
     def samples(self) -> npt.NDArray[np.int64]:
         """Return all samples, shaped as `shape`."""
-        size = int(np.prod(self.shape))
-        samples: npt.NDArray[np.int64] = self.numbers[:size].numpy().reshape(self.shape)
+        samples: npt.NDArray[np.int64] = self.numbers[: math.prod(self.shape)].numpy().reshape(self.shape)
         return samples
 
     def to(self, device: torch.device) -> list[Batch]:
         """Copy all micro-batches to the device; the host does not wait if the memory is pinned."""
-        sizes = [int(np.prod(self.shape)), *self.boundaries]
-        samples, *boundaries = torch.split(self.numbers.to(device, non_blocking=True), sizes)
+        numbers = self.numbers.to(device, non_blocking=True)
+        samples, *boundaries = numbers.split_with_sizes([math.prod(self.shape), *self.boundaries])
         batches = []
         for number, rows in enumerate(samples.view(self.shape)):
             inputs, targets, *positions = rows.unbind(1)
@@ -90,7 +89,7 @@ class HostBatches:
 
 def to_batch(samples: npt.NDArray[np.int64], device: torch.device) -> Batch:
     """Copy one micro-batch to the device; it is shaped (samples, rows, length), as data/packing.py returns them."""
-    return HostBatches.pack([samples]).to(device)[0]
+    return HostBatches.pack(samples[None]).to(device)[0]
 
 
 def find_documents(positions: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
@@ -106,5 +105,5 @@ def find_documents(positions: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int
 
 
 def count_targets(samples: npt.NDArray[np.int64]) -> int:
-    """Return the number of targets with a loss. Counting on the host avoids a wait for the device."""
-    return int((samples[:, 1] != IGNORE).sum())
+    """Return the number of targets with a loss in samples shaped (…, rows, length). The host need not wait for the device."""
+    return int(np.count_nonzero(samples[..., 1, :] != IGNORE))

@@ -54,5 +54,6 @@ class Prefetcher:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _read(self) -> tuple[HostBatches, Position, int]:
-        micro_batches = [self._stream.read_batch(self._size) for _ in range(self._micro_batches)]
-        return HostBatches.pack(micro_batches, pinned=self._pinned), self._stream.position(), self._stream.samples_read
+        samples = self._stream.read_batch(self._micro_batches * self._size)
+        step = samples.reshape(self._micro_batches, self._size, *samples.shape[1:])
+        return HostBatches.pack(step, pinned=self._pinned), self._stream.position(), self._stream.samples_read

@@ -49,7 +49,8 @@ class SampleStream(ABC):
 
     def read_batch(self, size: int) -> npt.NDArray[np.int64]:
         """Return the next `size` samples of this rank, shaped (size, rows of a sample, sequence length)."""
-        return np.stack([self._next() for _ in range(size)])
+        samples = [self._next() for _ in range(size)]
+        return np.concatenate(samples).reshape(size, *samples[0].shape)  # less work for each sample than np.stack
 
     @property
     def samples_read(self) -> int:
