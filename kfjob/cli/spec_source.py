@@ -109,7 +109,7 @@ class Source:
             variables[name] = value
         for file in self.env_files:
             text = read_text(file, "env file", newline="")
-            values |= parse_env_file(text, file=file, initial=environment | values | variables)
+            values |= parse_env_file(text, file=file, initial=environment | values | variables, fixed=variables)
         return values | variables
 
     def read(self) -> str:

@@ -36,7 +36,8 @@ _OTHER = re.compile(
     rf"|(?:\(\(|\$\[)(?P<arithmetic>(?:[^()\]]|\((?!\()|\)(?!\)))*+)"
     rf"|(?<![-\w./])let\b(?P<let>{_ARGUMENTS})"
 )
-_ARGUMENT_NAME = re.compile(rf"(?<![^\s\"'=])(?P<name>{_NAME})")
+_ARGUMENT_NAME = re.compile(rf"(?<!\S)-[A-Za-z]*?a(?P<attached>{_NAME})|(?<![^\s\"'=])(?P<name>{_NAME})")
+"""An argument that is a name, also behind the option of an array: `-raB`."""
 _ARITHMETIC = re.compile(
     rf"(?<![\w$])(?:(?P<name>{_NAME})(?:\[[^\]\n]{{0,200}}\])?\s{{0,20}}(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))"
     rf"|(?<=[-+][-+])(?P<prefixed>{_NAME}))"

@@ -6,6 +6,7 @@ change the structure. A scalar without quotes gets the type that kubectl gives i
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
@@ -39,6 +40,10 @@ from kfjob.text import join_names
 
 MAX_NODES = 200_000
 """Values of a template; nested aliases can make a small file fill the memory."""
+
+
+_SIMILAR = 0.8
+"""How alike a name without a value and one with a value are, if the first may be a mistake; 1 is equal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +312,10 @@ class _Template:
             return "set by torchrun, the operator or the shell"
         if use.definition is not None:
             return "defined in the pod"
-        return "the shell takes the default" if use.match["dash"] else "no value"
+        if use.match["dash"]:
+            return "the shell takes the default"
+        similar = difflib.get_close_matches(use.name, self._variables.values, n=1, cutoff=_SIMILAR)
+        return f"no value; did you mean `${similar[0]}`?" if similar else "no value"
 
     def _locate(self, offset: int) -> tuple[int, int]:
         return self._text.count("\n", 0, offset) + 1, offset - self._text.rfind("\n", 0, offset)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from kfjob.errors import Problem, SpecError
@@ -37,8 +37,16 @@ _PLACEHOLDER = re.compile(r"<[^<>\n]+>")
 _UNEXPORTED = re.compile(rf"^[ \t]*({NAME})=", re.MULTILINE)
 
 
-def parse_env_file(text: str, *, file: str | None = None, initial: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+def parse_env_file(
+    text: str,
+    *,
+    file: str | None = None,
+    initial: Mapping[str, str] = MappingProxyType({}),
+    fixed: Collection[str] = (),
+) -> dict[str, str]:
     """Return the values by name; a later line overrides an earlier one. `initial` holds the names that have a value before.
+
+    The names in `fixed` keep their value of `initial`: the text's own values of these names are not computed.
 
     The output of `env -0` gives the names of the process environment, except those that have another value inside a pod.
 
@@ -47,7 +55,7 @@ def parse_env_file(text: str, *, file: str | None = None, initial: Mapping[str, 
     """
     if "\0" in text:
         return dict(_split_records(text))
-    return _Parser(text.removeprefix("\ufeff").replace("\r\n", "\n"), file, initial).parse()
+    return _Parser(text.removeprefix("\ufeff").replace("\r\n", "\n"), file, initial, fixed).parse()
 
 
 def _split_records(text: str) -> Iterator[tuple[str, str]]:
@@ -60,11 +68,12 @@ def _split_records(text: str) -> Iterator[tuple[str, str]]:
 class _Parser:
     """Reads one text from start to end."""
 
-    def __init__(self, text: str, file: str | None, initial: Mapping[str, str]) -> None:
+    def __init__(self, text: str, file: str | None, initial: Mapping[str, str], fixed: Collection[str]) -> None:
         self._text = text
         self._file = file
         self._offset = 0
         self._initial = initial
+        self._fixed = fixed
         self._values: dict[str, str] = {}
         self._unknown: set[str] = set()
         """Names whose value is not known. They are an error where they are assigned, not where they are used."""
@@ -153,6 +162,7 @@ class _Parser:
 
     def _assign_exported(self, assigned: list[tuple[re.Match[str], tuple[Part, ...]]]) -> None:
         """Assign the values of one `export`, which computes all of them before it assigns the first."""
+        assigned = [pair for pair in assigned if pair[0]["name"] not in self._fixed]
         names = {match["name"] for match, _ in assigned[:-1]} - {*self._values, *self._initial, *self._unknown}
         for match, word in assigned:
             if _has_brace_expansion(word):
@@ -162,14 +172,18 @@ class _Parser:
             self._store(match, value)
 
     def _assign(self, match: re.Match[str], word: tuple[Part, ...]) -> None:
-        self._store(match, self._evaluate(word))
+        if match["name"] not in self._fixed:
+            self._store(match, self._evaluate(word))
 
     def _store(self, match: re.Match[str], value: str | None) -> None:
         name = match["name"]
         if is_computed_by_shell(name):
             self._report(match.start(), f"a shell computes the value of `{name}` itself")
         if value is not None and match["append"]:
-            value = (self._values.get(name, self._initial.get(name)) or "") + value if name not in self._unknown else None
+            before = self._find(name)
+            if before is None and name not in self._unknown:
+                self._report(match.start(), f"`{match[0]}` adds to a value that only a shell knows")
+            value = before + value if before is not None and name not in self._unknown else None
         self._define(name, value)
 
     def _define(self, name: str, value: str | None) -> None:

@@ -22,6 +22,8 @@ _REFERENCE = re.compile(rf"\$\{{(?P<name>{NAME})(?P<operator>:?[-=?+])?")
 _BARE = re.compile(rf"\$({NAME})(?P<continued>\\\n)?")
 _SPECIAL = re.compile(r"\$(?:[0-9@*#?!$\[-]|[A-Za-z_0-9]*\\\n)")
 """Also a name before the end of a continued line: a shell reads the name on in the next line."""
+_PLAIN = re.compile(r"[A-Za-z0-9_./@%,]+")
+"""Characters without a meaning in any place of a word."""
 _ENDS_WORD = " \t\n;&|<>()"
 
 
@@ -112,7 +114,10 @@ class WordParser:
 
     def _parse_part(self, character: str, mode: _Mode) -> Iterator[Part]:
         start = self.offset
-        if character == "\\":
+        if plain := _PLAIN.match(self.text, start):
+            self.offset = plain.end()
+            yield Text(plain[0], is_quoted=mode.is_quoted)
+        elif character == "\\":
             yield self._parse_escape(mode)
         elif character == "'" and mode is not _Mode.QUOTES:
             yield self._parse_single_quotes(keep=mode.is_quoted)

@@ -102,6 +102,8 @@ def test_output_of_env_0_is_read():
         ("A=https://x/?a=1&b=2\n", "1:17", "`&` has a meaning for a shell"),
         ("A=1 && B=2\n", "1:5", "`&&` has a meaning for a shell"),
         ("A=<your token>\n", "1:3", "`<your token>` is a placeholder without quotes"),
+        ("export PATH+=:/x\n", "1:8", "`PATH+=` adds to a value that only a shell knows"),
+        ("A+=b\n", "1:1", "`A+=` adds to a value that only a shell knows"),
         ("export A\n", "1:8", "`export A` has no value"),
         ("if true; then\nA=1\nfi\n", "1:1", "not `NAME=value`"),
         (". other.env\nA=$B\n", "1:1", "not `NAME=value`"),
@@ -162,3 +164,14 @@ def test_some_nesting_of_commands_is_a_command():
 @pytest.mark.parametrize("name", ["EPOCHS", "EPOCH_SIZE", "BASHFUL", "GROUPS_2"])
 def test_name_like_one_of_the_shell_has_its_value(name):
     assert parse_env_file(f"{name}=3\nA=${name}\n") == {name: "3", "A": "3"}
+
+
+@pytest.mark.parametrize("line", ["ACCOUNT=$(aws sts)", "export ACCOUNT=$(aws sts) TAG=1", "ACCOUNT=2", 'ACCOUNT+="$(x)"'])
+def test_given_value_replaces_the_line_of_the_file(line):
+    values = parse_env_file(f"{line}\nIMAGE=$ACCOUNT/a\n", initial={"ACCOUNT": "1"}, fixed=["ACCOUNT"])
+    assert values["IMAGE"] == "1/a"
+    assert "ACCOUNT" not in values
+
+
+def test_value_is_added_to_a_known_one():
+    assert parse_env_file("PATH+=:/x\nB=1\nB+=2\n", initial={"PATH": "/bin"}) == {"PATH": "/bin:/x", "B": "12"}

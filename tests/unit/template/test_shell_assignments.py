@@ -44,6 +44,13 @@ exec {B}>f; echo $B
 eval "B=1"; echo $B
 eval 'A=1; B=1'; echo $B
 read -r A B; echo $B
+read -aB; echo $B
+read -raB; echo $B
+printf -vB x; echo $B
+f() ( B=1; echo $B; )
+for ((A=1, B=0; B<2; A++)); do echo $B; done
+while getopts ab: B; do echo $B; done
+mapfile -t -n 2 B; echo $B
 read -r A \\⏎  B; echo $B
 mapfile -t B; echo $B
 readarray -t B < f; echo $B

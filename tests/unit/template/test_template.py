@@ -106,6 +106,11 @@ def test_names_that_stay_are_listed_once_with_the_reason():
     )
 
 
+def test_misspelt_name_that_stays_has_a_suggestion():
+    (notice,) = render(HEAD + "data: $NUM_NODE $X\n", values={"NUM_NODES": "1", "OTHER": "2"}).notices
+    assert notice == "left for the pod: `$NUM_NODE` (no value; did you mean `$NUM_NODES`?); `$X` (no value)"
+
+
 POD = """apiVersion: v1
 kind: Pod
 metadata: {name: x, annotations: {note: $NOTE}}
