@@ -22,7 +22,7 @@ from kfjob.compile.template_places import DOCUMENT, Place, Pods, list_merged
 from kfjob.compile.template_positions import TextMap
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.api_objects import is_list
-from kfjob.spec.manifest_yaml import PLAIN, STR, ManifestLoader, is_merge, read_key, read_value, resolve_plain
+from kfjob.spec.manifest_yaml import MAX_NODES, PLAIN, STR, ManifestLoader, is_merge, read_key, read_value, resolve_plain
 from kfjob.spec.paths import Path
 from kfjob.spec.variables import (
     UNRESOLVED_REASONS,
@@ -37,10 +37,6 @@ from kfjob.spec.variables import (
 from kfjob.spec.yaml_loader import TooLargeError, check_depth
 from kfjob.spec.yaml_text import Positions
 from kfjob.text import join_names
-
-MAX_NODES = 200_000
-"""Values of a template; nested aliases can make a small file fill the memory."""
-
 
 _SIMILAR = 0.8
 """How alike a name without a value and one with a value are, if the first may be a mistake; 1 is equal."""

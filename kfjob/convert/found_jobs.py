@@ -19,15 +19,21 @@ from kfjob.common_types import JsonObject
 from kfjob.convert.conversion import Note, make_job_name
 from kfjob.errors import Problem, SpecError
 from kfjob.events import TRAINING_CONTAINER
-from kfjob.parsing import ParseError
+from kfjob.parsing import MAX_TEXT, ParseError
 from kfjob.spec import api_objects
+from kfjob.spec.manifest_yaml import read_documents
 from kfjob.spec.paths import Path, join_path
-from kfjob.spec.yaml_loader import load_yaml
 from kfjob.text import plural
 
 HYPERPOD_JOB = "HyperPodPyTorchJob"
 _RUN_POLICY = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
 """Fields that stood beside the replicas before v1 collected them in `runPolicy`; KubeDL still has them there."""
+_JOB_IN_TEXT = re.compile(rf"[\"']?\bkind[\"']?\s*:\s*[\"']?\w*{api_objects.PYTORCHJOB}\b")
+"""What a text has that may be a manifest with a job, as YAML or as JSON."""
+_MAX_LEVELS = 3
+"""Texts inside texts: a manifest in a ConfigMap, which is itself in the text of another object."""
+_MAX_UNREAD = 3
+"""Texts that an error names because they cannot be read."""
 _FILLED_LATER = re.compile(r"\$\{trialParameters\.[^}]*\}|\{\{[^{}]*\}\}")
 """Places that Katib and Argo fill when they start the job."""
 
@@ -76,10 +82,12 @@ def choose_job(documents: Sequence[JsonObject], choice: Choice, file: str | None
     Raises:
         SpecError: there is none, or there are several.
     """
-    found = find_jobs(documents)
+    search = _Search(documents)
+    found = list(search.find())
     if not found:
         kinds = ", ".join(dict.fromkeys(str(document.get("kind")) for document in documents))
-        detail = f"it has: {kinds}" if kinds else None
+        parts = [f"it has: {kinds}"] if kinds else []
+        detail = "; ".join([*parts, *search.unread[:_MAX_UNREAD]]) or None
         raise SpecError([Problem(title=f"this file has no {api_objects.PYTORCHJOB}", file=file, detail=detail)])
     fitting = [job for job in found if choice.fits(job)]
     if len(fitting) == 1:
@@ -98,26 +106,48 @@ def choose_job(documents: Sequence[JsonObject], choice: Choice, file: str | None
 
 def find_jobs(documents: Sequence[JsonObject]) -> list[FoundJob]:
     """Return all PyTorchJobs in the documents of a manifest, in their order."""
-    return [job for index, document in enumerate(documents) for job in _find_in(document, document, index, ())]
+    return list(_Search(documents).find())
 
 
-def _find_in(value: Any, document: JsonObject, document_index: int, path: Path) -> Iterator[FoundJob]:
-    if isinstance(value, dict):
-        if _is_job(value):
-            yield _read_job(value, document, document_index, path)
-            return
-        for key, item in value.items():
-            yield from _find_in(item, document, document_index, (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _find_in(item, document, document_index, (*path, index))
-    elif isinstance(value, str) and "\n" in value and f"kind: {api_objects.PYTORCHJOB}" in value:
+class _Search:
+    """Finds the jobs in documents, and keeps the texts that it cannot read."""
+
+    def __init__(self, documents: Sequence[JsonObject]) -> None:
+        self._documents = documents
+        self._characters = 0
+        self.unread: list[str] = []
+
+    def find(self) -> Iterator[FoundJob]:
+        for index in range(len(self._documents)):
+            yield from self._find_in(self._documents[index], index, ())
+
+    def _find_in(self, value: Any, index: int, path: Path, level: int = 0) -> Iterator[FoundJob]:
+        if isinstance(value, dict):
+            if _is_job(value):
+                yield _read_job(value, self._documents[index], index, path)
+                return
+            for key, item in value.items():
+                yield from self._find_in(item, index, (*path, key), level)
+        elif isinstance(value, list):
+            for number, item in enumerate(value):
+                yield from self._find_in(item, index, (*path, number), level)
+        elif isinstance(value, str) and _JOB_IN_TEXT.search(value):
+            documents = [item for item in self._read_text(value, path, level) if isinstance(item, dict)]
+            for number, item in enumerate(documents):
+                inner = (*path, number) if len(documents) > 1 else path
+                yield from self._find_in(item, index, inner, level + 1)
+
+    def _read_text(self, text: str, path: Path, level: int) -> list[Any]:
+        """Return the documents in a text; none if it is not a manifest, such as a script that writes one."""
+        self._characters += len(text)
+        if self._characters > MAX_TEXT or level == _MAX_LEVELS:
+            self.unread.append(f"`{join_path(path)}` is not read: the texts in this file are too large or too deeply nested")
+            return []
         try:
-            inner = load_yaml(value)
-        except ParseError:
-            return
-        if isinstance(inner, dict):
-            yield from _find_in(inner, document, document_index, path)
+            return read_documents(text)
+        except ParseError as error:
+            self.unread.append(f"`{join_path(path)}` cannot be read: {str(error).splitlines()[0]}")
+            return []
 
 
 def _is_job(value: JsonObject) -> bool:

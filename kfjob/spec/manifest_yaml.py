@@ -17,8 +17,11 @@ from typing import Any
 
 import yaml
 
-from kfjob.spec.yaml_loader import Loader
+from kfjob.parsing import ParseError
+from kfjob.spec.yaml_loader import Loader, TooLargeError, check_depth
 
+MAX_NODES = 200_000
+"""Values of a manifest or template; nested aliases can make a small file fill the memory."""
 _YAML = "tag:yaml.org,2002:"
 PLAIN = "plain"
 """The tag of a scalar without quotes and without a tag, whose text decides its type."""
@@ -53,6 +56,44 @@ class ManifestLoader(Loader):
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
         """Return the tag of a node that has none in the text."""
         return PLAIN if kind is yaml.ScalarNode and implicit[0] else str(super().resolve(kind, value, (False, True)))
+
+
+def read_documents(text: str) -> list[Any]:
+    """Return the JSON values of the documents in a text whose positions do not matter.
+
+    Raises:
+        ParseError: kubectl refuses the text, or it is nested too deeply or expands to too many values.
+    """
+    loader = None
+    try:
+        check_depth(text)
+        loader = ManifestLoader(text)
+        nodes = []
+        while loader.check_node():
+            nodes.append(loader.get_node())
+        _check_size(nodes)
+        return [read_value(node) for node in nodes]
+    except TooLargeError as error:
+        raise ParseError(error.problem.title) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ParseError(str(error) or "it is nested too deeply") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _check_size(nodes: list[yaml.Node]) -> None:
+    """Reject documents whose aliases expand to too many values; an alias that contains itself expands without an end."""
+    rest, count = list(nodes), 0
+    while rest:
+        node = rest.pop()
+        count += 1
+        if count > MAX_NODES:
+            raise ParseError("its aliases expand to too many values")
+        if isinstance(node, yaml.MappingNode):
+            rest += (part for pair in node.value for part in pair)
+        elif isinstance(node, yaml.SequenceNode):
+            rest += node.value
 
 
 def read_value(node: yaml.Node) -> Any:

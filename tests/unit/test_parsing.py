@@ -54,7 +54,7 @@ GUARDED = {
     (
         "spec/manifest_yaml.py",
         "yaml_loader.Loader",
-    ): "the base class of the loader that `compile.template` calls after `check_depth`",
+    ): "the base class of the loader that is called after `check_depth`",
     ("spec/pin.py", "yaml_loader.Loader"): "`parse_yaml` has parsed the same text",
     ("spec/pin.py", "yaml.compose"): "`parse_yaml` has parsed the same text",
     ("spec/base.py", "model_validate_json"): "pydantic's own parser has a limit of depth",

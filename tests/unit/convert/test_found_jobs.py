@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -281,3 +282,35 @@ def test_a_problem_inside_another_object_has_its_line():
     (problem,) = caught.value.problems
     assert problem.file == "job.yaml"
     assert text.splitlines()[(problem.line or 0) - 1].strip() == "replicas: two"
+
+
+def hold(text: str) -> Any:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "outer"}, "data": {"job.yaml": text}}
+
+
+def test_text_of_several_documents_or_of_json_holds_a_job():
+    other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    assert convert(hold(yaml.safe_dump_all([other, JOB]))).spec["name"] == "inner"
+    assert convert(hold(json.dumps(JOB))).spec["name"] == "inner"
+    assert convert(hold(yaml.safe_dump_all([JOB, JOB])), path="data.job.yaml.1").spec["name"] == "inner"
+
+
+def test_text_is_read_as_kubectl_reads_it():
+    text = yaml.safe_dump(JOB).replace("name: inner", "name: inner\n  labels: {date: 2024-01-02}")
+    assert convert(hold(text)).spec["job_labels"] == {"date": "2024-01-02"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "a0: &a0 x\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
+        "a: &a [*a]\n",
+        "a: [\n",
+    ],
+    ids=["many aliases", "endless alias", "broken"],
+)
+def test_text_that_cannot_be_read_is_named_in_the_error(values):
+    with pytest.raises(SpecError) as caught:
+        convert(hold(values + yaml.safe_dump(JOB)))
+    (problem,) = caught.value.problems
+    assert "`data.job.yaml` cannot be read" in str(problem.detail)
