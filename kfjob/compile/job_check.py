@@ -42,6 +42,8 @@ def find_job_problems(job: JsonObject) -> list[JobProblem]:
         hint = f"write `{PYTORCHJOB_API_VERSION}`; `kfjob import pytorchjob` reads older versions"
         return [JobProblem(("apiVersion",), title, hint)]
     problems = [*_find_schema_problems(job), *_find_metadata_problems(job["metadata"])]
+    if not problems:
+        problems += _find_template_problems(job["spec"])
     if all(problem.path[:1] == ("metadata",) or problem.is_unknown_field for problem in problems):
         problems += _find_webhook_problems(job)
     return problems
@@ -59,15 +61,31 @@ def _find_metadata_problems(metadata: JsonMapping) -> Iterator[JobProblem]:
     name = metadata["name"]
     if reason := names.find_dns_1035_problem(name):
         yield JobProblem(("metadata", "name"), f"`{name}` cannot be the name of a PyTorchJob: {reason}")
+    yield from _find_text_problems(metadata, ("metadata",))
+
+
+def _find_template_problems(spec: JsonMapping) -> Iterator[JobProblem]:
+    """Yield the problems of the metadata of the pod templates, of which the operator's schema says nothing."""
+    for kind, replica in spec.get("pytorchReplicaSpecs", {}).items():
+        path: Path = (*_REPLICAS, kind, "template", "metadata")
+        metadata = replica.get("template", {}).get("metadata", {})
+        if isinstance(metadata, dict):
+            yield from _find_text_problems(metadata, path)
+        else:
+            yield JobProblem(path, f"`{join_path(path)}` must be a mapping")
+
+
+def _find_text_problems(metadata: JsonMapping, parent: Path) -> Iterator[JobProblem]:
     for field in ("labels", "annotations"):
+        path = (*parent, field)
         if not isinstance(metadata.get(field, {}), dict):
-            yield JobProblem(("metadata", field), f"`metadata.{field}` must map names to text")
+            yield JobProblem(path, f"`{join_path(path)}` must map names to text")
         for key, value in _list_items(metadata.get(field)):
             if not isinstance(value, str):
-                yield JobProblem(("metadata", field, key), f"`metadata.{field}.{key}` must be text", "put it in quotes")
+                yield JobProblem((*path, key), f"`{join_path((*path, key))}` must be text", "put it in quotes")
             elif field == "labels" and value and (len(value) > names.MAX_LABEL or not names.LABEL_VALUE.fullmatch(value)):
                 title = f"`{value}` is not a valid label value (at most 63 letters, digits, `-`, `_` and `.`)"
-                yield JobProblem(("metadata", field, key), title)
+                yield JobProblem((*path, key), title)
 
 
 def _list_items(value: Any) -> list[tuple[str, Any]]:
@@ -108,6 +126,11 @@ def _find_policy_problems(spec: JsonMapping) -> Iterator[JobProblem]:
     if "nprocPerNode" in spec and "nProcPerNode" in spec.get("elasticPolicy", {}):
         title = "the operator refuses `elasticPolicy.nProcPerNode` together with `nprocPerNode`"
         yield JobProblem(("spec", "elasticPolicy", "nProcPerNode"), title, "remove it: it is the older name", is_at_key=True)
+    for index, pair in enumerate(spec.get("elasticPolicy", {}).get("rdzvConf", ())):
+        path: Path = ("spec", "elasticPolicy", "rdzvConf", index)
+        for key in ("key", "value"):
+            if key not in pair:
+                yield JobProblem(path, f"`{join_path(path)}` lacks `{key}`")
     manager = spec.get("runPolicy", {}).get("managedBy")
     if manager is not None and manager not in _MANAGERS:
         title = f"`managedBy` cannot be `{manager}`"

@@ -126,7 +126,16 @@ def _check_job(found: FoundJob, holder: ManifestObject) -> tuple[JsonObject, lis
     for field, reason in _LOST_METADATA.items():
         if job["metadata"].get(field):
             notes.append(Note(item=f"metadata.{field}", reason=f"left out: {reason}"))
+    notes += _list_lost_pod_metadata(job)
     return job, notes
+
+
+def _list_lost_pod_metadata(job: JsonMapping) -> Iterator[Note]:
+    for kind, replica in job["spec"]["pytorchReplicaSpecs"].items():
+        for field, value in replica.get("template", {}).get("metadata", {}).items():
+            if value and field not in ("labels", "annotations", "creationTimestamp"):
+                item = f"spec.pytorchReplicaSpecs.{kind}.template.metadata.{field}"
+                yield Note(item=item, reason="left out: of a pod's metadata, a spec has the labels and annotations")
 
 
 def _delete(value: Any, path: Sequence[str | int]) -> None:
@@ -202,7 +211,13 @@ def _compile(spec: Mapping[str, Any]) -> JsonObject:
 def _remove_defaults(spec: JsonObject) -> JsonObject:
     """Return the spec without fields that do not change the compiled job."""
     compiled = _compile(spec)
+    try:
+        own_variables = _list_variables(_compile({key: value for key, value in spec.items() if key != "env"}))
+    except SpecError:  # something needs a variable
+        own_variables = set()
     for path in _list_paths(spec):
+        if path[-2:-1] == ("env",) and path[-1] not in own_variables:  # hundreds of variables are common
+            continue
         shorter = _remove_path(spec, path)
         try:
             if _compile(shorter) == compiled:
@@ -210,6 +225,12 @@ def _remove_defaults(spec: JsonObject) -> JsonObject:
         except SpecError:  # the field is required
             continue
     return spec
+
+
+def _list_variables(job: JsonMapping) -> set[str]:
+    """Return the names of the variables of all training containers."""
+    pods = (replica["template"]["spec"] for replica in job["spec"]["pytorchReplicaSpecs"].values())
+    return {item["name"] for pod in pods for item in api_objects.find_training_container(pod).get("env") or ()}
 
 
 def _list_paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

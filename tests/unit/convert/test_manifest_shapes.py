@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
+from kfjob.api.specs import imports
 from kfjob.api.specs.import_notes import split_additions
 from kfjob.api.specs.imports import import_pytorchjob
 from kfjob.compile.manifest_diff import differences, split_list
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.convert.normalize import normalize_job
+from kfjob.errors import SpecError
 from kfjob.lint.check import lint
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
@@ -264,3 +266,40 @@ def test_change_of_a_value_is_no_routine_addition():
     for container in (r["template"]["spec"]["containers"][0] for r in job["spec"]["pytorchReplicaSpecs"].values()):
         container["env"] = [{"name": "LOGLEVEL", "value": "INFO"}]
     assert any("LOGLEVEL" in change for change in list_changes(manifest, job))
+
+
+@pytest.mark.parametrize(
+    ("manifest", "path"),
+    [
+        (make_manifest(make_template(pod={"imagePullSecrets": [{}]})), "Worker.template.spec.imagePullSecrets.0"),
+        (make_manifest(make_template(), elasticPolicy={"rdzvConf": [{}]}), "spec.elasticPolicy.rdzvConf.0"),
+        (make_manifest(make_template(), elasticPolicy={"rdzvConf": [{"key": "timeout"}]}), "spec.elasticPolicy.rdzvConf.0"),
+        (make_manifest(make_template(labels=["a"])), "Worker.template.metadata.labels"),
+        (make_manifest(make_template(annotations="a")), "Worker.template.metadata.annotations"),
+        (make_manifest(make_template(labels={"a": 1})), "Worker.template.metadata.labels.a"),
+        (make_manifest({**make_template(), "metadata": 5}), "Worker.template.metadata"),
+    ],
+)
+def test_wrong_shape_is_an_error_with_its_path_and_line(manifest, path):
+    with pytest.raises(SpecError) as caught:
+        import_pytorchjob(yaml.safe_dump(manifest), file="job.yaml")
+    assert all(str(problem.path).endswith(path) and problem.line for problem in caught.value.problems)
+
+
+def test_metadata_of_pods_that_a_spec_cannot_hold_has_a_note():
+    conversion = import_pytorchjob(yaml.safe_dump(make_manifest(make_template(finalizers=["a/b"]))))
+    assert [note.item for note in conversion.notes if "finalizers" in note.item] == [
+        "spec.pytorchReplicaSpecs.Worker.template.metadata.finalizers"
+    ]
+
+
+def test_more_variables_need_no_more_compilations(monkeypatch):
+    counts = []
+    compile_spec = imports._compile
+    for variables in (5, 50):
+        calls: list[int] = []
+        monkeypatch.setattr(imports, "_compile", lambda spec, calls=calls: calls.append(1) or compile_spec(spec))
+        env = [{"name": f"V{n}", "value": "x"} for n in range(variables)]
+        import_pytorchjob(yaml.safe_dump(make_manifest(make_template({"env": env}))))
+        counts.append(len(calls))
+    assert counts[0] == counts[1]
