@@ -12,12 +12,13 @@ exchanges nothing between ranks, so these figures do not compare with those of s
 step. No network is needed, only torch, transformers and accelerate; kfjob itself need not be installed.
 
 transformers makes a dense mask of documents, and of whole compiled models; a layer that is compiled alone gets none without
-documents. So the plain loop runs in both forms.
+documents. So the plain loop runs in both forms. torchtitan runs if it is installed (torchtitan_loop.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -86,7 +87,7 @@ class Case:
 
     name: str
     changes: dict[str, Any]
-    program: Literal["kfjob", "by-hand", "by-layer", "trainer"] = "kfjob"
+    program: Literal["kfjob", "by-hand", "by-layer", "trainer", "torchtitan"] = "kfjob"
     published: str = ""
 
 
@@ -100,12 +101,14 @@ GROUPS: dict[str, tuple[Case, ...]] = {
         Case("1B by hand, compiled by layer", ONE_B | COMPILED, "by-layer"),
         Case("1B by hand, by layer, log every 10", ONE_B | COMPILED | RARE_LOGS, "by-layer"),
         Case("1B transformers' Trainer, compiled", ONE_B | COMPILED, "trainer"),
+        Case("1B torchtitan", ONE_B | COMPILED | CHUNKED | RARE_LOGS, "torchtitan"),
     ),
     "8B-block": (
         Case("8B block compiled, chunked loss", BLOCK | COMPILED | CHUNKED | RARE_LOGS),
         Case("8B block selective, compiled, chunked", BLOCK | SELECTIVE | COMPILED | CHUNKED | RARE_LOGS),
         Case("8B block by hand, compiled by layer", BLOCK | COMPILED | RARE_LOGS, "by-layer"),
         Case("8B block by hand, compiled whole", BLOCK | COMPILED | RARE_LOGS, "by-hand"),
+        Case("8B block torchtitan", BLOCK | COMPILED | CHUNKED | RARE_LOGS, "torchtitan"),
     ),
     "documents": (
         Case("1B documents, compiled", ONE_B | COMPILED | DOCUMENTS),
@@ -146,7 +149,9 @@ GOALS = (
     ("1B compiled, chunked loss", "1B by hand, compiled by layer", 1.0),
     ("1B compiled, chunked loss", "1B transformers' Trainer, compiled", 1.0),
     ("1B compiled, chunked loss, log every 10", "1B by hand, by layer, log every 10", 1.0),
+    ("1B compiled, chunked loss, log every 10", "1B torchtitan", 1.05),
     ("8B block compiled, chunked loss", "8B block by hand, compiled by layer", 1.0),
+    ("8B block compiled, chunked loss", "8B block torchtitan", 1.05),
     ("1B documents, compiled", "1B documents by hand, by layer", 1.15),
     ("8B block in fp8, compiled, chunked", "8B block in bf16, compiled, chunked", 1.15),
     ("8B block in fp8, compiled, chunked", "8B block in fp8 by hand, by layer", 1.0),
@@ -187,7 +192,8 @@ def run_case(case: Case, spec: TrainSpec, raw: list[dict[str, Any]], limit: floa
         speeds = [line["tokens_per_second_per_device"] for line in raw]
         memory = raw[-1]["peak_memory"]
     else:
-        output = run_python("-m", "benchmarks.plain_loops", case.program, spec.model_dump_json(), limit=limit)
+        program = ["benchmarks.torchtitan_loop"] if case.program == "torchtitan" else ["benchmarks.plain_loops", case.program]
+        output = run_python("-m", *program, spec.model_dump_json(), limit=limit)
         raw.append(json.loads(output.splitlines()[-1]))
         speeds = [tokens / (end - begin) for begin, end in pairwise(raw[0]["ends"])]
         memory = raw[0]["peak_memory"]
@@ -300,12 +306,22 @@ def run_checkpoints(*, smoke: bool) -> None:
     print(run_python("-m", "benchmarks.checkpoint", "1" if smoke else "5"), end="")
 
 
+def find_obstacle(*, smoke: bool) -> str | None:
+    """Return why torchtitan cannot run, or None."""
+    if importlib.util.find_spec("torchtitan") is None:
+        return "torchtitan is not installed"
+    return "torchtitan needs a GPU" if smoke else None
+
+
 def run_group(cases: tuple[Case, ...], options: argparse.Namespace) -> list[str]:
     """Print the table of a group and its goals; return the names of the cases that failed."""
     results: dict[str, Result] = {}
     failed = []
     print(f"{'case':<40} {'tokens/s':>9} {'MFU':>7} {'GiB':>7} {'theory':>6}  published", flush=True)
     for case in cases:
+        if case.program == "torchtitan" and (reason := find_obstacle(smoke=options.smoke)):
+            print(f"{case.name:<40} left out: {reason}", flush=True)
+            continue
         spec = make_spec(case, options.steps, smoke=options.smoke, compiled=options.compiled)
         raw = list[dict[str, Any]]()
         try:

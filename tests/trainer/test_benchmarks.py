@@ -49,3 +49,9 @@ def test_case_beyond_the_time_limit_fails_by_name():
     assert process.returncode == 1
     assert process.stdout.count("FAILED\ntook more than 0 s") == 2
     assert process.stderr == "failed: 1.3B like MPT, compiled, chunked loss, 8B selective, compiled, bf16 states\n"
+
+
+def test_torchtitan_is_left_out_where_it_is_not_installed():
+    process = run_benchmark("--smoke", "--group", "8B-block", "--time-limit", "0.1")
+    assert "8B block torchtitan                      left out: torchtitan is not installed\n" in process.stdout
+    assert "8B block torchtitan" not in process.stderr
