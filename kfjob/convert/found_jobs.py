@@ -165,6 +165,8 @@ def _read_job(job: JsonObject, document: JsonObject, document_index: int, path: 
         reason = f"only the PyTorchJob in it is converted, which is at `{join_path(path)}`"
         found.notes.append(Note(item=found.holder, reason=reason))
     _convert_name(found, document)
+    if is_inside:
+        _keep_holder_fields(found, document)
     if job["kind"] == HYPERPOD_JOB:
         _convert_hyperpod(found)
     elif job["apiVersion"] != api_objects.PYTORCHJOB_API_VERSION:
@@ -200,6 +202,25 @@ def _convert_name(found: FoundJob, document: JsonObject) -> None:
     if prefix:
         item, reason = f"metadata.generateName: {prefix}", f"a spec has one name: `{metadata['name']}`"
     found.notes.append(Note(item=item, reason=reason))
+
+
+def _keep_holder_fields(found: FoundJob, document: JsonObject) -> None:
+    """Give the job the namespace and the queue of the object that holds it, where it has none of its own."""
+    metadata, outer = found.job["metadata"], document.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(outer, dict) or not isinstance(metadata.get("labels"), dict | None):
+        return
+    labels, outer_labels = metadata.get("labels") or {}, outer.get("labels")
+    moved = {
+        key: value
+        for key in (api_objects.LABEL_KUEUE_QUEUE, api_objects.LABEL_KUEUE_PRIORITY)
+        if isinstance(outer_labels, dict) and isinstance(value := outer_labels.get(key), str) and key not in labels
+    }
+    if moved:
+        metadata["labels"] = labels | moved
+    if isinstance(namespace := outer.get("namespace"), str) and not metadata.get("namespace"):
+        metadata["namespace"] = moved["namespace"] = namespace
+    for key, value in moved.items():
+        found.notes.append(Note(item=f"{key}: {value}", reason=f"taken from {found.holder}, and the job itself names none"))
 
 
 def _convert_version(found: FoundJob) -> None:

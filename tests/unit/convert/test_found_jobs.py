@@ -314,3 +314,14 @@ def test_text_that_cannot_be_read_is_named_in_the_error(values):
         convert(hold(values + yaml.safe_dump(JOB)))
     (problem,) = caught.value.problems
     assert "`data.job.yaml` cannot be read" in str(problem.detail)
+
+
+def test_namespace_and_queue_of_the_object_around_the_job_are_kept():
+    metadata = {"name": "outer", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "gpus", "other": "x"}}
+    holder = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": metadata}
+    conversion = convert(holder | {"spec": {"components": [{"template": JOB}]}})
+    assert conversion.spec["namespace"] == "team"
+    assert conversion.spec["scheduling"]["queue"] == "gpus"
+    assert {"namespace: team", "kueue.x-k8s.io/queue-name: gpus"} <= notes_of(conversion).keys()
+    own = JOB | {"metadata": {"name": "inner", "namespace": "mine"}}
+    assert convert(holder | {"spec": {"components": [{"template": own}]}}).spec["namespace"] == "mine"
