@@ -105,6 +105,26 @@ class OpenLine(Struct, frozen=True, kw_only=True):
     container_id: Identifier = ""
 
 
+class ProcessState(StrEnum):
+    """Why a process does not run; `RUNNING` also stands for one that sleeps, which a healthy process often does."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"  # by a signal such as SIGSTOP, or by a debugger
+    BLOCKED = "blocked"  # uninterruptible in the kernel, usually for a disk, a network file system or a device
+
+
+class RankProcess(Struct, frozen=True, kw_only=True):
+    """A process of a pod of the local backend."""
+
+    pid: int
+    rank: int | None = None  # global rank; None: its environment does not name one
+    state: ProcessState = ProcessState.RUNNING
+
+    def __str__(self) -> str:
+        """Return `rank 1, process 123`."""
+        return f"process {self.pid}" if self.rank is None else f"rank {self.rank}, process {self.pid}"
+
+
 class PodChanged(Struct, frozen=True, kw_only=True):
     """The complete state of one pod at one time."""
 
@@ -128,6 +148,7 @@ class PodChanged(Struct, frozen=True, kw_only=True):
     created: int | None = None
     started: int | None = None  # of the training container
     time: int | None = None  # of this report
+    processes: tuple[RankProcess, ...] = ()  # of a local pod that runs, when its state was asked for: one for each rank
 
     def __post_init__(self) -> None:
         """Forget times that no clock shows."""

@@ -88,10 +88,11 @@ def _verdict(diagnosis: Diagnosis) -> list[str]:
     from kfjob.observe.diagnose.diagnosis import Verdict
 
     if diagnosis.silence:
-        from kfjob.observe.silence import describe_last_lines, describe_silence
+        from kfjob.observe.silence import describe_last_lines, describe_next_step, describe_silence
 
         lines = [f"no error was found so far; {describe_silence(diagnosis.silence)}", "the last lines:"]
-        return lines + [f"    {text}" for text in describe_last_lines(diagnosis.silence)]
+        lines += [f"    {text}" for text in describe_last_lines(diagnosis.silence)]
+        return [*lines, f"next: {describe_next_step(diagnosis.silence)}"]
     reports = [f"  pod `{pod}`: {text}" for pod, text in diagnosis.reports]
     if diagnosis.verdict in {Verdict.SUCCEEDED, Verdict.RUNNING}:
         return ["no problems found"]

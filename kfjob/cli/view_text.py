@@ -15,7 +15,7 @@ from kfjob.observe.diagnose.diagnosis import Issue
 from kfjob.observe.master import Master, format_ranks
 from kfjob.observe.pods import PodView
 from kfjob.observe.reading import FormatName
-from kfjob.observe.silence import describe_last_lines, describe_silence, find_silence
+from kfjob.observe.silence import describe_last_lines, describe_next_step, describe_silence, find_silence
 from kfjob.observe.startup import describe_ending, find_end_of_some
 from kfjob.observe.training import Training, describe_divergence, format_loss
 from kfjob.observe.view import JobView, News
@@ -168,6 +168,7 @@ def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
     if silence := find_silence(view):
         yield "silent", describe_silence(silence)
         yield from (("", text) for text in describe_last_lines(silence))
+        yield "next", describe_next_step(silence)
     yield "warning", describe_divergence(view.training)
     yield "read from", source_text(view)
     yield "restarts", restarts_text(view)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kfjob.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase
+from kfjob.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase, RankProcess
 from kfjob.observe.agent_log import AgentLog, find_agent_message, is_agent_detail, is_success
 from kfjob.observe.agent_records import AgentEvent, AgentRecord, LaunchConfig, RendezvousResult
 from kfjob.observe.general.state import Emission, ReaderState
@@ -180,8 +180,15 @@ class PodView(Struct, frozen=True):
 
     @property
     def global_ranks(self) -> tuple[int, ...]:
-        """Global ranks in its newest rendezvous result; empty if unknown."""
-        return self.log.result.global_ranks if self.log.result else ()
+        """Global ranks in its newest rendezvous result, or else of its processes; empty if unknown."""
+        if self.log.result:
+            return self.log.result.global_ranks
+        return tuple(sorted({process.rank for process in self.processes if process.rank is not None}))
+
+    @property
+    def processes(self) -> tuple[RankProcess, ...]:
+        """Its processes, those of ranks first; empty unless it runs on the local backend."""
+        return self.state.processes if self.state else ()
 
     def with_state(self, state: PodChanged) -> PodView:
         """Return the pod with a newer status."""

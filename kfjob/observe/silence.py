@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from kfjob.common_types import Identifier
-from kfjob.events import JobPhase
+from kfjob.events import JobPhase, ProcessState, RankProcess
 from kfjob.observe.agent_log import find_agent_message
 from kfjob.observe.master import describe_ranks
 from kfjob.observe.stall import find_stall_limit, format_pause
@@ -32,6 +32,12 @@ MAX_TEXT = 200
 """Characters of a quoted line."""
 NO_OUTPUT = "the program has printed nothing yet"
 """Stands for the last line of a pod in which only torchrun's agent has printed."""
+MAX_PROCESSES = 8
+"""Processes to name."""
+_STATES = {
+    ProcessState.STOPPED: "is stopped by a signal; `kill -CONT {pid}` continues it",
+    ProcessState.BLOCKED: "waits in the kernel for a disk, a network file system or a device",
+}
 _MAX_NAMES = 3
 """Pods to name in a message about ranks that lag."""
 
@@ -61,6 +67,9 @@ class Silence(Struct, frozen=True, kw_only=True):
     behind: tuple[LastLine, ...] = ()  # of those that reported fewer steps than others
     is_limit_waiting: bool = False  # there is a watchdog, which counts only from the first line of progress
     time: int  # of the observation
+    processes: tuple[RankProcess, ...] = ()  # of a local job: those that do not run, or else all
+    ranks: tuple[int, ...] = ()  # of the live pods
+    local: bool = False  # the job runs on the local backend
 
     @property
     def step(self) -> int | None:
@@ -89,6 +98,9 @@ def find_silence(view: JobView, last_lines: Iterable[LastLine] | None = None) ->
         last_lines=tuple(shown),
         behind=behind,
         time=view.now,
+        processes=find_halted(view) or tuple(process for pod in view.pods.values() for process in pod.processes),
+        ranks=tuple(sorted(rank for pod in view.pods.values() if pod.live for rank in pod.global_ranks)),
+        local=view.local,
     )
 
 
@@ -102,6 +114,39 @@ def read_last_lines(view: JobView) -> Iterable[LastLine]:
             rank = ranks[0] if len(ranks) == 1 else None
             text = "" if find_agent_message(line.text) is not None else cut_text(line.text.strip(), MAX_TEXT)
             yield LastLine(pod=pod.name, rank=rank, step=step, text=text, time=line.time)
+
+
+def find_halted(view: JobView) -> tuple[RankProcess, ...]:
+    """Return the processes that a signal has stopped, or that wait in the kernel."""
+    processes = (process for pod in view.pods.values() for process in pod.processes)
+    return tuple(process for process in processes if process.state is not ProcessState.RUNNING)
+
+
+def describe_processes(processes: Sequence[RankProcess]) -> str:
+    """Return `rank 1, process 123 is stopped by a signal; …`, or where to look if all of them run; "" for none."""
+    if halted := [process for process in processes if process.state is not ProcessState.RUNNING]:
+        return "; ".join(f"{process} {_STATES[process.state].format(pid=process.pid)}" for process in halted[:MAX_PROCESSES])
+    if not processes:
+        return ""
+    shown = "; ".join(map(str, processes[:MAX_PROCESSES])) + ("; …" if len(processes) > MAX_PROCESSES else "")
+    return f"`py-spy dump --pid PID` shows where a process is ({shown})"
+
+
+def describe_next_step(silence: Silence) -> str:
+    """Return which ranks printed nothing, if no rank printed progress, and where to look next."""
+    default = (
+        "`py-spy dump --pid PID` shows where a process is" if silence.local else "`py-spy dump` in a pod shows where it is"
+    )
+    step = describe_processes(silence.processes) or default
+    return "; ".join(filter(None, (_describe_silent_ranks(silence), step)))
+
+
+def _describe_silent_ranks(silence: Silence) -> str:
+    """Return `rank 1 printed nothing`; "" if all ranks did, or if the lines do not tell."""
+    if silence.has_progress or any(line.text and line.rank is None for line in silence.last_lines):
+        return ""
+    silent = set(silence.ranks) - {line.rank for line in silence.last_lines if line.text}
+    return f"{describe_ranks(silent).removeprefix('global ')} printed nothing" if silent else ""
 
 
 def describe_silence(silence: Silence) -> str:

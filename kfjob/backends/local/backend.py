@@ -30,6 +30,7 @@ from kfjob.backends.local.followed_log import FollowedLog, to_log_line
 from kfjob.backends.local.interpreter import Interpreter
 from kfjob.backends.local.launch import start_supervisor, write_launch_folder
 from kfjob.backends.local.launch_spec import LaunchSpec
+from kfjob.backends.local.rank_processes import add_processes
 from kfjob.backends.local.staging import open_staging, remove_stale
 from kfjob.backends.local.state import read_pod_state, read_state
 from kfjob.backends.local.stop import end_processes
@@ -156,7 +157,7 @@ class LocalBackend:
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the job and its pods as they are now."""
         if (launch := self._find_launch(name, namespace)) and (snapshot := read_state(launch)):
-            return snapshot
+            return add_processes(snapshot)
         raise _make_not_found(name, namespace)
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kfjob.events import JobPhase, PodPhase
+from kfjob.events import JobPhase, PodPhase, ProcessState
 from kfjob.observe.diagnose.absent_ranks import find_absent_ranks
 from kfjob.observe.diagnose.collectives import find_difference
 from kfjob.observe.diagnose.job_evidence import JobEvidence, Occurrences
@@ -14,6 +14,7 @@ from kfjob.observe.diagnose.rule import Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID, check_ids
 from kfjob.observe.master import describe_ranks
 from kfjob.observe.progress import KFJOB_TRAINER
+from kfjob.observe.silence import describe_processes, find_halted
 from kfjob.observe.stall import format_pause
 from kfjob.observe.timestamps import Timestamp
 from kfjob.units import SECOND
@@ -27,6 +28,7 @@ ERROR_TIME = 10 * SECOND
 JOIN_TIME = 120 * SECOND
 """Time within which an agent that reaches the store joins a round or prints an error."""
 
+_STACK = "`py-spy dump --pid PID` shows the stack of a process"
 _UNREACHABLE_STORE = check_ids("rendezvous-refused", "rendezvous-unresolvable", "rendezvous-no-route", "store-wait-timeout")
 
 
@@ -61,7 +63,19 @@ def loss_constant(job: JobEvidence) -> Occurrences:
 def stalled(job: JobEvidence) -> Occurrences:
     """The job runs without progress."""
     if job.view.stalled:
-        yield job.occurrence("stalled", pause=format_pause(job.view.seconds_since_progress or 0))
+        processes = find_halted(job.view) or [process for pod in job.view.pods.values() for process in pod.processes]
+        pause = format_pause(job.view.seconds_since_progress or 0)
+        yield job.occurrence("stalled", pause=pause, processes=describe_processes(processes) or _STACK)
+
+
+def process_stopped(job: JobEvidence) -> Occurrences:
+    """A signal has stopped a process of a local job that runs."""
+    if not job.view.running:
+        return
+    for name, pod in job.view.pods.items():
+        for process in pod.processes:
+            if process.state is ProcessState.STOPPED:
+                yield job.occurrence("process-stopped", pod=name, process=process, pid=process.pid)
 
 
 def operator_missing(job: JobEvidence) -> Occurrences:
@@ -194,6 +208,6 @@ def _ended_silently(pod: PodHistory) -> bool:
 
 
 CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
-    loss_not_finite, loss_constant, stalled, operator_missing, no_pods, rendezvous_silent, stale_store, import_shortfall,
-    collectives_apart, left_early, peer_lost,
+    loss_not_finite, loss_constant, stalled, process_stopped, operator_missing, no_pods, rendezvous_silent, stale_store,
+    import_shortfall, collectives_apart, left_early, peer_lost,
 )  # fmt: skip

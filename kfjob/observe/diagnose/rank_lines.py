@@ -17,7 +17,14 @@ def read_rank_lines(job: JobEvidence) -> Iterator[LastLine]:
     """Yield the last line of each rank of the live pods; a pod whose lines name no rank has one."""
     for name, history in job.history.pods.items():
         if name in job.view.pods and job.view.pods[name].live:
-            yield from _read_pod(name, history)
+            lines = list(_read_pod(name, history))
+            printed = {line.rank for line in lines}
+            silent = [rank for rank in job.view.pods[name].global_ranks if rank not in printed]
+            yield from lines
+            if not lines:
+                yield LastLine(pod=name, rank=silent[0] if len(silent) == 1 else None)
+            elif None not in printed:
+                yield from (LastLine(pod=name, rank=rank) for rank in silent)
 
 
 def _read_pod(name: str, history: PodHistory) -> Iterator[LastLine]:

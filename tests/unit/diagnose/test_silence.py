@@ -5,7 +5,7 @@ from __future__ import annotations
 from kfjob.cli.diagnose import diagnosis_text
 from kfjob.cli.reminders import SilenceReminder, StageReminder, find_next_reminder
 from kfjob.cli.view_text import status_text, view_json
-from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, Tick
+from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, ProcessState, RankProcess, Tick
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.reduction import reduce_all
 from kfjob.observe.silence import (
@@ -22,6 +22,7 @@ from kfjob.spec.observe_config import Limits, ObserveConfig
 from kfjob.units import SECOND
 from tests.unit.diagnose.cases import START, block, examine, line, progress
 
+STOPPED = ProcessState.STOPPED
 PODS = ("a-worker-0", "a-worker-1")
 STARTED: list[Event] = [
     JobChanged(phase=JobPhase.RUNNING, created=START, started=START, time=START),
@@ -174,3 +175,41 @@ def test_lines_of_agents_are_never_quoted():
     assert "the program has printed nothing yet" in SilenceReminder().announce(view)
     view = reduce_all(view, [line("reading the shards", 70, PODS[0]), line(AGENT, 71, PODS[0]), tick(130)])
     assert "reading the shards" in SilenceReminder().announce(view)
+
+
+def local_pod(pod: str, *processes: RankProcess) -> PodChanged:
+    return PodChanged(pod=pod, phase=PodPhase.RUNNING, ready=True, time=START, processes=processes)
+
+
+def test_stopped_process_is_named_with_its_rank_and_its_pid():
+    pods = [local_pod(PODS[0], RankProcess(pid=11, rank=0)), local_pod(PODS[1], RankProcess(pid=12, rank=1, state=STOPPED))]
+    events = [*HANG, *pods, tick(700)]
+    diagnosis, _ = examine(events, local=True)
+    assert [issue.rule for issue in diagnosis.warnings] == ["stalled", "process-stopped"]
+    stalled, stopped = diagnosis.warnings
+    assert "rank 1, process 12 is stopped by a signal; `kill -CONT 12` continues it" in stalled.remedy
+    assert (stopped.title, stopped.pod) == ("rank 1, process 12 is stopped by a signal", PODS[1])
+    assert "next       rank 1, process 12 is stopped by a signal" in status_text(
+        reduce_all(JobView(), events), name="a", now=START
+    )
+
+
+def test_processes_of_a_hang_are_named_for_a_look_at_their_stacks():
+    pods = [local_pod(pod, RankProcess(pid=11 + rank, rank=rank)) for rank, pod in enumerate(PODS)]
+    diagnosis, _ = examine([*HANG, *pods, tick(700)], local=True)
+    text = "`py-spy dump --pid PID` shows where a process is (rank 0, process 11; rank 1, process 12)"
+    assert [text in issue.remedy for issue in diagnosis.warnings] == [True]
+    assert f"next: {text}" in "\n".join(diagnosis_text("a", diagnosis))
+
+
+def test_pod_that_printed_nothing_has_a_last_line():
+    diagnosis = diagnose(*STARTED, line("reading the data", 12, PODS[0]), tick(60))
+    text = "\n".join(diagnosis_text("a", diagnosis))
+    assert "`a-worker-1`, rank 1: the program has printed nothing yet" in text
+    assert "next: rank 1 printed nothing; `py-spy dump` in a pod shows where it is" in text
+
+
+def test_ranks_of_the_processes_count_where_the_agent_names_none():
+    pods = (local_pod(pod, RankProcess(pid=11 + rank, rank=rank)) for rank, pod in enumerate(PODS))
+    view = reduce_all(JobView(), pods)
+    assert [pod.global_ranks for pod in view.pods.values()] == [(0,), (1,)]
