@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kfjob.api.specs import imports
 from kfjob.api.specs.import_notes import split_additions
@@ -303,3 +306,26 @@ def test_more_variables_need_no_more_compilations(monkeypatch):
         import_pytorchjob(yaml.safe_dump(make_manifest(make_template({"env": env}))))
         counts.append(len(calls))
     assert counts[0] == counts[1]
+
+
+VALUES: list[Any] = [None, 5, -1, "", "x", "a b", [], {}, ["a"], [{}], [None], {"a": 1}, True, 1.5]
+
+
+def list_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, item in items for found in ((*path, key), *list_paths(item, (*path, key)))]
+
+
+@given(st.sampled_from(sorted(SHAPES)), st.data())
+def test_any_change_of_a_manifest_is_imported_or_is_a_spec_error(shape, data):
+    manifest = copy.deepcopy(SHAPES[shape])
+    *parents, last = data.draw(st.sampled_from(list_paths(manifest)))
+    holder: Any = manifest
+    for step in parents:
+        holder = holder[step]
+    if data.draw(st.booleans()):
+        del holder[last]
+    else:
+        holder[last] = copy.deepcopy(data.draw(st.sampled_from(VALUES)))
+    with suppress(SpecError):
+        assert import_pytorchjob(yaml.safe_dump(manifest)).spec["name"]
