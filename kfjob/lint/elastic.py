@@ -21,7 +21,10 @@ def elastic_bounds(job: Job) -> Iterator[Violation]:
     """
     policy = job.manifest["spec"].get("elasticPolicy") or {}
     low, high = policy.get("minReplicas", job.plan.nodes), policy.get("maxReplicas", job.plan.nodes)
-    nodes = sum((replica or {}).get("replicas", 1) for replica in job.manifest["spec"]["pytorchReplicaSpecs"].values())
+    nodes = sum(
+        (1 if (count := (replica or {}).get("replicas")) is None else count)
+        for replica in job.manifest["spec"]["pytorchReplicaSpecs"].values()
+    )
     if not policy:
         return
     if low > high:

@@ -1,0 +1,50 @@
+"""Any text in a template of a job is planned, or is a spec error."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfjob.api.settings import Settings
+from kfjob.api.specs.template import Template, plan_template
+from kfjob.common_types import ignore_notice
+from kfjob.errors import SpecError
+
+FIELDS = ("NAME", "IMAGE", "COMMAND", "ARGUMENT", "VALUE", "COUNT", "NOTE")
+JOB = """apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: train, annotations: {note: NOTE}}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: COUNT
+      template:
+        spec:
+          containers:
+          - name: NAME
+            image: IMAGE
+            command: [COMMAND]
+            args: [-c, ARGUMENT]
+            env: [{name: A, value: VALUE}]
+"""
+DEFAULTS = {"NAME": "pytorch", "IMAGE": "team/train:3", "COMMAND": "bash", "ARGUMENT": "torchrun t.py", "COUNT": "2"}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(FIELDS),
+    st.text(alphabet="$ab{}:-\\()N\n '\"[]#&*<|>~0.")
+    | st.sampled_from(["[]", "{}", "null", "true", "1e999", "-1", "{a: {b: []}}"]),
+    st.text(),
+)
+def test_any_template_is_planned_or_is_a_spec_error(field, text, value):
+    job = JOB
+    for name in FIELDS:
+        job = job.replace(name, text if name == field else DEFAULTS.get(name, "x"), 1)
+    template = Template(files=(("job.yaml", job),), values={"N": value, "a": value})
+    with suppress(SpecError):
+        planned = plan_template(template, Settings(state=Path("/nowhere")), notify=ignore_notice)
+        assert planned.job.value["metadata"]["name"] == "train"
