@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "foreign-files"
+OUTCOMES = ("equal", "told", "silent", "refused")
 CONTAINER = {"name": "pytorch", "image": "team/train:3", "command": ["bash", "-c", "torchrun train.py --batch ${BATCH:-8}"]}
 REPLICA = {"replicas": 1, "restartPolicy": "Never", "template": {"spec": {"containers": [CONTAINER]}}}
 JOB = {
@@ -41,13 +42,13 @@ def test_files_and_environments_get_their_results(tmp_path):
     (files / "job.yaml").write_text(yaml.safe_dump(JOB))
     (files / "old.yaml").write_text(yaml.safe_dump(JOB | {"apiVersion": "kubeflow.org/v1beta2"}).replace("${BATCH:-8}", "8"))
     (files / "helm.yaml").write_text("kind: PyTorchJob\nmetadata: {name: {{ .Values.name }}}\n")
-    (environments / "plain").write_text("export A=1 B='x y'\nC=${A}2\n")
+    (environments / "plain").write_text("# OLD=1 is gone\nexport A=1 B='x y' # D=2\nC=${A}2\n")
     (environments / "command").write_text("A=$(hostname)\n")
     done = subprocess.run(
         [SCRIPT, files, "--environments", environments], capture_output=True, text=True, timeout=300, check=False
     )
     rows = [line.split() for line in done.stdout.splitlines() if line and not line.startswith(" ")]
-    results = {(kind, Path(name).name): outcome for outcome, kind, name in rows if name and not name.isdecimal()}
+    results = {(kind, Path(name).name): outcome for outcome, kind, name in (row for row in rows if row[0] in OUTCOMES)}
     assert results == {
         ("manifest", "job.yaml"): "equal",
         ("template", "job.yaml"): "equal",
@@ -67,3 +68,15 @@ def test_a_difference_without_a_message_is_silent(program):
     assert program.judge("f", "manifest", differences, "note: `spec.list[x]` changed").outcome == "silent"
     assert program.judge("f", "manifest", differences, "note: `spec.list[x]`, `spec.gone`").outcome == "told"
     assert program.judge("f", "manifest", [], "").outcome == "equal"
+
+
+def test_refusals_are_counted_by_reason(program):
+    message = {"error": {"message": "2 problems", "problems": [{"message": "cannot run `$(date)`"}]}}
+    results = [
+        program.Result("a", "environment", "refused", (program.json.dumps(message),)),
+        program.Result("b", "manifest", "refused", ("warning: old", "error: `x` is no image")),
+        program.Result("c", "manifest", "refused", ("error: `y` is no image", "  --> c:1")),
+        program.Result("d", "manifest", "equal"),
+    ]
+    rows = [" ".join(row.split()) for row in program.count_reasons(results)]
+    assert rows == ["environment 1 cannot run `…` (for example a)", "manifest 2 `…` is no image (for example b)"]
