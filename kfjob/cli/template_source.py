@@ -32,6 +32,7 @@ def read_job_template(source: Source, settings: Settings) -> Template:
         UsageError: there is no PyTorchJob.
     """
     from kfjob.api.specs.template import list_kinds
+    from kfjob.convert.found_jobs import HYPERPOD_JOB
     from kfjob.spec.api_objects import PYTORCHJOB
 
     template = source.read_template()
@@ -39,5 +40,8 @@ def read_job_template(source: Source, settings: Settings) -> Template:
     if PYTORCHJOB not in kinds:
         command = f"kfjob render {source.format_template_options()} | kubectl apply -f -"
         title = f"`{source.name}` has no {PYTORCHJOB}: {', '.join(dict.fromkeys(kinds)) or 'it is empty'}"
-        raise UsageError(title, hint=f"`{command}` creates its objects")
+        hint = f"`{command}` creates its objects"
+        if HYPERPOD_JOB in kinds:
+            hint += f"; `kfjob import pytorchjob {source.name}` makes a spec of the job"
+        raise UsageError(title, hint=hint)
     return template

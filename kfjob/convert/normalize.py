@@ -52,6 +52,8 @@ def _normalize_pod(spec: JsonObject) -> None:
         spec["serviceAccountName"] = account
     if spec.get("serviceAccountName") == "default":  # the admission's default
         del spec["serviceAccountName"]
+    if "imagePullSecrets" in spec:  # the API server takes items without a name, and the kubelet skips them
+        spec["imagePullSecrets"] = [secret for secret in spec["imagePullSecrets"] or () if secret.get("name")]
     if container:
         container.setdefault("imagePullPolicy", find_pull_policy(str(container.get("image", ""))))
     for toleration in spec.get("tolerations") or ():

@@ -37,7 +37,7 @@ def convert_pod_template(template: JsonMapping, *, hyperpod: bool, exact: bool) 
     container = find_training_container(spec)
     container_fields = {
         "service_account": spec.get("serviceAccountName") or spec.get("serviceAccount"),
-        "image_pull_secrets": [secret["name"] for secret in spec.get("imagePullSecrets") or ()],
+        "image_pull_secrets": [secret["name"] for secret in spec.get("imagePullSecrets") or () if secret.get("name")],
         "image": container.get("image"),
         "image_pull_policy": container.get("imagePullPolicy"),
         "env_from": [_convert_env_source(source) for source in container.get("envFrom") or ()],

@@ -104,11 +104,8 @@ def _find_problems(value: Any, schema: JsonObject, path: Path) -> Iterator[Schem
         yield from _find_mapping_problems(value, schema, path)
     elif isinstance(value, list | tuple):
         item_schema = _resolve(schema.get("items", {}))
-        key, *_ = schema.get("x-kubernetes-list-map-keys") or (None,)
         for index, item in enumerate(value):
             yield from _find_problems(item, item_schema, (*path, index))
-            if key and isinstance(item, dict) and key not in (*item, *item_schema.get("required", ())):
-                yield SchemaProblem((*path, index), f"{_MISSING} `{key}`")
         yield from _find_duplicates(value, schema.get("x-kubernetes-list-map-keys"), path)
 
 

@@ -43,7 +43,8 @@ def _pod_references(pod: JsonMapping) -> Iterator[tuple[Kind, str, str]]:
     if pod.get("priorityClassName"):
         yield "priority class", pod["priorityClassName"], ""
     for pull_secret in pod.get("imagePullSecrets") or ():
-        yield "secret", pull_secret["name"], ""
+        if pull_secret.get("name"):
+            yield "secret", pull_secret["name"], ""
     for volume in pod.get("volumes") or ():
         secret, config = volume.get("secret") or {}, volume.get("configMap") or {}
         if secret.get("secretName") and not secret.get("optional"):

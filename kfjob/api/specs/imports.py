@@ -126,7 +126,7 @@ def _check_job(found: FoundJob, holder: ManifestObject) -> tuple[JsonObject, lis
     for field, reason in _LOST_METADATA.items():
         if job["metadata"].get(field):
             notes.append(Note(item=f"metadata.{field}", reason=f"left out: {reason}"))
-    notes += _list_lost_pod_metadata(job)
+    notes += [*_list_lost_pod_metadata(job), *_list_empty_pull_secrets(job)]
     return job, notes
 
 
@@ -136,6 +136,14 @@ def _list_lost_pod_metadata(job: JsonMapping) -> Iterator[Note]:
             if value and field not in ("labels", "annotations", "creationTimestamp"):
                 item = f"spec.pytorchReplicaSpecs.{kind}.template.metadata.{field}"
                 yield Note(item=item, reason="left out: of a pod's metadata, a spec has the labels and annotations")
+
+
+def _list_empty_pull_secrets(job: JsonMapping) -> Iterator[Note]:
+    for kind, replica in job["spec"]["pytorchReplicaSpecs"].items():
+        secrets = replica.get("template", {}).get("spec", {}).get("imagePullSecrets") or ()
+        if not all(secret.get("name") for secret in secrets):
+            item = f"spec.pytorchReplicaSpecs.{kind}.template.spec.imagePullSecrets"
+            yield Note(item=item, reason="an item without a name is left out: it names no secret")
 
 
 def _delete(value: Any, path: Sequence[str | int]) -> None:

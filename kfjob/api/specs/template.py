@@ -9,7 +9,7 @@ from kfjob.api.planning import Planned, make_launch_id, plan_manifest
 from kfjob.api.settings import Settings
 from kfjob.api.specs.imports import check_conversion, import_objects
 from kfjob.api.target import Target, make_target
-from kfjob.backends.resources import CREATABLE_KINDS, is_creatable
+from kfjob.backends.resources import is_creatable
 from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.compile import template as engine
 from kfjob.compile.image_places import find_images
@@ -18,7 +18,7 @@ from kfjob.compile.job_check import find_job_problems
 from kfjob.compile.launch_record import add_observe_config, add_record
 from kfjob.compile.manifest import ManifestObject, find_namespaces, list_objects, select_jobs
 from kfjob.compile.workload import find_workload
-from kfjob.convert.found_jobs import OWN_OBJECT
+from kfjob.convert.found_jobs import OWN_OBJECT, find_jobs
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.lint.images import IMAGE_RULES, find_image_problems
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
@@ -290,7 +290,9 @@ def _find_problems(objects: Sequence[ManifestObject], template: Template, namesp
         yield Problem(title=title, file=template.name)
     for item in objects:
         if not is_creatable(item.value):
-            hint = f"create it with kubectl; kfjob creates {', '.join(sorted(CREATABLE_KINDS))}"
+            hint = "take it out of the template, and create it with kubectl"
+            if find_jobs([item.value]):
+                hint = f"`kfjob import pytorchjob {item.positions.file}` makes a spec of the job in it"
             yield item.locate(Problem(title=f"kfjob cannot create {item.title}", hint=hint), ("kind",))
         if namespace and item.namespace not in (None, namespace):
             title = f"{item.title} is in namespace `{item.namespace}`, but the selected namespace is `{namespace}`"

@@ -192,6 +192,14 @@ def test_contradicting_options_are_usage_errors(kfjob, template, argv, message):
             TEMPLATE + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n",
             "kfjob cannot create Namespace `x`",
         ),
+        (
+            TEMPLATE + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n",
+            "hint: take it out of the template, and create it with kubectl",
+        ),
+        (
+            TEMPLATE.replace("kubeflow.org/v1", "training.kubedl.io/v1alpha1"),
+            "hint: `kfjob import pytorchjob t.yaml` makes a spec of the job in it",
+        ),
         (TEMPLATE.replace("{name: etcd}", "{name: etcd, namespace: other}"), "the selected namespace is `default`"),
     ],
 )

@@ -274,7 +274,6 @@ def test_change_of_a_value_is_no_routine_addition():
 @pytest.mark.parametrize(
     ("manifest", "path"),
     [
-        (make_manifest(make_template(pod={"imagePullSecrets": [{}]})), "Worker.template.spec.imagePullSecrets.0"),
         (make_manifest(make_template(), elasticPolicy={"rdzvConf": [{}]}), "spec.elasticPolicy.rdzvConf.0"),
         (make_manifest(make_template(), elasticPolicy={"rdzvConf": [{"key": "timeout"}]}), "spec.elasticPolicy.rdzvConf.0"),
         (make_manifest(make_template(labels=["a"])), "Worker.template.metadata.labels"),
@@ -287,6 +286,17 @@ def test_wrong_shape_is_an_error_with_its_path_and_line(manifest, path):
     with pytest.raises(SpecError) as caught:
         import_pytorchjob(yaml.safe_dump(manifest), file="job.yaml")
     assert all(str(problem.path).endswith(path) and problem.line for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("empty", [{}, {"name": ""}, {"name": None}])
+def test_pull_secret_without_a_name_is_left_out_with_a_note(empty):
+    manifest = make_twins(make_template(pod={"imagePullSecrets": [empty, {"name": "login"}]}))
+    spec, job = convert(manifest)
+    assert spec["image_pull_secrets"] == ["login"]
+    assert "overrides" not in spec
+    assert list_changes(manifest, job) == []
+    notes = [note for note in import_pytorchjob(yaml.safe_dump(manifest)).notes if "imagePullSecrets" in note.item]
+    assert [note.reason for note in notes] == ["an item without a name is left out: it names no secret"] * 2
 
 
 def test_metadata_of_pods_that_a_spec_cannot_hold_has_a_note():
