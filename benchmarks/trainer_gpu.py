@@ -9,7 +9,8 @@ process with random tokens, without evaluation or checkpoints, that ends after t
 not count. The table shows tokens/s, MFU (kfjob/trainer/flops.py: 6 (N - N_embedding) + 12 L h d s over the vendor's dense
 16-bit peak), peak memory, the estimate of spec/memory.py, and published figures; below it are the ratios with goals. One GPU
 exchanges nothing between ranks, so these figures do not compare with those of several GPUs. `--out` writes the figures of every
-step. No network is needed, only torch, transformers and accelerate; kfjob itself need not be installed.
+step. No network is needed, only torch, transformers, accelerate and the wheels of gpu_wheels.txt;
+kfjob itself need not be installed.
 
 transformers makes a dense mask of documents, and of whole compiled models; a layer that is compiled alone gets none without
 documents. So the plain loop runs in both forms. torchtitan runs if it is installed (torchtitan_loop.py).
