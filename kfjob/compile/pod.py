@@ -41,7 +41,9 @@ def _spec(plan: JobPlan) -> JsonObject:
     if plan.pod.security_context:
         spec["securityContext"] = dict(plan.pod.security_context)
     spec["terminationGracePeriodSeconds"] = plan.grace_seconds
-    init_containers = [etcd.compile_wait_container(plan)] if plan.own_etcd_image else []
+    own = {container.get("name") for container in (*plan.pod.init_containers, *plan.pod.sidecars)}
+    needs_wait = plan.own_etcd_image and names.ETCD_WAIT not in own  # a container of this name in the spec takes its place
+    init_containers = [etcd.compile_wait_container(plan)] if needs_wait else []
     init_containers += [dict(container) for container in plan.pod.init_containers]
     init_containers += [dict(container) | {"restartPolicy": "Always"} for container in plan.pod.sidecars]
     if init_containers:

@@ -28,8 +28,10 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 """Kubernetes also takes other forms of a number, such as `1.0` and `1k`, which stay in `limits`."""
 
 
-def convert_pod_template(template: JsonMapping, *, hyperpod: bool, exact: bool) -> JsonObject:
+def convert_pod_template(template: JsonMapping, *, hyperpod: bool, exact: bool, own_etcd: bool) -> JsonObject:
     """Return the fields that describe the pods.
+
+    `own_etcd` means that the init container that waits for the job's etcd is kfjob's own.
 
     `exact` disables the parts that kfjob adds by default and the template does not have.
     """
@@ -45,7 +47,7 @@ def convert_pod_template(template: JsonMapping, *, hyperpod: bool, exact: bool) 
         "resources": _convert_resources(container.get("resources") or {}) | _convert_claim(spec, container),
     }
     pod_fields = {
-        "pod": _convert_pod(spec, container),
+        "pod": _convert_pod(spec, container, own_etcd=own_etcd),
         "scheduling": _convert_placement(template, hyperpod=hyperpod, exact=exact),
     }
     return (
@@ -180,8 +182,9 @@ def find_pull_policy(image: str) -> str:
     return "Always" if not digest and name.partition(":")[2] in ("", "latest") else "IfNotPresent"
 
 
-def _convert_pod(spec: JsonMapping, container: JsonMapping) -> JsonObject:
-    init_containers = [dict(c) for c in spec.get("initContainers") or () if c.get("name") != names.ETCD_WAIT]
+def _convert_pod(spec: JsonMapping, container: JsonMapping, *, own_etcd: bool) -> JsonObject:
+    omitted = names.ETCD_WAIT if own_etcd else None
+    init_containers = [dict(c) for c in spec.get("initContainers") or () if c.get("name") != omitted]
     # A sidecar starts before the init containers that follow it, so that only the last ones may move behind them.
     sidecars = list(takewhile(lambda c: c.get("restartPolicy") == "Always", reversed(init_containers)))[::-1]
     ports = [

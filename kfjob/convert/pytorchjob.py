@@ -54,7 +54,7 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
         fields["rendezvous"] = {"backend": "static"}
     scheduling = _convert_scheduling(metadata, run_policy, pod_spec)
     pods = {
-        kind: convert_pod_template(template, hyperpod="hyperpod" in scheduling, exact=exact)
+        kind: convert_pod_template(template, hyperpod="hyperpod" in scheduling, exact=exact, own_etcd=own_etcd and exact)
         | {"restart_policy": replicas[kind].get("restartPolicy", _DEFAULT_RESTART_POLICY)}
         for kind, template in templates.items()
     }

@@ -24,9 +24,9 @@ MAX_PATH_PART_BYTES = 255
 SHARED_MEMORY_VOLUME = "kfjob-shared-memory"
 TLS_VOLUME = "kfjob-etcd-tls"
 ETCD_WAIT = "wait-for-etcd"
+"""The init container that waits for the job's own etcd."""
 EFA_CLAIM = "efa"
 """Name of the resource claim in a pod."""
-"""The init container that waits for the job's own etcd."""
 RENDEZVOUS_PORT = 23456
 """The operator's default for the port named pytorchjob-port (v1.9.3, pytorch_defaults.go)."""
 RENDEZVOUS_PORT_NAME = "pytorchjob-port"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from kfjob.events import TRAINING_CONTAINER
-from kfjob.spec import names, pytorchjob_schema
+from kfjob.spec import pytorchjob_schema
 from kfjob.spec.base import SpecModel, field_error
 from kfjob.spec.fields import (
     AbsolutePath,
@@ -191,7 +191,7 @@ class Pod(SpecModel):
     @classmethod
     def _check_container_names(cls, value: tuple[dict[str, Any], ...], info: ValidationInfo) -> tuple[dict[str, Any], ...]:
         containers = (*info.data.get("init_containers", ()), *value)
-        container_names = [names.ETCD_WAIT, TRAINING_CONTAINER, *(container.get("name") for container in containers)]
+        container_names = [TRAINING_CONTAINER, *(container.get("name") for container in containers)]
         if (index := find_duplicate(container_names)) is not None:
             raise field_error("container_twice", f"two containers have the name `{container_names[index]}`", path="pod")
         return value

@@ -97,6 +97,10 @@ def _find_addition(difference: Difference, path: str) -> Addition | None:
 
 
 def _make_note(difference: Difference, path: str) -> Note:
+    step = difference.path[-1]
+    if difference.new is MISSING and isinstance(step, ItemName) and difference.path[-2] == "initContainers":
+        does = "it waits until the job's etcd answers" if step.name == names.ETCD_WAIT else "the job has none of this name"
+        return Note(item=f"init container {step.name}", reason=f"added by kfjob: {does}")
     if difference.new is MISSING:
         return Note(item=path, reason=f"added by kfjob: {json.dumps(difference.old)}")
     return Note(item=f"{path}: {json.dumps(difference.new)}", reason="left out: a spec cannot express it")

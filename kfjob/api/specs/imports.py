@@ -5,6 +5,7 @@ The converter reads the fields. Then the resulting spec is compiled and compared
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -81,6 +82,7 @@ def import_objects(
         reason = "left out: `rendezvous: etcd` makes an etcd for the job, and removes it with the job"
         notes.append(Note(item=", ".join(map(_name_object, replaced)), reason=reason))
         policy = job["spec"]["elasticPolicy"]
+        notes += _remove_waits(job, str(policy["rdzvHost"]).partition(".")[0])
         reason = f"left out: that of the job's own etcd, which runs `{DEFAULT_ETCD_IMAGE}`"
         notes.append(Note(item=f"spec.elasticPolicy.rdzvHost: {policy.pop('rdzvHost')}", reason=reason))
         policy.pop("rdzvPort", None)
@@ -165,6 +167,23 @@ def _find_replaceable_etcd(objects: Sequence[ManifestObject], job: JsonObject) -
     if workload is None or "etcd" not in workload.image:
         return []
     return [item for item in objects if item.value is workload.service or item.value is workload.pods]
+
+
+def _remove_waits(job: JsonObject, service: str) -> list[Note]:
+    """Remove the init containers that ask for a Service, because it is left out and they would wait for ever."""
+    pattern = re.compile(rf"(?<![\w.-]){re.escape(service)}(?![\w-])")
+    notes: dict[str, Note] = {}
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        pod = replica.get("template", {}).get("spec", {})
+        containers = pod.get("initContainers") or ()
+        waits = [c for c in containers if any(pattern.search(str(c.get(field))) for field in ("command", "args", "env"))]
+        reason = (
+            f"left out: it asks for `{service}`, which is left out too; kfjob's own init container waits for the job's etcd"
+        )
+        notes |= {item: Note(item=item, reason=reason) for item in (f"init container {c.get('name')}" for c in waits)}
+        if waits:
+            pod["initContainers"] = [container for container in containers if container not in waits]
+    return list(notes.values())
 
 
 def _is_own_etcd(item: JsonObject, job: JsonObject) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from contextlib import suppress
 from typing import Any
@@ -246,6 +247,32 @@ def test_the_etcd_of_the_same_file_becomes_the_jobs_own():
     assert conversion.spec["rendezvous"] == {"backend": "etcd"}
     assert "`rendezvous: etcd` makes an etcd" in notes_of(conversion)["Service meet, Deployment server"]
     assert "which runs `quay.io/coreos/etcd:v3.4" in notes_of(conversion)["spec.elasticPolicy.rdzvHost: meet.team"]
+
+
+def waiting(host: str, name: str = "wait-for-etcd") -> Any:
+    job = copy.deepcopy(elastic(host))
+    wait = {"name": name, "image": "busybox:1.36", "command": ["sh", "-c", f"until nc -z {host} 2379; do sleep 1; done"]}
+    fetch = {"name": "fetch", "image": "busybox:1.36", "command": ["sh", "-c", "wget https://meet-data.example/x"]}
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["initContainers"] = [wait, fetch]
+    return job
+
+
+@pytest.mark.parametrize("name", ["wait-for-etcd", "wait"])
+def test_a_wait_for_the_etcd_of_the_same_file_goes_with_it(name):
+    conversion = convert(*ETCD, waiting("meet.team", name))
+    assert [container["name"] for container in conversion.spec["pod"]["init_containers"]] == ["fetch"]
+    assert "overrides" not in conversion.spec
+    notes = [str(note) for note in conversion.notes]
+    assert any(note.startswith(f"`init container {name}`: left out: it asks for `meet`") for note in notes)
+    assert "`init container wait-for-etcd`: added by kfjob: it waits until the job's etcd answers" in notes
+    assert not any("{" in note for note in notes)
+
+
+def test_a_wait_for_an_etcd_that_stays_keeps_its_name_and_place():
+    conversion = convert(waiting("meet"))
+    assert [container["name"] for container in conversion.spec["pod"]["init_containers"]] == ["wait-for-etcd", "fetch"]
+    assert "overrides" not in conversion.spec
+    assert conversion.notes == ()
 
 
 @pytest.mark.parametrize("documents", [ETCD[:1], ()], ids=["only its service", "none"])
