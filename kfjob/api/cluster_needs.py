@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from kfjob.api import kubeconfig
 from kfjob.api.planning import Planned
 from kfjob.errors import Problem, Unreachable
+from kfjob.lint.check import find_role_path, list_roles
 from kfjob.lint.job import Job
 from kfjob.lint.storage import find_checkpoint_folder, find_volume, overrides_key
 from kfjob.plan.launch_commands import find_job_script, split_commands
@@ -20,6 +22,11 @@ from kfjob.text import join_names
 
 _SYSTEM_FOLDERS = tuple(map(Path, ("/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")))
 """Folders that images have too."""
+_VOLUME_OWNERS = {
+    None: ("the job has", "it writes is deleted with its pods"),
+    "Master": ("the Master has", "it writes is deleted with its pod"),
+    "Worker": ("the Workers have", "they write is deleted with their pods"),
+}
 _MAX_NAMES = 3
 """Files of this folder that a note names."""
 
@@ -47,22 +54,37 @@ def find_cluster_needs(planned: Planned, *, has_code: bool = False) -> Iterator[
 
     The job may be complete if it has an image: then what the image can have is only a note.
     """
-    job = Job(planned.spec, planned.plan)
-    severity: Literal["note", "warning"] = "note" if planned.spec.image else "warning"
+    yield from _find_for_roles(planned, lambda job: _find_needs(job, has_code=has_code))
+
+
+def _find_for_roles(planned: Planned, find: Callable[[Job], Iterable[Problem]]) -> Iterator[Problem]:
+    """Yield what `find` finds in the pods of each role: what is the same for Workers and Master once."""
+    known = set()
+    for job in list_roles(Job(planned.spec, planned.plan)):
+        for problem in find(job):
+            if problem.title not in known:
+                known.add(problem.title)
+                is_master = job.plan is planned.plan.master
+                yield replace(problem, path=find_role_path(problem.path, planned.spec)) if is_master else problem
+
+
+def _find_needs(job: Job, *, has_code: bool) -> Iterator[Problem]:
+    severity: Literal["note", "warning"] = "note" if job.spec.image else "warning"
     if not has_code:
-        yield from find_code(planned)
+        yield from _find_code(job)
     yield from _find_programs(job)
     yield from _find_paths(job)
     yield from _find_host_paths(job)
-    if not planned.plan.volumes and _may_write_files(job):
-        title = "the job has no volume: what it writes is deleted with its pods"
+    if not job.plan.volumes and _may_write_files(job):
+        who, what = _VOLUME_OWNERS[job.role]
+        title = f"{who} no volume: what {what}"
         hint = "add a volume, for example `volumes: [{name: work, mount_path: /work, pvc: NAME}]`, and write there"
         yield Problem(title=title, path="volumes", hint=hint, severity=severity)
-    if planned.plan.resources == Resources() and not overrides_key(job, "resources"):
+    if job.plan.resources == Resources() and not overrides_key(job, "resources"):
         title = "the pods request no GPU, no CPU and no memory"
         hint = "set `instance`, or for example `resources: {gpus: 1, cpu: 8, memory: 64Gi}`"
-        if planned.plan.instance:
-            hint = f"set for example `resources: {{cpu: 4, memory: 8Gi}}`; {planned.plan.instance.name} has no GPU"
+        if job.plan.instance:
+            hint = f"set for example `resources: {{cpu: 4, memory: 8Gi}}`; {job.plan.instance.name} has no GPU"
         yield Problem(title=title, path="resources", hint=hint, severity=severity)
 
 
@@ -74,7 +96,10 @@ def _may_write_files(job: Job) -> bool:
 
 def find_code(planned: Planned) -> Iterator[Problem]:
     """Yield the files of this folder that the command names, or a note that the script is not among them."""
-    job = Job(planned.spec, planned.plan)
+    yield from _find_for_roles(planned, _find_code)
+
+
+def _find_code(job: Job) -> Iterator[Problem]:
     if job.spec.train or job.plan.pod.working_dir:
         return
     script = find_job_script(job.plan.words)

@@ -30,7 +30,7 @@ def lint(
     `user_manifest` is the PyTorchJob that a user wrote, if the spec was read from it, and `etcd_image` the image of the etcd
     beside it. `script` is what the command starts.
     """
-    jobs = list(_list_roles(Job(spec, plan, user_manifest, script, etcd_image)))
+    jobs = list(list_roles(Job(spec, plan, user_manifest, script, etcd_image)))
     ignored = {*spec.lint.ignore, *ignore}
     rules = [rule for rule in RULES if rule.id not in ignored and (rule.local or not plan.kind.runs_on_this_machine)]
     unknown_rules = [
@@ -48,11 +48,11 @@ def lint(
         known = {(problem.rule, problem.title) for problem in problems}
         new = [p for rule in rules for p in rule.find_problems(job) if (p.rule, p.title) not in known]
         is_master = job.plan is plan.master
-        problems += [replace(p, path=_find_path(p.path, spec)) for p in new] if is_master else new
+        problems += [replace(p, path=find_role_path(p.path, spec)) for p in new] if is_master else new
     return [*problems, *unknown_rules]
 
 
-def _list_roles(job: Job) -> Iterator[Job]:
+def list_roles(job: Job) -> Iterator[Job]:
     """Yield the job, and once more as the Master has it if that differs."""
     spec, plan = make_master_spec(job.spec), job.plan.master
     if spec is None or plan is None:
@@ -64,7 +64,7 @@ def _list_roles(job: Job) -> Iterator[Job]:
     yield replace(workers, spec=spec, plan=plan, script=script, role="Master")
 
 
-def _find_path(path: str, spec: JobSpec) -> str:
+def find_role_path(path: str, spec: JobSpec) -> str:
     """Return where the spec sets a field of the Master: in `master`, or for all pods."""
     own = spec.master.model_fields_set if isinstance(spec.master, MasterPod) else set()
     master_path = get_master_path(path)

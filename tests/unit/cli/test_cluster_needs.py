@@ -122,3 +122,23 @@ def test_explain_reports_what_the_pods_lack(kfjob, here):
     assert "note: `train.py` is in this folder, and the image must have it" in kfjob.err
     assert kfjob("explain", "job.yaml", "--backend", "local") == 0
     assert kfjob.err == ""
+
+
+def test_what_only_the_master_lacks_is_reported_at_its_field(kfjob, here):
+    (here / "head.py").touch()
+    (here / "data").mkdir()
+    master = f"master: {{command: torchrun head.py --data {here}/data, resources: {{}}, volumes: []}}\n"
+    text = f"{COMPLETE}nodes: 2\nrendezvous: static\ncommand: torchrun /work/x.py --out_dir /work/a\n{master}"
+    (here / "job.yaml").write_text(text)
+    kfjob("validate", "job.yaml", "--backend", "kubernetes", "-o", "json")
+    found = {problem["message"]: problem["field"] for problem in json.loads(kfjob.out)["problems"]}
+    assert found["`head.py` is in this folder, and the image must have it"] == "master.command"
+    assert found[f"`{here}/data` is on this machine, and no volume brings it to the pods"] == "master.command"
+    assert found["the pods request no GPU, no CPU and no memory"] == "master.resources"
+    assert found["the Master has no volume: what it writes is deleted with its pod"] == "master.volumes"
+
+
+def test_what_master_and_workers_lack_is_reported_once(kfjob, here):
+    text = f"{COMPLETE}nodes: 2\nrendezvous: static\ncommand: torchrun train.py --out_dir /work/a\nmaster: {{image: 'b:1'}}\n"
+    messages = [message for _, message in find_problems(kfjob, here, text)]
+    assert messages.count("`train.py` is in this folder, and the image must have it") == 1
