@@ -17,7 +17,7 @@ from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile import template
 from kfjob.compile.job_check import find_job_problems
 from kfjob.compile.manifest import ManifestObject, list_objects
-from kfjob.compile.manifest_diff import MISSING, Difference, differences, set_value, split_list
+from kfjob.compile.manifest_diff import MISSING, Difference, differences, format_path, set_value, split_list
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.compile.template import find_object_problem
 from kfjob.compile.workload import find_workload
@@ -33,11 +33,14 @@ from kfjob.spec import api_objects, names
 from kfjob.spec.foreign_formats import find_template_problem
 from kfjob.spec.job import JobSpec
 from kfjob.spec.paths import join_path
+from kfjob.text import join_names
 
 _FIXED = ("version", "name", "image", "overrides")
 """Fields that `_remove_defaults` never removes."""
 _FIXED_PATHS = (("train",), ("overrides",))
 """Paths below which it removes nothing."""
+_MAX_PLACES = 3
+"""Differences from the recorded spec that a note names."""
 
 
 _LOST_METADATA = {
@@ -87,11 +90,12 @@ def import_objects(
         notes.append(Note(item=f"spec.elasticPolicy.rdzvHost: {policy.pop('rdzvHost')}", reason=reason))
         policy.pop("rdzvPort", None)
     is_from_kfjob = (job["metadata"].get("labels") or {}).get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
-    recorded = _read_recorded_spec(job)
+    original = normalize_job(job)
+    recorded, record_notes = _read_recorded_spec(job, original)
+    notes += record_notes
     conversion = recorded or from_pytorchjob(job, own_etcd=bool(etcd or replaced), exact=is_from_kfjob)
     reason = "not a part of the spec: it must exist before the job starts"
     notes += [Note(item=_name_object(item), reason=reason) for item in others if item not in (*etcd, *replaced)]
-    original = normalize_job(job)
     conversion = _add_overrides(conversion, original, exact=is_from_kfjob)
     if not recorded:
         conversion = replace(conversion, spec=_remove_defaults(conversion.spec))
@@ -192,18 +196,36 @@ def _is_own_etcd(item: JsonObject, job: JsonObject) -> bool:
     return is_from_kfjob and item["metadata"].get("name") == names.etcd_name(job["metadata"]["name"])
 
 
-def _read_recorded_spec(job: JsonObject) -> Conversion | None:
-    """Return the spec that kfjob recorded in the job at its submit, if any."""
+def _read_recorded_spec(job: JsonObject, original: JsonObject) -> tuple[Conversion | None, list[Note]]:
+    """Return the spec that kfjob recorded in the job at its submit, if it makes exactly this job, and notes about the record.
+
+    Anybody can write the annotation, so it is used for nothing that the job contradicts, and a note names what it alone says.
+    """
+    item = f"metadata.annotations.{api_objects.ANNOTATION_SPEC}"
     annotation = (job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_SPEC)
     if annotation is None:
-        return None
+        return None, []
     try:
         spec = JobSpec.model_validate_json(annotation)
+        fields: JsonObject = parse_json(spec.model_dump_json(exclude_defaults=True))
+        fields |= {"namespace": job["metadata"]["namespace"]} if "namespace" in job["metadata"] else {}
+        compiled = _compile(fields)
     except SpecError:  # of another version, or edited by hand
-        return None
-    fields: JsonObject = parse_json(spec.model_dump_json(exclude_defaults=True))
-    namespace = {"namespace": job["metadata"]["namespace"]} if "namespace" in job["metadata"] else {}
-    return Conversion(spec=fields | namespace)
+        return None, [Note(item=item, reason="not used: it is no spec that this version of kfjob can read")]
+    hidden = [f"`{name}`" for name in fields if name not in _FIXED and _makes(_remove_path(fields, (name,)), compiled)]
+    if changes := differences(compiled, original, ignore_empty=True):
+        places = join_names((f"`{format_path(change.path)}`" for change in changes), limit=_MAX_PLACES)
+        lost = f"; left out with it: {join_names(hidden)}" if hidden else ""
+        return None, [Note(item=item, reason=f"not used: the job differs from the spec in it, at {places}{lost}")]
+    reason = f"only this annotation says {join_names(hidden)}: check it if you do not know who wrote it"
+    return Conversion(spec=fields), [Note(item=item, reason=reason)] if hidden else []
+
+
+def _makes(spec: JsonMapping, compiled: JsonObject) -> bool:
+    try:
+        return _compile(spec) == compiled
+    except SpecError:
+        return False
 
 
 def _add_overrides(conversion: Conversion, original: JsonObject, *, exact: bool) -> Conversion:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfjob.api.specs.imports import import_pytorchjob
+from kfjob.common_types import JsonObject
 from kfjob.compile.manifest_diff import MISSING, differences, format_path
 from kfjob.compile.pytorchjob import compile_manifests, compile_pytorchjob
 from kfjob.convert.normalize import normalize_job
@@ -26,7 +28,7 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "specs"
 CONTEXT = Context(backend="kubernetes", launch="l1", namespace="team")
 
 
-def compile_spec(spec: JobSpec):
+def compile_spec(spec: JobSpec) -> JsonObject:
     return compile_pytorchjob(resolve(spec, CONTEXT))
 
 
@@ -36,7 +38,37 @@ def test_round_trip_of_a_rendered_job(file):
     rendered = compile_manifests(resolve(spec, CONTEXT))
     conversion = import_pytorchjob(yaml.safe_dump_all(rendered))
     assert JobSpec.model_validate(conversion.spec) == spec.model_copy(update={"namespace": spec.namespace or "team"})
-    assert conversion.notes == ()
+    assert all(note.reason.startswith("only this annotation says") for note in conversion.notes)
+
+
+def change_record(**changes: Any) -> dict[str, Any]:
+    """Return a job of kfjob with a changed record of its spec."""
+    job = compile_spec(load_spec("name: a\nnamespace: team\nimage: a:1\nnodes: 2\ncommand: torchrun t.py\n").spec)
+    record = yaml.safe_load(job["metadata"]["annotations"][api_objects.ANNOTATION_SPEC])
+    job["metadata"]["annotations"][api_objects.ANNOTATION_SPEC] = json.dumps(record | changes)
+    return job
+
+
+def test_recorded_spec_that_makes_another_job_is_not_used():
+    conversion = import_pytorchjob(yaml.safe_dump(change_record(image="b:2", progress="x (?P<step>[0-9]+)", nodes=3)))
+    assert (conversion.spec["image"], conversion.spec["nodes"]) == ("a:1", 2)
+    assert "progress" not in conversion.spec
+    assert "overrides" not in conversion.spec
+    (note,) = [note for note in conversion.notes if api_objects.ANNOTATION_SPEC in note.item]
+    assert note.reason.startswith("not used: the job differs from the spec in it, at `spec.")
+    assert note.reason.endswith("left out with it: `progress`")
+
+
+def test_what_only_the_recorded_spec_says_is_named():
+    conversion = import_pytorchjob(yaml.safe_dump(change_record(progress="x (?P<step>[0-9]+)")))
+    assert conversion.spec["progress"] == "x (?P<step>[0-9]+)"
+    assert [note.reason.partition(":")[0] for note in conversion.notes] == ["only this annotation says `progress`"]
+
+
+def test_record_that_is_no_spec_is_named():
+    conversion = import_pytorchjob(yaml.safe_dump(change_record(image=["a"])))
+    assert conversion.spec["image"] == "a:1"
+    assert any(note.reason.startswith("not used: it is no spec") for note in conversion.notes)
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
@@ -218,7 +250,8 @@ def test_manual_change_of_a_rendered_job_is_kept():
     rendered = compile_spec(load_spec((GOLDEN / "smallest.yaml").read_text()).spec)
     rendered["spec"]["runPolicy"]["ttlSecondsAfterFinished"] = 7
     conversion = import_pytorchjob(yaml.safe_dump(rendered))
-    assert conversion.spec["overrides"] == {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 7}}}
+    assert conversion.spec["run"] == {"ttl": 7}
+    assert "overrides" not in conversion.spec
 
 
 @pytest.mark.parametrize(
