@@ -256,7 +256,7 @@ def _convert_hyperpod(found: FoundJob) -> None:
         item = f"spec.replicaSpecs: {group.get('name', '')}"
         found.notes.append(Note(item=item, reason="left out: a PyTorchJob has one kind of Workers"))
     worker = {key: first[key] for key in ("replicas", "template") if key in first}
-    spec["pytorchReplicaSpecs"] = {"Worker": worker | {"restartPolicy": "OnFailure"}}
+    spec["pytorchReplicaSpecs"] = {"Worker": worker | {"restartPolicy": api_objects.DEFAULT_RESTART_POLICY}}
     _name_container(worker.get("template"))
     _convert_hyperpod_policy(found, spec)
     if "hyperpodrun" in str(worker):

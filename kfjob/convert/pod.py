@@ -14,16 +14,11 @@ from kfjob.spec import api_objects, names
 from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.arguments import OWN_TRAINER, from_argv
 from kfjob.spec.fields import UNLIMITED
+from kfjob.spec.pod import RESOURCE_NAMES
 
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the path of shared memory in every pod
-_RESOURCE_FIELDS = {
-    "cpu": "cpu",
-    "memory": "memory",
-    "nvidia.com/gpu": "gpus",
-    "vpc.amazonaws.com/efa": "efa",
-    "aws.amazon.com/neuron": "neuron",
-}
-_WHOLE_NUMBERS = ("gpus", "efa", "neuron")
+_RESOURCE_FIELDS = {resource: field for field, resource in RESOURCE_NAMES.items()}
+_WHOLE_NUMBERS = tuple(_RESOURCE_FIELDS[resource] for resource in api_objects.DEVICE_RESOURCES)
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 """Kubernetes also takes other forms of a number, such as `1.0` and `1k`, which stay in `limits`."""
 

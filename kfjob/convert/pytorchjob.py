@@ -17,10 +17,6 @@ from kfjob.convert.pod import convert_pod_template, convert_trainer_command, fin
 from kfjob.spec import api_objects, names
 from kfjob.spec.roles import MasterPod
 
-_DEFAULT_RESTART_POLICY = "OnFailure"
-_DEFAULT_PROCESSES = "auto"
-"""The operator's defaults (v1.9.3, pytorch_defaults.go)."""
-
 
 def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = False) -> Conversion:
     """Return the spec of a PyTorchJob, as far as a spec has fields for it.
@@ -38,15 +34,15 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
 
     fields: JsonObject = {
         "name": metadata["name"],
-        "nodes": sum(replica.get("replicas", 1) for replica in replicas.values()),
+        "nodes": sum(replica.get("replicas", api_objects.DEFAULT_REPLICAS) for replica in replicas.values()),
         "processes_per_node": _convert_number(
-            spec.get("nprocPerNode") or (elastic_policy or {}).get("nProcPerNode") or _DEFAULT_PROCESSES
+            spec.get("nprocPerNode") or (elastic_policy or {}).get("nProcPerNode") or api_objects.DEFAULT_PROCESSES
         ),
         "network_profile": "none",
     }
     if metadata.get("namespace"):
         fields["namespace"] = metadata["namespace"]
-    fields["restarts"] = {"policy": first_replica.get("restartPolicy", _DEFAULT_RESTART_POLICY), "max": 0}
+    fields["restarts"] = {"policy": first_replica.get("restartPolicy", api_objects.DEFAULT_RESTART_POLICY), "max": 0}
     fields |= _convert_run_policy(run_policy)
     if elastic_policy is not None:
         fields |= _convert_elastic_policy(elastic_policy, fields, has_master=has_master, own_etcd=own_etcd)
@@ -55,7 +51,7 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
     scheduling = _convert_scheduling(metadata, run_policy, pod_spec)
     pods = {
         kind: convert_pod_template(template, hyperpod="hyperpod" in scheduling, exact=exact, own_etcd=own_etcd and exact)
-        | {"restart_policy": replicas[kind].get("restartPolicy", _DEFAULT_RESTART_POLICY)}
+        | {"restart_policy": replicas[kind].get("restartPolicy", api_objects.DEFAULT_RESTART_POLICY)}
         for kind, template in templates.items()
     }
     _add_metadata(fields, pods, metadata, templates, has_queue="queue" in scheduling)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.plan.resolve import count_processes
+from kfjob.spec.api_objects import EFA_RESOURCE
 from kfjob.spec.instances import NEURON_VARIABLES, suggest_instance
 from kfjob.text import plural
 from kfjob.units import GIB, parse_quantity
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount path in the pod
-_EFA_RESOURCE = "vpc.amazonaws.com/efa"
 _BF16_CAPABILITY = "compute capability 8.0"
 _BF16_OPTION = re.compile(r"--?(bf16(=(1|true))?|[\w-]*(precision|dtype)=?bf(loat)?16(-\w+)?)", re.IGNORECASE)
 
@@ -99,7 +99,7 @@ def network_variables(job: Job) -> Iterator[Violation]:
 def _has_efa(job: Job) -> bool:
     resources = job.plan.resources
     amounts = {**resources.requests, **resources.limits}
-    return bool(resources.efa or resources.efa_claim or amounts.get(_EFA_RESOURCE))
+    return bool(resources.efa or resources.efa_claim or amounts.get(EFA_RESOURCE))
 
 
 @rule("network-variables-found-alone", "note")

@@ -17,7 +17,7 @@ from kfjob.image.references import parse_reference
 from kfjob.plan import environment, launchers, rendezvous
 from kfjob.plan.launch_commands import find_unconnected_nodes
 from kfjob.plan.values import GRACE_SECONDS, Context, Decisions, JobPlan
-from kfjob.spec import instances, names
+from kfjob.spec import api_objects, instances, names
 from kfjob.spec.fields import UNLIMITED
 from kfjob.spec.instances import HYPERPOD_PREFIX, Instance
 from kfjob.spec.job import SPEC_VERSION, JobSpec
@@ -302,7 +302,7 @@ def _scheduling(spec: JobSpec, instance: Instance | None, resources: Resources, 
         "pods run on nodes of this type",
         origin="instance",
     )
-    key = "aws.amazon.com/neuron" if resources.neuron else "nvidia.com/gpu"
+    key = api_objects.NEURON_RESOURCE if resources.neuron else api_objects.GPU_RESOURCE
     tolerations = scheduling.tolerations
     has_devices = (instance and instance.accelerator) or resources.gpus or resources.neuron
     if has_devices and all(toleration.key != key for toleration in tolerations):

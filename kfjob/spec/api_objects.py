@@ -15,6 +15,18 @@ PYTORCHJOB_API_VERSION = f"{PYTORCHJOB_GROUP}/v1"
 PYTORCHJOB = "PyTorchJob"
 PYTORCHJOBS = "pytorchjobs"
 
+GPU_RESOURCE = "nvidia.com/gpu"
+"""The name under which the device plugin offers GPUs, and the taint that their nodes often have."""
+NEURON_RESOURCE = "aws.amazon.com/neuron"
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+DEVICE_RESOURCES = (GPU_RESOURCE, NEURON_RESOURCE, EFA_RESOURCE)
+
+DEFAULT_PROCESSES = "auto"
+DEFAULT_CLEAN_PODS = "None"
+DEFAULT_RESTART_POLICY = "OnFailure"
+DEFAULT_REPLICAS = 1
+"""This and the three before it are what the operator takes for a field that a job lacks (v1.9.3, pytorch_defaults.go)."""
+
 LABEL_JOB_NAME = "training.kubeflow.org/job-name"
 LABEL_REPLICA_TYPE = "training.kubeflow.org/replica-type"
 LABEL_REPLICA_INDEX = "training.kubeflow.org/replica-index"

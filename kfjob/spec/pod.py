@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from kfjob.events import TRAINING_CONTAINER
-from kfjob.spec import pytorchjob_schema
+from kfjob.spec import api_objects, pytorchjob_schema
 from kfjob.spec.base import SpecModel, field_error
 from kfjob.spec.fields import (
     AbsolutePath,
@@ -22,12 +22,12 @@ from kfjob.spec.fields import (
 )
 from kfjob.units import parse_quantity
 
-_RESOURCE_NAMES = {
+RESOURCE_NAMES = {
     "cpu": "cpu",
     "memory": "memory",
-    "gpus": "nvidia.com/gpu",
-    "neuron": "aws.amazon.com/neuron",
-    "efa": "vpc.amazonaws.com/efa",
+    "gpus": api_objects.GPU_RESOURCE,
+    "neuron": api_objects.NEURON_RESOURCE,
+    "efa": api_objects.EFA_RESOURCE,
 }
 """Kubernetes' names of the resources that have a field."""
 
@@ -37,18 +37,18 @@ class Resources(SpecModel):
 
     cpu: Quantity | None = Field(default=None, description="CPU cores, for example `8` or `500m`")
     memory: Size | None = Field(default=None, description="Memory, for example `64Gi`")
-    gpus: int = Field(default=0, ge=0, le=64, description="GPUs (nvidia.com/gpu)")
+    gpus: int = Field(default=0, ge=0, le=64, description=f"GPUs ({api_objects.GPU_RESOURCE})")
     gpu_memory: Size | None = Field(
         default=None,
         description="Memory of each GPU, for example `80Gi`, to check whether the model fits; default: that of `instance`",
     )
-    efa: int = Field(default=0, ge=0, le=64, description="Elastic Fabric Adapters (vpc.amazonaws.com/efa)")
+    efa: int = Field(default=0, ge=0, le=64, description=f"Elastic Fabric Adapters ({api_objects.EFA_RESOURCE})")
     efa_claim: ObjectName | None = Field(
         default=None,
         description="ResourceClaimTemplate that requests the adapters from the EFA driver for dynamic resource allocation "
         "(Kubernetes 1.34), instead of `efa`",
     )
-    neuron: int = Field(default=0, ge=0, le=64, description="Neuron devices (aws.amazon.com/neuron)")
+    neuron: int = Field(default=0, ge=0, le=64, description=f"Neuron devices ({api_objects.NEURON_RESOURCE})")
     huge_pages: dict[Literal["2Mi", "1Gi"], Size] = Field(
         default_factory=dict, description="Huge pages by page size, for example `2Mi: 5Gi`"
     )
@@ -62,7 +62,7 @@ class Resources(SpecModel):
     @property
     def amounts(self) -> dict[str, str]:
         """The amounts of the fields by Kubernetes' resource names, without `requests` and `limits`."""
-        amounts = {name: str(getattr(self, field) or "") for field, name in _RESOURCE_NAMES.items()}
+        amounts = {name: str(getattr(self, field) or "") for field, name in RESOURCE_NAMES.items()}
         amounts |= {f"hugepages-{size}": amount for size, amount in self.huge_pages.items()}
         return {name: amount for name, amount in amounts.items() if amount}
 

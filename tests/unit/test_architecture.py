@@ -6,6 +6,7 @@ import re
 import subprocess
 import tomllib
 
+from kfjob.spec.api_objects import DEVICE_RESOURCES
 from tests.wheels import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -56,3 +57,13 @@ def test_folders_that_the_table_mentions_exist():
     named = [ROOT / folder / name for folder, text in rows for name in re.findall(r"`([\w/]+)`", text)]
     assert len(named) >= 3
     assert [str(path) for path in named if not path.is_dir()] == []
+
+
+def test_names_of_devices_have_one_owner():
+    owners = {
+        file.relative_to(ROOT).as_posix()
+        for file in (ROOT / "kfjob").rglob("*.py")
+        for resource in DEVICE_RESOURCES
+        if f'"{resource}"' in file.read_text("utf-8") or f'.{resource}"' in file.read_text("utf-8")
+    }
+    assert owners == {"kfjob/spec/api_objects.py"}

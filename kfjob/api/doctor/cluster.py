@@ -20,7 +20,7 @@ from kfjob.units import parse_quantity
 INSTALL = "kubectl apply --server-side -k manifests/operator"
 GRANT = "kubectl apply -n {namespace} -f manifests/rbac/submitter.yaml"
 OPERATOR_LABEL = "control-plane=kubeflow-training-operator"
-DEVICES = {"nvidia.com/gpu": "GPU", "aws.amazon.com/neuron": "Neuron device", "vpc.amazonaws.com/efa": "EFA interface"}
+DEVICES = dict(zip(api_objects.DEVICE_RESOURCES, ("GPU", "Neuron device", "EFA interface"), strict=True))
 
 _JOBS = {"group": api_objects.PYTORCHJOB_GROUP, "resource": api_objects.PYTORCHJOBS}
 NEEDED = (

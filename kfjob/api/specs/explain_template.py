@@ -12,15 +12,15 @@ from kfjob.compile.manifest import ManifestObject
 from kfjob.compile.torchrun import operator_environment
 from kfjob.errors import NotFound, Problem
 from kfjob.redaction import Redactor, collect_secrets
+from kfjob.spec import api_objects
 from kfjob.spec.api_objects import PYTORCHJOB
 from kfjob.spec.paths import Path, join_path
 
 _DEFAULTS: tuple[tuple[Path, str], ...] = (
-    (("nprocPerNode",), "auto"),
-    (("runPolicy", "cleanPodPolicy"), "None"),
+    (("nprocPerNode",), api_objects.DEFAULT_PROCESSES),
+    (("runPolicy", "cleanPodPolicy"), api_objects.DEFAULT_CLEAN_PODS),
 )
-"""The operator's defaults for a job (v1.9.3, pytorch_defaults.go)."""
-_REPLICA_DEFAULTS = (("replicas", "1"), ("restartPolicy", "OnFailure"))
+_REPLICA_DEFAULTS = (("replicas", str(api_objects.DEFAULT_REPLICAS)), ("restartPolicy", api_objects.DEFAULT_RESTART_POLICY))
 
 
 @dataclass(frozen=True, kw_only=True)

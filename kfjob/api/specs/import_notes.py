@@ -13,7 +13,7 @@ from kfjob.compile.merge import items_by_name
 from kfjob.convert.conversion import Note
 from kfjob.spec import api_objects, names
 
-_DEVICE_LIMITS = (".limits.nvidia.com/gpu", ".limits.aws.amazon.com/neuron", ".limits.vpc.amazonaws.com/efa")
+_DEVICE_LIMITS = tuple(f".limits.{resource}" for resource in api_objects.DEVICE_RESOURCES)
 _RESTART_POLICIES = ("Master.restartPolicy", "Worker.restartPolicy")
 _ENDPOINT = ("rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId")
 
