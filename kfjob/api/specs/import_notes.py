@@ -37,6 +37,7 @@ ADDITIONS = (
     Addition("no Istio proxy", "it would keep the pods from ending", (api_objects.LABEL_ISTIO_INJECT,)),
     Addition("kept pods", "pods that have ended and their logs stay, which is the operator's default too", ("cleanPodPolicy",)),
     Addition("restart policy", "the operator's own default", _RESTART_POLICIES),
+    Addition("one replica", "the operator's own default", ("Master.replicas", "Worker.replicas")),
     Addition("processes per node", "the operator's own default, or one for each GPU", ("spec.nprocPerNode",)),
     Addition("the Master's port", "the operator reads it from a container port", (f"ports[{names.RENDEZVOUS_PORT_NAME}]",)),
     Addition("namespace", "the one of the target", ("metadata.namespace",)),

@@ -22,6 +22,7 @@ from kfjob.lint.check import lint
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import load_spec
+from kfjob.spec.substitute import escape_references
 
 CONTEXT = Context(backend="kubernetes", launch="l1", namespace="team")
 
@@ -339,3 +340,31 @@ def test_any_change_of_a_manifest_is_imported_or_is_a_spec_error(shape, data):
         holder[last] = copy.deepcopy(data.draw(st.sampled_from(VALUES)))
     with suppress(SpecError):
         assert import_pytorchjob(yaml.safe_dump(manifest)).spec["name"]
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        (["bash"], ["-c", "torchrun --nproc-per-node=${N:-8} t.py $$ $(date)"]),
+        (["tini", "--", "/bin/sh"], ["-xc", 'exec python t.py "$@"', "--", "$(Q)", "${R}"]),
+        (["env", "-S", "bash -c 'echo ${X}'"], None),
+        (None, ["nohup", "bash", "-lc", "exec torchrun t.py | tee /x/${HOSTNAME}.log"]),
+    ],
+)
+def test_shell_text_of_command_and_args_is_kept(command, args):
+    manifest = make_manifest(make_template({"command": command, "args": args}))
+    conversion = import_pytorchjob(yaml.safe_dump(manifest))
+    text = yaml.safe_dump(escape_references(conversion.spec), sort_keys=False)
+    job = compile_pytorchjob(resolve(load_spec(text).spec, CONTEXT))
+    (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert (container.get("command"), container.get("args")) == (command, args)
+    assert "overrides" not in conversion.spec
+
+
+def test_the_operators_number_of_replicas_is_a_routine_addition():
+    manifest = make_manifest(make_template(), make_template())
+    for replica in manifest["spec"]["pytorchReplicaSpecs"].values():
+        del replica["replicas"]
+    conversion = import_pytorchjob(yaml.safe_dump(manifest))
+    assert conversion.notes == ()
+    assert "one replica" in {note.item for note in conversion.additions}
