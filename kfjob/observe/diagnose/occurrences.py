@@ -121,6 +121,14 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
             symptom.occurrences[-1].fill_unknown(occurrence.values)
             symptom.occurrences[-1].raised |= occurrence.in_exception
 
+    def replace(self, key: SymptomKey, order: int, occurrence: Occurrence) -> None:
+        """Replace the occurrence at this place by a later exception of its chain; both are one failure."""
+        symptom = self._symptoms[key]
+        if symptom.occurrences and (earlier := symptom.occurrences[-1]).order == order:
+            occurrence.fill_unknown(earlier.values)
+            occurrence.place = occurrence.place or earlier.place
+            symptom.occurrences = [*symptom.occurrences[:-1], occurrence]
+
     def count(self, key: SymptomKey) -> None:
         """Count an occurrence of a symptom that repeats; it is not kept."""
         if key in self._symptoms:

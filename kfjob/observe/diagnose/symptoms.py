@@ -268,13 +268,16 @@ def _add_incident(
     earlier = [(item, other) for item in list(incident.chain())[1:] if (other := explain(item, pod=name))]
     if _is_explained_by(explanation, [other for _, other in earlier]):
         return None
+    repeated = None  # the newest of the chain with the same symptom
     for item, other in earlier:
         if _is_replaced(other, explanation, incident.relation):
             pod.symptoms.retract(_make_key(other), item.mark.order)
+        elif repeated is None and other.rule is explanation.rule:
+            repeated = item
     details = add_details(pod, incident, explanation, "" if rank is None else str(find_gpu(rank, pod.ranks)))
     for warning in details.warnings:
         pod.symptoms.retract((WARNING_RULE, ""), warning.order)
-    return _add_occurrence(name, pod, incident, details.explanation, rank)
+    return _add_occurrence(name, pod, incident, details.explanation, rank, repeated=repeated)
 
 
 def _is_explained_by(explanation: Explanation, earlier: Iterable[Explanation]) -> bool:
@@ -289,8 +292,9 @@ def _is_replaced(earlier: Explanation, explanation: Explanation, relation: Relat
 
 
 def _add_occurrence(
-    name: str, pod: PodHistory, incident: Incident, explanation: Explanation, rank: int | None
+    name: str, pod: PodHistory, incident: Incident, explanation: Explanation, rank: int | None, *, repeated: Incident | None
 ) -> Occurrence | None:
+    """Add the occurrence of an incident; it takes the place of `repeated`, an earlier one of its chain."""
     key = _make_key(explanation)
     if key in pod.symptoms and incident.printed[0].startswith("  "):
         return None  # torchrun's summary repeats what the process has printed
@@ -315,6 +319,9 @@ def _add_occurrence(
         first_position=incident.first_position,
         last_position=incident.last_position,
     )
+    if repeated is not None and key in pod.symptoms:
+        pod.symptoms.replace(key, repeated.mark.order, occurrence)
+        return occurrence
     progress = incident.mark.steps + incident.mark.readings if incident.kind is Kind.EXCEPTION else 0
     pod.symptoms.add(occurrence, occasion=(incident.mark.round_start, progress), variant=key[1])
     return occurrence

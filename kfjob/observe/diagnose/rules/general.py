@@ -2,6 +2,12 @@
 
 from kfjob.observe.diagnose.rule import Role, Rule, Severity
 
+_UNRESOLVED = (
+    r"Name or service not known|(?:Temporary )?failure in name resolution|getaddrinfo failed|nodename nor servname provided"
+    r"|No address associated with hostname"
+)
+"""What the C library says of a name without an address."""
+
 RULES = (
     Rule(
         id="shm-semaphores",
@@ -15,18 +21,25 @@ RULES = (
     ),
     Rule(
         id="name-unresolvable",
-        title="a host name has no address",
+        title="a host name has no address: {host}",
         cause=(
-            "the name cannot be resolved in the container: it is misspelt, there is no DNS for it, or its service does not "
-            "exist"
+            "the name cannot be resolved: it is misspelt, there is no DNS for it, its service does not exist, or the program "
+            "downloads something and has no way to the internet"
         ),
-        remedy="check the name, the cluster's DNS and network policies: `nslookup NAME` in the pod",
-        local_remedy="check the name: this machine must be able to resolve it (`getent hosts NAME`)",
+        remedy=(
+            "check the name, the cluster's DNS and network policies: `nslookup NAME` in the pod; without internet, put what "
+            "the program downloads into the image or a volume"
+        ),
+        local_remedy=(
+            "check the name: this machine must be able to resolve it (`getent hosts NAME`); without internet, download before "
+            "what the program needs"
+        ),
         markers=(
             "Name or service not known",
             "failure in name resolution",
             "getaddrinfo failed",
             "nodename nor servname",
+            "No address associated with hostname",
             "NameResolutionError",
             "ould not resolve ",
             "unable to resolve host",
@@ -34,9 +47,12 @@ RULES = (
             "no such host",
         ),
         pattern=(
-            r"Name or service not known|failure in name resolution|getaddrinfo failed|nodename nor servname"
-            r"|NameResolutionError|[Cc]ould not resolve (?:host|proxy)|unable to resolve host|Temporary failure resolving"
-            r"|dial tcp: lookup \S+.*no such host"
+            r"Failed to resolve '(?P<host>[^']+)'|[Cc]ould not resolve (?:host|proxy)(?:name)?:? (?P<host2>[^\s:]+)"
+            r"|[Uu]nable to resolve host (?:address )?\W?(?P<host3>[\w.-]*\w)|Temporary failure resolving '(?P<host4>[^']+)'"
+            r"|dial tcp: lookup (?P<host5>[^\s:]+).*no such host"
+            rf"|\bhost='(?P<host6>[^']+)'.*(?:{_UNRESOLVED}|NameResolutionError)"
+            rf"|\b(?:host name|host|connecting to|address of) [\"'`]?(?P<host7>[\w-]+(?:\.[\w-]+)*)\b.*?(?:{_UNRESOLVED})"
+            rf"|(?P<host8>{_UNRESOLVED})|NameResolutionError"
         ),
         role=Role.SUSPECT,
     ),
