@@ -253,6 +253,7 @@ class JobSnapshot(Struct, frozen=True, kw_only=True):
     manifest: str | None = None  # the submitted objects (JSON) of a template; None for a job from a spec
     observe_config: str | None = None  # what observation needs of the spec (JSON); None for a job that others submitted
     submitted_by: str = ""  # who submitted the launch, as kfjob recorded it; "" if that is unknown
+    spec_file: str = ""  # digest and path of the file of the submitted spec; "" without one
     start_folder: str = ""  # where the agents of a local job start unless its spec says so; "" on a cluster
     labels: dict[str, str] = field(default_factory=dict)
 

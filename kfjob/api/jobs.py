@@ -6,6 +6,7 @@ Nothing in `api` imports this module; each function calls the one that the CLI c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -173,6 +174,7 @@ def stop(
 
 def _load_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> LoadedSpec:
     """Return the spec of a model, of a mapping with its fields, or of a file."""
+    from kfjob.api.lifecycle.spec_file import record_file
     from kfjob.api.planning import finish_draft
     from kfjob.spec.job import JobSpec
     from kfjob.spec.source import LoadedSpec, Positions, draft_fields, draft_spec
@@ -188,4 +190,4 @@ def _load_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> 
     except (OSError, ValueError) as err:  # ValueError: the path contains NUL, or the text is not UTF-8
         hint = "`kfjob init` writes a first spec"
         raise NotFound(f"spec `{cut_text(str(spec), MAX_NAME)}` cannot be read", cause=str(err), hint=hint) from err
-    return finish_draft(draft_spec(text, file=str(spec)), settings)
+    return replace(finish_draft(draft_spec(text, file=str(spec)), settings), file_record=record_file(Path(spec), text))

@@ -58,6 +58,7 @@ class FakeBackend:
         spec: str | None = None,
         launch: str = "l1",
         submitted_by: str = "",
+        spec_file: str = "",
     ) -> JobRef:
         """Add a job whose events are `script`."""
         snapshot = JobSnapshot(
@@ -70,6 +71,7 @@ class FakeBackend:
             backend=self.name,
             spec=spec,
             submitted_by=submitted_by,
+            spec_file=spec_file,
         )
         self.jobs[namespace, name] = _Job(snapshot, list(script))
         return JobRef(backend=self.name, namespace=namespace, name=name, uid=snapshot.uid, launch=launch)
@@ -79,7 +81,12 @@ class FakeBackend:
         self._check_name(plan.name, plan.namespace)
         self.calls.append(("submit", plan.name))
         return self.play(
-            plan.name, namespace=plan.namespace, spec=plan.spec_json, launch=plan.launch, submitted_by=plan.submitted_by
+            plan.name,
+            namespace=plan.namespace,
+            spec=plan.spec_json,
+            launch=plan.launch,
+            submitted_by=plan.submitted_by,
+            spec_file=plan.spec_file,
         )
 
     def apply(self, plan: JobPlan) -> JobRef:

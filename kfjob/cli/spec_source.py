@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -245,16 +245,19 @@ def read_spec(source: Source, settings: Settings | None = None, *, check: PlanCh
         NotFound: the file does not exist or cannot be read.
         SpecError: the spec is not valid; it holds every problem.
     """
+    from kfjob.api.lifecycle.spec_file import record_file
     from kfjob.spec.source import draft_spec
 
-    draft = draft_spec(source.read(), file=source.name, assignments=source.assignments, variables=source.read_values())
+    text = source.read()
+    record = record_file(Path(source.spec), text) if source.spec and source.spec != "-" else ""
+    draft = draft_spec(text, file=source.name, assignments=source.assignments, variables=source.read_values())
     if draft.checked.spec is not None:
         hide_secrets(collect_secrets(draft.checked.spec.model_dump(mode="json", warnings=False)))
     if not draft.problems or settings is None:
-        return draft.finish()
+        return replace(draft.finish(), file_record=record)
     from kfjob.api.planning import check_nothing, finish_draft
 
-    return finish_draft(draft, settings, check=check or check_nothing)
+    return replace(finish_draft(draft, settings, check=check or check_nothing), file_record=record)
 
 
 def read_text(file: str, kind: str, *, newline: str | None = None) -> str:

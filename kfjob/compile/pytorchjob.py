@@ -81,6 +81,8 @@ def _annotations(plan: JobPlan) -> dict[str, str]:
         annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES] = str(hyperpod.max_retries)
     if plan.submitted_by:
         annotations[api_objects.ANNOTATION_SUBMITTED_BY] = plan.submitted_by
+    if plan.spec_file:
+        annotations[api_objects.ANNOTATION_SPEC_FILE] = plan.spec_file
     return annotations | {
         api_objects.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION),
         api_objects.ANNOTATION_SPEC: plan.spec_json,

@@ -124,6 +124,7 @@ class JobPlan:
     spec_hash: str
     master: JobPlan | None = None  # the Master's pod, if it differs from the Workers; as if all pods were like it
     submitted_by: str = ""  # recorded with the launch; "" until it is submitted
+    spec_file: str = ""  # recorded with the launch: digest and path of the file of its spec; "" without one
     start_folder: str = ""  # where agents of a local job start unless `pod.working_dir` is set; "": the current folder
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
 

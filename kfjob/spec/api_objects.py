@@ -43,6 +43,8 @@ ANNOTATION_OBSERVE_CONFIG = "kfjob.dev/observe-config"
 ANNOTATION_MANIFEST = "kfjob.dev/manifest"
 ANNOTATION_SUBMITTED_BY = "kfjob.dev/submitted-by"
 """Who submitted the launch: `USER@HOST`, or the setting `user`."""
+ANNOTATION_SPEC_FILE = "kfjob.dev/spec-file"
+"""The digest and the path of the file of the submitted spec."""
 ANNOTATION_ACCELERATE = "kfjob.dev/accelerate"
 """The keys of an Accelerate config that no field of a spec holds, as JSON."""
 ANNOTATION_SECRET_TIME = "kfjob.dev/made"  # noqa: S105 - a key
@@ -57,6 +59,7 @@ KEYS_OF_KFJOB = frozenset(
         ANNOTATION_SPEC_VERSION,
         ANNOTATION_MANIFEST,
         ANNOTATION_SUBMITTED_BY,
+        ANNOTATION_SPEC_FILE,
     }
 )
 """The labels and annotations that kfjob adds to every job."""

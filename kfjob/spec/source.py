@@ -33,6 +33,8 @@ class LoadedSpec:
     positions: Positions
     warnings: tuple[Problem, ...] = ()
     """Fields that are accepted but have no effect."""
+    file_record: str = ""
+    """The digest of the text and the path of the file that the spec was read from; "" for a spec that is not from a file."""
 
 
 _STAND_INS: tuple[Callable[[str], str], ...] = ("value-of-{}".format, lambda _name: "1", lambda _name: "/a/b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from kfjob.api.lifecycle.preparation import check_spec, prepare_launch
 from kfjob.api.lifecycle.recorded_spec import make_unusable, parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live, replace_launch
 from kfjob.api.lifecycle.spec_change import SpecChange, describe_change
+from kfjob.api.lifecycle.spec_file import find_changed_file
 from kfjob.api.lifecycle.submit import start
 from kfjob.api.planning import make_launch_id, plan_job
 from kfjob.api.reader import LiveReader, check_uid
@@ -63,6 +65,9 @@ def relaunch(
         recorded = parse_recorded_spec(record, record.spec)
         loaded = _change_spec(target, record, recorded, change, notify) if change else LoadedSpec(recorded, Positions())
         start_folder = "" if change and change.loaded else record.start_folder
+        if not (change and change.loaded):
+            loaded = replace(loaded, file_record=record.spec_file)
+            _note_changed_file(target, record, notify)
         submit = _prepare_spec(target, loaded, code, notify, start_folder=start_folder)
     elif change and record.manifest is not None:
         hint = f"`kfjob stop {record.name}`, then `kfjob submit --template FILE`, starts a changed template"
@@ -73,6 +78,14 @@ def relaunch(
         hint = "write a spec and submit it"
         raise UsageError(f"job `{record.name}` has no record of its spec, because kfjob did not submit it", hint=hint)
     return replace_launch(target, live, submit, timeout=timeout)
+
+
+def _note_changed_file(target: Target, record: JobSnapshot, notify: Notify) -> None:
+    """Say that the file of the spec has changed since it was submitted from this machine."""
+    is_here = target.kind.runs_on_this_machine or record.submitted_by == target.settings.submitter
+    if is_here and (file := find_changed_file(record.spec_file)):
+        command = f"kfjob relaunch {record.name} --spec {shlex.quote(str(file))}"
+        notify(f"`{file}` has changed since it was submitted; the recorded spec is used, and `{command}` uses the file")
 
 
 def _read_archived(target: Target, job: str) -> JobSnapshot:
@@ -100,7 +113,7 @@ def _prepare_spec(
     """Do everything that can fail before the old launch is stopped; return what submits the new one."""
     planned = plan_job(loaded, target, start_folder=start_folder)
     planned = prepare_launch(planned, loaded, code=code, notify=notify)
-    return partial(start, planned)
+    return partial(start, planned, spec_file=loaded.file_record)
 
 
 def _prepare_manifest(

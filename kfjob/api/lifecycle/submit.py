@@ -59,16 +59,16 @@ def submit_loaded(
     planned = prepare_launch(planned, loaded, code=code, notify=notify)
     if live and not replace:
         notify(f"the last launch of `{live.name}` has ended ({live.job.phase}), and goes to the archive")
-    return Submission(replace_launch(planned.target, live, partial(start, planned)), is_new=True)
+    return Submission(replace_launch(planned.target, live, partial(start, planned, spec_file=loaded.file_record)), is_new=True)
 
 
-def start(planned: Planned) -> LiveReader:
-    """Submit the plan to its backend.
+def start(planned: Planned, *, spec_file: str) -> LiveReader:
+    """Submit the plan to its backend, with the record of its spec's file.
 
     Raises:
         AlreadyExists: a job with this name exists; nothing was changed.
     """
-    plan = dataclasses.replace(planned.plan, submitted_by=planned.target.settings.submitter)
+    plan = dataclasses.replace(planned.plan, submitted_by=planned.target.settings.submitter, spec_file=spec_file)
     return LiveReader(planned.target, planned.target.backend.submit(plan), plan.observe_config)
 
 
@@ -83,4 +83,5 @@ def apply_loaded(loaded: LoadedSpec, target: Target, *, notify: Notify = ignore_
     planned.check_findings(notify)
     live = planned.target.get_job(planned.plan.name)
     planned = plan_job(loaded, target, launch=live.launch)
-    return LiveReader(planned.target, planned.target.backend.apply(planned.plan), planned.plan.observe_config)
+    plan = dataclasses.replace(planned.plan, spec_file=loaded.file_record)
+    return LiveReader(planned.target, planned.target.backend.apply(plan), planned.plan.observe_config)

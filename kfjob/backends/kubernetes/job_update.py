@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from kfjob.backends.base import FieldChange
-from kfjob.backends.kubernetes.objects import launch_of, submitter_of
+from kfjob.backends.kubernetes.objects import launch_of, spec_file_of, submitter_of
 from kfjob.backends.kubernetes.ownership import owned_keys
 from kfjob.common_types import JsonObject
 from kfjob.compile.manifest_diff import MISSING, differences, format_path
@@ -71,7 +71,8 @@ def manifest_for_live_job(plan: JobPlan, live: JsonObject) -> JsonObject:
         raise Refused(f"job `{plan.name}` was not submitted by kfjob", hint="change it with the tool that made it")
     elastic = live["spec"].get("elasticPolicy") or {}
     rendezvous = replace(plan.rendezvous, id=elastic.get("rdzvId", plan.rendezvous.id))
-    return compile_pytorchjob(replace(plan, launch=launch, rendezvous=rendezvous, submitted_by=submitter_of(live)))
+    plan = replace(plan, submitted_by=submitter_of(live), spec_file=plan.spec_file or spec_file_of(live))
+    return compile_pytorchjob(replace(plan, launch=launch, rendezvous=rendezvous))
 
 
 def job_changes(live: JsonObject, manifest: JsonObject) -> list[FieldChange]:

@@ -52,6 +52,11 @@ def submitter_of(job: JsonObject) -> str:
     return (job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_SUBMITTED_BY) or ""
 
 
+def spec_file_of(job: JsonObject) -> str:
+    """Return the digest and the path of the file of the submitted spec; "" without a record."""
+    return (job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_SPEC_FILE) or ""
+
+
 def snapshot(job: JsonObject, pods: list[JsonObject] | None = None, *, now: int) -> JobSnapshot:
     """Return the snapshot of a job, with those of `pods` that it owns."""
     metadata = job["metadata"]
@@ -69,6 +74,7 @@ def snapshot(job: JsonObject, pods: list[JsonObject] | None = None, *, now: int)
         manifest=annotations.get(api_objects.ANNOTATION_MANIFEST),
         observe_config=annotations.get(api_objects.ANNOTATION_OBSERVE_CONFIG),
         submitted_by=submitter_of(job),
+        spec_file=spec_file_of(job),
         labels=dict(labels),
     )
 

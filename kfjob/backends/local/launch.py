@@ -115,6 +115,7 @@ def _snapshot(plan: JobPlan, uid: str, addresses: tuple[str, ...]) -> JobSnapsho
         spec=plan.spec_json,
         observe_config=encode(plan.observe_config),
         submitted_by=plan.submitted_by,
+        spec_file=plan.spec_file,
         start_folder=plan.start_folder or str(Path.cwd()),
         labels=dict(plan.labels),
     )

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 import kfjob as api
+from kfjob.backends.kubernetes.job_update import manifest_for_live_job
+from kfjob.backends.kubernetes.objects import snapshot
+from kfjob.compile.pytorchjob import compile_pytorchjob
+from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import load_spec
 from tests.unit.api import script
@@ -103,3 +109,53 @@ def test_relaunch_in_python_changes_fields(fake):
     assert spec.train is not None
     assert (spec.train.max_steps, spec.env["MODE"]) == (200, "off")
     assert notices[-1].splitlines()[1:] == ['  env.MODE: (not set) -> "off"', "  train.max_steps: 100 -> 200"]
+
+
+def test_relaunch_says_that_the_file_of_the_spec_has_changed(fake, kfjob, here):
+    file = here / "my job.yaml"
+    file.write_text(RECORDED)
+    assert kfjob("submit", "my job.yaml") == 0
+    assert kfjob("relaunch", "train") == 0
+    assert "has changed" not in kfjob.err
+    file.write_text(RECORDED.replace("nodes: 2", "nodes: 3"))
+    for options in ((), ("--set", "train.lr=0.1")):  # the second one shows that a relaunch keeps the record
+        assert kfjob("relaunch", "train", *options) == 0
+        assert (
+            f"note: `{file}` has changed since it was submitted; the recorded spec is used, and "
+            f"`kfjob relaunch train --spec '{file}'` uses the file\n"
+        ) in kfjob.err
+        assert read_live_spec(fake).nodes == 2
+    for _ in range(2):
+        assert kfjob("relaunch", "train", "--spec", "my job.yaml") == 0
+        assert "has changed" not in kfjob.err
+    assert read_live_spec(fake).nodes == 3
+    file.unlink()
+    assert kfjob("relaunch", "train") == 0
+    assert "has changed" not in kfjob.err
+
+
+def test_relaunch_after_a_submit_in_python_says_that_the_file_has_changed(fake, kfjob, here):
+    file = here / "job.yaml"
+    file.write_text(RECORDED)
+    api.submit(file)
+    file.write_text("other")
+    assert kfjob("relaunch", "train") == 0
+    assert f"`{file}` has changed since it was submitted" in kfjob.err
+
+
+def test_file_on_another_machine_is_not_compared(fake, kfjob, here):
+    file = here / "job.yaml"
+    file.write_text("other")
+    spec = load_spec(RECORDED).spec.model_dump_json(exclude_defaults=True)
+    fake.play("train", *script.TRAINING, spec=spec, submitted_by="you@there", spec_file=f"{'0' * 16} {file}")
+    assert kfjob("relaunch", "train") == 0
+    assert "has changed" not in kfjob.err
+
+
+def test_kubernetes_job_records_the_file_of_its_spec():
+    plan = dataclasses.replace(resolve(load_spec(RECORDED).spec, Context(backend="kubernetes", launch="l1")), spec_file="0 /a")
+    job = compile_pytorchjob(plan)
+    job["metadata"]["uid"] = "u"
+    assert snapshot(job, now=0).spec_file == "0 /a"
+    other = manifest_for_live_job(dataclasses.replace(plan, spec_file=""), job)
+    assert other["metadata"]["annotations"] == job["metadata"]["annotations"]
