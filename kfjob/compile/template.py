@@ -22,6 +22,7 @@ from kfjob.compile.template_places import DOCUMENT, Place, Pods, list_merged
 from kfjob.compile.template_positions import TextMap
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.api_objects import is_list
+from kfjob.spec.foreign_formats import find_language_problem
 from kfjob.spec.manifest_yaml import MAX_NODES, PLAIN, STR, ManifestLoader, is_merge, read_key, read_value, resolve_plain
 from kfjob.spec.paths import Path
 from kfjob.spec.variables import (
@@ -151,6 +152,8 @@ class _Template:
         except TooLargeError as err:
             raise SpecError([replace(err.problem, file=self._file)]) from None
         except yaml.MarkedYAMLError as err:
+            if problem := find_language_problem(self._text, self._file):
+                raise SpecError([problem]) from None
             mark = err.problem_mark or err.context_mark
             detail = " ".join(self._restore(part) for part in (err.context, err.problem) if part)
             line = mark.line + 1 if mark else None

@@ -21,6 +21,7 @@ from kfjob.errors import Problem, SpecError
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.parsing import MAX_TEXT, ParseError
 from kfjob.spec import api_objects
+from kfjob.spec.api_objects import PYTORCHJOB
 from kfjob.spec.manifest_yaml import read_documents
 from kfjob.spec.paths import Path, join_path
 from kfjob.text import plural
@@ -28,7 +29,7 @@ from kfjob.text import plural
 HYPERPOD_JOB = "HyperPodPyTorchJob"
 _RUN_POLICY = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
 """Fields that stood beside the replicas before v1 collected them in `runPolicy`; KubeDL still has them there."""
-_JOB_IN_TEXT = re.compile(rf"[\"']?\bkind[\"']?\s*:\s*[\"']?\w*{api_objects.PYTORCHJOB}\b")
+_JOB_IN_TEXT = re.compile(rf"[\"']?\bkind[\"']?\s*:\s*[\"']?\w*{PYTORCHJOB}\b")
 """What a text has that may be a manifest with a job, as YAML or as JSON."""
 _MAX_LEVELS = 3
 """Texts inside texts: a manifest in a ConfigMap, which is itself in the text of another object."""
@@ -217,7 +218,7 @@ def _keep_holder_fields(found: FoundJob, document: JsonObject) -> None:
     }
     if moved:
         metadata["labels"] = labels | moved
-    if isinstance(namespace := outer.get("namespace"), str) and not metadata.get("namespace"):
+    if isinstance(namespace := outer.get("namespace"), str) and namespace and not metadata.get("namespace"):
         metadata["namespace"] = moved["namespace"] = namespace
     for key, value in moved.items():
         found.notes.append(Note(item=f"{key}: {value}", reason=f"taken from {found.holder}, and the job itself names none"))

@@ -65,6 +65,10 @@ def _split_records(text: str) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
+_JSON = re.compile(r"\s*\{\s*[\"}]")
+_JSON_HINT = "`jq -r 'to_entries[] | \"\\(.key)=\\(.value | @sh)\"' FILE` writes such lines"
+
+
 class _Parser:
     """Reads one text from start to end."""
 
@@ -83,6 +87,9 @@ class _Parser:
         """Each with whether a shell helps."""
 
     def parse(self) -> dict[str, str]:
+        if _JSON.match(self._text):
+            self._report(0, "this is JSON, not lines of `NAME=value`", hint=_JSON_HINT)
+            raise SpecError(self._add_hints())
         while self._offset < len(self._text):
             if self._accept(_SPACE) or self._accept(_COMMENT) or self._accept(re.compile("\n")) or self._accept_no_effect():
                 continue
@@ -254,6 +261,9 @@ class _Parser:
             hint = "put your value in its place"
             return self._report(self._offset, f"`{placeholder[0]}` is a placeholder without quotes", hint=hint)
         operator = _OPERATOR.match(self._text, self._offset)
+        if is_value and self._text.startswith("(", self._offset):
+            hint = 'a variable of the environment is one text: `NAME="a b"`'
+            return self._report(self._offset, "the value is an array", hint=hint)
         title = f"`{operator[0] if operator else self._text[self._offset]}` has a meaning for a shell"
         return self._report(self._offset, title, hint="put the value in quotes" if is_value else None)
 

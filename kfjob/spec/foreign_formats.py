@@ -74,19 +74,35 @@ _VARIABLE = re.compile(r"^[ \t]*(?:-[ \t]+)?(?!value\b)[\w./-]+:[ \t]*[\"']?[^\s
 """A field of an object, other than the value of a variable, that is a reference; shells read commands and values."""
 
 
-def find_template_problem(text: str, file: str | None) -> Problem | None:
-    """Return the problem of a text that is a template and no manifest; None if it may be a manifest."""
+UNFILLED = "this is a template with variables, not a manifest"
+
+
+def describe_filling(file: str | None) -> str:
+    """Return the commands that read a template with variables."""
     name = _show_name(file)
+    return (
+        f"`kfjob submit --template {name} --env-file FILE` fills it in and submits it as it is; "
+        f"`kfjob render --template {name} --env-file FILE | kfjob import pytorchjob -` makes a job spec"
+    )
+
+
+def find_language_problem(text: str, file: str | None) -> Problem | None:
+    """Return the problem of a template in another language than that of envsubst."""
     for pattern, language, hint in _TEMPLATES:
         if match := pattern.search(text):
             line = text.count("\n", 0, match.start()) + 1
             return Problem(title=f"this is {language} template, not a manifest", file=file, line=line, hint=hint)
+    return None
+
+
+def find_template_problem(text: str, file: str | None) -> Problem | None:
+    """Return the problem of a text that is a template and no manifest; None if it may be a manifest."""
+    if problem := find_language_problem(text, file):
+        return problem
     if match := _VARIABLE.search(text):
-        hint = f"`kfjob submit --template {name} --env-file FILE` fills it in and submits it as it is; "
-        hint += f"`kfjob render --template {name} --env-file FILE | kfjob import pytorchjob -` makes a job spec"
+        hint = describe_filling(file)
         line, detail = text.count("\n", 0, match.start(1)) + 1, f"for example `{match[1]}`"
-        title = "this is a template with variables, not a manifest"
-        return Problem(title=title, file=file, line=line, detail=detail, hint=hint)
+        return Problem(title=UNFILLED, file=file, line=line, detail=detail, hint=hint)
     return None
 
 

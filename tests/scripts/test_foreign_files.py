@@ -70,6 +70,14 @@ def test_a_difference_without_a_message_is_silent(program):
     assert program.judge("f", "manifest", [], "").outcome == "equal"
 
 
+def test_a_name_that_envsubst_would_replace_is_told_by_the_note_that_names_it(program):
+    line = ".args[0]: cp a-value ${B:-$(awk '{print $1}' f)} -> cp ${A} ${B:-$(awk '{print $1}' f)}"
+    assert program.names_are_told(
+        line, {"A": "a-value", "B": "b-value"}, "note: left for the pod: `${A:-x}` (defined in the pod)"
+    )
+    assert not program.names_are_told(line, {"A": "a-value", "B": "b-value"}, "note: left for the pod: `${B}`")
+
+
 def test_refusals_are_counted_by_reason(program):
     message = {"error": {"message": "2 problems", "problems": [{"message": "cannot run `$(date)`"}]}}
     results = [

@@ -30,9 +30,10 @@ from kfjob.parsing import parse_json
 from kfjob.plan import Context, resolve
 from kfjob.plan.values import DEFAULT_ETCD_IMAGE
 from kfjob.spec import api_objects, names
-from kfjob.spec.foreign_formats import find_template_problem
+from kfjob.spec.foreign_formats import UNFILLED, describe_filling, find_template_problem
 from kfjob.spec.job import JobSpec
-from kfjob.spec.paths import join_path
+from kfjob.spec.paths import Path, join_path
+from kfjob.spec.variables import find_references
 from kfjob.text import join_names
 
 _FIXED = ("version", "name", "image", "overrides")
@@ -129,11 +130,29 @@ def _check_job(found: FoundJob, holder: ManifestObject) -> tuple[JsonObject, lis
         problems.append(holder.locate(shown, (*found.path, *problem.path), at_key=problem.is_at_key))
     if problems:
         raise SpecError(problems)
+    if unfilled := next(_find_unfilled(job["spec"], ("spec",)), None):
+        path, reference = unfilled
+        located = holder.locate(Problem(title=UNFILLED, detail=f"for example `{reference}`"), (*found.path, *path))
+        raise SpecError([replace(located, hint=describe_filling(located.file))])
     for field, reason in _LOST_METADATA.items():
         if job["metadata"].get(field):
             notes.append(Note(item=f"metadata.{field}", reason=f"left out: {reason}"))
     notes += [*_list_lost_pod_metadata(job), *_list_empty_pull_secrets(job)]
     return job, notes
+
+
+_TEXTS_OF_PROGRAMS = frozenset(("annotations", "args", "command", "value"))
+"""Fields in which a variable is for the pod."""
+
+
+def _find_unfilled(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the path and the reference of each field that no program in the pod reads, so that only a template can have it."""
+    if isinstance(value, str):
+        yield from ((path, reference[0]) for reference in find_references(value))
+        return
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        if key not in _TEXTS_OF_PROGRAMS:
+            yield from _find_unfilled(item, (*path, key))
 
 
 def _list_lost_pod_metadata(job: JsonMapping) -> Iterator[Note]:

@@ -131,6 +131,11 @@ def test_a_number_of_another_form_stays_as_it_is(amount):
     assert (spec.resources.gpus, spec.resources.limits) == ((2, {}) if amount == 2 else (0, {"nvidia.com/gpu": amount}))
 
 
+def test_an_empty_namespace_around_the_job_is_none():
+    holder = {"apiVersion": "v1", "kind": "Holder", "metadata": {"name": "a", "namespace": ""}, "spec": {"job": JOB}}
+    assert "namespace" not in convert(holder).spec.get("overrides", {}).get("metadata", {})
+
+
 def test_several_jobs_are_chosen_by_name():
     other = JOB | {"metadata": {"name": "second"}}
     with pytest.raises(SpecError) as caught:
@@ -206,6 +211,8 @@ def test_a_hyperpod_job_becomes_a_pytorchjob():
         ("local k = import 'k.libsonnet';\n{kind: 'PyTorchJob'}", "a Jsonnet"),
         (yaml.safe_dump(JOB).replace("replicas: 1", "replicas: $NUM_NODES"), "with variables"),
         (yaml.safe_dump(JOB).replace("name: inner", "name: ${NAME}").replace("Policy: Never", "Policy: 3"), "with variables"),
+        (yaml.safe_dump(JOB).replace("image: team", "image: ${REGISTRY}"), "with variables"),
+        (yaml.safe_dump(JOB).replace("containers:", "nodeSelector: {a: '${ZONE}'}\n        containers:"), "with variables"),
     ],
 )  # fmt: skip
 def test_templates_are_told_from_manifests(text, language):
