@@ -70,6 +70,14 @@ def test_a_difference_without_a_message_is_silent(program):
     assert program.judge("f", "manifest", [], "").outcome == "equal"
 
 
+def test_a_label_and_an_init_container_are_told_by_their_names(program):
+    assert program.is_told(".metadata.labels.team/queue", "note: `team/queue: a`: taken from the AppWrapper")
+    assert not program.is_told(".metadata.labels.team/queue", "note: `team/other: a`: taken from the AppWrapper")
+    path = ".spec.pytorchReplicaSpecs.Worker.template.spec.initContainers[wait].command[0]"
+    assert program.is_told(path, "note: `init container wait`: added by kfjob")
+    assert not program.is_told(path, "note: `init container other`: added by kfjob")
+
+
 def test_a_name_that_envsubst_would_replace_is_told_by_the_note_that_names_it(program):
     line = ".args[0]: cp a-value ${B:-$(awk '{print $1}' f)} -> cp ${A} ${B:-$(awk '{print $1}' f)}"
     assert program.names_are_told(

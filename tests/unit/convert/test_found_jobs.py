@@ -212,7 +212,7 @@ def test_a_hyperpod_job_becomes_a_pytorchjob():
         (yaml.safe_dump(JOB).replace("replicas: 1", "replicas: $NUM_NODES"), "with variables"),
         (yaml.safe_dump(JOB).replace("name: inner", "name: ${NAME}").replace("Policy: Never", "Policy: 3"), "with variables"),
         (yaml.safe_dump(JOB).replace("image: team", "image: ${REGISTRY}"), "with variables"),
-        (yaml.safe_dump(JOB).replace("containers:", "nodeSelector: {a: '${ZONE}'}\n        containers:"), "with variables"),
+        (yaml.safe_dump(JOB).replace("containers:", "nodeSelector: {a: '${ZONE}'}\n          containers:"), "with variables"),
     ],
 )  # fmt: skip
 def test_templates_are_told_from_manifests(text, language):
