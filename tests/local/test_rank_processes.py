@@ -16,7 +16,7 @@ from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 def test_stopped_worker_is_found_with_its_rank():
     uid = str(uuid.uuid4())
     environment = {**os.environ, MARK: f"{uid}/a-worker-1", "RANK": "3", "LOCAL_RANK": "1"}
-    worker = "import os, time; os.write(1, b'1\n' if os.fork() else b'0\n'); time.sleep(600)"
+    worker = r"import os, time; os.write(1, b'1\n' if os.fork() else b'0\n'); time.sleep(600)"
     pod = PodChanged(pod="a-worker-1", phase=PodPhase.RUNNING, ready=True)
     snapshot = JobSnapshot(name="a", namespace="n", uid=uid, job=JobChanged(phase=JobPhase.RUNNING), pods=(pod,))
     with subprocess.Popen(
