@@ -35,7 +35,17 @@ _WEB_REQUEST = " HTTP/"
 
 
 def read_line(reader: ReaderState, line: Line, known: Reading | None) -> Transition:
-    """Return the reader after one state of a line, and the readings in it. `known` is the reading of a known format."""
+    """Return the reader after one state of a line, and the readings in it. `known` is the reading of a known format.
+
+    An evaluation before the first line of progress counts once that shows that the program trains.
+    """
+    reader, emissions = _read_state(reader, line, known)
+    if reader.early is None or reader.primary is None:
+        return reader, emissions
+    return replace(reader, early=None), (reader.early, *emissions)
+
+
+def _read_state(reader: ReaderState, line: Line, known: Reading | None) -> Transition:
     if known is not None:
         return add_known(reader, _complete(reader, known, line), line)
     if not line.text.strip() or _WEB_REQUEST in line.text:
@@ -177,7 +187,7 @@ def _counts_training(reader: ReaderState, figures: Figures) -> bool:
 def _add_evaluation(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     if not figures.is_bar and figures.evaluation_loss is None:
         reader = replace(reader, evaluating=True)
-    if figures.evaluation_loss is None or reader.primary is None:
+    if figures.evaluation_loss is None or (reader.primary is None and figures.is_bar):
         return reader, ()
     clear = (counter for counter in figures.counters if counter.priority < CLEAR_COUNT)
     steps = [counter.value for counter in clear if counter.quantity is Quantity.STEP]
@@ -188,4 +198,5 @@ def _add_evaluation(reader: ReaderState, figures: Figures, line: Line) -> Transi
         rank=figures.rank,
         extra=True,
     )
-    return reader, (Emission(reading=reading, line=line),)
+    emission = Emission(reading=reading, line=line)
+    return (replace(reader, early=emission), ()) if reader.primary is None else (reader, (emission,))

@@ -63,6 +63,7 @@ class ReaderState(Struct, frozen=True, kw_only=True):
     block: Block | None = None
     epoch: Figures | None = None  # the newest line that counts epochs and nothing else
     evaluating: bool = False
+    early: Emission | None = None  # the newest evaluation before any line counts
     table: Table | None = None
     bar: Counter | None = None  # the newest one without a name
     announced: bool = False  # a line said that training begins

@@ -103,3 +103,14 @@ def test_longer_bar_follows_one_that_did_not_end():
     lines = ["***** Running training *****"]
     lines += [f" 10%|█  | {step}/{total} [00:01<00:09,  4.50it/s]" for total, step in ((100, 10), (200, 10), (200, 11))]
     assert (read(lines).training.step, read(lines).training.total) == (11, 200)
+
+
+STEP = "step {s} | loss: {l} | lr 1.0e-04 | norm: 1.5 | dt: 338.38ms | tok/sec: 1512.9"
+
+
+@pytest.mark.parametrize("layout", [STEP, "step {s} | loss {l} | lr 1e-4"])
+def test_evaluation_before_the_first_step_counts(layout: str):
+    steps = repeat(layout)
+    training = read(["validation loss: 10.9231", *steps]).training
+    assert differences(training, {"loss": 1.98, "evaluation_loss": 10.9231, "step": 50}) == {}
+    assert read(["validation loss: 10.9231"]).training.evaluation_loss is None
