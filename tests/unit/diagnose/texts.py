@@ -160,6 +160,9 @@ LINES = [
         "torch c10/cuda/CUDAFunctions.cpp",
     ),
     Text("no-gpu", "RuntimeError: nccl2 requires at least one CUDA device", "seen: 2.15.0-c10d-nccl-nogpu"),
+    Text("no-gpu", "RuntimeError: Nccl backend is required but no cuda capable devices", "pytorch-ignite"),
+    Text("no-gpu", "AssertionError: CUDA is not available", "programs"),
+    Text("no-gpu", "RuntimeError: training requires a GPU", "programs"),
     Text("no-gpu", "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "torch ProcessGroupNCCL.cpp"),
     Text(
         "no-kernel-image", "RuntimeError: CUDA error: no kernel image is available for execution on the device", "CUDA runtime"

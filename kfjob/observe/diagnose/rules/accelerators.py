@@ -88,10 +88,23 @@ RULES = (
             "no CUDA-capable device",
             "No CUDA GPUs are available",
             "not compiled with CUDA",
+            "no cuda capable devices",
+            "CUDA is not available",
+            "CUDA not available",
+            "CUDA is required",
+            "equires a CUDA",
+            "equires CUDA",
+            "equires a GPU",
+            "equires at least one GPU",
+            "No GPU available",
+            "No GPU found",
+            "no GPU found",
         ),
         pattern=r"ProcessGroupNCCL is only supported with GPUs, no GPUs found|requires at least one CUDA device"
         r"|Found no NVIDIA driver|no CUDA-capable device is detected|No CUDA GPUs are available"
-        r"|Torch not compiled with CUDA enabled",
+        r"|Torch not compiled with CUDA enabled"
+        r"|(?:Error|Exception|Exit): .*(?:no cuda capable devices|CUDA (?:is )?not available|CUDA is required"
+        r"|[Rr]equires (?:CUDA|an? (?:CUDA|GPU)|at least one GPU)\b|[Nn]o GPU (?:available|found))",
     ),
     Rule(
         id="no-kernel-image",
