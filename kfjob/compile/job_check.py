@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import names
-from kfjob.spec.api_objects import DEFAULT_REPLICAS, PYTORCHJOB_API_VERSION, find_training_container, without_nulls
+from kfjob.spec.api_objects import PYTORCHJOB_API_VERSION, count_replicas, find_training_container, without_nulls
 from kfjob.spec.paths import Path, join_path
 from kfjob.spec.pytorchjob_schema import UNKNOWN_FIELD, find_problems
 
@@ -105,9 +105,7 @@ def _find_webhook_problems(job: JsonMapping) -> Iterator[JobProblem]:
     if "elasticPolicy" in job["spec"] and "Worker" not in replicas:
         yield JobProblem(("spec", "elasticPolicy"), "a job with `elasticPolicy` needs a `Worker`", is_at_key=True)
     yield from _find_policy_problems(job["spec"])
-    pods = [
-        names.pod_name(name, kind, max(replica.get("replicas", DEFAULT_REPLICAS) - 1, 0)) for kind, replica in replicas.items()
-    ]
+    pods = [names.pod_name(name, kind, max(count_replicas(replica) - 1, 0)) for kind, replica in replicas.items()]
     longest = max(pods, key=len, default="")
     if len(longest) > names.MAX_LABEL >= len(name):
         title = f"service `{longest}` would have {len(longest)} characters, the limit is {names.MAX_LABEL}"
@@ -115,7 +113,7 @@ def _find_webhook_problems(job: JsonMapping) -> Iterator[JobProblem]:
         yield JobProblem(("metadata", "name"), title, hint)
     for kind in replicas.keys() & {"Master", "Worker"}:
         path: Path = (*_REPLICAS, kind)
-        count = replicas[kind].get("replicas", DEFAULT_REPLICAS)
+        count = count_replicas(replicas[kind])
         if kind == "Master" and count != 1:
             hint = "set `replicas: 1`, and add the others to the `Worker`"
             yield JobProblem((*path, "replicas"), f"a job has one Master, this has {count}", hint)

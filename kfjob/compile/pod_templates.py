@@ -27,7 +27,8 @@ def read_pod_templates(manifests: Iterable[JsonMapping]) -> list[PodTemplate]:
             templates.append(PodTemplate(names=(metadata["name"],), metadata=metadata, spec=manifest["spec"]))
         elif manifest["kind"] == api_objects.PYTORCHJOB:
             for kind, replica in manifest["spec"]["pytorchReplicaSpecs"].items():
-                pods = tuple(names.pod_name(metadata["name"], kind, index) for index in range(int(replica.get("replicas", 1))))
+                count = api_objects.count_replicas(replica)
+                pods = tuple(names.pod_name(metadata["name"], kind, index) for index in range(count))
                 template = replica["template"]
                 templates.append(PodTemplate(names=pods, metadata=template.get("metadata") or {}, spec=template["spec"]))
     return templates

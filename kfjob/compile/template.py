@@ -6,7 +6,6 @@ change the structure. A scalar without quotes gets the type that kubectl gives i
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
@@ -18,9 +17,11 @@ import yaml
 
 from kfjob.common_types import JsonObject
 from kfjob.compile.shell_assignments import NO_ASSIGNMENTS, find_assignments
+from kfjob.compile.template_notices import Escape, Notices, Use, describe_place, suggest
 from kfjob.compile.template_places import DOCUMENT, Place, Pods, list_merged
-from kfjob.compile.template_positions import TextMap
+from kfjob.compile.template_positions import TextMap, walk
 from kfjob.errors import Problem, SpecError
+from kfjob.shells import NAME
 from kfjob.spec.api_objects import is_list
 from kfjob.spec.foreign_formats import find_language_problem
 from kfjob.spec.manifest_yaml import MAX_NODES, PLAIN, STR, ManifestLoader, is_merge, read_key, read_value, resolve_plain
@@ -33,14 +34,12 @@ from kfjob.spec.variables import (
     Variables,
     find_references,
     get_name,
-    is_run_time,
 )
 from kfjob.spec.yaml_loader import TooLargeError, check_depth
 from kfjob.spec.yaml_text import Positions
-from kfjob.text import join_names
 
-_SIMILAR = 0.8
-"""How alike a name without a value and one with a value are, if the first may be a mistake; 1 is equal."""
+_ESCAPE = re.compile(rf"\$\$(?:\{{{NAME}\}}|{NAME})")
+"""`$$NAME` or `$${NAME}`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,22 +81,6 @@ class _Everything(frozenset[str]):
         return True
 
 
-@dataclass(frozen=True)
-class _Use:
-    """A reference in a scalar, with its position in the template."""
-
-    match: re.Match[str]
-    offset: int
-    place: Place
-    resolution: Resolution
-    definition: Definition | None
-    doubt: str = ""  # why a replaced name may have another value in its script
-
-    @property
-    def name(self) -> str:
-        return get_name(self.match)
-
-
 class _Template:
     """Renders one template. It parses references as words without a meaning in YAML, and replaces them in the scalars."""
 
@@ -109,7 +92,10 @@ class _Template:
             stem += "X"
         self._word = re.compile(rf"{stem}([0-9]+)Z")
         self._stem = stem
-        self._uses: list[_Use] = []
+        self._uses: list[Use] = []
+        self._escapes: list[Escape] = []
+        self._documents: list[tuple[Any, yaml.Node]] = []
+        self._text_map = TextMap(text, ())
         self._pods = Pods((), self._render_name)
         self._names: dict[int, str] = {}  # by the id of the scalar whose text begins with the value of the name
         self._nodes: dict[int, yaml.Node] = {}  # by id, which is unique only as long as the node exists
@@ -134,7 +120,7 @@ class _Template:
             parts += [self._text[offset : reference.start()], word := f"{self._stem}{number}Z"]
             offset = reference.end()
             replaced.append((reference.start(), offset, len(word)))
-        text_map = TextMap(self._text, replaced)
+        self._text_map = TextMap(self._text, replaced)
         text = "".join([*parts, self._text[offset:]])
         loader = None
         try:
@@ -148,7 +134,8 @@ class _Template:
                 line = node.start_mark.line + 1
                 self._walk(node, DOCUMENT)
                 value = None if self._problems else read_value(node)
-                yield value, text_map.collect(node, self._file, self._names) if value is not None else Positions(), line
+                self._documents.append((value, node))
+                yield value, self._text_map.collect(node, self._file, self._names) if value is not None else Positions(), line
         except TooLargeError as err:
             raise SpecError([replace(err.problem, file=self._file)]) from None
         except yaml.MarkedYAMLError as err:
@@ -213,21 +200,36 @@ class _Template:
             return
         offsets = iter([self._references[number].start() for number in numbers])
         assigned = find_assignments(text) if place.reader is Reader.SHELL and numbers else NO_ASSIGNMENTS
-        uses: list[_Use] = []
+        uses: list[Use] = []
+        is_value_first: list[bool] = []
 
         def classify(match: re.Match[str]) -> Resolution:
             definition = self._find_definition(match, place, assigned.ends)
             resolution = self._variables.classify(match, reader=place.reader, definition=definition)
             offset = next(offsets, uses[-1].offset if uses else 0)
             doubt = assigned.find_doubt(get_name(match), match.start()) if resolution is Resolution.REPLACED else ""
-            uses.append(_Use(match, offset, place, resolution, definition, doubt))
+            uses.append(
+                Use(
+                    name=get_name(match),
+                    text=match[0],
+                    offset=offset,
+                    scalar=id(node),
+                    reader=place.reader,
+                    has_default=bool(match["dash"]),
+                    resolution=resolution,
+                    definition=definition,
+                    doubt=doubt,
+                )
+            )
+            is_value_first.append(match.start() == 0 and self._variables.has_value(match, resolution))
             return resolution
 
         unescape = place.reader is not Reader.KUBERNETES and not place.is_kubelet_text and self._variables.only is None
         node.value = self._variables.replace(text, classify=classify, unescape=unescape)
         self._uses += uses
         self._check_text(node.value, place, uses)
-        if uses and uses[0].match.start() == 0 and self._variables.has_value(uses[0].match, uses[0].resolution):
+        self._add_escapes(text, node, is_unescaped=unescape or place.is_kubelet_text)
+        if uses and is_value_first[0]:
             self._names[id(node)] = uses[0].name
         if node.tag == PLAIN and (not node.value or isinstance(resolve_plain(node.value), str)):
             node.tag = STR  # also an empty value, and the key `<<`
@@ -242,13 +244,20 @@ class _Template:
         is_open = place.env.is_open and place.reader is Reader.SHELL and name not in self._variables.values
         return Definition(value=None) if is_open else None
 
-    def _check_text(self, text: str, place: Place, uses: Sequence[_Use]) -> None:
+    def _add_escapes(self, text: str, node: yaml.ScalarNode, *, is_unescaped: bool) -> None:
+        offset = self._text_map.find_offset(node.start_mark.index)
+        for match in _ESCAPE.finditer(text):
+            offset = max(self._text.find(match[0], offset), offset)
+            self._escapes.append(Escape(text=match[0], offset=offset, scalar=id(node), is_unescaped=is_unescaped))
+            offset += len(match[0])
+
+    def _check_text(self, text: str, place: Place, uses: Sequence[Use]) -> None:
         """Add a problem if a field that only Kubernetes reads is empty."""
         if place.reader is not Reader.KUBERNETES or not uses:
             return
         if not text and not place.may_be_empty:
             hint = f"set it in an env file or with `--var {uses[0].name}=…`"
-            title = f"`{uses[0].match[0]}` has an empty value, and `{place.field}` needs one"
+            title = f"`{uses[0].text}` has an empty value, and `{place.field}` needs one"
             self._problems.append(self._problem(title, *self._locate(uses[0].offset), hint=hint))
 
     def _render_name(self, marked: str) -> str:
@@ -262,59 +271,32 @@ class _Template:
 
     def _list_unresolved(self) -> Iterator[Problem]:
         """Yield one problem for each name, with all its positions outside of comments."""
-        unresolved: dict[tuple[str, Resolution], list[_Use]] = {}
+        unresolved: dict[tuple[str, Resolution], list[Use]] = {}
         for use in sorted(self._uses, key=lambda use: use.offset):
             if use.resolution in UNRESOLVED_REASONS:
                 unresolved.setdefault((use.name, use.resolution), []).append(use)
         for (name, resolution), uses in unresolved.items():
             first, *more = dict.fromkeys(self._locate(use.offset) for use in uses)
             also = f"also at {', '.join(f'{line}:{column}' for line, column in more)}" if more else None
-            title = f"`{uses[0].match[0]}` {UNRESOLVED_REASONS[resolution]}"
+            similar = suggest(name, self._variables.values) if resolution is Resolution.MISSING else ""
+            title = f"`{uses[0].text}` {UNRESOLVED_REASONS[resolution]}{similar}"
             hint = f"set it in an env file, with `--var {name}=…`, or export it and use `--env`"
             if self._variables.only is not None and name not in self._variables.only:
-                title, hint = f"`{uses[0].match[0]}` stays, and no program reads it", f"add `{name}` to `--only`"
-            elif any(use.place.reader is not Reader.KUBERNETES for use in uses):
+                title, hint = f"`{uses[0].text}` stays, and no program reads it", f"add `{name}` to `--only`"
+            elif any(use.reader is not Reader.KUBERNETES for use in uses):
                 hint += f"; `--keep {name}` leaves it to the pod"
             yield self._problem(title, *first, detail=also, hint=hint)
 
     def _list_notices(self) -> Iterator[str]:
-        """Yield a notice about all references that stay, with the reasons, and one for each name of `--keep`."""
-        groups: dict[str, dict[str, None]] = {}
-        kept: dict[str, list[_Use]] = {}
-        for use in self._uses:
-            if use.resolution is not Resolution.FOR_THE_POD:
-                continue
-            if use.name in self._variables.keep:
-                kept.setdefault(use.match[0], []).append(use)
-            elif self._variables.only is None:
-                groups.setdefault(self._explain(use), {})[use.match[0]] = None
-        if groups:
-            parts = (f"{join_names((f'`{name}`' for name in names), limit=12)} ({reason})" for reason, names in groups.items())
-            yield f"left for the pod: {'; '.join(parts)}"
-        doubts: dict[str, dict[str, None]] = {}
-        for use in self._uses:
-            if use.doubt:
-                doubts.setdefault(use.doubt, {})[use.match[0]] = None
-        for doubt, names in doubts.items():
-            listed = join_names((f"`{name}`" for name in names), limit=12)
-            yield f"replaced {listed}, but {doubt}; `--keep` leaves a name to the pod"
-        for reference, uses in kept.items():
-            yield f"`{reference}` stays in the text because of `--keep`: {_describe_readers(uses)}"
-
-    def _explain(self, use: _Use) -> str:
-        """Return why a reference stays."""
-        if use.name in self._variables.values:
-            return "defined in the pod with another value than yours; `--only` replaces it"
-        if use.place.reader is Reader.KUBERNETES:
-            return "no shell reads it there, so the program gets this text"
-        if is_run_time(use.name):
-            return "set by torchrun, the operator or the shell"
-        if use.definition is not None:
-            return "defined in the pod"
-        if use.match["dash"]:
-            return "the shell takes the default"
-        similar = difflib.get_close_matches(use.name, self._variables.values, n=1, cutoff=_SIMILAR)
-        return f"no value; did you mean `${similar[0]}`?" if similar else "no value"
+        used = {use.scalar for use in self._uses} | {escape.scalar for escape in self._escapes}
+        places = {
+            id(scalar): describe_place(value, path)
+            for value, node in self._documents
+            for path, _, scalar in walk(node)
+            if id(scalar) in used
+        }
+        notices = Notices(self._variables, self._file, locate=self._locate, describe=lambda scalar: places.get(scalar, ""))
+        return notices.write(self._uses, self._escapes)
 
     def _locate(self, offset: int) -> tuple[int, int]:
         return self._text.count("\n", 0, offset) + 1, offset - self._text.rfind("\n", 0, offset)
@@ -368,14 +350,3 @@ def _find_shape_problems(value: JsonObject, path: Path) -> Iterator[ObjectProble
             yield ObjectProblem((*path, "metadata", field), f"`metadata.{field}` of this {kind} must map names to text")
     if not isinstance(value.get("spec"), dict | None):
         yield ObjectProblem((*path, "spec"), f"`spec` of this {kind} must be a mapping")
-
-
-def _describe_readers(uses: Sequence[_Use]) -> str:
-    readers = {use.place.reader for use in uses}
-    if readers == {Reader.SHELL}:
-        return "the shell in the pod replaces it"
-    return (
-        "no shell reads it there, so the pod gets it as it is"
-        if Reader.SHELL not in readers
-        else "a shell reads some of its texts"
-    )

@@ -28,19 +28,24 @@ class TextMap:
 
     def locate(self, offset: int) -> tuple[int, int]:
         """Return the line and the column of an offset in the parsed text."""
+        offset = self.find_offset(offset)
+        line = bisect_right(self._lines, offset)
+        return line, offset - self._lines[line - 1] + 1
+
+    def find_offset(self, offset: int) -> int:
+        """Return the offset in the template's text of an offset in the parsed text."""
         index = bisect_right(self._starts, offset) - 1
         if index >= 0:
             parsed_end, start, end = self._parts[index]
-            offset = start if offset < parsed_end else end + offset - parsed_end
-        line = bisect_right(self._lines, offset)
-        return line, offset - self._lines[line - 1] + 1
+            return start if offset < parsed_end else end + offset - parsed_end
+        return offset
 
     def collect(self, node: yaml.Node, file: str | None, names: Mapping[int, str]) -> Positions:
         """Return the positions of all keys and values below a document's node; `names` has variables by the id of a scalar."""
         keys: dict[Path, tuple[int, int]] = {}
         values: dict[Path, tuple[int, int]] = {}
         variables: dict[Path, str] = {}
-        for path, key, value in _walk(node, ()):
+        for path, key, value in walk(node):
             if id(value) in names:
                 variables[path] = names[id(value)]
             values[path] = self.locate(value.start_mark.index)
@@ -49,15 +54,16 @@ class TextMap:
         return Positions(file, keys, values, variables=variables)
 
 
-def _walk(node: yaml.Node, path: Path, key: yaml.Node | None = None) -> Iterator[tuple[Path, yaml.Node | None, yaml.Node]]:
+def walk(node: yaml.Node, path: Path = (), key: yaml.Node | None = None) -> Iterator[tuple[Path, yaml.Node | None, yaml.Node]]:
+    """Yield the path, the key and the value of all that is below a node, and of itself; only a mapping's value has a key."""
     yield path, key, node
     if isinstance(node, yaml.MappingNode):
         for inner_key, value in node.value:
             if is_merge(inner_key):
                 for merged in reversed(value.value) if isinstance(value, yaml.SequenceNode) else (value,):
-                    yield from (part for part in _walk(merged, path) if part[0] != path)
+                    yield from (part for part in walk(merged, path) if part[0] != path)
             else:
-                yield from _walk(value, (*path, read_key(inner_key)), inner_key)
+                yield from walk(value, (*path, read_key(inner_key)), inner_key)
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            yield from _walk(item, (*path, index))
+            yield from walk(item, (*path, index))

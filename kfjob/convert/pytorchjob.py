@@ -34,7 +34,7 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
 
     fields: JsonObject = {
         "name": metadata["name"],
-        "nodes": sum(replica.get("replicas", api_objects.DEFAULT_REPLICAS) for replica in replicas.values()),
+        "nodes": sum(map(api_objects.count_replicas, replicas.values())),
         "processes_per_node": _convert_number(
             spec.get("nprocPerNode") or (elastic_policy or {}).get("nProcPerNode") or api_objects.DEFAULT_PROCESSES
         ),
@@ -42,7 +42,7 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
     }
     if metadata.get("namespace"):
         fields["namespace"] = metadata["namespace"]
-    fields["restarts"] = {"policy": first_replica.get("restartPolicy", api_objects.DEFAULT_RESTART_POLICY), "max": 0}
+    fields["restarts"] = {"policy": first_replica.get("restartPolicy") or api_objects.DEFAULT_RESTART_POLICY, "max": 0}
     fields |= _convert_run_policy(run_policy)
     if elastic_policy is not None:
         fields |= _convert_elastic_policy(elastic_policy, fields, has_master=has_master, own_etcd=own_etcd)
@@ -51,7 +51,7 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
     scheduling = _convert_scheduling(metadata, run_policy, pod_spec)
     pods = {
         kind: convert_pod_template(template, hyperpod="hyperpod" in scheduling, exact=exact, own_etcd=own_etcd and exact)
-        | {"restart_policy": replicas[kind].get("restartPolicy", api_objects.DEFAULT_RESTART_POLICY)}
+        | {"restart_policy": replicas[kind].get("restartPolicy") or api_objects.DEFAULT_RESTART_POLICY}
         for kind, template in templates.items()
     }
     _add_metadata(fields, pods, metadata, templates, has_queue="queue" in scheduling)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.lint.torchrun import read_torchrun_flags
+from kfjob.spec.api_objects import count_replicas
 from kfjob.text import plural
 
 TEN = 10
@@ -20,11 +21,8 @@ def elastic_bounds(job: Job) -> Iterator[Violation]:
     Agents above `max` wait until another agent leaves, and hold their GPUs in the meantime.
     """
     policy = job.manifest["spec"].get("elasticPolicy") or {}
-    low, high = policy.get("minReplicas", job.plan.nodes), policy.get("maxReplicas", job.plan.nodes)
-    nodes = sum(
-        (1 if (count := (replica or {}).get("replicas")) is None else count)
-        for replica in job.manifest["spec"]["pytorchReplicaSpecs"].values()
-    )
+    low, high = (policy.get(field) or job.plan.nodes for field in ("minReplicas", "maxReplicas"))
+    nodes = sum(map(count_replicas, job.manifest["spec"]["pytorchReplicaSpecs"].values()))
     if not policy:
         return
     if low > high:

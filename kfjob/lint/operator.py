@@ -63,7 +63,7 @@ def limit_keeps_pods(job: Job) -> Iterator[Violation]:
     """
     policy = job.manifest["spec"].get("runPolicy") or {}
     limits = {"activeDeadlineSeconds": "run.deadline", "backoffLimit": "run.backoff_limit"}
-    if policy.get("cleanPodPolicy", "None") != "None":
+    if (policy.get("cleanPodPolicy") or "None") != "None":
         return
     for key, field in limits.items():
         if policy.get(key) is not None:

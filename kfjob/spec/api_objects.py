@@ -90,6 +90,12 @@ def find_training_container(pod_spec: JsonMapping) -> dict[str, Any]:
     return next((c for c in pod_spec.get("containers") or () if c.get("name") == TRAINING_CONTAINER), {})
 
 
+def count_replicas(replica: JsonMapping | None) -> int:
+    """Return the number of pods of one role of a PyTorchJob. A missing number and null are the operator's default."""
+    count: int | None = (replica or {}).get("replicas")
+    return DEFAULT_REPLICAS if count is None else count
+
+
 def is_list(item: JsonMapping) -> bool:
     """Return whether an object is a List, which stands for its items: of any kind that ends with `List`."""
     return str(item.get("kind", "")).endswith("List") and isinstance(item.get("items"), list)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.impossible_text import IMPOSSIBLE
-from kfjob.spec.paths import Path, parse_path
+from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.yaml_text import parse_yaml
 
 
@@ -31,6 +31,23 @@ def apply_assignments(data: JsonObject, assignments: Sequence[str]) -> tuple[dic
         else:
             origins[path] = origin
     return origins, problems
+
+
+def find_kept_arguments(data: JsonObject, assigned: Collection[Path]) -> Iterator[tuple[Path, Problem]]:
+    """Yield the `args` of the text that follow a `command` from an assignment, which was written without a look at them."""
+    for *parents, last in assigned:
+        path = (*parents, "args")
+        section: Any = data
+        for part in parents:
+            section = section.get(str(part)) if isinstance(section, dict) else None
+        arguments = section.get("args") if isinstance(section, dict) else None
+        if last == "command" and arguments and not any(other[: len(path)] == path for other in assigned):
+            name = join_path(path)
+            hint = f"`--set '{name}=[]'` removes them"
+            yield (
+                path,
+                Problem(title=f"the words of `{name}` still follow the new command", path=name, hint=hint, severity="note"),
+            )
 
 
 def _parse_value(text: str) -> Any:

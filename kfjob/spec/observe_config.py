@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from kfjob.common_types import JsonMapping
 from kfjob.parsing import ParseError, decode_json
 from kfjob.spec import names
+from kfjob.spec.api_objects import count_replicas
 from kfjob.spec.progress import check_pattern
 
 MAX_NODES = 4096
@@ -65,7 +66,7 @@ def read_manifest(job: JsonMapping, *, progress: str | None = None) -> ObserveCo
         names.pod_name(job["metadata"]["name"], kind, index)
         for kind in ("Master", "Worker")
         if kind in replicas
-        for index in range(min((replicas[kind] or {}).get("replicas", 1), MAX_NODES))
+        for index in range(min(count_replicas(replicas[kind]), MAX_NODES))
     ]
     rendezvous = (spec.get("elasticPolicy") or {}).get("rdzvBackend") or ""
     return ObserveConfig(workers=tuple(pods), rendezvous=rendezvous, progress_pattern=progress)

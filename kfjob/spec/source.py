@@ -11,7 +11,7 @@ from typing import Any
 
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.assign import apply_assignments
+from kfjob.spec.assign import apply_assignments, find_kept_arguments
 from kfjob.spec.foreign_formats import explain_documents, find_foreign_format
 from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
@@ -32,7 +32,7 @@ class LoadedSpec:
     spec: JobSpec
     positions: Positions
     warnings: tuple[Problem, ...] = ()
-    """Fields that are accepted but have no effect."""
+    """Fields that are accepted but have no effect, or another one than their writer may expect."""
     file_record: str = ""
     """The digest of the text and the path of the file that the spec was read from; "" for a spec that is not from a file."""
 
@@ -163,7 +163,7 @@ def _draft(parsed: ParsedText, *, file: str | None = None, assignments: Sequence
     positions = replace(positions, assigned=assigned)
     data = _migrate(data, positions)
     unresolved = parsed.unresolved - set(assigned)
-    warnings: list[Problem] = []
+    warnings = [positions.locate(problem, path) for path, problem in find_kept_arguments(data, assigned)]
     if isinstance(data.get("train"), dict):
         train, device_problems = check_devices(data)
         translation = translate_arguments(train)
@@ -174,7 +174,7 @@ def _draft(parsed: ParsedText, *, file: str | None = None, assignments: Sequence
             for problem in _locate_in_train(translation.problems, positions)
             if parse_path(problem.path) not in unresolved
         ]
-        warnings = _locate_in_train(translation.warnings, positions)
+        warnings += _locate_in_train(translation.warnings, positions)
         positions = _add_translated_positions(positions, translation)
         unresolved |= _find_translated(translation, unresolved)
     checked = check_fields(JobSpec, data, positions, unresolved=unresolved)

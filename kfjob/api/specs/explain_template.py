@@ -127,9 +127,9 @@ def _list_defaults(job: Any) -> Iterator[tuple[Path, str]]:
         parent = job["spec"]
         for step in path[:-1]:
             parent = parent.get(step) or {}
-        if path[-1] not in parent:
+        if parent.get(path[-1]) is None:
             yield ("spec", *path), value
     for kind, replica in (job["spec"].get("pytorchReplicaSpecs") or {}).items():
         for field, value in _REPLICA_DEFAULTS:
-            if field not in (replica or {}):
+            if (replica or {}).get(field) is None:
                 yield ("spec", "pytorchReplicaSpecs", kind, field), value

@@ -22,7 +22,7 @@ from kfjob.convert.found_jobs import OWN_OBJECT, find_jobs
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.lint.images import IMAGE_RULES, find_image_problems
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
-from kfjob.spec.api_objects import PYTORCHJOB
+from kfjob.spec.api_objects import PYTORCHJOB, count_replicas
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
 from kfjob.text import join_names, plural
@@ -98,7 +98,7 @@ class PlannedTemplate:
     def summary(self) -> str:
         """The job in one line."""
         replicas = self.job.value["spec"]["pytorchReplicaSpecs"]
-        counts = (f"{kind} {(replica or {}).get('replicas', 1)}" for kind, replica in replicas.items())
+        counts = (f"{kind} {count_replicas(replica)}" for kind, replica in replicas.items())
         others = f"; with {join_names(item.title for item in self.others)}" if self.others else ""
         checked = "" if self.planned else "; not linted"
         return f"{self.job.title}, replicas: {', '.join(counts)}{others}{checked}"

@@ -167,7 +167,7 @@ def with_owner(item: JsonObject, job: str, uid: str) -> JsonObject:
 def will_have_pod(job: JsonObject, pod: str) -> bool:
     """Return whether the operator has created or will create a pod of this name for the job."""
     replicas = (job.get("spec") or {}).get("pytorchReplicaSpecs") or {}
-    counts = ((kind, (spec or {}).get("replicas", 1)) for kind, spec in replicas.items())
+    counts = ((kind, api_objects.count_replicas(spec)) for kind, spec in replicas.items())
     pods = (names.pod_name(job["metadata"]["name"], kind, index) for kind, count in counts for index in range(count))
     return not job_changed(job, now=0).phase.ended and pod in pods
 

@@ -55,10 +55,12 @@ def test_render_prints_the_objects_and_notes_variables_without_a_value(kfjob, te
     (container,) = worker["template"]["spec"]["containers"]
     assert container["command"][2] == "train $RANK ${MORE} $OTHER"
     assert job["spec"]["elasticPolicy"]["rdzvId"]
-    assert kfjob.err.startswith(
-        "note: left for the pod: `$RANK` (set by torchrun, the operator or the shell); `$OTHER` (no value)\n"
-        "note: `${MORE}` stays in the text because of `--keep`: the shell in the pod replaces it\n"
-    )
+    assert kfjob.err.splitlines()[:4] == [
+        "note: left for the pod: `$RANK` (set by torchrun, the operator or the shell); `$OTHER` (no value)",
+        "  --> t.yaml:21:38 (PyTorchJob `fsdp`, container `pytorch`, command.2)",
+        "note: `${MORE}` stays in the text because of `--keep`: the shell in the pod replaces it",
+        "  --> t.yaml:21:44 (PyTorchJob `fsdp`, container `pytorch`, command.2)",
+    ]
 
 
 def test_variables_override_the_env_file(kfjob, template):

@@ -100,15 +100,72 @@ def test_names_of_every_document_are_replaced():
 
 def test_names_that_stay_are_listed_once_with_the_reason():
     template = HEAD + "data: $NUM_NODE $RANK $KEPT $N $NUM_NODE # $COMMENT\n"
-    assert render(template, values={"N": "1"}, keep=["KEPT"]).notices == (
+    left, kept = render(template, values={"N": "1"}, keep=["KEPT"]).notices
+    assert left.splitlines() == [
         "left for the pod: `$NUM_NODE` (no value); `$RANK` (set by torchrun, the operator or the shell)",
+        "  --> 4:7 (ConfigMap `x`, data)",
+    ]
+    assert kept.splitlines() == [
         "`$KEPT` stays in the text because of `--keep`: no shell reads it there, so the pod gets it as it is",
-    )
+        "  --> 4:23 (ConfigMap `x`, data)",
+    ]
 
 
 def test_misspelt_name_that_stays_has_a_suggestion():
     (notice,) = render(HEAD + "data: $NUM_NODE $X\n", values={"NUM_NODES": "1", "OTHER": "2"}).notices
-    assert notice == "left for the pod: `$NUM_NODE` (no value; did you mean `$NUM_NODES`?); `$X` (no value)"
+    assert notice.splitlines()[0] == "left for the pod: `$NUM_NODE` (no value; did you mean `$NUM_NODES`?); `$X` (no value)"
+
+
+def test_misspelt_name_that_is_an_error_has_a_suggestion():
+    problems = render_error(HEAD + "spec: {replicas: $NUM_NODE}\n", NUM_NODES="1").problems
+    assert [problem.title for problem in problems] == ["`$NUM_NODE` has no value; did you mean `$NUM_NODES`?"]
+
+
+PLACES = """apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: scripts}
+  data:
+    run.sh: |
+      train
+      echo $A $$N
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: p}
+  spec:
+    initContainers:
+    - {name: prepare, image: a, command: [sh, -c, "get $A $B"]}
+    containers:
+    - name: main
+      image: "a:$$N"
+      command: [sh, -c, "run $$N $${M}"]
+"""
+
+
+def test_notices_name_object_container_field_and_line():
+    result = render(PLACES, values={"N": "1"}, file="t.yaml")
+    assert "\n".join(result.notices).splitlines() == [
+        "left for the pod: `$A`, `$B` (no value)",
+        "  --> t.yaml:10:12 (ConfigMap `scripts`, data.run.sh): `$A`",
+        "  --> t.yaml:16:56 (Pod `p`, container `prepare`, command.2): `$A`, `$B`",
+        "`$$N`, `$${M}`: the pod gets one `$` and the name; GNU envsubst writes `$` and the value",
+        "  --> t.yaml:10:15 (ConfigMap `scripts`, data.run.sh): `$$N`",
+        "  --> t.yaml:20:30 (Pod `p`, container `main`, command.2): `$$N`, `$${M}`",
+        "`$$N`: it stays as it is; GNU envsubst writes `$` and the value",
+        "  --> t.yaml:19:17 (Pod `p`, container `main`, image)",
+    ]
+    config, pod = result.objects[0]["items"]
+    assert config["data"]["run.sh"].endswith("echo $A $N\n")
+    assert pod["spec"]["containers"][0]["command"][2] == "run $$N $${M}"  # the kubelet writes one `$`
+
+
+def test_notice_names_at_most_eight_fields():
+    template = HEAD + "data:\n" + "".join(f"  k{index}: x $A\n" for index in range(10))
+    (notice,) = render(template, values={}).notices
+    assert notice.count("-->") == 8
+    assert notice.endswith("\n  and 2 more fields")
 
 
 POD = """apiVersion: v1

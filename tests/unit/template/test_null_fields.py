@@ -1,0 +1,81 @@
+"""A field that is null is the same as no field: the API server takes the default."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kfjob.api import observe_config
+from kfjob.api.settings import Settings
+from kfjob.api.specs.explain_template import explain_template
+from kfjob.api.specs.imports import check_conversion, import_objects
+from kfjob.api.specs.template import Template, plan_template
+from kfjob.backends.kubernetes.objects import will_have_pod
+from kfjob.common_types import ignore_notice
+from kfjob.compile import template as engine
+from kfjob.compile.manifest import list_objects
+from kfjob.compile.pod_templates import read_pod_templates
+
+POD = {"containers": [{"name": "pytorch", "image": "team/train:3", "command": ["torchrun", "t.py"]}]}
+ROLE = {"replicas": 1, "restartPolicy": "OnFailure", "template": {"spec": POD}}
+STATIC: dict[str, Any] = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "train", "labels": {"a": "b"}},
+    "spec": {
+        "nprocPerNode": "2",
+        "runPolicy": {"cleanPodPolicy": "None", "backoffLimit": 2, "schedulingPolicy": {"minAvailable": 2}},
+        "pytorchReplicaSpecs": {"Master": ROLE, "Worker": ROLE},
+    },
+}
+ELASTIC = copy.deepcopy(STATIC)
+ELASTIC["spec"]["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 1, "maxRestarts": 3, "rdzvBackend": "c10d", "rdzvId": "x"}
+del ELASTIC["spec"]["pytorchReplicaSpecs"]["Master"]
+WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
+FIELDS = [
+    *((job, (*WORKER, field)) for job in (STATIC, ELASTIC) for field in ("replicas", "restartPolicy")),
+    (STATIC, ("spec", "pytorchReplicaSpecs", "Master", "replicas")),
+    *((STATIC, ("spec", field)) for field in ("nprocPerNode", "runPolicy")),
+    *((STATIC, ("spec", "runPolicy", field)) for field in STATIC["spec"]["runPolicy"]),
+    *((ELASTIC, ("spec", "elasticPolicy", field)) for field in ELASTIC["spec"]["elasticPolicy"]),
+    *((STATIC, (*WORKER, "template", "spec", "containers", 0, field)) for field in ("command",)),
+]
+
+
+def change(job, path, *, null):
+    """Return a copy of the job with a field that is null, or without the field."""
+    result = copy.deepcopy(job)
+    parent = result
+    for step in path[:-1]:
+        parent = parent[step]
+    parent[path[-1]] = None
+    if not null:
+        del parent[path[-1]]
+    return result
+
+
+def read(job):
+    """Return what the readers of a manifest make of a job."""
+    text = yaml.safe_dump(job, sort_keys=False)
+    template = Template(files=(("t.yaml", text),), values={})
+    planned = plan_template(template, Settings(state=Path("/nowhere")), notify=ignore_notice, launch="l")
+    explained = explain_template(planned)
+    imported = check_conversion(import_objects(list(list_objects(engine.parse(text)))))
+    return {
+        "summary": planned.summary,
+        "findings": [(finding.title, finding.severity, finding.rule) for finding in planned.findings],
+        "explained": {line for line in str(explained).split(", ") if "(default" in line},
+        "spec": imported.spec,
+        "pods": [template.names for template in read_pod_templates([job])],
+        "observed": observe_config.from_pytorchjob(job),
+        "has_worker": will_have_pod(job, "train-worker-0"),
+    }
+
+
+@pytest.mark.parametrize(("job", "path"), FIELDS, ids=[f"{'.'.join(map(str, path[1:]))}" for _, path in FIELDS])
+def test_null_is_no_field(job, path):
+    assert read(change(job, path, null=True)) == read(change(job, path, null=False))
