@@ -104,11 +104,15 @@ def values(value: Any, depth: int = 2) -> Iterator[Any]:
 
 
 class Placeholders(dict[str, str]):
-    """Stands for the local variables in an f-string."""
+    """Stands for the local variables in an f-string of a module with these names."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        super().__init__()
+        self.namespace = namespace
 
     def __missing__(self, name: str) -> str:
-        if name.isupper() or name.startswith("_"):
-            raise KeyError(name)  # a constant of the module
+        if name in self.namespace or name.isupper() or name.startswith("_"):
+            raise KeyError(name)  # a constant or an import of the module
         return "x"
 
 
@@ -132,7 +136,7 @@ def inline_uses(module: str) -> Iterator[Use]:
         if node.func.value.id != "re" or node.func.attr not in {*METHODS, "compile"}:
             continue
         try:
-            locals_ = Placeholders() if isinstance(node.args[0], ast.JoinedStr) else {}
+            locals_ = Placeholders(namespace) if isinstance(node.args[0], ast.JoinedStr) else {}
             text = eval(compile(ast.Expression(node.args[0]), module, "eval"), namespace, locals_)  # noqa: S307 - our own source
         except NameError:
             if node in local:
