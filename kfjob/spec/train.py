@@ -246,7 +246,8 @@ class TrainSpec(SpecModel):
     resume: str = Field(
         default="auto",
         description="Start of the training: `auto` (the newest complete checkpoint, else from scratch), `none` (from "
-        "scratch), or a checkpoint or a folder with checkpoints",
+        "scratch; earlier checkpoints in `checkpoint_dir` are renamed to `earlier-…`), or a checkpoint or a "
+        "folder with checkpoints",
     )
     trust_checkpoint: bool = Field(
         default=False,

@@ -49,12 +49,21 @@ def pin(storage: Storage, name: str) -> Iterator[None]:
             storage.remove_file(file)
 
 
+@contextmanager
+def keep_readers_out(storage: Storage, name: str) -> Iterator[bool]:
+    """Yield whether nobody reads a checkpoint; during the block nobody can begin to."""
+    storage.write_file(f".deleting-{name}", "", overwrite=True)
+    try:
+        yield not any(_is_valid(storage, file) for file in storage.list_files(f".pin-{name}-"))
+    finally:
+        storage.remove_file(f".deleting-{name}")
+
+
 def delete_unless_pinned(storage: Storage, name: str) -> None:
     """Delete a checkpoint that nobody reads."""
-    storage.write_file(f".deleting-{name}", "", overwrite=True)
-    if not any(_is_valid(storage, file) for file in storage.list_files(f".pin-{name}-")):
-        storage.delete(name)
-    storage.remove_file(f".deleting-{name}")
+    with keep_readers_out(storage, name) as is_free:
+        if is_free:
+            storage.delete(name)
 
 
 def _is_valid(storage: Storage, file: str) -> bool:

@@ -17,7 +17,7 @@ from kfjob.trainer.checkpoint import Checkpoint, CheckpointState, NotFiniteError
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
-from kfjob.trainer.pins import pin
+from kfjob.trainer.pins import keep_readers_out, pin
 from kfjob.trainer.storage import Storage, open_storage, split_location
 
 
@@ -28,11 +28,12 @@ def find_checkpoint(
 
     `auto` selects the newest valid one in `storage`, and so does the location of `storage` itself. `none` and another path
     apply only to the first start of a launch: when torchrun restarts the ranks, they resume from what this launch has written.
+    `none` sets the checkpoints of other launches aside, because `auto` would select one of them the next time.
     The checkpoints named in `bad` are passed over. A checkpoint of another storage is pinned until `pins` is closed.
 
     Raises:
-        KfjobError: the checkpoint at `resume` is damaged, or `storage` holds a later one of another launch, which `auto` would
-            select the next time.
+        KfjobError: the checkpoint at `resume` is damaged, `storage` holds a later one of another launch, or `none` cannot set
+            one aside, because someone reads it.
     """
     if storage and resume not in ("auto", "none") and open_storage(resume) == storage:
         resume = "auto"
@@ -51,13 +52,16 @@ def find_checkpoint(
             return checkpoint
         if ranks.is_rank_zero:
             log.warning("Checkpoint %s is damaged: %s", checkpoint.name, problem)
-            checkpoint.storage.quarantine(checkpoint.name)
+            checkpoint.storage.set_aside(checkpoint.name, "damaged")
     return None
 
 
 def _find_start(resume: str, other_launches: list[Checkpoint], ranks: Ranks, pins: ExitStack | None) -> Checkpoint | None:
-    start = None if resume == "none" else _find_at(resume, ranks, pins)
-    later = [checkpoint for checkpoint in other_launches if not start or checkpoint.manifest.step > start.manifest.step]
+    if resume == "none":
+        _set_aside(other_launches, ranks)
+        return None
+    start = _find_at(resume, ranks, pins)
+    later = [checkpoint for checkpoint in other_launches if checkpoint.manifest.step > start.manifest.step]
     if later:
         raise KfjobError(
             f"`{later[0].storage.location}` holds {later[0].name} of an earlier run",
@@ -65,6 +69,21 @@ def _find_start(resume: str, other_launches: list[Checkpoint], ranks: Ranks, pin
             hint="use another checkpoint_dir, set `resume: auto` to continue that run, or move its checkpoints away",
         )
     return start
+
+
+def _set_aside(checkpoints: list[Checkpoint], ranks: Ranks) -> None:
+    """Rename the checkpoints of earlier runs to `earlier-…`; rank 0 does it for all."""
+    with ranks.fail_together():
+        for checkpoint in checkpoints if ranks.is_rank_zero else ():
+            with keep_readers_out(checkpoint.storage, checkpoint.name) as is_free:
+                if not is_free:
+                    raise KfjobError(
+                        f"`{checkpoint.path}` of an earlier run cannot be set aside: someone reads it",
+                        location="resume",
+                        hint="use another checkpoint_dir, or try again when its reader has ended",
+                    )
+                name = checkpoint.storage.set_aside(checkpoint.name, "earlier")
+            log.warning("Checkpoint %s of an earlier run renamed to %s", checkpoint.name, name)
 
 
 def _find_at(location: str, ranks: Ranks, pins: ExitStack | None) -> Checkpoint:

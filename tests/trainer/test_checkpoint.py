@@ -9,6 +9,7 @@ import pytest
 from kfjob.errors import KfjobError
 from kfjob.trainer import checkpoint
 from kfjob.trainer.manifest import Manifest
+from kfjob.trainer.pins import pin
 from kfjob.trainer.storage import open_storage
 
 
@@ -149,12 +150,30 @@ def test_resume_from_a_damaged_checkpoint_is_an_error(workers, tiny, copy):
     assert "step-000006` is damaged\n  --> resume\n  cause: __1_0.distcp does not match its checksum" in messages[0]
 
 
-@pytest.mark.parametrize("resume", ["none", "step-000003"])
-def test_fresh_start_beside_later_checkpoints_is_an_error(workers, tiny, copy, resume):
+def test_start_before_later_checkpoints_is_an_error(workers, tiny, copy):
     """`auto` would resume from them the next time."""
-    location = resume if resume == "none" else str(copy / resume)
+    location = str(copy / "step-000003")
     (message,) = workers.run("error_of_training", {"spec": tiny | {"checkpoint_dir": str(copy), "resume": location}})
     assert f"error: `{copy}` holds step-000006 of an earlier run" in message
+
+
+def test_fresh_start_sets_earlier_checkpoints_aside(workers, tiny, copy):
+    earlier = {name: Manifest.read(copy / name).loss for name in ("step-000003", "step-000006")}
+    spec = tiny | {"strategy": "none", "checkpoint_dir": str(copy), "resume": "none"}
+    workers.run("run_training", {"spec": spec, "stop_after": 2})
+    names = sorted(path.name for path in copy.iterdir())
+    assert [name[:-5] for name in names[:2]] == ["earlier-step-000003", "earlier-step-000006"]
+    assert names[2:] == ["step-000002"]
+    assert [Manifest.read(copy / name).loss for name in names[:2]] == list(earlier.values())
+    assert find_newest(workers, copy) == "step-000002"
+
+
+def test_fresh_start_beside_a_checkpoint_that_is_read_is_an_error(workers, tiny, copy):
+    spec = tiny | {"strategy": "none", "checkpoint_dir": str(copy), "resume": "none"}
+    with pin(open_storage(str(copy)), "step-000003"):
+        (message,) = workers.run("error_of_training", {"spec": spec})
+    assert "step-000003` of an earlier run cannot be set aside: someone reads it" in message
+    assert (copy / "step-000003" / "manifest.json").exists()
 
 
 def test_restart_of_the_same_launch_ignores_resume_none(workers, copy):
@@ -165,8 +184,8 @@ def test_restart_of_the_same_launch_ignores_resume_none(workers, copy):
     assert workers.run("find_newest_checkpoint", {"folder": str(copy), "resume": "none", "run_id": "launch-1"}) == [
         "step-000006"
     ]
-    with pytest.raises(AssertionError, match="of an earlier run"):
-        workers.run("find_newest_checkpoint", {"folder": str(copy), "resume": "none", "run_id": "launch-2"})
+    assert workers.run("find_newest_checkpoint", {"folder": str(copy), "resume": "none", "run_id": "launch-2"}) == [None]
+    assert not (copy / "step-000006").exists()
 
 
 @pytest.mark.parametrize(("strategy", "world_size"), [("none", 1), ("fsdp", 2), ("ddp", 2), ("deepspeed", 2)], ids=str)

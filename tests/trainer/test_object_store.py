@@ -103,6 +103,16 @@ def test_damaged_checkpoint_is_skipped(workers, tiny, store, bucket):
     assert [name[:7] for name in entries(bucket)] == ["damaged"]
 
 
+def test_fresh_start_sets_earlier_checkpoints_aside(workers, tiny, store, bucket):
+    spec = tiny | {"strategy": "none", "checkpoint_dir": URL, "checkpoint_every": 3}
+    workers.run("run_training", {"spec": spec, "environment": store})
+    files = sorted(path.partition("step-000003")[2] for path in bucket.find("bucket/jobs/one/step-000003"))
+    assert workers.run("find_newest_checkpoint", {"folder": URL, "resume": "none"}) == [None]
+    names = entries(bucket)
+    assert [name[:-5] for name in names] == ["earlier-step-000003", "earlier-step-000006"]
+    assert sorted(path.partition(names[0])[2] for path in bucket.find(f"bucket/jobs/one/{names[0]}")) == files
+
+
 def make_manifest(step, **changes):
     body = {"step": step, "loss": 0.0, "run_id": "", "global_batch": 1, "parameters": {}, "data_identity": {}}
     return Manifest(**body | {"data_position": {}, "spec": {}, "torch_version": "0"} | changes)

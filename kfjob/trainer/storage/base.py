@@ -60,8 +60,8 @@ class Storage(Protocol):
     def delete(self, name: str) -> None:
         """Delete a checkpoint; a kill halfway leaves no damaged checkpoint visible."""
 
-    def quarantine(self, name: str) -> None:
-        """Rename a damaged checkpoint, so that a person can inspect it and retention does not count it."""
+    def set_aside(self, name: str, prefix: str) -> str:
+        """Rename a checkpoint to `PREFIX-NAME-TOKEN` and return that name: no run resumes from it or deletes it any more."""
 
     def read_bytes(self, name: str, manifest: Manifest, file: str) -> bytes:
         """Return the content of a checkpoint's file."""

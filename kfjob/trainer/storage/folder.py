@@ -115,10 +115,12 @@ class FolderStorage:
             hidden = (self.path / name).rename(self._hidden_path(name))
             shutil.rmtree(hidden, ignore_errors=True)
 
-    def quarantine(self, name: str) -> None:
+    def set_aside(self, name: str, prefix: str) -> str:
         """Rename the folder."""
+        target = f"{prefix}-{name}-{secrets.token_hex(2)}"
         with self._wrap_errors():
-            (self.path / name).rename(self.path / f"damaged-{name}-{secrets.token_hex(2)}")
+            (self.path / name).rename(self.path / target)
+        return target
 
     def read_bytes(self, name: str, manifest: Manifest, file: str) -> bytes:
         """Return the content of a checkpoint's file."""

@@ -122,12 +122,13 @@ class ObjectStorage:
             self._fs.rm_file(self._path(name, MANIFEST_FILE))
             self._fs.rm(self._path(name), recursive=True)
 
-    def quarantine(self, name: str) -> None:
+    def set_aside(self, name: str, prefix: str) -> str:
         """Copy the checkpoint to another name and delete the original."""
+        target = f"{prefix}-{name}-{secrets.token_hex(2)}"
         with self._wrap_errors():
-            target = f"damaged-{name}-{secrets.token_hex(2)}"
             self._fs.copy(self._path(name), self._path(target), recursive=True)
         self.delete(name)
+        return target
 
     def read_bytes(self, name: str, manifest: Manifest, file: str) -> bytes:
         """Return the content of a checkpoint's file."""
