@@ -80,8 +80,13 @@ def first_loss_text(training: Training) -> str:
 
 
 def speed_text(training: Training) -> str:
-    """Return `35.1 samples/s`, and the tokens that a pattern of the job reads: `3,290 tok/s`."""
+    """Return `35.1 samples/s`, and the tokens that a pattern of the job reads: `3,290 tok/s`.
+
+    Without a printed speed, return the steps per second by the times of the lines: `0.452 steps/s`.
+    """
     speed, tokens = training.speed, training.tokens_per_second
+    if speed is None and tokens is None and (measured := training.measured_speed) is not None:
+        return f"{_format_rate(measured)} steps/s"
     shows_tokens = tokens is not None and (speed is None or training.format == FormatName.CUSTOM)
     parts = [f"{_format_rate(speed)} {training.unit}".strip()] if speed is not None else []
     parts += [f"{_format_rate(tokens)} tok/s"] if shows_tokens and tokens is not None else []
@@ -235,6 +240,7 @@ def training_json(training: Training) -> dict[str, Any]:
         "smoothed_count",
         "setbacks",
         "position",
+        "durations",
         "remaining",
         "step_time",
         "evaluations",

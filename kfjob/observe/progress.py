@@ -138,8 +138,8 @@ _PAIR = Pattern(rf"'(\w+)': '?({_NUMBER})'?")
 def _read_hugging_face(text: str) -> Reading | None:
     """Read `{'loss': 2.1, 'grad_norm': 1.0, 'learning_rate': 5e-05, 'epoch': 0.1}`; transformers 5 quotes the numbers."""
     pairs = dict(match.groups() for match in _PAIR.find_all(text[text.index("'loss'") - 1 :])) if "{'loss'" in text else {}
-    if "loss" not in pairs or not pairs.keys() & {"epoch", "learning_rate"}:
-        return None
+    if not pairs.keys() >= {"loss", "epoch", "learning_rate"}:
+        return None  # other programs print dictionaries with a loss, too
     return _to_reading("hugging-face", pairs | {"lr": pairs.get("learning_rate")})
 
 
@@ -150,18 +150,31 @@ _MEGATRON_PAIR = Pattern(rf"\s([a-z][\w ()-]*?):?\s+({_NUMBER}) \|")
 def _read_megatron(text: str) -> Reading | None:
     """Read a line of Megatron-LM (megatron/training/training.py `training_log`); the last rank prints it.
 
-    The speed is the global batch size divided by the time per iteration.
+    The speed is the global batch size divided by the time per iteration, or iterations per second without a batch size.
     """
     if not (match := _MEGATRON.search(text)):
         return None
     pairs = {pair[1].strip().replace("_", " "): pair[2] for pair in _MEGATRON_PAIR.find_all(match["rest"])}
-    if not pairs.keys() & {"elapsed time per iteration (ms)", "lm loss", "learning rate"}:
+    if not pairs.keys() >= {"elapsed time per iteration (ms)", "learning rate"}:
         return None  # NeMo 2 and others print `iteration 1/9 |` too
-    elapsed = _parse_number(pairs.get("elapsed time per iteration (ms)", "0"))
+    elapsed = _parse_number(pairs["elapsed time per iteration (ms)"])
     batch = _parse_number(pairs.get("global batch size", "0"))
-    speed = f"{batch * 1000 / elapsed}" if elapsed and batch else None
+    speed = f"{(batch or 1) * 1000 / elapsed}" if elapsed else None
     values = {"loss": pairs.get("lm loss"), "lr": pairs.get("learning rate"), "grad_norm": pairs.get("grad norm")}
-    return _to_reading("megatron", match.groupdict() | values | {"speed": speed}, unit="samples/s")
+    return _to_reading("megatron", match.groupdict() | values | {"speed": speed}, unit="samples/s" if batch else "it/s")
+
+
+_NANOGPT = Pattern(rf"\biter (?P<step>\d+): loss (?P<loss>{_NUMBER}), time (?P<milliseconds>{_NUMBER})ms, mfu ")
+
+
+def _read_nanogpt(text: str) -> Reading | None:
+    """Read a line of karpathy/nanoGPT train.py; its time is that of one iteration, also if it prints every tenth one."""
+    if not (match := _NANOGPT.search(text)):
+        return None
+    groups = match.groupdict()
+    milliseconds = _parse_number(groups["milliseconds"] or "0")
+    speed = f"{1000 / milliseconds}" if milliseconds > 0 else None
+    return _to_reading("nanogpt", {"step": groups["step"], "loss": groups["loss"], "speed": speed}, unit="it/s")
 
 
 def _read_bar(text: str) -> Reading | None:
@@ -225,17 +238,15 @@ FORMATS: tuple[ProgressFormat, ...] = (
         unit="tokens/s/device",
         literal="tps:",
     ),
-    # karpathy/nanochat base_train.py, and its predecessor build-nanogpt
+    # karpathy/nanochat base_train.py; its percentage tells it from programs like build-nanogpt, which the general reader reads
     _pattern_format(
         "nanochat",
         "oss",
-        r"\bstep\s+(?P<step>\d+)(?:/(?P<total>\d+))?(?: \([\d.]+%\))? \| loss: (?P<loss>@) \|(?:.*?\blr:? (?P<lr>@) \|)?"
-        r".*?\btok/sec: (?P<speed>@)",
+        r"\bstep\s+(?P<step>\d+)/(?P<total>\d+) \([\d.]+%\) \| loss: (?P<loss>@) \|.*?\btok/sec: (?P<speed>@)",
         unit="tokens/s",
         literal="tok/sec: ",
     ),
-    # karpathy/nanoGPT train.py
-    _pattern_format("nanogpt", "oss", r"\biter (?P<step>\d+): loss (?P<loss>@), time @ ?m?s", literal=": loss "),
+    ProgressFormat("nanogpt", "oss", _read_nanogpt, ": loss "),
     ProgressFormat("megatron", "oss", _read_megatron, "iteration"),
     # microsoft/DeepSpeed runtime/engine.py `_report_progress` and utils/timer.py `ThroughputTimer.stop`
     _pattern_format(
@@ -256,7 +267,7 @@ FORMATS: tuple[ProgressFormat, ...] = (
     _pattern_format(
         "lightning",
         "oss",
-        r"\bEpoch (?P<epoch>\d+)/\d+\s+[━╸╺ ]*[━╸╺]\s*(?P<step>\d+)/(?P<total>\d+)\s.*?(?:(?P<speed>@)it/s\s.*?)?"
+        r"\bEpoch (?P<epoch>\d+)/\d+\s+[━╸╺ ]*[━╸╺]\s*(?P<step>\d+)/(?P<total>\d+)\s+\S+ •\s.*?(?:(?P<speed>@)it/s\s.*?)?"
         r"\b(?:train_)?loss(?:_step)?: (?P<loss>@)",
         literal="Epoch ",
         unit="it/s",

@@ -10,6 +10,7 @@ from typing import TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kfjob.observe.durations import Durations
 from kfjob.observe.epochs import Position
 from kfjob.observe.general.state import Line
 from kfjob.observe.meanings import counts_steps
@@ -67,6 +68,7 @@ class Training(Struct, frozen=True, kw_only=True):
     lr: float | None = None
     speed: float | None = None
     unit: str = ""
+    durations: Durations = field(default_factory=Durations)
     tokens_per_second: float | None = None
     tokens_per_second_per_device: float | None = None
     mfu: float | None = None  # between 0 and 1
@@ -173,6 +175,12 @@ class Training(Struct, frozen=True, kw_only=True):
             pace = 1 / self.speed
         return None if step is None or not total or pace is None else max(total - step, 0) * pace
 
+    @property
+    def measured_speed(self) -> float | None:
+        """Steps per second by the times of the lines; None if these say too little."""
+        span = (self.last_time or 0) - (self.first_time or 0)
+        return 1 / self.seconds_per_step if self.seconds_per_step and span >= MIN_SPAN else None
+
     def subtract_elapsed(self, eta: float | None, now: int | None) -> float | None:
         """Return the seconds that remain at `now`. Time beyond the longest pause between two lines brings no step."""
         if eta is None or self.last_time is None or now is None:
@@ -197,7 +205,8 @@ class Training(Struct, frozen=True, kw_only=True):
         before = self._rewind(position.run_step) if went_back and position.run_step is not None else self
         loss, smoothed_loss, smoothed_count = _next_loss(before, reading)
         lines, run_step = before.lines + (not reading.extra), position.run_step
-        lr, speed = _first_known(reading.lr, before.lr), _first_known(reading.speed, before.speed)
+        durations = before.durations.advance(reading, before.position, position)
+        lr, (speed, unit) = _first_known(reading.lr, before.lr), _next_speed(before, reading, durations)
         pace, remaining = _next_pace(before, position, time), before.remaining
         if not reading.extra:
             remaining = remaining.advance(text, before.position, position, time=time, pace=pace)
@@ -223,7 +232,8 @@ class Training(Struct, frozen=True, kw_only=True):
             smoothed_count=smoothed_count,
             lr=lr,
             speed=speed,
-            unit=reading.unit or before.unit,
+            unit=unit,
+            durations=durations,
             tokens_per_second=_first_known(reading.tokens_per_second, before.tokens_per_second),
             grad_norm=_first_known(reading.grad_norm, before.grad_norm),
             first_time=_first_known(before.first_time, time),
@@ -351,6 +361,15 @@ def _next_loss(before: Training, reading: Reading) -> tuple[float | None, float 
     weight = min(SMOOTHING, before.smoothed_count / (before.smoothed_count + 1))
     smoothed = weight * (before.smoothed_loss or 0.0) + (1 - weight) * reading.loss
     return reading.loss, smoothed, before.smoothed_count + 1
+
+
+def _next_speed(before: Training, reading: Reading, durations: Durations) -> tuple[float | None, str]:
+    """Return the printed speed with its unit; steps per second by the printed durations if no line prints a speed."""
+    if reading.speed is not None:
+        return reading.speed, reading.unit or before.unit
+    if before.speed == before.durations.rate:
+        return durations.rate, "" if durations.rate is None else "it/s"
+    return before.speed, before.unit
 
 
 def _next_not_finite(before: Training, reading: Reading, position: Position) -> int | None:

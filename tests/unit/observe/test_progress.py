@@ -74,13 +74,13 @@ LINES: dict[str, tuple[str, dict[str, object]]] = {
         },
     ),
     "nanoGPT": ("iter 10: loss 3.2412, time 123.45ms, mfu 12.30%", {"format": "nanogpt", "step": 10, "loss": 3.2412}),
+    "Megatron-LM without a batch size": (
+        " iteration       10/     100 | elapsed time per iteration (ms): 500.0 | learning rate: 1.5E-06 | lm loss: 1.08E+01 |",
+        {"format": "megatron", "step": 10, "total": 100, "loss": 10.8, "speed": 2.0, "unit": "it/s"},
+    ),
     "nanochat": (
         "step 00010/21400 (0.05%) | loss: 9.123456 | grad norm: 1.0 | lrm: 1.00 | dt: 1234.56ms | tok/sec: 123,456",
         {"format": "nanochat", "step": 10, "total": 21400, "loss": 9.123456, "speed": 123456.0, "unit": "tokens/s", "lr": None},
-    ),
-    "nanochat's ancestor": (
-        "step    10 | loss: 6.123456 | lr 1.2000e-04 | norm: 1.0 | dt: 1234.56ms | tok/sec: 123456.78",
-        {"format": "nanochat", "step": 10, "loss": 6.123456, "lr": 1.2e-04, "speed": 123456.78},
     ),
     "Megatron-LM": (
         (
@@ -246,6 +246,28 @@ def test_any_text_is_accepted(text: str):
     for candidate in FORMATS:
         candidate.read(text)
     progress_reader().read(text)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "step {n:5d} | loss: 2.{n} | lr 6.0000e-04 | norm: 1.2 | dt: 81{n}.20ms | tok/sec: 237000.12",
+        "iter {n}: loss 2.{n}, time 81{n}.20ms",
+        "iter {n}: loss 2.{n}, time 8{n}.20s",
+        " iteration {n}/ 100 | learning rate: 1.0E-04 | lm loss: 2.{n}E+00 |",
+        "{{'loss': 2.{n}, 'epoch': 0.{n}}}",
+        "{{'step': {n}, 'loss': 2.{n}, 'learning_rate': 5e-05}}",
+        "Epoch 1/1  ━━━━━━━━━━━━━━━━━ {n}/100 0:00:00 271.85it/s loss: 2.{n}",
+    ],
+)
+def test_shape_of_several_programs_names_none(layout: str):
+    lines = [layout.format(n=number) for number in range(12, 19)]
+    assert [progress_reader().read(line) for line in lines] == [None] * len(lines)
+    state, formats = ReaderState(), set()
+    for number, line in enumerate(lines):
+        state, emissions = read_progress(line, number, None, progress_reader(), state)
+        formats |= {(emission.reading.format, emission.reading.loss is not None) for emission in emissions}
+    assert formats == {("general", True)}
 
 
 @given(st.text(alphabet="0123456789abloste:%|/[]<>,.{}'= \r", min_size=1))
