@@ -48,7 +48,7 @@ def train(device: torch.device) -> None:
     samples = torch.tensor([size * len(loader)], device=device)
     dist.all_reduce(samples)
     if dist.get_rank() == 0:
-        say(f"Samples: {int(samples)} | Loss: {loss.item():.5f}")
+        say(f"Samples: {int(samples)} | Loss: {loss.item():.4g}")
 
 
 def say(line: str) -> None:

@@ -1,9 +1,34 @@
-"""Words that depend on a number or a list, and words in one spelling."""
+"""Figures with their significant digits, words that depend on a number or a list, and words in one spelling."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
+
+_MIN_FIXED, _MAX_FIXED = 0.1, 1e6
+"""Between these, decimals show the digits that count."""
+_THOUSAND = 1000
+_MIN_DIGITS, _MAX_DECIMALS = 2, 20
+"""Digits that a small number keeps at least, and decimals that it may have for that."""
+
+
+def format_figure(value: float, digits: int = 4, *, fixed: bool = False) -> str:
+    """Return `35.1`, `237,000` or `1e-05`: the digits that count, however small the figure is.
+
+    `fixed`: that many decimals for figures that change from line to line, as `4.2104`, where they show the digits that count.
+    """
+    if fixed and _MIN_FIXED <= abs(value) < _MAX_FIXED:
+        return f"{value:.{digits}f}"
+    return f"{value:,.0f}" if abs(value) >= _THOUSAND and not fixed else f"{value:.{digits}g}"
+
+
+def format_decimal(value: float, decimals: int) -> str:
+    """Return the number with these decimals and without an exponent; a small number has more of them."""
+    if value and math.isfinite(value):
+        needed = _MIN_DIGITS - 1 - math.floor(math.log10(abs(value)))
+        decimals = max(decimals, min(needed, _MAX_DECIMALS))
+    return f"{value:.{decimals}f}"
 
 
 def plural(count: int, noun: str, several: str = "") -> str:

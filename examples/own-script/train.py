@@ -44,7 +44,7 @@ def main() -> None:
         time.sleep(options.pause)
         if rank == 0 and (step % 10 == 0 or step == options.steps):
             speed = (step - first) * BATCH * ranks / (time.perf_counter() - started)
-            print(f"step {step}/{options.steps} | loss {loss.item():.4f} | {speed:.0f} samples/s", flush=True)
+            print(f"step {step}/{options.steps} | loss {loss.item():.4g} | {speed:.0f} samples/s", flush=True)
             save(checkpoint, step, network, optimizer)
     del model
     gc.collect()  # DDP is in reference cycles and holds the group, whose threads must end before the interpreter does

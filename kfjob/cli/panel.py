@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kfjob.cli.formatting import format_age, local_clock, sparkline
-from kfjob.cli.view_text import first_loss_text, mfu_text, remaining_text, restarts_text, setbacks_text, speed_text, step_text
+from kfjob.cli.view_text import (
+    first_loss_text,
+    lr_text,
+    mfu_text,
+    remaining_text,
+    restarts_text,
+    setbacks_text,
+    speed_text,
+    step_text,
+)
 from kfjob.observe.master import Master
 from kfjob.observe.silence import describe_silence, find_silence
 from kfjob.observe.startup import find_stage
@@ -82,8 +91,7 @@ def _loss(view: JobView, width: int) -> Text:
 
 def _speed(view: JobView) -> str:
     training = view.training
-    lr = f"lr {training.lr:.3g}" if training.lr is not None else ""
-    parts = [speed_text(training), mfu_text(training), lr, setbacks_text(training)]
+    parts = [speed_text(training), mfu_text(training), lr_text(training), setbacks_text(training)]
     return " · ".join(part for part in parts if part)
 
 

@@ -19,9 +19,8 @@ from kfjob.observe.silence import describe_last_lines, describe_next_step, descr
 from kfjob.observe.startup import describe_ending, find_end_of_some
 from kfjob.observe.training import Training, describe_divergence, format_loss
 from kfjob.observe.view import JobView, News
-from kfjob.text import join_names, plural
+from kfjob.text import format_figure, join_names, plural
 
-THOUSAND = 1000
 MAX_ROUNDS = 5
 """Rendezvous rounds in a table; the newest ones are shown."""
 
@@ -32,8 +31,7 @@ def progress_line(view: JobView) -> str:
     if training.step is None and training.epoch is None and training.loss is None:
         return ""
     parts = [step_text(view), loss_text(training), evaluation_text(view), speed_text(training)]
-    parts.append(f"lr {training.lr:.3g}" if training.lr is not None else "")
-    parts += [mfu_text(training), setbacks_text(training), remaining_text(view)]
+    parts += [lr_text(training), mfu_text(training), setbacks_text(training), remaining_text(view)]
     return " · ".join(part for part in parts if part)
 
 
@@ -73,10 +71,10 @@ def evaluation_text(view: JobView) -> str:
 
 def first_loss_text(training: Training) -> str:
     """Return ` (7.61 at first)`, or the step where a log without its beginning begins; empty until the loss differs."""
-    if training.first_loss in (None, training.loss):
+    if training.first_loss is None or training.first_loss == training.loss:
         return ""
     place = f"at step {training.first_step}, where the log begins" if training.begins_late else "at first"
-    return f" ({training.first_loss:.4g} {place})"
+    return f" ({format_figure(training.first_loss)} {place})"
 
 
 def speed_text(training: Training) -> str:
@@ -86,15 +84,16 @@ def speed_text(training: Training) -> str:
     """
     speed, tokens = training.speed, training.tokens_per_second
     if speed is None and tokens is None and (measured := training.measured_speed) is not None:
-        return f"{_format_rate(measured)} steps/s"
+        return f"{format_figure(measured)} steps/s"
     shows_tokens = tokens is not None and (speed is None or training.format == FormatName.CUSTOM)
-    parts = [f"{_format_rate(speed)} {training.unit}".strip()] if speed is not None else []
-    parts += [f"{_format_rate(tokens)} tok/s"] if shows_tokens and tokens is not None else []
+    parts = [f"{format_figure(speed)} {training.unit}".strip()] if speed is not None else []
+    parts += [f"{format_figure(tokens)} tok/s"] if shows_tokens and tokens is not None else []
     return " · ".join(parts)
 
 
-def _format_rate(rate: float) -> str:
-    return f"{rate:,.0f}" if abs(rate) >= THOUSAND else f"{rate:.4g}"
+def lr_text(training: Training) -> str:
+    """Return `lr 0.000812`."""
+    return "" if training.lr is None else f"lr {format_figure(training.lr, 3)}"
 
 
 def mfu_text(training: Training) -> str:

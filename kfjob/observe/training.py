@@ -17,7 +17,7 @@ from kfjob.observe.meanings import counts_steps
 from kfjob.observe.milestones import Rollback, Setback, SkippedStep, StepMetrics
 from kfjob.observe.reading import Reading
 from kfjob.observe.remaining import Remaining, Scope
-from kfjob.text import plural
+from kfjob.text import format_figure, plural
 from kfjob.units import SECOND
 
 _T = TypeVar("_T")
@@ -28,8 +28,6 @@ MAX_EVALUATIONS = 256
 """Evaluation losses in memory."""
 MAX_SETBACKS = 64
 """Setbacks in memory, so that another rank's line about the same step does not count again."""
-MIN_PLAIN_LOSS, MAX_PLAIN_LOSS = 1e-3, 1e6
-"""Between these, four decimals show a loss well."""
 MIN_SPAN = SECOND // 2
 """Time between the first and the newest line after which the times of lines give a pace."""
 SMOOTHING = 0.9
@@ -319,8 +317,8 @@ class Training(Struct, frozen=True, kw_only=True):
 
 
 def format_loss(loss: float) -> str:
-    """Return `4.2104`; a huge or a tiny loss with four digits that count, `5.1e-10`."""
-    return f"{loss:.4f}" if loss == 0 or MIN_PLAIN_LOSS <= abs(loss) < MAX_PLAIN_LOSS else f"{loss:.4g}"
+    """Return `4.2104`; a huge or a small loss with four digits that count, `5.1e-10`."""
+    return format_figure(loss, fixed=True)
 
 
 def describe_new_start(before: Training, after: Training) -> str:

@@ -7,6 +7,7 @@ import sys
 import time
 
 from kfjob.observe.timestamps import has_year
+from kfjob.text import format_figure
 from kfjob.units import SECOND, check_time
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -57,7 +58,7 @@ def format_number(value: float | None) -> str:
     if value and not _SMALL <= abs(value) < _LARGE:
         mantissa, _, exponent = f"{value:.3g}".partition("e")
         return f"{mantissa}e{int(exponent)}" if exponent else mantissa
-    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - four digits
+    return format_figure(value)
 
 
 def choose_ticks(low: float, high: float, count: int = 5) -> list[float]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
+from kfjob.text import format_decimal
 
 WINDOW = 50
 """Losses to compare a spike with."""
@@ -64,7 +65,9 @@ class AnomalyDetector:
             return self._react(self._on_nan, step, problem)
         median = statistics.median(self._losses) if len(self._losses) >= MIN_LOSSES else None
         if self._on_spike != "ignore" and median is not None and loss > self._factor * median:
-            return self._react(self._on_spike, step, f"the loss is {loss:.5f}, {loss / median:.1f} times the recent median")
+            return self._react(
+                self._on_spike, step, f"the loss is {format_decimal(loss, 5)}, {loss / median:.1f} times the recent median"
+            )
         self._losses.append(loss)
         self._skips = 0
         if step > self._furthest_step:

@@ -37,6 +37,7 @@ from itertools import pairwise
 from typing import Literal
 
 from kfjob.spec.train_defaults import Choice
+from kfjob.text import format_decimal
 from kfjob.trainer.storage import Storage
 from kfjob.units import GIB
 
@@ -57,7 +58,8 @@ def start_logging(*, verbose: bool) -> None:
 
 def progress_line(step: int, *, loss: float, speed: float, lr: float) -> str:
     """Return the reference sample's progress line; `speed` is in samples of all ranks per second."""
-    return f"Batch {step} Loss: {loss:.5f}, Speed: {speed:.2f} samples/sec, lr: {lr:.6f}"
+    rate = f"{format_decimal(speed, 2)} samples/sec"
+    return f"Batch {step} Loss: {format_decimal(loss, 5)}, Speed: {rate}, lr: {format_decimal(lr, 6)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +83,9 @@ def metrics_line(step: int, values: StepMetrics) -> str:
     """Return the line after the progress line."""
     mfu = "" if values.mfu is None else f", MFU: {100 * values.mfu:.1f} %"
     return (
-        f"Step {step} tokens/s: {values.tokens_per_second:.0f}, grad norm: {values.grad_norm:.4f}, "
-        f"peak memory: {values.peak_memory / GIB:.2f} GiB, tokens/s/device: {values.tokens_per_second_per_device:.0f}{mfu}"
+        f"Step {step} tokens/s: {format_decimal(values.tokens_per_second, 0)}, "
+        f"grad norm: {format_decimal(values.grad_norm, 4)}, peak memory: {values.peak_memory / GIB:.2f} GiB, "
+        f"tokens/s/device: {format_decimal(values.tokens_per_second_per_device, 0)}{mfu}"
     )
 
 
@@ -126,7 +129,7 @@ def checkpoint_line(name: str, path: str, seconds: float) -> str:
 
 def evaluation_line(step: int, *, loss: float, tokens: int) -> str:
     """Return the line of an evaluation."""
-    return f"Evaluation step {step} loss {loss:.5f}, perplexity {math.exp(min(loss, 700)):.2f}, {tokens} tokens"
+    return f"Evaluation step {step} loss {format_decimal(loss, 5)}, perplexity {math.exp(min(loss, 700)):.2f}, {tokens} tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +145,7 @@ class Outcome:
 
     def line(self) -> str:
         """Return the last line of a run."""
-        loss = "none" if self.loss is None else f"{self.loss:.5f}"
+        loss = "none" if self.loss is None else format_decimal(self.loss, 5)
         step = "none" if self.step is None else str(self.step)
         reason = f" reason {json.dumps(self.reason)}" if self.reason else ""
         return f"Outcome {self.outcome} step {step} loss {loss} checkpoint {self.checkpoint or 'none'}{reason}"

@@ -1,6 +1,7 @@
 """The modules that every package uses: units, text, threads."""
 
 import copy
+import math
 import pickle
 import threading
 import time
@@ -10,8 +11,53 @@ import pytest
 
 from kfjob.concurrency import Task, map_parallel
 from kfjob.errors import Problem, SpecError
-from kfjob.text import join_names, plural
+from kfjob.text import format_decimal, format_figure, join_names, plural
 from kfjob.units import parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (35.1, "35.1"),
+        (7.61234, "7.612"),
+        (999.96, "1000"),
+        (237007.4, "237,007"),
+        (1e-05, "1e-05"),
+        (-0.0012345, "-0.001234"),
+        (math.nan, "nan"),
+        (math.inf, "inf"),
+    ],
+)
+def test_figure_has_the_digits_that_count(value: float, text: str):
+    assert format_figure(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4.2104, "4.2104"), (7.6, "7.6000"), (1234.5, "1234.5000"), (0.0123456, "0.01235"), (1e-05, "1e-05"), (2.5e7, "2.5e+07")],
+)
+def test_fixed_figure_has_decimals_where_they_count(value: float, text: str):
+    assert format_figure(value, fixed=True) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "text"),
+    [
+        (0.0, 5, "0.00000"),
+        (2.5, 5, "2.50000"),
+        (1e-05, 5, "0.000010"),
+        (4.36e-06, 5, "0.0000044"),
+        (9.1e-05, 6, "0.000091"),
+        (5e-07, 6, "0.00000050"),
+        (0.0043, 2, "0.0043"),
+        (7012.4, 0, "7012"),
+        (1e-300, 5, "0." + "0" * 20),
+        (math.nan, 5, "nan"),
+    ],
+)
+def test_decimal_number_never_loses_its_digits(value: float, decimals: int, text: str):
+    assert format_decimal(value, decimals) == text
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,15 @@ def test_a_new_epoch_is_no_restart():
 
 @pytest.mark.parametrize(
     ("loss", "text"),
-    [(2.30258, "2.3026"), (0.0, "0.0000"), (5.1234e-10, "5.123e-10"), (-4e-5, "-4e-05"), (2.5e7, "2.5e+07")],
+    [
+        (2.30258, "2.3026"),
+        (0.0, "0"),
+        (5.1234e-10, "5.123e-10"),
+        (1e-05, "1e-05"),
+        (0.0012345, "0.001234"),
+        (-4e-5, "-4e-05"),
+        (2.5e7, "2.5e+07"),
+    ],
 )
 def test_a_tiny_loss_is_not_shown_as_zero(loss, text):
     assert format_loss(loss) == text

@@ -88,11 +88,12 @@ def test_milestone_is_read(line: str, frame: str):
     assert milestone == (LINES[line], 1795245048_000000000)
 
 
-def test_trainer_progress_line_is_read():
-    line = FRAME.format(metrics.progress_line(12, loss=2.5, speed=0.43, lr=0.000091))
+@pytest.mark.parametrize(("loss", "speed", "lr"), [(2.5, 0.43, 0.000091), (1e-05, 0.0043, 5e-07), (4.3e-09, 1e-3, 0.0)])
+def test_trainer_progress_line_is_read(loss: float, speed: float, lr: float):
+    line = FRAME.format(metrics.progress_line(12, loss=loss, speed=speed, lr=lr))
     reading = progress_reader(KFJOB_TRAINER).read(line)
     assert reading is not None
-    assert (reading.step, reading.loss, reading.speed, reading.lr) == (12, 2.5, 0.43, 0.000091)
+    assert (reading.step, reading.loss, reading.speed, reading.lr) == (12, loss, speed, lr)
     assert milestones.parse_milestone(line) is None
 
 
