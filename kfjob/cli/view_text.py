@@ -52,7 +52,7 @@ def restarts_text(view: JobView) -> str:
 def step_text(view: JobView) -> str:
     """Return `step 120/300`, `step 120` without a total, or `epoch 2/5, step 120/300` where the epoch is known."""
     training = view.training
-    epoch = f"epoch {training.epoch:g}{f'/{training.epochs}' if training.epochs else ''}" if training.epoch is not None else ""
+    epoch = f"epoch {training.epoch:g}{f'/{view.epochs}' if view.epochs else ''}" if training.epoch is not None else ""
     if training.step is None:
         return epoch
     step = f"step {training.step}{f'/{view.total}' if view.total else ''}"
@@ -258,6 +258,7 @@ def progress_json(view: JobView) -> dict[str, Any]:
     return training_json(view.training) | {
         "steps": view.training.steps,
         "total": view.total,
+        "epochs": view.epochs,
         "evaluation_loss": view.evaluation_loss,
         "eta": view.eta,
         "is_eta_of_bar": view.is_eta_of_bar,

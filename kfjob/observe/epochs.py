@@ -38,10 +38,14 @@ class Position(Struct, frozen=True, kw_only=True):
     @property
     def run_total(self) -> int | None:
         """The steps of the run, None if unknown."""
+        return self.find_run_total()
+
+    def find_run_total(self, epochs: int | None = None) -> int | None:
+        """Return the steps of the run; `epochs` are those of the run where the lines do not say it."""
         if not self.per_epoch:
             return self.total
-        steps = self.steps_per_epoch
-        return steps * self.epochs if steps and self.epochs else None
+        steps, epochs = self.steps_per_epoch, self.epochs or epochs
+        return steps * epochs if steps and epochs else None
 
     @property
     def steps_per_epoch(self) -> int | None:

@@ -49,6 +49,7 @@ class Remaining(Struct, frozen=True, kw_only=True):
     scope: Scope = Scope.UNKNOWN
     epoch_start: tuple[int, int] | None = None  # step of the run and time of the first line of the epoch
     seconds_per_step: float | None = None  # over a whole epoch, with the work between two epochs
+    first_epoch: tuple[float, int] | None = None  # epoch and time of the first line, where lines count epochs alone
 
     def advance(self, text: str, before: Position, after: Position, *, time: int | None, pace: float | None) -> Remaining:
         """Return the state after a line of a step. `pace`: seconds per step by other lines."""
@@ -73,7 +74,27 @@ class Remaining(Struct, frozen=True, kw_only=True):
             scope=scope,
             epoch_start=start,
             seconds_per_step=seconds_per_step,
+            first_epoch=self._find_first_epoch(before, after, time),
         )
+
+    def _find_first_epoch(self, before: Position, after: Position, time: int | None) -> tuple[float, int] | None:
+        if after.step is not None or after.epoch is None or time is None:
+            return self.first_epoch
+        goes_back = before.epoch is not None and after.epoch < before.epoch
+        return (after.epoch, time) if self.first_epoch is None or goes_back else self.first_epoch
+
+    def find_epochs(self, epoch: float | None, epochs: int | None, now: int | None) -> float | None:
+        """Return the seconds from the line of an epoch to the end of the last one, by the times of such lines.
+
+        The line of an epoch follows its end, as its loss is known then; the epochs may count from 0.
+        """
+        if self.first_epoch is None or epoch is None or epochs is None or now is None:
+            return None
+        first, start = self.first_epoch
+        done = epoch + (first == 0 and epoch.is_integer())
+        if epoch <= first or done > epochs:
+            return None
+        return (epochs - done) * (now - start) / SECOND / (epoch - first)
 
     def _weigh(self, printed: float | None, before: Position, after: Position, *, pace: float | None, crosses: bool) -> Scope:
         """Return what the printed time is the rest of, by what it is at the end of an epoch, or by the pace."""

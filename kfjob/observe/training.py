@@ -138,15 +138,17 @@ class Training(Struct, frozen=True, kw_only=True):
             return False
         return self.first_step > self.step_interval
 
-    def eta(self, steps: int | None = None) -> float | None:
+    def eta(self, steps: int | None = None, epochs: int | None = None) -> float | None:
         """Return the seconds from the newest line to the last step, None if the total or the pace is unknown.
 
-        `steps`: those of the whole run, where the lines do not say it.
+        `steps` and `epochs`: those of the whole run, where the lines do not say it.
         """
         printed = self.remaining.find(Scope.RUN, self.last_time)
         if printed is not None:
             return printed
-        total = None if self.position.is_first_epoch else self.position.run_total
+        if self.step is None:
+            return self.remaining.find_epochs(self.epoch, self.epochs or epochs, self.last_time)
+        total = None if self.position.is_first_epoch else self.position.find_run_total(epochs)
         return self._find_duration(self.run_step, _first_known(total, steps), self.remaining.seconds_per_step)
 
     @property
@@ -171,7 +173,7 @@ class Training(Struct, frozen=True, kw_only=True):
         pace = _first_known(pace, self.seconds_per_step) if span >= MIN_SPAN else None
         if pace is None and self.speed and counts_steps(self.unit):
             pace = 1 / self.speed
-        return None if step is None or not total or pace is None else max(total - step, 0) * pace
+        return None if step is None or not total or step > total or pace is None else (total - step) * pace
 
     @property
     def measured_speed(self) -> float | None:

@@ -126,14 +126,26 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def total(self) -> int | None:
-        """Steps of the whole run, from the progress lines, the first line of kfjob's trainer, or the spec."""
-        if self.training.total is not None:
-            return self.training.total
-        return self._planned_steps
+        """Steps of the whole run, from the progress lines, the first line of kfjob's trainer, or the spec.
+
+        None for a total that the run has passed, as it counts something else.
+        """
+        total = self._planned_steps if self.training.total is None else self.training.total
+        return total if total is None or (self.training.step or 0) <= total else None
 
     @property
     def _planned_steps(self) -> int | None:
+        """The steps that the plan expects, where the lines count those of the run, and not those of one epoch."""
+        training = self.training
+        if training.per_epoch or (training.epoch is not None and not training.position.counts_on):
+            return None
         return self.start.total_steps if self.start else self.config.expected_steps
+
+    @property
+    def epochs(self) -> int | None:
+        """Epochs of the whole run, from the progress lines or the arguments of the command; None if the run has passed them."""
+        epochs = self.training.epochs or self.config.expected_epochs
+        return epochs if epochs is None or (self.training.epoch or 0) <= epochs else None
 
     @property
     def evaluation_loss(self) -> float | None:
@@ -145,7 +157,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         """Seconds from now to the last step; None while the job is stalled."""
         if self.stalled:
             return None
-        return self.training.subtract_elapsed(self.training.eta(self._planned_steps), self.now)
+        return self.training.subtract_elapsed(self.training.eta(self._planned_steps, self.epochs), self.now)
 
     @property
     def is_eta_of_bar(self) -> bool:

@@ -24,6 +24,7 @@ from kfjob.spec.job import SPEC_VERSION, JobSpec
 from kfjob.spec.observe_config import Limits, ObserveConfig
 from kfjob.spec.pod import Resources
 from kfjob.spec.roles import get_master_path, make_master_spec
+from kfjob.spec.run_length import find_run_length
 from kfjob.spec.scheduling import Restarts, Scheduling, Toleration
 from kfjob.units import MIB, parse_quantity
 
@@ -321,11 +322,13 @@ def _grace(spec: JobSpec, decisions: Decisions) -> int:
 def _observe_config(spec: JobSpec, processes: str) -> ObserveConfig:
     loglevel = spec.env.get("LOGLEVEL", "INFO")
     unconnected = find_unconnected_nodes(spec, spec.env.keys())
+    length = find_run_length(spec.words)
     return ObserveConfig(
         workers=names.pod_names(spec.name, spec.nodes, master=spec.has_master),
         rendezvous=spec.rendezvous.backend,
         processes_per_node=int(processes) if processes.isdecimal() else None,
-        expected_steps=spec.train.max_steps if spec.train else None,
+        expected_steps=spec.train.max_steps if spec.train else length.steps,
+        expected_epochs=None if spec.train else length.epochs,
         progress_pattern=spec.progress,
         trainer="kfjob" if spec.train else "",
         unconnected=unconnected.command if unconnected else "",

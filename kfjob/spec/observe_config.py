@@ -10,6 +10,7 @@ from kfjob.parsing import ParseError, decode_json
 from kfjob.spec import names
 from kfjob.spec.api_objects import count_replicas
 from kfjob.spec.progress import check_pattern
+from kfjob.spec.run_length import find_run_length
 
 MAX_NODES = 4096
 """Nodes of a job."""
@@ -36,7 +37,10 @@ class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     processes_per_node: int | None = None
 
     expected_steps: int | None = None
-    """Optimiser steps of the whole run, where the spec has them and the progress lines do not."""
+    """Optimiser steps of the whole run, where the spec or the arguments of its command have them."""
+
+    expected_epochs: int | None = None
+    """Epochs of the whole run, where the arguments of the command set them."""
 
     progress_pattern: str | None = None
     """The user's own progress line: a regular expression with named groups (see `kfjob.spec.progress`)."""
@@ -69,7 +73,22 @@ def read_manifest(job: JsonMapping, *, progress: str | None = None) -> ObserveCo
         for index in range(min(count_replicas(replicas[kind]), MAX_NODES))
     ]
     rendezvous = (spec.get("elasticPolicy") or {}).get("rdzvBackend") or ""
-    return ObserveConfig(workers=tuple(pods), rendezvous=rendezvous, progress_pattern=progress)
+    length = find_run_length(_find_words(replicas))
+    return ObserveConfig(
+        workers=tuple(pods),
+        rendezvous=rendezvous,
+        expected_steps=length.steps,
+        expected_epochs=length.epochs,
+        progress_pattern=progress,
+    )
+
+
+def _find_words(replicas: JsonMapping) -> list[str]:
+    """Return the words of the command of the first container."""
+    template = (replicas.get("Worker") or replicas.get("Master") or {}).get("template") or {}
+    containers = (template.get("spec") or {}).get("containers") or [{}]
+    words = (*(containers[0].get("command") or ()), *(containers[0].get("args") or ()))
+    return [word for word in words if isinstance(word, str)]
 
 
 def encode(config: ObserveConfig) -> str:
