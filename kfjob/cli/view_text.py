@@ -16,7 +16,7 @@ from kfjob.observe.master import Master, format_ranks
 from kfjob.observe.pods import PodView
 from kfjob.observe.reading import FormatName
 from kfjob.observe.silence import describe_last_lines, describe_next_step, describe_silence, find_silence
-from kfjob.observe.startup import describe_ending, find_end_of_some
+from kfjob.observe.startup import describe_ending, describe_joining, find_end_of_some
 from kfjob.observe.training import Training, describe_divergence, format_loss
 from kfjob.observe.view import JobView, News
 from kfjob.text import format_figure, join_names, plural
@@ -168,7 +168,7 @@ def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
     if isinstance(view.master, Master):
         yield "master", f"{view.master.pod} ({view.master.confidence})"
     yield "progress", progress_line(view) or no_progress_text(view)
-    yield "waiting", describe_ending(view) or str(find_end_of_some(view) or "")
+    yield "waiting", describe_ending(view) or describe_joining(view) or str(find_end_of_some(view) or "")
     if silence := find_silence(view):
         yield "silent", describe_silence(silence)
         yield from (("", text) for text in describe_last_lines(silence))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kfjob.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase, RankProcess
 from kfjob.observe.agent_log import AgentLog, find_agent_message, is_agent_detail, is_success
-from kfjob.observe.agent_records import AgentEvent, AgentRecord, LaunchConfig, RendezvousResult
+from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult
 from kfjob.observe.general.state import Emission, ReaderState
 from kfjob.observe.log_progress import read_progress
 from kfjob.observe.progress import ProgressReader
@@ -18,6 +18,9 @@ from kfjob.observe.timestamps import resolve_year
 
 MAX_CONTAINER_IDS = 16
 """Ids of earlier containers per pod."""
+
+_ENDS_OF_ROUNDS = frozenset({AgentEventKind.RENDEZVOUS, AgentEventKind.RESTARTING, AgentEventKind.MEMBERSHIP})
+_ENDS_OF_AGENTS = frozenset({AgentEventKind.SIGNAL_RECEIVED, AgentEventKind.CLOSED, AgentEventKind.FAILED})
 
 
 class EvidenceLine(Struct, frozen=True, kw_only=True):
@@ -53,6 +56,7 @@ class ContainerLog(Struct, frozen=True):
     general: ReaderState = field(default_factory=ReaderState)
     finished: bool = False  # its agent has reported that its processes ended with success
     agent_lines: int = 0  # lines up to the newest one of the agent
+    is_joining: bool = False  # its agent has left a round, or joins its first one
 
     def feed(
         self, event: LogLine | OpenLine, order: int, progress: ProgressReader
@@ -77,6 +81,7 @@ class ContainerLog(Struct, frozen=True):
             general,
             self.finished,
             number + 1 if records or (self.reading is None and is_agents) else self.agent_lines,
+            self.is_joining,
         )
         for record in records:
             log = log._with_record(record, order)
@@ -91,7 +96,7 @@ class ContainerLog(Struct, frozen=True):
             return self
         time = reading.line_time if emission.line.time is None else emission.line.time
         line = EvidenceLine(text=emission.line.text.strip(), number=emission.line.number, order=order, time=time)
-        return replace(self, reading=reading, reading_line=line, result_at_reading=self.result)
+        return replace(self, reading=reading, reading_line=line, result_at_reading=self.result, is_joining=False)
 
     def skip(self, event: LinesSkipped) -> ContainerLog:
         """Return the log after lines that a filter left out."""
@@ -101,11 +106,18 @@ class ContainerLog(Struct, frozen=True):
 
     def _with_record(self, record: AgentRecord, order: int) -> ContainerLog:
         if isinstance(record, LaunchConfig):
-            return replace(self, launch=record)
+            return replace(self, launch=record, is_joining=self.result is None)
         if isinstance(record, AgentEvent):
-            return replace(self, finished=True) if is_success(record) else self
+            return self._with_event(record)
         line = EvidenceLine(text=record.quote, number=record.line, order=order, time=record.time, yearless=record.yearless)
-        return replace(self, result=record, result_line=line, finished=False)
+        return replace(self, result=record, result_line=line, finished=False, is_joining=False)
+
+    def _with_event(self, event: AgentEvent) -> ContainerLog:
+        if is_success(event):
+            return replace(self, finished=True)
+        if event.kind in _ENDS_OF_ROUNDS:
+            return replace(self, is_joining=True)
+        return replace(self, is_joining=False) if event.kind in _ENDS_OF_AGENTS else self
 
     @property
     def rank(self) -> int | None:

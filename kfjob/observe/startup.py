@@ -72,6 +72,8 @@ def find_stage(view: JobView, *, job: str = "JOB") -> Stage:
         return Stage(StageKind.ENDING, ending)
     if (startup := _find_startup(view, job)).text:
         return startup
+    if joining := describe_joining(view):
+        return Stage(StageKind.STARTUP, joining)
     rest = find_end_of_some(view)
     advice = f"if the program still needs the ended ranks, `kfjob stop {job}` ends the job"
     return Stage(StageKind.REST, f"{rest}; {advice}") if rest else Stage()
@@ -84,6 +86,19 @@ def describe_ending(view: JobView) -> str:
         return ""
     message = next(iter(pods.values())).message
     return f"waiting for {join_names((f'`{name}`' for name in sorted(pods)), limit=_MAX_NAMES)} to end: {message}"
+
+
+def describe_joining(view: JobView) -> str:
+    """Return which pods wait to join a round after training had begun, or that the new round has no progress yet; else ""."""
+    if not view.training.lines or not view.is_between_rounds:
+        return ""
+    if not view.joining:
+        return "the training processes have begun again; no progress yet"
+    names = join_names((f"`{name}`" for name in view.joining), limit=_MAX_NAMES)
+    joined = sum(pod.log.result is not None and not pod.log.is_joining for pod in view.pods.values() if pod.live)
+    waits = "waits" if len(view.joining) == 1 else "wait"
+    total = max(len(view.config.workers), len(view.pods))
+    return f"rendezvous: {names} {waits} to join; {joined} of {plural(total, 'pod')} in a round"
 
 
 def _find_startup(view: JobView, job: str) -> Stage:

@@ -203,6 +203,8 @@ class Training(Struct, frozen=True, kw_only=True):
         """Return the state after a line of a step, or of values of the same step."""
         position, went_back = self.position.advance(reading, restarted=restarted)
         before = self._rewind(position.run_step) if went_back and position.run_step is not None else self
+        if self.lines and (restarted or self.position.begins_again):
+            before = _begin_round(before)
         loss, smoothed_loss, smoothed_count = _next_loss(before, reading)
         lines, run_step = before.lines + (not reading.extra), position.run_step
         durations = before.durations.advance(reading, before.position, position)
@@ -316,6 +318,23 @@ class Training(Struct, frozen=True, kw_only=True):
             position=Position(),
             remaining=Remaining(),
         )
+
+
+def _begin_round(training: Training) -> Training:
+    """Return the state without the speeds of the rounds before: the job may have other pods now, and the pause is no step."""
+    return replace(
+        training,
+        speed=None,
+        unit="",
+        durations=Durations(),
+        tokens_per_second=None,
+        tokens_per_second_per_device=None,
+        mfu=None,
+        seconds_per_step=None,
+        last_time=None,
+        step_time=None,
+        remaining=Remaining(),
+    )
 
 
 def format_loss(loss: float) -> str:

@@ -153,9 +153,26 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         return self.evaluation.loss if self.evaluation else self.training.evaluation_loss
 
     @property
+    def joining(self) -> tuple[str, ...]:
+        """The pods that wait to join a rendezvous round, as after a restart: none of them trains."""
+        pods = self.pods.values()
+        return tuple(sorted(pod.name for pod in pods if pod.log.is_joining and pod.live and not pod.finished))
+
+    @property
+    def is_between_rounds(self) -> bool:
+        """Whether the newest progress is that of an earlier round: pods wait to join, or have printed none since."""
+        pod = self.pods.get(self.training.pod)
+        if pod is None or not self.running:
+            return False
+        result, reading = pod.log.result_line, pod.log.reading_line
+        has_joined = result is not None and (reading is None or reading.number < result.number)
+        is_later = pod.log.result != pod.log.result_at_reading and (reading is not None or pod.previous_log is not None)
+        return bool(self.joining) or (has_joined and is_later)
+
+    @property
     def eta(self) -> float | None:
-        """Seconds from now to the last step; None while the job is stalled."""
-        if self.stalled:
+        """Seconds from now to the last step; None while the job is stalled, and from the end of a round to its first step."""
+        if self.stalled or self.is_between_rounds:
             return None
         return self.training.subtract_elapsed(self.training.eta(self._planned_steps, self.epochs), self.now)
 
@@ -166,8 +183,12 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def epoch_eta(self) -> float | None:
-        """Seconds from now to the end of the epoch; None while the job is stalled, and if steps do not count in epochs."""
-        return None if self.stalled else self.training.subtract_elapsed(self.training.epoch_eta, self.now)
+        """Seconds from now to the end of the epoch; None where `eta` is left out, and if steps do not count in epochs."""
+        return (
+            None
+            if self.stalled or self.is_between_rounds
+            else self.training.subtract_elapsed(self.training.epoch_eta, self.now)
+        )
 
     @property
     def seconds_since_progress(self) -> float | None:
