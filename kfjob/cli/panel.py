@@ -16,7 +16,7 @@ from kfjob.cli.view_text import (
     step_text,
 )
 from kfjob.observe.master import Master
-from kfjob.observe.silence import describe_silence, find_silence
+from kfjob.observe.silence import describe_processes, describe_silence, find_silence
 from kfjob.observe.startup import find_stage
 from kfjob.observe.training import describe_divergence, format_loss
 from kfjob.observe.view import JobView
@@ -44,12 +44,14 @@ def panel(name: str, view: JobView, *, width: int = 100) -> Group:
     grid.add_column(no_wrap=True, min_width=len("progress"))
     grid.add_column(no_wrap=True, overflow="ellipsis")
     bar_width = max(MIN_BAR_WIDTH, min(MAX_BAR_WIDTH, width - TEXT_WIDTH))
+    silence = find_silence(view)
     rows = {
         "now": Text(str(find_stage(view, job=name))),
         "progress": _progress(view, bar_width),
         "loss": _loss(view, bar_width),
         "eval loss": Text("" if view.evaluation_loss is None else format_loss(view.evaluation_loss)),
-        "silent": Text("" if (silence := find_silence(view)) is None else describe_silence(silence)),
+        "silent": Text("" if silence is None else describe_silence(silence)),
+        "next": Text("" if silence is None else describe_processes(silence.processes)),
         "warning": Text(describe_divergence(view.training), style="bold red"),
         "speed": Text(_speed(view)),
         "restarts": Text(restarts_text(view)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfjob.observe.silence import describe_last_lines, describe_silence, find_silence
+from kfjob.observe.silence import describe_last_lines, describe_processes, describe_silence, find_silence
 from kfjob.observe.stall import format_pause
 from kfjob.observe.startup import Stage, StageKind, find_stage
 from kfjob.observe.view import JobView
@@ -67,4 +67,5 @@ class SilenceReminder:
             self._next = self._next if silence else 0.0
             return ""
         self._next = find_next_reminder(silence.seconds)
-        return "\n".join((describe_silence(silence), *(f"    {text}" for text in describe_last_lines(silence))))
+        details = [*describe_last_lines(silence), *filter(None, [describe_processes(silence.processes)])]
+        return "\n".join((describe_silence(silence), *(f"    {text}" for text in details)))

@@ -30,7 +30,7 @@ from kfjob.backends.local.followed_log import FollowedLog, to_log_line
 from kfjob.backends.local.interpreter import Interpreter
 from kfjob.backends.local.launch import start_supervisor, write_launch_folder
 from kfjob.backends.local.launch_spec import LaunchSpec
-from kfjob.backends.local.rank_processes import add_processes
+from kfjob.backends.local.rank_processes import ProcessWatcher, add_processes
 from kfjob.backends.local.staging import open_staging, remove_stale
 from kfjob.backends.local.state import read_pod_state, read_state
 from kfjob.backends.local.stop import end_processes
@@ -168,11 +168,15 @@ class LocalBackend:
         return sorted(snapshots, key=lambda snapshot: (snapshot.job.created or 0, snapshot.name))
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
-        """Yield the present state, then every change that lasts longer than the poll interval."""
+        """Yield the present state, then every change that lasts longer than the poll interval.
+
+        While the job prints nothing, the states of its pods have their processes.
+        """
+        processes = ProcessWatcher()
         reported: dict[str, JobChanged | PodChanged] = {}
         launch = self._find_launch_of(ref)
         while launch is not None and (snapshot := read_state(launch)) is not None:
-            pods = {pod.pod: pod for pod in snapshot.pods}
+            pods = {pod.pod: pod for pod in processes.add(snapshot, launch).pods}
             job = {"": snapshot.job}
             now: dict[str, JobChanged | PodChanged] = {**pods, **job} if snapshot.job.phase.ended else {**job, **pods}
             yield from (event for key, event in now.items() if reported.get(key) != event)

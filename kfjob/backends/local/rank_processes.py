@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kfjob.backends import folder
 from kfjob.backends.local import proc
 from kfjob.backends.local.processes import MARK
 from kfjob.events import JobSnapshot, ProcessState, RankProcess
 
+LOOK_SECONDS = 3.0
+"""Time between two looks at the processes of a job that is watched and prints nothing."""
 _STATES = {"T": ProcessState.STOPPED, "t": ProcessState.STOPPED, "D": ProcessState.BLOCKED}
 
 
@@ -35,6 +40,40 @@ def add_processes(snapshot: JobSnapshot) -> JobSnapshot:
         for pod in snapshot.pods
     )
     return replace(snapshot, pods=pods)
+
+
+class ProcessWatcher:
+    """Looks at the processes of a job from time to time, only while its pods print nothing or a process does not run."""
+
+    def __init__(self, interval: float = LOOK_SECONDS) -> None:
+        self._interval = interval
+        self._next = time.monotonic() + interval
+        self._size = -1  # bytes of all logs at the last look
+        self._found: dict[str, tuple[RankProcess, ...]] = {}
+
+    def add(self, snapshot: JobSnapshot, launch: Path) -> JobSnapshot:
+        """Return the snapshot with the processes of the last look; `launch` is its folder."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._interval
+            size = sum(_read_size(folder.log_path(launch, pod.pod)) for pod in snapshot.pods)
+            if size == self._size or self._has_halted():
+                self._found = {pod.pod: pod.processes for pod in add_processes(snapshot).pods}
+            self._size = size
+        pods = (
+            replace(pod, processes=self._found.get(pod.pod, ())) if pod.ready and not pod.phase.ended else pod
+            for pod in snapshot.pods
+        )
+        return replace(snapshot, pods=tuple(pods)) if self._found else snapshot
+
+    def _has_halted(self) -> bool:
+        return any(process.state is not ProcessState.RUNNING for pod in self._found.values() for process in pod)
+
+
+def _read_size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _select(pod: str, found: dict[int, _Process]) -> Iterator[RankProcess]:

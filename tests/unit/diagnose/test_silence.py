@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
+from rich.console import Console
+
 from kfjob.cli.diagnose import diagnosis_text
+from kfjob.cli.panel import panel
 from kfjob.cli.reminders import SilenceReminder, StageReminder, find_next_reminder
 from kfjob.cli.view_text import status_text, view_json
 from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, ProcessState, RankProcess, Tick
@@ -192,6 +197,16 @@ def test_stopped_process_is_named_with_its_rank_and_its_pid():
     assert "next       rank 1, process 12 is stopped by a signal" in status_text(
         reduce_all(JobView(), events), name="a", now=START
     )
+
+
+def test_stopped_process_is_named_while_the_job_is_followed():
+    pods = [local_pod(PODS[0], RankProcess(pid=11, rank=0)), local_pod(PODS[1], RankProcess(pid=12, rank=1, state=STOPPED))]
+    view = reduce_all(JobView(), [*HANG, *pods, tick(700)])
+    message = "rank 1, process 12 is stopped by a signal; `kill -CONT 12` continues it"
+    assert message in SilenceReminder().announce(view)
+    screen = io.StringIO()
+    Console(width=300, file=screen).print(panel("a", view, width=300))
+    assert message in screen.getvalue()
 
 
 def test_processes_of_a_hang_are_named_for_a_look_at_their_stacks():
