@@ -55,6 +55,9 @@ class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     loglevel: str | None = None
     """`LOGLEVEL` of the agents as the spec sets it; None is unknown."""
 
+    installer: str = ""
+    """The command that installs packages for a local job, such as `/venv/bin/python -m pip install`; "" is unknown."""
+
     limits: Limits = Limits()
     """Limits that `wait`, `watch` and `submit --follow` enforce."""
 

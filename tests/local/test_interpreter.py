@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from kfjob.api.observe_config import read_observe_config
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
 from kfjob.backends.local import temporary
 from kfjob.backends.local.backend import LocalBackend
+from kfjob.backends.local.installer import find_installer
 from kfjob.backends.local.interpreter import Interpreter
 from kfjob.errors import NotFound, Refused
 from kfjob.events import JobPhase
@@ -201,3 +203,29 @@ def test_a_spec_sets_its_own_temporary_folder(here: Here, tmp_path: Path):
     ref = here.submit("import os; print(os.environ['TMPDIR'])", env={"TMPDIR": str(tmp_path)})
     here.end(ref)
     assert here.texts(ref) == [str(tmp_path)]
+
+
+def test_installer_fits_the_environment_of_the_job(tmp_path: Path):
+    bare = make_environment(tmp_path / "a b" / ".venv", "python")
+    python = bare / "bin" / "python"
+    starter = bare / "bin" / "torchrun"
+    starter.write_text(f"#!{tmp_path}/other/bin/python3\n")
+    assert find_installer(python) == f"uv pip install --python '{python}'"
+    assert find_installer(starter) == f"uv pip install --python {tmp_path}/other/bin/python3"
+    (bare / "pyvenv.cfg").touch()
+    (bare.parent / "uv.lock").touch()
+    assert find_installer(python) == f"uv add --project '{bare.parent}'"
+    (bare / "lib" / "python3.12" / "site-packages" / "pip").mkdir(parents=True)
+    assert find_installer(python) == f"'{python}' -m pip install"
+    conda = make_environment(tmp_path / "conda", "python")
+    (conda / "conda-meta").mkdir()
+    python = conda / "bin" / "python"
+    assert find_installer(python) == f"conda install --prefix {conda} pip && {python} -m pip install"
+    assert find_installer(Path("/usr/bin/uv")) == "uv add"
+    assert find_installer(Path("/bin/bash")) == ""
+
+
+def test_hint_of_a_missing_module_uses_the_installer_of_the_job(here: Here, tmp_path: Path):
+    python = make_environment(tmp_path / "user", "python", code="#!/bin/sh\nexit 1\n") / "bin" / "python"
+    snapshot = here.end(here.backend.submit(here.plan(command=[str(python), "-c", "pass"])))
+    assert read_observe_config(snapshot).installer == f"uv pip install --python {python}"

@@ -10,8 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from kfjob.backends import folder
 from kfjob.backends.local import launch_spec, machine, reserved_state
+from kfjob.backends.local.installer import find_installer
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.supervisor import READY
 from kfjob.concurrency import waiting_for
@@ -33,7 +36,7 @@ def write_launch_folder(staged: Path, plan: JobPlan, spec: LaunchSpec, addresses
     for name in (folder.RUN, *pods):
         folder.make_private(staged / name)
     launch_spec.write(staged, spec)
-    folder.write_snapshot(staged, _snapshot(plan, spec.uid, addresses))
+    folder.write_snapshot(staged, _snapshot(plan, spec, addresses))
     reserved_state.reserve(staged, pods=len(pods))
     lock = os.open(staged / folder.RUN / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -87,14 +90,16 @@ def start_supervisor(launch: Path, lock: int) -> None:
         os.close(reading)
 
 
-def _snapshot(plan: JobPlan, uid: str, addresses: tuple[str, ...]) -> JobSnapshot:
+def _snapshot(plan: JobPlan, spec: LaunchSpec, addresses: tuple[str, ...]) -> JobSnapshot:
     now = time.time_ns()
+    agent = spec.agents[0]
+    installer = find_installer(Path(agent.working_dir, agent.argv[0]))
     node = os.uname().nodename
     pods = tuple(
         PodChanged(
             pod=pod,
             phase=PodPhase.PENDING,
-            uid=f"{uid}-{index}",
+            uid=f"{spec.uid}-{index}",
             replica_index=index,
             node=node,
             ip=address,
@@ -109,11 +114,11 @@ def _snapshot(plan: JobPlan, uid: str, addresses: tuple[str, ...]) -> JobSnapsho
         namespace=plan.namespace,
         job=JobChanged(phase=JobPhase.PENDING, created=now, time=now),
         pods=pods,
-        uid=uid,
+        uid=spec.uid,
         launch=plan.launch,
         backend=plan.backend,
         spec=plan.spec_json,
-        observe_config=encode(plan.observe_config),
+        observe_config=encode(replace(plan.observe_config, installer=installer)),
         submitted_by=plan.submitted_by,
         spec_file=plan.spec_file,
         start_folder=plan.start_folder or str(Path.cwd()),

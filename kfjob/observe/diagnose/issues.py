@@ -11,6 +11,7 @@ from kfjob.observe.diagnose.assessments import Assessment
 from kfjob.observe.diagnose.diagnosis import Issue
 from kfjob.observe.diagnose.log_source import LogSource
 from kfjob.observe.diagnose.occurrences import Occurrence
+from kfjob.observe.diagnose.packages import find_package
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Severity
 
 _SUSPECTED = "; the program went on after it, but no other error explains the failure"
@@ -25,6 +26,7 @@ class Commands(Struct, frozen=True):
     local: bool = False  # the job runs on the local backend
     running: bool = False
     agents: frozenset[str] = frozenset()  # pods with an agent
+    installer: str = ""  # what installs packages for a local job; "": unknown
 
 
 class _Values(dict[str, str]):
@@ -45,6 +47,10 @@ def _fill_texts(occurrence: Occurrence, commands: Commands) -> tuple[str, str, s
     if commands.running and rule.running_remedy:
         remedy = f"{rule.running_remedy}; {remedy}"
     values = _Values({"job": commands.job, "pod": occurrence.pod, **occurrence.values})
+    if "name" in values:
+        values["package"] = find_package(values["name"])
+    if commands.local and commands.installer:
+        remedy = remedy.replace("`pip install ", f"`{commands.installer.replace('{', '{{').replace('}', '}}')} ")
     if commands.source is not LogSource.JOB:
         remedy = _adapt_to_saved_logs(remedy, commands.source)
     return rule.title.format_map(values), cause.format_map(values), remedy.format_map(values)

@@ -38,7 +38,7 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str, source: Lo
     assessments = suspect_survived(evidence, assessments)
     errors = [item for item in assessments if item.is_error]
     agents = frozenset(name for name, pod in history.pods.items() if pod.launch or pod.joined)
-    issues = group_assessments(assessments, Commands(job, source, view.local, view.running, agents))
+    issues = group_assessments(assessments, Commands(job, source, view.local, view.running, agents, view.config.installer))
     first = None
     if errors:
         best = min(errors, key=lambda item: (item.role.rank, item.sort_key))

@@ -26,7 +26,7 @@ def test_text_shows_first_cause_location_and_remedy(fake, kfjob):
         "  --> pod `train-worker-0`, line 1, 2026-11-18 11:06:46Z\n"
         "    | ModuleNotFoundError: No module named 'flash_attn'\n"
         "  cause: Python cannot import `flash_attn`\n"
-        "hint: add it to the image (`pip install` in the Dockerfile, then `kfjob push-image`); for your own code, "
+        "hint: add it to the image (`pip install flash-attn` in the Dockerfile, then `kfjob push-image`); for your own code, "
         "set `PYTHONPATH` or the working directory\n"
         "\n"
         "consequences:\n"

@@ -11,10 +11,10 @@ RULES = (
         title="module `{name}` is not installed",
         cause="Python cannot import `{name}`",
         remedy=(
-            "add it to the image (`pip install` in the Dockerfile, then `kfjob push-image`); for your own code, set "
+            "add it to the image (`pip install {package}` in the Dockerfile, then `kfjob push-image`); for your own code, set "
             "`PYTHONPATH` or the working directory"
         ),
-        local_remedy="install it with `pip install`; for your own code, set `PYTHONPATH` or the working directory",
+        local_remedy="install it with `pip install {package}`; for your own code, set `PYTHONPATH` or the working directory",
         markers=("No module named",),
         pattern=r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)"
         r"|: No module named (?P<name2>[\w.]+)$",
