@@ -38,8 +38,8 @@ from kfjob.spec.variables import (
 from kfjob.spec.yaml_loader import TooLargeError, check_depth
 from kfjob.spec.yaml_text import Positions
 
-_ESCAPE = re.compile(rf"\$\$(?:\{{{NAME}\}}|{NAME})")
-"""`$$NAME` or `$${NAME}`."""
+_ESCAPE = re.compile(rf"\$\$(?:\{{(?P<braced>{NAME})\}}|(?P<bare>{NAME})|\()")
+"""`$$NAME`, `$${NAME}`, or the beginning of `$$(command)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +228,7 @@ class _Template:
         node.value = self._variables.replace(text, classify=classify, unescape=unescape)
         self._uses += uses
         self._check_text(node.value, place, uses)
-        self._add_escapes(text, node, is_unescaped=unescape or place.is_kubelet_text)
+        self._add_escapes(text, node, place, unescape=unescape)
         if uses and is_value_first[0]:
             self._names[id(node)] = uses[0].name
         if node.tag == PLAIN and (not node.value or isinstance(resolve_plain(node.value), str)):
@@ -244,11 +244,15 @@ class _Template:
         is_open = place.env.is_open and place.reader is Reader.SHELL and name not in self._variables.values
         return Definition(value=None) if is_open else None
 
-    def _add_escapes(self, text: str, node: yaml.ScalarNode, *, is_unescaped: bool) -> None:
-        offset = self._text_map.find_offset(node.start_mark.index)
+    def _add_escapes(self, text: str, node: yaml.ScalarNode, place: Place, *, unescape: bool) -> None:
+        """Add the texts that GNU envsubst, which knows no escape, would write in another way."""
+        offset, only = self._text_map.find_offset(node.start_mark.index), self._variables.only
         for match in _ESCAPE.finditer(text):
             offset = max(self._text.find(match[0], offset), offset)
-            self._escapes.append(Escape(text=match[0], offset=offset, scalar=id(node), is_unescaped=is_unescaped))
+            name = match["braced"] or match["bare"]
+            if unescape if name is None else only is None or name in only:
+                one_dollar = unescape or place.is_kubelet_text
+                self._escapes.append(Escape(text=match[0], offset=offset, scalar=id(node), name=name, one_dollar=one_dollar))
             offset += len(match[0])
 
     def _check_text(self, text: str, place: Place, uses: Sequence[Use]) -> None:

@@ -43,12 +43,13 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Escape:
-    """A text `$$NAME`, which the pod's program gets with one `$`, or as it is."""
+    """A text `$$NAME` or `$$(`, which the pod's program gets with one `$`, or as it is."""
 
     text: str
     offset: int
     scalar: int
-    is_unescaped: bool
+    name: str | None
+    one_dollar: bool
 
 
 class Notices:
@@ -77,9 +78,8 @@ class Notices:
             yield self._add_places(f"replaced {_list_texts(members)}, but {doubt}; `--keep` leaves a name to the pod", members)
         for text, members in _group(kept, lambda use: use.text).items():
             yield self._add_places(f"`{text}` stays in the text because of `--keep`: {_describe_readers(members)}", members)
-        for is_unescaped, found in _group(escapes, lambda escape: escape.is_unescaped).items():
-            result = "the pod gets one `$` and the name" if is_unescaped else "it stays as it is"
-            yield self._add_places(f"{_list_texts(found)}: {result}; GNU envsubst writes `$` and the value", found)
+        for explanation, found in _group(escapes, _explain_escape).items():
+            yield self._add_places(f"{_list_texts(found)}: {explanation}", found)
 
     def _explain(self, use: Use) -> str:
         """Return why a reference stays."""
@@ -108,6 +108,13 @@ class Notices:
         if len(fields) > _MAX_PLACES:
             lines.append(f"  and {len(fields) - _MAX_PLACES} more fields")
         return "\n".join(lines)
+
+
+def _explain_escape(escape: Escape) -> str:
+    if escape.name is None:
+        return "the pod gets one `$`; GNU envsubst leaves both"
+    result = "the pod gets one `$` and the name" if escape.one_dollar else "it stays as it is"
+    return f"{result}; GNU envsubst writes `$` and the value"
 
 
 def _group(members: Sequence[_Member], find_key: Callable[[_Member], _Key]) -> dict[_Key, list[_Member]]:

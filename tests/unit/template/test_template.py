@@ -161,6 +161,26 @@ def test_notices_name_object_container_field_and_line():
     assert pod["spec"]["containers"][0]["command"][2] == "run $$N $${M}"  # the kubelet writes one `$`
 
 
+def test_escaped_commands_are_named_where_the_text_differs_from_gnu_envsubst():
+    """In the command of a pod the kubelet makes one `$` of two, whoever renders the template."""
+    script = PLACES.replace("echo $A $$N", "echo $$(hostname) $$ $$((1+1))").replace("$$N $${M}", "$$(hostname)")
+    assert "\n".join(render(script, values={"A": "1", "B": "2"}, file="t.yaml").notices).splitlines() == [
+        "`$$(`: the pod gets one `$`; GNU envsubst leaves both",
+        "  --> t.yaml:10:12 (ConfigMap `scripts`, data.run.sh)",
+        "`$$N`: it stays as it is; GNU envsubst writes `$` and the value",
+        "  --> t.yaml:19:17 (Pod `p`, container `main`, image)",
+    ]
+
+
+def test_escaped_names_beside_the_allowed_ones_are_no_difference():
+    result = render(PLACES, values={"A": "1", "N": "1", "M": "1"}, only=["A", "M"], file="t.yaml")
+    assert "\n".join(result.notices).splitlines() == [
+        "`$${M}`: the pod gets one `$` and the name; GNU envsubst writes `$` and the value",
+        "  --> t.yaml:20:34 (Pod `p`, container `main`, command.2)",
+    ]
+    assert result.objects[0]["items"][0]["data"]["run.sh"].endswith("echo 1 $$N\n")
+
+
 def test_notice_names_at_most_eight_fields():
     template = HEAD + "data:\n" + "".join(f"  k{index}: x $A\n" for index in range(10))
     (notice,) = render(template, values={}).notices
