@@ -69,7 +69,11 @@ def start(planned: Planned, *, spec_file: str) -> LiveReader:
         AlreadyExists: a job with this name exists; nothing was changed.
     """
     plan = dataclasses.replace(planned.plan, submitted_by=planned.target.settings.submitter, spec_file=spec_file)
-    return LiveReader(planned.target, planned.target.backend.submit(plan), plan.observe_config)
+    ref = planned.target.backend.submit(plan)
+    config = plan.observe_config
+    if ref.kind.runs_on_this_machine:  # its record also has the command that installs packages
+        config = read_observe_config(planned.target.backend.get(ref.name, namespace=ref.namespace))
+    return LiveReader(planned.target, ref, config)
 
 
 def apply_loaded(loaded: LoadedSpec, target: Target, *, notify: Notify = ignore_notice) -> LiveReader:

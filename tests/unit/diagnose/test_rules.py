@@ -139,6 +139,7 @@ def test_rule_is_complete(rule: Rule):
         assert named <= {name.rstrip("0123456789") for name in rule.regex.names} | {
             "pod",
             "job",
+            *(["package"] if "name" in rule.regex.names else []),
             *_EXTRA_GROUPS.get(rule.subject, ()),
         }
 
