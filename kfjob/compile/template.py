@@ -38,8 +38,8 @@ from kfjob.spec.variables import (
 from kfjob.spec.yaml_loader import TooLargeError, check_depth
 from kfjob.spec.yaml_text import Positions
 
-_ESCAPE = re.compile(rf"\$\$(?:\{{(?P<braced>{NAME})\}}|(?P<bare>{NAME})|\()")
-"""`$$NAME`, `$${NAME}`, or the beginning of `$$(command)`."""
+_ESCAPE = re.compile(rf"[$\\]\$(?:\{{(?P<braced>{NAME})\}}|(?P<bare>{NAME})|(?<=\$\$)\()")
+"""`$$NAME`, `$${NAME}`, the same after a backslash, or the beginning of `$$(command)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +251,7 @@ class _Template:
             offset = max(self._text.find(match[0], offset), offset)
             name = match["braced"] or match["bare"]
             if unescape if name is None else only is None or name in only:
-                one_dollar = unescape or place.is_kubelet_text
+                one_dollar = match[0].startswith("$$") and (unescape or place.is_kubelet_text)
                 self._escapes.append(Escape(text=match[0], offset=offset, scalar=id(node), name=name, one_dollar=one_dollar))
             offset += len(match[0])
 

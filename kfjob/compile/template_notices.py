@@ -43,7 +43,7 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Escape:
-    """A text `$$NAME` or `$$(`, which the pod's program gets with one `$`, or as it is."""
+    r"""A text `$$NAME`, `\$NAME` or `$$(`, which the pod's program gets with one `$`, or as it is."""
 
     text: str
     offset: int
@@ -114,7 +114,7 @@ def _explain_escape(escape: Escape) -> str:
     if escape.name is None:
         return "the pod gets one `$`; GNU envsubst leaves both"
     result = "the pod gets one `$` and the name" if escape.one_dollar else "it stays as it is"
-    return f"{result}; GNU envsubst writes `$` and the value"
+    return f"{result}; GNU envsubst writes `{escape.text[0]}` and the value"
 
 
 def _group(members: Sequence[_Member], find_key: Callable[[_Member], _Key]) -> dict[_Key, list[_Member]]:

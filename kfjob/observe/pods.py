@@ -57,6 +57,7 @@ class ContainerLog(Struct, frozen=True):
     finished: bool = False  # its agent has reported that its processes ended with success
     agent_lines: int = 0  # lines up to the newest one of the agent
     is_joining: bool = False  # its agent has left a round, or joins its first one
+    joining_since: int | None = None  # time of the line that says so
 
     def feed(
         self, event: LogLine | OpenLine, order: int, progress: ProgressReader
@@ -82,9 +83,12 @@ class ContainerLog(Struct, frozen=True):
             self.finished,
             number + 1 if records or (self.reading is None and is_agents) else self.agent_lines,
             self.is_joining,
+            self.joining_since,
         )
         for record in records:
             log = log._with_record(record, order)
+        if log.is_joining and not self.is_joining:
+            log = replace(log, joining_since=event.time)
         for emission in emissions:
             log = log.with_reading(emission, order)
         return log, records, emissions

@@ -138,7 +138,7 @@ _PAIR = Pattern(rf"'(\w+)': '?({_NUMBER})'?")
 def _read_hugging_face(text: str) -> Reading | None:
     """Read `{'loss': 2.1, 'grad_norm': 1.0, 'learning_rate': 5e-05, 'epoch': 0.1}`; transformers 5 quotes the numbers."""
     pairs = dict(match.groups() for match in _PAIR.find_all(text[text.index("'loss'") - 1 :])) if "{'loss'" in text else {}
-    if not pairs.keys() >= {"loss", "epoch", "learning_rate"}:
+    if not pairs.keys() >= {"loss", "learning_rate"}:
         return None  # other programs print dictionaries with a loss, too
     return _to_reading("hugging-face", pairs | {"lr": pairs.get("learning_rate")})
 

@@ -15,9 +15,14 @@ from kfjob.observe.agent_records import AgentEventKind
 from kfjob.observe.pods import PodView
 from kfjob.observe.view import JobView
 from kfjob.text import join_names, plural
+from kfjob.units import SECOND
 
 _MAX_NAMES = 3
 """Pods that the stage of an ending job names."""
+_START_LINES = 100
+"""Lines of a program that may all come before its first progress line."""
+_START_SECONDS = 120.0
+"""Seconds in which a program may print no progress."""
 
 
 class StageKind(StrEnum):
@@ -90,7 +95,7 @@ def describe_ending(view: JobView) -> str:
 
 def describe_joining(view: JobView) -> str:
     """Return which pods wait to join a round after training had begun, or that the new round has no progress yet; else ""."""
-    if not view.training.lines or not view.is_between_rounds:
+    if not view.is_current or not view.training.lines or not view.is_between_rounds:
         return ""
     if not view.joining:
         return "the training processes have begun again; no progress yet"
@@ -137,19 +142,26 @@ def _find_stage_of_pods(view: JobView, pods: Sequence[PodView], job: str) -> Sta
     if joined == len(pods):
         starts = [pod.log.result_line.resolve_time(view.reference_time) for pod in pods if pod.log.result_line]
         since = max((start for start in starts if start is not None), default=None)
-        return _find_stage_of_program(sum(pod.log.program_lines for pod in pods), job, since)
+        return _find_stage_of_program(view, pods, job, since)
     if agents:
         text = f"rendezvous: {agents} of {len(pods)} agents have started" + (f", {joined} joined" if joined else "")
         return Stage(StageKind.STARTUP, text)
     if not any(pod.log.lines for pod in pods):
         return Stage(StageKind.STARTUP, "the pods run and have printed nothing; importing torch takes some seconds")
     has_agent = any(pod.log.agent_lines for pod in pods)
-    return Stage() if has_agent else _find_stage_of_program(sum(pod.log.program_lines for pod in pods), job)
+    return Stage() if has_agent else _find_stage_of_program(view, pods, job)
 
 
-def _find_stage_of_program(lines: int, job: str, since: int | None = None) -> Stage:
-    """Return how many lines the program has printed, none of which is progress; the workers started at `since`."""
+def _find_stage_of_program(view: JobView, pods: Sequence[PodView], job: str, since: int | None = None) -> Stage:
+    """Return how many lines the program has printed, none of which is progress; the workers started at `since`.
+
+    The first lines of most programs are about their settings, so few lines in a short time say nothing.
+    """
+    lines = sum(pod.log.program_lines for pod in pods)
     if not lines:
         return Stage(StageKind.STARTUP, "the workers have started; the program has printed nothing yet", since)
-    text = f"the program has printed {plural(lines, 'line')}; none is read as progress; see `kfjob progress {job}`"
-    return Stage(StageKind.OUTPUT, text)
+    text = f"the program has printed {plural(lines, 'line')}"
+    is_new = since is None or view.now is None or view.now - since < _START_SECONDS * SECOND
+    if lines < _START_LINES and is_new:
+        return Stage(StageKind.OUTPUT, f"{text}, no progress yet")
+    return Stage(StageKind.OUTPUT, f"{text}; none is read as progress; see `kfjob progress {job}`")

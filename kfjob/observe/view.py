@@ -154,9 +154,14 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def joining(self) -> tuple[str, ...]:
-        """The pods that wait to join a rendezvous round, as after a restart: none of them trains."""
-        pods = self.pods.values()
-        return tuple(sorted(pod.name for pod in pods if pod.log.is_joining and pod.live and not pod.finished))
+        """The pods that wait to join a rendezvous round, as after a restart; none if another one has printed progress since."""
+        joining = [pod for pod in self.pods.values() if pod.log.is_joining and pod.live and not pod.finished]
+        last = self.training.last_time
+        return tuple(
+            sorted(
+                pod.name for pod in joining if last is None or pod.log.joining_since is None or pod.log.joining_since >= last
+            )
+        )
 
     @property
     def is_between_rounds(self) -> bool:

@@ -14,8 +14,11 @@ from kfjob.backends.base import Inventory
 from kfjob.errors import KfjobError, UsageError
 
 API_SERVER = "api server"
-NAMES = (API_SERVER, *machine.CHECKS, *cluster.CHECKS, *aws.CHECKS)
-"""Names of all checks."""
+
+
+def list_names() -> tuple[str, ...]:
+    """Return the names of all checks."""
+    return (API_SERVER, *machine.CHECKS, *cluster.CHECKS, *aws.CHECKS)
 
 
 def examine(settings: Settings, *, only: frozenset[str] = frozenset()) -> Iterator[Finding]:
@@ -26,15 +29,16 @@ def examine(settings: Settings, *, only: frozenset[str] = frozenset()) -> Iterat
     Raises:
         UsageError: `only` has the name of an unknown check.
     """
-    if unknown := only.difference(NAMES):
-        raise UsageError(f"unknown check `{min(unknown)}`", hint=f"the checks are {', '.join(f'`{name}`' for name in NAMES)}")
+    names = list_names()
+    if unknown := only.difference(names):
+        raise UsageError(f"unknown check `{min(unknown)}`", hint=f"the checks are {', '.join(f'`{name}`' for name in names)}")
     silent = set(only)
     for finding in _run_all(settings, only):
         silent.discard(finding.name)
         if finding.name == API_SERVER and finding.verdict == "fail":
             silent.difference_update(cluster.CHECKS)  # this finding explains why they did not run
         yield finding
-    yield from (_explain_silence(settings, name) for name in NAMES if name in silent)
+    yield from (_explain_silence(settings, name) for name in names if name in silent)
 
 
 def _explain_silence(settings: Settings, name: str) -> Finding:
