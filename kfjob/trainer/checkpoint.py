@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from kfjob.errors import KfjobError
 from kfjob.trainer import metrics
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.manifest import Manifest
+from kfjob.trainer.manifest import DamagedError, Manifest
 from kfjob.trainer.metrics import log
 from kfjob.trainer.shapes import full_shape
 from kfjob.trainer.storage import Storage
@@ -42,7 +42,7 @@ class Checkpoint:
     @property
     def path(self) -> str:
         """Its folder or URL."""
-        return f"{self.storage.location}/{self.name}"
+        return f"{self.storage.location.rstrip('/')}/{self.name}"
 
 
 class CheckpointState(Protocol):
@@ -101,17 +101,23 @@ class ModelState:
         return {name: tensor.clone() if tensor.data_ptr() in parameters else tensor for name, tensor in weights.items()}
 
 
-def list_checkpoints(storage: Storage, *, warn: bool = False) -> list[Checkpoint]:
+def list_checkpoints(storage: Storage, *, warn: bool = False, set_aside: bool = False) -> list[Checkpoint]:
     """Return the checkpoints with a valid manifest, newest first; their files are not checked.
 
-    `warn` logs a warning about each of the others.
+    `warn` logs a warning about each damaged one, and `set_aside` renames it, so that no save replaces what can be repaired.
+
+    Raises:
+        KfjobError: a manifest cannot be read, or is of another version.
     """
-    checkpoints = []
+    checkpoints, damaged = [], []
     for name in storage.list_names():
         try:
             checkpoints.append(Checkpoint(storage=storage, name=name, manifest=storage.read_manifest(name)))
-        except KfjobError as error:
+        except DamagedError as error:
             log.log(logging.WARNING if warn else logging.DEBUG, "Checkpoint %s is damaged: %s", name, error.title)
+            damaged.append(name)
+    for name in damaged if set_aside else ():
+        storage.set_aside(name, "damaged")
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.manifest.step, reverse=True)
 
 

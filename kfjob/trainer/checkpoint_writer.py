@@ -8,6 +8,7 @@ block for the last. A kill at any moment leaves only temporary files, which the 
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable
@@ -183,7 +184,10 @@ class CheckpointWriter:
             writer = FileSystemWriter(staging, single_file_per_rank=True, sync_files=True)
             save(state, storage_writer=writer, process_group=self._ranks.group)
             if weights:
-                torch.save(weights, staging / FULL_WEIGHTS_FILE)
+                with (staging / FULL_WEIGHTS_FILE).open("wb") as file:
+                    torch.save(weights, file)
+                    file.flush()
+                    os.fsync(file.fileno())
             return {path.name: describe_file(path) for path in self._list_own_files(staging)}
         except (OSError, RuntimeError, CheckpointException) as error:
             title, hint = describe_write_error(error, staging) or (f"cannot write to `{staging}`", None)
@@ -197,7 +201,14 @@ class CheckpointWriter:
 
     def _delete_old(self) -> None:
         """Delete checkpoints beyond `keep_last` and `keep_every`; only complete ones count."""
-        for old in list_checkpoints(self.storage)[self._keep_last :] if self._keep_last else ():
+        if not self._keep_last:
+            return
+        try:
+            checkpoints = list_checkpoints(self.storage)
+        except KfjobError as error:
+            log.warning("Old checkpoints not deleted: %s", error.title)
+            return
+        for old in checkpoints[self._keep_last :]:
             if not self._keep_every or old.manifest.step % self._keep_every:
                 delete_unless_pinned(self.storage, old.name)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from dataclasses import asdict, dataclass, field
 from math import prod
@@ -32,6 +33,10 @@ MAX_ELEMENTS = 2**36
 """Elements of one parameter; a manifest with a larger number is damaged."""
 
 
+class DamagedError(KfjobError):
+    """The content of a checkpoint is wrong or missing. One that cannot be read, or is of a newer trainer, is not damaged."""
+
+
 def _check_elements(shape: list[int]) -> list[int]:
     if prod(shape) > MAX_ELEMENTS:
         raise ValueError(f"a parameter has at most {MAX_ELEMENTS} elements")
@@ -39,6 +44,40 @@ def _check_elements(shape: list[int]) -> list[int]:
 
 
 Shape = Annotated[list[Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]], Field(max_length=64), AfterValidator(_check_elements)]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_STEP
+
+
+def _check_name(name: str) -> str:
+    if name in (".", "..") or "/" in name or "\0" in name or len(name.encode()) > 255:
+        raise ValueError(f"`{name[:255]}` is outside the checkpoint")
+    return name
+
+
+def _check_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    if not _is_count(facts.get("bytes")) or not isinstance(facts.get("sha256"), str):
+        raise ValueError("a file has `bytes` and `sha256`")
+    return facts
+
+
+def _check_position(position: dict[str, Any]) -> dict[str, Any]:
+    if not _is_count(position.get("next", 0)) or not isinstance(position.get("lanes", {}), dict):
+        raise ValueError("a position has the number of samples `next`, and the cursors `lanes`")
+    return position
+
+
+def _check_plateau(plateau: dict[str, Any]) -> dict[str, Any]:
+    numbers = [plateau.get(name) for name in ("factor", "best")] if plateau else []
+    if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers):
+        raise ValueError("`factor` and `best` are numbers")
+    if not _is_count(plateau.get("borne", None if plateau else 0)):
+        raise ValueError("`borne` is a number of evaluations")
+    return plateau
+
+
+FileName = Annotated[str, Field(min_length=1), AfterValidator(_check_name)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +88,12 @@ class Manifest:
     loss: float | None
     run_id: str
     """torchrun's rendezvous id of the launch that wrote the checkpoint."""
-    global_batch: int
+    global_batch: Annotated[int, Field(ge=1, le=MAX_STEP)]
     """Samples in an optimiser step, over all ranks."""
     parameters: dict[str, Shape]
     """The shape of every parameter, frozen ones too: a checkpoint does not load into a model with other shapes."""
     data_identity: dict[str, Any]
-    data_position: dict[str, Any]
+    data_position: Annotated[dict[str, Any], AfterValidator(_check_position)]
     spec: dict[str, Any]
     torch_version: str
     attention: dict[str, int] = field(default_factory=dict)
@@ -63,11 +102,11 @@ class Manifest:
     """The name, the revision and the checksum of the frozen base model; empty if all weights are trained."""
     loss_scale: dict[str, Any] = field(default_factory=dict)
     """The state of fp16's loss scaler."""
-    plateau: dict[str, Any] = field(default_factory=dict)
+    plateau: Annotated[dict[str, Any], AfterValidator(_check_plateau)] = field(default_factory=dict)
     """The state of the schedule `plateau`."""
-    shards: str = ""
+    shards: Annotated[str, AfterValidator(_check_name)] = ""
     """The folder of the files below the checkpoint's folder; empty means the checkpoint's folder itself."""
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    files: dict[FileName, Annotated[dict[str, Any], AfterValidator(_check_facts)]] = field(default_factory=dict)
     version: int = VERSION
 
     def count_parameters(self) -> int:
@@ -84,24 +123,27 @@ class Manifest:
         """Parse the manifest of the checkpoint at the path or URL `checkpoint`.
 
         Raises:
-            KfjobError: the manifest is damaged or has another version.
+            DamagedError: the content is wrong.
+            KfjobError: the manifest has another version.
         """
         try:
             body = parse_json(text)
+            version = body.get("version")
             is_intact = body.pop("checksum") == _checksum(body)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise KfjobError(f"`{checkpoint}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
+            raise DamagedError(f"`{checkpoint}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
+        if isinstance(version, int) and version != VERSION:  # its checksum may be another one, too
+            raise KfjobError(
+                f"`{checkpoint}` has version {version}, this trainer reads {VERSION}",
+                location="checkpoint_dir",
+                hint="use the version of kfjob that wrote it, or another `checkpoint_dir`; nothing was changed",
+            )
         if not is_intact:
-            raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` does not match its own checksum")
-        if body.get("version") != VERSION:
-            raise KfjobError(f"`{checkpoint}` has version {body.get('version')}, this trainer reads {VERSION}")
+            raise DamagedError(f"`{checkpoint}/{MANIFEST_FILE}` does not match its own checksum")
         try:
-            manifest = _TYPE.validate_python(body)
+            return _TYPE.validate_python(body)
         except ValidationError as error:
-            raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` is not a manifest", cause=_first_problem(error)) from error
-        if foreign := [name for name in (*manifest.files, manifest.shards) if "/" in name or name == ".."]:
-            raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` names `{foreign[0]}`, which is outside the checkpoint")
-        return manifest
+            raise DamagedError(f"`{checkpoint}/{MANIFEST_FILE}` is not a manifest", cause=_first_problem(error)) from error
 
     def write(self, folder: Path) -> None:
         """Write the manifest to `folder` and flush it to the disk."""
@@ -116,12 +158,15 @@ class Manifest:
         """Read the manifest of a folder.
 
         Raises:
-            KfjobError: the manifest is missing or damaged, or has another version.
+            DamagedError: the manifest is missing, or its content is wrong.
+            KfjobError: the manifest cannot be read, or has another version.
         """
         try:
             text = read_document(folder / MANIFEST_FILE).decode()
-        except (OSError, ValueError) as error:
-            raise KfjobError(f"`{folder}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
+        except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+            raise DamagedError(f"`{folder}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
+        except OSError as error:
+            raise unreadable(f"{folder}/{MANIFEST_FILE}", str(error)) from error
         return cls.from_json(text, str(folder))
 
 
@@ -131,6 +176,12 @@ _TYPE = TypeAdapter(Manifest)
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+
+
+def unreadable(path: str, cause: str) -> KfjobError:
+    """Return the error for a file of a checkpoint that exists, but cannot be read: it may be as good as new."""
+    hint = "give this process read access, repair the storage, or move the checkpoint away; nothing was changed"
+    return KfjobError(f"cannot read `{path}`", location="checkpoint_dir", cause=cause, hint=hint)
 
 
 def describe_file(path: Path) -> dict[str, Any]:

@@ -6,8 +6,8 @@ Every file is checked against the manifest. A damaged checkpoint causes a warnin
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 
 from torch import nn
 
@@ -40,7 +40,9 @@ def find_checkpoint(
     own: list[Checkpoint] = []
     with ranks.fail_together():
         if ranks.is_rank_zero and storage:
-            own = [checkpoint for checkpoint in list_checkpoints(storage, warn=True) if checkpoint.name not in bad]
+            own = [
+                checkpoint for checkpoint in list_checkpoints(storage, warn=True, set_aside=True) if checkpoint.name not in bad
+            ]
     candidates: list[Checkpoint] = ranks.broadcast(own)
     if resume != "auto":
         other_launches = [entry for entry in candidates if not ranks.is_own_launch(entry.manifest.run_id)]
@@ -52,7 +54,9 @@ def find_checkpoint(
             return checkpoint
         if ranks.is_rank_zero:
             log.warning("Checkpoint %s is damaged: %s", checkpoint.name, problem)
-            checkpoint.storage.set_aside(checkpoint.name, "damaged")
+        with ranks.fail_together():
+            if ranks.is_rank_zero:
+                checkpoint.storage.set_aside(checkpoint.name, "damaged")
     return None
 
 
@@ -60,7 +64,8 @@ def _find_start(resume: str, other_launches: list[Checkpoint], ranks: Ranks, pin
     if resume == "none":
         _set_aside(other_launches, ranks)
         return None
-    start = _find_at(resume, ranks, pins)
+    with _blame_resume():
+        start = _find_at(resume, ranks, pins)
     later = [checkpoint for checkpoint in other_launches if checkpoint.manifest.step > start.manifest.step]
     if later:
         raise KfjobError(
@@ -92,14 +97,14 @@ def _find_at(location: str, ranks: Ranks, pins: ExitStack | None) -> Checkpoint:
     with ranks.fail_together():
         if ranks.is_rank_zero:
             own = list_checkpoints(open_storage(location), warn=True)
+            if not own:
+                storage, name = split_location(location)
+                own = [Checkpoint(storage=storage, name=name, manifest=storage.read_manifest(name))]
     candidates: list[Checkpoint] = ranks.broadcast(own)
-    if not candidates:
-        storage, name = split_location(location)
-        candidates = [Checkpoint(storage=storage, name=name, manifest=storage.read_manifest(name))]
     for checkpoint in candidates:
-        if pins is not None and ranks.is_rank_zero:
-            pins.enter_context(pin(checkpoint.storage, checkpoint.name))
-        ranks.all_gather(None)  # the other ranks read after the pin
+        with ranks.fail_together():  # the other ranks read after the pin
+            if pins is not None and ranks.is_rank_zero:
+                pins.enter_context(pin(checkpoint.storage, checkpoint.name))
         if not (problem := _find_damage(checkpoint, ranks)):
             return checkpoint
         if ranks.is_rank_zero and len(candidates) > 1:
@@ -107,9 +112,21 @@ def _find_at(location: str, ranks: Ranks, pins: ExitStack | None) -> Checkpoint:
     raise KfjobError(f"checkpoint `{location}` is damaged", location="resume", cause=problem)
 
 
+@contextmanager
+def _blame_resume() -> Iterator[None]:
+    """Make the errors of a storage name the option `resume`, which the location comes from."""
+    try:
+        yield
+    except KfjobError as error:
+        error.location = "resume"
+        raise
+
+
 def _find_damage(checkpoint: Checkpoint, ranks: Ranks) -> str | None:
     """Return the first problem that any rank finds; each rank checks a share of the files."""
-    own = checkpoint.storage.find_damage(checkpoint.name, checkpoint.manifest, rank=ranks.rank, world_size=ranks.world_size)
+    own = None
+    with ranks.fail_together():
+        own = checkpoint.storage.find_damage(checkpoint.name, checkpoint.manifest, rank=ranks.rank, world_size=ranks.world_size)
     return next((problem for problem in ranks.all_gather(own) if problem), None)
 
 

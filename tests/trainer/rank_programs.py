@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import accumulate, pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -502,6 +503,24 @@ def error_of_training(ranks: Ranks, **arguments: Any) -> str:
     except KfjobError as error:
         return str(error)
     raise AssertionError("the run raised no error")
+
+
+def make_manifest_unreadable_while_training(ranks: Ranks, *, spec: dict[str, Any], folder: str, step: int) -> str:
+    """Train, replace the manifest of a step by a link to itself when the step is logged, and return the outcome."""
+    manifest = Path(folder) / f"step-{step:06d}" / "manifest.json"
+    checkpoint_line = metrics.checkpoint_line
+
+    def break_manifest(name: str, path: str, seconds: float) -> str:
+        if name == manifest.parent.name:
+            manifest.unlink()
+            manifest.symlink_to(manifest.name)
+        return checkpoint_line(name, path, seconds)
+
+    metrics.checkpoint_line = break_manifest
+    try:
+        return str(run_training(ranks, spec=spec)["outcome"]["outcome"])
+    finally:
+        metrics.checkpoint_line = checkpoint_line
 
 
 def optimizer_settings_after_load(ranks: Ranks, *, spec: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,9 +8,10 @@ import pytest
 
 from kfjob.errors import KfjobError
 from kfjob.trainer import checkpoint
+from kfjob.trainer.export import export
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.pins import pin
-from kfjob.trainer.storage import open_storage
+from kfjob.trainer.storage import open_storage, split_location
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +230,70 @@ def test_checkpoint_of_another_version_is_an_error(copy):
     Manifest(**body | {"version": 99}).write(copy / "step-000006")
     with pytest.raises(KfjobError, match="has version 99, this trainer reads 1"):
         Manifest.read(copy / "step-000006")
-    assert [entry.name for entry in checkpoint.list_checkpoints(open_storage(str(copy)))] == ["step-000003"]
+    with pytest.raises(KfjobError, match="has version 99, this trainer reads 1"):
+        checkpoint.list_checkpoints(open_storage(str(copy)))
+
+
+def make_unreadable(path):
+    """Replace a file by a link to itself: nobody can open it, not even root."""
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "__1_0.distcp"])
+@pytest.mark.parametrize("resume", ["auto", "path"])
+def test_checkpoint_that_cannot_be_read_stops_every_rank(workers, tiny, copy, file, resume):
+    """It may be as good as new, so nothing is renamed or replaced."""
+    make_unreadable(copy / "step-000006" / file)
+    place = {"checkpoint_dir": str(copy)} if resume == "auto" else {"resume": str(copy)}
+    messages = workers.run("error_of_training", {"spec": tiny | {"strategy": "fsdp"} | place}, world_size=2)
+    assert any(f"error: cannot read `{copy}/step-000006/{file}`" in message for message in messages)
+    assert all(message.startswith("error: ") for message in messages)
+    assert any(f"--> {'resume' if resume == 'path' else 'checkpoint_dir'}\n" in message for message in messages)
+    assert any("hint: give this process read access" in message for message in messages)
+    assert sorted(path.name for path in copy.iterdir() if path.is_dir()) == ["step-000003", "step-000006"]
+
+
+def test_damaged_manifest_is_set_aside_before_its_step_is_saved(workers, tiny, copy):
+    damaged = (copy / "step-000006" / "manifest.json").read_bytes()[:200]
+    (copy / "step-000006" / "manifest.json").write_bytes(damaged)
+    spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(copy), "checkpoint_every": 3}
+    workers.run("run_training", {"spec": spec}, world_size=2)
+    aside, *names = sorted(path.name for path in copy.iterdir())
+    assert (aside[:-5], names) == ("damaged-step-000006", ["step-000003", "step-000006"])
+    assert (copy / aside / "manifest.json").read_bytes() == damaged
+
+
+def test_unreadable_manifest_does_not_end_a_run_that_deletes_old_checkpoints(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 1, "keep_last": 1}
+    arguments = {"spec": spec, "folder": str(tmp_path / "c"), "step": 2}
+    (outcome,) = workers.run("make_manifest_unreadable_while_training", arguments)
+    assert outcome == "finished"
+    assert "Old checkpoints not deleted: cannot read" in workers.log()
+
+
+def test_copy_from_an_object_store_is_used(workers, two_checkpoints, tmp_path):
+    """There the files are in a folder below that of the checkpoint."""
+    folder = tmp_path / "run" / "step-000006"
+    shutil.copytree(two_checkpoints / "step-000006", folder / "token")
+    (folder / "token" / "manifest.json").unlink()
+    Manifest(**vars(Manifest.read(two_checkpoints / "step-000006")) | {"shards": "token"}).write(folder)
+    assert find_newest(workers, tmp_path / "run") == "step-000006"
+    assert export(str(folder), tmp_path / "model.pt", file_format="torch").endswith(f"in {tmp_path}/model.pt")
+
+
+def test_location_directly_below_the_root_is_absolute(two_checkpoints):
+    manifest = Manifest.read(two_checkpoints / "step-000006")
+    storage, name = split_location("/ckpt")
+    assert (storage.location, name) == ("/", "ckpt")
+    assert checkpoint.Checkpoint(storage=storage, name=name, manifest=manifest).path == "/ckpt"
+
+
+@pytest.mark.parametrize("location", ["/no-such-checkpoint", "/" + "x" * 5000])
+def test_error_of_resume_names_resume(workers, tiny, location):
+    (message,) = workers.run("error_of_training", {"spec": tiny | {"resume": location}})
+    assert "--> resume" in message
+    assert location in message
 
 
 def test_unwritable_folder_is_an_error(workers, tiny, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from kfjob.errors import KfjobError
+from kfjob.trainer.checkpoint import list_checkpoints
 from kfjob.trainer.export import export
 from kfjob.trainer.lease import LEASE_FILE, Lease
 from kfjob.trainer.manifest import MANIFEST_FILE, Manifest
@@ -146,6 +147,32 @@ def test_second_save_is_invisible_until_its_manifest_is_written(bucket):
     assert entries(bucket, "step-000001") == [MANIFEST_FILE, "second"]
     storage.delete("step-000001")
     assert storage.list_names() == []
+
+
+def test_copy_from_a_folder_is_used_and_kept(bucket):
+    """There the files are in the folder of the checkpoint itself."""
+    storage, staging, manifest = upload_save(1, "first", b"one")
+    storage.commit(staging, "step-000001", "first", manifest)
+    bucket.mv("bucket/jobs/one/step-000001/first/part", "bucket/jobs/one/step-000001/part")
+    bucket.pipe_file(f"bucket/jobs/one/step-000001/{MANIFEST_FILE}", manifest.to_json().encode())
+    storage.prepare()
+    assert storage.find_damage("step-000001", storage.read_manifest("step-000001")) is None
+    assert entries(bucket, "step-000001") == [MANIFEST_FILE, "part"]
+
+
+@pytest.mark.parametrize("error", [PermissionError("403"), OSError("503 Slow Down")], ids=str)
+def test_manifest_that_the_store_does_not_return_is_an_error(bucket, monkeypatch, error):
+    storage, staging, manifest = upload_save(1, "first", b"one")
+    storage.commit(staging, "step-000001", "first", manifest)
+
+    def fail(*_args: Any, **_options: Any) -> bytes:
+        raise error
+
+    monkeypatch.setattr(storage._fs, "cat_file", fail)
+    with pytest.raises(KfjobError, match=f"cannot read `{URL}/step-000001/{MANIFEST_FILE}`"):
+        list_checkpoints(storage, set_aside=True)
+    storage.prepare()
+    assert entries(bucket, "step-000001") == ["first", MANIFEST_FILE]
 
 
 def test_incomplete_upload_is_not_committed(bucket):

@@ -22,4 +22,4 @@ def open_storage(location: str) -> Storage:
 def split_location(location: str) -> tuple[Storage, str]:
     """Return the storage and the name of the checkpoint at a path or URL."""
     parent, _, name = location.rstrip("/").rpartition("/")
-    return open_storage(parent or "."), name
+    return open_storage(parent or ("/" if location.startswith("/") else ".")), name

@@ -14,6 +14,8 @@ from kfjob.trainer.manifest import Manifest
 from kfjob.units import MIB
 
 CHECKPOINT_NAME = re.compile(r"step-(\d+)$")
+MAX_FILE = MIB
+"""Bytes of a small file next to the checkpoints, such as the lease; a larger one is not kfjob's."""
 
 
 class Storage(Protocol):
@@ -40,10 +42,19 @@ class Storage(Protocol):
         """Return the names of possible checkpoints."""
 
     def read_manifest(self, name: str) -> Manifest:
-        """Return the manifest of a checkpoint."""
+        """Return the manifest of a checkpoint.
+
+        Raises:
+            DamagedError: it is missing, or its content is wrong.
+            KfjobError: it cannot be read, or is of another version.
+        """
 
     def find_damage(self, name: str, manifest: Manifest, *, rank: int = 0, world_size: int = 1) -> str | None:
-        """Return the first problem of a checkpoint's files, or None; rank r of W checks every W-th file."""
+        """Return the first problem of a checkpoint's files, or None; rank r of W checks every W-th file.
+
+        Raises:
+            KfjobError: a file cannot be read.
+        """
 
     def stage(self, name: str, token: str) -> Path:
         """Return a local folder for the shards of a rank; `token` is the same on all ranks and new for each save."""

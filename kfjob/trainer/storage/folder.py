@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kfjob.errors import KfjobError
-from kfjob.trainer.manifest import Manifest, describe_file, sync_folder
-from kfjob.trainer.storage.base import CHECKPOINT_NAME, PROBE, check_file, describe_write_error, not_shared
+from kfjob.parsing import ParseError, read_document
+from kfjob.trainer.manifest import Manifest, describe_file, sync_folder, unreadable
+from kfjob.trainer.storage.base import CHECKPOINT_NAME, MAX_FILE, PROBE, check_file, describe_write_error, not_shared
 
 _TEMPORARY = (".staging-", ".discarded-", ".probe-", ".deleting-", ".temporary-")
 _REPLACED = ".replaced-"
@@ -64,7 +67,7 @@ class FolderStorage:
 
     def list_names(self) -> list[str]:
         """Return the folders with the name of a checkpoint."""
-        return [path.name for path in self.path.iterdir() if CHECKPOINT_NAME.match(path.name)] if self.path.is_dir() else []
+        return [name for name in self.list_files("") if CHECKPOINT_NAME.match(name)]
 
     def read_manifest(self, name: str) -> Manifest:
         """Return the manifest of a checkpoint."""
@@ -73,12 +76,14 @@ class FolderStorage:
     def find_damage(self, name: str, manifest: Manifest, *, rank: int = 0, world_size: int = 1) -> str | None:
         """Return the first problem of this rank's share of the files."""
         for file in sorted(manifest.files)[rank::world_size]:
-            path = self.path / name / file
-            if not self._is_inside(name, path):
-                return f"{file} is a link to a file outside the checkpoint"
-            size = path.stat().st_size if path.is_file() else None
-            if problem := check_file(file, manifest.files[file], size, partial(_file_digest, path)):
-                return problem
+            path = self.path / name / manifest.shards / file
+            try:
+                if not self._is_inside(name, path):
+                    return f"{file} is a link to a file outside the checkpoint"
+                if problem := check_file(file, manifest.files[file], _file_size(path), partial(_file_digest, path)):
+                    return problem
+            except OSError as error:
+                raise unreadable(str(path), str(error)) from error
         return None
 
     def stage(self, name: str, token: str) -> Path:
@@ -157,9 +162,13 @@ class FolderStorage:
         """Read the file."""
         with self._wrap_errors("read"):
             try:
-                return (self.path / name).read_text(errors="replace")
+                return read_document(self.path / name, max_bytes=MAX_FILE).decode(errors="replace")
             except FileNotFoundError:
                 return None
+            except ParseError as error:
+                hint = "remove it if no job uses this folder"
+                title = f"cannot read `{self.location}/{name}`"
+                raise KfjobError(title, location="checkpoint_dir", cause=str(error), hint=hint) from error
 
     def list_files(self, prefix: str) -> list[str]:
         """Return the names with the prefix."""
@@ -180,7 +189,10 @@ class FolderStorage:
                 raise KfjobError(title, location="checkpoint_dir")
 
     def _is_inside(self, name: str, path: Path) -> bool:
-        return path.resolve().is_relative_to((self.path / name).resolve())
+        try:
+            return path.resolve().is_relative_to((self.path / name).resolve())
+        except RuntimeError as error:  # links that lead to each other; Python 3.13 raises an OSError when the file is opened
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
 
     def _hidden_path(self, name: str) -> Path:
         return self.path / f".discarded-{name}-{secrets.token_hex(4)}"
@@ -194,6 +206,15 @@ class FolderStorage:
             if action == "write to" and (full := describe_write_error(error, self.path / "file")):
                 raise KfjobError(full[0], location="checkpoint_dir", cause=str(error), hint=full[1]) from error
             raise KfjobError(f"cannot {action} `{self.location}`", location="checkpoint_dir", cause=str(error)) from error
+
+
+def _file_size(path: Path) -> int | None:
+    """Return the size of a regular file; None if there is none."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _file_digest(path: Path) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from kfjob.errors import KfjobError
-from kfjob.trainer.manifest import MANIFEST_FILE, Manifest
-from kfjob.trainer.storage.base import CHECKPOINT_NAME, PROBE, check_file
+from kfjob.trainer.manifest import MANIFEST_FILE, DamagedError, Manifest, unreadable
+from kfjob.trainer.storage.base import CHECKPOINT_NAME, MAX_FILE, PROBE, check_file
 from kfjob.trainer.storage.staging import close_folder, open_folder
 from kfjob.units import MIB
 
@@ -58,23 +58,28 @@ class ObjectStorage:
             for name in self._list_entries():
                 if name.startswith((".probe-", ".deleting-")):
                     self._fs.rm_file(self._path(name))
-            committed = {name: self._committed_folder(name) for name in self.list_names()}
             for name in self._list_entries():
-                for entry in self._list_entries(name) if CHECKPOINT_NAME.match(name) else ():
-                    if entry not in (MANIFEST_FILE, committed.get(name)):
-                        self._fs.rm(self._path(name, entry), recursive=True)
+                for entry in self._list_left_over(name) if CHECKPOINT_NAME.match(name) else ():
+                    self._fs.rm(self._path(name, entry), recursive=True)
 
     def list_names(self) -> list[str]:
         """Return the prefixes with a manifest."""
         with self._wrap_errors():
             candidates = [name for name in self._list_entries() if CHECKPOINT_NAME.match(name)]
-            return [name for name in candidates if self._fs.exists(self._path(name, MANIFEST_FILE))]
+            return [name for name in candidates if MANIFEST_FILE in self._list_entries(name)]
 
     def read_manifest(self, name: str) -> Manifest:
         """Return the manifest of a checkpoint."""
-        with self._wrap_errors():
+        path = f"{self.location}/{name}"
+        try:
             text = self._fs.cat_file(self._path(name, MANIFEST_FILE)).decode(errors="replace")
-        return Manifest.from_json(text, f"{self.location}/{name}")
+        except FileNotFoundError as error:
+            raise DamagedError(f"`{path}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
+        except KfjobError:
+            raise
+        except Exception as error:  # every file system of fsspec has its own exceptions
+            raise unreadable(f"{path}/{MANIFEST_FILE}", f"{type(error).__name__}: {error}") from error
+        return Manifest.from_json(text, path)
 
     def find_damage(self, name: str, manifest: Manifest, *, rank: int = 0, world_size: int = 1) -> str | None:
         """Return the first problem of this rank's share of the files, which it reads completely."""
@@ -141,7 +146,7 @@ class ObjectStorage:
             module = importlib.import_module("torch.distributed.checkpoint.fsspec_filesystem")
         except ImportError:  # torch 2.11
             module = importlib.import_module("torch.distributed.checkpoint._fsspec_filesystem")
-        return module.FsspecReader(f"{self.location}/{name}/{manifest.shards}")
+        return module.FsspecReader("/".join(filter(None, (self.location, name, manifest.shards))))
 
     def write_file(self, name: str, text: str, *, overwrite: bool) -> bool:
         """Write one object."""
@@ -155,6 +160,9 @@ class ObjectStorage:
         """Read the object."""
         with self._wrap_errors("read"):
             try:
+                if self._fs.info(self._path(name))["size"] > MAX_FILE:
+                    title = f"`{self.location}/{name}` is larger than {MAX_FILE // MIB} MiB"
+                    raise KfjobError(title, location="checkpoint_dir", hint="remove it if no job uses this location")
                 return bytes(self._fs.cat_file(self._path(name))).decode(errors="replace")
             except FileNotFoundError:
                 return None
@@ -183,11 +191,15 @@ class ObjectStorage:
         files: dict[str, Any] = self._fs.find(self._path(*parts), detail=True)
         return files
 
-    def _committed_folder(self, name: str) -> str | None:
+    def _list_left_over(self, name: str) -> list[str]:
+        """Return the folders of saves that the manifest does not name, if it is missing or readable."""
+        entries = self._list_entries(name)
         try:
-            return self.read_manifest(name).shards
-        except KfjobError:  # the manifest is damaged: keep the files, so that a person can inspect them
-            return next((entry for entry in self._list_entries(name) if entry != MANIFEST_FILE), None)
+            shards = self.read_manifest(name).shards if MANIFEST_FILE in entries else None
+        except KfjobError:  # keep the files, so that a person can inspect them
+            return []
+        # files in the checkpoint's own folder are those of a copy from a folder
+        return [] if shards == "" else [entry for entry in entries if entry not in (MANIFEST_FILE, shards)]
 
     def _digest(self, path: str) -> str:
         file: IO[bytes]
