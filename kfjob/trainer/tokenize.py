@@ -29,10 +29,9 @@ from kfjob.errors import KfjobError, UsageError
 from kfjob.parsing import parse_json
 from kfjob.trainer.data.records import Source
 from kfjob.trainer.data.sources import make_encoder, open_source, split_files
-from kfjob.trainer.data.token_files import HEADER
+from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER
 from kfjob.trainer.data.tokenizer import FILES, TextTokenizer, open_tokenizer
 
-_FILE_KINDS = ("bin", "documents.bin", "answers.bin")
 _PLAN = "plan.json"
 TRAIN, VALIDATION = "train", "validation"
 
@@ -54,7 +53,7 @@ class TokenizePlan:
     """The share of the documents that becomes validation data."""
     parts: int = 64
     fingerprint: str = ""
-    """The fingerprint of the tokenizer."""
+    """The fingerprints of the tokenizer and of its chat template."""
     sources: dict[str, Any] | None = None
     """The identity of each split's source."""
 
@@ -70,7 +69,8 @@ def tokenize(plan: TokenizePlan, folder: Path, *, workers: int) -> dict[str, dic
     tokenizer = open_tokenizer(plan.tokenizer)
     sources = {split: _open_split(plan, split) for split in (plan.train_split, plan.validation_split) if split}
     identities = {split: source.identity for split, source in sources.items()}
-    plan = replace(plan, fingerprint=tokenizer.fingerprint, sources=identities)
+    fingerprint = tokenizer.fingerprint + (tokenizer.fingerprint_template() if plan.data_format == "chat" else "")
+    plan = replace(plan, fingerprint=fingerprint, sources=identities)
     staging = folder.parent / f".{folder.name}.partial"
     _prepare_staging(staging, plan)
     tasks = [(str(staging), split, part) for split, source in sources.items() for part in range(source.lane_count(plan.parts))]
@@ -125,7 +125,7 @@ def _tokenize_part(task: tuple[str, str, int]) -> None:
     unfinished = target.with_name(f"{target.name}.unfinished")
     unfinished.mkdir()
     names = {True: VALIDATION, False: TRAIN} if split == plan.train_split else dict.fromkeys((True, False), VALIDATION)
-    files = {name: {kind: (unfinished / f"{name}.{kind}").open("wb") for kind in _FILE_KINDS} for name in set(names.values())}
+    files = {name: {kind: (unfinished / f"{name}.{kind}").open("wb") for kind in FILE_SUFFIXES} for name in set(names.values())}
     for item in source.read(part, source.lane_count(plan.parts), None):
         document = encoder.encode(item)
         if document.loss_mask is not None and not document.loss_mask[1:].any():

@@ -12,14 +12,14 @@ from torch import nn
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, resolve_eval_batch_size, resolve_micro_batch_size
-from kfjob.text import plural
+from kfjob.text import join_names, plural
 from kfjob.trainer import flops, metrics
 from kfjob.trainer.anomalies import AnomalyDetector
 from kfjob.trainer.base_model import check_base, describe_base, identify_base
 from kfjob.trainer.checkpoint import Checkpoint, load_checkpoint, parameter_shapes, prepare_storage, read_attention
 from kfjob.trainer.checkpoint_writer import CheckpointWriter, open_checkpoint_writer
 from kfjob.trainer.data.prefetch import Prefetcher
-from kfjob.trainer.data.sources import RunData, open_data
+from kfjob.trainer.data.sources import CONTENT_KEYS, RunData, is_same_data, open_data
 from kfjob.trainer.data.stream import Position, SampleStream, merge_positions
 from kfjob.trainer.device_defaults import choose_device_defaults
 from kfjob.trainer.distributed import Ranks
@@ -73,7 +73,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     micro_batch_size = resolve_micro_batch_size(spec)
     accumulation = global_batch // (micro_batch_size * ranks.data_world_size)
     stack.enter_context(explain_out_of_memory(spec, ranks))
-    if start and start.manifest.data_identity == data.identity:
+    if start and is_same_data(start.manifest.data_identity, data.identity):
         data.train.seek(start.manifest.data_position)
     total_steps = _compute_total_steps(spec, data.train, global_batch, start.manifest.step if start else 0)
     startup.lap("data")
@@ -250,7 +250,11 @@ def _log_start(
 def _log_changes(spec: TrainSpec, start: Checkpoint, data: RunData) -> None:
     if changes := describe_changes(start, spec):
         log.info(metrics.changes_line(start.name, changes))
-    if start.manifest.data_identity != data.identity:
+    stored = start.manifest.data_identity
+    if is_same_data(stored, data.identity):
+        if missing := [name for name in CONTENT_KEYS if name in data.identity and name not in stored]:
+            log.info("Note %s is of an earlier version: the %s of the data is not compared", start.name, join_names(missing))
+    else:
         log.warning("Data differs from what %s was trained on: it is read from its beginning", start.name)
 
 

@@ -6,6 +6,7 @@ line_files.py    .jsonl and .txt as a source
 parquet.py       Parquet files as a source
 hub_dataset.py   a data set of the Hugging Face hub as a source
 documents.py     the encoder that turns a record into tokens and a loss mask; chat.py has the one for conversations
+content.py       a fingerprint of the content of data files
 tokenizer.py     a tokenizer from a folder or from the hub
 packing.py       documents packed into samples of one length
 lanes.py         shuffled, resumable sequences of samples, read from a source

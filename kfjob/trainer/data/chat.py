@@ -92,7 +92,6 @@ class ChatEncoder:
         return text, answers
 
     def _render(self, messages: Sequence[Message], tools: Any, *, generation_prompt: bool = False) -> tuple[str, list[Span]]:
-        from jinja2 import TemplateError
         from transformers.utils import chat_template_utils
 
         render: Any = chat_template_utils.render_jinja_template  # its annotations are narrower than its arguments and result
@@ -106,10 +105,12 @@ class ChatEncoder:
                 add_generation_prompt=generation_prompt,
                 **self._tokenizer.special_tokens,
             )
-        except (TemplateError, TypeError, ValueError) as error:
+        except Exception as error:  # the template is a program of others
             roles = ", ".join(str(message["role"]) for message in messages)
             raise KfjobError(
-                "the chat template cannot render a conversation", location="data", cause=f"{error} (roles: {roles})"
+                "the chat template cannot render a conversation",
+                location="data",
+                cause=f"{error or type(error).__name__} (roles: {roles})",
             ) from error
         return texts[0], [(begin, end) for begin, end in spans[0]] if spans else []
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from kfjob.trainer.data.records import OTHER_FORMAT
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 Tokens = npt.NDArray[np.int64]
@@ -57,7 +58,7 @@ class TextEncoder:
     def extract(self, record: Mapping[str, Any]) -> str | None:
         """Return the text without surrounding white space; None if it is empty."""
         if not isinstance(record, Mapping) or self._field not in record:
-            also = ", but `messages`" if isinstance(record, Mapping) and "messages" in record else ""
+            also = OTHER_FORMAT if isinstance(record, Mapping) and "messages" in record else ""
             raise LookupError(f"no field `{self._field}`{also}")
         if not isinstance(text := record[self._field], str):
             raise TypeError(f"the field `{self._field}` is not text")

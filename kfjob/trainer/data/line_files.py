@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 from kfjob.errors import KfjobError
 from kfjob.parsing import parse_json
+from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.records import Extract, Offset, Reader, describe_files, extract_record, record_error
 
 
@@ -16,12 +17,13 @@ class LineFiles:
     """The lines of several files. An offset is a byte of their concatenation; a line belongs to the lane it begins in."""
 
     def __init__(self, paths: list[Path], *, text_field: str, extract: Extract) -> None:
-        """Read only the sizes of the files."""
+        """Read the sizes of the files, and a part of their content."""
         self.paths, self.text_field, self.extract = paths, text_field, extract
         self.name = describe_files(paths)
         sizes = [path.stat().st_size for path in paths]
         self.ends = list(accumulate(sizes))
         self.identity: dict[str, Any] = {"kind": "lines", "files": len(paths), "bytes": sum(sizes)}
+        self.identity["content"] = fingerprint_files(paths)
 
     def lane_count(self, requested: int) -> int:
         """Return `requested`: lanes can begin at any byte."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfjob.errors import KfjobError
+from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.records import Extract, Offset, Reader, describe_files, extract_record
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class ParquetFiles:
         if not self.ends or not self.ends[-1]:
             raise KfjobError(f"{self.name} has no rows", location="data")
         self.identity: dict[str, Any] = {"kind": "rows", "files": len(paths), "rows": self.ends[-1]}
+        self.identity["content"] = fingerprint_files(paths)
         with open_file(paths[0]) as file:
             names = file.schema_arrow.names
         self.columns = [name for name in columns if name in names] or names

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from kfjob.errors import KfjobError
 
+OTHER_FORMAT = ", but `messages`"
+"""The end of the cause when a record of text is a conversation."""
 Offset = Any
 """The JSON value with which a source finds a record again; None is the beginning of a lane."""
 Extract = Callable[[Mapping[str, Any]], Any]
@@ -59,5 +61,5 @@ def extract_record(extract: Extract, record: Mapping[str, Any], location: Callab
 def record_error(location: str, error: Exception) -> KfjobError:
     """Return the error for an unreadable record."""
     cause = error.args[0] if isinstance(error, LookupError) and error.args else error
-    hint = "set `data_format: chat` to read conversations" if "`messages`" in str(cause) else None
+    hint = "set `data_format: chat` to read conversations" if str(cause).endswith(OTHER_FORMAT) else None
     return KfjobError(f"cannot read {location}", cause=str(cause), hint=hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,18 +13,22 @@ from kfjob.parsing import parse_json_object, read_document
 from kfjob.spec.train import TrainSpec, get_shape, resolve_eval_batch_size, resolve_packing
 from kfjob.spec.train_rules import SYNTHETIC, TEXT_SUFFIXES, make_epochs_problem
 from kfjob.trainer.data.chat import ChatEncoder
+from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.documents import Encoder, TextEncoder
 from kfjob.trainer.data.hub_dataset import HubSplit
 from kfjob.trainer.data.lanes import Lanes
 from kfjob.trainer.data.line_files import LineFiles
 from kfjob.trainer.data.packing import Sample
 from kfjob.trainer.data.parquet import ParquetFiles
-from kfjob.trainer.data.records import Source
+from kfjob.trainer.data.records import Source, describe_files
 from kfjob.trainer.data.stream import LaneStream, Samples, SampleStream, SequentialStream, ShuffledStream
 from kfjob.trainer.data.synthetic import Synthetic
-from kfjob.trainer.data.token_files import HEADER, open_samples, read_header
+from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER, open_samples, read_header
 from kfjob.trainer.data.tokenizer import TextTokenizer, open_tokenizer
 from kfjob.trainer.hub import REPOSITORY_NAME
+
+CONTENT_KEYS = ("content", "template")
+"""The keys of an identity that depend on the content of the data; remote data has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +53,20 @@ def open_data(spec: TrainSpec, *, rank: int, world_size: int) -> RunData:
     common = {"sequence_length": spec.sequence_length, "seed": spec.seed, "packing": resolve_packing(spec)}
     if spec.data == SYNTHETIC:
         return _open_synthetic(spec, rank_arguments)
-    if (Path(spec.data).expanduser() / HEADER).exists():
-        return _open_tokenized(spec, rank_arguments, common)
-    return _open_lanes(spec, rank_arguments, common)
+    try:
+        if (Path(spec.data).expanduser() / HEADER).exists():
+            return _open_tokenized(spec, rank_arguments, common)
+        return _open_lanes(spec, rank_arguments, common)
+    except OSError as error:
+        field = _find_field(spec, error)
+        raise KfjobError(f"cannot read `{getattr(spec, field)}`", location=field, cause=str(error)) from error
+
+
+def _find_field(spec: TrainSpec, error: OSError) -> str:
+    """Return the field that names what cannot be read."""
+    path = str(error.filename or "")
+    fields = (name for name in ("tokenizer", "validation") if (value := getattr(spec, name)) and path.startswith(value))
+    return next(fields, "data")
 
 
 def _open_tokenized(spec: TrainSpec, rank_arguments: dict[str, int], common: dict[str, Any]) -> RunData:
@@ -65,7 +80,9 @@ def _open_tokenized(spec: TrainSpec, rank_arguments: dict[str, int], common: dic
     if _evaluates(spec):
         validation_samples = open_samples(folder, spec.validation_split, spec.sequence_length, packing)
         validation = [validation_samples[index] for index in range(min(_eval_samples(spec), len(validation_samples)))]
-    identity = {"kind": "tokens", "tokens": header.tokens[spec.data_split], "samples": len(samples)}
+    files = [path for suffix in FILE_SUFFIXES if (path := folder / f"{spec.data_split}.{suffix}").exists()]
+    identity: dict[str, Any] = {"kind": "tokens", "tokens": header.tokens[spec.data_split], "samples": len(samples)}
+    identity["content"] = fingerprint_files(files)
     return RunData(
         train=ShuffledStream(samples, seed=spec.seed, **rank_arguments),
         validation=validation,
@@ -121,7 +138,7 @@ def _open_lanes(spec: TrainSpec, rank_arguments: dict[str, int], common: dict[st
         train=LaneStream(lanes, **rank_arguments),
         validation=_read_validation(spec, encoder, tokenizer, open_split) if _evaluates(spec) else [],
         vocab_size=tokenizer.vocab_size,
-        identity=identity | {"tokenizer": tokenizer.fingerprint},
+        identity=identity | {"tokenizer": tokenizer.fingerprint} | _identify_template(spec.data_format, tokenizer),
     )
 
 
@@ -144,6 +161,8 @@ def open_source(
     paths = [path] if path.is_file() else split_files(path, split)
     if not paths:
         raise KfjobError(f"no {split}.jsonl, .txt or .parquet in `{path}`", location="data")
+    if not any(file.stat().st_size for file in paths):
+        raise KfjobError(f"no text in {describe_files(paths)}", location="data", cause="the size is 0 bytes")
     if paths[0].suffix not in TEXT_SUFFIXES:
         raise KfjobError(
             f"`{paths[0]}` does not end in {', '.join(TEXT_SUFFIXES[:-1])} or {TEXT_SUFFIXES[-1]}", location="data"
@@ -174,6 +193,19 @@ def split_files(folder: Path, split: str) -> list[Path]:
             if paths := sorted(folder.glob(pattern)):
                 return paths
     return []
+
+
+def _identify_template(data_format: str, tokenizer: TextTokenizer) -> dict[str, Any]:
+    return {"template": tokenizer.fingerprint_template()} if data_format == "chat" else {}
+
+
+def is_same_data(stored: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
+    """Return whether a position in the data with the identity `stored` is valid in that with the identity `present`.
+
+    The checkpoints of earlier versions have no keys of the content: the others are compared.
+    """
+    comparable = {name: value for name, value in present.items() if name in stored or name not in CONTENT_KEYS}
+    return dict(stored) == comparable
 
 
 def _make_lanes(

@@ -26,6 +26,8 @@ from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens
 
 HEADER = TOKENS_HEADER
+FILE_SUFFIXES = ("bin", "documents.bin", "answers.bin")
+"""The ends of the names of a split's files; only conversations have the last one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ class TextTokenizer:
     encode_with_spans: Callable[[str], tuple[list[int], list[tuple[int, int]]]]
     """Returns token ids, and for each the span of characters that it stands for."""
     vocab_size: int
+    """Above every token id; the ids may have gaps."""
     end_of_text: int
     begin_of_text: int | None
     """The token with which every text begins; None if the tokenizer adds none."""
@@ -35,6 +37,10 @@ class TextTokenizer:
     chat_template: str | None = None
     special_tokens: dict[str, str] = field(default_factory=dict)
     """The tokens that a chat template can use: bos_token, eos_token and so on."""
+
+    def fingerprint_template(self) -> str:
+        """Return the SHA-256 of what the text of a conversation depends on."""
+        return hashlib.sha256(json.dumps([self.chat_template, self.special_tokens], sort_keys=True).encode()).hexdigest()
 
 
 def open_tokenizer(location: Path | str) -> TextTokenizer:
@@ -49,14 +55,19 @@ def open_tokenizer(location: Path | str) -> TextTokenizer:
     import tokenizers
 
     folder = fetch_folder(location, FILES, kind="tokenizer")
-    path = folder / "tokenizer.json" if folder.is_dir() else folder
-    if not path.exists():
-        raise KfjobError(f"no tokenizer at `{path}`", hint="set `tokenizer` to a folder with tokenizer.json")
     try:
+        path = folder / "tokenizer.json" if folder.is_dir() else folder
         content = read_document(path)
         tokenizer = tokenizers.Tokenizer.from_buffer(content)
+    except FileNotFoundError as error:
+        hint = "set `tokenizer` to a folder with tokenizer.json"
+        raise KfjobError(f"no tokenizer at `{path}`", location="tokenizer", hint=hint) from error
     except Exception as error:  # the library raises no narrower one
-        raise KfjobError(f"cannot read the tokenizer `{path}`", cause=str(error)) from error
+        raise KfjobError(f"cannot read the tokenizer `{folder}`", location="tokenizer", cause=str(error)) from error
+    if tokenizer.truncation is not None or tokenizer.padding is not None:  # documents are divided and filled up later
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        content += b"whole"
     config = _read_config(path.parent)
     special_tokens = {name: text for name, value in config.items() if name.endswith("_token") and (text := _token_text(value))}
     end_tokens = (special_tokens.get("eos_token"), *_COMMON_END_TOKENS)
@@ -75,7 +86,7 @@ def open_tokenizer(location: Path | str) -> TextTokenizer:
     return TextTokenizer(
         encode=lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids),
         encode_with_spans=encode_with_spans,
-        vocab_size=tokenizer.get_vocab_size(),
+        vocab_size=max(tokenizer.get_vocab().values(), default=0) + 1,
         end_of_text=end_of_text,
         begin_of_text=begin_of_text,
         fingerprint=hashlib.sha256(content + (b"" if begin_of_text is None else b"bos")).hexdigest(),
@@ -122,5 +133,9 @@ def _read_chat_template(folder: Path, config: dict[str, Any]) -> str | None:
         return _read_template(path)
     template = config.get("chat_template")
     if isinstance(template, list):
-        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+        try:
+            template = {entry["name"]: entry["template"] for entry in template}.get("default")
+        except (TypeError, KeyError) as error:
+            title = f"`chat_template` in `{folder / CONFIG}` is not a list of templates with `name` and `template`"
+            raise KfjobError(title, location="tokenizer") from error
     return template if isinstance(template, str) else None
