@@ -27,6 +27,7 @@ from kfjob.trainer import metrics
 from kfjob.trainer.anomalies import HINT
 from kfjob.trainer.checkpoint import Checkpoint, CheckpointState, NotFiniteError, is_finite, list_checkpoints
 from kfjob.trainer.distributed import PeerError, Ranks
+from kfjob.trainer.lease import LostLeaseError
 from kfjob.trainer.manifest import Manifest, describe_file
 from kfjob.trainer.metrics import log
 from kfjob.trainer.pins import delete_unless_pinned
@@ -106,6 +107,8 @@ class CheckpointWriter:
         pending = self._pending
         try:
             self.wait()
+        except LostLeaseError:  # no later save can succeed
+            raise
         except KfjobError:
             if self._on_error == "stop":
                 raise

@@ -3,6 +3,9 @@
 Rank 0 holds the lease, a small file that it renews until the run ends. Another job takes a lease over only if its owner is
 dead: it was a process of the same launch, it is a process of this machine that has ended, or it did not renew the lease while
 the other job watched it. No clocks are compared.
+
+The owner does not know whether another job took the lease over and released it again while the owner was stopped. So it has
+lost the lease when the file is gone or another job's, and when it could not renew it for `PATIENCE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -44,45 +47,63 @@ class Owner:
 _OWNER = TypeAdapter(Owner)
 
 
+class LostLeaseError(KfjobError):
+    """Another job may write to the folder by now, so this run cannot save there any more."""
+
+
 class Lease:
     """A lease that this rank holds."""
 
-    def __init__(self, storage: Storage, run_id: str, pid: int) -> None:
+    def __init__(self, storage: Storage, run_id: str, pid: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Prepare a lease of `storage` for the process `pid`."""
-        self._storage, self._ended = storage, threading.Event()
+        self._storage, self._ended, self._clock = storage, threading.Event(), clock
+        self._renewed = clock()
+        """When the last renewal that succeeded began."""
         self._owner = Owner(token=secrets.token_hex(8), run_id=run_id, process=identify_process(pid))
         self._renewals = 0
 
-    def acquire(self, *, patience: float = PATIENCE_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+    def acquire(self, *, patience: float = PATIENCE_SECONDS) -> None:
         """Take the lease.
 
         Raises:
             KfjobError: another job holds it.
         """
+        self._renewed = self._clock()
         if not self._write(overwrite=False):
-            self._wait_for_end(patience, clock)
+            self._wait_for_end(patience)
+            self._renewed = self._clock()
             self._write(overwrite=True)
         self.check()
 
     def check(self) -> None:
-        """Check that the lease is still this run's; a missing one is written again.
+        """Check that the lease is still this run's.
 
         Raises:
-            KfjobError: another job has taken it over.
+            LostLeaseError: it is gone or of another job, or this run did not renew it in time.
+            KfjobError: it cannot be read.
         """
-        owner = _parse_owner(self._storage.read_file(LEASE_FILE))
+        text = self._storage.read_file(LEASE_FILE)
+        owner = _parse_owner(text)
+        if owner and owner.token != self._owner.token:
+            raise _in_use(self._storage, owner, LostLeaseError)
         if owner is None:
-            self._write(overwrite=True)
-        elif owner.token != self._owner.token:
-            raise _in_use(self._storage, owner)
+            raise self._lost(
+                f"its {LEASE_FILE} is {'gone' if text is None else 'not readable'}, so another job may have used it"
+            )
+        if (age := self._clock() - self._renewed) > PATIENCE_SECONDS:
+            cause = f"{LEASE_FILE} was not renewed for {age:.0f} s: the process was stopped, or the storage not available"
+            raise self._lost(cause)
 
     def renew_until_release(self) -> None:
         """Renew the lease every `RENEWAL` seconds, until `release`."""
         while not self._ended.wait(RENEWAL):
-            with suppress(KfjobError):  # the storage may be unavailable for a moment; every commit checks the lease
+            try:
                 self.check()
-                self._renewals += 1
-                self._write(overwrite=True)
+                self._renew()
+            except LostLeaseError:
+                return
+            except KfjobError as error:  # the storage may be unavailable for a moment; every commit checks the lease
+                log.debug("Lease not renewed: %s", error.title)
 
     def release(self) -> None:
         """End the renewals, and remove the lease if it is still this run's."""
@@ -95,7 +116,19 @@ class Lease:
         content = asdict(self._owner) | {"renewals": self._renewals}
         return self._storage.write_file(LEASE_FILE, json.dumps(content) + "\n", overwrite=overwrite)
 
-    def _wait_for_end(self, patience: float, clock: Callable[[], float]) -> None:
+    def _renew(self) -> None:
+        """Renew the lease; a renewal that ends too late changes nothing, because another job may have come in between."""
+        began, self._renewals = self._clock(), self._renewals + 1
+        self._write(overwrite=True)
+        if self._clock() - self._renewed <= PATIENCE_SECONDS:
+            self._renewed = began
+
+    def _lost(self, cause: str) -> LostLeaseError:
+        hint = "start it again: it resumes from the newest checkpoint there; use one `checkpoint_dir` for each job"
+        title = f"this run may no longer write to `{self._storage.location}`"
+        return LostLeaseError(title, location="checkpoint_dir", cause=cause, hint=hint)
+
+    def _wait_for_end(self, patience: float) -> None:
         """Return when the present owner is dead."""
         first = self._storage.read_file(LEASE_FILE)
         owner = _parse_owner(first)
@@ -107,8 +140,8 @@ class Lease:
         log.info(
             "Waiting up to %.0f s to see whether the owner of %s/%s is alive", patience, self._storage.location, LEASE_FILE
         )
-        deadline = clock() + patience
-        while clock() < deadline:
+        deadline = self._clock() + patience
+        while self._clock() < deadline:
             self._ended.wait(min(1.0, patience / 10))
             present = self._storage.read_file(LEASE_FILE)
             if present is None:
@@ -147,9 +180,9 @@ def _parse_owner(text: str | None) -> Owner | None:
         return None
 
 
-def _in_use(storage: Storage, owner: Owner) -> KfjobError:
+def _in_use(storage: Storage, owner: Owner, kind: type[KfjobError] = KfjobError) -> KfjobError:
     run = f"run {owner.run_id}, " if owner.run_id else ""
-    return KfjobError(
+    return kind(
         f"another job writes to `{storage.location}`",
         location="checkpoint_dir",
         cause=f"its {LEASE_FILE} belongs to {run}process {owner.process.pid} on {owner.process.host}",

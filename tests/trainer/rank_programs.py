@@ -43,6 +43,7 @@ from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
 from kfjob.trainer.float8 import is_converted
+from kfjob.trainer.lease import LEASE_FILE
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
 from kfjob.trainer.nf4 import is_quantized
@@ -521,6 +522,22 @@ def make_manifest_unreadable_while_training(ranks: Ranks, *, spec: dict[str, Any
         return str(run_training(ranks, spec=spec)["outcome"]["outcome"])
     finally:
         metrics.checkpoint_line = checkpoint_line
+
+
+def lose_lease_while_training(ranks: Ranks, *, spec: dict[str, Any], folder: str, at: int) -> str:
+    """Train, remove the lease before step `at`, and return the error."""
+    begin_step = StepProfiler.begin_step
+
+    def remove_lease(self: StepProfiler, step: int) -> None:
+        if step == at:
+            (Path(folder) / LEASE_FILE).unlink()
+        begin_step(self, step)
+
+    StepProfiler.begin_step = remove_lease  # type: ignore[method-assign]
+    try:
+        return error_of_training(ranks, spec=spec | {"async_checkpoint": False})
+    finally:
+        StepProfiler.begin_step = begin_step  # type: ignore[method-assign]
 
 
 def optimizer_settings_after_load(ranks: Ranks, *, spec: dict[str, Any]) -> list[dict[str, Any]]:

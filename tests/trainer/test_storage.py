@@ -16,7 +16,7 @@ from kfjob.errors import KfjobError
 from kfjob.spec.arguments import to_argv
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import lease as lease_module
-from kfjob.trainer.lease import LEASE_FILE, Lease
+from kfjob.trainer.lease import LEASE_FILE, PATIENCE_SECONDS, Lease, LostLeaseError
 from kfjob.trainer.pins import delete_unless_pinned, pin
 from kfjob.trainer.process_identity import identify_process
 from kfjob.trainer.storage import open_storage
@@ -84,26 +84,27 @@ def test_lease_of_another_machine_is_taken_over_without_renewals(storage, ended,
 
     def clock():
         tick = next(ticks)
-        if renewed and tick == 2:
+        if renewed and tick == 4:
             storage.write_file(LEASE_FILE, text.replace('"renewals": 0', '"renewals": 1'), overwrite=True)
         return float(tick)
 
-    lease = Lease(storage, "run-2", os.getpid())
+    lease = Lease(storage, "run-2", os.getpid(), clock=clock)
     lease._ended.set()  # do not sleep between two looks
     if renewed:
         with pytest.raises(KfjobError, match="another job writes to"):
-            lease.acquire(patience=5, clock=clock)
+            lease.acquire(patience=5)
     else:
-        lease.acquire(patience=5, clock=clock)
+        lease.acquire(patience=5)
         assert next(ticks) >= 5
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"token": 1}'])
 def test_unreadable_lease_counts_as_one_of_another_machine(storage, text):
     storage.write_file(LEASE_FILE, text, overwrite=True)
-    lease, ticks = Lease(storage, "run-2", os.getpid()), iter(range(100))
+    ticks = iter(range(100))
+    lease = Lease(storage, "run-2", os.getpid(), clock=lambda: float(next(ticks)))
     lease._ended.set()
-    lease.acquire(patience=5, clock=lambda: float(next(ticks)))
+    lease.acquire(patience=5)
     assert next(ticks) >= 5
 
 
@@ -116,6 +117,57 @@ def test_lost_lease_prevents_a_commit(storage):
         first.check()
     first.release()  # keeps the lease of the second
     second.check()
+
+
+def test_released_lease_of_a_successor_is_lost(storage):
+    """The successor took over while the first job was stopped, and has ended since."""
+    first, second = Lease(storage, "run-1", os.getpid()), Lease(storage, "run-1", os.getpid())
+    first.acquire()
+    second.acquire()
+    second.release()
+    with pytest.raises(LostLeaseError, match="may no longer write to") as raised:
+        first.check()
+    assert raised.value.cause == "its lease.json is gone, so another job may have used it"
+    first.renew_until_release()  # ends, and writes nothing
+    assert storage.read_file(LEASE_FILE) is None
+
+
+@pytest.mark.parametrize("late_renewal", [False, True])
+def test_lease_that_was_not_renewed_in_time_is_lost(storage, late_renewal):
+    now = 0.0
+    lease = Lease(storage, "run-1", os.getpid(), clock=lambda: now)
+    lease.acquire()
+    now = PATIENCE_SECONDS
+    lease.check()
+    now += 1
+    if late_renewal:  # the job was stopped between the check and the write of a renewal
+        lease._renew()
+    with pytest.raises(LostLeaseError, match="may no longer write to") as raised:
+        lease.check()
+    assert "was not renewed for 31 s" in str(raised.value.cause)
+
+
+@pytest.mark.parametrize("on_save_error", ["stop", "continue"])
+def test_run_that_lost_its_lease_writes_no_checkpoint_and_fails(workers, tiny, tmp_path, on_save_error):
+    spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 1}
+    arguments = {"spec": spec | {"on_save_error": on_save_error}, "folder": str(tmp_path / "c"), "at": 2}
+    (message,) = workers.run("lose_lease_while_training", arguments)
+    assert f"error: this run may no longer write to `{tmp_path}/c`\n  --> checkpoint_dir" in message
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["step-000001"]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "huge"])
+def test_lease_that_is_no_small_file_is_an_error(storage, kind):
+    storage.create()
+    path = storage.path / LEASE_FILE
+    if kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.touch()
+        os.truncate(path, 40 * 2**30)
+    with pytest.raises(KfjobError, match=r"cannot read `.*lease\.json`") as raised:
+        Lease(storage, "run-1", os.getpid()).acquire()
+    assert raised.value.hint == "remove it if no job uses this folder"
 
 
 def test_of_many_jobs_one_gets_the_lease(storage):
