@@ -50,15 +50,15 @@ def define_shape(
     replaces the pattern for whole tokens.
     """
     edge = r"\b" if prefix[0] != "-" else ""
-    count = f"{{{minimum}}}" if is_exact else f"{{{minimum},}}+"
-    whole = f"{prefix}{condition}{body}{count}{suffix}"
+    count = f"{{{minimum}}}" if is_exact else f"{{{minimum},}}"
+    whole = f"{prefix}{condition}(?>{body}{count}){suffix}"
     return TokenShape(
         kind,
         mark,
         example,
         re.compile(search or f"{edge}{whole}{edge if is_exact else ''}"),
         re.compile(whole),
-        f"{prefix}{body}{{1,{minimum if is_exact else _MAX_CUT}}}+",
+        f"{prefix}(?>{body}{{1,{minimum if is_exact else _MAX_CUT}}})",
     )
 
 
@@ -193,7 +193,7 @@ TOKEN_SHAPES = (
         "-----BEGIN",
         "-----BEGIN RSA " + "PRIVATE KEY-----MIIEpAIBAAKCAQEA-----END RSA PRIVATE KEY-----",
         prefix=f"-----BEGIN {_KEY_TITLE}",
-        body="(?:[^-`]|-(?!----(?:BEGIN|END) ))",
+        body="(?:[^-`]++|-(?!----(?:BEGIN|END) ))",
         minimum=0,
         suffix=f"(?:-----END {_KEY_TITLE})?",
     ),

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*+"
 _WORD_BEGIN = r"(?<![^\s;&|(){}`\"'!])"
 _COMMAND_BEGIN = r"(?:^|[;&|({!`\"']|\b(?:if|elif|then|else|while|until|do|time|command|builtin)\b)[ \t]*+"
-_ARGUMENTS = r"(?:\\\n|[^\n;|&<>)])*+"
-_VALUE = r"(?:\"(?:[^\"\\]|\\.)*+\"|'[^']*+'|(?:\$\((?:[^()]|\([^()]*+\))*+\)|`[^`]*+`|\\[\s\S]|[^\s;&|\"'`\\])*+)"
+_ARGUMENTS = r"(?>(?:[^\\\n;|&<>)]++|\\\n?)*)"
+_SUBSTITUTION = r"\$\((?>(?:[^()]++|\([^()]*+\))*)\)"
+_VALUE = rf"(?:\"(?>(?:[^\"\\]++|\\.)*)\"|'[^']*+'|(?>(?:{_SUBSTITUTION}|`[^`]*+`|\\[\s\S]|[^\s;&|\"'`\\$]++|\$)*))"
 """A quote counts only at the start: `eval 'B=1'` has its closing quote behind the value."""
 _PRINTED = re.compile(
-    rf"{_COMMAND_BEGIN}echo(?P<words>(?:[ \t]++"
-    r"(?:\"(?:[^\"\\\n`$]|\\[^\n]|\$(?!\())*+\"|'[^'\n]*+'|[^\s;&|<>()`\"'$]|\$(?!\())*+)++)",
+    rf"{_COMMAND_BEGIN}echo(?P<words>(?>(?:[ \t]++"
+    r"(?>(?:\"(?>(?:[^\"\\\n`$]++|\\[^\n]|\$(?!\())*)\"|'[^'\n]*+'|[^\s;&|<>()`\"'$]++|\$(?!\())*))+))",
     re.MULTILINE,
 )
 """Words that are only printed: `echo "B=$B"` sets nothing."""
@@ -33,7 +34,7 @@ _OTHER = re.compile(
     rf"|\b(?:printf[ \t]++-v|wait[ \t]++(?:-n[ \t]++)?-p|env[ \t]++-u)[ \t]*+[\"']?(?P<option>{_NAME})"
     rf"|\$\{{(?P<default>{_NAME}):?="
     rf"|\{{(?P<descriptor>{_NAME})\}}[<>]"
-    rf"|(?:\(\(|\$\[)(?P<arithmetic>(?:[^()\]]|\((?!\()|\)(?!\)))*+)"
+    rf"|(?:\(\(|\$\[)(?P<arithmetic>(?>(?:[^()\]]++|\((?!\()|\)(?!\)))*))"
     rf"|(?<![-\w./])let\b(?P<let>{_ARGUMENTS})"
 )
 _ARGUMENT_NAME = re.compile(rf"(?<!\S)-[A-Za-z]*?a(?P<attached>{_NAME})|(?<![^\s\"'=])(?P<name>{_NAME})")
@@ -44,7 +45,7 @@ _ARITHMETIC = re.compile(
 )
 _OPENS_NAMES = re.compile(
     rf"{_COMMAND_BEGIN}(?:(?P<source>(?:\.|source)[ \t]++(?P<file>[^\s;&|<>()\"'`]++|\"[^\"\n]*+\"|'[^'\n]*+'))"
-    rf"|(?P<builtin>eval|export|declare|typeset|local|readonly)\b(?:[ \t]++-\w++)*+[ \t]++[\"']?[$`])",
+    rf"|(?P<builtin>eval|export|declare|typeset|local|readonly)\b(?>(?:[ \t]++-\w++)*)[ \t]++[\"']?[$`])",
     re.MULTILINE,
 )
 _BLOCK = re.compile(r"(?<![^\s;(){}])(?:(?P<open>do|\{)|(?P<close>done|\}))(?![^\s;&|()<>])")

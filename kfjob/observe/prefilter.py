@@ -39,7 +39,7 @@ _SUITE_LINES = tuple(f"\n{start}" for start in suite_runs.LINE_STARTS)
 """Beginnings of lines in which tests report their results."""
 
 _STAMP = rb"\d{4}-\d\d-\d\dT[^ \n]{1,40} (?:std(?:out|err) [FP] )?"
-_NUMBER_FIRST = rb"(?:[ \t|\"]|\xe2\x94[\x82\x83])*+\d[\d.]*+[ \t|,(%\"]"
+_NUMBER_FIRST = rb"(?>(?:[ \t|\"]++|\xe2\x94[\x82\x83])*)\d[\d.]*+[ \t|,(%\"]"
 _ROW_START = re.compile(rb"(?m)^(?:" + _STAMP + rb")?" + _NUMBER_FIRST)
 """A line that begins with a number, after the stamp of a log tool."""
 

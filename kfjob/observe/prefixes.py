@@ -128,7 +128,7 @@ _RANK_OF = re.compile(r"^(\d{1,6})/(\d{1,6})$")
 _DIGIT = re.compile(r"\d")
 _PAIR = re.compile(
     r"(?i)(?<![^\W\d])([^\W\d]\w{0,20}+(?:[/. @-]{1,2}\w{1,20}+){0,2}?)[ \t]{0,4}[:=#]?[ \t]{0,4}"
-    r"(?<![\w.])([-+]?(?:\d++(?:[.,]\d++)*+(?:\.(?!\w))?(?:e[-+]?\d+)?|nan|inf)(?!\w))"
+    r"(?<![\w.])([-+]?(?:\d++(?>(?:[.,]\d++)*)(?:\.(?!\w))?(?:e[-+]?\d+)?|nan|inf)(?!\w))"
 )
 """It matches a name and a number, as in `[ep 0 it 12]`."""
 _WORD = re.compile(r"[A-Za-z]+")

@@ -60,7 +60,7 @@ _FOLDER_OPTIONS = ("--cwd", "--directory", "-C", "--chdir")
 _SHELL_SETTINGS = ("set", "export", "echo", "ulimit", "umask", "true")
 """Parts of a shell that make no files."""
 _SEPARATORS = frozenset(";&|()\n")
-_COMMENT = re.compile(r"(?P<kept>'[^']*+'|\"(?:\\.|[^\"\\])*+\"|\\.)|(?<![^\s;&|()])#[^\n]*+", re.DOTALL)
+_COMMENT = re.compile(r"(?P<kept>'[^']*+'|\"(?>(?:\\.|[^\"\\]++)*)\"|\\.)|(?<![^\s;&|()])#[^\n]*+", re.DOTALL)
 """A comment of a script; what is quoted is read first, and kept. An apostrophe in a comment is no quote."""
 _HERE_TEXT = re.compile(r"(?<!<)<<-?[ \t]*+(['\"]?)(\w++)\1")
 """The begin of a text up to a line with only this word, as in `cat > ds.json <<EOF`."""

@@ -56,7 +56,7 @@ _OBJECT = re.compile(
 _NO_PHRASE = "existent secret "
 """Before the name of a key in an event about a volume: `references non-existent secret key: x`."""
 _CHAIN = re.compile(r"[ \t]*+=[ \t]*+(?!=)")
-_BLOCK = re.compile(r"[|>][+-]?\d?[ \t]*+\n(?P<lines>(?:[ \t]++[^\n]*+\n?|\n)++)")
+_BLOCK = re.compile(r"[|>][+-]?\d?[ \t]*+\n(?P<lines>(?>(?:[ \t]++[^\n]*+\n?|\n)+))")
 _REFERENCE = re.compile(
     r"\{\s{0,4}[\"']?(?:secret|name|configmap)[\"']?\s?:[^{}\n]{1,120}[,\s][\"']?key[\"']?\s?:[^{}\n]{1,120}\}", re.IGNORECASE
 )

@@ -25,7 +25,7 @@ from kfjob.redaction.values import (
 Span = tuple[int, int]
 _BEFORE = 80
 """Characters before a name that decide what stands there."""
-_LITERAL = r"[bBrRuUfF]{0,2}(?P<quote>\\{0,8}[\"'])(?P<value>(?:(?!(?P=quote))[^\n])*+)(?P=quote)"
+_LITERAL = r"[bBrRuUfF]{0,2}(?P<quote>\\{0,8}[\"'])(?P<value>(?>(?:[^\\\"'\n]++|(?!(?P=quote))[^\n])*))(?P=quote)"
 _PAIR = re.compile(
     rf"\\{{0,8}}[\"'][ \t]*+,\s{{0,80}}+(?:{_LITERAL}|(?P<number>\d{{4,}}+)(?![\w.]))(?P<after>\s{{0,80}}+[\])}},])?"
 )
@@ -35,7 +35,7 @@ _CONNECTS = frozenset(["", *" \t\\\"'`*", *_BAR])
 """Characters that may follow a name."""
 _CELL = re.compile(
     rf"[`*\"']{{0,3}}[ \t]*+[{_BAR}][ \t]*+"
-    rf"(?P<value>[^\s{_BAR}]++(?:[ \t][^\s{_BAR}]++)*+)[ \t]*+(?P<after>[{_BAR}]|$)(?P<end>[ \t]*+$)?",
+    rf"(?P<value>[^\s{_BAR}]++(?>(?:[ \t][^\s{_BAR}]++)*))[ \t]*+(?P<after>[{_BAR}]|$)(?P<end>[ \t]*+$)?",
     re.MULTILINE,
 )
 _CELL_START = re.compile(rf"(?:(?P<line>(?:^|\n)[ \t]*)?(?P<bar>[{_BAR}])[ \t]*|(?:^|\n|\]:?)[ \t]*)[`*\"']{{0,3}}\Z")

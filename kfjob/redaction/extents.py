@@ -12,12 +12,12 @@ Span = tuple[int, int]
 NAME = re.compile(r"[\w.-]++", re.ASCII)
 OPENER = re.compile(r"[bBrRuUfF]{0,2}(?P<quote>\\{0,8}(?:\"{3}|'{3}|[\"'`]))")
 _QUOTED = {
-    "'": re.compile(r"(?:[^'\\\n]|\\[^\n])*+"),
-    '"': re.compile(r'(?:[^"\\\n]|\\[^\n])*+'),
-    "`": re.compile(r"(?:[^`\\\n]|\\[^\n])*+"),
+    "'": re.compile(r"(?>(?:[^'\\\n]++|\\[^\n])*)"),
+    '"': re.compile(r'(?>(?:[^"\\\n]++|\\[^\n])*)'),
+    "`": re.compile(r"(?>(?:[^`\\\n]++|\\[^\n])*)"),
 }
 _TRIPLE = ("'" * 3, '"' * 3)
-BARE = re.compile(r"(?:[^\s\\]|\\[^\n])++|\\")
+BARE = re.compile(r"(?>(?:[^\s\\]++|\\[^\n])+)|\\")
 _FIELDS = {
     delimiter: re.compile(rf"{delimiter}(?:[ \t]*+[\"']?[\w.%-]++(?: [\w.%-]++)?[\"']?\s?[=:]|\Z)", re.ASCII)
     for delimiter in "&;,"

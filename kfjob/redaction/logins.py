@@ -73,7 +73,7 @@ _HOST_LOGIN = re.compile(
     r"(?<![\w/.:@+%-])[\w.+-]{1,64}+:(?P<value>[^\s:@/\"'`]{6,200}+)@[A-Za-z][\w.-]{0,200}+:\d{2,5}(?![\w.])"
 )
 """`user:password@host:port` without a scheme."""
-_WORD_END = {quote: re.compile(rf"(?:[^{quote or ' '}\\\n]|\\[^\n])*+") for quote in ("", "'", '"')}
+_WORD_END = {quote: re.compile(rf"(?>(?:[^{quote or ' '}\\\n]++|\\[^\n])*)") for quote in ("", "'", '"')}
 MARKS = (
     *("wandb", "?code=", "&code=", "?auth=", "&auth=", "?pat=", "&pat=", "?api=", "&api=", "?key=", "&key="),
     *("?sig=", "&sig=", "?pass=", "&pass="),

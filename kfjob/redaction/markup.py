@@ -16,10 +16,11 @@ from kfjob.redaction.values import is_field_name, is_secret_value, looks_chosen
 Span = tuple[int, int]
 _TAG = re.compile(
     r"<(?P<close>/?)(?P<name>[A-Za-z_][\w:.-]{0,80}+)"
-    r"(?P<attributes>(?:[^<>\"'\\]|\\{1,8}(?![\"'\\])|\\{0,8}\"[^\"<>]*+\"|\\{0,8}'[^'<>]*+')*+)>"
+    r"(?P<attributes>(?>(?:[^<>\"'\\]++|\\{1,8}(?![\"'\\])|\\{0,8}\"[^\"<>]*+\"|\\{0,8}'[^'<>]*+')*))>"
 )
 _ATTRIBUTE = re.compile(
-    r"(?P<name>[\w:.-]{1,80}+)\s{0,8}=\s{0,8}\\{0,8}(?P<quote>[\"'])(?P<value>(?:(?!(?P=quote)|\\).|\\(?!(?P=quote)))*+)"
+    r"(?P<name>[\w:.-]{1,80}+)\s{0,8}=\s{0,8}\\{0,8}(?P<quote>[\"'])"
+    r"(?P<value>(?>(?:[^\\\"'\n]++|(?!(?P=quote)|\\).|\\(?!(?P=quote)))*))"
 )
 _DATA_START, _DATA_END = "<![CDATA[", "]]>"
 _TEXT_LABELS = frozenset({"name", "key", "property", "field", "param", "parameter", "variable"})

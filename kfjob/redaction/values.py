@@ -13,7 +13,7 @@ PLAIN = re.compile(
 """Words that are no secrets."""
 RANDOM_LENGTH, MIN_WORD = 16, 6
 _NUMBER_PART = r"[-+~]?[\d.,_]++(?:e[-+]?\d++)?(?:[KMGBTkmgbt]i?[Bb]?|%|[mun]?s|tok(?:ens?)?)?"
-_NUMBER = re.compile(rf"{_NUMBER_PART}(?:[/:x|]{_NUMBER_PART})*+(?:/[A-Za-z]{{1,8}})?")
+_NUMBER = re.compile(rf"{_NUMBER_PART}(?>(?:[/:x|]{_NUMBER_PART})*)(?:/[A-Za-z]{{1,8}})?")
 """Numbers as training programs print them: `1.2M`, `5/10`, `12:30`, `431/s`."""
 _NAMED = r"\$(?:[A-Z_][A-Z0-9_]*|[a-z_]+|[0-9@*#?])(?!\w)"
 """A variable as people name them: `$uper5ecret` is a password."""

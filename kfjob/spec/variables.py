@@ -19,7 +19,7 @@ from typing import Any
 from kfjob.errors import BackendError
 from kfjob.shells import NAME, is_set_by_shell
 
-_BRACED = rf"\{{(?P<braced>{NAME}+)(?P<dash>:?-(?P<default>[^}}\n]*+))?+(?P<end>\}})?+"
+_BRACED = rf"\{{(?P<braced>{NAME}+)(?P<dash>:?-(?P<default>[^}}\n]*+))?(?P<end>\}})?"
 _BARE = rf"(?P<bare>{NAME}+)"
 _REFERENCE = re.compile(rf"(?<![\\$])\$(?:{_BRACED}|{_BARE})")
 """Also a reference without its closing brace, which has no `end`, so that every text is read once.

@@ -43,7 +43,9 @@ def union(names: list[set[str]]) -> set[str]:
 @pytest.fixture(scope="module")
 def scripts() -> dict[Path, Script]:
     entry_points = [
-        path for path in (ROOT / "scripts").iterdir() if path.read_text(encoding="utf-8").startswith("#!/usr/bin/env bash")
+        path
+        for path in (ROOT / "scripts").iterdir()
+        if path.is_file() and path.read_text(encoding="utf-8").startswith("#!/usr/bin/env bash")
     ]
     paths = [ROOT / ".ci" / "run", *entry_points, *HARNESS.glob("*.sh")]
     return {path: Script(path.read_text(encoding="utf-8")) for path in paths}

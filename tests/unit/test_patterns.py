@@ -1,5 +1,7 @@
 """Every regular expression of the package needs linear time: for hostile shapes, and for repetitions of its own parts.
 
+It also means the same on every supported Python.
+
 All patterns are found automatically: a new one takes part. Patterns of `kfjob.patterns` are RE2's and linear by design; they
 must compile here. A pattern of `re` is searched in long texts within a limit of CPU time: a linear one needs a hundredth of it,
 a quadratic one more.
@@ -213,6 +215,35 @@ def _member(items: Any) -> str:
     return "x"
 
 
+def find_branching_repeats(pattern: str, flags: int = 0) -> list[str]:
+    """Return what a possessive repeat repeats apart from single characters.
+
+    CPython before 3.11.5 takes up such a repeat behind the text that it tried last: `(?:ab?c)*+` matches all of "aca". An
+    atomic group means the same and is matched rightly everywhere: `(?>(?:ab?c)*)`.
+    """
+    parser: Any = importlib.import_module("re._parser")
+    single = {"LITERAL", "NOT_LITERAL", "IN", "ANY"}
+    return [
+        str(operation)
+        for name, argument in _walk(parser.parse(pattern, flags & ~re.DEBUG))
+        if name == "POSSESSIVE_REPEAT"
+        for operation, _ in argument[2]
+        if str(operation) not in single
+    ]
+
+
+def _walk(items: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every operation of a parsed pattern with its argument."""
+    parser: Any = importlib.import_module("re._parser")
+    if isinstance(items, parser.SubPattern):
+        for operation, argument in items:
+            yield str(operation), argument
+            yield from _walk(argument)
+    elif isinstance(items, (tuple, list)):
+        for item in items:
+            yield from _walk(item)
+
+
 @contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
     """Raise TimeoutError in the block after this much CPU time of the process; `re` looks at signals while it searches."""
@@ -254,12 +285,26 @@ def test_patterns_are_found():
 
 
 def test_test_notices_a_slow_pattern():
-    assert find_slow(Use("", r"\w*Warning: ", 0, "search")) == "a"
-    assert find_slow(Use("", r"abc.*def", 0, "search")).startswith("abc")
-    assert find_slow(Use("", r"xyz|abc.*def", 0, "search")).startswith("abc")
-    assert find_slow(Use("", r"\$(?:\{(\w+)(?::-([^}]*))?\}|\w+)", 0, "search")).startswith("${")
-    assert find_slow(Use("", r"\beyJ[\w-]{10,}\.", 0, "search")).startswith("-eyJ")
-    assert find_slow(Use("", r"(?m)^key:(?s:.*)^end", 0, "search")).startswith("\nkey")
+    length = 2 * LENGTH  # a fast machine searches a quadratic one of the usual length within the limit
+    assert find_slow(Use("", r"\w*Warning: ", 0, "search"), length) == "a"
+    assert find_slow(Use("", r"abc.*def", 0, "search"), length).startswith("abc")
+    assert find_slow(Use("", r"xyz|abc.*def", 0, "search"), length).startswith("abc")
+    assert find_slow(Use("", r"\$(?:\{(\w+)(?::-([^}]*))?\}|\w+)", 0, "search"), length).startswith("${")
+    assert find_slow(Use("", r"\beyJ[\w-]{10,}\.", 0, "search"), length).startswith("-eyJ")
+    assert find_slow(Use("", r"(?m)^key:(?s:.*)^end", 0, "search"), length).startswith("\nkey")
+
+
+def test_test_notices_a_repeat_that_old_pythons_match_wrongly():
+    assert find_branching_repeats(r"x(?:ab?c)*+") == ["MAX_REPEAT"]
+    assert find_branching_repeats(r"(?:y|(?=x(?:,\d{3})++))") == ["MAX_REPEAT"]
+    assert find_branching_repeats(r"(?:(?!ab).)*+") == ["ASSERT_NOT"]
+    assert find_branching_repeats(r"(?>(?:ab|c){2,}+)") == ["BRANCH"]
+    assert find_branching_repeats(r"(a)?+") == ["SUBPATTERN"]
+    assert find_branching_repeats(r"[ab]*+(?::\d\d)*+(?>(?:ab?c)*)(?:ab?c)*") == []
+
+
+def test_no_pattern_needs_a_repeat_that_old_pythons_match_wrongly():
+    assert [(use, parts) for use in uses() if (parts := find_branching_repeats(use.pattern, use.flags))] == []
 
 
 def test_every_pattern_needs_linear_time():

@@ -28,7 +28,7 @@ from kfjob.parsing import ParseError, parse_json_object, read_document
 _ARG = re.compile(r"^\s*ARG\s+(\w+)(?:=(\S*))?\s*$", re.IGNORECASE)
 _FROM = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 _COPY_FROM = re.compile(r"^\s*COPY\s+.*--from=(\S+)", re.IGNORECASE)
-_VARIABLE = re.compile(r"\$(?:(\w++)|\{(\w++)(?::-([^}]*+))?+(\})?+)")
+_VARIABLE = re.compile(r"\$(?:(\w++)|\{(\w++)(?::-([^}]*+))?(\})?)")
 """A variable, also without its closing brace, so that every text is read once."""
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp creates a folder in it
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 _DIRECTIVE = re.compile(r"#\s*(\w+)\s*=\s*(\S+)\s*")
 _CONTINUED = {"\\": re.compile(r"(?<!\\)\\[ \t]*+$"), "`": re.compile(r"(?<!`)`[ \t]*+$")}
 """The end of a line that continues, by the escape character."""
-_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*+"|'[^']*+'|\\.|[^\s"'\\])++""")
+_WORD = re.compile(r"""(?>(?:"(?>(?:\\.|[^"\\]++)*)"|'[^']*+'|\\.|[^\s"'\\]++)+)""")
 _HEREDOC = re.compile(r"""\d*<<(-?)(["']?)([^<\s"']+)\2""")
 _TAKES_HEREDOCS = re.compile(r"\s*(?:ONBUILD\s+)?(?:RUN|COPY|ADD)\s", re.IGNORECASE)
 
