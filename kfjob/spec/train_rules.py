@@ -5,6 +5,7 @@ Pure: a rule that depends on files, on the hub or on the number of ranks is in `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -26,12 +27,15 @@ REPOSITORY_NAME = r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?"
 """Valid names of a repository on the hub."""
 TEXT_SUFFIXES = (".jsonl", ".txt", ".parquet")
 """The data files that the trainer reads."""
+_PASSWORD = re.compile(r"[A-Za-z][\w+.-]*://[^/\s@]*:[^/\s]*@")
+"""A URL with a user and a password."""
 _OTHER_SUFFIXES = (".json", ".csv", ".tsv", ".arrow", ".gz", ".zst", ".zip", ".bin", ".npy", ".jsonlines", ".ndjson")
 """Data files of other programs; a folder may have any other name."""
 
 
 def find_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[FieldProblem]:
     """Yield every violation; `shape` is the model's shape, or None if only a folder or the hub has it."""
+    yield from _find_password_problems(spec)
     yield from _find_data_problems(spec, shape)
     yield from _find_length_problems(spec)
     yield from _find_validation_problems(spec)
@@ -71,6 +75,13 @@ def _find_data_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[F
     if is_text_file(spec.data) and not spec.tokenizer and shape:
         hint = "set `tokenizer` to a folder with tokenizer.json, or to a model on the hub, such as `gpt2`"
         yield FieldProblem(field="data", title="text needs a tokenizer, and a preset or a shape has none", hint=hint)
+
+
+def _find_password_problems(spec: TrainSpec) -> Iterator[FieldProblem]:
+    for field in type(spec).model_fields:
+        if _PASSWORD.match(str(getattr(spec, field))):
+            hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the storage reads, from a secret"
+            yield FieldProblem(field=field, title=f"`{field}` must be a URL without a password", hint=hint)
 
 
 def _find_length_problems(spec: TrainSpec) -> Iterator[FieldProblem]:

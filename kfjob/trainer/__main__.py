@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from kfjob.errors import KfjobError
 from kfjob.spec.arguments import format_help, parse_argv
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.environment import check_home_folders, check_meeting_point, read_place
 from kfjob.trainer.metrics import Outcome, StartupTimer, log, start_logging
+from kfjob.trainer.redact import write_error
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,11 +23,20 @@ def main(argv: Sequence[str]) -> int:
     is_rank_zero = os.environ.get("RANK", "0") == "0"
     start_logging(verbose=is_rank_zero)
     try:
+        place = read_place()
+    except KfjobError as error:  # on every rank, because the number of this one is unknown
+        write_error(error)
+        log.error(Outcome(outcome="failed", reason=error.title).line())
+        return error.exit_code
+    try:
         spec, notes = parse_argv(argv)
         _refuse_nested_spawn(spec)
+        check_home_folders(spec.model_dump())
+        if not spec.dry_run:
+            check_meeting_point(place)
     except KfjobError as error:
         if is_rank_zero:
-            sys.stderr.write(f"{error}\n")
+            write_error(error)
             log.error(Outcome(outcome="failed", reason=error.title).line())
         return error.exit_code
     for note in notes:

@@ -18,6 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from kfjob.errors import KfjobError
 from kfjob.text import plural
 from kfjob.trainer.context import Context
+from kfjob.trainer.environment import check_meeting_point, read_place
 from kfjob.trainer.process_identity import boot_id, identify_process
 
 DEFAULT_RUN_ID = "none"
@@ -46,8 +47,14 @@ class Ranks:
 
     @classmethod
     def join(cls, store: Store | None = None) -> Self:
-        """Join the process group of torchrun's environment variables, or of `store`; without either, a group of one."""
-        variables = {name: int(os.environ.get(name, default)) for name, default in _ENVIRONMENT.items()}
+        """Join the process group of torchrun's environment variables, or of `store`; without either, a group of one.
+
+        Raises:
+            KfjobError: the environment variables contradict each other, or one is missing.
+        """
+        variables = read_place()
+        if store is None:
+            check_meeting_point(variables)
         cuda = torch.cuda.is_available()
         device = torch.device("cuda", variables["LOCAL_RANK"]) if cuda else torch.device("cpu")
         if cuda:
@@ -169,9 +176,6 @@ class Ranks:
         if "OMP_NUM_THREADS" not in os.environ:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             torch.set_num_threads(max(1, cores // ranks_here))
-
-
-_ENVIRONMENT = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
 
 
 def use_loopback() -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from kfjob.errors import KfjobError, SpecError
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.redact import write_error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.upload:
             summary += f"\n{upload(arguments.folder, arguments.upload, private=not arguments.public)}"
     except KfjobError as error:
-        sys.stderr.write(f"{error}\n")
+        write_error(error)
         return error.exit_code
     sys.stdout.write(summary + "\n")
     return 0

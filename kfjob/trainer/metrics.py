@@ -38,6 +38,7 @@ from typing import Literal
 
 from kfjob.spec.train_defaults import Choice
 from kfjob.text import format_decimal
+from kfjob.trainer.redact import redact, redact_urls
 from kfjob.trainer.storage import Storage
 from kfjob.units import GIB
 
@@ -45,9 +46,16 @@ OUTCOME_FILE = "outcome.json"
 log = logging.getLogger("kfjob.trainer")
 
 
+class _Formatter(logging.Formatter):
+    """Formats lines without the secrets in them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
 def start_logging(*, verbose: bool) -> None:
     """Log to stdout: everything if `verbose` (rank 0), else warnings and errors."""
-    formatter = logging.Formatter("%(asctime)s %(levelname).1s [%(filename)s:%(lineno)d] %(message)s", "%Y-%m-%d %H:%M:%S")
+    formatter = _Formatter("%(asctime)s %(levelname).1s [%(filename)s:%(lineno)d] %(message)s", "%Y-%m-%d %H:%M:%S")
     formatter.converter = time.gmtime
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(formatter)
@@ -152,7 +160,7 @@ class Outcome:
 
     def write(self, storage: Storage, *, overwrite: bool) -> bool:
         """Write `outcome.json` next to the checkpoints, atomically; return False if it exists and `overwrite` is not set."""
-        return storage.write_file(OUTCOME_FILE, json.dumps(asdict(self), indent=2) + "\n", overwrite=overwrite)
+        return storage.write_file(OUTCOME_FILE, json.dumps(redact_urls(asdict(self)), indent=2) + "\n", overwrite=overwrite)
 
 
 class Throughput:

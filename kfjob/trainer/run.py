@@ -19,7 +19,8 @@ from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import PeerError, Ranks
 from kfjob.trainer.dry_run import print_dry_run
 from kfjob.trainer.metrics import Outcome, StartupTimer, log, start_logging
-from kfjob.trainer.stop_request import SIGNAL_REASON, StopRequest
+from kfjob.trainer.redact import redact, write_error
+from kfjob.trainer.stop_request import SIGNAL_REASON, StopRequest, end_on_signal
 from kfjob.trainer.storage import Storage, open_storage
 from kfjob.trainer.train import train
 
@@ -41,7 +42,8 @@ def run_rank(spec: TrainSpec, startup: StartupTimer, store: Store | None = None)
     try:
         if spec.dry_run:
             return print_dry_run(spec)
-        ranks = Ranks.join(store)
+        with end_on_signal(_stop_waiting):
+            ranks = Ranks.join(store)
         startup.lap("process group")
         outcome = train(spec, ranks, stop, startup)
         if ranks.is_rank_zero and storage:
@@ -58,6 +60,13 @@ def run_rank(spec: TrainSpec, startup: StartupTimer, store: Store | None = None)
     return 0
 
 
+def _stop_waiting(number: int) -> None:
+    """End this process, which waits for the other ranks and has nothing to save."""
+    log.warning(Outcome(outcome="stopped", reason=SIGNAL_REASON).line())
+    sys.stdout.flush()
+    os._exit(128 + number)
+
+
 def _use_deterministic_algorithms() -> None:
     """Make torch use only bit-exact algorithms; an operator without one raises an error that names it."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it at its first use
@@ -69,10 +78,10 @@ def _report_failure(error: Exception, storage: Storage | None, *, debug: bool) -
     expected = isinstance(error, KfjobError)
     trace = "".join(traceback.format_exception(error))
     if debug or not expected:
-        sys.stderr.write(trace)
+        write_error(trace)
     if expected:
-        sys.stderr.write(f"{error}\n")
-    _write_error_file(str(error) if expected else trace)
+        write_error(error)
+    _write_error_file(redact(str(error) if expected else trace))
     reason = error.title if isinstance(error, KfjobError) else f"{type(error).__name__}: {error}"
     outcome = Outcome(outcome="failed", reason=reason)
     is_first = True

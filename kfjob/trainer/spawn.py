@@ -18,6 +18,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, spawn
 
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import use_loopback
+from kfjob.trainer.environment import read_place
 from kfjob.trainer.metrics import StartupTimer
 from kfjob.trainer.run import run_rank
 
@@ -58,7 +59,8 @@ def spawn_ranks(spec: TrainSpec, processes: int) -> int:
 
 def _run_child(local_rank: int, spec: TrainSpec, local_world_size: int, store_path: str) -> None:
     """Run one rank in its own process."""
-    nodes, node_rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    place = read_place()
+    nodes, node_rank = place["WORLD_SIZE"], place["RANK"]
     rank, world_size = node_rank * local_world_size + local_rank, nodes * local_world_size
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))
     os.environ.update(LOCAL_RANK=str(local_rank), LOCAL_WORLD_SIZE=str(local_world_size))

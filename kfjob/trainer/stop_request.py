@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from kfjob.trainer.distributed import Ranks
@@ -43,3 +47,29 @@ class StopRequest:
         if signals:
             return SIGNAL_REASON
         return f"max_minutes {self._max_minutes:g}" if out_of_time else None
+
+
+@contextmanager
+def end_on_signal(end: Callable[[int], None]) -> Iterator[None]:
+    """Call `end` with the number of a SIGTERM or SIGINT that arrives in the block, in another thread.
+
+    A call into torch that waits for other ranks keeps Python from running the handler of a signal.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def watch() -> None:
+        while number := os.read(reading, 1):
+            if number[0] in (signal.SIGTERM, signal.SIGINT):
+                end(number[0])
+
+    previous = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        os.close(writing)
+        thread.join()
+        os.close(reading)

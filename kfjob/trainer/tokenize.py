@@ -31,6 +31,7 @@ from kfjob.trainer.data.records import Source
 from kfjob.trainer.data.sources import make_encoder, open_source, split_files
 from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER
 from kfjob.trainer.data.tokenizer import FILES, TextTokenizer, open_tokenizer
+from kfjob.trainer.redact import write_error
 
 _PLAN = "plan.json"
 TRAIN, VALIDATION = "train", "validation"
@@ -248,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan, folder, workers = parse_arguments(sys.argv[1:] if argv is None else argv)
         counts = tokenize(plan, folder, workers=workers)
     except KfjobError as error:
-        sys.stderr.write(f"{error}\n")
+        write_error(error)
         return error.exit_code
     summary = (f"{count['tokens']} tokens of {count['documents']} documents for {split}" for split, count in counts.items())
     sys.stdout.write(f"{folder}: {', '.join(summary)}\n")

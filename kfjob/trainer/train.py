@@ -32,6 +32,7 @@ from kfjob.trainer.metrics import Outcome, log
 from kfjob.trainer.model import build_model
 from kfjob.trainer.optim import ReduceOnPlateau, compute_learning_rate, set_learning_rate
 from kfjob.trainer.profiler import StepProfiler, explain_out_of_memory
+from kfjob.trainer.redact import redact_urls
 from kfjob.trainer.resume import describe_changes, find_checkpoint, roll_back
 from kfjob.trainer.shapes import count_frozen
 from kfjob.trainer.step import Stepper
@@ -198,7 +199,7 @@ def _describe_run(spec: TrainSpec, ranks: Ranks, model: nn.Module, data: RunData
         base=identify_base(spec, ranks),
         data_identity=data.identity,
         data_position={},
-        spec=spec.model_dump(mode="json"),
+        spec=redact_urls(spec.model_dump(mode="json")),
         torch_version=torch.__version__,
     )
 
@@ -289,7 +290,7 @@ def _compute_global_batch(spec: TrainSpec, start: Checkpoint | None, ranks: Rank
     from_spec = micro_batches * spec.gradient_accumulation_steps
     if start is None or start.manifest.global_batch == from_spec:
         return from_spec
-    previous = TrainSpec.model_validate(start.manifest.spec)
+    previous = TrainSpec.model_construct(**start.manifest.spec)  # earlier versions allowed other values
     settings = (resolve_micro_batch_size(spec), spec.gradient_accumulation_steps)
     if (resolve_micro_batch_size(previous), previous.gradient_accumulation_steps) != settings:
         return from_spec

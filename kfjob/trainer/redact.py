@@ -1,0 +1,26 @@
+"""What the trainer prints, logs and stores for people holds no passwords."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from kfjob.redaction import Redactor
+
+_REDACTOR = Redactor()
+
+
+def redact(text: str) -> str:
+    """Return `text` without the secrets in it."""
+    return _REDACTOR.text(text)
+
+
+def redact_urls(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields without the secrets in those that hold a URL."""
+    return {name: redact(value) if isinstance(value, str) and "://" in value else value for name, value in fields.items()}
+
+
+def write_error(message: object) -> None:
+    """Write a message to stderr without the secrets in it."""
+    sys.stderr.write(f"{redact(str(message)).rstrip()}\n")
