@@ -104,6 +104,8 @@ class Manifest:
     """The state of fp16's loss scaler."""
     plateau: Annotated[dict[str, Any], AfterValidator(_check_plateau)] = field(default_factory=dict)
     """The state of the schedule `plateau`."""
+    evaluation_due: bool = False
+    """Whether the evaluation after the step was interrupted; the run that resumes makes up for it."""
     shards: Annotated[str, AfterValidator(_check_name)] = ""
     """The folder of the files below the checkpoint's folder; empty means the checkpoint's folder itself."""
     files: dict[FileName, Annotated[dict[str, Any], AfterValidator(_check_facts)]] = field(default_factory=dict)

@@ -75,7 +75,8 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     accumulation = global_batch // (micro_batch_size * ranks.data_world_size)
     stack.enter_context(explain_out_of_memory(spec, ranks))
     if start and is_same_data(start.manifest.data_identity, data.identity):
-        data.train.seek(start.manifest.data_position)
+        with ranks.fail_together():
+            _seek(data.train, start)
     total_steps = _compute_total_steps(spec, data.train, global_batch, start.manifest.step if start else 0)
     startup.lap("data")
 
@@ -100,16 +101,21 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
             open_checkpoint_writer(spec, storage, state, ranks, before_commit=check_lease, on_commit=trackers.log_checkpoint)
         )
     save = partial(_save, writer, run, strategy, plateau, ranks)
+    make_evaluation = partial(
+        _evaluate, spec=asked, model=model, data=data, plateau=plateau, ranks=ranks, trackers=trackers, stop=stop
+    )
     _log_start(spec, ranks, run, start, total_steps, model=model)
     for choice in defaults.choices:
         log.info(metrics.default_line(choice))
-    step, loss, saved = 0, None, None
+    step, loss, saved, is_saved, evaluation_due = 0, None, None, False, False
     if start:
         check_base(start, run.base)
         load_checkpoint(start, model, state, ranks, trusted=spec.trust_checkpoint)
         pins.close()
         step, loss = _restore(start.manifest, strategy, plateau)
         saved = start if start.storage == storage else None
+        is_saved = saved is not None
+        evaluation_due = start.manifest.evaluation_due and bool(data.validation)
         _log_changes(asked, start, data)
     startup.lap("resume")
 
@@ -123,8 +129,14 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     stack.enter_context(log_communication(spec))
     stack.enter_context(collect_by_schedule())
     samples = stack.enter_context(Prefetcher(data.train, ranks.device, micro_batches=accumulation, size=micro_batch_size))
-    stop_reason = None
-    while step < total_steps:
+    position, stop_reason = samples.position(), None
+    while not stop_reason and (step < total_steps or evaluation_due):
+        if evaluation_due:  # a stop interrupted it
+            with throughput.excluded():
+                stop_reason = make_evaluation(step)
+            evaluation_due = stop_reason is not None
+            is_saved = is_saved and evaluation_due
+            continue
         profiler.begin_step(step + 1)
         collect_if_due(step)
         last = step + 1 == total_steps
@@ -132,7 +144,6 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         save_due = last or _is_due(step + 1, spec.checkpoint_every)
 
         # Read the step's samples, and take the step.
-        position = samples.position()
         micro_batches = samples.next_step()
         lr = compute_learning_rate(step, total_steps, spec, factor=plateau.factor)
         set_learning_rate(optimizer, lr)
@@ -141,16 +152,16 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         if action == "stop":
             stop_reason = reason
             loss = loss if result.loss is None else result.loss
-            if saved is None or saved.manifest.step != step:
-                saved = save(step=step, loss=loss, position=position)
             break
         if action == "roll back":
             saved = roll_back(writer, model, state, ranks, passed_over=anomalies.roll_backs - 1)
             log.warning("Step %s rolled back to %s: %s", step + 1, saved.name, reason)
             step, loss = _restore(saved.manifest, strategy, plateau)
+            evaluation_due = saved.manifest.evaluation_due and bool(data.validation)
             total_steps = _compute_total_steps(spec, samples, global_batch, step)
+            position, is_saved = samples.position(), False  # the checkpoint would read the failed samples again
             continue
-        step += 1
+        step, position, is_saved = step + 1, samples.position(), False
         throughput.add_samples(global_batch)
 
         # Log, evaluate and save.
@@ -162,15 +173,14 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
                 _log_step(step, throughput.step_metrics(loss=loss, lr=lr, grad_norm=result.grad_norm), trackers)
         with throughput.excluded():
             if data.validation and (last or is_evaluation_due(step, spec, global_batch, samples)):
-                batch_size = resolve_eval_batch_size(asked)
-                evaluation = evaluate(model, data.validation, batch_size=batch_size, ranks=ranks, stop=stop)
-                if evaluation:
-                    _log_evaluation(step, evaluation, trackers)
-                    plateau.step(evaluation.loss)
+                stop_reason = make_evaluation(step)
+                evaluation_due = stop_reason is not None
             if save_due:
-                saved = save(step=step, loss=loss, position=samples.position())
+                saved, is_saved = save(step=step, loss=loss, position=position, evaluation_due=evaluation_due), True
         if startup.running:
             log.info(startup.line())
+    if not is_saved and (stop_reason or step):  # a stop, a roll-back before it, or a start elsewhere without a step to take
+        saved = save(step=step, loss=loss, position=position, evaluation_due=evaluation_due)
 
     return Outcome(
         outcome="stopped" if stop_reason else "finished",
@@ -214,11 +224,13 @@ def _save(
     step: int,
     loss: float | None,
     position: Position,
+    evaluation_due: bool,
 ) -> Checkpoint | None:
     """Save the state after step `step`; `position` is this rank's part of the data position."""
     if writer is None:
         return None
-    manifest = replace(run, step=step, loss=loss, data_position=merge_positions(ranks.all_gather(position)[:: ranks.sharers]))
+    merged = merge_positions(ranks.all_gather(position)[:: ranks.sharers])
+    manifest = replace(run, step=step, loss=loss, data_position=merged, evaluation_due=evaluation_due)
     return writer.save(replace(manifest, loss_scale=strategy.state_dict(), plateau=plateau.state_dict()))
 
 
@@ -259,6 +271,19 @@ def _log_changes(spec: TrainSpec, start: Checkpoint, data: RunData) -> None:
         log.warning("Data differs from what %s was trained on: it is read from its beginning", start.name)
 
 
+def _seek(stream: SampleStream, start: Checkpoint) -> None:
+    """Continue at the position of a checkpoint.
+
+    Raises:
+        KfjobError: it is none, or this number of ranks cannot continue there.
+    """
+    try:
+        stream.seek(start.manifest.data_position)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise KfjobError(f"`{start.path}` holds no valid data position", location="resume", cause=cause) from error
+
+
 def _start_throughput(spec: TrainSpec, ranks: Ranks, model: nn.Module, run: Manifest) -> metrics.Throughput:
     parameters, frozen = run.count_parameters(), count_frozen(model)
     return metrics.Throughput(
@@ -273,6 +298,26 @@ def _log_step(step: int, values: metrics.StepMetrics, trackers: Trackers) -> Non
     log.info(metrics.progress_line(step, loss=values.loss, speed=values.samples_per_second, lr=values.lr))
     log.info(metrics.metrics_line(step, values))
     trackers.log_metrics(step, **vars(values))
+
+
+def _evaluate(
+    step: int,
+    *,
+    spec: TrainSpec,
+    model: nn.Module,
+    data: RunData,
+    plateau: ReduceOnPlateau,
+    ranks: Ranks,
+    trackers: Trackers,
+    stop: StopRequest,
+) -> str | None:
+    """Evaluate and log the result; return the reason of a stop that interrupted it."""
+    evaluation = evaluate(model, data.validation, batch_size=resolve_eval_batch_size(spec), ranks=ranks, stop=stop)
+    if evaluation is None:
+        return stop.ask(ranks)
+    _log_evaluation(step, evaluation, trackers)
+    plateau.step(evaluation.loss)
+    return None
 
 
 def _log_evaluation(step: int, evaluation: Evaluation, trackers: Trackers) -> None:

@@ -361,7 +361,7 @@ def run_compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def train_with_nan(
-    ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int, gradients: bool = True
+    ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int, gradients: bool = True, stop_after: int | None = None
 ) -> dict[str, Any]:
     """Train; on rank `rank` the loss of each step in `steps` is NaN the first time, and so are its gradients if `gradients`."""
     logged: list[tuple[int, float]] = []
@@ -382,7 +382,7 @@ def train_with_nan(
 
     trainer.token_loss, metrics.progress_line = nan_loss, record_loss
     try:
-        return {**run_training(ranks, spec=spec), "steps": logged}
+        return {**run_training(ranks, spec=spec, stop_after=stop_after), "steps": logged}
     finally:
         trainer.token_loss, metrics.progress_line = token_loss, progress_line
 

@@ -100,6 +100,20 @@ def test_roll_back_loads_the_checkpoint_and_continues_with_new_samples(workers, 
     assert len(samples) == len(set(samples))
 
 
+def test_stop_after_a_roll_back_keeps_the_position(workers, tiny, tmp_path):
+    """The step is that of the checkpoint, but the next launch must not read the failed samples again."""
+    spec = tiny | SKIP_NAN | {"on_nan": "roll_back", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 2}
+    arguments = {"spec": spec, "steps": [4], "rank": 1, "stop_after": 4}
+    stopped = workers.run("train_with_nan", arguments, world_size=2)
+    assert [result["outcome"]["step"] for result in stopped] == [2, 2]
+    resumed = workers.run("run_training", {"spec": spec}, world_size=2)
+    for first, second in zip(stopped, resumed, strict=True):
+        assert list(second["losses"]) == ["3", "4", "5", "6"]
+        used = [sample for batch in first["batches"][:4] for sample in batch]
+        assert not set(used) & {sample for batch in second["batches"] for sample in batch}
+        assert second["batches"][0] == first["batches"][4]  # read, but not used before the stop
+
+
 def test_roll_back_without_a_checkpoint_is_an_error(workers, tiny):
     messages = workers.run(
         "error_of_train_with_nan", {"spec": tiny | SKIP_NAN | {"on_nan": "roll_back"}, "steps": [2], "rank": 0}

@@ -87,6 +87,31 @@ def test_stop_during_an_evaluation(workers, tiny, tmp_path):
         assert (result["outcome"]["step"], result["outcome"]["reason"]) == (2, "signal")
 
 
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_evaluation_that_a_stop_interrupted_is_made_up_for(workers, tiny, tmp_path, at):
+    """The schedule `plateau` follows the evaluations; step `at` + 1 is the last one for 5."""
+    spec = tiny | {"strategy": "ddp", "eval_every": 1, "schedule": "plateau", "plateau_patience": 0, "lr": 0.3, "min_lr": 0.0}
+    (plain, _) = workers.run("run_training", {"spec": spec}, world_size=2)
+    spec |= {"checkpoint_dir": str(tmp_path / "c")}
+    (first, _) = workers.run("run_training", {"spec": spec, "stop_after": at, "micro_batches": 2}, world_size=2)
+    assert (first["outcome"]["outcome"], first["outcome"]["step"]) == ("stopped", at + 1)
+    (second, _) = workers.run("run_training", {"spec": spec}, world_size=2)
+    assert second["outcome"] | {"checkpoint": None} == plain["outcome"]
+    assert first["evaluations"] + second["evaluations"] == plain["evaluations"]
+    assert losses(first) + losses(second) == losses(plain)
+    (third, _) = workers.run("run_training", {"spec": spec}, world_size=2)
+    assert (third["evaluations"], third["outcome"]) == ([], second["outcome"])
+
+
+def test_start_elsewhere_without_a_step_to_take_writes_its_checkpoint(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "none"}
+    workers.run("run_training", {"spec": spec | {"checkpoint_dir": str(tmp_path / "a")}})
+    change = {"checkpoint_dir": str(tmp_path / "b"), "resume": str(tmp_path / "a" / "step-000006"), "max_steps": 4}
+    (result,) = workers.run("run_training", {"spec": spec | change})
+    assert (result["outcome"]["step"], result["outcome"]["checkpoint"]) == (6, str(tmp_path / "b" / "step-000006"))
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["step-000006"]
+
+
 CHAINS: dict[str, list[dict[str, object]]] = {
     "ddp": [{"strategy": "ddp"}] * 4,
     "fsdp": [FSDP] * 4,
