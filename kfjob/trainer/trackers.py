@@ -5,6 +5,7 @@ A run that resumes after a kill may log the same step again: the later of two li
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -17,10 +18,15 @@ from typing import Protocol, Self
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.checkpoint import Checkpoint
+from kfjob.trainer.metrics import log
+from kfjob.trainer.redact import redact_urls
 
 
 class Tracker(Protocol):
     """Records the metrics of a run."""
+
+    field: str
+    """The field of the spec that asks for it."""
 
     def log_metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Record the metrics of a step by name."""
@@ -42,13 +48,11 @@ class Trackers:
     def log_metrics(self, step: int, **values: float | None) -> None:
         """Record the metrics that are not None."""
         available = {name: value for name, value in values.items() if value is not None}
-        for tracker in self._trackers:
-            tracker.log_metrics(step, available)
+        self._call(lambda tracker: tracker.log_metrics(step, available))
 
     def log_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Record a complete checkpoint."""
-        for tracker in self._trackers:
-            tracker.log_checkpoint(checkpoint)
+        self._call(lambda tracker: tracker.log_checkpoint(checkpoint))
 
     def __enter__(self) -> Self:
         """Return the trackers."""
@@ -56,8 +60,16 @@ class Trackers:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Close all trackers."""
+        self._call(lambda tracker: tracker.close())
+
+    def _call(self, action: Callable[[Tracker], None]) -> None:
+        """Call `action` for each tracker. One that fails is left out from then on: training does not end for it."""
         for tracker in self._trackers:
-            tracker.close()
+            try:
+                action(tracker)
+            except Exception as error:  # noqa: BLE001 -- the libraries share no base class
+                self._trackers = [other for other in self._trackers if other is not tracker]
+                log.warning("Note %s records no more metrics: %s", tracker.field, error or type(error).__name__)
 
 
 def open_trackers(spec: TrainSpec, *, log_rank: bool) -> Trackers:
@@ -77,6 +89,8 @@ def open_trackers(spec: TrainSpec, *, log_rank: bool) -> Trackers:
 class JsonLinesTracker:
     """Appends a line for each logged step, `{"step": 7, "loss": 5.4, …}`; every line is written atomically."""
 
+    field = "metrics_file"
+
     def __init__(self, spec: TrainSpec) -> None:
         """Open the file for appending."""
         path = Path(str(spec.metrics_file)).expanduser()
@@ -88,20 +102,27 @@ class JsonLinesTracker:
 
     def log_metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write the line with one call, so that readers and kills never see a part of it."""
-        os.write(self._file, (json.dumps({"step": step, "time": round(time.time(), 3), **values}) + "\n").encode())
+        self._write({"step": step, "time": round(time.time(), 3), **values})
 
     def log_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Write a line with the checkpoint's path."""
         line = {"step": checkpoint.manifest.step, "time": round(time.time(), 3), "checkpoint": checkpoint.path}
-        os.write(self._file, (json.dumps(line) + "\n").encode())
+        self._write(line)
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
 
+    def _write(self, values: Mapping[str, object]) -> None:
+        line = (json.dumps(values) + "\n").encode()
+        if os.write(self._file, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
 
 class TensorBoardTracker:
     """Writes scalars for TensorBoard."""
+
+    field = "tensorboard_dir"
 
     def __init__(self, spec: TrainSpec) -> None:
         """Create an events file in the folder."""
@@ -109,7 +130,13 @@ class TensorBoardTracker:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise _missing_package("tensorboard_dir", "tensorboard") from error
-        self._writer = SummaryWriter(str(Path(str(spec.tensorboard_dir)).expanduser()))
+        folder = Path(str(spec.tensorboard_dir)).expanduser()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._writer = SummaryWriter(str(folder))
+            self._writer.flush()
+        except OSError as error:
+            raise KfjobError(f"cannot write to `{folder}`", location=self.field, cause=str(error)) from error
 
     def log_metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write one scalar for each metric."""
@@ -130,6 +157,8 @@ class WandbTracker:
     Restarts with the same checkpoint_dir continue one run.
     """
 
+    field = "wandb_project"
+
     def __init__(self, spec: TrainSpec) -> None:
         """Start or resume the run."""
         try:
@@ -145,7 +174,7 @@ class WandbTracker:
                 entity=spec.wandb_entity,
                 id=run_id if spec.checkpoint_dir else None,
                 resume="allow" if spec.checkpoint_dir else None,
-                config=spec.model_dump(mode="json"),
+                config=redact_urls(spec.model_dump(mode="json")),
                 settings=wandb.Settings(console="off", silent=True),
             )
         except (wandb.Error, OSError) as error:

@@ -12,9 +12,10 @@ from kfjob.spec.models import PRESETS
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import flops
 from kfjob.trainer.lora import add_adapters
+from kfjob.trainer.metrics import start_logging
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.shapes import count_frozen
-from kfjob.trainer.trackers import open_trackers
+from kfjob.trainer.trackers import Trackers, open_trackers
 
 # tokens/s of a GPU, what is model, and the MFU that was published with it, in per cent
 TITAN_8B = {"parameters": 8_030_261_248, "embedding": 128_256 * 4096, "layers": 32, "heads": 32, "head_dim": 128}
@@ -181,3 +182,53 @@ def test_other_ranks_open_no_tracker(tmp_path):
     with open_trackers(spec, log_rank=False) as trackers:
         trackers.log_metrics(1, loss=1.0)
     assert list(tmp_path.iterdir()) == []
+
+
+class FullDisk:
+    field = "metrics_file"
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def log_metrics(self, step, values):
+        del values
+        self.calls.append(step)
+        raise OSError(28, "No space left on device")
+
+    def log_checkpoint(self, checkpoint):
+        raise AssertionError(checkpoint)
+
+    def close(self):
+        raise AssertionError
+
+
+class Recording(FullDisk):
+    def log_metrics(self, step, values):
+        del values
+        self.calls.append(step)
+
+    def close(self):
+        self.calls.append(0)
+
+
+def test_tracker_that_fails_is_warned_of_once_and_left_out(capsys):
+    start_logging(verbose=True)
+    full, recording = FullDisk(), Recording()
+    with Trackers([full, recording]) as trackers:
+        for step in (1, 2):
+            trackers.log_metrics(step, loss=1.0)
+    assert full.calls == [1]
+    assert recording.calls == [1, 2, 0]
+    assert capsys.readouterr().out.count("Note metrics_file records no more metrics: [Errno 28] No space left") == 1
+
+
+def test_metrics_file_on_a_full_disk_does_not_end_the_run(workers, tiny):
+    (result,) = workers.run("run_training", {"spec": tiny | {"strategy": "none", "metrics_file": "/dev/full"}})
+    assert result["outcome"]["outcome"] == "finished"
+
+
+def test_tensorboard_in_an_impossible_folder_is_an_error(tiny, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(KfjobError, match="cannot write to") as caught:
+        open_trackers(TrainSpec(**(tiny | {"tensorboard_dir": str(tmp_path / "file" / "runs")})), log_rank=True)
+    assert caught.value.location == "tensorboard_dir"
