@@ -48,6 +48,8 @@ def _tag_model(model: object) -> str:
     return "ModelShape" if isinstance(model, dict | ModelShape) else "str"
 
 
+MAX_BATCH = 1_000_000
+"""Samples of a batch, batches of a step or an evaluation, and lanes: more would take hours before the first step."""
 ModelSource = Annotated[Annotated[str, Tag("str")] | Annotated[ModelShape, Tag("ModelShape")], Discriminator(_tag_model)]
 """The name of a model, or its shape."""
 
@@ -102,7 +104,9 @@ class TrainSpec(SpecModel):
     text_field: str = Field(default="text", description="Field or column that holds the text")
     sequence_length: PositiveInt = Field(default=1024, description="Tokens in a sample")
     lanes: PositiveInt = Field(
-        default=64, description="Parts that streamed text is split into; a multiple of every world size that the job may have"
+        default=64,
+        le=MAX_BATCH,
+        description="Parts that streamed text is split into; a multiple of every world size that the job may have",
     )
     shuffle_window: PositiveInt = Field(
         default=256, description="Documents of a lane that are shuffled together; 1 keeps the order"
@@ -200,11 +204,14 @@ class TrainSpec(SpecModel):
 
     micro_batch_size: PositiveInt | None = Field(
         default=None,
+        le=MAX_BATCH,
         description="Samples per rank in one forward pass; default: 1, but on a GPU as many of the samples of a step as fit by "
         "the memory estimate, in fewer forward passes",
     )
     gradient_accumulation_steps: PositiveInt = Field(
-        default=1, description="Forward passes per optimiser step; without `micro_batch_size`, samples per rank in a step"
+        default=1,
+        le=MAX_BATCH,
+        description="Forward passes per optimiser step; without `micro_batch_size`, samples per rank in a step",
     )
     max_steps: PositiveInt | None = Field(default=None, description="Optimiser steps to train for")
     epochs: PositiveInt | None = Field(
@@ -237,7 +244,7 @@ class TrainSpec(SpecModel):
     betas: tuple[float, float] = Field(default=(0.9, 0.95), description="Betas of AdamW")
     eps: PositiveFloat = Field(default=1e-8, description="Epsilon of AdamW")
     grad_clip: NonNegativeFloat = Field(default=1.0, description="Largest norm of the gradient; 0 disables clipping")
-    seed: NonNegativeInt = Field(default=12345, description="Seed of weights, data order and dropout")
+    seed: NonNegativeInt = Field(default=12345, le=2**63 - 1, description="Seed of weights, data order and dropout")
 
     checkpoint_dir: str | None = Field(
         default=None,
@@ -303,9 +310,9 @@ class TrainSpec(SpecModel):
         description="Evaluations per epoch of tokenised data, the last one at its end; 2 evaluates in the middle and at the "
         "end",
     )
-    eval_batches: PositiveInt = Field(default=10, description="Batches in an evaluation, over all ranks together")
+    eval_batches: PositiveInt = Field(default=10, le=MAX_BATCH, description="Batches in an evaluation, over all ranks together")
     eval_batch_size: PositiveInt | None = Field(
-        default=None, description="Samples in a batch of an evaluation; default: `micro_batch_size`"
+        default=None, le=MAX_BATCH, description="Samples in a batch of an evaluation; default: `micro_batch_size`"
     )
     deterministic: bool = Field(default=False, description="Use only deterministic algorithms, which are slower")
     profile_from: PositiveInt | None = Field(default=None, description="First step to profile; default: no profiling")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import KfjobError
+from kfjob.errors import KfjobError, SpecError
+from kfjob.spec.arguments import from_argv
 from kfjob.trainer.environment import check_home_folders, check_meeting_point, read_place
 from kfjob.trainer.metrics import Outcome, log, start_logging
 from kfjob.trainer.run import _report_failure
@@ -107,3 +108,17 @@ def test_password_in_an_error_is_not_printed_or_stored(tmp_path, monkeypatch, ca
 def test_outcome_of_a_url_holds_no_password(tmp_path):
     Outcome(outcome="finished", step=1, checkpoint=URL).write(open_storage(str(tmp_path)), overwrite=True)
     assert json.loads(Path(tmp_path, "outcome.json").read_text())["checkpoint"] == URL.replace(PASSWORD, "[redacted]")
+
+
+@pytest.mark.parametrize(
+    "field", ["eval_batches", "eval_batch_size", "micro_batch_size", "gradient_accumulation_steps", "lanes"]
+)
+def test_number_that_no_run_can_have_is_refused(field):
+    assert getattr(from_argv([*ARGUMENTS, f"--{field}=1000000"]), field) == 1_000_000
+    with pytest.raises(SpecError, match="at most 1000000"):
+        from_argv([*ARGUMENTS, f"--{field}=100000000000000"])
+
+
+def test_seed_beyond_64_bits_is_refused():
+    with pytest.raises(SpecError, match="seed"):
+        from_argv([*ARGUMENTS, f"--seed={10**24}"])
