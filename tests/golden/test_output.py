@@ -44,7 +44,8 @@ SHORT = (
 )
 RESTARTED = (*SHORT[:-3], script.pod(0, PodPhase.RUNNING, restarts=2, reason="CrashLoopBackOff", exit_code=137))
 UNSCHEDULABLE = (
-    *script.STARTING[:3],
+    script.STARTING[0],
+    *(script.pod(index, PodPhase.PENDING, node="") for index in (0, 1)),
     KubernetesEvent(
         kind="Pod",
         name="train-worker-0",

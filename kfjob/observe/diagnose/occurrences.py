@@ -22,6 +22,7 @@ from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Rule, RuleMatch, Su
 from kfjob.observe.diagnose.rules import BY_SUBJECT
 from kfjob.observe.diagnose.suite_runs import SuiteRuns
 from kfjob.observe.diagnose.world_sizes import WorldSize
+from kfjob.observe.pod_stages import Stage
 from kfjob.observe.pods import EvidenceLine
 from kfjob.observe.prefixes import split_process
 from kfjob.observe.timestamps import Timestamp
@@ -58,6 +59,7 @@ class Occurrence(Struct, kw_only=True):
     after_join: bool = False  # the agent had joined a round before
     in_previous_container: bool = False
     pod_waits: bool = False  # the pod had not started
+    stage: Stage | None = None  # of the pod's start, in which it waits
     resolved: bool = False  # the pod has started since
     going_on: GoingOn = field(default_factory=GoingOn)
     lasts: bool = False  # no later round cured it: they end with it again, or what it explains lasts
@@ -208,6 +210,7 @@ class PodHistory(Struct):
     launch: LaunchConfig | None = None
     result: RendezvousResult | None = None  # the newest rendezvous result
     state: PodChanged | None = None
+    stages: dict[Stage, int] = field(default_factory=dict)  # of its start, and the newest times of events that show them
     recent: RecentLines = field(default_factory=RecentLines)
     incidents: IncidentReader = field(default_factory=IncidentReader)
     symptoms: SymptomTable = field(default_factory=SymptomTable)

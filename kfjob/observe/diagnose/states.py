@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kfjob.events import JobChanged, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
-from kfjob.observe.diagnose.occurrences import MAX_QUOTE, JobHistory, Occurrence, match_rules
+from kfjob.observe.diagnose.occurrences import MAX_QUOTE, JobHistory, Occurrence, PodHistory, match_rules
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Rule, Subject
 from kfjob.observe.diagnose.rules import check_ids
+from kfjob.observe.pod_stages import find_stage, is_over
 from kfjob.observe.timestamps import Timestamp
 from kfjob.redaction import cut_text
 
@@ -46,6 +47,7 @@ class StateReader:
         """Add the symptom that a state shows, and resolve earlier ones that it ends."""
         pod = self._history.pod(event.pod)
         before, pod.state = pod.state, event
+        _resolve_overcome(pod)
         for occurrence in self._history.job.occurrences():
             latest = occurrence.latest.time if occurrence.latest else None
             if occurrence.pod_waits and _is_resolved_by(event, occurrence.values["kind"], latest or 0):
@@ -64,6 +66,10 @@ class StateReader:
     def _add_cluster_event(self, event: KubernetesEvent, order: int) -> None:
         """Add the symptom that a Kubernetes event shows, to its pod or to the job."""
         is_pod = event.kind == "Pod"
+        if is_pod and (stage := find_stage(event.reason)):
+            pod = self._history.pod(event.name)
+            pod.stages[stage] = max(event.time or 0, pod.stages.get(stage, 0))
+            _resolve_overcome(pod)
         match = next(match_rules(Subject.EVENT, f"{event.kind} {event.reason}: {event.message}"), None)
         if match is None and is_pod and event.warning and event.message not in _REPETITIONS:
             match = next(match_rules(Subject.POD, _format_as_state(event)), None)
@@ -78,18 +84,23 @@ class StateReader:
             latest=Timestamp(time=event.time),
             evidence=(cut_text(f"{event.reason}: {event.message}", MAX_QUOTE),),
             pod_waits=match.rule.id not in _PERMANENT,
+            stage=find_stage(event.reason) if is_pod else None,
         )
         table = self._history.pod(event.name).symptoms if is_pod else self._history.job
         table.add(occurrence, occasion=(order, 0))
 
     def _is_outdated(self, event: KubernetesEvent) -> bool:
-        """Return whether its problem has ended: the pod has started since, or a pod was created since."""
+        """Return whether its problem has ended: the pod has come further since, or a pod was created since."""
         time = event.time or 0
         pods = self._history.pods
         if event.kind != "Pod":
             return any(_is_resolved_by(pod.state, event.kind, time) for pod in pods.values() if pod.state)
-        state = pods[event.name].state if event.name in pods else None
-        return state is not None and (state.started or 0) > time
+        pod = pods.get(event.name)
+        if pod is None:
+            return False
+        stage = find_stage(event.reason)
+        is_overcome = stage is not None and is_over(stage, event.first or time, events=pod.stages, state=pod.state)
+        return is_overcome or (pod.state is not None and (pod.state.started or 0) > time)
 
     def _change_workload(self, event: WorkloadStatus, order: int) -> None:
         """Add the reason why the job waits in its queue, and resolve the earlier ones."""
@@ -125,7 +136,16 @@ def _to_occurrence(event: PodChanged, rule: Rule, values: dict[str, str], order:
         timestamp=Timestamp(time=event.last_ended if event.last_ended and not pod_waits else event.time),
         evidence=(" ".join(part for part in (event.reason, event.message) if part) or format_pod(event),),
         pod_waits=pod_waits,
+        stage=find_stage(event.reason) if pod_waits else None,
     )
+
+
+def _resolve_overcome(pod: PodHistory) -> None:
+    """Resolve the symptoms of a pod's start that it has overcome."""
+    for occurrence in pod.symptoms.occurrences():
+        if occurrence.pod_waits and occurrence.stage:
+            since = occurrence.timestamp.time or 0
+            occurrence.resolved |= is_over(occurrence.stage, since, events=pod.stages, state=pod.state)
 
 
 def _format_as_state(event: KubernetesEvent) -> str:
