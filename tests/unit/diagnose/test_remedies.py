@@ -91,9 +91,10 @@ def test_backticks_are_closed(rule: Rule):
 def test_commands_and_options_of_kfjob_exist(rule: Rule):
     for call in re.findall(r"`kfjob ([^`]*)`", " ".join(texts(rule))):
         name, *arguments = shlex.split(call.format(job="train", pod="train-worker-0"))
-        command = kfjob.get_command(click.Context(kfjob), name)
+        context = click.Context(kfjob, **kfjob.context_settings)  # click keeps the help option of the first context
+        command = kfjob.get_command(context, name)
         assert command is not None, call
-        command.make_parser(click.Context(command)).parse_args(arguments)
+        command.make_parser(click.Context(command, parent=context)).parse_args(arguments)
 
 
 def can_be_local(rule: Rule) -> bool:
