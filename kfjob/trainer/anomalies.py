@@ -74,6 +74,15 @@ class AnomalyDetector:
             self.roll_backs, self._furthest_step = 0, step
         return ACCEPT
 
+    def check_norm(self, step: int, grad_norm: float) -> None:
+        """Check a norm that is known only after the update of step number `step`, which cannot be taken back.
+
+        Raises:
+            KfjobError: it is not finite.
+        """
+        if not self.ignores_infinite_norm and not math.isfinite(grad_norm):
+            raise KfjobError(f"the gradient norm is {grad_norm} at step {step}", hint=HINT)
+
     def _find_infinity(self, loss: float, grad_norm: float | None, *, finite: bool) -> str | None:
         """Return which of the numbers is not finite."""
         if not math.isfinite(loss):

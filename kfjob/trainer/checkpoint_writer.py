@@ -203,7 +203,7 @@ class CheckpointWriter:
         return [*shards, *(path for path in extra if path.exists())]
 
     def _delete_old(self) -> None:
-        """Delete checkpoints beyond `keep_last` and `keep_every`; only complete ones count."""
+        """Delete checkpoints beyond `keep_last` and `keep_every`; only complete ones count, and the last saved one stays."""
         if not self._keep_last:
             return
         try:
@@ -212,7 +212,8 @@ class CheckpointWriter:
             log.warning("Old checkpoints not deleted: %s", error.title)
             return
         for old in checkpoints[self._keep_last :]:
-            if not self._keep_every or old.manifest.step % self._keep_every:
+            is_last = self.last is not None and old.name == self.last.name
+            if not is_last and (not self._keep_every or old.manifest.step % self._keep_every):
                 delete_unless_pinned(self.storage, old.name)
 
 

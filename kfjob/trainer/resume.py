@@ -62,7 +62,7 @@ def find_checkpoint(
 
 def _find_start(resume: str, other_launches: list[Checkpoint], ranks: Ranks, pins: ExitStack | None) -> Checkpoint | None:
     if resume == "none":
-        _set_aside(other_launches, ranks)
+        _set_aside(other_launches, ranks, "earlier")
         return None
     with _blame_resume():
         start = _find_at(resume, ranks, pins)
@@ -76,19 +76,19 @@ def _find_start(resume: str, other_launches: list[Checkpoint], ranks: Ranks, pin
     return start
 
 
-def _set_aside(checkpoints: list[Checkpoint], ranks: Ranks) -> None:
-    """Rename the checkpoints of earlier runs to `earlier-…`; rank 0 does it for all."""
+def _set_aside(checkpoints: list[Checkpoint], ranks: Ranks, prefix: str) -> None:
+    """Rename checkpoints to `PREFIX-…`; rank 0 does it for all."""
     with ranks.fail_together():
         for checkpoint in checkpoints if ranks.is_rank_zero else ():
             with keep_readers_out(checkpoint.storage, checkpoint.name) as is_free:
                 if not is_free:
                     raise KfjobError(
-                        f"`{checkpoint.path}` of an earlier run cannot be set aside: someone reads it",
+                        f"`{checkpoint.path}` cannot be renamed to `{prefix}-…`: someone reads it",
                         location="resume",
                         hint="use another checkpoint_dir, or try again when its reader has ended",
                     )
-                name = checkpoint.storage.set_aside(checkpoint.name, "earlier")
-            log.warning("Checkpoint %s of an earlier run renamed to %s", checkpoint.name, name)
+                name = checkpoint.storage.set_aside(checkpoint.name, prefix)
+            log.warning("Checkpoint %s renamed to %s", checkpoint.name, name)
 
 
 def _find_at(location: str, ranks: Ranks, pins: ExitStack | None) -> Checkpoint:
@@ -131,25 +131,27 @@ def _find_damage(checkpoint: Checkpoint, ranks: Ranks) -> str | None:
 
 
 def roll_back(
-    writer: CheckpointWriter | None, model: nn.Module, state: CheckpointState, ranks: Ranks, *, passed_over: int = 0
+    writer: CheckpointWriter | None, model: nn.Module, state: CheckpointState, ranks: Ranks, *, before: int | None = None
 ) -> Checkpoint:
     """Load the run's newest valid checkpoint. The data position stays, so that the run skips the samples that failed.
 
-    A checkpoint from which the run made no progress is bad: the newest `passed_over` ones are not used if there are older ones.
+    `before` is the step to which the run rolled back without making progress since: checkpoints from that step on are bad. They
+    are renamed to `passed-over-…`, unless there is no older one, so that no later launch resumes from them.
 
     Raises:
         KfjobError: the run has no checkpoint whose values are finite.
     """
-    bad: list[str] = []
+    not_finite: list[str] = []
+    checkpoint = None
     if writer:
         writer.settle()
-    while writer:
-        checkpoint = find_checkpoint("auto", writer.storage, ranks, bad=bad)
-        if checkpoint is None:
-            break
-        has_older = any(entry.name not in (*bad, checkpoint.name) for entry in list_checkpoints(writer.storage))
-        if len(bad) < passed_over and has_older:
+        checkpoint = find_checkpoint("auto", writer.storage, ranks)
+    while writer and checkpoint:
+        is_bad = before is not None and checkpoint.manifest.step >= before
+        older = find_checkpoint("auto", writer.storage, ranks, bad=[*not_finite, checkpoint.name]) if is_bad else None
+        if older:
             log.warning("Checkpoint %s passed over: the run made no progress from it", checkpoint.name)
+            _set_aside([checkpoint], ranks, "passed-over")
         else:
             try:
                 load_checkpoint(checkpoint, model, state, ranks)
@@ -157,7 +159,9 @@ def roll_back(
                 log.warning("Checkpoint %s passed over: it holds values that are not finite", checkpoint.name)
             else:
                 return checkpoint
-        bad.append(checkpoint.name)
+            not_finite.append(checkpoint.name)
+            older = find_checkpoint("auto", writer.storage, ranks, bad=not_finite)
+        checkpoint = older
     raise KfjobError("there is no checkpoint to roll back to", hint="set `checkpoint_dir` and a smaller `checkpoint_every`")
 
 

@@ -89,7 +89,7 @@ class Stepper:
         return token_loss(self._model, *batch) / tokens
 
     def _judge_and_update(self, number: int, loss: Tensor) -> Step:
-        """Update unless the verdict refuses it. A norm that is known only after the update is not judged."""
+        """Update unless the verdict refuses it; a norm that is known only after the update can only end the run."""
         result = Step()
 
         def accept(norm: Tensor | None) -> bool:
@@ -97,8 +97,10 @@ class Stepper:
             result = self._judge(number, loss, norm)
             return result.verdict.action == "accept"
 
-        norm = self._strategy.step(self._model, self._optimizer, accept)
-        return replace(result, grad_norm=float(norm))
+        norm = float(self._strategy.step(self._model, self._optimizer, accept))
+        if result.grad_norm is None:
+            self._anomalies.check_norm(number, norm)
+        return replace(result, grad_norm=norm)
 
     def _judge(self, number: int, loss: Tensor, norm: Tensor | None) -> Step:
         """Judge a step, and every step since the last one that was judged."""

@@ -129,6 +129,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     stack.enter_context(log_communication(spec))
     stack.enter_context(collect_by_schedule())
     samples = stack.enter_context(Prefetcher(data.train, ranks.device, micro_batches=accumulation, size=micro_batch_size))
+    rolled_back_to: int | None = None
     position, stop_reason = samples.position(), None
     while not stop_reason and (step < total_steps or evaluation_due):
         if evaluation_due:  # a stop interrupted it
@@ -154,7 +155,8 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
             loss = loss if result.loss is None else result.loss
             break
         if action == "roll back":
-            saved = roll_back(writer, model, state, ranks, passed_over=anomalies.roll_backs - 1)
+            saved = roll_back(writer, model, state, ranks, before=rolled_back_to if anomalies.roll_backs > 1 else None)
+            rolled_back_to = saved.manifest.step
             log.warning("Step %s rolled back to %s: %s", step + 1, saved.name, reason)
             step, loss = _restore(saved.manifest, strategy, plateau)
             evaluation_due = saved.manifest.evaluation_due and bool(data.validation)

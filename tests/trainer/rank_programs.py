@@ -361,9 +361,16 @@ def run_compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def train_with_nan(
-    ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int, gradients: bool = True, stop_after: int | None = None
+    ranks: Ranks,
+    *,
+    spec: dict[str, Any],
+    steps: list[int],
+    rank: int,
+    loss: bool = True,
+    gradients: bool = True,
+    stop_after: int | None = None,
 ) -> dict[str, Any]:
-    """Train; on rank `rank` the loss of each step in `steps` is NaN the first time, and so are its gradients if `gradients`."""
+    """Train; on rank `rank` the `loss` and the `gradients` of each step in `steps` are NaN the first time."""
     logged: list[tuple[int, float]] = []
     trainer: Any = sys.modules[Stepper.__module__]
     calls, token_loss = [0], trainer.token_loss
@@ -371,10 +378,12 @@ def train_with_nan(
 
     def nan_loss(*args: Any) -> Any:
         calls[0] += 1
-        loss = token_loss(*args)
+        value = token_loss(*args)
         if calls[0] not in steps or ranks.rank != rank:
-            return loss
-        return loss * math.nan if gradients else loss + math.nan
+            return value
+        if not loss:
+            return torch.where(value > 0, value, (value - value).sqrt())  # the gradient of the other branch is 0 times infinity
+        return value * math.nan if gradients else value + math.nan
 
     def record_loss(step: int, **values: Any) -> str:
         logged.append((step, values["loss"]))
@@ -414,7 +423,7 @@ def save_not_finite(ranks: Ranks, *, spec: dict[str, Any], source: str, step: in
         writer_module["is_finite"] = is_finite
 
 
-def roll_back_to(ranks: Ranks, *, spec: dict[str, Any], passed_over: int) -> str:
+def roll_back_to(ranks: Ranks, *, spec: dict[str, Any], before: int | None) -> str:
     """Return the name of the checkpoint to which a run rolls back."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
@@ -422,7 +431,7 @@ def roll_back_to(ranks: Ranks, *, spec: dict[str, Any], passed_over: int) -> str
     state = strategy.checkpoint_state(model, strategy.make_optimizer(model))
     with CheckpointWriter(open_storage(str(parsed.checkpoint_dir)), state, ranks) as writer:
         try:
-            return roll_back(writer, model, state, ranks, passed_over=passed_over).name
+            return roll_back(writer, model, state, ranks, before=before).name
         except KfjobError as error:
             return str(error)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
@@ -114,6 +115,33 @@ def test_stop_after_a_roll_back_keeps_the_position(workers, tiny, tmp_path):
         assert second["batches"][0] == first["batches"][4]  # read, but not used before the stop
 
 
+@pytest.mark.parametrize("keep", [{}, {"keep_last": 1, "keep_every": 2}])
+def test_launch_after_a_second_roll_back_resumes_from_the_older_checkpoint(workers, tiny, tmp_path, keep):
+    """Step 6 fails twice: the run goes back to step 4, then to step 2, and is stopped before step 4."""
+    folder = tmp_path / "c"
+    spec = (
+        tiny | SKIP_NAN | {"on_nan": "roll_back", "checkpoint_dir": str(folder), "checkpoint_every": 2, "max_steps": 8} | keep
+    )
+    arguments = {"spec": spec, "steps": [5, 6], "rank": 1, "stop_after": 7}
+    stopped = workers.run("train_with_nan", arguments, world_size=2)
+    assert [result["outcome"]["step"] for result in stopped] == [3, 3]
+    assert {path.name[:-5] for path in folder.glob("passed-over-*")} == {"passed-over-step-000004"}
+    resumed = workers.run("run_training", {"spec": spec}, world_size=2)
+    for first, second in zip(stopped, resumed, strict=True):
+        assert list(second["losses"]) == ["4", "5", "6", "7", "8"]
+        used = [sample for batch in first["batches"][:7] for sample in batch]
+        assert not set(used) & {sample for batch in second["batches"] for sample in batch}
+
+
+@pytest.mark.parametrize("settings", [{}, {"on_spike": "stop"}], ids=["default", "every step is judged"])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_gradient_that_is_not_finite_stops_deepspeed(workers, tiny, stage, settings):
+    spec = tiny | {"strategy": "deepspeed", "zero_stage": stage, "log_every": 1} | settings
+    arguments = {"spec": spec, "steps": [3], "rank": 1, "loss": False}
+    for message in workers.run("error_of_train_with_nan", arguments, world_size=2):
+        assert re.search("error: the gradient norm is (nan|inf) at step 3", message)  # DeepSpeed returns inf
+
+
 def test_roll_back_without_a_checkpoint_is_an_error(workers, tiny):
     messages = workers.run(
         "error_of_train_with_nan", {"spec": tiny | SKIP_NAN | {"on_nan": "roll_back"}, "steps": [2], "rank": 0}
@@ -156,11 +184,15 @@ def test_roll_back_passes_over_bad_checkpoints(workers, tiny, tmp_path):
     workers.run("run_training", {"spec": spec}, world_size=2)
     source = str(tmp_path / "c" / "step-000006")
     workers.run("save_not_finite", {"spec": spec, "source": source, "step": 8}, world_size=2)
-    for passed_over, expected in ((0, "step-000006"), (2, "step-000004"), (9, "step-000002")):
-        assert workers.run("roll_back_to", {"spec": spec, "passed_over": passed_over}, world_size=2) == [expected] * 2
+    assert workers.run("roll_back_to", {"spec": spec, "before": None}, world_size=2) == ["step-000006"] * 2
+    (message, _) = workers.run("error_of_training", {"spec": spec}, world_size=2)
+    assert "step-000008` holds values that are not finite\n  --> resume" in message
+    for before, expected in ((6, "step-000004"), (1, "step-000002")):
+        assert workers.run("roll_back_to", {"spec": spec, "before": before}, world_size=2) == [expected] * 2
+    names = sorted(path.name for path in (tmp_path / "c").iterdir())
+    assert [name[:-5] for name in names[:-1]] == [f"passed-over-step-00000{step}" for step in (4, 6, 8)]
+    assert names[-1] == "step-000002"
     log = workers.log()
     assert "W [resume.py" in log
     assert "Checkpoint step-000008 passed over: it holds values that are not finite" in log
     assert "Checkpoint step-000006 passed over: the run made no progress from it" in log
-    (message, _) = workers.run("error_of_training", {"spec": spec}, world_size=2)
-    assert "step-000008` holds values that are not finite\n  --> resume" in message

@@ -173,7 +173,7 @@ def test_fresh_start_beside_a_checkpoint_that_is_read_is_an_error(workers, tiny,
     spec = tiny | {"strategy": "none", "checkpoint_dir": str(copy), "resume": "none"}
     with pin(open_storage(str(copy)), "step-000003"):
         (message,) = workers.run("error_of_training", {"spec": spec})
-    assert "step-000003` of an earlier run cannot be set aside: someone reads it" in message
+    assert "step-000003` cannot be renamed to `earlier-…`: someone reads it" in message
     assert (copy / "step-000003" / "manifest.json").exists()
 
 

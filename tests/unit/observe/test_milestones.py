@@ -134,7 +134,7 @@ INLINE: dict[tuple[str, tuple[object, ...]], object] = {
     ("Checkpoint %s passed over: the run made no progress from it", ("step-5",)): None,
     ("Checkpoint %s is not protected from deletion: %s", ("step-5", "the folder is read-only")): None,
     ("Checkpoint %s not written: %s", ("step-5", "no space left")): None,
-    ("Checkpoint %s of an earlier run renamed to %s", ("step-5", "earlier-step-5-ab12")): None,
+    ("Checkpoint %s renamed to %s", ("step-5", "earlier-step-5-ab12")): None,
     ("Data differs from what %s was trained on: it is read from its beginning", ("step-5",)): DataMismatch(
         name="step-5", reason="it is read from its beginning"
     ),
