@@ -284,8 +284,10 @@ def test_signal_stops_with_a_checkpoint(tiny, tmp_path, capsys, number):
 
 
 def test_argument_error_is_printed_by_rank_zero_only(capsys, monkeypatch):
+    torchrun = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     for rank, expected in (("0", 1), ("1", 0)):
-        monkeypatch.setenv("RANK", rank)
+        for name, value in (torchrun | {"RANK": rank, "LOCAL_RANK": rank}).items():
+            monkeypatch.setenv(name, value)
         assert main(["--modl=x"]) == 2
         output = capsys.readouterr()
         assert output.err.count("did you mean `--model`?") == expected
