@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kfjob.common_types import JsonMapping, JsonObject
@@ -11,10 +12,14 @@ from kfjob.spec import names
 from kfjob.spec.api_objects import PYTORCHJOB_API_VERSION, count_replicas, find_training_container, without_nulls
 from kfjob.spec.paths import Path, join_path
 from kfjob.spec.pytorchjob_schema import UNKNOWN_FIELD, find_problems
+from kfjob.units import parse_quantity
 
 _REPLICAS: Path = ("spec", "pytorchReplicaSpecs")
 _MANAGERS = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
 """The values of `managedBy` that the operator's webhook accepts."""
+
+_ROUNDING = 1 + 1e-9
+"""For quantities of different units: `700m` is 0.7000000000000001."""
 
 
 class JobProblem(NamedTuple):
@@ -152,3 +157,16 @@ def _find_container_problems(pod: JsonMapping, kind: str, path: Path) -> Iterato
             if not container.get("image"):
                 title = f"the container `{container.get('name')}` of the {kind} has no image"
                 yield JobProblem((*path, "template", "spec", field, index), title)
+            yield from _find_resource_problems(container, kind, (*path, "template", "spec", field, index))
+
+
+def _find_resource_problems(container: JsonMapping, kind: str, path: Path) -> Iterator[JobProblem]:
+    """Yield each request above its limit, with which the API server refuses the pods."""
+    resources = container.get("resources") or {}
+    for name, request in (resources.get("requests") or {}).items():
+        limit = (resources.get("limits") or {}).get(name)
+        with suppress(ValueError):  # the schema reports what is no quantity
+            if limit is not None and parse_quantity(request) > parse_quantity(limit) * _ROUNDING:
+                title = f"the container `{container.get('name')}` of the {kind} requests more {name} than its limit"
+                hint = f"raise the limit of {limit}, or lower the request of {request}"
+                yield JobProblem((*path, "resources", "requests", name), title, hint)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from kfjob.common_types import JsonObject
+from kfjob.compile.containers import show_path
 from kfjob.compile.template import Rendered
 from kfjob.errors import Problem
 from kfjob.spec.api_objects import PYTORCHJOB, describe_object, is_list
-from kfjob.spec.paths import Path, join_path
+from kfjob.spec.paths import Path
 from kfjob.spec.yaml_text import Positions
 
 
@@ -40,7 +41,7 @@ class ManifestObject:
     def locate(self, problem: Problem, path: Path = (), *, at_key: bool = False) -> Problem:
         """Return the problem with a path in the object and the position of that path, or of its nearest parent."""
         located = self.positions.locate(problem, (*self.path, *path), at_key=at_key)
-        return replace(located, path=join_path(path))
+        return replace(located, path=show_path(self.value, path))
 
     def with_namespace(self, namespace: str) -> ManifestObject:
         """Return the object with the namespace, if it names none."""

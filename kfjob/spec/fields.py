@@ -112,8 +112,7 @@ def _split_command(value: object) -> object:
 
 def _refuse_shell_syntax(syntax: shell_syntax.ShellSyntax | None) -> None:
     if syntax:
-        title = f"the command needs a shell for {syntax.phrase}, and runs without one"
-        raise field_error("command_shell", title, hint=syntax.hint)
+        raise field_error("command_shell", syntax.title, hint=syntax.hint)
 
 
 Command = Annotated[tuple[str, ...], BeforeValidator(_split_command, json_schema_input_type=str | tuple[str, ...])]

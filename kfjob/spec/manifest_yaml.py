@@ -2,7 +2,7 @@
 
 The rules are those of kubectl's reader, sigs.k8s.io/yaml v1.6.0 with go.yaml.in/yaml/v2 v2.4.2 (resolve.go, decode.go): mostly
 YAML 1.1, so `y` is true, `0755` is 493 and `2e-05` is a number, but without dates and sexagesimal numbers. Only duplicate
-keys differ: kubectl takes the last one, and the caller has to find them.
+keys differ: kubectl takes the last one. `read_documents` refuses them, and a caller of `read_value` has to find them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import binascii
 import math
 import re
 import struct
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -62,7 +63,7 @@ def read_documents(text: str) -> list[Any]:
     """Return the JSON values of the documents in a text whose positions do not matter.
 
     Raises:
-        ParseError: kubectl refuses the text, or it is nested too deeply or expands to too many values.
+        ParseError: kubectl refuses the text, a key is duplicate, or it is nested too deeply or expands to too many values.
     """
     loader = None
     try:
@@ -71,7 +72,7 @@ def read_documents(text: str) -> list[Any]:
         nodes = []
         while loader.check_node():
             nodes.append(loader.get_node())
-        _check_size(nodes)
+        _check_nodes(nodes)
         return [read_value(node) for node in nodes]
     except TooLargeError as error:
         raise ParseError(error.problem.title) from None
@@ -82,8 +83,8 @@ def read_documents(text: str) -> list[Any]:
             loader.dispose()
 
 
-def _check_size(nodes: list[yaml.Node]) -> None:
-    """Reject documents whose aliases expand to too many values; an alias that contains itself expands without an end."""
+def _check_nodes(nodes: list[yaml.Node]) -> None:
+    """Reject duplicate keys, and aliases that expand to too many values; one that contains itself expands without an end."""
     rest, count = list(nodes), 0
     while rest:
         node = rest.pop()
@@ -91,9 +92,16 @@ def _check_size(nodes: list[yaml.Node]) -> None:
         if count > MAX_NODES:
             raise ParseError("its aliases expand to too many values")
         if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
             rest += (part for pair in node.value for part in pair)
         elif isinstance(node, yaml.SequenceNode):
             rest += node.value
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    names = Counter(read_key(key) for key, _ in node.value if not is_merge(key))
+    if repeated := [name for name, count in names.items() if count > 1]:
+        raise ParseError(f"duplicate key `{repeated[0]}`")
 
 
 def read_value(node: yaml.Node) -> Any:

@@ -56,6 +56,11 @@ class ShellSyntax:
         *first, last = self.parts
         return f"{', '.join(first)} and {last}" if first else last
 
+    @property
+    def title(self) -> str:
+        """The problem in one sentence."""
+        return f"the command needs a shell for {self.phrase}, and runs without one"
+
 
 def join_lines(line: str) -> str:
     r"""Return a command with its continued lines joined: after a `\`, and before a line that begins with an option."""
@@ -93,7 +98,17 @@ def find_in_words(words: Sequence[str]) -> ShellSyntax | None:
         return ShellSyntax(("spaces in the name of the program",), f"write `command: {json.dumps(separate)}`")
     line = " ".join(word if word in _LIST_OPERATORS else shlex.quote(word) for word in words)
     parts = tuple(f"`{part}`" for part in _find_in_program(words[0]))
-    return ShellSyntax(parts, _explain_program(words[0], line)) if parts else None
+    if not parts:
+        return None
+    return ShellSyntax(parts, _without_exec(words[1:]) if words[0] == "exec" else _explain_program(words[0], line))
+
+
+def _without_exec(words: Sequence[str]) -> str:
+    """Return the advice to start the program of `exec` itself."""
+    if not words:
+        return "write a program and its arguments"
+    shown = shlex.split(redact_command(shlex.join(words), _MAX_EXAMPLE))
+    return f"write `command: {json.dumps(shown, ensure_ascii=False)}`: without a shell, there is nothing to replace"
 
 
 def _find_in_program(word: str) -> Iterator[str]:

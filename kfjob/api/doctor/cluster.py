@@ -96,10 +96,8 @@ def check_operator(cluster: Inventory) -> Iterator[Finding]:
         namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
         container: JsonMapping = next(iter(_get(deployment, "spec", "template", "spec", "containers") or ()), {})
         image = (container.get("image") or "unknown image").rpartition("/")[2]
-        ready, replicas = (
-            (deployment.get("status") or {}).get("readyReplicas") or 0,
-            _get(deployment, "spec").get("replicas", 1),
-        )
+        wanted = _get(deployment, "spec").get("replicas")
+        ready, replicas = _get(deployment, "status").get("readyReplicas") or 0, 1 if wanted is None else wanted
         message = f"{namespace}/{name}, {image}, {ready} of {replicas} ready"
         remedy = f"kubectl -n {namespace} describe deployment {name}; kubectl -n {namespace} logs deployment/{name}"
         yield ok("operator", message) if ready else fail("operator", message, remedy)

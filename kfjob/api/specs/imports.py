@@ -26,6 +26,7 @@ from kfjob.convert.found_jobs import ANY_JOB, Choice, FoundJob, choose_job
 from kfjob.convert.normalize import normalize_job
 from kfjob.convert.pytorchjob import from_pytorchjob
 from kfjob.errors import Problem, SpecError
+from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
 from kfjob.parsing import parse_json
 from kfjob.plan import Context, resolve
 from kfjob.plan.values import DEFAULT_ETCD_IMAGE
@@ -97,10 +98,21 @@ def import_objects(
     conversion = recorded or from_pytorchjob(job, own_etcd=bool(etcd or replaced), exact=is_from_kfjob)
     reason = "not a part of the spec: it must exist before the job starts"
     notes += [Note(item=_name_object(item), reason=reason) for item in others if item not in (*etcd, *replaced)]
-    conversion = _add_overrides(conversion, original, exact=is_from_kfjob)
-    if not recorded:
-        conversion = replace(conversion, spec=_remove_defaults(conversion.spec))
-    return _add_notes(conversion, original, notes)
+    try:
+        conversion = _add_overrides(conversion, original, exact=is_from_kfjob)
+        if not recorded:
+            conversion = replace(conversion, spec=_remove_defaults(conversion.spec))
+        return _add_notes(conversion, original, notes)
+    except SpecError as error:
+        raise SpecError([_locate(problem, job, found, objects) for problem in error.problems]) from error
+
+
+def _locate(problem: Problem, job: JsonObject, found: FoundJob, objects: Sequence[ManifestObject]) -> Problem:
+    """Return a problem of the job's spec with the manifest's field and its place."""
+    if problem.line is not None:
+        return problem
+    path = find_manifest_path(problem.path, job)
+    return objects[found.document_index].locate(use_manifest_names(problem), (*found.path, *path))
 
 
 def check_conversion(conversion: Conversion, *, image: str | None = None) -> Conversion:

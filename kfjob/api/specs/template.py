@@ -12,7 +12,7 @@ from kfjob.api.target import Target, make_target
 from kfjob.backends.resources import is_creatable
 from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.compile import template as engine
-from kfjob.compile.image_places import find_images
+from kfjob.compile.containers import find_containers
 from kfjob.compile.images import ImageChange, replace_image
 from kfjob.compile.job_check import find_job_problems
 from kfjob.compile.launch_record import add_observe_config, add_record
@@ -22,6 +22,7 @@ from kfjob.convert.found_jobs import OWN_OBJECT, find_jobs
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.lint.images import IMAGE_RULES, find_image_problems
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
+from kfjob.spec import shell_syntax
 from kfjob.spec.api_objects import PYTORCHJOB, count_replicas
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
@@ -178,7 +179,7 @@ def plan_template(
     if problems := list(_find_problems(objects, template, settings.namespace)):
         raise SpecError(problems)
     objects = [item.with_namespace(target.namespace) for item in objects]
-    findings = [*_check_job(objects, is_submitted=is_submitted), *_check_images(objects, settings)]
+    findings = [*_check_job(objects, is_submitted=is_submitted), *_check_containers(objects, settings)]
     planned: Planned | None = None
     more: tuple[Problem, ...] = ()
     if not any(finding.severity == "error" and finding.rule not in IMAGE_RULES for finding in findings):
@@ -243,13 +244,17 @@ def _check_job(objects: Sequence[ManifestObject], *, is_submitted: bool) -> Iter
         yield job.locate(found, problem.path, at_key=problem.is_at_key)
 
 
-def _check_images(objects: Sequence[ManifestObject], settings: Settings) -> Iterator[Problem]:
-    """Yield the images of all objects that nobody can pull; the lint rules check only those of the job."""
+def _check_containers(objects: Sequence[ManifestObject], settings: Settings) -> Iterator[Problem]:
+    """Yield the images that nobody can pull and the commands that no system has; the lint rules check only those of the job."""
     for item in objects:
-        for path, image in find_images(item.value):
-            for problem in find_image_problems(image):
+        for path, container in find_containers(item.value):
+            image, command = container.get("image"), container.get("command")
+            for problem in find_image_problems(image) if isinstance(image, str) else ():
                 if problem.rule not in settings.ignore:
-                    yield item.locate(problem, path)
+                    yield item.locate(problem, (*path, "image"))
+            words = [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
+            if syntax := shell_syntax.find_in_words(words):
+                yield item.locate(use_manifest_names(Problem(title=syntax.title, hint=syntax.hint)), (*path, "command"))
 
 
 def _lint(

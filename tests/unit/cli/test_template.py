@@ -341,8 +341,18 @@ def test_image_placeholders_are_errors_in_every_object(kfjob, job, here, image, 
     (here / "t.yaml").write_text(JOB.replace("${IMAGE_URI}", f"'{image}'") + etcd)
     assert kfjob("validate", "--template", "t.yaml", "--var", "NUM_NODES=2") == 2
     assert message in kfjob.err
-    assert "--> t.yaml:14:20 (spec.pytorchReplicaSpecs.Worker.template.spec.containers.0.image)" in kfjob.err
-    assert "--> t.yaml:20:38 (spec.containers.0.image)" in kfjob.err
+    assert "--> t.yaml:14:20 (spec.pytorchReplicaSpecs.Worker.template.spec.containers[pytorch].image)" in kfjob.err
+    assert "--> t.yaml:20:38 (spec.containers[a].image)" in kfjob.err
+
+
+def test_commands_that_no_system_has_are_errors_in_every_object(kfjob, job, here):
+    pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
+    pod += "spec: {initContainers: [{name: a, image: b:1, command: [exec, fit]}]}\n"
+    (here / "t.yaml").write_text(JOB.replace("${IMAGE_URI}", "a:1") + pod)
+    assert kfjob("validate", "--template", "t.yaml", "--var", "NUM_NODES=2") == 2
+    assert "the command needs a shell for `exec`, and runs without one" in kfjob.err
+    assert "--> t.yaml:20:56 (spec.initContainers[a].command)" in kfjob.err
+    assert 'hint: write `command: ["fit"]`' in kfjob.err
 
 
 @pytest.mark.parametrize("option", [("--var", "NUMNODES=8"), ("--keep", "NUMNODES")])

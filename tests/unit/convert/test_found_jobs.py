@@ -340,8 +340,9 @@ def test_text_is_read_as_kubectl_reads_it():
         "a0: &a0 x\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
         "a: &a [*a]\n",
         "a: [\n",
+        "a: 1\nb: {c: 1, 'c': 2}\n",
     ],
-    ids=["many aliases", "endless alias", "broken"],
+    ids=["many aliases", "endless alias", "broken", "duplicate key"],
 )
 def test_text_that_cannot_be_read_is_named_in_the_error(values):
     with pytest.raises(SpecError) as caught:

@@ -289,6 +289,27 @@ def test_wrong_shape_is_an_error_with_its_path_and_line(manifest, path):
     assert all(str(problem.path).endswith(path) and problem.line for problem in caught.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (["exec"], "write a program and its arguments"),
+        (["exec", "python", "fit.py"], 'write `command: ["python", "fit.py"]`: without a shell, there is nothing to replace'),
+        (["exec", "fit", "--token", "hf_" + "a1B2" * 9], 'write `command: ["fit", "--token", "[redacted]"]`'),
+        (
+            ["cd", "/app", "&&", "fit"],
+            'set `workingDir: /app` (an absolute path), or use `command: ["bash", "-c", "cd /app && fit"]`',
+        ),
+    ],
+)
+def test_command_that_no_system_has_is_an_error_at_its_line(command, hint):
+    with pytest.raises(SpecError) as caught:
+        import_pytorchjob(yaml.safe_dump(make_twins(make_template({"command": command}))), file="job.yaml")
+    (problem,) = caught.value.problems
+    assert problem.path == "spec.pytorchReplicaSpecs.Worker.template.spec.containers[pytorch].command"
+    assert problem.line
+    assert hint in str(problem.hint)
+
+
 @pytest.mark.parametrize("empty", [{}, {"name": ""}, {"name": None}])
 def test_pull_secret_without_a_name_is_left_out_with_a_note(empty):
     manifest = make_twins(make_template(pod={"imagePullSecrets": [empty, {"name": "login"}]}))

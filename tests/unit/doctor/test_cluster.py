@@ -80,6 +80,8 @@ def test_operator_without_ready_pods_is_a_failure():
     assert (finding.verdict, "0 of 1 ready" in finding.message) == ("fail", True)
     assert "kubectl -n kubeflow logs deployment/training-operator" in finding.remedy
     assert verdict("operator", serve(deployments={"items": [deployment(1)]}))[0] == "ok"
+    (finding,) = run_check("operator", serve(deployments={"items": [deployment(0) | {"spec": {"replicas": None}}]}))
+    assert "0 of 1 ready" in finding.message
 
 
 def test_webhook_down_refusing_and_missing_differ():

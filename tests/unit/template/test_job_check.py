@@ -12,6 +12,7 @@ from kfjob.compile.merge import merge
 
 WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
 MASTER = ("spec", "pytorchReplicaSpecs", "Master")
+TOO_SMALL = {"requests": {"cpu": "700m", "memory": "2Gi"}, "limits": {"cpu": "0.7", "memory": "1500M"}}
 POD = {"spec": {"containers": [{"name": "pytorch", "image": "a:1"}]}}
 JOB: dict[str, Any] = {
     "apiVersion": "kubeflow.org/v1",
@@ -77,6 +78,13 @@ def replicas(**kinds):
             replicas(Worker={"template": {"spec": {"containers": [{"name": "pytorch", "image": None}]}}}),
             (*WORKER, "template", "spec", "containers", 0),
             "of the Worker has no image",
+        ),
+        (
+            replicas(
+                Worker={"template": {"spec": {"initContainers": [{"name": "first", "image": "a:1", "resources": TOO_SMALL}]}}}
+            ),
+            (*WORKER, "template", "spec", "initContainers", 0, "resources", "requests", "memory"),
+            "the container `first` of the Worker requests more memory than its limit",
         ),
     ],
 )
