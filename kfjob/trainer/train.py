@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -17,10 +16,10 @@ from kfjob.trainer import flops, metrics
 from kfjob.trainer.anomalies import AnomalyDetector
 from kfjob.trainer.base_model import check_base, describe_base, identify_base
 from kfjob.trainer.checkpoint import Checkpoint, load_checkpoint, parameter_shapes, prepare_storage, read_attention
-from kfjob.trainer.checkpoint_writer import CheckpointWriter, open_checkpoint_writer
+from kfjob.trainer.checkpoint_writer import open_checkpoint_writer
 from kfjob.trainer.data.prefetch import Prefetcher
 from kfjob.trainer.data.sources import CONTENT_KEYS, RunData, is_same_data, open_data
-from kfjob.trainer.data.stream import Position, SampleStream, merge_positions
+from kfjob.trainer.data.stream import SampleStream
 from kfjob.trainer.device_defaults import choose_device_defaults
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import Evaluation, evaluate, is_evaluation_due
@@ -32,13 +31,14 @@ from kfjob.trainer.metrics import Outcome, log
 from kfjob.trainer.model import build_model
 from kfjob.trainer.optim import ReduceOnPlateau, compute_learning_rate, set_learning_rate
 from kfjob.trainer.profiler import StepProfiler, explain_out_of_memory
+from kfjob.trainer.progress import Progress
 from kfjob.trainer.redact import redact_urls
 from kfjob.trainer.resume import describe_changes, find_checkpoint, roll_back
 from kfjob.trainer.shapes import count_frozen
 from kfjob.trainer.step import Stepper
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage
-from kfjob.trainer.strategies import Strategy, describe_strategy, log_communication, make_strategy
+from kfjob.trainer.strategies import describe_strategy, log_communication, make_strategy
 from kfjob.trainer.trackers import Trackers, open_trackers
 
 
@@ -100,22 +100,18 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         writer = stack.enter_context(
             open_checkpoint_writer(spec, storage, state, ranks, before_commit=check_lease, on_commit=trackers.log_checkpoint)
         )
-    save = partial(_save, writer, run, strategy, plateau, ranks)
     make_evaluation = partial(
         _evaluate, spec=asked, model=model, data=data, plateau=plateau, ranks=ranks, trackers=trackers, stop=stop
     )
     _log_start(spec, ranks, run, start, total_steps, model=model)
     for choice in defaults.choices:
         log.info(metrics.default_line(choice))
-    step, loss, saved, is_saved, evaluation_due = 0, None, None, False, False
+    progress = Progress(run, writer, strategy, plateau, ranks, position=data.train.position(), evaluates=bool(data.validation))
     if start:
         check_base(start, run.base)
         load_checkpoint(start, model, state, ranks, trusted=spec.trust_checkpoint)
         pins.close()
-        step, loss = _restore(start.manifest, strategy, plateau)
-        saved = start if start.storage == storage else None
-        is_saved = saved is not None
-        evaluation_due = start.manifest.evaluation_due and bool(data.validation)
+        progress.restore(start)
         _log_changes(asked, start, data)
     startup.lap("resume")
 
@@ -130,65 +126,64 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     stack.enter_context(collect_by_schedule())
     samples = stack.enter_context(Prefetcher(data.train, ranks.device, micro_batches=accumulation, size=micro_batch_size))
     rolled_back_to: int | None = None
-    position, stop_reason = samples.position(), None
-    while not stop_reason and (step < total_steps or evaluation_due):
-        if evaluation_due:  # a stop interrupted it
-            with throughput.excluded():
-                stop_reason = make_evaluation(step)
-            evaluation_due = stop_reason is not None
-            is_saved = is_saved and evaluation_due
-            continue
-        profiler.begin_step(step + 1)
-        collect_if_due(step)
-        last = step + 1 == total_steps
-        log_due = last or startup.running or _is_due(step + 1, spec.log_every)
-        save_due = last or _is_due(step + 1, spec.checkpoint_every)
+    stop_reason, save_due = None, False
+    while True:
+        # Evaluate and save what the last step, or an interrupted run, has left to do.
+        with throughput.excluded():
+            if progress.evaluation_due:
+                stop_reason = make_evaluation(progress.step)
+                if not stop_reason:
+                    progress.end_evaluation()
+            if save_due:
+                progress.save()
+        if stop_reason or progress.step >= total_steps:
+            break
+        step = progress.step + 1
+        profiler.begin_step(step)
+        collect_if_due(progress.step)
+        last = step == total_steps
+        log_due = last or startup.running or _is_due(step, spec.log_every)
+        save_due = last or _is_due(step, spec.checkpoint_every)
 
         # Read the step's samples, and take the step.
         micro_batches = samples.next_step()
-        lr = compute_learning_rate(step, total_steps, spec, factor=plateau.factor)
+        lr = compute_learning_rate(progress.step, total_steps, spec, factor=plateau.factor)
         set_learning_rate(optimizer, lr)
-        result = stepper.take(step, micro_batches, judge=log_due or save_due)
+        result = stepper.take(progress.step, micro_batches, judge=log_due or save_due)
         action, reason = result.verdict.action, result.verdict.reason
         if action == "stop":
             stop_reason = reason
-            loss = loss if result.loss is None else result.loss
+            progress.loss = progress.loss if result.loss is None else result.loss
             break
         if action == "roll back":
-            saved = roll_back(writer, model, state, ranks, before=rolled_back_to if anomalies.roll_backs > 1 else None)
-            rolled_back_to = saved.manifest.step
-            log.warning("Step %s rolled back to %s: %s", step + 1, saved.name, reason)
-            step, loss = _restore(saved.manifest, strategy, plateau)
-            evaluation_due = saved.manifest.evaluation_due and bool(data.validation)
-            total_steps = _compute_total_steps(spec, samples, global_batch, step)
-            position, is_saved = samples.position(), False  # the checkpoint would read the failed samples again
+            checkpoint = roll_back(writer, model, state, ranks, before=rolled_back_to if anomalies.roll_backs > 1 else None)
+            log.warning("Step %s rolled back to %s: %s", step, checkpoint.name, reason)
+            progress.restore(checkpoint)
+            progress.pass_over(samples.position())
+            rolled_back_to, save_due = progress.step, False
+            total_steps = _compute_total_steps(spec, samples, global_batch, progress.step)
             continue
-        step, position, is_saved = step + 1, samples.position(), False
+        progress.advance(samples.position())
         throughput.add_samples(global_batch)
+        progress.evaluation_due = bool(data.validation) and (last or is_evaluation_due(step, spec, global_batch, samples))
 
-        # Log, evaluate and save.
+        # Log.
         if action == "skip":
             log.warning("Step %s skipped: %s", step, reason)
         elif result.loss is not None:
-            loss = result.loss
+            progress.loss = result.loss
             if log_due:
-                _log_step(step, throughput.step_metrics(loss=loss, lr=lr, grad_norm=result.grad_norm), trackers)
-        with throughput.excluded():
-            if data.validation and (last or is_evaluation_due(step, spec, global_batch, samples)):
-                stop_reason = make_evaluation(step)
-                evaluation_due = stop_reason is not None
-            if save_due:
-                saved, is_saved = save(step=step, loss=loss, position=position, evaluation_due=evaluation_due), True
+                _log_step(step, throughput.step_metrics(loss=result.loss, lr=lr, grad_norm=result.grad_norm), trackers)
         if startup.running:
             log.info(startup.line())
-    if not is_saved and (stop_reason or step):  # a stop, a roll-back before it, or a start elsewhere without a step to take
-        saved = save(step=step, loss=loss, position=position, evaluation_due=evaluation_due)
+    if not progress.is_saved and (stop_reason or progress.step):  # a stop, or a start elsewhere without a step to take
+        progress.save()
 
     return Outcome(
         outcome="stopped" if stop_reason else "finished",
-        step=step,
-        loss=loss,
-        checkpoint=saved.path if saved else None,
+        step=progress.step,
+        loss=progress.loss,
+        checkpoint=progress.saved.path if progress.saved else None,
         reason=stop_reason,
     )
 
@@ -200,7 +195,7 @@ def _check_log_rank(spec: TrainSpec, ranks: Ranks) -> None:
 
 
 def _describe_run(spec: TrainSpec, ranks: Ranks, model: nn.Module, data: RunData, global_batch: int) -> Manifest:
-    """Return the manifest of the run before its first step; `_save` adds what changes."""
+    """Return the manifest of the run before its first step; `Progress.save` adds what changes."""
     return Manifest(
         step=0,
         loss=None,
@@ -214,33 +209,6 @@ def _describe_run(spec: TrainSpec, ranks: Ranks, model: nn.Module, data: RunData
         spec=redact_urls(spec.model_dump(mode="json")),
         torch_version=torch.__version__,
     )
-
-
-def _save(
-    writer: CheckpointWriter | None,
-    run: Manifest,
-    strategy: Strategy,
-    plateau: ReduceOnPlateau,
-    ranks: Ranks,
-    *,
-    step: int,
-    loss: float | None,
-    position: Position,
-    evaluation_due: bool,
-) -> Checkpoint | None:
-    """Save the state after step `step`; `position` is this rank's part of the data position."""
-    if writer is None:
-        return None
-    merged = merge_positions(ranks.all_gather(position)[:: ranks.sharers])
-    manifest = replace(run, step=step, loss=loss, data_position=merged, evaluation_due=evaluation_due)
-    return writer.save(replace(manifest, loss_scale=strategy.state_dict(), plateau=plateau.state_dict()))
-
-
-def _restore(manifest: Manifest, strategy: Strategy, plateau: ReduceOnPlateau) -> tuple[int, float | None]:
-    """Restore what `_save` stores beside the tensors, and return the step and its loss."""
-    strategy.load_state_dict(manifest.loss_scale)
-    plateau.load_state_dict(manifest.plateau)
-    return manifest.step, manifest.loss
 
 
 def _log_start(
