@@ -15,13 +15,11 @@ formula does not include fragmentation, workspaces of libraries and the CUDA con
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from kfjob.spec.activation_memory import count_recomputed_layers, estimate_activations
 from kfjob.spec.lora import count_layer_adapters, count_layer_trained
-from kfjob.spec.memory_setup import FP32, MemorySetup, Optimizer, Scheme
+from kfjob.spec.memory_setup import FP32, MemorySetup, Scheme
 from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
 from kfjob.spec.nf4 import can_shard, count_bytes, count_temporary_bytes, list_quantized
 from kfjob.units import GIB
@@ -31,7 +29,8 @@ RESERVED = 2 * GIB
 HOST_PROCESS = 3 * GIB // 2
 """Allowance on the host for each training process: torch and its CUDA libraries, transformers, a data loader's buffers."""
 
-_STATES: Mapping[Optimizer, int] = MappingProxyType({"adamw": 2, "momentum": 1, "sgd": 0})
+_ADAM_STATES = 2
+"""Values that AdamW keeps for each parameter: its two moments."""
 _FSDP: tuple[Scheme, ...] = ("full", "shard_grad_op", "hybrid")
 _BUCKET = 500_000_000
 """Elements of DeepSpeed's `allgather_bucket_size` and of its `reduce_bucket_size`."""
@@ -120,7 +119,7 @@ def _estimate_state(setup: MemorySetup) -> _State:
     DeepSpeed (ZeRO paper, section 3.1, K = 12): 2 + 2 bytes, and 12 for master copy and moments.
     """
     trained, ranks, width = setup.trained, setup.world_size, setup.stored_bytes
-    frozen, states = setup.frozen * setup.compute_bytes, _STATES[setup.optimizer] * width
+    frozen, states = setup.frozen * setup.compute_bytes, _ADAM_STATES * width
     sharded, whole = _count_quantized_bytes(setup)
     layers = setup.shape.num_hidden_layers
     parameters = trained * width + frozen - layers * (_count_quantized(setup) * setup.compute_bytes - sharded)
@@ -131,11 +130,10 @@ def _estimate_state(setup: MemorySetup) -> _State:
         gradients = trained * FP32 if keeps_whole_gradients(setup) else _divide(trained * width, sharers)
         return _State(_divide(parameters, sharers) + layers * whole, gradients, _divide(trained * states, sharers))
     stage = int(setup.scheme[-1])
-    master = FP32 if stage or setup.precision != "fp32" else 0
     return _State(
         _divide(trained * setup.compute_bytes + frozen, ranks if stage >= 3 else 1),  # noqa: PLR2004 - the stage
         _divide(trained * setup.compute_bytes, ranks if stage >= 2 else 1),  # noqa: PLR2004 - the stage
-        _divide(trained * (states + master), ranks if stage >= 1 else 1),
+        _divide(trained * (states + FP32), ranks),
     )
 
 
@@ -191,7 +189,7 @@ def _estimate_copies(setup: MemorySetup) -> int:
         cast = count_layer_parameters(shape) - setup.float8_weights  # what fp8 multiplies is cast for one product only
         released = count_layer_parameters(shape) * shape.num_hidden_layers - cast * _count_kept_casts(setup)
         return (count_parameters(shape) - _count_lookup_parameters(shape) - released) * width
-    if setup.scheme in ("zero-0", "zero-1", "zero-2"):
+    if setup.scheme in ("zero-1", "zero-2"):
         return 0
     if setup.scheme == "shard_grad_op":
         return (setup.frozen + setup.trained) * width - shape.num_hidden_layers * _spare(setup)
@@ -245,7 +243,7 @@ def _estimate_state_buffers(setup: MemorySetup, width: int) -> int:
         return _BUCKET * width + (unit if setup.world_size > 1 else 0)
     if setup.world_size == 1 or setup.scheme in ("none", "ddp"):
         return 0  # DDP's buckets are the gradients themselves (gradient_as_bucket_view)
-    if setup.scheme in ("zero-0", "zero-1", "zero-2"):
+    if setup.scheme in ("zero-1", "zero-2"):
         return min(setup.trained, 2 * _BUCKET) * width
     return unit
 

@@ -38,7 +38,7 @@ def _accumulate_shards(setup: MemorySetup, _limit: float) -> Change | None:
 
 
 def _offload(setup: MemorySetup, _limit: float) -> Change | None:
-    if setup.cpu_offload or setup.scheme in ("none", "ddp", "zero-0"):
+    if setup.cpu_offload or setup.scheme in ("none", "ddp"):
         return None
     return "`cpu_offload: true`", replace(setup, cpu_offload=True)
 

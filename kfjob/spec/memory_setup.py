@@ -10,9 +10,8 @@ from kfjob.spec.lora import LoraSpec, count_adapters, count_trained
 from kfjob.spec.models import ModelShape, count_parameters
 from kfjob.spec.train import Accumulate, Float8Recipe, Precision, Recompute, TrainSpec, get_shape, resolve_micro_batch_size
 
-Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"]
+Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-1", "zero-2", "zero-3"]
 """The distribution of the state: a single process, DDP, FSDP2's three ways, the stages of DeepSpeed."""
-Optimizer = Literal["adamw", "momentum", "sgd"]
 
 FP32 = 4
 
@@ -44,7 +43,6 @@ class MemorySetup:
     """Whether the host holds the activations of layers between forward and backward pass."""
     loss_chunk: int = 0
     """Tokens whose logits exist at once; 0 is all of them."""
-    optimizer: Optimizer = "adamw"
     lora: LoraSpec | None = None
     """The adapters of a frozen model; None if all parameters are trained."""
     cpu_offload: bool = False

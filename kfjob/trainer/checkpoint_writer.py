@@ -103,7 +103,12 @@ class CheckpointWriter:
         return Checkpoint(storage=self.storage, name=_checkpoint_name(manifest), manifest=manifest)
 
     def settle(self, *, keep: bool = False) -> None:
-        """Wait for the last save. With `on_error: continue` a failure ends only the run's last `wait`, so `keep` keeps it."""
+        """Wait for the last save. With `on_error: continue` its failure is only logged; `keep` lets the next `wait` raise it.
+
+        Raises:
+            LostLeaseError: another run has the lease.
+            KfjobError: the save failed, with `on_error: stop`.
+        """
         pending = self._pending
         try:
             self.wait()

@@ -1,4 +1,6 @@
-"""The log lines of a run, which people read and programs parse. All formats are here; every line goes to stdout, in UTC.
+"""The log lines of a run, which people read and programs parse. Every line goes to stdout, in UTC.
+
+The functions below write the lines that have figures; a warning is written where its reason is found.
 
     2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed: 0.43 samples/sec, lr: 0.000091
 
@@ -17,6 +19,7 @@ This is the format of the reference sample; the number after `Batch` is the opti
     Checkpoint step-000050 in X s PATH                              logged when the checkpoint is complete
     Checkpoint step-000050 is damaged: REASON                       level W
     Checkpoint step-000050 passed over: REASON                      level W, before a roll-back
+    Checkpoint step-000050 renamed to NAME                          level W, after it was passed over, or with `--resume=none`
     Checkpoint step-000050 not written: REASON                      level E, with `on_save_error: continue`
     Lease of PATH belongs to another machine: wait N s …
     Data differs from what step-000050 was trained on: …            level W

@@ -29,10 +29,10 @@ COUNT = count_parameters(LLAMA.shape)
 
 @pytest.mark.parametrize(
     ("scheme", "bytes_a_parameter"),
-    [("zero-0", 16), ("zero-1", 4 + 12 / 64), ("zero-2", 2 + 14 / 64), ("zero-3", 16 / 64)],
+    [("zero-1", 4 + 12 / 64), ("zero-2", 2 + 14 / 64), ("zero-3", 16 / 64)],
 )
 def test_zero_stages_equal_those_of_the_paper(scheme, bytes_a_parameter):
-    """Figure 1 of Rajbhandari et al. 2020: 120, 31.4, 16.6 and 1.9 GB for 7.5 billion parameters on 64 GPUs."""
+    """Figure 1 of Rajbhandari et al. 2020: 31.4, 16.6 and 1.9 GB for 7.5 billion parameters on 64 GPUs."""
     estimate = estimate_memory(replace(LLAMA, scheme=scheme))
     assert estimate.parameters + estimate.gradients + estimate.optimizer == pytest.approx(bytes_a_parameter * COUNT, rel=1e-6)
 
@@ -81,11 +81,6 @@ def test_activations_and_logits_grow_with_samples_and_tokens():
         larger = estimate_memory(doubled)
         assert larger.activations == 2 * base.activations
         assert larger.logits == 2 * base.logits
-
-
-@pytest.mark.parametrize("optimizer", [("adamw", 8), ("momentum", 4), ("sgd", 0)])
-def test_optimiser_state_depends_on_the_optimiser(optimizer):
-    assert estimate_memory(replace(LLAMA, scheme="none", optimizer=optimizer[0])).optimizer == optimizer[1] * COUNT
 
 
 @pytest.mark.parametrize("name", PRESETS)

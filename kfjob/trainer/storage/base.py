@@ -36,7 +36,7 @@ class Storage(Protocol):
         """
 
     def prepare(self) -> None:
-        """Create the location, and remove the files of killed runs; rank 0 calls it first, while it holds the lease."""
+        """Remove what killed runs left unfinished. Rank 0 calls it after `create` and `probe`, while it holds the lease."""
 
     def list_names(self) -> list[str]:
         """Return the names of possible checkpoints."""

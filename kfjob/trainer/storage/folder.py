@@ -55,7 +55,6 @@ class FolderStorage:
 
     def prepare(self) -> None:
         """Restore a checkpoint whose replacement was interrupted by a kill, and remove temporary files and folders."""
-        self.create()
         with self._wrap_errors():
             for path in self.path.iterdir():
                 if path.name.startswith(_REPLACED):
