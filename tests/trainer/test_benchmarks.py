@@ -31,7 +31,7 @@ def test_gpu_benchmark_runs_tiny_cases_on_cpu(tmp_path, groups, rows):
     assert all(json.loads(line)["raw"] for line in raw.read_text().splitlines())
     if not groups:
         assert "losses equal to the bit" in process.stdout
-        assert "x waiting" in process.stdout
+        assert "in background / waiting: " in process.stdout
 
 
 @pytest.mark.timeout(1200)
