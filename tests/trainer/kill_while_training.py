@@ -124,6 +124,7 @@ class Start:
 def expected_checkpoint(folder: Path) -> str:
     """Return the newest checkpoint without damage, which a start should resume from."""
     storage = open_storage(str(folder))
+    storage.create()
     storage.prepare()
     valid = [entry.name for entry in list_checkpoints(storage) if not storage.find_damage(entry.name, entry.manifest)]
     return valid[0] if valid else "None"
