@@ -148,7 +148,7 @@ _STARTUP = Pattern(rf"Startup ({_NUMBER}) s: (.+)")
 _PART = Pattern(rf"([^,]+?) ({_NUMBER})(?:, |$)")
 _DAMAGED_CHECKPOINT = Pattern(r"Checkpoint (\S+) is damaged: (.*)")
 _DATA_MISMATCH = Pattern(r"Data differs from what (\S+) was trained on: (.*)")
-_OUTCOME = Pattern(rf"Outcome (\w+) step (none|\d{{1,18}}) loss (none|{_NUMBER}) checkpoint (\S+)(?: reason (\".*\"))?$")
+_OUTCOME = Pattern(rf"Outcome (\w+) step (none|\d{{1,18}}) loss (none|{_NUMBER}) checkpoint (.+?)(?: reason (\".*\"))?$")
 
 
 def parse_milestone(text: str) -> tuple[Milestone, int | None] | None:

@@ -75,6 +75,9 @@ LINES = {
     metrics.Outcome(outcome="finished", step=1000, loss=1.25, checkpoint="step-1000").line(): TrainerOutcome(
         outcome="finished", step=1000, loss=1.25, checkpoint="step-1000", reason=None
     ),
+    metrics.Outcome(outcome="failed", step=9, checkpoint="/data/my runs/step-8", reason="full").line(): TrainerOutcome(
+        outcome="failed", step=9, loss=None, checkpoint="/data/my runs/step-8", reason="full"
+    ),
     metrics.Outcome(outcome="failed", reason='loss is "nan"\nat step 3').line(): TrainerOutcome(
         outcome="failed", step=None, loss=None, checkpoint=None, reason='loss is "nan"\nat step 3'
     ),
