@@ -37,7 +37,7 @@ ACCEPT = Verdict(action="accept")
 
 
 class AnomalyDetector:
-    """Judges steps: before the optimiser step if the reaction needs it, else after it."""
+    """Judges steps by their loss and their gradient norm."""
 
     def __init__(self, spec: TrainSpec) -> None:
         """React to anomalies as the spec requires."""
@@ -50,10 +50,15 @@ class AnomalyDetector:
 
     @property
     def needs_every_step(self) -> bool:
-        """Whether to judge every step, and before its update; the host then waits for the device at each step."""
+        """Whether to judge every step; the host then waits for the device at each step."""
         return self._on_nan != "stop" or self._on_spike != "ignore"
 
-    def check(self, step: int, *, loss: float, grad_norm: float | None, finite: bool = True) -> Verdict:
+    @property
+    def may_skip(self) -> bool:
+        """Whether to judge a step before its update. After it is early enough for a stop, and for a roll-back."""
+        return "skip" in (self._on_nan, self._on_spike)
+
+    def check(self, step: int, *, loss: float, grad_norm: float, finite: bool = True) -> Verdict:
         """Decide about step number `step`; `loss` is of all ranks, `grad_norm` the global norm.
 
         `finite` tells whether both were finite on every rank at all steps since the last check.
@@ -74,20 +79,11 @@ class AnomalyDetector:
             self.roll_backs, self._furthest_step = 0, step
         return ACCEPT
 
-    def check_norm(self, step: int, grad_norm: float) -> None:
-        """Check a norm that is known only after the update of step number `step`, which cannot be taken back.
-
-        Raises:
-            KfjobError: it is not finite.
-        """
-        if not self.ignores_infinite_norm and not math.isfinite(grad_norm):
-            raise KfjobError(f"the gradient norm is {grad_norm} at step {step}", hint=HINT)
-
-    def _find_infinity(self, loss: float, grad_norm: float | None, *, finite: bool) -> str | None:
+    def _find_infinity(self, loss: float, grad_norm: float, *, finite: bool) -> str | None:
         """Return which of the numbers is not finite."""
         if not math.isfinite(loss):
             return f"the loss is {loss}"
-        if grad_norm is not None and not self.ignores_infinite_norm and not math.isfinite(grad_norm):
+        if not self.ignores_infinite_norm and not math.isfinite(grad_norm):
             return f"the gradient norm is {grad_norm}"
         return None if finite else "the loss or the gradient norm was not finite since the last check"
 

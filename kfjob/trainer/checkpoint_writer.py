@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -56,11 +56,11 @@ class CheckpointWriter:
         full: bool = False,
         on_error: OnSaveError = "stop",
         before_commit: Callable[[], None] | None = None,
-        on_commit: Callable[[Checkpoint], None] | None = None,
+        on_commit: Sequence[Callable[[Checkpoint], None]] = (),
     ) -> None:
         """Save `state` to `storage`, which `prepare_storage` has prepared; `full` also saves the full weights in one file.
 
-        `before_commit` is called on rank 0. `on_commit` receives each complete checkpoint, on every rank, in the writing
+        `before_commit` is called on rank 0. Each `on_commit` receives every complete checkpoint, on every rank, in the writing
         thread, before old ones are deleted.
         """
         from torch.distributed.checkpoint._state_dict_stager import StateDictStager
@@ -155,8 +155,8 @@ class CheckpointWriter:
             raise
         self.last = Checkpoint(storage=self.storage, name=name, manifest=manifest)
         log.info(metrics.checkpoint_line(name, self.last.path, time.monotonic() - began))
-        if self._on_commit:
-            self._on_commit(self.last)
+        for note_commit in self._on_commit:
+            note_commit(self.last)
         with self._ranks.fail_together():
             if self._ranks.is_rank_zero:
                 self._delete_old()
@@ -229,7 +229,7 @@ def open_checkpoint_writer(
     ranks: Ranks,
     *,
     before_commit: Callable[[], None] | None,
-    on_commit: Callable[[Checkpoint], None],
+    on_commit: Sequence[Callable[[Checkpoint], None]],
 ) -> CheckpointWriter:
     """Return a writer with the settings of the spec."""
     return CheckpointWriter(

@@ -149,9 +149,11 @@ class Outcome:
 
     outcome: Literal["finished", "stopped", "failed"]
     step: int | None = None
+    """The last step; None if the run failed before its first one."""
     loss: float | None = None
-    """The loss of the last step; None if the run took no step."""
+    """The loss of that step; None if the run took none, or failed before the loss was read."""
     checkpoint: str | None = None
+    """The newest complete checkpoint."""
     reason: str | None = None
 
     def line(self) -> str:

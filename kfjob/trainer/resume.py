@@ -148,7 +148,7 @@ def roll_back(
         checkpoint = find_checkpoint("auto", writer.storage, ranks)
     while writer and checkpoint:
         is_bad = before is not None and checkpoint.manifest.step >= before
-        older = find_checkpoint("auto", writer.storage, ranks, bad=[*not_finite, checkpoint.name]) if is_bad else None
+        older = find_checkpoint("auto", writer.storage, ranks, bad=[checkpoint.name]) if is_bad else None
         if older:
             log.warning("Checkpoint %s passed over: the run made no progress from it", checkpoint.name)
             _set_aside([checkpoint], ranks, "passed-over")

@@ -19,6 +19,7 @@ from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import PeerError, Ranks
 from kfjob.trainer.dry_run import print_dry_run
 from kfjob.trainer.metrics import Outcome, StartupTimer, log, start_logging
+from kfjob.trainer.progress import Progress
 from kfjob.trainer.redact import redact, write_error
 from kfjob.trainer.stop_request import SIGNAL_REASON, StopRequest, end_on_signal
 from kfjob.trainer.storage import Storage, open_storage
@@ -38,14 +39,14 @@ def run_rank(spec: TrainSpec, startup: StartupTimer, store: Store | None = None)
     if spec.deterministic:
         _use_deterministic_algorithms()
     storage = open_storage(spec.checkpoint_dir) if spec.checkpoint_dir else None
-    stop = StopRequest(spec.max_minutes)
+    stop, progress = StopRequest(spec.max_minutes), Progress()
     try:
         if spec.dry_run:
             return print_dry_run(spec)
         with end_on_signal(_stop_waiting):
             ranks = Ranks.join(store)
         startup.lap("process group")
-        outcome = train(spec, ranks, stop, startup)
+        outcome = train(spec, ranks, stop, startup, progress)
         if ranks.is_rank_zero and storage:
             outcome.write(storage, overwrite=True)
         log.info(outcome.line())
@@ -53,7 +54,7 @@ def run_rank(spec: TrainSpec, startup: StartupTimer, store: Store | None = None)
     except PeerError:
         return 1
     except Exception as error:  # noqa: BLE001 -- the outermost frame reports every error
-        _report_failure(error, storage, debug=spec.debug)
+        _report_failure(error, progress, storage, debug=spec.debug)
         return 1
     if outcome.reason == SIGNAL_REASON:  # perhaps another rank's signal
         return 128 + (stop.signal or signal.SIGTERM)
@@ -73,7 +74,7 @@ def _use_deterministic_algorithms() -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def _report_failure(error: Exception, storage: Storage | None, *, debug: bool) -> None:
+def _report_failure(error: Exception, progress: Progress, storage: Storage | None, *, debug: bool) -> None:
     """Print the error and record the outcome. The first rank's record stays: the other ranks fail because of it."""
     expected = isinstance(error, KfjobError)
     trace = "".join(traceback.format_exception(error))
@@ -83,7 +84,7 @@ def _report_failure(error: Exception, storage: Storage | None, *, debug: bool) -
         write_error(error)
     _write_error_file(redact(str(error) if expected else trace))
     reason = error.title if isinstance(error, KfjobError) else f"{type(error).__name__}: {error}"
-    outcome = Outcome(outcome="failed", reason=reason)
+    outcome = progress.make_outcome("failed", reason)
     is_first = True
     if storage:
         with suppress(KfjobError, OSError):  # the failure itself may be that the storage is not writable

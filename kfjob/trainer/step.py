@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -14,22 +14,22 @@ from kfjob.trainer.data.permutation import mix
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.stop_request import StopRequest
-from kfjob.trainer.strategies import Strategy
+from kfjob.trainer.strategies import Strategy, accept_always
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The result of a step, the same on every rank."""
+    """The result of a step, the same on every rank. Without a judgement it is accepted, and its numbers are not read."""
 
     verdict: Verdict = ACCEPT
     loss: float | None = None
-    """The mean over the tokens of all ranks; None if the step was not judged. After a stop that of the step before."""
+    """The mean over the tokens of all ranks."""
     grad_norm: float | None = None
-    """The global norm before clipping; None if the step was not judged."""
+    """The global norm before clipping."""
 
 
 class Stepper:
-    """Takes the steps of a run."""
+    """Takes the steps of a run. What it keeps between two steps is on the device, so that the host need not wait."""
 
     def __init__(
         self,
@@ -46,7 +46,9 @@ class Stepper:
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
         self._anomalies, self._stop, self._ranks, self._seed = anomalies, stop, ranks, seed
         self._finite = torch.ones((), device=ranks.device)
+        """1 while every loss and norm of this rank since the last judgement was finite."""
         self._unread: Tensor | None = None
+        """This rank's part of the loss of the last step, if that was not judged."""
 
     def take(self, step: int, micro_batches: HostBatches, *, judge: bool) -> Step:
         """Take the step after `step` steps. `judge` reads the loss and the norm, for which the host waits for the device.
@@ -64,22 +66,28 @@ class Stepper:
         batches = micro_batches.to(self._ranks.device)
         for number, batch in enumerate(batches):
             if reason := self._stop.ask(self._ranks):
-                if number:
-                    self._strategy.drop_gradients(self._optimizer)
-                return Step(verdict=Verdict(action="stop", reason=reason), loss=self._read_unread_loss())
+                self._optimizer.zero_grad()
+                return Step(verdict=Verdict(action="stop", reason=reason))
             compute_loss = partial(self._compute_loss, batch, tokens)
             loss += self._strategy.accumulate(self._model, compute_loss, last=number == len(batches) - 1)
-        if self._anomalies.needs_every_step:
-            return self._judge_and_update(step + 1, loss)
-        norm = self._strategy.step(self._model, self._optimizer)
-        self._finite *= loss.isfinite()
-        if not self._anomalies.ignores_infinite_norm:
-            self._finite *= norm.isfinite()
-        self._unread = None if judge else loss
-        return self._judge(step + 1, loss, norm) if judge else Step()
 
-    def _read_unread_loss(self) -> float | None:
-        """Return the loss of the last step if it was not judged."""
+        result: Step | None = None
+
+        def accept(norm: Tensor) -> bool:
+            nonlocal result
+            result = self._judge(step + 1, loss, norm)
+            return result.verdict.action != "skip"
+
+        norm = self._strategy.step(self._model, self._optimizer, accept if self._anomalies.may_skip else accept_always)
+        if result is None and (judge or self._anomalies.needs_every_step):
+            result = self._judge(step + 1, loss, norm)
+        self._unread = None if result else loss
+        if result is None:
+            self._note_finite(loss, norm)
+        return result or Step()
+
+    def read_loss(self) -> float | None:
+        """Return the loss of the last step if it was not judged, else None; every rank calls it."""
         if self._unread is None:
             return None
         (loss,) = self._ranks.all_reduce([float(self._unread)])
@@ -88,26 +96,17 @@ class Stepper:
     def _compute_loss(self, batch: Batch, tokens: float) -> Tensor:
         return token_loss(self._model, *batch) / tokens
 
-    def _judge_and_update(self, number: int, loss: Tensor) -> Step:
-        """Update unless the verdict refuses it; a norm that is known only after the update can only end the run."""
-        result = Step()
+    def _note_finite(self, loss: Tensor, norm: Tensor) -> None:
+        """Note on the device whether the numbers of a step that is not judged are finite."""
+        self._finite *= loss.isfinite()
+        if not self._anomalies.ignores_infinite_norm:
+            self._finite *= norm.isfinite()
 
-        def accept(norm: Tensor | None) -> bool:
-            nonlocal result
-            result = self._judge(number, loss, norm)
-            return result.verdict.action == "accept"
-
-        norm = float(self._strategy.step(self._model, self._optimizer, accept))
-        if result.grad_norm is None:
-            self._anomalies.check_norm(number, norm)
-        return replace(result, grad_norm=norm)
-
-    def _judge(self, number: int, loss: Tensor, norm: Tensor | None) -> Step:
+    def _judge(self, number: int, loss: Tensor, norm: Tensor) -> Step:
         """Judge a step, and every step since the last one that was judged."""
-        values = [loss, self._finite] if norm is None else [loss, self._finite, norm]
-        own_loss, finite, *norms = torch.stack([value.float().to(loss.device) for value in values]).tolist()
+        numbers = torch.stack([value.float().to(loss.device) for value in (loss, norm, self._finite)])
+        own_loss, norm_value, finite = numbers.tolist()
         global_loss, not_finite = self._ranks.all_reduce([own_loss, not finite])
-        norm_value = norms[0] if norms else None
         verdict = self._anomalies.check(number, loss=global_loss, grad_norm=norm_value, finite=not not_finite)
         self._finite.fill_(1)
         return Step(verdict=verdict, loss=global_loss, grad_norm=norm_value)

@@ -49,6 +49,7 @@ from kfjob.trainer.model import build_model
 from kfjob.trainer.nf4 import is_quantized
 from kfjob.trainer.optim import compute_learning_rate
 from kfjob.trainer.pins import delete_unless_pinned
+from kfjob.trainer.prepare import prepare_run
 from kfjob.trainer.profiler import StepProfiler
 from kfjob.trainer.resume import find_checkpoint, roll_back
 from kfjob.trainer.step import Stepper
@@ -918,7 +919,7 @@ def prepare_different_folders(ranks: Ranks, *, folder: str) -> str:
 
 def delete_while_resuming(ranks: Ranks, *, spec: dict[str, Any], folder: str) -> int:
     """Return the last step of a run, while another run wants to delete the checkpoint from which it resumes."""
-    trainer: Any = sys.modules[train.__module__]
+    trainer: Any = sys.modules[prepare_run.__module__]
     load_checkpoint = trainer.load_checkpoint
 
     def delete_then_load(*args: Any, **kwargs: Any) -> None:

@@ -16,6 +16,7 @@ from kfjob.errors import KfjobError, SpecError
 from kfjob.spec.arguments import from_argv
 from kfjob.trainer.environment import check_home_folders, check_meeting_point, read_place
 from kfjob.trainer.metrics import Outcome, log, start_logging
+from kfjob.trainer.progress import Progress
 from kfjob.trainer.run import _report_failure
 from kfjob.trainer.storage import open_storage
 
@@ -98,7 +99,7 @@ def test_password_in_an_error_is_not_printed_or_stored(tmp_path, monkeypatch, ca
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     start_logging(verbose=True)
     for error in (KfjobError(f"cannot read `{URL}`", cause=f"no {URL}"), ValueError(URL)):
-        _report_failure(error, open_storage(str(tmp_path / type(error).__name__)), debug=True)
+        _report_failure(error, Progress(), open_storage(str(tmp_path / type(error).__name__)), debug=True)
     log.warning("Checkpoint not written: %s", URL)
     stored = [path.read_text() for path in tmp_path.rglob("*.json")]
     assert len(stored) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -302,6 +303,7 @@ def test_full_disk(tiny, tmp_path, on_save_error):
     assert f"error: no space left in `{folder}/c`\n  --> checkpoint_dir\n  cause: " in result.stderr
     assert "hint: delete files there, or use a larger volume" in result.stderr
     assert "] Checkpoint step-000001 in " in result.stdout
+    assert re.search(rf"Outcome failed step 3 loss \d\.\d{{5}} checkpoint {folder}/c/step-000001 reason ", result.stdout)
     lines = result.stdout.splitlines()
     assert lines[-1] == "step-000001" or lines[-2:] == ["outcome.json", "step-000001"]  # nothing else uses space
     failures = [line.rpartition("] ")[2] for line in lines if " not written: " in line]

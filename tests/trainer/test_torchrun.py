@@ -115,7 +115,10 @@ def test_signal_stops_the_run_and_the_same_command_resumes(job, tiny, tmp_path):
     lines = second.trainer_lines(leader)
     assert second.trainer_lines(1 - leader) == []
     assert all(
-        re.match(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[(train|run|checkpoint_writer)\.py:\d+\] [A-Z][a-z]+ ", line)
+        re.match(
+            r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[(train|prepare|training_run|run|checkpoint_writer)\.py:\d+\] [A-Z][a-z]+ ",
+            line,
+        )
         for line in lines
     ), lines
     progress = PROGRESS.findall("\n".join(lines))
@@ -250,6 +253,19 @@ def test_max_minutes_stops_the_run(tiny, tmp_path, capsys):
     assert outcome["reason"] == "max_minutes 0.02"
     assert outcome["checkpoint"] == str(tmp_path / f"step-{outcome['step']:06d}")
     assert "Outcome stopped step" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("in_process")
+def test_outcome_of_a_failed_run_names_its_last_step_and_checkpoint(tiny, tmp_path, capsys):
+    """The first update after the resume overflows, so the loss of the next step is NaN."""
+    spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path), "warmup_steps": 0}
+    assert main(to_argv(TrainSpec(**spec | {"max_steps": 2}))) == 0
+    assert main(to_argv(TrainSpec(**spec | {"lr": 1e30}))) == 1
+    outcome = json.loads((tmp_path / "outcome.json").read_text())
+    assert (outcome["outcome"], outcome["step"], outcome["checkpoint"]) == ("failed", 3, str(tmp_path / "step-000002"))
+    assert outcome["reason"].endswith("is nan at step 4")
+    output = capsys.readouterr().out
+    assert f"Outcome failed step 3 loss {outcome['loss']:.5f} checkpoint {tmp_path}/step-000002 reason " in output
 
 
 @pytest.mark.usefixtures("in_process")

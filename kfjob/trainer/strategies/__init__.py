@@ -6,12 +6,12 @@ from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.float8 import check_float8
-from kfjob.trainer.strategies.base import SingleProcess, Strategy
+from kfjob.trainer.strategies.base import SingleProcess, Strategy, accept_always
 from kfjob.trainer.strategies.fsdp import FullyShardedDataParallel
 from kfjob.trainer.strategies.replicas import DataParallel, DistributedDataParallel
 from kfjob.trainer.strategies.zero import DeepSpeed, log_communication
 
-__all__ = ["SingleProcess", "Strategy", "describe_strategy", "log_communication", "make_strategy"]
+__all__ = ["SingleProcess", "Strategy", "accept_always", "describe_strategy", "log_communication", "make_strategy"]
 
 
 def make_strategy(spec: TrainSpec, ranks: Ranks) -> Strategy:

@@ -1,4 +1,4 @@
-"""The protocol of a strategy, and the strategy of a single process, on which the others build."""
+"""The protocol of a strategy, and the strategy of a single process, on which torch's own strategies build."""
 
 from __future__ import annotations
 
@@ -24,8 +24,24 @@ COMPUTE_DTYPES = {
 }
 """The dtype of the arithmetic, for each precision; `kfjob.trainer.float8` casts the factors of some products once more."""
 
-Accept = Callable[[Tensor | None], bool]
-"""Decides whether to update, given the norm of the gradients; None if the norm is known only after the update."""
+Accept = Callable[[Tensor], bool]
+"""Decides whether to update, given the norm of the gradients."""
+
+
+def accept_always(norm: Tensor) -> bool:
+    """Accept without waiting for the device."""
+    del norm
+    return True
+
+
+def clip_gradients(model: nn.Module, limit: float) -> Tensor:
+    """Clip the global gradient norm unless `limit` is 0, and return the norm before, which every rank has in full."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    if limit:
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), limit, norm)
+    return norm
 
 
 class Strategy(Protocol):
@@ -50,11 +66,8 @@ class Strategy(Protocol):
         The loss is this rank's sum divided by the tokens of all ranks. `last` marks the last micro-batch of a step.
         """
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept | None = None) -> Tensor:
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept = accept_always) -> Tensor:
         """Clip the gradients, update unless `accept` refuses, and zero the gradients; return the norm before clipping."""
-
-    def drop_gradients(self, optimizer: torch.optim.Optimizer) -> None:
-        """Zero the gradients of a step that will not be taken."""
 
     def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
         """Return the tensors of both, for checkpoints."""
@@ -95,11 +108,11 @@ class SingleProcess:
             torch.autograd.backward(self._scaler.scale(loss * self._gradient_scale))
         return loss.detach()
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept | None = None) -> Tensor:
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept = accept_always) -> Tensor:
         """Clip as torch does; a step with an fp16 overflow is normal: the scaler skips it, and the scale is lower next time."""
         self._scaler.unscale_(optimizer)
-        norm = self._clip_gradients(model)
-        if accept is None or accept(norm):
+        norm = clip_gradients(model, self._spec.grad_clip)
+        if accept(norm):
             self._scaler.step(optimizer)
         self._scaler.update()
         optimizer.zero_grad()
@@ -114,19 +127,6 @@ class SingleProcess:
         if self._spec.precision not in ("fp32", "bf16-true"):
             model.forward = torch.autocast(self._device.type, dtype=COMPUTE_DTYPES[self._spec.precision])(model.forward)
         return model
-
-    def _clip_gradients(self, model: nn.Module) -> Tensor:
-        """Clip the global gradient norm, and return the norm before, which every rank has in full."""
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
-        if self._spec.grad_clip:
-            torch.nn.utils.clip_grads_with_norm_(model.parameters(), self._spec.grad_clip, norm)
-        return norm
-
-    def drop_gradients(self, optimizer: torch.optim.Optimizer) -> None:
-        """Zero the gradients."""
-        optimizer.zero_grad()
 
     def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
         """Return both by torch's own names."""

@@ -27,7 +27,7 @@ from kfjob.trainer.experts import is_experts_parameter
 from kfjob.trainer.float8 import Float8ModelState, compute_scales, gather_in_float8
 from kfjob.trainer.metrics import log
 from kfjob.trainer.nf4 import list_whole
-from kfjob.trainer.strategies.base import COMPUTE_DTYPES, Accept, SingleProcess
+from kfjob.trainer.strategies.base import COMPUTE_DTYPES, Accept, SingleProcess, accept_always
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -100,7 +100,7 @@ class FullyShardedDataParallel(SingleProcess):
             unit.set_modules_to_forward_prefetch(units[number + 1 : number + 1 + self._spec.prefetch])
             unit.set_modules_to_backward_prefetch(units[max(0, number - self._spec.prefetch) : number][::-1])
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept | None = None) -> Tensor:
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept = accept_always) -> Tensor:
         """Clip and update; the weights that are gathered in fp8 get new scales."""
         norm = super().step(model, optimizer, accept)
         compute_scales(model, self._spec)

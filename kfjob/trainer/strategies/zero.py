@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, resolve_micro_batch_size
-from kfjob.trainer.checkpoint import CheckpointState
+from kfjob.trainer.checkpoint import CheckpointState, ModelState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
 from kfjob.trainer.optim import make_optimizer
-from kfjob.trainer.strategies.base import COMPUTE_DTYPES, Accept, SingleProcess
+from kfjob.trainer.strategies.base import COMPUTE_DTYPES, Accept, accept_always, clip_gradients
 from kfjob.trainer.strategies.zero_state import ZeroState
 from kfjob.units import MIB
 
@@ -33,8 +33,10 @@ LOCK_TRIAL_BYTES = 64 * MIB
 """Bytes to lock as a trial: more than a container with the usual limit of 8 MiB or 64 KiB can lock."""
 
 
-class DeepSpeed(SingleProcess):
-    """ZeRO, stages 0 to 3."""
+class DeepSpeed:
+    """ZeRO, stages 0 to 3: adapts DeepSpeed's engine to the protocol of a strategy."""
+
+    shards_units = False
 
     def __init__(self, spec: TrainSpec, ranks: Ranks) -> None:
         """Import DeepSpeed for this device.
@@ -42,8 +44,7 @@ class DeepSpeed(SingleProcess):
         Raises:
             KfjobError: DeepSpeed is not installed, or does not support the spec.
         """
-        super().__init__(spec, ranks)
-        self._ranks, self._config = ranks, make_config(spec, ranks)
+        self._spec, self._ranks, self._config = spec, ranks, make_config(spec, ranks)
         self._deepspeed = _import_deepspeed(ranks)
         _check_precision(spec, self._deepspeed.accelerator.get_accelerator())
         self._deepspeed.init_distributed(dist_init_required=False, verbose=False)
@@ -64,7 +65,7 @@ class DeepSpeed(SingleProcess):
             model=model, optimizer=make_optimizer(model, self._spec), config=self._config, dist_init_required=False
         )
         for module, name, buffer in buffers:  # undo the engine's cast: rotary frequencies must be exact
-            setattr(module, name, buffer.to(self._device))
+            setattr(module, name, buffer.to(self._ranks.device))
         wrapped: nn.Module = engine
         return wrapped
 
@@ -96,29 +97,25 @@ class DeepSpeed(SingleProcess):
             engine.step()  # only counts the micro-batch
         return loss.detach()
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept | None = None) -> Tensor:
-        """Clip at stage 0; from stage 1 on the engine clips in its step, which returns the norm too late for `accept`."""
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept = accept_always) -> Tensor:
+        """Let the engine clip and update; it does not clip at stage 0. The spec allows no step to be refused."""
+        del optimizer, accept
         engine: Any = model
-        norm = None if self._spec.zero_stage else self._clip_gradients(model)
-        if accept is None or accept(norm):
-            engine.step()
-        else:
-            self.drop_gradients(optimizer)
+        norm = None if self._spec.zero_stage else clip_gradients(model, self._spec.grad_clip)
+        engine.step()
         return torch.as_tensor(engine.get_global_grad_norm()) if norm is None else norm
-
-    def drop_gradients(self, optimizer: torch.optim.Optimizer) -> None:
-        """Zero the gradients as DeepSpeed does after an overflow."""
-        zero: Any = optimizer
-        zero.zero_grad(set_to_none=True)
-        if self._spec.cpu_offload:
-            zero.reset_cpu_buffers()
-        elif self._spec.zero_stage:
-            zero.averaged_gradients.clear()
 
     def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
         """Return full tensors at every stage."""
         engine: Any = model
-        return ZeroState(engine, self._ranks) if self._spec.zero_stage else super().checkpoint_state(engine.module, optimizer)
+        return ZeroState(engine, self._ranks) if self._spec.zero_stage else ModelState(engine.module, optimizer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: a resumed run begins with DeepSpeed's initial loss scale."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Ignore the loss scaler of another strategy."""
 
 
 @contextmanager
