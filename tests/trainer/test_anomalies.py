@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import re
 
@@ -61,6 +62,8 @@ def test_every_step_is_checked_only_if_configured():
     assert not detector().needs_every_step
     assert detector(on_nan="skip").needs_every_step
     assert detector(on_spike="stop").needs_every_step
+    assert [detector(on_nan=reaction).may_skip for reaction in ("stop", "skip", "roll_back")] == [False, True, False]
+    assert detector(on_spike="skip").may_skip
 
 
 def test_invalid_step_between_two_checks_is_found():
@@ -89,39 +92,62 @@ def test_invalid_step_is_skipped_on_all_ranks(workers, tiny, tmp_path):
         assert result["outcome"]["step"] == 6
 
 
-def test_roll_back_loads_the_checkpoint_and_continues_with_new_samples(workers, tiny, tmp_path):
-    spec = tiny | SKIP_NAN | {"on_nan": "roll_back", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 2}
-    results = workers.run("train_with_nan", {"spec": spec, "steps": [4], "rank": 1}, world_size=2)
-    (plain, _) = workers.run("run_training", {"spec": spec | {"checkpoint_dir": None}}, world_size=2)
-    for result in results:
-        assert [step for step, _ in result["steps"]] == [1, 2, 3, 3, 4, 5, 6]
-        assert result["steps"][:3] == [[int(step), loss] for step, loss in list(plain["losses"].items())[:3]]
-        assert result["steps"][3][1] != result["steps"][2][1]  # the samples of steps 3 and 4 are not read again
-    samples = [sample for result in results for batch in result["batches"] for sample in batch]
+ROLL_BACK = SKIP_NAN | {"on_nan": "roll_back", "checkpoint_every": 2}
+
+
+@pytest.fixture(scope="module")
+def rolled_back(workers, tiny, tmp_path_factory):
+    """A run whose third step is NaN, at once after a save."""
+    spec = tiny | ROLL_BACK | {"checkpoint_dir": str(tmp_path_factory.mktemp("rolled-back"))}
+    return workers.run("train_with_nan", {"spec": spec, "steps": [3], "rank": 1}, world_size=2)
+
+
+def test_roll_back_loads_the_checkpoint_and_continues_with_new_samples(rolled_back, workers, tiny):
+    (plain, _) = workers.run("run_training", {"spec": tiny | SKIP_NAN}, world_size=2)
+    for result in rolled_back:
+        assert [step for step, _ in result["steps"]] == [1, 2, 3, 4, 5, 6]
+        assert result["steps"][:2] == [[int(step), loss] for step, loss in list(plain["losses"].items())[:2]]
+        assert result["steps"][2][1] != plain["losses"]["3"]  # the samples of step 3 are not read again
+    samples = [sample for result in rolled_back for batch in result["batches"] for sample in batch]
     assert len(samples) == len(set(samples))
 
 
-def test_stop_after_a_roll_back_keeps_the_position(workers, tiny, tmp_path):
+def test_stop_after_a_roll_back_keeps_the_position(rolled_back, workers, tiny, tmp_path):
     """The step is that of the checkpoint, but the next launch must not read the failed samples again."""
-    spec = tiny | SKIP_NAN | {"on_nan": "roll_back", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 2}
-    arguments = {"spec": spec, "steps": [4], "rank": 1, "stop_after": 4}
+    spec = tiny | ROLL_BACK | {"checkpoint_dir": str(tmp_path / "c")}
+    arguments = {"spec": spec, "steps": [3], "rank": 1, "stop_after": 3}
     stopped = workers.run("train_with_nan", arguments, world_size=2)
-    assert [result["outcome"]["step"] for result in stopped] == [2, 2]
     resumed = workers.run("run_training", {"spec": spec}, world_size=2)
-    for first, second in zip(stopped, resumed, strict=True):
-        assert list(second["losses"]) == ["3", "4", "5", "6"]
-        used = [sample for batch in first["batches"][:4] for sample in batch]
-        assert not set(used) & {sample for batch in second["batches"] for sample in batch}
-        assert second["batches"][0] == first["batches"][4]  # read, but not used before the stop
+    for expected, first, second in zip(rolled_back, stopped, resumed, strict=True):
+        assert [first["outcome"]["step"], first["outcome"]["loss"]] == first["steps"][1] == expected["steps"][1]
+        assert [[int(step), loss] for step, loss in second["losses"].items()] == expected["steps"][2:]
+        assert second["batches"] == expected["batches"][3:]
+
+
+def test_roll_back_after_progress_returns_to_the_newest_checkpoint(workers, tiny, tmp_path):
+    """Step 3 fails, then step 5: the run has passed step 3 in between, so the checkpoint of step 4 is good."""
+    spec = tiny | ROLL_BACK | {"checkpoint_dir": str(tmp_path / "c"), "strategy": "none"}
+    (result,) = workers.run("train_with_nan", {"spec": spec, "steps": [3, 6], "rank": 0})
+    assert [step for step, _ in result["steps"]] == [1, 2, 3, 4, 5, 6]
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [f"step-00000{step}" for step in (2, 4, 6)]
+
+
+def test_run_ends_after_its_epochs_with_a_roll_back(workers, tiny, tokenised_folder, tmp_path):
+    """The samples of the step that failed, and of the one before it, are passed over: the epoch has two steps less."""
+    change = {"strategy": "none", "data": str(tokenised_folder), "sequence_length": 64, "max_steps": None, "epochs": 1}
+    spec = tiny | ROLL_BACK | {"checkpoint_dir": str(tmp_path / "c"), "micro_batch_size": 16} | change
+    tokens = json.loads((tokenised_folder / "tokens.json").read_text())["tokens"]["train"]
+    (result,) = workers.run("train_with_nan", {"spec": spec, "steps": [4], "rank": 0})
+    assert result["outcome"]["step"] == ((tokens - 1) // 64) // 16 - 2
+    samples = [sample for batch in result["batches"] for sample in batch]
+    assert len(samples) == len(set(samples))
 
 
 @pytest.mark.parametrize("keep", [{}, {"keep_last": 1, "keep_every": 2}])
 def test_launch_after_a_second_roll_back_resumes_from_the_older_checkpoint(workers, tiny, tmp_path, keep):
     """Step 6 fails twice: the run goes back to step 4, then to step 2, and is stopped before step 4."""
     folder = tmp_path / "c"
-    spec = (
-        tiny | SKIP_NAN | {"on_nan": "roll_back", "checkpoint_dir": str(folder), "checkpoint_every": 2, "max_steps": 8} | keep
-    )
+    spec = tiny | ROLL_BACK | {"checkpoint_dir": str(folder), "max_steps": 8} | keep
     arguments = {"spec": spec, "steps": [5, 6], "rank": 1, "stop_after": 7}
     stopped = workers.run("train_with_nan", arguments, world_size=2)
     assert [result["outcome"]["step"] for result in stopped] == [3, 3]

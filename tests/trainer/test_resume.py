@@ -82,9 +82,12 @@ def test_stop_in_the_middle_of_a_step_is_bit_exact(workers, spec_of, tmp_path, n
 def test_stop_during_an_evaluation(workers, tiny, tmp_path):
     """The evaluation asks before each batch; the second question of a step is the first of its evaluation."""
     spec = tiny | {"strategy": "ddp", "eval_every": 1, "checkpoint_dir": str(tmp_path / "c")}
-    for result in workers.run("run_training", {"spec": spec, "stop_after": 1, "micro_batches": 2}, world_size=2):
+    arguments = {"spec": spec | {"log_every": 10}, "stop_after": 1, "micro_batches": 2}
+    (plain, _) = workers.run("run_training", {"spec": spec | {"max_steps": 2, "checkpoint_dir": None}}, world_size=2)
+    for result in workers.run("run_training", arguments, world_size=2):
         assert [step for step, _, _ in result["evaluations"]] == [1]
         assert (result["outcome"]["step"], result["outcome"]["reason"]) == (2, "signal")
+        assert result["outcome"]["loss"] == plain["losses"]["2"]  # the step is not logged
 
 
 @pytest.mark.parametrize("at", [1, 3, 5])

@@ -212,8 +212,11 @@ def test_stopped_run_has_an_outcome_with_a_reason(workers, tiny, tmp_path):
 
 def test_finished_run_is_not_repeated(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path)}
-    first, second = (workers.run("run_training", {"spec": spec})[0] for _ in range(2))
+    first = workers.run("run_training", {"spec": spec})[0]
+    written = (tmp_path / "step-000006").stat().st_ino
+    second = workers.run("run_training", {"spec": spec})[0]
     assert second["losses"] == {}
+    assert (tmp_path / "step-000006").stat().st_ino == written
     assert second["outcome"] == first["outcome"]
 
 
