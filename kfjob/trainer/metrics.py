@@ -7,6 +7,8 @@ The functions below write the lines that have figures; a warning is written wher
 This is the format of the reference sample; the number after `Batch` is the optimiser step. Other texts after the brackets:
 
     Start MODEL with N parameters, strategy S, world size W, global batch G samples, N steps
+    Default FIELD: VALUE, because REASON                             of a field that the spec leaves open
+    Note TEXT                                                       of the arguments, a tracker or an earlier checkpoint
     Adapters N parameters of base NAME (SHA-256 …)                   if the spec has `lora`
     Loss is cross-entropy + X x load balance of the router           of a model with experts; evaluations have no second part
     Resume none | Resume step-000050 PATH
@@ -21,7 +23,7 @@ This is the format of the reference sample; the number after `Batch` is the opti
     Checkpoint step-000050 passed over: REASON                      level W, before a roll-back
     Checkpoint step-000050 renamed to NAME                          level W, after it was passed over, or with `--resume=none`
     Checkpoint step-000050 not written: REASON                      level E, with `on_save_error: continue`
-    Lease of PATH belongs to another machine: wait N s …
+    Waiting up to N s to see whether the owner of PATH/lease.json is alive
     Data differs from what step-000050 was trained on: …            level W
     Outcome finished|stopped|failed step N|none loss X|none checkpoint PATH|none[ reason "JSON"]    last; failed: level E
 """

@@ -159,10 +159,11 @@ def test_launch_after_a_second_roll_back_resumes_from_the_older_checkpoint(worke
         assert not set(used) & {sample for batch in second["batches"] for sample in batch}
 
 
-@pytest.mark.parametrize("settings", [{}, {"on_spike": "stop"}], ids=["default", "every step is judged"])
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("stage", "settings"), [*((stage, {}) for stage in range(4)), (2, {"on_spike": "stop", "log_every": 10})], ids=str
+)
 def test_gradient_that_is_not_finite_stops_deepspeed(workers, tiny, stage, settings):
-    spec = tiny | {"strategy": "deepspeed", "zero_stage": stage, "log_every": 1} | settings
+    spec = tiny | {"strategy": "deepspeed", "zero_stage": stage} | settings
     arguments = {"spec": spec, "steps": [3], "rank": 1, "loss": False}
     for message in workers.run("error_of_train_with_nan", arguments, world_size=2):
         assert re.search("error: the gradient norm is (nan|inf) at step 3", message)  # DeepSpeed returns inf

@@ -32,6 +32,7 @@ LONG += [
 SHORT = [
     ("hsdp", "fp32", "packed"),
     ("fsdp", "bf16-true", "shuffled"),
+    ("ddp", "fp16", "shuffled"),  # its loss scale changes in the first steps
     ("zero-0", "bf16", "shuffled"),
     ("zero-1", "fp32", "shuffled"),
     ("zero-2", "bf16", "packed"),

@@ -45,7 +45,7 @@ def clip_gradients(model: nn.Module, limit: float) -> Tensor:
 
 
 class Strategy(Protocol):
-    """The methods that the training loop calls, in the order in which it calls them."""
+    """The methods that a run calls, in the order in which it calls them."""
 
     shards_units: bool
     """Whether `wrap` turns the parameters of each unit into DTensors before it reads the next unit."""
@@ -60,6 +60,12 @@ class Strategy(Protocol):
     def make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return the optimiser of the module that `wrap` returned."""
 
+    def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
+        """Return the tensors of both, for checkpoints."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
+
     def accumulate(self, model: nn.Module, compute_loss: Callable[[], Tensor], *, last: bool) -> Tensor:
         """Accumulate the gradients of a micro-batch, and return its loss.
 
@@ -69,14 +75,8 @@ class Strategy(Protocol):
     def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept = accept_always) -> Tensor:
         """Clip the gradients, update unless `accept` refuses, and zero the gradients; return the norm before clipping."""
 
-    def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
-        """Return the tensors of both, for checkpoints."""
-
     def state_dict(self) -> dict[str, Any]:
-        """Return the strategy's own small state, which is the same on every rank."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
+        """Return the loss scale of fp16, which is the same on every rank; empty without one."""
 
 
 class SingleProcess:
