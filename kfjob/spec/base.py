@@ -145,7 +145,8 @@ def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
 
     The context may hold `path` (another field that the error is about), `detail` and `hint`.
     """
-    return PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"), context)
+    # pydantic-core replaces the names of the context in this order, so braces of the message stay as they are
+    return PydanticCustomError(kind, "{message}", {**context, "message": message})
 
 
 def two_programs_error() -> PydanticCustomError:

@@ -45,6 +45,8 @@ def find_problem(text: str, name: str = "train") -> Problem:
         ("env: {A: {secret: a, config_map: b, key: c}}\n", "env.A", "exactly one of"),
         ("labels: {'a b': c}\n", "labels.a b", "is not a valid key"),
         ("project: a b\n", "project", "is not a valid label value"),
+        ("labels: {a: 'x{y}'}\n", "labels.a", "`x{y}` is not"),
+        ("labels: {a: '{hint}{path}'}\n", "labels.a", "`{hint}{path}` is not"),
         ("run: {deadline: 5x}\n", "run.deadline", "is not a duration"),
         ("scheduling: {queue_priority: high}\n", "scheduling.queue_priority", "needs `queue`"),
         ("scheduling: {affinity: {nodeAffinty: {}}}\n", "scheduling.affinity.nodeAffinty", "did you mean `nodeAffinity`"),
