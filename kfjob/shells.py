@@ -23,12 +23,14 @@ _BASH = re.compile(r"BASH(?:PID|OPTS|_\w+)?", re.ASCII)
 
 _SCRIPT_RUNNERS = ("su", "runuser", "script", "flock")
 """Programs that give the word after their option `-c` to a shell."""
-_SCRIPT_OPTION = re.compile(r"-[a-z]*c|--command")
+_COMMAND_OPTION = re.compile(r"-[a-z]*c|--command")
 _SPLIT_OPTION = re.compile(r"-[a-zA-Z]*S|--split-string")
 """Option of `env` before a text that it reads as a shell does."""
 _FILE_OPTIONS = ("--rcfile", "--init-file")
-_OPTION_NAMES = re.compile("[oO]")
-"""Letters of a shell's options with a value, as in `-euo pipefail`."""
+_LETTERS = re.compile("[-+][abcefhiklmnoprstuvxBCDEHIOPT]+")
+"""Options of a shell in one word, as in `-euo pipefail`."""
+_NAMED_OPTIONS = re.compile("[oO]")
+"""Letters of a shell's options that the next word names."""
 
 
 def is_shell(word: str) -> bool:
@@ -45,6 +47,17 @@ def find_scripts(words: Sequence[str]) -> frozenset[int]:
     return frozenset(_find_scripts(words))
 
 
+def find_own_script(words: Sequence[str]) -> int | None:
+    """Return the index of the script of the shell that is the first word; None for another program, or without a script.
+
+    In `bash entry.sh -c x`, the `-c` is an argument of `entry.sh`.
+    """
+    if not words or not is_shell(words[0]):
+        return None
+    index, has_script = _skip_options(words, 1)
+    return index if has_script else None
+
+
 def _find_scripts(words: Sequence[str]) -> Iterator[int]:
     option: re.Pattern[str] | None = None
     index = 0
@@ -53,11 +66,11 @@ def _find_scripts(words: Sequence[str]) -> Iterator[int]:
         name = word.rpartition("/")[2]
         if name in SHELLS:
             index, has_script = _skip_options(words, index)
-            if has_script and index < len(words):
+            if has_script:
                 yield index
                 index += 1
         elif name in _SCRIPT_RUNNERS:
-            option = _SCRIPT_OPTION
+            option = _COMMAND_OPTION
         elif name == "env":
             option = _SPLIT_OPTION
         elif option and option.fullmatch(word) and index < len(words):
@@ -66,18 +79,21 @@ def _find_scripts(words: Sequence[str]) -> Iterator[int]:
 
 
 def _skip_options(words: Sequence[str], index: int) -> tuple[int, bool]:
-    """Return the index of the first word after a shell's options, and whether one of them is `-c`."""
+    """Return the index of the first word after a shell's options, and whether it is a script, because one of them is `-c`."""
     has_script = False
-    while index < len(words) and words[index][:1] in ("-", "+"):
-        word, index = words[index], index + 1
+    while index < len(words):
+        word = words[index]
         if word in ("-", "--"):
+            index += 1
             break
         if word.startswith("--"):
-            index += word in _FILE_OPTIONS
-        else:
+            index += 1 + (word in _FILE_OPTIONS)
+        elif _LETTERS.fullmatch(word):
             has_script = has_script or (word[0] == "-" and "c" in word)
-            index += len(_OPTION_NAMES.findall(word))
-    return index, has_script
+            index += 1 + len(_NAMED_OPTIONS.findall(word))
+        else:
+            break
+    return index, has_script and index < len(words)
 
 
 def is_name(text: str) -> bool:

@@ -12,14 +12,13 @@ from types import MappingProxyType
 
 import yaml
 
-from kfjob.shells import find_scripts, is_shell
+from kfjob.shells import find_own_script, find_scripts, is_shell
 from kfjob.spec.manifest_yaml import is_merge
 from kfjob.spec.variables import Reader
 
 _SHELL_FILE = re.compile(r"(?:.*\.(?:sh|bash|ksh|zsh))|[^.]*")
 """Key of a ConfigMap's entry that can be a script: with a shell's suffix, or without a suffix."""
 _SHEBANG = re.compile(r"#!\s*(\S+)(?:[ \t]+(?:-\S+[ \t]+)*(\w+))?")
-_SCRIPT_OPTION = re.compile(r"-[a-z]*c")
 _EMPTY_SUBTREES = frozenset(("annotations", "labels", "command", "args", "data", "stringData", "lifecycle", "httpHeaders"))
 _EMPTY_FIELDS = frozenset(("value", "subPath", "storageClassName", "priorityClassName", "schedulerName", "serviceAccountName"))
 """Fields in which Kubernetes takes an empty text, or takes it as unset."""
@@ -122,7 +121,7 @@ class Pods:
         """
         fields = _to_fields(mapping)
         command, args = self._render_words(fields.get("command")), self._render_words(fields.get("args"))
-        hidden = ["sh"] if not command and args and _SCRIPT_OPTION.fullmatch(args[0]) else []
+        hidden = ["sh"] if not command and find_own_script(["sh", *args]) is not None else []
         words = [*hidden, *command, *args]
         start = len(hidden) + (len(command) if field == "args" else 0)
         scripts = frozenset(index - start for index in find_scripts(words) if index >= start)

@@ -23,7 +23,7 @@ from kfjob.plan.programs import (
     is_python,
     split_program,
 )
-from kfjob.shells import SHELLS, is_shell
+from kfjob.shells import SHELLS, find_own_script, is_shell
 from kfjob.spec.job import JobSpec
 from kfjob.spec.rendezvous import Launcher
 
@@ -162,10 +162,10 @@ def split_commands(command: Sequence[str]) -> Iterator[list[str]]:
     if not words or not is_shell(words[0]):
         yield words
         return
-    is_script = next((i for i, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), None)
-    if is_script is None or is_script + 1 >= len(words):
+    index = find_own_script(words)
+    if index is None:
         return
-    script = words[is_script + 1]
+    script = words[index]
     if _SETTINGS.search(script):
         yield ["torchrun"]  # the script connects the nodes itself
         return

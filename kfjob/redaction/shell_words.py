@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kfjob.redaction.redactor import REDACTED, Redactor
-from kfjob.shells import is_shell
+from kfjob.shells import find_scripts
 
 _TOKEN = re.compile(
     r"""(?P<word>(?>(?:[^\s;&|<>()"'\\$]++|\\.|\$'(?>(?:[^'\\]++|\\.)*)(?:'|\Z)|\$\([^()]*+\)|\$|"(?>(?:[^"\\]++|\\.)*)(?:"|\Z)|'[^']*+(?:'|\Z)|\\\Z)+))"""
@@ -28,8 +28,6 @@ _NAMED = re.compile(r"-{0,2}[A-Za-z_][\w.-]*\+?=")
 _EMPTY_VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 """The next word is no value of this one."""
 _NO_SPAN = (sys.maxsize, sys.maxsize)
-_SCRIPT_OPTION = re.compile(r"-[a-z]*c")
-"""The option of a shell before a script: `bash -lc`."""
 _CUT_MARGIN = 4096
 """Characters after the limit that are read, so that a secret is whole where the line is cut."""
 _ANSI = re.compile(r"\$(?=')")
@@ -92,19 +90,20 @@ def _redact_chunk(words: list[_Word]) -> Iterator[tuple[_Word, str]]:
     spans = iter(Redactor().find_spans(" ".join(plain)))
     redacted = Redactor().value(["", *(word.text for word in words)])[1:]
     first, end = next(spans, _NO_SPAN)
-    before, start, has_shell, hidden_end = "", 0, False, 0
-    for word, text, plain_text in zip(words, redacted, plain, strict=True):
+    scripts = find_scripts([word.text for word in words])
+    before, start, hidden_end = "", 0, 0
+    for index, (word, text, plain_text) in enumerate(zip(words, redacted, plain, strict=True)):
         while end <= start:
             first, end = next(spans, _NO_SPAN)
         stop = start + len(plain_text)
         is_value = first >= hidden_end and not (first == start and _EMPTY_VARIABLE.fullmatch(before))
-        if has_shell and _SCRIPT_OPTION.fullmatch(before):
+        if index in scripts:
             script = redact_command(word.text)
             yield word, word.source if script == word.text else shlex.quote(script)
         else:
             yield word, _redact_word(word, text, max(0, first - start) if first < stop and is_value else None)
         hidden_end = stop if text != word.text else hidden_end  # a secret that begins there ends there
-        before, start, has_shell = word.text, stop + 1, has_shell or is_shell(word.text)
+        before, start = word.text, stop + 1
 
 
 def _redact_word(word: _Word, redacted: str, hit: int | None) -> str:

@@ -88,5 +88,11 @@ def test_long_command_is_cut_before_its_secret():
     assert redact_command(command) == "x " * 50 + "PASSWORD=[redacted] y"
 
 
+@pytest.mark.parametrize("options", ["-c", "-ce", "-o pipefail -c", "--norc -lc --"])
+def test_script_of_a_shell_stays_a_script(options):
+    line = f"timeout 5 bash {options} 'set -x; PASSWORD=\"a b\" python t.py'"
+    assert redact_command(line) == f"timeout 5 bash {options} 'set -x; PASSWORD=[redacted] python t.py'"
+
+
 def test_escapes_in_the_quotes_of_bash_belong_to_the_secret():
     assert redact_command(r"HF_TOKEN=$'abc\'\ndef_rest' python t.py") == "HF_TOKEN=[redacted] python t.py"

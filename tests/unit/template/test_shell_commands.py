@@ -36,6 +36,8 @@ def render_words(fields: dict[str, Any], **values: str) -> tuple[list[str], Rend
         {"command": ["bash", "-euo", "pipefail", "-c"], "args": ["--", SCRIPT, "name"]},
         {"args": ["bash", "-c", SCRIPT]},
         {"args": ["-lc", SCRIPT]},
+        {"args": ["-ce", SCRIPT]},
+        {"args": ["-o", "pipefail", "-c", SCRIPT]},
         {"args": ["env", "A=1", "bash", "--norc", "-c", SCRIPT]},
         {"command": ["tini", "--"], "args": ["/usr/bin/bash", "-c", SCRIPT]},
         {"command": ["tini", "-g", "--", "exec", "bash", "-c", SCRIPT]},
@@ -68,6 +70,10 @@ def test_argument_that_no_shell_reads_gets_the_value_or_the_default(fields):
         render(text, values={})
 
 
+def test_option_of_the_entry_point_is_no_option_of_a_shell():
+    assert render_words({"args": ["-config", "train.yaml", SCRIPT]}, LR="9")[0][-1] == "LR=2; run 9 5"
+
+
 def test_name_of_torchrun_that_no_shell_reads_is_reported():
     words, rendered = render_words({"command": ["bash", "run.sh", "$RANK"]})
     assert words[-1] == "$RANK"
@@ -82,6 +88,9 @@ def test_name_of_torchrun_that_no_shell_reads_is_reported():
         ("bash --rcfile f -c X", {4}),
         ("bash -O extglob +e -c X", {5}),
         ("bash -c", set()),
+        ("bash -o -c", set()),
+        ("bash -ce X", {2}),
+        ("bash --login +o posix -c -- X", {6}),
         ("python train.py -c X", set()),
         ("flock /tmp/l -c X", {3}),
         ("env -i -S X", {3}),
