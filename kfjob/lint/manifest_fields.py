@@ -104,6 +104,13 @@ _FIELDS: Mapping[str, _Field] = MappingProxyType(
 )
 """The manifest's counterpart of each field of a spec; a field that is not here has its parent's."""
 
+_SAME_FORM = frozenset(
+    (
+        *("labels", "annotations", "pod.labels", "pod.annotations", "pod.lifecycle", "pod.init_containers", "elastic.metrics"),
+        *(f"scheduling.{field}" for field in ("affinity", "node_selector", "spread", "tolerations")),
+    )
+)
+"""Fields whose parts are those of the manifest's field."""
 _WITHOUT_COUNTERPART = frozenset(("code", "lint", "progress", "version", "watchdog", "webhooks"))
 _NAME = re.compile(r"`(?P<path>[a-z][a-z_]*(?:\.[a-zA-Z_][a-zA-Z0-9_]*)*)(?P<value>: [^`]*)?`")
 _NESTED = re.compile(r": \{(?P<field>[a-z_]+): (?P<value>[^`]*)\}")
@@ -133,7 +140,7 @@ def find_manifest_path(path: str, job: JsonMapping) -> Path:
                 return (*start, "args") if "args" in container else start
             if field.path == ("env",) and end < len(steps):
                 return _find_variable(job, found, str(steps[end]))
-            return found if _get(job, found) is not None else _nearest(job, found)
+            return _nearest(job, found, steps[end:] if join_path(steps[:end]) in _SAME_FORM else ())
     return ()
 
 
@@ -164,9 +171,14 @@ def _find_variable(job: JsonMapping, path: Path, name: str) -> Path:
     return _nearest(job, path)
 
 
-def _nearest(job: JsonMapping, path: Path) -> Path:
+def _nearest(job: JsonMapping, path: Path, rest: Path = ()) -> Path:
+    """Return the path, with the rest as far as the job has it; a path that the job has not is that of its nearest parent."""
     while path and _get(job, path) is None:
-        path = path[:-1]
+        path, rest = path[:-1], ()
+    for step in rest:
+        if _get(job, (*path, step)) is None:
+            break
+        path = (*path, step)
     return path
 
 

@@ -40,7 +40,7 @@ class TemplateExplanation:
         """The names of the pods by node rank.
 
         Raises:
-            UsageError: no spec can express the job.
+            SpecError: the job has errors that leave no plan.
         """
         return self.planned.plan_for_cluster().plan.pods
 
@@ -49,7 +49,7 @@ class TemplateExplanation:
 
         Raises:
             NotFound: the job has no such pod.
-            UsageError: no spec can express the job.
+            SpecError: the job has errors that leave no plan.
         """
         if not 0 <= node_rank < len(self.pods):
             raise NotFound(f"there is no node rank {node_rank}", hint=f"the ranks are 0 to {len(self.pods) - 1}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from kfjob.api.planning import Planned, make_launch_id, plan_manifest
 from kfjob.api.settings import Settings
@@ -19,11 +20,12 @@ from kfjob.compile.launch_record import add_observe_config, add_record
 from kfjob.compile.manifest import ManifestObject, find_namespaces, list_objects, select_jobs
 from kfjob.compile.workload import find_workload
 from kfjob.convert.found_jobs import OWN_OBJECT, find_jobs
-from kfjob.errors import Problem, SpecError, UsageError
+from kfjob.errors import Problem, SpecError
 from kfjob.lint.images import IMAGE_RULES, find_image_problems
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
 from kfjob.spec import shell_syntax
 from kfjob.spec.api_objects import PYTORCHJOB, count_replicas
+from kfjob.spec.foreign_formats import UNFILLED
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
 from kfjob.text import join_names, plural
@@ -82,7 +84,7 @@ class PlannedTemplate:
     findings: tuple[Problem, ...]
     """What the API server, the operator and the lint rules have against the job, errors first, with positions."""
     planned: Planned | None
-    """The plan of the spec that the job can be imported to; None if no spec can express it."""
+    """The plan of the spec that the job can be imported to; None if `findings` has errors that leave no plan."""
 
     @property
     def job(self) -> ManifestObject:
@@ -101,8 +103,7 @@ class PlannedTemplate:
         replicas = self.job.value["spec"]["pytorchReplicaSpecs"]
         counts = (f"{kind} {count_replicas(replica)}" for kind, replica in replicas.items())
         others = f"; with {join_names(item.title for item in self.others)}" if self.others else ""
-        checked = "" if self.planned else "; not linted"
-        return f"{self.job.title}, replicas: {', '.join(counts)}{others}{checked}"
+        return f"{self.job.title}, replicas: {', '.join(counts)}{others}"
 
     @property
     def others(self) -> tuple[ManifestObject, ...]:
@@ -113,7 +114,7 @@ class PlannedTemplate:
         """Return the spec that the job can be imported to.
 
         Raises:
-            UsageError: no spec can express the job.
+            SpecError: the job has errors that leave no spec.
         """
         return LoadedSpec(self.plan_for_cluster().spec, Positions())
 
@@ -121,21 +122,15 @@ class PlannedTemplate:
         """Return the plan with the template's own objects, and with what was found.
 
         Raises:
-            UsageError: no spec can express the job.
+            SpecError: the job has errors that leave no plan.
         """
         if self.planned is None:
-            raise UsageError("this command needs a job that a spec can express", hint="the note above names the reason")
+            raise SpecError(self.findings)
         return replace(self.planned, manifests=self.compile(), findings=self.findings, target=self.target)
 
     def locate_all(self, problems: Iterable[Problem]) -> list[Problem]:
         """Return problems with paths of a spec with the manifest's paths and positions; those with a position stay."""
-        job = self.job
-        return [
-            problem
-            if problem.line is not None
-            else job.locate(use_manifest_names(problem), find_manifest_path(problem.path, job.value))
-            for problem in problems
-        ]
+        return [_locate_in_job(problem, self.job) for problem in problems]
 
     def check_findings(self, notify: Notify) -> None:
         """Send every finding to `notify`.
@@ -183,7 +178,7 @@ def plan_template(
     planned: Planned | None = None
     more: tuple[Problem, ...] = ()
     if not any(finding.severity == "error" and finding.rule not in IMAGE_RULES for finding in findings):
-        planned, more = _lint(objects, launch, target, notify)
+        planned, more = _lint(objects, launch, target)
     return PlannedTemplate(
         template=template,
         objects=tuple(objects),
@@ -240,8 +235,9 @@ def _check_job(objects: Sequence[ManifestObject], *, is_submitted: bool) -> Iter
     (job,) = select_jobs(objects)
     for problem in find_job_problems(job.value):
         is_error = is_submitted or not problem.is_unknown_field
-        found = Problem(title=problem.title, hint=problem.hint, severity="error" if is_error else "warning")
-        yield job.locate(found, problem.path, at_key=problem.is_at_key)
+        severity: Literal["error", "warning"] = "error" if is_error else "warning"
+        located = job.locate(Problem(title=problem.title, hint=problem.hint), problem.path, at_key=problem.is_at_key)
+        yield replace(located, severity=severity)
 
 
 def _check_containers(objects: Sequence[ManifestObject], settings: Settings) -> Iterator[Problem]:
@@ -257,12 +253,13 @@ def _check_containers(objects: Sequence[ManifestObject], settings: Settings) -> 
                 yield item.locate(use_manifest_names(Problem(title=syntax.title, hint=syntax.hint)), (*path, "command"))
 
 
-def _lint(
-    objects: Sequence[ManifestObject], launch: str, target: Target, notify: Notify
-) -> tuple[Planned | None, tuple[Problem, ...]]:
-    """Return the plan of the spec that the PyTorchJob can be imported to, and what the rules find in the job as it is."""
+def _lint(objects: Sequence[ManifestObject], launch: str, target: Target) -> tuple[Planned | None, tuple[Problem, ...]]:
+    """Return the plan of the spec that the PyTorchJob can be imported to, and what the rules find in the job as it is.
+
+    If the job cannot be imported, the problems are the reasons: they are values that Kubernetes or torchrun refuses too.
+    """
     (item,) = select_jobs(objects)
-    job, values = item.value, [one.value for one in objects]
+    job, values = item.value, [member.value for member in objects]
     policy = job["spec"].get("elasticPolicy") or {}
     file = item.positions.file
     try:
@@ -271,10 +268,24 @@ def _lint(
         store = find_workload(values, policy.get("rdzvHost") or "")
         planned = plan_manifest(LoadedSpec(spec, Positions(file)), target, job, etcd_image=store.image if store else "")
     except SpecError as err:
-        notify(f"`{file}` cannot be linted, because it cannot be imported as a spec: {err.problems[0].title}")
-        return None, ()
+        return None, tuple(_locate_in_job(_explain_unfilled(problem), item) for problem in err.problems)
     findings = (finding for finding in planned.findings if finding.rule not in IMAGE_RULES)
-    return planned, tuple(item.locate(use_manifest_names(one), find_manifest_path(one.path, job)) for one in findings)
+    return planned, tuple(_locate_in_job(finding, item) for finding in findings)
+
+
+def _locate_in_job(problem: Problem, item: ManifestObject) -> Problem:
+    """Return a problem of the spec with the path and the position in the manifest; one with a position stays."""
+    if problem.line is not None:
+        return problem
+    return item.locate(use_manifest_names(problem), find_manifest_path(problem.path, item.value))
+
+
+def _explain_unfilled(problem: Problem) -> Problem:
+    """Return the problem of a reference that stays in a field, as a message about a template; other problems stay."""
+    if problem.title != UNFILLED:
+        return problem
+    title = "a reference stays in a field that no program in the pod reads"
+    return replace(problem, title=title, hint="give the name a value, and leave it out of `--keep`")
 
 
 def _keep_rendezvous_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonObject], launch: str) -> JobSpec:

@@ -311,6 +311,25 @@ def test_workers_without_a_rendezvous_are_an_error_at_their_line(kfjob, cluster,
     assert cluster.objects == {}
 
 
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("fields", "messages"),
+    [
+        ("tolerations: [{key: bad key!, operator: Exists}]", ("`bad key!` is not a valid key", ":12:31")),
+        ("tolerations: [{key: a, value: '${POOL}'}]", ("`${POOL}` is not a valid label value", ":12:41")),
+        ("nodeSelector: {pool: '${POOL}'}", ("a reference stays in a field that no program in the pod reads", ":12:32")),
+    ],
+)
+@pytest.mark.parametrize("command", [("validate",), ("submit",), ("preflight",), ("explain", "--operator-env")])
+def test_value_that_no_spec_can_have_is_an_error_at_its_place(kfjob, job, command, fields, messages):
+    Path("t.yaml").write_text(JOB.replace("          containers:", f"          {fields}\n          containers:"))
+    keep = ("--keep", "POOL") if "POOL" in fields else ()
+    assert kfjob(*command, *job, *keep) == 2
+    assert f"error: {messages[0]}" in kfjob.err
+    assert f"--> t.yaml{messages[1]}" in kfjob.err
+    assert "is valid" not in kfjob.err
+
+
 def test_ignored_rules_do_not_stop_a_submit(kfjob, cluster, job):
     assert kfjob("submit", *job, "--ignore", "no-rendezvous,short-grace,loglevel-hides-agent", "--ignore", "shared-memory") == 0
     assert "warning" not in kfjob.err

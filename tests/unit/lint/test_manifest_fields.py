@@ -24,10 +24,11 @@ JOB = {
                 "replicas": 2,
                 "template": {
                     "spec": {
+                        "tolerations": [{"key": "a"}, {"key": "b"}],
                         "containers": [
                             {"name": "sidecar"},
                             {"name": "pytorch", "image": "a:1", "args": ["x"], "env": [{"name": "A", "value": "1"}]},
-                        ]
+                        ],
                     }
                 },
             }
@@ -53,6 +54,9 @@ JOB = {
         ("pod.grace", CONTAINER[:-2]),
         ("scheduling.queue", ("metadata", "labels", "kueue.x-k8s.io/queue-name")),
         ("overrides", CONTAINER[:-3]),
+        ("scheduling.tolerations.1.key", (*CONTAINER[:-2], "tolerations", 1, "key")),
+        ("scheduling.tolerations.1.effect", (*CONTAINER[:-2], "tolerations", 1)),
+        ("labels.kueue.x-k8s.io/queue-name", ("metadata", "labels")),
         ("lint.ignore.0", ()),
     ],
 )
