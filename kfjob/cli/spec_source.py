@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kfjob.api.lifecycle.spec_change import SpecChange
     from kfjob.api.planning import PlanCheck
     from kfjob.api.specs.template import Template
+    from kfjob.spec.env_file import EnvFile
     from kfjob.spec.source import LoadedSpec
 
 
@@ -85,17 +86,17 @@ class Source:
             names |= {match["braced"] or match["bare"] for match in matches if match}
         return frozenset(names) if self.only else None
 
-    def read_values(self) -> dict[str, str]:
+    def read_values(self) -> EnvFile:
         """Return the values: with `--env` the exported variables, overridden by the env files and then by the single variables.
 
-        Env files can refer to all of them, and to names of earlier env files.
+        Env files can refer to all of them, and to names of earlier env files; the result has the names that they use.
 
         Raises:
             NotFound: an env file does not exist.
             SpecError: an env file or a variable is not well formed.
         """
         from kfjob.errors import Problem, SpecError
-        from kfjob.spec.env_file import parse_env_file
+        from kfjob.spec.env_file import EnvFile, parse_env_file
         from kfjob.spec.variables import is_run_time
 
         environment = dict(os.environ) if self.env else {}
@@ -107,10 +108,13 @@ class Source:
             if not equals or not is_name(name):
                 raise SpecError([Problem(title="variable is not in the form `NAME=VALUE`", file=f"--var {variable}")])
             variables[name] = value
+        used: set[str] = set()
         for file in self.env_files:
             text = read_text(file, "env file", newline="")
-            values |= parse_env_file(text, file=file, initial=environment | values | variables, fixed=variables)
-        return values | variables
+            env_file = parse_env_file(text, file=file, initial=environment | values | variables, fixed=variables)
+            values |= env_file.values
+            used |= env_file.used
+        return EnvFile(values | variables, frozenset(used))
 
     def read(self) -> str:
         """Return the text of the spec."""
@@ -130,20 +134,19 @@ class Source:
         if self.progress:
             refuse_pattern(self.progress)
         files = tuple(("<stdin>" if file == "-" else file, read_text(file, "template")) for file in self.templates)
-        values = self.read_values()
-        self._check_names(text for _, text in files)
-        return Template(files=files, values=values, keep=self.keep, only=self.only_names, progress=self.progress)
+        env_file = self.read_values()
+        self._check_names((text for _, text in files), env_file.used)
+        return Template(files=files, values=env_file.values, keep=self.keep, only=self.only_names, progress=self.progress)
 
-    def _check_names(self, templates: Iterable[str]) -> None:
-        """Check that the templates or the env files use every name of `--var` and `--keep`.
+    def _check_names(self, templates: Iterable[str], used: Collection[str]) -> None:
+        """Check that the templates use every name of `--var` and `--keep`, or the env files, which use the names `used`.
 
         Raises:
             UsageError: they do not use a name, which may be misspelt.
         """
         from kfjob.spec.variables import find_references, get_name
 
-        texts = [*templates, *(read_text(file, "env file", newline="") for file in self.env_files if Path(file).is_file())]
-        used = {get_name(reference) for text in texts for reference in find_references(text)}
+        used = {*used, *(get_name(reference) for text in templates for reference in find_references(text))}
         named = [("--var", variable.partition("=")[0]) for variable in self.variables]
         for option, name in (*named, *(("--keep", name) for name in self.keep)):
             if name not in used:
@@ -250,7 +253,7 @@ def read_spec(source: Source, settings: Settings | None = None, *, check: PlanCh
 
     text = source.read()
     record = record_file(Path(source.spec), text) if source.spec and source.spec != "-" else ""
-    draft = draft_spec(text, file=source.name, assignments=source.assignments, variables=source.read_values())
+    draft = draft_spec(text, file=source.name, assignments=source.assignments, variables=source.read_values().values)
     if draft.checked.spec is not None:
         hide_secrets(collect_secrets(draft.checked.spec.model_dump(mode="json", warnings=False)))
     if not draft.problems or settings is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from kfjob.errors import Problem, SpecError
@@ -37,14 +38,24 @@ _PLACEHOLDER = re.compile(r"<[^<>\n]+>")
 _UNEXPORTED = re.compile(rf"^[ \t]*({NAME})=", re.MULTILINE)
 
 
+@dataclass(frozen=True)
+class EnvFile:
+    """What an env file says."""
+
+    values: Mapping[str, str]
+    """The values by name; a later line overrides an earlier one."""
+    used: frozenset[str] = frozenset()
+    """The names whose values the lines need: in references, and after `export`."""
+
+
 def parse_env_file(
     text: str,
     *,
     file: str | None = None,
     initial: Mapping[str, str] = MappingProxyType({}),
     fixed: Collection[str] = (),
-) -> dict[str, str]:
-    """Return the values by name; a later line overrides an earlier one. `initial` holds the names that have a value before.
+) -> EnvFile:
+    """Return the values and the names in the lines. `initial` holds the names that have a value before.
 
     The names in `fixed` keep their value of `initial`: the text's own values of these names are not computed.
 
@@ -54,7 +65,7 @@ def parse_env_file(
         SpecError: a line has another form, a quote is open, a name has no value, or only a shell can compute a value.
     """
     if "\0" in text:
-        return dict(_split_records(text))
+        return EnvFile(dict(_split_records(text)))
     return _Parser(text.removeprefix("\ufeff").replace("\r\n", "\n"), file, initial, fixed).parse()
 
 
@@ -79,6 +90,7 @@ class _Parser:
         self._initial = initial
         self._fixed = fixed
         self._values: dict[str, str] = {}
+        self._used: set[str] = set()
         self._unknown: set[str] = set()
         """Names whose value is not known. They are an error where they are assigned, not where they are used."""
         self._has_command = False
@@ -86,7 +98,7 @@ class _Parser:
         self._problems: list[tuple[Problem, bool]] = []
         """Each with whether a shell helps."""
 
-    def parse(self) -> dict[str, str]:
+    def parse(self) -> EnvFile:
         if _JSON.match(self._text):
             self._report(0, "this is JSON, not lines of `NAME=value`", hint=_JSON_HINT)
             raise SpecError(self._add_hints())
@@ -100,7 +112,7 @@ class _Parser:
                 break
         if self._problems:
             raise SpecError(self._add_hints())
-        return self._values
+        return EnvFile(self._values, frozenset(self._used))
 
     def _accept(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """Move behind the pattern if it matches at the offset."""
@@ -153,6 +165,7 @@ class _Parser:
         parser = WordParser(self._text, self._offset)
         word = parser.parse()
         self._offset = parser.offset
+        self._used |= parser.names
         return word
 
     def _parse_null_command(self) -> None:
@@ -202,6 +215,7 @@ class _Parser:
             self._values[name] = value
 
     def _check_exported(self, name: re.Match[str]) -> None:
+        self._used.add(name["name"])
         if not (self._find(name["name"]) is not None or name["name"] in self._unknown or self._has_command):
             self._report(name.start(), f"`export {name['name']}` has no value", hint=_define_hint(name["name"]))
 

@@ -90,6 +90,8 @@ class WordParser:
         """Start at the offset."""
         self.text = text
         self.offset = offset
+        self.names: set[str] = set()
+        """The names of all references, also of those inside a default or a message."""
         self._depth = 0
 
     def parse(self) -> tuple[Part, ...]:
@@ -171,6 +173,7 @@ class WordParser:
         bare = _BARE.match(self.text, start)
         if bare and not bare["continued"]:
             self.offset = bare.end()
+            self.names.add(bare[1])
             return Reference(bare[1], "", (), bare[0], start)
         if title := self._skip_refused(mode):
             return self._refuse(title, start)
@@ -198,6 +201,7 @@ class WordParser:
             self._skip_to("}", start)
             return self._refuse("only a shell can compute", start)
         self.offset = match.end()
+        self.names.add(match["name"])
         inner = _Mode.BRACES_IN_QUOTES if mode.is_quoted else _Mode.BRACES
         with self._nest("references", start):
             word = tuple(self._parse(inner, start))

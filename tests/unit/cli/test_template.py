@@ -381,6 +381,21 @@ def test_a_name_that_nothing_uses_may_be_misspelt(kfjob, template, option):
     assert "did you mean `NUM_NODES`?" in kfjob.err
 
 
+@pytest.mark.parametrize("reference", ["${COUNT}", "${COUNT:?set it}", "${COUNT:+3}", "${OTHER:-$COUNT}"])
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_an_env_file_uses_the_names_of_all_its_references(kfjob, here, reference, is_pipe):
+    (here / "t.yaml").write_text(TEMPLATE)
+    text = f"NUM_NODES={reference}\nIMAGE_URI=1.dkr/fsdp:1\n"
+    reader, writer = os.pipe()
+    os.write(writer, text.encode())
+    os.close(writer)
+    (here / "e").write_text(text)
+    file = f"/dev/fd/{reader}" if is_pipe else "e"
+    assert kfjob("render", "--template", "t.yaml", "--env-file", file, "--var", "COUNT=3", "--keep", "MORE") == 0
+    os.close(reader)
+    assert "replicas: 3" in kfjob.out
+
+
 def test_a_name_may_be_used_by_an_env_file_alone(kfjob, template, here):
     (here / ".env").write_text("NUM_NODES=${COUNT}\nIMAGE_URI=1.dkr/fsdp:1\n")
     assert kfjob("render", *template, "--var", "COUNT=3") == 0

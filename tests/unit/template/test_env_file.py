@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import subprocess
+from typing import Any
 
 import pytest
 
 from kfjob.errors import SpecError
 from kfjob.spec.env_file import parse_env_file
+
+
+def read_env_file(text: str, **options: Any) -> dict[str, str]:
+    """Return the values of an env file."""
+    return dict(parse_env_file(text, **options).values)
+
 
 REFERENCE_FLOW = r"""
 # the job
@@ -39,7 +46,7 @@ HASH=a#b
 
 
 def test_values_are_those_of_a_shell(tmp_path):
-    values = parse_env_file(REFERENCE_FLOW)
+    values = read_env_file(REFERENCE_FLOW)
     file = tmp_path / "env"
     file.write_text(REFERENCE_FLOW)
     names = list(values)
@@ -52,21 +59,30 @@ def test_values_are_those_of_a_shell(tmp_path):
 @pytest.mark.parametrize("text", ['"--rank=\\$RANK ${A} \\${X}"', "'--rank=$RANK 1 ${X}'", "\"--rank='$RANK' 1\""])
 def test_reference_for_the_pod_needs_quotes_or_a_backslash(text):
     if "\\" in text or text.startswith("'"):
-        assert parse_env_file(f"A=1\nCMD={text}\n")["CMD"] == "--rank=$RANK 1 ${X}"
+        assert read_env_file(f"A=1\nCMD={text}\n")["CMD"] == "--rank=$RANK 1 ${X}"
     else:
         with pytest.raises(SpecError, match=r"`\$RANK` has no value"):
-            parse_env_file(f"A=1\nCMD={text}\n")
+            read_env_file(f"A=1\nCMD={text}\n")
 
 
 def test_values_from_elsewhere_are_known_and_an_empty_value_is_a_value():
     text = "A=${A:-1}\nB=$C\nC=2\nD=${EMPTY}x\nexport C E\n"
-    assert parse_env_file(text, initial={"A": "9", "C": "c", "E": "e", "EMPTY": ""}) == {"A": "9", "B": "c", "C": "2", "D": "x"}
-    assert parse_env_file("E=\nA=${E}\nB=$E\n") == {"E": "", "A": "", "B": ""}
+    assert read_env_file(text, initial={"A": "9", "C": "c", "E": "e", "EMPTY": ""}) == {"A": "9", "B": "c", "C": "2", "D": "x"}
+    assert read_env_file("E=\nA=${E}\nB=$E\n") == {"E": "", "A": "", "B": ""}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["B=$A", "B=${A:?x}", "B=${A:+x}", "B=${C:-${A}}", 'B="x${A}"', ": ${A:=2}", "export A", "B=1 C=${C:-$A}", "export C=$A"],
+)
+def test_used_names_are_those_of_all_references(line):
+    assert parse_env_file(f"{line}\n", initial={"A": "1", "C": "c"}).used - {"C"} == {"A"}
+    assert parse_env_file("A=1\nB='$A'\nC=\\$A\n").used == frozenset()
 
 
 def test_output_of_env_0_is_read():
     text = "A=a b\0LINES=1\n2\r\n\0HOME=/root\0RANK=3\0BASH_FUNC_f%%=() {}\0E=\0Q='x'$y\0"
-    assert parse_env_file(text) == {"A": "a b", "LINES": "1\n2\r\n", "E": "", "Q": "'x'$y"}
+    assert read_env_file(text) == {"A": "a b", "LINES": "1\n2\r\n", "E": "", "Q": "'x'$y"}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +129,7 @@ def test_output_of_env_0_is_read():
 )
 def test_problem_has_its_position_and_is_the_only_one(text, position, message):
     with pytest.raises(SpecError) as raised:
-        parse_env_file(text, file=".env")
+        read_env_file(text, file=".env")
     assert f"--> .env:{position}" in str(raised.value)
     assert message in str(raised.value)
     assert len(raised.value.problems) == 1
@@ -123,20 +139,20 @@ def test_problem_has_its_position_and_is_the_only_one(text, position, message):
 def test_hint_says_how_a_shell_computes_the_values(text):
     for export, command in (("", "set -a; source 'my env'; set +a;"), ("export ", "source 'my env' &&")):
         with pytest.raises(SpecError) as raised:
-            parse_env_file(text.replace("A=", f"{export}A="), file="my env")
+            read_env_file(text.replace("A=", f"{export}A="), file="my env")
         assert f"hint: let a shell compute it: `{command} kfjob … --env`" in str(raised.value)
 
 
 def test_every_problem_is_reported_at_once_with_one_hint():
     with pytest.raises(SpecError) as raised:
-        parse_env_file("A=$(x)\nB=$(y) C=$(z)\nD=${Q}\n", file="f")
+        read_env_file("A=$(x)\nB=$(y) C=$(z)\nD=${Q}\n", file="f")
     assert [problem.line for problem in raised.value.problems] == [1, 2, 2, 3]
     assert str(raised.value).count("let a shell compute it") == 1
 
 
 def test_unknown_value_is_reported_where_it_is_assigned_only():
     with pytest.raises(SpecError) as raised:
-        parse_env_file('A=$(x)\nB="$A/y${A:-z}"\nexport C=$B\n')
+        read_env_file('A=$(x)\nB="$A/y${A:-z}"\nexport C=$B\n')
     assert len(raised.value.problems) == 1
 
 
@@ -154,25 +170,25 @@ def test_unknown_value_is_reported_where_it_is_assigned_only():
 )
 def test_deep_nesting_is_an_error(value):
     with pytest.raises(SpecError, match="nested too deeply"):
-        parse_env_file(f"A={value}\n")
+        read_env_file(f"A={value}\n")
 
 
 def test_some_nesting_of_commands_is_a_command():
     with pytest.raises(SpecError, match="cannot run the command"):
-        parse_env_file("A=" + '$("' * 40 + '")' * 40 + "\n")
+        read_env_file("A=" + '$("' * 40 + '")' * 40 + "\n")
 
 
 @pytest.mark.parametrize("name", ["EPOCHS", "EPOCH_SIZE", "BASHFUL", "GROUPS_2"])
 def test_name_like_one_of_the_shell_has_its_value(name):
-    assert parse_env_file(f"{name}=3\nA=${name}\n") == {name: "3", "A": "3"}
+    assert read_env_file(f"{name}=3\nA=${name}\n") == {name: "3", "A": "3"}
 
 
 @pytest.mark.parametrize("line", ["ACCOUNT=$(aws sts)", "export ACCOUNT=$(aws sts) TAG=1", "ACCOUNT=2", 'ACCOUNT+="$(x)"'])
 def test_given_value_replaces_the_line_of_the_file(line):
-    values = parse_env_file(f"{line}\nIMAGE=$ACCOUNT/a\n", initial={"ACCOUNT": "1"}, fixed=["ACCOUNT"])
+    values = read_env_file(f"{line}\nIMAGE=$ACCOUNT/a\n", initial={"ACCOUNT": "1"}, fixed=["ACCOUNT"])
     assert values["IMAGE"] == "1/a"
     assert "ACCOUNT" not in values
 
 
 def test_value_is_added_to_a_known_one():
-    assert parse_env_file("PATH+=:/x\nB=1\nB+=2\n", initial={"PATH": "/bin"}) == {"PATH": "/bin:/x", "B": "12"}
+    assert read_env_file("PATH+=:/x\nB=1\nB+=2\n", initial={"PATH": "/bin"}) == {"PATH": "/bin:/x", "B": "12"}

@@ -18,7 +18,7 @@ from kfjob.spec.source import load_spec
 FOLDER = Path(__file__).parent
 MANIFESTS = FOLDER.parents[2] / "manifests"
 TEMPLATE = (MANIFESTS / "fsdp.yaml-template").read_text()
-ENV = parse_env_file((MANIFESTS / "fsdp.env").read_text())
+ENV = dict(parse_env_file((MANIFESTS / "fsdp.env").read_text()).values)
 
 
 def compile_both(**variables: str) -> list[JsonObject]:
