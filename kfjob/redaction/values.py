@@ -7,7 +7,7 @@ import re
 from kfjob.redaction.names import Strength, is_ambiguous, is_chosen, is_secret_name, split_names, split_words
 
 PLAIN = re.compile(
-    r"(?:true|false|none|null|yes|no|on|off|default|auto|never|always|required|optional|unset|[|>][+-]?|\*+|x{3,}|\.{3,}|-+)?",
+    r"(?:true|false|none|null|yes|no|on|off|default|auto|never|always|required|optional|unset|[|>][+-]?|\*+|x{3,}|\.{3,}|…|-+)?",
     re.IGNORECASE,
 )
 """Words that are no secrets."""

@@ -154,6 +154,9 @@ usage: train.py [-h] [--hf-token HF_TOKEN] [--password PASSWORD]
   token (str, optional): the token of the hub
   api_key (required)
 Checking password ... ok
+hint: set it in an env file, with `--var HF_TOKEN=…`, or export it and use `--env`
+define it on an earlier line, with `--var DB_PASSWORD=…`, or export it
+kubectl create secret generic db --from-literal=password=…
 Loading tokens ....... done
   num_tokens ...................................... 4096
   pad_token ....................................... <pad>
