@@ -35,7 +35,9 @@ _COMPOUND = re.compile(r"(?:if|case|for|while|until|select|function|\{|\(|[A-Za-
 """A block of lines, or a here-document. Its lines cannot be read one by one."""
 _OPERATOR = re.compile(r"&&|\|\||[;&|<>()]+")
 _PLACEHOLDER = re.compile(r"<[^<>\n]+>")
-_UNEXPORTED = re.compile(rf"^[ \t]*({NAME})=", re.MULTILINE)
+_OTHER_FORM = re.compile(rf"(?:export[ \t]+)?(?P<name>{NAME})(?:[ \t]+(?P<equals>=)(?!=)|[ \t]*:(?=[ \t]))")
+"""`A = 1` or `A: 1`, which no shell takes for an assignment."""
+_END_OF_EXPORTS = re.compile(r"^[ \t]*set[ \t]+\+a", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,9 @@ class _Parser:
             raise SpecError(self._add_hints())
         while self._offset < len(self._text):
             if self._accept(_SPACE) or self._accept(_COMMENT) or self._accept(re.compile("\n")) or self._accept_no_effect():
+                continue
+            if match := self._accept(_OTHER_FORM):
+                self._report_other_form(match)
                 continue
             try:
                 self._parse_statement()
@@ -291,6 +296,12 @@ class _Parser:
         else:
             self._accept(_LINE)
 
+    def _report_other_form(self, match: re.Match[str]) -> None:
+        title = "the line has spaces around `=`" if match["equals"] else "the line is `NAME: value`, not `NAME=value`"
+        self._report(match.start("name"), title, hint=f"write `{match['name']}=…`, without spaces")
+        self._unknown.add(match["name"])
+        self._accept(_LINE)
+
     def _report(self, offset: int, title: str, hint: str | None = None) -> None:
         """Add a problem; without a hint, a shell helps."""
         line = self._text.count("\n", 0, offset) + 1
@@ -311,13 +322,11 @@ class _Parser:
         """Return the command that lets a shell compute the values."""
         if self._file in (None, "-") or str(self._file).startswith("/dev/"):
             return "let a shell compute it, export the names, and use `--env` instead of `--env-file`"
-        file = shlex.quote(str(self._file))
-        exported = set(re.findall(rf"\bexport[ \t]+({NAME})", self._text))
-        is_exported = (
-            re.search(r"^[ \t]*set -a", self._text, re.MULTILINE) or not set(_UNEXPORTED.findall(self._text)) - exported
-        )
-        source = f"source {file} &&" if is_exported else f"set -a; source {file}; set +a;"
-        return f"let a shell compute it: `{source} kfjob … --env`"
+        file = str(self._file) if "/" in str(self._file) else f"./{self._file}"  # `source env` reads the env of PATH
+        hint = f"let a shell compute it: `set -a; source {shlex.quote(file)}; set +a; kfjob … --env`"
+        if _END_OF_EXPORTS.search(self._text):
+            hint += "; the names after `set +a` in the file need `export`"
+        return hint
 
 
 def _has_brace_expansion(word: tuple[Part, ...]) -> bool:

@@ -125,6 +125,9 @@ def test_output_of_env_0_is_read():
         ("if true; then\nA=1\nfi\n", "1:1", "not `NAME=value`"),
         (". other.env\nA=$B\n", "1:1", "not `NAME=value`"),
         ("export -p\n", "1:1", "not `NAME=value`"),
+        ("A = 1\nB=$A\n", "1:1", "the line has spaces around `=`"),
+        ("export A = 1\nB=$A\n", "1:8", "the line has spaces around `=`"),
+        ("A: 1\nB=$A\n", "1:1", "the line is `NAME: value`, not `NAME=value`"),
     ],
 )
 def test_problem_has_its_position_and_is_the_only_one(text, position, message):
@@ -137,10 +140,55 @@ def test_problem_has_its_position_and_is_the_only_one(text, position, message):
 
 @pytest.mark.parametrize("text", ["A=$(x)\n", "A=`x`\n", "A=${A:1}\n", "A=~\n", "source x\nA=1\n", "A=$'x'\n"])
 def test_hint_says_how_a_shell_computes_the_values(text):
-    for export, command in (("", "set -a; source 'my env'; set +a;"), ("export ", "source 'my env' &&")):
+    for export in ("", "export "):
         with pytest.raises(SpecError) as raised:
             read_env_file(text.replace("A=", f"{export}A="), file="my env")
-        assert f"hint: let a shell compute it: `{command} kfjob … --env`" in str(raised.value)
+        assert "hint: let a shell compute it: `set -a; source './my env'; set +a; kfjob … --env`" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("A=$(date)\n", "A"),
+        ("export X=1; Y=$(date)\n", "X Y"),
+        ("readonly A=$(date)\n", "A"),
+        ("declare -r A=$(date)\n", "A"),
+        ("for i in 1 2; do B=$(date); done\n", "B"),
+        ("A+=x\n", "A"),
+        ("export A\nA=$(date)\nB=$A\n", "A B"),
+        ("if true; then\nA=1\nelse\nB=1\nfi\n", "A"),
+        ("read -r A B <<< '1 2'\n", "A B"),
+        (": ${A:=$((1+1))}\n", "A"),
+        ("f() { A=1; }\nf\n", "A"),
+        ("set -a\nA=$(date)\n", "A"),
+        ("set -a\nA=1\nset +a\nexport B=$(date)\n", "A B"),
+    ],
+)
+@pytest.mark.parametrize("name", ["env", "my env", "-e"])
+def test_command_of_the_hint_exports_every_name(text, names, name, tmp_path):
+    with pytest.raises(SpecError) as raised:
+        read_env_file(text, file=name)
+    hint = next(problem.hint for problem in raised.value.problems if problem.hint and "set -a" in problem.hint)
+    command = hint.partition("`")[2].partition("`")[0]
+    assert command.endswith("kfjob … --env")
+    (tmp_path / name).write_text(text)
+    script = command.replace("kfjob … --env", "env -0")
+    shell = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+    )
+    assert set(names.split()) <= {record.partition("=")[0] for record in shell.stdout.split("\0")}
+    assert shell.stderr == ""
+
+
+def test_names_after_the_end_of_exports_have_a_hint():
+    with pytest.raises(SpecError, match=r"the names after `set \+a` in the file need `export`"):
+        read_env_file("set -a\nA=1\nset +a\nB=$(date)\n", file="e")
+
+
+def test_line_that_no_shell_reads_has_no_command():
+    with pytest.raises(SpecError) as raised:
+        read_env_file("A = 1\nB: 2\n", file="e")
+    assert [problem.hint for problem in raised.value.problems] == [f"write `{name}=…`, without spaces" for name in "AB"]
 
 
 def test_every_problem_is_reported_at_once_with_one_hint():
