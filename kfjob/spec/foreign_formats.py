@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from kfjob.common_types import JsonMapping
@@ -92,6 +94,20 @@ def find_language_problem(text: str, file: str | None) -> Problem | None:
         if match := pattern.search(text):
             line = text.count("\n", 0, match.start()) + 1
             return Problem(title=f"this is {language} template, not a manifest", file=file, line=line, hint=hint)
+    return None
+
+
+def explain_language(text: str, problems: Iterable[Problem], *, file: str | None, expected: str) -> Problem | None:
+    """Return the problem of a template in another language if that language is on the line of one of the problems.
+
+    `expected` says what the text is not: `a job spec`.
+    """
+    lines = text.split("\n")
+    for problem in problems:
+        line = lines[problem.line - 1] if problem.line and problem.line <= len(lines) else ""
+        if language := find_language_problem(line, file):
+            title = language.title.replace("a manifest", expected)
+            return replace(language, title=title, line=problem.line)
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.assign import apply_assignments, find_kept_arguments
-from kfjob.spec.foreign_formats import explain_documents, find_foreign_format
+from kfjob.spec.foreign_formats import explain_documents, explain_language, find_foreign_format
 from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
 from kfjob.spec.paths import Path, join_path, parse_path
@@ -122,6 +122,8 @@ def draft_spec(
     try:
         parsed = parse_yaml_with_problems(text, file=file, variables=variables or {})
     except SpecError as error:
+        if language := explain_language(text, error.problems, file=file, expected="a job spec"):
+            raise SpecError([language]) from None
         raise (explain_documents(text, file) or error) from None
     draft = _draft(parsed, file=file, assignments=assignments)
     if not parsed.missing:

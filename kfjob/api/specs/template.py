@@ -25,7 +25,7 @@ from kfjob.lint.images import IMAGE_RULES, find_image_problems
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
 from kfjob.spec import shell_syntax
 from kfjob.spec.api_objects import PYTORCHJOB, count_replicas
-from kfjob.spec.foreign_formats import UNFILLED
+from kfjob.spec.foreign_formats import UNFILLED, explain_language
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
 from kfjob.text import join_names, plural
@@ -67,8 +67,17 @@ class Template:
             objects += list_objects(rendered)
             notices |= dict.fromkeys(rendered.notices)
         if problems:
-            raise SpecError(problems)
+            raise SpecError(self.explain_language(problems) or problems)
         return objects, list(notices)
+
+    def explain_language(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Return the problem of a file in another template language, if one of the problems is on a line of that language."""
+        problems = list(problems)
+        for name, text in self.files:
+            in_file = [problem for problem in problems if problem.file == name]
+            if language := explain_language(text, in_file, file=name, expected="a manifest"):
+                return [language]
+        return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +184,8 @@ def plan_template(
         raise SpecError(problems)
     objects = [item.with_namespace(target.namespace) for item in objects]
     findings = [*_check_job(objects, is_submitted=is_submitted), *_check_containers(objects, settings)]
+    if language := template.explain_language(findings):
+        raise SpecError(language)
     planned: Planned | None = None
     more: tuple[Problem, ...] = ()
     if not any(finding.severity == "error" and finding.rule not in IMAGE_RULES for finding in findings):

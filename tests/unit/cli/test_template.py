@@ -374,6 +374,28 @@ def test_commands_that_no_system_has_are_errors_in_every_object(kfjob, job, here
     assert 'hint: write `command: ["fit"]`' in kfjob.err
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("${JOB:-llama}", "'{{ .Values.name }}'", 5),
+        ("${NUM_NODES}", '"{{ .Values.nodes }}"', 9),
+        ("${IMAGE_URI}", '"{{ .Values.image }}"', 14),
+        ("  name: ${JOB:-llama}", "  name: a\n  labels: '{{ include labels }}'", 6),
+    ],
+)
+def test_quoted_text_of_helm_is_one_error(kfjob, here, old, new, line):
+    (here / "t.yaml").write_text(JOB.replace(old, new).replace("${NUM_NODES}", "8").replace("${IMAGE_URI}", "a/b:1"))
+    assert kfjob("validate", "--template", "t.yaml") == 2
+    assert f"error: this is a Helm template, not a manifest\n  --> t.yaml:{line}\n" in kfjob.err
+    assert kfjob.err.count("error:") == 1
+
+
+def test_text_of_helm_in_a_command_is_accepted(kfjob, here):
+    text = JOB.replace("${NUM_NODES}", "1").replace("${IMAGE_URI}", "a/b:1").replace("--nnodes=8", "'{{.State}}'")
+    (here / "t.yaml").write_text(text)
+    assert kfjob("validate", "--template", "t.yaml") == 0
+
+
 @pytest.mark.parametrize("option", [("--var", "NUMNODES=8"), ("--keep", "NUMNODES")])
 def test_a_name_that_nothing_uses_may_be_misspelt(kfjob, template, option):
     assert kfjob("render", *template, *option) == 2

@@ -243,6 +243,26 @@ def test_syntax_errors_have_a_position_and_a_hint(text, title, position):
     assert problem.hint
 
 
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("metadata: {name: {{ .Values.name }}}", "this is a Helm template, not a job spec"),
+        ("image: {{ .Values.image }}", "this is a Helm template, not a job spec"),
+        ("{{- if .Values.x }}", "this is a Helm template, not a job spec"),
+        ("image: {{ image }}", "this is a Jinja or Go template, not a job spec"),
+        ("{% if x %}", "this is a Jinja template, not a job spec"),
+    ],
+)
+def test_template_of_another_language_is_one_error(line, title):
+    (problem,) = list_problems(f"name: a\n{line}\nnodes: 2\n")
+    assert (problem.title, problem.line) == (title, 2)
+
+
+def test_text_of_another_language_hides_no_error_of_another_line():
+    problems = list_problems("name: a\nimage: a:1\ncommand: [docker, inspect, '{{.State}}']\nnodes: {}: 1\n")
+    assert [problem.line for problem in problems] == [4]
+
+
 def test_a_field_of_the_trainer_beside_a_command_is_an_argument_of_the_program():
     (problem,) = list_problems("name: train\nimage: a:1\ncommand: python train.py\nbatch_size: 8\n")
     assert problem.title == "unknown field `batch_size`"
