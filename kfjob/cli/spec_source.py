@@ -96,12 +96,11 @@ class Source:
             SpecError: an env file or a variable is not well formed.
         """
         from kfjob.errors import Problem, SpecError
-        from kfjob.spec.env_file import EnvFile, parse_env_file
-        from kfjob.spec.variables import is_run_time
+        from kfjob.spec.env_file import EnvFile, parse_env_file, select_variables
 
         environment = dict(os.environ) if self.env else {}
         only = self.only_names or ()
-        values = {name: value for name, value in environment.items() if name in only or not is_run_time(name)}
+        values = select_variables(environment, only)
         variables = {}
         for variable in self.variables:
             name, equals, value = variable.partition("=")
@@ -111,7 +110,8 @@ class Source:
         used: set[str] = set()
         for file in self.env_files:
             text = read_text(file, "env file", newline="")
-            env_file = parse_env_file(text, file=file, initial=environment | values | variables, fixed=variables)
+            initial = environment | values | variables
+            env_file = parse_env_file(text, file=file, initial=initial, fixed=variables, only=only)
             values |= env_file.values
             used |= env_file.used
         return EnvFile(values | variables, frozenset(used))

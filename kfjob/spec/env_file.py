@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -56,26 +56,26 @@ def parse_env_file(
     file: str | None = None,
     initial: Mapping[str, str] = MappingProxyType({}),
     fixed: Collection[str] = (),
+    only: Collection[str] = (),
 ) -> EnvFile:
     """Return the values and the names in the lines. `initial` holds the names that have a value before.
 
     The names in `fixed` keep their value of `initial`: the text's own values of these names are not computed.
 
-    The output of `env -0` gives the names of the process environment, except those that have another value inside a pod.
+    The output of `env -0` gives the names of a process environment, as `select_variables` with `only`.
 
     Raises:
         SpecError: a line has another form, a quote is open, a name has no value, or only a shell can compute a value.
     """
     if "\0" in text:
-        return EnvFile(dict(_split_records(text)))
+        records = (record.partition("=") for record in text.split("\0"))
+        return EnvFile(select_variables({name: value for name, equals, value in records if equals and is_name(name)}, only))
     return _Parser(text.removeprefix("\ufeff").replace("\r\n", "\n"), file, initial, fixed).parse()
 
 
-def _split_records(text: str) -> Iterator[tuple[str, str]]:
-    for record in text.split("\0"):
-        name, equals, value = record.partition("=")
-        if equals and is_name(name) and not is_run_time(name):
-            yield name, value
+def select_variables(environment: Mapping[str, str], only: Collection[str]) -> dict[str, str]:
+    """Return the variables of a process environment, except those that have another value inside a pod and are not in `only`."""
+    return {name: value for name, value in environment.items() if name in only or not is_run_time(name)}
 
 
 _JSON = re.compile(r"\s*\{\s*[\"}]")

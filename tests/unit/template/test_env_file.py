@@ -82,7 +82,9 @@ def test_used_names_are_those_of_all_references(line):
 
 def test_output_of_env_0_is_read():
     text = "A=a b\0LINES=1\n2\r\n\0HOME=/root\0RANK=3\0BASH_FUNC_f%%=() {}\0E=\0Q='x'$y\0"
-    assert read_env_file(text) == {"A": "a b", "LINES": "1\n2\r\n", "E": "", "Q": "'x'$y"}
+    values = {"A": "a b", "LINES": "1\n2\r\n", "E": "", "Q": "'x'$y"}
+    assert read_env_file(text) == values
+    assert read_env_file(text, only=["RANK", "A"]) == values | {"RANK": "3"}
 
 
 @pytest.mark.parametrize(
