@@ -144,9 +144,9 @@ class Source:
         Raises:
             UsageError: they do not use a name, which may be misspelt.
         """
-        from kfjob.spec.variables import find_references, get_name
+        from kfjob.spec.variables import find_names
 
-        used = {*used, *(get_name(reference) for text in templates for reference in find_references(text))}
+        used = {*used, *(name for text in templates for name in find_names(text))}
         named = [("--var", variable.partition("=")[0]) for variable in self.variables]
         for option, name in (*named, *(("--keep", name) for name in self.keep)):
             if name not in used:

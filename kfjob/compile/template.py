@@ -6,40 +6,27 @@ change the structure. A scalar without quotes gets the type that kubectl gives i
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import yaml
 
 from kfjob.common_types import JsonObject
-from kfjob.compile.shell_assignments import NO_ASSIGNMENTS, find_assignments
-from kfjob.compile.template_notices import Escape, Notices, Use, describe_place, suggest
+from kfjob.compile.marked_text import MarkedText
+from kfjob.compile.template_notices import Notices, Use, describe_place, suggest
 from kfjob.compile.template_places import DOCUMENT, Place, Pods, list_merged
-from kfjob.compile.template_positions import TextMap, walk
+from kfjob.compile.template_positions import walk
+from kfjob.compile.template_scalars import Scalars
 from kfjob.errors import Problem, SpecError
-from kfjob.shells import NAME
 from kfjob.spec.api_objects import is_list
 from kfjob.spec.foreign_formats import find_language_problem
-from kfjob.spec.manifest_yaml import MAX_NODES, PLAIN, STR, ManifestLoader, is_merge, read_key, read_value, resolve_plain
+from kfjob.spec.manifest_yaml import MAX_NODES, ManifestLoader, is_merge, read_key, read_value
 from kfjob.spec.paths import Path
-from kfjob.spec.variables import (
-    UNRESOLVED_REASONS,
-    Definition,
-    Reader,
-    Resolution,
-    Variables,
-    find_references,
-    get_name,
-)
+from kfjob.spec.variables import UNRESOLVED_REASONS, Reader, Resolution, Variables
 from kfjob.spec.yaml_loader import TooLargeError, check_depth
 from kfjob.spec.yaml_text import Positions
-
-_ESCAPE = re.compile(rf"[$\\]\$(?:\{{(?P<braced>{NAME})\}}|(?P<bare>{NAME})|(?<=\$\$)\()")
-"""`$$NAME`, `$${NAME}`, the same after a backslash, or the beginning of `$$(command)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,26 +72,17 @@ class _Template:
     """Renders one template. It parses references as words without a meaning in YAML, and replaces them in the scalars."""
 
     def __init__(self, text: str, variables: Variables, file: str | None, *, is_literal: bool = False) -> None:
-        self._text, self._variables, self._file, self._is_literal = text, variables, file, is_literal
-        self._references = list(find_references(text))
-        stem = "kfjobReference"
-        while stem in text:
-            stem += "X"
-        self._word = re.compile(rf"{stem}([0-9]+)Z")
-        self._stem = stem
-        self._uses: list[Use] = []
-        self._escapes: list[Escape] = []
+        self._source, self._variables, self._file, self._is_literal = MarkedText(text), variables, file, is_literal
+        self._scalars = Scalars(self._source, variables)
         self._documents: list[tuple[Any, yaml.Node]] = []
-        self._text_map = TextMap(text, ())
-        self._pods = Pods((), self._render_name)
-        self._names: dict[int, str] = {}  # by the id of the scalar whose text begins with the value of the name
+        self._pods = Pods((), self._scalars.render_name)
         self._nodes: dict[int, yaml.Node] = {}  # by id, which is unique only as long as the node exists
         self._problems: list[Problem] = []
 
     def render(self) -> Rendered:
         """Return the objects of all documents."""
         documents = [(self._check_object(*document), document[1]) for document in self._read_documents()]
-        self._problems += self._list_unresolved()
+        self._problems += [*self._list_empty(), *self._list_unresolved()]
         if self._problems:
             raise SpecError(sorted(self._problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
         return Rendered(
@@ -114,35 +92,28 @@ class _Template:
         )
 
     def _read_documents(self) -> Iterator[tuple[Any, Positions, int]]:
-        parts, offset = [], 0
-        replaced = []
-        for number, reference in enumerate(self._references):
-            parts += [self._text[offset : reference.start()], word := f"{self._stem}{number}Z"]
-            offset = reference.end()
-            replaced.append((reference.start(), offset, len(word)))
-        self._text_map = TextMap(self._text, replaced)
-        text = "".join([*parts, self._text[offset:]])
         loader = None
         try:
-            check_depth(text)
-            loader = ManifestLoader(text)
+            check_depth(self._source.marked)
+            loader = ManifestLoader(self._source.marked)
             nodes = []
             while loader.check_node():
                 nodes.append(self._separate(loader.get_node(), ()))
-            self._pods = Pods(nodes, self._render_name)
+            self._pods = Pods(nodes, self._scalars.render_name)
             for node in nodes:
                 line = node.start_mark.line + 1
                 self._walk(node, DOCUMENT)
                 value = None if self._problems else read_value(node)
                 self._documents.append((value, node))
-                yield value, self._text_map.collect(node, self._file, self._names) if value is not None else Positions(), line
+                names = self._scalars.first_names
+                yield value, self._source.map.collect(node, self._file, names) if value is not None else Positions(), line
         except TooLargeError as err:
             raise SpecError([replace(err.problem, file=self._file)]) from None
         except yaml.MarkedYAMLError as err:
-            if problem := find_language_problem(self._text, self._file):
+            if problem := find_language_problem(self._source.text, self._file):
                 raise SpecError([problem]) from None
             mark = err.problem_mark or err.context_mark
-            detail = " ".join(self._restore(part) for part in (err.context, err.problem) if part)
+            detail = " ".join(self._source.restore(part) for part in (err.context, err.problem) if part)
             line = mark.line + 1 if mark else None
             raise SpecError([self._problem("invalid YAML", line, detail=detail)]) from None
         except (yaml.YAMLError, ValueError, RecursionError) as err:
@@ -169,7 +140,10 @@ class _Template:
 
     def _walk(self, node: yaml.Node, place: Place) -> None:
         if isinstance(node, yaml.ScalarNode):
-            self._scalar(node, place)
+            if self._is_literal:
+                node.value = self._source.restore(node.value)
+            else:
+                self._scalars.render(node, place)
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
                 self._walk(item, place.enter_item(index))
@@ -192,95 +166,21 @@ class _Template:
             keys.add(name)
             self._walk(value, place.enter(key, owner, value, self._pods))
 
-    def _scalar(self, node: yaml.ScalarNode, place: Place) -> None:
-        numbers = [int(word) for word in self._word.findall(node.value)]
-        text = self._restore(node.value)
-        if self._is_literal or not (numbers or "$" in text):
-            node.value = text
-            return
-        offsets = iter([self._references[number].start() for number in numbers])
-        assigned = find_assignments(text) if place.reader is Reader.SHELL and numbers else NO_ASSIGNMENTS
-        uses: list[Use] = []
-        is_value_first: list[bool] = []
-
-        def classify(match: re.Match[str]) -> Resolution:
-            definition = self._find_definition(match, place, assigned.ends)
-            resolution = self._variables.classify(match, reader=place.reader, definition=definition)
-            offset = next(offsets, uses[-1].offset if uses else 0)
-            doubt = assigned.find_doubt(get_name(match), match.start()) if resolution is Resolution.REPLACED else ""
-            uses.append(
-                Use(
-                    name=get_name(match),
-                    text=match[0],
-                    offset=offset,
-                    scalar=id(node),
-                    reader=place.reader,
-                    has_default=bool(match["dash"]),
-                    resolution=resolution,
-                    definition=definition,
-                    doubt=doubt,
-                )
-            )
-            is_value_first.append(match.start() == 0 and self._variables.has_value(match, resolution))
-            return resolution
-
-        unescape = place.reader is not Reader.KUBERNETES and not place.is_kubelet_text and self._variables.only is None
-        node.value = self._variables.replace(text, classify=classify, unescape=unescape)
-        self._uses += uses
-        self._check_text(node.value, place, uses)
-        self._add_escapes(text, node, place, unescape=unescape)
-        if uses and is_value_first[0]:
-            self._names[id(node)] = uses[0].name
-        if node.tag == PLAIN and (not node.value or isinstance(resolve_plain(node.value), str)):
-            node.tag = STR  # also an empty value, and the key `<<`
-
-    def _find_definition(self, match: re.Match[str], place: Place, assigned: Mapping[str, int]) -> Definition | None:
-        """Return what the pod defines for a reference; text before the first assignment of a script comes from elsewhere."""
-        name = get_name(match)
-        if name in assigned and (name not in self._variables.values or match.start() >= assigned[name]):
-            return Definition(value=None)
-        if name in place.env.values:
-            return Definition(value=place.env.values[name])
-        is_open = place.env.is_open and place.reader is Reader.SHELL and name not in self._variables.values
-        return Definition(value=None) if is_open else None
-
-    def _add_escapes(self, text: str, node: yaml.ScalarNode, place: Place, *, unescape: bool) -> None:
-        """Add the texts that GNU envsubst, which knows no escape, would write in another way."""
-        offset, only = self._text_map.find_offset(node.start_mark.index), self._variables.only
-        for match in _ESCAPE.finditer(text):
-            offset = max(self._text.find(match[0], offset), offset)
-            name = match["braced"] or match["bare"]
-            if unescape if name is None else only is None or name in only:
-                one_dollar = match[0].startswith("$$") and (unescape or place.is_kubelet_text)
-                self._escapes.append(Escape(text=match[0], offset=offset, scalar=id(node), name=name, one_dollar=one_dollar))
-            offset += len(match[0])
-
-    def _check_text(self, text: str, place: Place, uses: Sequence[Use]) -> None:
-        """Add a problem if a field that only Kubernetes reads is empty."""
-        if place.reader is not Reader.KUBERNETES or not uses:
-            return
-        if not text and not place.may_be_empty:
-            hint = f"set it in an env file or with `--var {uses[0].name}=…`"
-            title = f"`{uses[0].text}` has an empty value, and `{place.field}` needs one"
-            self._problems.append(self._problem(title, *self._locate(uses[0].offset), hint=hint))
-
-    def _render_name(self, marked: str) -> str:
-        """Return the text of a scalar of `env` with its references replaced."""
-        return self._variables.replace(
-            self._restore(marked), classify=partial(self._variables.classify, reader=Reader.KUBERNETES)
-        )
-
-    def _restore(self, marked: str) -> str:
-        return self._word.sub(lambda word: self._references[int(word[1])][0], marked)
+    def _list_empty(self) -> Iterator[Problem]:
+        """Yield a problem for each field that only Kubernetes reads and that is empty."""
+        for use, field in self._scalars.empty:
+            hint = f"set it in an env file or with `--var {use.name}=…`"
+            title = f"`{use.text}` has an empty value, and `{field}` needs one"
+            yield self._problem(title, *self._source.locate(use.offset), hint=hint)
 
     def _list_unresolved(self) -> Iterator[Problem]:
         """Yield one problem for each name, with all its positions outside of comments."""
         unresolved: dict[tuple[str, Resolution], list[Use]] = {}
-        for use in sorted(self._uses, key=lambda use: use.offset):
+        for use in sorted(self._scalars.uses, key=lambda use: use.offset):
             if use.resolution in UNRESOLVED_REASONS:
                 unresolved.setdefault((use.name, use.resolution), []).append(use)
         for (name, resolution), uses in unresolved.items():
-            first, *more = dict.fromkeys(self._locate(use.offset) for use in uses)
+            first, *more = dict.fromkeys(self._source.locate(use.offset) for use in uses)
             also = f"also at {', '.join(f'{line}:{column}' for line, column in more)}" if more else None
             similar = suggest(name, self._variables.values) if resolution is Resolution.MISSING else ""
             title = f"`{uses[0].text}` {UNRESOLVED_REASONS[resolution]}{similar}"
@@ -292,18 +192,17 @@ class _Template:
             yield self._problem(title, *first, detail=also, hint=hint)
 
     def _list_notices(self) -> Iterator[str]:
-        used = {use.scalar for use in self._uses} | {escape.scalar for escape in self._escapes}
+        used = {use.scalar for use in self._scalars.uses} | {escape.scalar for escape in self._scalars.escapes}
         places = {
             id(scalar): describe_place(value, path)
             for value, node in self._documents
             for path, _, scalar in walk(node)
             if id(scalar) in used
         }
-        notices = Notices(self._variables, self._file, locate=self._locate, describe=lambda scalar: places.get(scalar, ""))
-        return notices.write(self._uses, self._escapes)
-
-    def _locate(self, offset: int) -> tuple[int, int]:
-        return self._text.count("\n", 0, offset) + 1, offset - self._text.rfind("\n", 0, offset)
+        notices = Notices(
+            self._variables, self._file, locate=self._source.locate, describe=lambda scalar: places.get(scalar, "")
+        )
+        return notices.write(self._scalars.uses, self._scalars.escapes)
 
     def _check_object(self, value: Any, positions: Positions, line: int) -> JsonObject | None:
         """Return the object of a document; None for an empty document, and for one with problems."""

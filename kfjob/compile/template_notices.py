@@ -39,6 +39,8 @@ class Use:
     definition: Definition | None
     doubt: str = ""
     """Why a replaced name may have another value in its script."""
+    is_shell_form: bool = False
+    """Whether only a shell computes it, as `${A:0:1}`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,8 @@ class Notices:
         """Yield a notice of all references that stay, one for each doubt and each name of `--keep`, and those of `$$NAME`."""
         left = [use for use in uses if use.resolution is Resolution.FOR_THE_POD]
         kept = [use for use in left if use.name in self._variables.keep]
-        if self._variables.only is None and (unasked := [use for use in left if use not in kept]):
+        is_partial = self._variables.only is not None
+        if unasked := [use for use in left if use not in kept and (use.is_shell_form or not is_partial)]:
             groups = _group(unasked, self._explain)
             parts = (f"{_list_texts(members)} ({reason})" for reason, members in groups.items())
             yield self._add_places(f"left for the pod: {'; '.join(parts)}", unasked)
@@ -83,10 +86,18 @@ class Notices:
 
     def _explain(self, use: Use) -> str:
         """Return why a reference stays."""
+        if use.is_shell_form:
+            return "kfjob does not compute this form, so your value is not used"
         if use.name in self._variables.values:
             return "defined in the pod with another value than yours; `--only` replaces it"
         if use.reader is Reader.KUBERNETES:
             return "no shell reads it there, so the program gets this text"
+        return self._explain_for_shell(use)
+
+    def _explain_for_shell(self, use: Use) -> str:
+        return self._explain_for_shell(use)
+
+    def _explain_for_shell(self, use: Use) -> str:
         if is_run_time(use.name):
             return "set by torchrun, the operator or the shell"
         if use.definition is not None:

@@ -74,7 +74,7 @@ def parse_env_file(
 
 
 def select_variables(environment: Mapping[str, str], only: Collection[str]) -> dict[str, str]:
-    """Return the variables of a process environment, except those that have another value inside a pod and are not in `only`."""
+    """Return the variables of a process environment, except those that a pod sets itself and that `only` lacks."""
     return {name: value for name, value in environment.items() if name in only or not is_run_time(name)}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfjob.errors import Problem
-from kfjob.spec.variables import UNRESOLVED_REASONS, Reader, Resolution, Variables, find_references
+from kfjob.spec.variables import UNRESOLVED_REASONS, Reader, Resolution, Variables, find_references, resolve
 
 _ESCAPED = re.compile(r"\$\$(?=\{)")
 _MAY_BE_EMPTY = re.compile(r"(?:^|\.)(?:env|command|args|labels|annotations)\.|\.value$|^command$")
@@ -51,10 +51,8 @@ class Substitution:
                 is_resolved = False
                 self._unresolved.setdefault((reference["braced"], resolution), []).append((reference[0], path, position))
                 return reference[0]
-            name, dash = reference["braced"], reference["dash"] or ""
-            value = self._values.get(name, None if dash else "")
-            is_unset = value is None or (dash.startswith(":") and not value)
-            return reference["default"] or "" if is_unset else value or ""
+            replacement = resolve(reference, self._values)
+            return replacement.text if replacement else ""
 
         # Escapes are replaced between the references only: a value may contain `$${`.
         parts, offset = [], 0

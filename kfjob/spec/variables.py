@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -75,6 +75,26 @@ class Definition:
     value: str | None
 
 
+@dataclass(frozen=True)
+class Replacement:
+    """The text that takes the place of a reference."""
+
+    text: str
+    is_default: bool
+    """Whether the text is the reference's own default, which can contain more references."""
+
+
+def resolve(reference: re.Match[str], values: Mapping[str, str]) -> Replacement | None:
+    """Return what takes the place of a match of `find_references`; None if its name has no value and it has no default.
+
+    `${A:-x}` takes its default also for an empty value, and `${A-x}` does not.
+    """
+    value, dash = values.get(get_name(reference)), reference["dash"] or ""
+    if value is not None and (value or not dash.startswith(":")):
+        return Replacement(value, is_default=False)
+    return Replacement(reference["default"] or "", is_default=True) if dash else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Variables:
     """The values of variables, the names that are always left for the pod, and the only names to replace if they are given."""
@@ -92,7 +112,6 @@ class Variables:
         uses a default. `definition` is that of the pod, if it defines the name.
         """
         name = get_name(reference)
-        has_value = name in self.values
         if name in self.keep:
             return Resolution.FOR_THE_POD
         if self.only is not None:
@@ -102,63 +121,67 @@ class Variables:
             return Resolution.FOR_THE_POD
         if reference["default"] is not None and "${" in reference["default"]:
             return Resolution.NESTED
-        return Resolution.REPLACED if has_value or reference["dash"] else Resolution.MISSING
+        return Resolution.REPLACED if resolve(reference, self.values) else Resolution.MISSING
 
     def _is_left(self, reference: re.Match[str], reader: Reader, definition: Definition | None) -> bool:
         """Return whether a reference stays, because the pod replaces it."""
         name = get_name(reference)
         if name in self.values:
-            return reader is Reader.SHELL and definition is not None and definition.value != self._get_value(reference)
+            return reader is Reader.SHELL and definition is not None and definition.value != self._expand(reference)
         if is_run_time(name):
             return True
         if reader is Reader.KUBERNETES:
             return False
         return bool(reference["bare"]) or (reader is Reader.SHELL if reference["dash"] else definition is not None)
 
-    def has_value(self, reference: re.Match[str], resolution: Resolution) -> bool:
-        """Return whether the user's value replaces a reference, and not its default."""
-        value = self.values.get(get_name(reference))
-        is_default = value is None or (not value and (reference["dash"] or "").startswith(":"))
-        return resolution is Resolution.REPLACED and not is_default
-
-    def _get_value(self, reference: re.Match[str]) -> str:
-        """Return the text that replaces a reference to a name with a value."""
-        value = self.values[get_name(reference)]
-        has_default = reference["dash"] is not None and reference["dash"].startswith(":")
-        return (value or self.replace(reference["default"] or "")) if has_default else value
+    def _expand(self, reference: re.Match[str]) -> str | None:
+        """Return the text that takes the place of a reference, with the references of its default replaced."""
+        replacement = resolve(reference, self.values)
+        if replacement is None:
+            return None
+        return self.replace(replacement.text) if replacement.is_default else replacement.text
 
     def replace(
-        self, text: str, *, classify: Callable[[re.Match[str]], Resolution] | None = None, unescape: bool = False
+        self,
+        text: str,
+        *,
+        reader: Reader = Reader.SHELL,
+        resolutions: Iterable[Resolution] | None = None,
+        unescape: bool = False,
     ) -> str:
         """Return the text with every reference replaced that can be; the others stay as they are.
 
-        `classify` takes the place of the method. With `unescape`, `$$NAME`, `$${` and `$$(` become a text with one `$`.
+        `resolutions` says what happens to each reference of the text, instead of `classify`. With `unescape`, `$$NAME`, `$${`
+        and `$$(` become a text with one `$`.
         """
         if "$" not in text:
             return text
-        return _unmask(self._envsubst("".join(self._mask_parts(text, classify or self.classify, unescape=unescape))))
+        references = list(find_references(text))
+        if resolutions is None:
+            resolutions = [self.classify(reference, reader=reader) for reference in references]
+        parts = self._mask_parts(text, zip(references, resolutions, strict=True), unescape=unescape)
+        return _unmask(self._envsubst("".join(parts)))
 
     @cached_property
     def _envsubst(self) -> Callable[[str], str]:
         return _load_envsubst({name: _mask(value) for name, value in self.values.items() if name not in self.keep})
 
     def _mask_parts(
-        self, text: str, classify: Callable[[re.Match[str]], Resolution], *, unescape: bool = False
+        self, text: str, references: Iterable[tuple[re.Match[str], Resolution]], *, unescape: bool = False
     ) -> Iterator[str]:
         """Yield the parts of the text, masked except for the references that the package is to replace."""
         offset = 0
-        for reference in find_references(text):
+        for reference, resolution in references:
             yield _mask(text[offset : reference.start()], unescape=unescape)
             offset = reference.end()
-            name = get_name(reference)
-            if classify(reference) is not Resolution.REPLACED:
+            replacement = resolve(reference, self.values)
+            if resolution is not Resolution.REPLACED or replacement is None:
                 yield _mask(reference[0])
-            elif reference["bare"]:
-                yield reference[0]
-            elif self.values.get(name) or (name in self.values and not (reference["dash"] or "").startswith(":")):
-                yield f"${{{name}}}"
-            elif reference["default"]:  # the package does not take an empty text for a default
-                yield f"${{{name}:-{''.join(self._mask_parts(reference['default'], self.classify))}}}"
+            elif not replacement.is_default:  # the package takes no braces inside of a default
+                yield reference[0] if reference["bare"] else f"${{{get_name(reference)}}}"
+            elif replacement.text:  # the package does not take an empty text for a default
+                inner = [(match, self.classify(match)) for match in find_references(replacement.text)]
+                yield f"${{{get_name(reference)}:-{''.join(self._mask_parts(replacement.text, inner))}}}"
         yield _mask(text[offset:], unescape=unescape)
 
 
@@ -178,6 +201,20 @@ def find_references(text: str) -> Iterator[re.Match[str]]:
                 yield reference
         else:  # no brace ends the line, so only names without braces can follow
             yield from _BARE_REFERENCE.finditer(text, reference.start() + 1, reference.end())
+
+
+_SHELL_FORM = re.compile(rf"(?<![\\$])\$\{{(?P<name>{NAME}+)(?!\}})(?:[^{{}}\n]|\{{[^{{}}\n]*+\}})*+\}}")
+
+
+def find_shell_forms(text: str) -> Iterator[re.Match[str]]:
+    """Yield the texts such as `${A:0:1}` and `${A:-x{}}`, which name a variable and are no references; each has the `name`."""
+    starts = {reference.start() for reference in find_references(text)}
+    return (match for match in _SHELL_FORM.finditer(text) if match.start() not in starts)
+
+
+def find_names(text: str) -> set[str]:
+    """Return the names of all references and shell forms of a text."""
+    return {*map(get_name, find_references(text)), *(match["name"] for match in find_shell_forms(text))}
 
 
 def _is_cut(default: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -226,6 +227,22 @@ def test_field_that_needs_a_value_cannot_be_empty(place):
     (problem,) = render_error(HEAD + place, E="").problems
     assert problem.title.endswith("needs one")
     assert (problem.line, problem.column) == (4, place.index("$") + 1)
+
+
+@pytest.mark.parametrize("form", ["${X:0:1}", "${X:-a{}}", "${X//a/b}", "${X^^}", "${X:+y}"])
+@pytest.mark.parametrize("only", [None, ["X"]])
+def test_given_name_in_a_form_that_only_a_shell_computes_is_noted(form, only):
+    text = HEAD + f"spec: {{containers: [{{name: a, command: [bash, -c, 'run ${{X}} {form}']}}]}}\n"
+    rendered = render(text, values={"X": "1"}, only=only)
+    assert rendered.objects[0]["spec"]["containers"][0]["command"][2] == f"run 1 {form}"
+    assert f"left for the pod: `{form}` (kfjob does not compute this form, so your value is not used)" in rendered.notices[0]
+    assert f"--> 4:{text.splitlines()[3].index(form) + 1}" in rendered.notices[0]
+
+
+@pytest.mark.parametrize("script", ["X=2; run ${X:0:1}", "run \\${X:0:1}", "run ${Y:0:1}"])
+def test_form_of_a_name_that_the_script_sets_has_no_notice(script):
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"run.sh": script}}
+    assert render(json.dumps(document), values={"X": "1"}).notices == ()
 
 
 def test_empty_value_is_a_value_in_a_text():
