@@ -188,7 +188,7 @@ class _Parser:
     def _assign_exported(self, assigned: list[tuple[re.Match[str], tuple[Part, ...]]]) -> None:
         """Assign the values of one `export`, which computes all of them before it assigns the first."""
         assigned = [pair for pair in assigned if pair[0]["name"] not in self._fixed]
-        names = {match["name"] for match, _ in assigned[:-1]} - {*self._values, *self._initial, *self._unknown}
+        names = {match["name"] for match, _ in assigned[:-1]}
         for match, word in assigned:
             if _has_brace_expansion(word):
                 self._report(match.end(), "only a shell can compute the braces of this value: put it in quotes")

@@ -55,7 +55,7 @@ def test_value_that_kubectl_refuses_is_an_error(text: str):
 
 AMBIGUOUS = """
     y Y n on Off yes TRUE null ~ = << .inf -.INF .nan 2e-05 0o17 08 +.5 1e3 0x1F 0b1 1_000 1,000 12:30:45 0x1p3 1. -0 0e0 1__0
-    0b-1
+    0b-1 0x 0o 0o777777777777777777777777
     2001-01-01 2001-01-01T00:00:00Z
 """
 PLAIN = "train.py --lr 8Gi 10.0.0.1 1.34.4 yes-man nodes registry/image:1 p4d.24xlarge \u00e9"

@@ -193,6 +193,12 @@ def test_line_that_no_shell_reads_has_no_command():
     assert [problem.hint for problem in raised.value.problems] == [f"write `{name}=…`, without spaces" for name in "AB"]
 
 
+@pytest.mark.parametrize("before", ["", "A=\n"])
+def test_name_that_the_same_export_assigns_needs_a_line_of_its_own(before):
+    with pytest.raises(SpecError, match="assign `A` on a line of its own"):
+        read_env_file(f"{before}export A=1 B=${{A:?needed}}\n")
+
+
 def test_every_problem_is_reported_at_once_with_one_hint():
     with pytest.raises(SpecError) as raised:
         read_env_file("A=$(x)\nB=$(y) C=$(z)\nD=${Q}\n", file="f")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -132,8 +133,18 @@ def test_replaced_name_that_another_file_or_a_later_line_may_set_has_a_notice(sc
     assert f"replaced `$B`, but {notice}" in notices
 
 
-def test_name_before_the_other_file_has_no_notice():
-    assert render_script("run $B; find . -name x; . f", B="7") == ("run 7; find . -name x; . f", "")
+@pytest.mark.parametrize(
+    "script",
+    [
+        "run $B; find . -name x; . f",
+        "run $B; B=1",
+        "while a; do b; done\nrun $B; B=1",
+        "f() { a; }; run $B; B=1",
+        "for i in 1 2; do for j in 3; do a; done; done; run $B; B=1",
+    ],
+)
+def test_name_that_nothing_can_have_set_before_has_no_notice(script):
+    assert render_script(script, B="7") == (script.replace("$B", "7"), "")
 
 
 STATEMENTS = (
@@ -189,9 +200,12 @@ STATEMENTS = (
 def test_bash_prints_the_same_or_the_notice_has_the_name(statements):
     script = "\n".join(statements) + "\n"
     values = {"A": "a-mine", "B": "b-mine"}
-    result, notices = render_script(script, **values)
-    if run_bash(script, values) != run_bash(result, {}):
-        assert "$A" in notices or "${A" in notices or "$B" in notices
+    expected = run_bash(script, values)
+    for name, value in values.items():
+        others = {other: values[other] for other in values if other != name}
+        result, notices = render_script(script, **{name: value})
+        if run_bash(result, others) != expected:
+            assert re.search(rf"\$\{{?{name}\b", notices)
 
 
 def run_bash(script: str, values: dict[str, str]) -> str:
