@@ -140,6 +140,19 @@ def test_a_file_is_not_a_missing_program(tmp_path: Path, name: str, mode: int | 
     assert hint in str(error.value.hint)
 
 
+@pytest.mark.parametrize("folder", ["", "sub"])
+@pytest.mark.parametrize("name", ["./go.sh", "bin/go.sh", "./bin/../go.sh"])
+def test_a_program_with_a_folder_is_not_searched_on_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, name: str
+):
+    make_environment(tmp_path / folder, "go.sh")
+    (tmp_path / folder / "go.sh").symlink_to("bin/go.sh")
+    monkeypatch.chdir(tmp_path)
+    program = Interpreter().find_program((name,), "/bin", folder=folder)
+    assert Path(program).is_absolute()
+    assert Path(program).samefile(tmp_path / folder / "go.sh")
+
+
 @pytest.mark.local
 def test_a_job_runs_with_the_chosen_python_and_its_children_find_it(here: Here, tmp_path: Path):
     chosen = make_environment(tmp_path / "chosen", "python", "torchrun")

@@ -56,7 +56,8 @@ class Interpreter:
 
     def _find(self, name: str, path: str, folder: str) -> str:
         if "/" in name:
-            if file := shutil.which(Path(folder) / name):
+            # absolute, because a name without a folder (`Path("./x")` is `x`) would be searched on PATH
+            if file := shutil.which(Path(folder).absolute() / name):
                 return str(file)
             raise _make_missing(name, folder)
         if self.chosen and is_python(name):
