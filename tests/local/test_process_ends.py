@@ -216,3 +216,30 @@ def test_a_control_group_holds_no_process_of_the_supervisor(here: Here):
     here.until(lambda: not any(group.exists() for group in groups))
     assert processes
     assert not here.alive(ref)
+
+
+@pytest.mark.parametrize("launcher", [None, "torchrun"])
+@pytest.mark.parametrize("end", ["stop", "killed supervisor"])
+def test_stopped_rank_ends_without_the_grace_time(here: Here, tmp_path: Path, launcher: str | None, end: str):
+    script = tmp_path / "rank.py"
+    script.write_text(f"import os\nopen({str(tmp_path / 'rank')!r}, 'w').write(str(os.getpid()))\n{SLEEP}\n")
+    command = ["torchrun", str(script)] if launcher else [sys.executable, str(script)]
+    ref = here.submit(command=command, nodes=1, grace=600.0)
+    here.until_says(ref, "asleep")
+    rank = int((tmp_path / "rank").read_text())
+    os.kill(rank, signal.SIGSTOP)
+    here.until(lambda: ") T " in Path(f"/proc/{rank}/stat").read_text())
+    if end == "stop":
+        here.backend.stop(ref, timeout=PATIENCE)
+        assert "SIGKILL" not in here.archived_log(ref)  # torchrun kills a worker that does not end after 30 s
+    else:
+        kill_supervisor(here, ref, with_guard=False)
+        here.until(lambda: not here.alive(ref))
+
+
+def test_stop_ends_the_job_of_a_stopped_supervisor(here: Here):
+    ref = here.submit(SLEEP, grace=600.0)
+    here.until_says(ref, "asleep")
+    os.kill(here.supervisor(ref), signal.SIGSTOP)
+    here.backend.stop(ref, timeout=PATIENCE)
+    assert not here.alive(ref)

@@ -112,6 +112,11 @@ class Agent:
         """Whether the agent, or a worker that it has started, may have something to save before it ends."""
         return self._child is not None and (not self._spec.starts_workers or self._child.has_workers)
 
+    @property
+    def pid(self) -> int | None:
+        """The agent's process, which leads a process group; None while none runs."""
+        return self._child.pid if self._child is not None and self._child.is_running else None
+
     def kill(self) -> None:
         """Send SIGKILL to the agent and its processes, and do not restart."""
         self._ending.set()

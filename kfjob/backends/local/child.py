@@ -142,14 +142,19 @@ class ChildProcess:
             return True
         return any(pid != self.pid for pid in processes.find_marked(processes.exact_prefix(self._mark)))
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not ended, so that its number still is its own."""
+        return self._process.poll() is None
+
     def terminate(self) -> None:
         """Send SIGTERM to the process alone, as the kubelet does."""
-        if self._process.poll() is None:
+        if self.is_running:
             self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Send SIGKILL to the process and to all processes that it started."""
-        if self._process.poll() is None:
+        if self.is_running:
             self._kill([self.pid])
 
     def _kill(self, groups: list[int]) -> None:

@@ -50,11 +50,21 @@ def kill(groups: Iterable[int], prefix: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
+def resume(groups: Iterable[int], prefix: str) -> None:
+    """Send SIGCONT to process groups and to all marked processes: one that is stopped does not handle SIGTERM."""
+    for group in groups:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGCONT)
+    for pid in find_marked(prefix):
+        _signal_marked(pid, prefix, signal.SIGCONT)
+
+
 def end_groups(groups: Collection[int], prefix: str, *, grace_seconds: float) -> None:
     """Send SIGTERM to the leaders of process groups, and SIGKILL to all marked processes after the grace time."""
     for group in groups:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(group, signal.SIGTERM)
+    resume(groups, prefix)
     _kill_after(groups, prefix, grace_seconds)
 
 
@@ -62,6 +72,7 @@ def end_marked(prefix: str, *, grace_seconds: float) -> None:
     """Send SIGTERM to all marked processes, and SIGKILL after the grace time."""
     for pid in find_marked(prefix):
         _signal_marked(pid, prefix, signal.SIGTERM)
+    resume((), prefix)
     _kill_after((), prefix, grace_seconds)
 
 

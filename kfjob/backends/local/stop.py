@@ -47,6 +47,7 @@ def _end_supervisor(launch: Path, ref: JobRef, deadline: float) -> None:
         if time.monotonic() >= next_signal and (supervisor := read_identity(launch / folder.RUN / IDENTITY)):
             if not supervisor.send(signal.SIGTERM) and is_supervised(launch):
                 raise _make_unproven(launch, ref, supervisor)
+            supervisor.send(signal.SIGCONT)  # it may be stopped
             next_signal = time.monotonic() + _SIGNAL_SECONDS  # again: a supervisor that gets very many signals may lose one
         if time.monotonic() > deadline:
             raise WaitTimeout(

@@ -28,7 +28,7 @@ from kfjob.backends.local.child import ExitWatcher
 from kfjob.backends.local.etcd_server import CONTAINER, EtcdServer
 from kfjob.backends.local.identity import identify_process, write_identity
 from kfjob.backends.local.launch_spec import LaunchSpec
-from kfjob.backends.local.processes import Guard, describe_remaining, kill_all
+from kfjob.backends.local.processes import Guard, describe_remaining, kill_all, resume
 from kfjob.backends.local.subreaper import become_subreaper
 from kfjob.events import NOT_RESTARTED, JobChanged, JobPhase, JobSnapshot, PodPhase
 
@@ -176,6 +176,7 @@ class Supervisor:
         self._check.cancel()
         for agent in self._agents:
             agent.end(f"ended, because {end.message}")
+        resume(filter(None, (agent.pid for agent in self._agents)), f"{self._spec.uid}/")
         self._report()
         asyncio.get_running_loop().call_later(self._spec.grace_seconds, self._kill_agents)
         asyncio.get_running_loop().call_later(_IDLE_CHECK_SECONDS, self._kill_idle, 0.0)
