@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -231,7 +232,7 @@ def test_stopped_rank_ends_without_the_grace_time(here: Here, tmp_path: Path, la
     here.until(lambda: ") T " in Path(f"/proc/{rank}/stat").read_text())
     if end == "stop":
         here.backend.stop(ref, timeout=PATIENCE)
-        assert "SIGKILL" not in here.archived_log(ref)  # torchrun kills a worker that does not end after 30 s
+        assert "forcefully" not in (log := here.archived_log(ref)), log  # torchrun kills a worker that has not ended after 30 s
     else:
         kill_supervisor(here, ref, with_guard=False)
         here.until(lambda: not here.alive(ref))
@@ -243,3 +244,14 @@ def test_stop_ends_the_job_of_a_stopped_supervisor(here: Here):
     os.kill(here.supervisor(ref), signal.SIGSTOP)
     here.backend.stop(ref, timeout=PATIENCE)
     assert not here.alive(ref)
+
+
+def test_job_ends_when_its_state_folder_is_deleted(here: Here, tmp_path: Path):
+    ref = here.submit(f"import os\nopen({str(tmp_path / 'tmp')!r}, 'w').write(os.environ['TMPDIR'])\n{SLEEP}", nodes=1)
+    here.until_says(ref, "asleep")
+    temporary, supervisor = Path((tmp_path / "tmp").read_text()), here.supervisor(ref)
+    assert temporary.is_dir()
+    shutil.rmtree(here.state / "local")
+    here.until(lambda: not here.alive(ref))
+    here.until(lambda: not Path(f"/proc/{supervisor}").exists())
+    assert not temporary.parent.exists()

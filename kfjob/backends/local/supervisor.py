@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from kfjob.backends.local.check_runner import CheckRunner
 from kfjob.backends.local.child import ExitWatcher
 from kfjob.backends.local.etcd_server import CONTAINER, EtcdServer
 from kfjob.backends.local.identity import identify_process, write_identity
-from kfjob.backends.local.launch_spec import LaunchSpec
+from kfjob.backends.local.launch_spec import AgentSpec, LaunchSpec
 from kfjob.backends.local.processes import Guard, describe_remaining, kill_all, resume
 from kfjob.backends.local.subreaper import become_subreaper
 from kfjob.events import NOT_RESTARTED, JobChanged, JobPhase, JobSnapshot, PodPhase
@@ -47,6 +48,8 @@ IDLE_GRACE_SECONDS = 3.0
 """Time between SIGTERM and SIGKILL of agents of which none has a worker: they have nothing to save."""
 _IDLE_CHECK_SECONDS = 0.5
 """Time between two looks for workers of a job that ends."""
+_FOLDER_CHECK_SECONDS = 1.0
+"""Time between two looks whether the job's folder still exists."""
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.1, 5.0
 """Time until the final state is written again on a full disk; it doubles."""
 
@@ -93,10 +96,10 @@ class Supervisor:
             exits=self._exits,
             on_answer=lambda reason: self._fail(NOT_RESTARTED, reason),
         )
-        folders = temporary.make_folders(folder_path, [agent.pod for agent in spec.agents], uid=spec.uid)
+        self._temporary = temporary.make_folders(folder_path, [agent.pod for agent in spec.agents], uid=spec.uid)
         self._agents = [
             Agent(
-                replace(agent, env={"TMPDIR": folders[agent.pod], **agent.env}) if agent.pod in folders else agent,
+                self._with_temporary_folder(agent),
                 spec,
                 pod,
                 folder_path=folder_path,
@@ -114,8 +117,14 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
 
+    def _with_temporary_folder(self, agent: AgentSpec) -> AgentSpec:
+        """Return the agent with its folder for temporary files, if the disk had space for that."""
+        path = self._temporary.get(agent.pod)
+        return replace(agent, env={"TMPDIR": path, **agent.env}) if path else agent
+
     async def run(self) -> None:
         """Start all processes, wait until they have ended, and write the final state."""
+        asyncio.get_running_loop().call_later(_FOLDER_CHECK_SECONDS, self._check_folder)
         etcd = await self._start_etcd()
         tasks = {asyncio.create_task(agent.run(self._report)): agent for agent in self._agents}
         watched: set[asyncio.Task[Any]] = {*tasks}
@@ -132,7 +141,7 @@ class Supervisor:
         if etcd is not None:
             await etcd.stop()
         remaining = kill_all(self._group)
-        temporary.remove_folders(self._folder, uid=self._spec.uid)
+        temporary.remove_folders(self._folder, uid=self._spec.uid, folders=self._temporary.values())
         await self._finish(remaining=remaining)
 
     async def _start_etcd(self) -> EtcdServer | None:
@@ -163,6 +172,16 @@ class Supervisor:
             by_command = (self._folder / folder.RUN / STOP).exists()
             message = STOPPED_BY_COMMAND if by_command else "a signal to its supervisor ended the job"
             self._end_agents(JobChanged(phase=JobPhase.STOPPED, reason="Stopped", message=message))
+
+    def _check_folder(self, *, was_missing: bool = False) -> None:
+        """End the job if its folder has been deleted: no command finds the job any more."""
+        is_missing = _is_missing(self._folder / folder.RUN)
+        if is_missing and was_missing:
+            self._stopped.set()  # the final state cannot be written
+            self._end_agents(JobChanged(phase=JobPhase.STOPPED, reason="Stopped", message="its state folder was deleted"))
+        else:
+            again = partial(self._check_folder, was_missing=is_missing)
+            asyncio.get_running_loop().call_later(_FOLDER_CHECK_SECONDS, again)
 
     def _fail(self, reason: str, message: str) -> None:
         self._end_agents(JobChanged(phase=JobPhase.FAILED, reason=reason, message=message))
@@ -238,6 +257,17 @@ class Supervisor:
                 reserved_state.clear(self._folder)
                 self._is_disk_full = False
         return True
+
+
+def _is_missing(path: Path) -> bool:
+    """Return whether nothing has this path; False if the file system does not say."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 if __name__ == "__main__":

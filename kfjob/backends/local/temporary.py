@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,8 +34,13 @@ def make_folders(launch: Path, pods: Sequence[str], *, uid: str) -> dict[str, st
     return {pod: str(path) for pod, path in folders.items()}
 
 
-def remove_folders(launch: Path, *, uid: str) -> None:
-    """Remove the folders of a job. A job can change the file with their path, so nothing without its uid is removed."""
+def remove_folders(launch: Path, *, uid: str, folders: Collection[str] = ()) -> None:
+    """Remove the folders of a job: the result of `make_folders` if that is known, else those that the launch folder names.
+
+    A job can change the file with their path, so nothing without its uid is removed.
+    """
+    for parent in {Path(path).parent for path in folders}:
+        shutil.rmtree(parent, ignore_errors=True)
     with suppress(OSError, ValueError):
         made = Path(read_document(launch / folder.RUN / FILE).decode())
         if made.is_absolute() and made.name.startswith(_make_prefix(uid)) and not made.is_symlink():
