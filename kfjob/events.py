@@ -145,6 +145,8 @@ class PodChanged(Struct, frozen=True, kw_only=True):
     reason: Identifier = ""  # Kubernetes' reason why the pod waits or ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled …
     message: str = ""
     ended_by_kfjob: bool = False  # the local backend has told it to end; it did not end by itself
+    lost_lines: int = 0  # of the logs of its ended containers: the local backend could not write them
+    loss_reason: str = ""  # why, in the system's words
     created: int | None = None
     started: int | None = None  # of the training container
     time: int | None = None  # of this report
@@ -153,6 +155,14 @@ class PodChanged(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Forget times that no clock shows."""
         _check_times(self, "last_ended", "created", "started", "time")
+
+    @property
+    def loss(self) -> str:
+        """Return `298 lines of its log were lost: no space left on device`; "" for a complete log."""
+        if not self.lost_lines:
+            return ""
+        reason = self.loss_reason[:1].lower() + self.loss_reason[1:]
+        return f"{plural(self.lost_lines, 'line')} of its log {'was' if self.lost_lines == 1 else 'were'} lost: {reason}"
 
 
 class JobChanged(Struct, frozen=True, kw_only=True):

@@ -355,10 +355,14 @@ def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list
         return []
     first_pod = diagnosis.first_cause.pod if diagnosis.first_cause else ""
     problem = next((problem for problem in view.pod_problems if problem.pod == first_pod), view.pod_problems[0])
-    lines: list[str] = []
+    lines: list[str] | None = None
     with suppress(KfjobError):
         lines = _program_lines(reader, problem.pod)
-    return ["", f"last lines of `{problem.pod}` ({problem.reason}):", *(f"  {line}" for line in lines)]
+    state = view.pods[problem.pod].state if problem.pod in view.pods else None
+    losses = [f"  {state.loss}"] if state and state.loss else []
+    if lines or losses:
+        return ["", f"last lines of `{problem.pod}` ({problem.reason}):", *(f"  {line}" for line in lines or ()), *losses]
+    return ["", f"`{problem.pod}` ({problem.reason}) printed nothing"] if lines is not None else []
 
 
 def _program_lines(reader: LiveReader, pod: str) -> list[str]:

@@ -117,10 +117,11 @@ def _change_pod(view: JobView, event: PodChanged) -> JobView:
 
 def _describe_state(event: PodChanged) -> str:
     """Return `Running`, `Failed: Error (message)` or `Ended, because …`, which is no failure of this pod."""
-    if event.ended_by_kfjob and event.phase.ended and event.message:
-        return event.message[0].upper() + event.message[1:]
     reason = f"{event.reason} ({event.message})" if event.reason and event.message else event.reason or event.message
-    return f"{event.phase}: {reason}" if reason else str(event.phase)
+    text = f"{event.phase}: {reason}" if reason else str(event.phase)
+    if event.ended_by_kfjob and event.phase.ended and event.message:
+        text = event.message[0].upper() + event.message[1:]
+    return f"{text}; {event.loss}" if event.loss else text
 
 
 def _add_gap(view: JobView, event: LogGap) -> JobView:

@@ -124,3 +124,30 @@ here.backend.stop(ref, timeout=30)
 assert folder.read_snapshot(here.archived(ref)).job.phase is JobPhase.SUCCEEDED
 """
     run_on_small_disk(tmp_path, program)
+
+
+def test_lines_that_a_full_disk_loses_are_reported(tmp_path: Path):
+    program = """
+import io
+from contextlib import redirect_stdout
+from kfjob.cli.main import main
+
+def show(*words):
+    with redirect_stdout(io.StringIO()) as output:
+        try:
+            main([*words, "job", "--backend", "local"])
+        except SystemExit:
+            pass
+    return output.getvalue()
+
+os.environ["KFJOB_STATE"] = str(disk / "state")
+ref = start("[print('line', number) for number in range(298)]; sys.exit(3)", nodes=1)
+fill()
+go.touch()
+snapshot = here.end(ref)
+assert snapshot.pods[0].lost_lines == 298, snapshot
+loss = "298 lines of its log were lost: no space left on device"
+assert f"lost       `job-worker-0`: {loss}" in show("status"), show("status")
+assert f"pod `job-worker-0`: {loss}" in show("diagnose"), show("diagnose")
+"""
+    run_on_small_disk(tmp_path, program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")

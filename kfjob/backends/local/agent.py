@@ -156,7 +156,10 @@ class Agent:
         previous_run = {"reason": "", "message": "", "exit_code": None}
         self._change(phase=PodPhase.RUNNING, ready=True, container_id=container_id, started=time.time_ns(), **previous_run)
         report()
-        return self._record_end(await child.end(), kills=count_out_of_memory_kills() - kills)
+        code = await child.end()
+        if child.lost_lines:
+            self._change(lost_lines=self.state.lost_lines + child.lost_lines, loss_reason=child.loss_reason)
+        return self._record_end(code, kills=count_out_of_memory_kills() - kills)
 
     def _record_end(self, code: int, *, kills: int) -> int:
         """Set the state after the end of the process; return its exit code in a container's form."""

@@ -62,6 +62,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     harmless: tuple[Issue, ...] = ()
     reports: tuple[tuple[Identifier, str], ...] = ()  # of pods, the program's own report of success at the end of the log
     last_lines: tuple[tuple[Identifier, tuple[str, ...]], ...] = ()  # of pods, where no error explains the end
+    losses: tuple[tuple[Identifier, str], ...] = ()  # of pods, how much of the log could not be written, and why
     silence: Silence | None = None  # of a running job that prints nothing for longer than before
 
     def __repr__(self) -> str:

@@ -40,7 +40,8 @@ STOP: list[Event] = [
 def follow(events: list[Event], capsys: pytest.CaptureFixture[str]) -> str:
     """Return what a follower of these events prints."""
     ref = SimpleNamespace(name="a", kind=SimpleNamespace(runs_on_this_machine=False))
-    view, display = JobView(), PlainDisplay(cast("LiveReader", SimpleNamespace(ref=ref)))
+    reader = SimpleNamespace(ref=ref, logs=lambda *_: ())
+    view, display = JobView(), PlainDisplay(cast("LiveReader", reader))
     for event in events:
         view = reduce(view, event)
         display.update(view, event, 0)
@@ -68,3 +69,18 @@ def test_summary_leaves_out_a_crash_after_which_a_round_trained(capsys: pytest.C
     assert "  failed  " not in recovered
     unrecovered = follow([*RUNNING, *ROUND, KILLED, *AGAIN, *STOP], capsys)
     assert "  failed     a-worker-1, rank 1, SIGKILL" in unrecovered
+
+
+@pytest.mark.parametrize(
+    ("lost", "end"),
+    [
+        (0, "`a-worker-0` (Error) printed nothing\n"),
+        (2, "last lines of `a-worker-0` (Error):\n  2 lines of its log were lost: no space left on device\n"),
+    ],
+)
+def test_failed_pod_without_a_line_printed_nothing_or_lost_it(capsys: pytest.CaptureFixture[str], lost: int, end: str):
+    failed = PodChanged(
+        pod=PODS[0], phase=PodPhase.FAILED, exit_code=3, reason="Error", lost_lines=lost, loss_reason="No space left on device"
+    )
+    text = follow([*RUNNING, failed, JobChanged(phase=JobPhase.FAILED, message="pod failed")], capsys)
+    assert end in text
