@@ -8,14 +8,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kfjob.compile.manifest_diff import MISSING, Difference, ItemName, format_path
+from kfjob.compile.manifest_diff import MISSING, Difference, ItemName, Path, format_path
 from kfjob.compile.merge import items_by_name
 from kfjob.convert.conversion import Note
+from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import api_objects, names
 
-_DEVICE_LIMITS = tuple(f".limits.{resource}" for resource in api_objects.DEVICE_RESOURCES)
-_RESTART_POLICIES = ("Master.restartPolicy", "Worker.restartPolicy")
-_ENDPOINT = ("rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId")
+Pattern = tuple["str | ItemName", ...]
+"""The first steps of a path in a PyTorchJob; `*` stands for any replica."""
+_REPLICA: Pattern = ("spec", "pytorchReplicaSpecs", "*")
+_POD: Pattern = (*_REPLICA, "template", "spec")
+_CONTAINER: Pattern = (*_POD, "containers", ItemName(TRAINING_CONTAINER))
+_RESOURCES: Pattern = (*_CONTAINER, "resources")
+_POLICY: Pattern = ("spec", "elasticPolicy")
 
 
 @dataclass(frozen=True)
@@ -24,36 +29,83 @@ class Addition:
 
     name: str
     reason: str
-    parts: tuple[str, ...]  # how its paths in the PyTorchJob are written; a path that holds one is of this part
+    patterns: tuple[Pattern, ...]
+
+    def has(self, path: Path) -> bool:
+        """Return whether a path is that of the part, or inside it."""
+        return any(_begins_with(path, pattern) for pattern in self.patterns)
+
+
+def _begins_with(path: Path, pattern: Pattern) -> bool:
+    steps = zip(path, pattern, strict=False)
+    return len(path) >= len(pattern) and all(part in ("*", step) for step, part in steps)
 
 
 ADDITIONS = (
-    Addition("LOGLEVEL=INFO", "the agents' log says which pod prints the progress, and why a job failed", ("env[LOGLEVEL]",)),
     Addition(
-        "the agents' own store", "a job survives a change of rank 0 only with it", ("env[TORCH_DISABLE_SHARE_RDZV_TCP_STORE]",)
+        "LOGLEVEL=INFO",
+        "the agents' log says which pod prints the progress, and why a job failed",
+        ((*_CONTAINER, "env", ItemName("LOGLEVEL")),),
     ),
-    Addition("time to end after SIGTERM", "torchrun alone gives its processes 30 s", ("terminationGracePeriodSeconds",)),
-    Addition("shared memory", "NCCL and data loaders need more than the usual 64 MiB", (f"[{names.SHARED_MEMORY_VOLUME}]",)),
-    Addition("no Istio proxy", "it would keep the pods from ending", (api_objects.LABEL_ISTIO_INJECT,)),
-    Addition("kept pods", "pods that have ended and their logs stay, which is the operator's default too", ("cleanPodPolicy",)),
-    Addition("restart policy", "the operator's own default", _RESTART_POLICIES),
-    Addition("one replica", "the operator's own default", ("Master.replicas", "Worker.replicas")),
-    Addition("processes per node", "the operator's own default, or one for each GPU", ("spec.nprocPerNode",)),
-    Addition("the Master's port", "the operator reads it from a container port", (f"ports[{names.RENDEZVOUS_PORT_NAME}]",)),
-    Addition("namespace", "the one of the target", ("metadata.namespace",)),
-    Addition("requests", "as large as the limits, which is Kubernetes' default", (".resources.requests",)),
-    Addition("limits of devices", "Kubernetes wants them as large as the requests", _DEVICE_LIMITS),
+    Addition(
+        "the agents' own store",
+        "a job survives a change of rank 0 only with it",
+        ((*_CONTAINER, "env", ItemName("TORCH_DISABLE_SHARE_RDZV_TCP_STORE")),),
+    ),
+    Addition(
+        "time to end after SIGTERM", "torchrun alone gives its processes 30 s", ((*_POD, "terminationGracePeriodSeconds"),)
+    ),
+    Addition(
+        "shared memory",
+        "NCCL and data loaders need more than the usual 64 MiB",
+        (
+            (*_POD, "volumes", ItemName(names.SHARED_MEMORY_VOLUME)),
+            (*_CONTAINER, "volumeMounts", ItemName(names.SHARED_MEMORY_VOLUME)),
+        ),
+    ),
+    Addition(
+        "no Istio proxy",
+        "it would keep the pods from ending",
+        ((*_REPLICA, "template", "metadata", "labels", api_objects.LABEL_ISTIO_INJECT),),
+    ),
+    Addition(
+        "kept pods",
+        "pods that have ended and their logs stay, which is the operator's default too",
+        (("spec", "runPolicy", "cleanPodPolicy"),),
+    ),
+    Addition("restart policy", "the operator's own default", ((*_REPLICA, "restartPolicy"),)),
+    Addition("one replica", "the operator's own default", ((*_REPLICA, "replicas"),)),
+    Addition("processes per node", "the operator's own default, or one for each GPU", (("spec", "nprocPerNode"),)),
+    Addition(
+        "the Master's port",
+        "the operator reads it from a container port",
+        ((*_CONTAINER, "ports", ItemName(names.RENDEZVOUS_PORT_NAME)),),
+    ),
+    Addition("namespace", "the one of the target", (("metadata", "namespace"),)),
+    Addition("requests", "as large as the limits, which is Kubernetes' default", ((*_RESOURCES, "requests"),)),
+    Addition(
+        "limits of devices",
+        "Kubernetes wants them as large as the requests",
+        tuple((*_RESOURCES, "limits", resource) for resource in api_objects.DEVICE_RESOURCES),
+    ),
     Addition(
         "bounds",
         "the number of Workers, which is the operator's default",
-        ("elasticPolicy.minReplicas", "elasticPolicy.maxReplicas"),
+        ((*_POLICY, "minReplicas"), (*_POLICY, "maxReplicas")),
     ),
-    Addition("timeouts of the rendezvous", "torch's own are shorter than the pull of an image", ("elasticPolicy.rdzvConf",)),
+    Addition("timeouts of the rendezvous", "torch's own are shorter than the pull of an image", ((*_POLICY, "rdzvConf"),)),
     Addition(
-        "rendezvous", "where the agents meet; a new id for each launch", tuple(f"elasticPolicy.{key}" for key in _ENDPOINT)
+        "rendezvous",
+        "where the agents meet; a new id for each launch",
+        tuple((*_POLICY, key) for key in ("rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId")),
     ),
 )
 """Every part that is added to all jobs, with the reason."""
+
+
+def find_addition(path: Path) -> Addition | None:
+    """Return what kfjob adds to every job at a path of a PyTorchJob."""
+    return next((addition for addition in ADDITIONS if addition.has(path)), None)
 
 
 def split_additions(differences: Iterable[Difference]) -> tuple[list[Note], list[Note]]:
@@ -62,7 +114,7 @@ def split_additions(differences: Iterable[Difference]) -> tuple[list[Note], list
     changed: dict[tuple[str, str], Note] = {}
     for difference in (part for whole in differences for part in _split(whole)):
         path = format_path(difference.path)
-        if addition := _find_addition(difference, path):
+        if difference.new is MISSING and (addition := find_addition(difference.path)):
             value = json.dumps(difference.old)
             added.setdefault(addition.name, Note(item=addition.name, reason=f"{addition.reason} (`{path}`: {value})"))
             continue
@@ -89,12 +141,6 @@ def _split(difference: Difference) -> Iterator[Difference]:
 
 def _is_item(difference: Difference) -> bool:
     return isinstance(difference.path[-1], ItemName)
-
-
-def _find_addition(difference: Difference, path: str) -> Addition | None:
-    if difference.new is not MISSING:
-        return None
-    return next((addition for addition in ADDITIONS if any(part in path for part in addition.parts)), None)
 
 
 def _make_note(difference: Difference, path: str) -> Note:

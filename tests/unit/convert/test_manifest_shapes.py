@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.api.specs import imports
-from kfjob.api.specs.import_notes import split_additions
+from kfjob.api.specs.import_notes import find_addition, split_additions
 from kfjob.api.specs.imports import import_pytorchjob
-from kfjob.compile.manifest_diff import differences, split_list
+from kfjob.compile.manifest_diff import ItemName, differences, split_list
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.convert.normalize import normalize_job
 from kfjob.errors import SpecError
@@ -70,6 +70,7 @@ def list_changes(manifest: dict[str, Any], job: dict[str, Any]) -> list[str]:
     return [str(note) for note in changes]
 
 
+POD = ("spec", "pytorchReplicaSpecs", "Worker", "template", "spec")
 ISTIO = "sidecar.istio.io/inject"
 HYPERPOD = "sagemaker.amazonaws.com"
 RETRIES = f"{HYPERPOD}/job-max-retry-count"
@@ -389,3 +390,22 @@ def test_the_operators_number_of_replicas_is_a_routine_addition():
     conversion = import_pytorchjob(yaml.safe_dump(manifest))
     assert conversion.notes == ()
     assert "one replica" in {note.item for note in conversion.additions}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (("metadata", "namespace"), "namespace"),
+        (("metadata", "annotations", "team/metadata.namespace"), None),
+        (("spec", "pytorchReplicaSpecs", "Worker", "replicas"), "one replica"),
+        (("spec", "pytorchReplicaSpecs", "Worker", "template", "metadata", "labels", ISTIO), "no Istio proxy"),
+        (("metadata", "labels", ISTIO), None),
+        ((*POD, "containers", ItemName("pytorch"), "resources", "requests", "cpu"), "requests"),
+        ((*POD, "containers", ItemName("other"), "resources", "requests", "cpu"), None),
+        ((*POD, "containers", ItemName("pytorch"), "env", ItemName("LOGLEVEL")), "LOGLEVEL=INFO"),
+        ((*POD, "containers", ItemName("pytorch"), "env", ItemName("MY[LOGLEVEL]")), None),
+    ],
+)
+def test_additions_are_recognised_by_the_steps_of_their_paths(path, name):
+    addition = find_addition(path)
+    assert (addition.name if addition else None) == name
