@@ -156,7 +156,7 @@ def _find_container_problems(pod: JsonMapping, kind: str, path: Path) -> Iterato
         for index, container in enumerate(pod.get(field) or ()):
             if not container.get("image"):
                 title = f"the container `{container.get('name')}` of the {kind} has no image"
-                yield JobProblem((*path, "template", "spec", field, index), title)
+                yield JobProblem((*path, "template", "spec", field, index, "image"), title)
             yield from _find_resource_problems(container, kind, (*path, "template", "spec", field, index))
 
 

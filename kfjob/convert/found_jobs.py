@@ -3,8 +3,7 @@
 A job may stand inside another object: an AppWrapper, a Katib Experiment, a step of an Argo Workflow, or a text in a ConfigMap.
 The older forms are v1alpha1 to v1beta2 of the PyTorch operator, KubeDL's PyTorchJob, and HyperPod's HyperPodPyTorchJob.
 
-Sources: kubeflow/pytorch-operator v0.7 (pkg/apis/pytorch), kubedl-io/kubedl v0.5 (apis/training/v1alpha1), and the samples of
-aws/sagemaker-hyperpod-checkpointless-training.
+Sources: kubeflow/pytorch-operator v0.7 (pkg/apis/pytorch) and kubedl-io/kubedl v0.5 (apis/training/v1alpha1).
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import Any
 
 from kfjob.common_types import JsonObject
 from kfjob.convert.conversion import Note, make_job_name
+from kfjob.convert.hyperpod import HYPERPOD_JOB, convert_hyperpod
 from kfjob.errors import Problem, SpecError
-from kfjob.events import TRAINING_CONTAINER
 from kfjob.parsing import MAX_TEXT, ParseError
 from kfjob.spec import api_objects
 from kfjob.spec.api_objects import PYTORCHJOB
@@ -26,11 +25,9 @@ from kfjob.spec.manifest_yaml import read_documents
 from kfjob.spec.paths import Path, join_path
 from kfjob.text import plural
 
-HYPERPOD_JOB = "HyperPodPyTorchJob"
-_RUN_POLICY = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
-"""Fields that stood beside the replicas before v1 collected them in `runPolicy`; KubeDL still has them there."""
 _JOB_IN_TEXT = re.compile(rf"[\"']?\bkind[\"']?\s*:\s*[\"']?\w*{PYTORCHJOB}\b")
 """What a text has that may be a manifest with a job, as YAML or as JSON."""
+_REPLICAS: Path = ("spec", "pytorchReplicaSpecs")
 _MAX_LEVELS = 3
 """Texts inside texts: a manifest in a ConfigMap, which is itself in the text of another object."""
 _MAX_UNREAD = 3
@@ -48,6 +45,13 @@ class FoundJob:
     path: Path  # in that document; empty if the document is the job
     holder: str = ""  # kind and name of the object that holds it
     notes: list[Note] = field(default_factory=list)
+    replica_paths: dict[str, Path] = field(default_factory=dict)
+    """Where the job had its replicas before, by their kind."""
+
+    def find_path(self, path: Path) -> Path:
+        """Return where the document has what is at a path of the job."""
+        replica = self.replica_paths.get(str(path[2])) if path[:2] == _REPLICAS and len(path) > len(_REPLICAS) else None
+        return (*self.path, *(path if replica is None else (*replica, *path[len(_REPLICAS) + 1 :])))
 
     @property
     def name(self) -> str:
@@ -84,25 +88,25 @@ def choose_job(documents: Sequence[JsonObject], choice: Choice, file: str | None
         SpecError: there is none, or there are several.
     """
     search = _Search(documents)
-    found = list(search.find())
-    if not found:
+    jobs = list(search.find())
+    if not jobs:
         kinds = ", ".join(dict.fromkeys(str(document.get("kind")) for document in documents))
         parts = [f"it has: {kinds}"] if kinds else []
         detail = "; ".join([*parts, *search.unread[:_MAX_UNREAD]]) or None
         raise SpecError([Problem(title=f"this file has no {api_objects.PYTORCHJOB}", file=file, detail=detail)])
-    fitting = [job for job in found if choice.fits(job)]
-    if len(fitting) == 1:
-        return fitting[0]
-    names, paths = ({job.name for job in fitting}, {join_path(job.path) for job in fitting})
-    count = plural(len(found), api_objects.PYTORCHJOB)
-    fits = f"{len(fitting)} of them fit" if fitting else "none of them fits"
+    matches = [job for job in jobs if choice.fits(job)]
+    if len(matches) == 1:
+        return matches[0]
+    names, paths = ({job.name for job in matches}, {join_path(job.path) for job in matches})
+    count = plural(len(jobs), api_objects.PYTORCHJOB)
+    fits = f"{len(matches)} of them fit" if matches else "none of them fits"
     title = f"this file has {count}" if choice == ANY_JOB else f"this file has {count}, and {fits} the choice"
-    hint = "remove all but one" if fitting else None
-    if fitting and len(names) == len(fitting):
-        hint = f"choose one: `--name {fitting[0].name}`"
-    elif fitting and len(paths) == len(fitting):
-        hint = f"choose one: `--at {join_path(fitting[0].path)}`"
-    raise SpecError([Problem(title=title, file=file, detail=", ".join(job.describe() for job in found), hint=hint)])
+    hint = "remove all but one" if matches else None
+    if matches and len(names) == len(matches):
+        hint = f"choose one: `--name {matches[0].name}`"
+    elif matches and len(paths) == len(matches):
+        hint = f"choose one: `--at {join_path(matches[0].path)}`"
+    raise SpecError([Problem(title=title, file=file, detail=", ".join(job.describe() for job in jobs), hint=hint)])
 
 
 def find_jobs(documents: Sequence[JsonObject]) -> list[FoundJob]:
@@ -158,29 +162,23 @@ def _is_job(value: JsonObject) -> bool:
 
 def _read_job(job: JsonObject, document: JsonObject, document_index: int, path: Path) -> FoundJob:
     """Return a job in today's form, with a note for everything that was changed for it."""
-    is_inside = not _is_plain_list(document, path)
-    found = FoundJob(
-        job=deepcopy(job), document_index=document_index, path=path, holder=_describe(document) if is_inside else ""
-    )
-    if is_inside:
+    holder = _describe(document) if path else ""
+    entry = FoundJob(job=deepcopy(job), document_index=document_index, path=path, holder=holder)
+    if holder:
         reason = f"only the PyTorchJob in it is converted, which is at `{join_path(path)}`"
-        found.notes.append(Note(item=found.holder, reason=reason))
-    _convert_name(found, document)
-    if is_inside:
-        _keep_holder_fields(found, document)
+        entry.notes.append(Note(item=holder, reason=reason))
+    _convert_name(entry, document)
+    if holder:
+        _keep_holder_fields(entry, document)
     if job["kind"] == HYPERPOD_JOB:
-        _convert_hyperpod(found)
+        notes, entry.replica_paths = convert_hyperpod(entry.job)
+        entry.notes += notes
     elif job["apiVersion"] != api_objects.PYTORCHJOB_API_VERSION:
-        _convert_version(found)
-    if filled := dict.fromkeys(_FILLED_LATER.findall(str(job))):
-        item = ", ".join(filled)
-        found.notes.append(Note(item=item, reason="filled in by what holds the job, so the spec has it as text: write values"))
-    return found
-
-
-def _is_plain_list(document: JsonObject, path: Path) -> bool:
-    """Return whether a job is a document of its own, or an item of a List."""
-    return not path or (api_objects.is_list(document) and path[:1] == ("items",) and len(path) == 2)  # noqa: PLR2004 - items.N
+        _convert_version(entry)
+    if references := dict.fromkeys(_FILLED_LATER.findall(str(job))):
+        item = ", ".join(references)
+        entry.notes.append(Note(item=item, reason="filled in by what holds the job, so the spec has it as text: write values"))
+    return entry
 
 
 def _describe(document: JsonObject) -> str:
@@ -189,11 +187,11 @@ def _describe(document: JsonObject) -> str:
     return f"{document.get('kind', 'object')} {names.get('name') or names.get('generateName') or ''}".strip()
 
 
-def _convert_name(found: FoundJob, document: JsonObject) -> None:
+def _convert_name(entry: FoundJob, document: JsonObject) -> None:
     """Give the job a name, where it has none of its own."""
-    if found.job.get("metadata") is None:
-        found.job["metadata"] = {}
-    metadata = found.job["metadata"]
+    if entry.job.get("metadata") is None:
+        entry.job["metadata"] = {}
+    metadata = entry.job["metadata"]
     if not isinstance(metadata, dict) or metadata.get("name") is not None:
         return
     prefix, outer = metadata.pop("generateName", None), document.get("metadata")
@@ -202,91 +200,43 @@ def _convert_name(found: FoundJob, document: JsonObject) -> None:
     item, reason = "metadata.name", f"there is none, and the spec is called `{metadata['name']}`"
     if prefix:
         item, reason = f"metadata.generateName: {prefix}", f"a spec has one name: `{metadata['name']}`"
-    found.notes.append(Note(item=item, reason=reason))
+    entry.notes.append(Note(item=item, reason=reason))
 
 
-def _keep_holder_fields(found: FoundJob, document: JsonObject) -> None:
+def _keep_holder_fields(entry: FoundJob, document: JsonObject) -> None:
     """Give the job the namespace and the queue of the object that holds it, where it has none of its own."""
-    metadata, outer = found.job["metadata"], document.get("metadata")
+    metadata, outer = entry.job["metadata"], document.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(outer, dict) or not isinstance(metadata.get("labels"), dict | None):
         return
     labels, outer_labels = metadata.get("labels") or {}, outer.get("labels")
-    moved = {
+    fields = {
         key: value
         for key in (api_objects.LABEL_KUEUE_QUEUE, api_objects.LABEL_KUEUE_PRIORITY)
         if isinstance(outer_labels, dict) and isinstance(value := outer_labels.get(key), str) and key not in labels
     }
-    if moved:
-        metadata["labels"] = labels | moved
+    if fields:
+        metadata["labels"] = labels | fields
     if isinstance(namespace := outer.get("namespace"), str) and namespace and not metadata.get("namespace"):
-        metadata["namespace"] = moved["namespace"] = namespace
-    for key, value in moved.items():
-        found.notes.append(Note(item=f"{key}: {value}", reason=f"taken from {found.holder}, and the job itself names none"))
+        metadata["namespace"] = fields["namespace"] = namespace
+    for key, value in fields.items():
+        entry.notes.append(Note(item=f"{key}: {value}", reason=f"taken from {entry.holder}, and the job itself names none"))
 
 
-def _convert_version(found: FoundJob) -> None:
-    job, spec = found.job, found.job["spec"]
+def _convert_version(entry: FoundJob) -> None:
+    job, spec = entry.job, entry.job["spec"]
     reason = f"read as {api_objects.PYTORCHJOB_API_VERSION}, the only version that today's operator serves"
-    found.notes.append(Note(item=f"apiVersion: {job['apiVersion']}", reason=reason))
+    entry.notes.append(Note(item=f"apiVersion: {job['apiVersion']}", reason=reason))
     job["apiVersion"] = api_objects.PYTORCHJOB_API_VERSION
     if isinstance(replicas := spec.pop("replicaSpecs", None), list):
-        kinds = {str(item.get("replicaType", "WORKER")).capitalize(): item for item in replicas if isinstance(item, dict)}
-        spec["pytorchReplicaSpecs"] = {
-            kind: {key: value for key, value in item.items() if key != "replicaType"} for kind, item in kinds.items()
-        }
+        spec["pytorchReplicaSpecs"] = {}
+        for index, item in enumerate(replicas):
+            if isinstance(item, dict):
+                kind = str(item.get("replicaType", "WORKER")).capitalize()
+                spec["pytorchReplicaSpecs"][kind] = {key: value for key, value in item.items() if key != "replicaType"}
+                entry.replica_paths[kind] = ("spec", "replicaSpecs", index)
     policy = spec.get("runPolicy") or {}
     if not isinstance(policy, dict):  # the check of the job reports it
         return
-    moved = {key: spec.pop(key) for key in _RUN_POLICY if key in spec}
-    if moved:
-        spec["runPolicy"] = moved | policy
-
-
-def _convert_hyperpod(found: FoundJob) -> None:
-    """Make a PyTorchJob of a HyperPodPyTorchJob: the first group of replicas becomes the Workers."""
-    job, spec = found.job, found.job["spec"]
-    reason = "read as a PyTorchJob, which Kubeflow's operator runs; `kfjob render --template` keeps the kind"
-    found.notes.append(Note(item=f"kind: {HYPERPOD_JOB}", reason=reason))
-    job |= {"apiVersion": api_objects.PYTORCHJOB_API_VERSION, "kind": api_objects.PYTORCHJOB}
-    replicas = spec.pop("replicaSpecs", None)
-    groups = [group for group in replicas if isinstance(group, dict)] if isinstance(replicas, list) else []
-    if not groups:
-        return
-    first, *others = groups
-    for group in others:
-        item = f"spec.replicaSpecs: {group.get('name', '')}"
-        found.notes.append(Note(item=item, reason="left out: a PyTorchJob has one kind of Workers"))
-    worker = {key: first[key] for key in ("replicas", "template") if key in first}
-    spec["pytorchReplicaSpecs"] = {"Worker": worker | {"restartPolicy": api_objects.DEFAULT_RESTART_POLICY}}
-    _name_container(worker.get("template"))
-    _convert_hyperpod_policy(found, spec)
-    if "hyperpodrun" in str(worker):
-        reason = "HyperPod's own launcher, which needs its operator; with a PyTorchJob, `torchrun` reads where to meet"
-        found.notes.append(Note(item="hyperpodrun", reason=reason))
-
-
-def _name_container(template: Any) -> None:
-    """Give the training container, which is the first one here, the name that Kubeflow's operator needs."""
-    pod = template.get("spec") if isinstance(template, dict) else None
-    containers = pod.get("containers") if isinstance(pod, dict) else None
-    if isinstance(containers, list) and containers and isinstance(containers[0], dict):
-        containers[0]["name"] = TRAINING_CONTAINER
-
-
-def _convert_hyperpod_policy(found: FoundJob, spec: JsonObject) -> None:
-    policy = spec.get("runPolicy") or {}
-    if not isinstance(policy, dict):  # the check of the job reports it
-        return
-    spec.pop("runPolicy", None)
-    metadata = found.job["metadata"]
-    if "jobMaxRetryCount" in policy and isinstance(metadata, dict) and isinstance(metadata.get("annotations"), dict | None):
-        metadata["annotations"] = (metadata.get("annotations") or {}) | {
-            api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME: "true",
-            api_objects.ANNOTATION_HYPERPOD_RETRIES: str(policy.pop("jobMaxRetryCount")),
-        }
-    kept = {key: policy.pop(key) for key in _RUN_POLICY if key in policy}
-    if kept:
-        spec["runPolicy"] = kept
-    for key in policy:
-        reason = f"left out: only the operator of a {HYPERPOD_JOB} reads it"
-        found.notes.append(Note(item=f"spec.runPolicy.{key}", reason=reason))
+    fields = {key: spec.pop(key) for key in api_objects.RUN_POLICY_FIELDS if key in spec}
+    if fields:
+        spec["runPolicy"] = fields | policy

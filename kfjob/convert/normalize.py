@@ -5,15 +5,19 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from kfjob.common_types import JsonObject
+from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.convert.pod import find_pull_policy, is_shared_memory
 from kfjob.spec import api_objects
 from kfjob.spec.api_objects import find_training_container, without_nulls
 from kfjob.spec.names import SHARED_MEMORY_VOLUME
 
 
-def normalize_job(job: JsonObject) -> JsonObject:
-    """Return a PyTorchJob without the fields that the cluster and a launch add, and with one form for equal values."""
+def normalize_job(job: JsonObject, *, keep_volume_names: bool = False) -> JsonObject:
+    """Return a PyTorchJob without the fields that the cluster and a launch add, and with one form for equal values.
+
+    The volume that a spec has as its `shared_memory` gets kfjob's name for it, but not with `keep_volume_names`: in a compiled
+    spec, a volume with another name is one of `volumes`.
+    """
     job = deepcopy({key: job[key] for key in ("metadata", "spec")})
     job["metadata"] = _normalize_metadata(job["metadata"], ("name", "namespace"))
     if (run_policy := job["spec"].get("runPolicy") or {}).get("suspend") is False:
@@ -29,7 +33,10 @@ def normalize_job(job: JsonObject) -> JsonObject:
     for replica in job["spec"]["pytorchReplicaSpecs"].values():
         template = (replica or {}).get("template") or {}
         template["metadata"] = _normalize_metadata(template.get("metadata") or {}, ())
-        _normalize_pod(template.get("spec") or {})
+        pod = template.get("spec") or {}
+        _normalize_pod(pod)
+        if not keep_volume_names:
+            _rename_shared_memory(pod, find_training_container(pod))
     normalized: JsonObject = without_nulls(job)
     return normalized
 
@@ -63,7 +70,6 @@ def _normalize_pod(spec: JsonObject) -> None:
         if part in ("limits", "requests"):
             resources[part] = {key: str(amount) for key, amount in (amounts or {}).items()}
     _normalize_env(container)
-    _rename_shared_memory(spec, container)
 
 
 def _normalize_env(container: JsonObject) -> None:
@@ -77,7 +83,7 @@ def _normalize_env(container: JsonObject) -> None:
             resource |= {"divisor": divisor} if divisor != "0" else {}  # the default, which the API server adds
 
 
-def _rename_shared_memory(spec: JsonObject, container: JsonObject) -> None:
+def _rename_shared_memory(spec: JsonObject, container: JsonMapping) -> None:
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
     for mount in container.get("volumeMounts") or ():
         volume = volumes.get(mount["name"], {})

@@ -17,6 +17,8 @@ from kfjob.convert.pod import convert_pod_template, convert_trainer_command, fin
 from kfjob.spec import api_objects, names
 from kfjob.spec.roles import MasterPod
 
+_ETCD_BACKENDS = ("etcd", "etcd-v2")
+
 
 def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = False) -> Conversion:
     """Return the spec of a PyTorchJob, as far as a spec has fields for it.
@@ -26,29 +28,11 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
     """
     metadata, spec = job["metadata"], job["spec"]
     replicas = {kind: dict(replica or {}) for kind, replica in spec["pytorchReplicaSpecs"].items()}
-    first_replica = replicas.get("Worker") or replicas["Master"]
-    run_policy, elastic_policy = spec.get("runPolicy") or {}, spec.get("elasticPolicy")
     templates = {kind: replica.get("template") or {} for kind, replica in replicas.items()}
-    pod_spec = (first_replica.get("template") or {}).get("spec") or {}
-    has_master = "Master" in replicas
-
-    fields: JsonObject = {
-        "name": metadata["name"],
-        "nodes": sum(map(api_objects.count_replicas, replicas.values())),
-        "processes_per_node": _convert_number(
-            spec.get("nprocPerNode") or (elastic_policy or {}).get("nProcPerNode") or api_objects.DEFAULT_PROCESSES
-        ),
-        "network_profile": "none",
-    }
-    if metadata.get("namespace"):
-        fields["namespace"] = metadata["namespace"]
-    fields["restarts"] = {"policy": first_replica.get("restartPolicy") or api_objects.DEFAULT_RESTART_POLICY, "max": 0}
-    fields |= _convert_run_policy(run_policy)
-    if elastic_policy is not None:
-        fields |= _convert_elastic_policy(elastic_policy, fields, has_master=has_master, own_etcd=own_etcd)
-    elif has_master:
-        fields["rendezvous"] = {"backend": "static"}
-    scheduling = _convert_scheduling(metadata, run_policy, pod_spec)
+    elastic_policy, has_master = spec.get("elasticPolicy"), "Master" in replicas
+    fields = _convert_job(metadata, spec, replicas, own_etcd=own_etcd)
+    first_pod = (templates.get("Worker") or templates.get("Master") or {}).get("spec") or {}
+    scheduling = _convert_scheduling(metadata, spec.get("runPolicy") or {}, first_pod)
     pods = {
         kind: convert_pod_template(template, hyperpod="hyperpod" in scheduling, exact=exact, own_etcd=own_etcd and exact)
         | {"restart_policy": replicas[kind].get("restartPolicy") or api_objects.DEFAULT_RESTART_POLICY}
@@ -59,18 +43,45 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
         _move_master_port(fields, pods)
     if elastic_policy is None and has_master:
         _move_max_restarts(fields, pods)
+    _add_pods(fields, pods, scheduling)
+    notes = [*_list_notes(elastic_policy, scheduling, has_master=has_master), *_explain_restart_policies(replicas)]
+    return Conversion(spec=fields, notes=tuple(notes))
+
+
+def _convert_job(metadata: JsonMapping, spec: JsonMapping, replicas: JsonMapping, *, own_etcd: bool) -> JsonObject:
+    """Return the fields of the job itself: name, size, limits and rendezvous."""
+    elastic_policy, has_master = spec.get("elasticPolicy"), "Master" in replicas
+    first_replica = replicas.get("Worker") or replicas["Master"]
+    processes = spec.get("nprocPerNode") or (elastic_policy or {}).get("nProcPerNode") or api_objects.DEFAULT_PROCESSES
+    fields: JsonObject = {
+        "name": metadata["name"],
+        "nodes": sum(map(api_objects.count_replicas, replicas.values())),
+        "processes_per_node": _convert_number(processes),
+        "network_profile": "none",
+    }
+    if metadata.get("namespace"):
+        fields["namespace"] = metadata["namespace"]
+    fields["restarts"] = {"policy": first_replica.get("restartPolicy") or api_objects.DEFAULT_RESTART_POLICY, "max": 0}
+    fields |= _convert_run_policy(spec.get("runPolicy") or {})
+    if elastic_policy is not None:
+        fields |= _convert_elastic_policy(elastic_policy, fields, has_master=has_master, own_etcd=own_etcd)
+    elif has_master:
+        fields["rendezvous"] = {"backend": "static"}
+    return fields
+
+
+def _add_pods(fields: JsonObject, pods: Mapping[str, JsonObject], scheduling: JsonObject) -> None:
+    """Add the fields of the Workers' pods (the Master's, without Workers), and what the Master has instead of them."""
     own, *others = (pods[kind] for kind in ("Worker", "Master") if kind in pods)
     if others and (section := _find_differences(others[0], own)):
         fields["master"] = section
     else:
         own = convert_trainer_command(own)
-    scheduling |= own.pop("scheduling", {})
+    placement = scheduling | own.pop("scheduling", {})
     del own["restart_policy"]
     fields |= own
-    if scheduling:
-        fields["scheduling"] = scheduling
-    notes = [*_list_notes(elastic_policy, scheduling, has_master=has_master), *_explain_restart_policies(replicas)]
-    return Conversion(spec=fields, notes=tuple(notes))
+    if placement:
+        fields["scheduling"] = placement
 
 
 _NOTHING: JsonMapping = MappingProxyType(
@@ -87,8 +98,8 @@ _NOTHING: JsonMapping = MappingProxyType(
 def _find_differences(master: JsonMapping, worker: JsonMapping) -> JsonObject:
     """Return what the Master has instead of the Workers, by the fields of the spec."""
     nothing = {**_NOTHING, "image_pull_policy": find_pull_policy(str(master.get("image", "")))}
-    names = [name for name in MasterPod.model_fields if master.get(name) != worker.get(name)]
-    return {name: deepcopy(master.get(name, nothing.get(name))) for name in names}
+    fields = [field for field in MasterPod.model_fields if master.get(field) != worker.get(field)]
+    return {field: deepcopy(master.get(field, nothing.get(field))) for field in fields}
 
 
 def _list_notes(elastic_policy: JsonMapping | None, scheduling: JsonMapping, *, has_master: bool) -> tuple[Note, ...]:
@@ -114,12 +125,14 @@ def _explain_restart_policies(replicas: JsonMapping) -> Iterator[Note]:
 
 def _move_master_port(fields: JsonObject, pods: Mapping[str, JsonObject]) -> None:
     """Move the Master's port, a container port with a fixed name, to the field `rendezvous`, unless it is the default."""
+    if fields["rendezvous"]["backend"] in _ETCD_BACKENDS:  # its agents meet elsewhere
+        return
     for pod in (pods[kind] for kind in ("Worker", "Master") if kind in pods):
         ports = pod.get("pod", {}).get("ports", [])
-        moved = [p for p in ports if p.get("name") == names.RENDEZVOUS_PORT_NAME and p["port"] != names.RENDEZVOUS_PORT]
-        if moved:
-            fields["rendezvous"]["port"] = moved[-1]["port"]
-            pod["pod"]["ports"] = [port for port in ports if port not in moved]
+        own = [p for p in ports if p.get("name") == names.RENDEZVOUS_PORT_NAME and p["port"] != names.RENDEZVOUS_PORT]
+        if own:
+            fields["rendezvous"]["port"] = own[-1]["port"]
+            pod["pod"]["ports"] = [port for port in ports if port not in own]
 
 
 def _move_max_restarts(fields: JsonObject, pods: Mapping[str, JsonObject]) -> None:
@@ -200,7 +213,7 @@ def _convert_elastic_policy(policy: JsonMapping, job: JsonMapping, *, has_master
     backend = policy.get("rdzvBackend") or "c10d"
     rendezvous: JsonObject = {"backend": backend}
     port = policy.get("rdzvPort", names.RENDEZVOUS_PORT)
-    if backend in ("etcd", "etcd-v2"):
+    if backend in _ETCD_BACKENDS:
         if not own_etcd and policy.get("rdzvHost"):
             rendezvous["endpoint"] = f"{policy['rdzvHost']}:{port}"
     elif port != names.RENDEZVOUS_PORT:

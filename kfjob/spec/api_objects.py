@@ -27,6 +27,9 @@ DEFAULT_RESTART_POLICY = "OnFailure"
 DEFAULT_REPLICAS = 1
 """This and the three before it are what the operator takes for a field that a job lacks (v1.9.3, pytorch_defaults.go)."""
 
+RUN_POLICY_FIELDS = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
+"""Fields of `runPolicy`. Before v1 they stood beside the replicas, where KubeDL still has them."""
+
 LABEL_JOB_NAME = "training.kubeflow.org/job-name"
 LABEL_REPLICA_TYPE = "training.kubeflow.org/replica-type"
 LABEL_REPLICA_INDEX = "training.kubeflow.org/replica-index"

@@ -141,7 +141,6 @@ def test_a_hyperpod_job_is_compared(program):
     after = JOB | {"spec": {"pytorchReplicaSpecs": {"Worker": worker}}}
     changes = program.compare(program.make_pytorchjob(job), after)
     assert {str(change) for change in changes} == {
-        ".apiVersion: (none) -> kubeflow.org/v1",
         ".kind: HyperPodPyTorchJob -> PyTorchJob",
         ".spec.replicaSpecs[pods].name: pods -> (none)",
         ".spec.replicaSpecs[pods].spares: 1 -> (none)",

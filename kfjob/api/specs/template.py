@@ -274,7 +274,7 @@ def _lint(objects: Sequence[ManifestObject], launch: str, target: Target) -> tup
     policy = job["spec"].get("elasticPolicy") or {}
     file = item.positions.file
     try:
-        conversion = check_conversion(import_objects(objects, file=file, choice=OWN_OBJECT, replace_etcd=False))
+        conversion = check_conversion(import_objects(objects, file=file, choice=OWN_OBJECT, makes_etcd=False))
         spec = _keep_rendezvous_id(JobSpec.model_validate(conversion.spec), job, values, launch)
         store = find_workload(values, policy.get("rdzvHost") or "")
         planned = plan_manifest(LoadedSpec(spec, Positions(file)), target, job, etcd_image=store.image if store else "")

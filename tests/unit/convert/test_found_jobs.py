@@ -67,12 +67,6 @@ def test_a_job_inside_another_object_is_found_with_its_path(holder, path):
     assert notes_of(conversion)[f"{holder['kind']} outer"] == f"only the PyTorchJob in it is converted, which is at `{path}`"
 
 
-def test_a_list_is_not_an_object_around_the_job():
-    conversion = convert({"apiVersion": "v1", "kind": "List", "metadata": {"name": "x"}, "items": [JOB]})
-    assert conversion.spec["name"] == "inner"
-    assert not any("List" in note.item for note in conversion.notes)
-
-
 @pytest.mark.parametrize(
     ("metadata", "name", "item"),
     [
@@ -187,6 +181,35 @@ def test_replicas_as_a_list_are_read():
     assert conversion.spec["nodes"] == 4
 
 
+HYPERPOD = {"apiVersion": "sagemaker.amazonaws.com/v1", "kind": "HyperPodPyTorchJob", "metadata": {"name": "big"}}
+
+
+def test_every_other_field_of_a_hyperpod_group_has_a_note():
+    group = {"name": "pods", "replicas": 2, "spares": 1, "maxReplicas": 4, "other": {"a": 1}}
+    pod = {"containers": [CONTAINER | {"name": "train"}]}
+    conversion = convert(HYPERPOD | {"spec": {"replicaSpecs": [group | {"template": {"spec": pod}}]}})
+    assert {note.item for note in conversion.notes if "replicaSpecs" in note.item} == {
+        'spec.replicaSpecs[pods].name: "pods"',
+        "spec.replicaSpecs[pods].spares: 1",
+        "spec.replicaSpecs[pods].maxReplicas: 4",
+        'spec.replicaSpecs[pods].other: {"a": 1}',
+        "spec.replicaSpecs[pods].template.spec.containers[train].name: train",
+    }
+
+
+@pytest.mark.parametrize("kind", ["HyperPodPyTorchJob", "PyTorchJob"])
+def test_a_problem_in_an_older_form_has_the_path_of_the_file(kind):
+    group = {"replicaType": "WORKER", "replicas": 2, "template": {"spec": {"containers": [{"name": "pytorch", "image": ""}]}}}
+    version = "sagemaker.amazonaws.com/v1" if kind == "HyperPodPyTorchJob" else "kubeflow.org/v1alpha2"
+    job = {"apiVersion": version, "kind": kind, "metadata": {"name": "big"}, "spec": {"replicaSpecs": [group]}}
+    text = yaml.safe_dump(job)
+    with pytest.raises(SpecError) as caught:
+        import_pytorchjob(text, file="job.yaml")
+    (problem,) = caught.value.problems
+    assert problem.path.startswith("spec.replicaSpecs.0.template.spec.containers[pytorch]")
+    assert "image: ''" in text.splitlines()[(problem.line or 0) - 1]
+
+
 def test_a_hyperpod_job_becomes_a_pytorchjob():
     pod = {"containers": [{"name": "train", "image": "team/train:3", "command": ["hyperpodrun", "t.py"]}]}
     spec = {
@@ -199,7 +222,7 @@ def test_a_hyperpod_job_becomes_a_pytorchjob():
     read = JobSpec.model_validate(conversion.spec)
     assert (read.nodes, read.processes_per_node, read.run.clean_pods) == (16, 8, "All")
     assert read.scheduling.hyperpod == HyperPod(auto_resume=True, max_retries=5, healthy_nodes=False)
-    named = {"kind: HyperPodPyTorchJob", "hyperpodrun", "spec.replicaSpecs: spare", "spec.runPolicy.logMonitoringConfiguration"}
+    named = {"kind: HyperPodPyTorchJob", "hyperpodrun", "spec.replicaSpecs[spare]", "spec.runPolicy.logMonitoringConfiguration"}
     assert named <= set(notes_of(conversion))
 
 
@@ -273,6 +296,98 @@ def test_a_wait_for_the_etcd_of_the_same_file_goes_with_it(name):
     assert any(note.startswith(f"`init container {name}`: left out: it asks for `meet`") for note in notes)
     assert "`init container wait-for-etcd`: added by kfjob: it waits until the job's etcd answers" in notes
     assert not any("{" in note for note in notes)
+
+
+def replace_init_container(job: Any, **container: Any) -> Any:
+    job = copy.deepcopy(job)
+    pod = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod["initContainers"] = [{"name": "first", "image": "busybox:1.36"} | container]
+    return job
+
+
+def run_text(text: str) -> dict[str, Any]:
+    return {"command": ["sh", "-c", text]}
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        run_text("until nslookup meet.team.svc.cluster.local; do sleep 2; done"),
+        run_text("for i in $(seq 30); do\n  wget -q http://meet:2379/ >/dev/null 2>&1 && exit 0\n  sleep 1\ndone; exit 1"),
+        run_text('while [ -z "$(curl -s meet:2379/health)" ]; do echo "waiting, $(date)"; sleep 1; done'),
+        run_text("until nc -z $ETCD_HOST 2379; do :; done") | {"env": [{"name": "ETCD_HOST", "value": "meet"}]},
+        {"command": ["nc", "-z", "meet", "2379"]},
+    ],
+)
+def test_what_only_waits_for_a_replaced_etcd_is_removed(container):
+    conversion = convert(*ETCD, replace_init_container(elastic("meet"), **container))
+    assert "init_containers" not in conversion.spec.get("pod", {})
+    assert conversion.spec["rendezvous"] == {"backend": "etcd"}
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        run_text("cp -r /opt/meet/client /work && python prepare_data.py"),
+        run_text("pip install meet && echo meet"),
+        run_text("wget https://meet-data.example/x"),
+        {"command": ["python", "prepare.py"], "env": [{"name": "BACKEND", "value": "meet"}]},
+    ],
+)
+def test_a_container_with_the_word_of_a_replaced_etcd_stays(container):
+    conversion = convert(*ETCD, replace_init_container(elastic("meet"), **container))
+    assert [item["name"] for item in conversion.spec["pod"]["init_containers"]] == ["first"]
+    assert conversion.spec["rendezvous"] == {"backend": "etcd"}
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        run_text("until nc -z meet 2379; do sleep 1; done\npython prepare_data.py"),
+        run_text("nc -z meet 2379; echo $(python prepare_data.py)"),
+        run_text("until nc -z meet 2379; do sleep 1; done; echo 'a\nb'"),
+        {"command": ["python", "fill.py", "--etcd=http://meet.team:2379"]},
+        {"command": ["python", "fill.py"], "env": [{"name": "ETCD_ENDPOINT", "value": "meet:2379"}]},
+    ],
+)
+def test_an_etcd_that_does_more_for_the_job_is_not_replaced(container):
+    conversion = convert(*ETCD, replace_init_container(elastic("meet"), **container))
+    assert [item["name"] for item in conversion.spec["pod"]["init_containers"]] == ["first"]
+    assert conversion.spec["rendezvous"] == {"backend": "etcd", "endpoint": "meet:2379"}
+    assert "must exist before the job starts" in notes_of(conversion)["Service meet"]
+
+
+def test_an_etcd_that_another_job_of_the_file_needs_is_not_replaced():
+    other = elastic("meet") | {"metadata": {"name": "two"}}
+    conversion = convert(*ETCD, elastic("meet"), other, name="inner")
+    assert conversion.spec["rendezvous"] == {"backend": "etcd", "endpoint": "meet:2379"}
+    notes = notes_of(conversion)
+    assert notes["PyTorchJob two"] == "left out: a job of its own, which `--name` or `--at` chooses"
+    assert "must exist before the job starts" in notes["Deployment server"]
+    held = {"apiVersion": "w/v1", "kind": "AppWrapper", "metadata": {"name": "w"}, "spec": {"inner": other}}
+    assert "endpoint" in convert(*ETCD, elastic("meet"), held, name="inner").spec["rendezvous"]
+    user = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [run_text("etcdctl meet:2379")]},
+    }
+    assert "endpoint" in convert(*ETCD, elastic("meet"), user).spec["rendezvous"]
+    assert convert(*ETCD, elastic("meet"), JOB | {"metadata": {"name": "two"}}, name="inner").spec["rendezvous"] == {
+        "backend": "etcd"
+    }
+
+
+def test_the_manager_of_other_labels_has_a_note():
+    label = {"app.kubernetes.io/managed-by": "kustomize"}
+    job = copy.deepcopy(JOB)
+    job["metadata"]["labels"] = label
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"] = {"labels": label}
+    items = [note.item for note in convert(job).notes]
+    assert items == [
+        "metadata.labels.app.kubernetes.io/managed-by: kustomize",
+        "spec.pytorchReplicaSpecs.Worker.template.metadata.labels.app.kubernetes.io/managed-by: kustomize",
+    ]
 
 
 def test_a_wait_for_an_etcd_that_stays_keeps_its_name_and_place():

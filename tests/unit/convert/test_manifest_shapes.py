@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.api.specs import imports
+from kfjob.api.specs import import_compile, imports
 from kfjob.api.specs.import_notes import find_addition, split_additions
 from kfjob.api.specs.imports import import_pytorchjob
 from kfjob.compile.manifest_diff import ItemName, differences, split_list
@@ -153,6 +153,20 @@ SHAPES: dict[str, dict[str, Any]] = {
             {"volumes": [SHM], "initContainers": [{"name": "warm", "image": "i:1", "volumeMounts": [SHM_MOUNT]}]},
         )
     ),
+    "shared memory of a sidecar, and a claim twice": make_manifest(
+        make_template(
+            {"volumeMounts": [SHM_MOUNT, *MOUNTS]},
+            {
+                "volumes": [SHM, *VOLUMES],
+                "initContainers": [{"name": "p", "image": "i:1", "restartPolicy": "Always", "volumeMounts": [SHM_MOUNT]}],
+            },
+        )
+    ),
+    "etcd with a Master and a port": make_manifest(
+        make_template(),
+        make_template({"ports": [{"name": "pytorchjob-port", "containerPort": 23457}]}),
+        elasticPolicy={"rdzvBackend": "etcd", "rdzvHost": "meet", "rdzvPort": 2379, "minReplicas": 3, "maxReplicas": 3},
+    ),
     "lifecycle": make_manifest(make_template({"lifecycle": {"preStop": {"exec": {"command": ["sleep", "2"]}}}})),
     "ports": make_manifest(
         make_template(
@@ -259,6 +273,23 @@ def test_master_has_only_what_the_manifest_gives_it():
     assert set(master["containers"][0]) == {"name", "image", "command", "env"}
 
 
+def test_shared_memory_of_another_container_leaves_the_mounts_to_the_spec():
+    """A volume that is added to the spec later must be mounted."""
+    other = {"name": "proxy", "image": "i:1", "volumeMounts": [SHM_MOUNT]}
+    manifest = make_manifest(
+        make_template({"volumeMounts": [SHM_MOUNT, *MOUNTS]}, {"volumes": [SHM, *VOLUMES], "containers": [other]})
+    )
+    spec, job = convert(manifest)
+    assert list_changes(manifest, job) == []
+    (replica,) = spec["overrides"]["spec"]["pytorchReplicaSpecs"].values()
+    pod = replica["template"]["spec"]
+    assert (list(pod), [container["name"] for container in pod["containers"]]) == (["containers"], ["proxy"])
+    more = spec["volumes"] + [{"name": "more", "empty_dir": True, "mount_path": "/more"}]
+    job = compile_pytorchjob(resolve(JobSpec.model_validate(spec | {"volumes": more}), CONTEXT))
+    mounts = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert "/more" in [mount["mountPath"] for mount in mounts]
+
+
 def test_restart_policy_of_a_pod_has_a_note():
     conversion = import_pytorchjob(yaml.safe_dump(SHAPES["pod restart policy"]))
     (note,) = [note for note in conversion.notes if "template.spec.restartPolicy" in note.item]
@@ -331,10 +362,11 @@ def test_metadata_of_pods_that_a_spec_cannot_hold_has_a_note():
 
 def test_more_variables_need_no_more_compilations(monkeypatch):
     counts = []
-    compile_spec = imports._compile
+    compile_spec = import_compile.compile_spec
     for variables in (5, 50):
         calls: list[int] = []
-        monkeypatch.setattr(imports, "_compile", lambda spec, calls=calls: calls.append(1) or compile_spec(spec))
+        for module in (imports, import_compile):
+            monkeypatch.setattr(module, "compile_spec", lambda spec, calls=calls: calls.append(1) or compile_spec(spec))
         env = [{"name": f"V{n}", "value": "x"} for n in range(variables)]
         import_pytorchjob(yaml.safe_dump(make_manifest(make_template({"env": env}))))
         counts.append(len(calls))

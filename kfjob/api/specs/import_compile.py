@@ -1,0 +1,69 @@
+"""Compile the spec of an import, to compare the job with the original and to leave out what does not change it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kfjob.common_types import JsonMapping, JsonObject
+from kfjob.compile.pytorchjob import compile_pytorchjob
+from kfjob.convert.normalize import normalize_job
+from kfjob.errors import SpecError
+from kfjob.plan import Context, resolve
+from kfjob.spec import api_objects
+from kfjob.spec.job import JobSpec
+
+FIXED = ("version", "name", "image", "overrides")
+"""Fields that `remove_defaults` never removes."""
+_FIXED_PATHS = (("train",), ("overrides",))
+"""Paths below which it removes nothing."""
+
+
+def compile_spec(spec: Mapping[str, Any]) -> JsonObject:
+    """Return the PyTorchJob of a spec, in the normal form for comparisons."""
+    plan = resolve(JobSpec.model_validate(spec), Context(backend="kubernetes", launch="import"))
+    return normalize_job(compile_pytorchjob(plan), keep_volume_names=True)
+
+
+def remove_defaults(spec: JsonObject) -> JsonObject:
+    """Return the spec without fields that do not change the compiled job."""
+    compiled = compile_spec(spec)
+    try:
+        own_variables = _list_variables(compile_spec({key: value for key, value in spec.items() if key != "env"}))
+    except SpecError:  # something needs a variable
+        own_variables = set()
+    for path in _list_paths(spec):
+        if path[-2:-1] == ("env",) and path[-1] not in own_variables:  # hundreds of variables are common
+            continue
+        shorter = remove_path(spec, path)
+        try:
+            if compile_spec(shorter) == compiled:
+                spec = shorter
+        except SpecError:  # the field is required
+            continue
+    return spec
+
+
+def _list_variables(job: JsonMapping) -> set[str]:
+    """Return the names of the variables of all training containers."""
+    pods = (replica["template"]["spec"] for replica in job["spec"]["pytorchReplicaSpecs"].values())
+    return {item["name"] for pod in pods for item in api_objects.find_training_container(pod).get("env") or ()}
+
+
+def _list_paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of all keys that may be omitted, a mapping before its parts."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if (path or key not in FIXED) and path[:1] not in _FIXED_PATHS:
+                yield (*path, key)
+                yield from _list_paths(item, (*path, key))
+
+
+def remove_path(spec: JsonObject, path: tuple[str, ...]) -> JsonObject:
+    """Return the spec without the field at a path."""
+    key, *rest = path
+    if key not in spec:
+        return spec
+    if not rest:
+        return {name: value for name, value in spec.items() if name != key}
+    return {**spec, key: remove_path(spec[key], tuple(rest))}
