@@ -11,7 +11,7 @@ from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import names
 from kfjob.spec.api_objects import PYTORCHJOB_API_VERSION, count_replicas, find_training_container, without_nulls
 from kfjob.spec.paths import Path, join_path
-from kfjob.spec.pytorchjob_schema import UNKNOWN_FIELD, find_problems
+from kfjob.spec.pytorchjob_schema import NOT_INT_OR_STRING, UNKNOWN_FIELD, find_problems
 from kfjob.units import parse_quantity
 
 _REPLICAS: Path = ("spec", "pytorchReplicaSpecs")
@@ -59,7 +59,8 @@ def _find_schema_problems(job: JsonObject) -> Iterator[JobProblem]:
         path: Path = ("spec", *problem.path)
         is_unknown = problem.message.startswith(UNKNOWN_FIELD)
         title = f"`{join_path(path)}` {problem.message}"
-        yield JobProblem(path, title, is_at_key=is_unknown, is_unknown_field=is_unknown)
+        hint = "put the number in quotes" if problem.message == NOT_INT_OR_STRING else None
+        yield JobProblem(path, title, hint, is_at_key=is_unknown, is_unknown_field=is_unknown)
 
 
 def _find_metadata_problems(metadata: JsonMapping) -> Iterator[JobProblem]:

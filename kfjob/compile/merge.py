@@ -9,7 +9,8 @@ from typing import Any
 def merge(base: Any, overrides: Any) -> Any:
     """Return `base` with `overrides` in it.
 
-    Mappings are merged deeply, and null removes a key. Lists of named items are merged by name. Any other value is replaced.
+    Mappings are merged deeply, and null removes a key. Lists of named items are merged by name; overrides that name every item
+    also decide their order. Any other value is replaced.
     """
     if isinstance(base, Mapping) and isinstance(overrides, Mapping):
         result = {key: value for key, value in base.items() if key not in overrides}
@@ -19,7 +20,8 @@ def merge(base: Any, overrides: Any) -> Any:
         return {key: result[key] for key in [*base, *overrides] if key in result}
     base_items, new_items = items_by_name(base), items_by_name(overrides)
     if base_items and new_items:
-        return list((base_items | {name: merge(base_items.get(name, {}), item) for name, item in new_items.items()}).values())
+        items = {name: merge(base_items.get(name, {}), item) for name, item in new_items.items()}
+        return list((items if base_items.keys() <= items.keys() else base_items | items).values())
     if isinstance(overrides, Mapping):
         return merge({}, overrides) if base is None or not isinstance(base, Mapping) else overrides
     return overrides

@@ -334,6 +334,7 @@ class JobSpec(SpecModel):
     @field_validator("overrides")
     @classmethod
     def _check_overrides(cls, value: dict[str, Any]) -> dict[str, Any]:
+        value = pytorchjob_schema.quote_override_fractions(value)
         for problem in pytorchjob_schema.find_override_problems(value):
             path = join_path(("overrides", *problem.path))
             raise field_error("overrides", f"`{path}` {problem.message}", path=path)

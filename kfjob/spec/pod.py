@@ -206,6 +206,8 @@ class Pod(SpecModel):
             "init_containers": "initContainers",
             "sidecars": "initContainers",
         }[info.field_name]
+        schema_path = f"{pytorchjob_schema.POD_PATH}.{pod_field}"
+        value = pytorchjob_schema.quote_fractions(value, schema_path)
         plain = list(value) if isinstance(value, tuple) else value
-        pytorchjob_schema.check_value(f"{pytorchjob_schema.POD_PATH}.{pod_field}", plain, f"pod.{info.field_name}")
+        pytorchjob_schema.check_value(schema_path, plain, f"pod.{info.field_name}")
         return value

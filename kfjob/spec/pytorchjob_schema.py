@@ -20,6 +20,7 @@ from kfjob.spec.paths import Path, join_path, parse_path
 
 POD_PATH = "spec.pytorchReplicaSpecs.Worker.template.spec"
 UNKNOWN_FIELD = "is not known to Kubernetes"
+NOT_INT_OR_STRING = "must be text or a whole number"
 _MISSING = "lacks"
 
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
@@ -62,12 +63,41 @@ def find_problems(value: Any, schema_path: str = "spec") -> Iterator[SchemaProbl
     return _find_problems(value, _find_schema(parse_path(schema_path)), ())
 
 
+def _make_override_schema() -> JsonObject:
+    return {"type": "object", "properties": {"metadata": _OVERRIDABLE_METADATA, "spec": _find_schema(("spec",))}}
+
+
 def find_override_problems(overrides: JsonObject) -> Iterator[SchemaProblem]:
     """Yield the problems of overrides, in which required fields may be missing, and null removes a field."""
-    schema = {"type": "object", "properties": {"metadata": _OVERRIDABLE_METADATA, "spec": _find_schema(("spec",))}}
-    for problem in _find_problems(overrides, schema, ()):
+    for problem in _find_problems(overrides, _make_override_schema(), ()):
         if not problem.message.startswith(_MISSING) and _get_value(overrides, problem.path) is not None:
             yield problem
+
+
+def quote_fractions(value: Any, schema_path: str = "spec") -> Any:
+    """Return a value with text for each quantity that is a fraction, such as `cpu: 0.5`.
+
+    The API server reads such a number in a Pod, and refuses it in a PyTorchJob: "must be of type integer,string".
+    """
+    return _quote_fractions(value, _find_schema(parse_path(schema_path)))
+
+
+def quote_override_fractions(overrides: JsonObject) -> JsonObject:
+    """Return overrides with text for each quantity that is a fraction."""
+    quoted: JsonObject = _quote_fractions(overrides, _make_override_schema())
+    return quoted
+
+
+def _quote_fractions(value: Any, schema: JsonObject) -> Any:
+    schema = _resolve(schema)
+    if isinstance(value, float) and schema.get("x-kubernetes-int-or-string") and "pattern" in schema:
+        return str(value)
+    if isinstance(value, dict):
+        properties, other = schema.get("properties", {}), schema.get("additionalProperties", {})
+        return {key: _quote_fractions(item, properties.get(key, other)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_quote_fractions(item, schema.get("items", {})) for item in value)
+    return value
 
 
 def _get_value(value: Any, path: Path) -> Any:
@@ -112,7 +142,7 @@ def _find_problems(value: Any, schema: JsonObject, path: Path) -> Iterator[Schem
 def _check_scalar(value: Any, schema: JsonObject) -> str | None:
     if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
-            return "must be text or a whole number"
+            return NOT_INT_OR_STRING
         pattern = schema.get("pattern")
         return f"cannot be `{value}`" if isinstance(value, str) and pattern and not re.search(pattern, value) else None
     if "type" not in schema:

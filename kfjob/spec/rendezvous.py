@@ -122,8 +122,9 @@ class Elastic(SpecModel):
     @field_validator("metrics")
     @classmethod
     def _check_metrics(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        pytorchjob_schema.check_value("spec.elasticPolicy.metrics", list(value), "elastic.metrics")
-        return value
+        metrics = pytorchjob_schema.quote_fractions(list(value), "spec.elasticPolicy.metrics")
+        pytorchjob_schema.check_value("spec.elasticPolicy.metrics", metrics, "elastic.metrics")
+        return tuple(metrics)
 
 
 class TorchrunOptions(SpecModel):

@@ -26,11 +26,13 @@ from kfjob.convert.found_jobs import ANY_JOB, Choice, FoundJob, choose_job, find
 from kfjob.convert.normalize import normalize_job
 from kfjob.convert.pytorchjob import from_pytorchjob
 from kfjob.errors import Problem, SpecError
+from kfjob.events import TRAINING_CONTAINER
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
 from kfjob.spec import api_objects
 from kfjob.spec.foreign_formats import UNFILLED, describe_filling, find_template_problem
 from kfjob.spec.job import JobSpec
 from kfjob.spec.paths import Path, join_path
+from kfjob.spec.pytorchjob_schema import quote_fractions
 from kfjob.spec.variables import find_references
 
 _LOST_METADATA = {
@@ -128,6 +130,8 @@ def _check_job(entry: FoundJob, holder: ManifestObject) -> tuple[JsonObject, lis
     if unusable := find_object_problem(entry.job):
         raise SpecError([holder.locate(Problem(title=unusable.title), entry.find_path(unusable.path))])
     job = api_objects.without_nulls(entry.job)
+    if isinstance(job.get("spec"), dict):
+        job["spec"] = quote_fractions(job["spec"])
     problems, notes = [], []
     for problem in find_job_problems(job):
         if problem.is_unknown_field:
@@ -204,7 +208,18 @@ def _add_overrides(conversion: Conversion, original: JsonObject, *, exact: bool)
     for difference in _compare_with_original(original, conversion.spec):
         if difference.new is not MISSING or difference.path[-1] in removable:
             set_value(overrides, difference.path, None if difference.new is MISSING else difference.new)
+    _keep_container_order(overrides, original)
     return replace(conversion, spec=conversion.spec | {"overrides": overrides}) if overrides else conversion
+
+
+def _keep_container_order(overrides: JsonObject, original: JsonObject) -> None:
+    """Name the training container in overrides that have another container, which starts before it in the original."""
+    for kind, replica in (overrides.get("spec") or {}).get("pytorchReplicaSpecs", {}).items():
+        pod = (replica.get("template") or {}).get("spec") or {}
+        order = [item["name"] for item in original["spec"]["pytorchReplicaSpecs"][kind]["template"]["spec"]["containers"]]
+        if pod.get("containers") and order[0] != TRAINING_CONTAINER:
+            items = {item["name"]: item for item in pod["containers"]}
+            pod["containers"] = [items.get(name, {"name": name}) for name in order]
 
 
 def _add_notes(conversion: Conversion, original: JsonObject, notes: list[Note]) -> Conversion:

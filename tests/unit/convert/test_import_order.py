@@ -53,10 +53,15 @@ def test_sidecar_stays_before_the_init_containers_that_follow_it(given, sidecars
     assert list_moves(conversion) == []
 
 
-def test_container_that_starts_later_than_before_has_a_note():
+def test_containers_keep_their_order():
     conversion, pod = convert(before=[{"name": "s1", "image": "b:1"}], after=[{"name": "s2", "image": "b:1"}])
-    assert [container["name"] for container in pod["containers"]] == ["pytorch", "s1", "s2"]
-    assert list_moves(conversion) == ["they start in another order: pytorch, s1, s2 instead of s1, pytorch, s2"]
+    assert [container["name"] for container in pod["containers"]] == ["s1", "pytorch", "s2"]
+    assert list_moves(conversion) == []
+    replica = conversion.spec["overrides"]["spec"]["pytorchReplicaSpecs"]["Worker"]
+    assert replica["template"]["spec"]["containers"][1] == {"name": "pytorch"}
+    conversion, pod = convert(after=[{"name": "s2", "image": "b:1"}])
+    assert [container["name"] for container in pod["containers"]] == ["pytorch", "s2"]
+    assert "'name': 'pytorch'" not in str(conversion.spec["overrides"])
 
 
 @pytest.mark.parametrize(

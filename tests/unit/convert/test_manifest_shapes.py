@@ -21,6 +21,7 @@ from kfjob.errors import SpecError
 from kfjob.lint.check import lint
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
+from kfjob.spec.pytorchjob_schema import quote_fractions
 from kfjob.spec.source import load_spec
 from kfjob.spec.substitute import escape_references
 
@@ -65,6 +66,7 @@ def convert(manifest: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def list_changes(manifest: dict[str, Any], job: dict[str, Any]) -> list[str]:
     """Return where the compiled job differs from the manifest in another way than every job does."""
+    manifest = manifest | {"spec": quote_fractions(manifest["spec"])}
     found = differences(normalize_job(job), normalize_job(copy.deepcopy(manifest)), ignore_empty=True)
     _, changes = split_additions(part for difference in found for part in split_list(difference))
     return [str(note) for note in changes]
@@ -188,6 +190,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "requests below limits": make_manifest(
         make_template({"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": 2, "memory": "2Gi"}}})
     ),
+    "amounts as fractions": make_manifest(
+        make_template(
+            {"resources": {"requests": {"cpu": 0.5}, "limits": {"cpu": 1.5}}},
+            {"initContainers": [{"name": "i", "image": "i:1", "resources": {"requests": {"cpu": 0.25}}}]},
+        )
+    ),
     "older account name": make_manifest(make_template(pod={"serviceAccount": "reader"})),
     "all of the Worker alone": make_manifest(FULL, make_template()),
     "all of the Master alone": make_manifest(make_template(), FULL),
@@ -288,6 +296,24 @@ def test_shared_memory_of_another_container_leaves_the_mounts_to_the_spec():
     job = compile_pytorchjob(resolve(JobSpec.model_validate(spec | {"volumes": more}), CONTEXT))
     mounts = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["volumeMounts"]
     assert "/more" in [mount["mountPath"] for mount in mounts]
+
+
+def test_amounts_as_fractions_are_text_in_every_place_of_a_spec():
+    container = {"name": "side", "image": "i:1", "resources": {"limits": {"cpu": 0.5}}}
+    other = {"name": "pytorch", "resources": {"requests": {"cpu": 0.25}}}
+    template = {"template": {"spec": {"containers": [other]}}}
+    text = {
+        "name": "demo",
+        "image": "r.example/demo:3",
+        "command": ["fit"],
+        "resources": {"cpu": 1.5},
+        "pod": {"sidecars": [container]},
+        "overrides": {"spec": {"pytorchReplicaSpecs": {"Worker": template}}},
+    }
+    job = compile_pytorchjob(resolve(load_spec(yaml.safe_dump(text)).spec, CONTEXT))
+    pod = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert pod["initContainers"][0]["resources"] == {"limits": {"cpu": "0.5"}}
+    assert pod["containers"][0]["resources"] == {"requests": {"cpu": "0.25"}, "limits": {"cpu": "1.5"}}
 
 
 def test_restart_policy_of_a_pod_has_a_note():

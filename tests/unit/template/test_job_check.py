@@ -66,17 +66,17 @@ def replicas(**kinds):
         ),
         (
             replicas(Worker={"template": {"spec": {"containers": [*POD["spec"]["containers"], {"name": "log"}]}}}),
-            (*WORKER, "template", "spec", "containers", 1),
+            (*WORKER, "template", "spec", "containers", 1, "image"),
             "the container `log` of the Worker has no image",
         ),
         (
             replicas(Worker={"template": {"spec": {"initContainers": [{"name": "first"}]}}}),
-            (*WORKER, "template", "spec", "initContainers", 0),
+            (*WORKER, "template", "spec", "initContainers", 0, "image"),
             "the container `first` of the Worker has no image",
         ),
         (
             replicas(Worker={"template": {"spec": {"containers": [{"name": "pytorch", "image": None}]}}}),
-            (*WORKER, "template", "spec", "containers", 0),
+            (*WORKER, "template", "spec", "containers", 0, "image"),
             "of the Worker has no image",
         ),
         (
@@ -104,3 +104,13 @@ def test_job_without_a_container_for_the_operator():
 
 def test_complete_job_has_no_problem():
     assert find_job_problems(JOB) == []
+
+
+def test_fraction_without_quotes_has_a_hint():
+    """The API server answers "must be of type integer,string", although it reads the same number in a Pod."""
+    job = copy()
+    container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["resources"] = {"requests": {"cpu": 0.5}}
+    (problem,) = find_job_problems(job)
+    assert problem.path[-1] == "cpu"
+    assert problem.hint == "put the number in quotes"
