@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from secrets import choice
 
 from kfjob.api.job_script import read_script
@@ -188,7 +189,7 @@ def resolve_spec(spec: JobSpec, positions: Positions, context: Context) -> JobPl
 
 
 def make_context(target: Target, *, launch: str | None = None, start_folder: str = "") -> Context:
-    """Return what a plan needs from outside of the spec."""
+    """Return what a plan needs from outside of the spec. A local job starts in `start_folder`, else in the current folder."""
     origin, reason = explain_namespace(target)
     return Context(
         backend=target.name,
@@ -196,7 +197,7 @@ def make_context(target: Target, *, launch: str | None = None, start_folder: str
         namespace=target.namespace,
         namespace_origin=origin,
         namespace_reason=reason,
-        start_folder=start_folder if target.kind.runs_on_this_machine else "",
+        start_folder=(start_folder or str(Path.cwd())) if target.kind.runs_on_this_machine else "",
         etcd_image=target.settings.etcd_image or DEFAULT_ETCD_IMAGE,
     )
 

@@ -59,6 +59,7 @@ class FakeBackend:
         launch: str = "l1",
         submitted_by: str = "",
         spec_file: str = "",
+        start_folder: str = "",
     ) -> JobRef:
         """Add a job whose events are `script`."""
         snapshot = JobSnapshot(
@@ -72,6 +73,7 @@ class FakeBackend:
             spec=spec,
             submitted_by=submitted_by,
             spec_file=spec_file,
+            start_folder=start_folder,
         )
         self.jobs[namespace, name] = _Job(snapshot, list(script))
         return JobRef(backend=self.name, namespace=namespace, name=name, uid=snapshot.uid, launch=launch)
@@ -87,6 +89,7 @@ class FakeBackend:
             launch=plan.launch,
             submitted_by=plan.submitted_by,
             spec_file=plan.spec_file,
+            start_folder=plan.start_folder,
         )
 
     def apply(self, plan: JobPlan) -> JobRef:

@@ -69,7 +69,7 @@ class AgentProcess:
     name: str  # the name of its pod on a cluster
     argv: tuple[str, ...]
     env: Mapping[str, str]  # added to the environment of the machine
-    working_dir: str  # "": the current folder
+    working_dir: str
 
 
 def make_local_agent(plan: JobPlan, index: int, placement: Placement) -> AgentProcess:

@@ -34,7 +34,7 @@ class Context:
     namespace: str = "default"
     namespace_origin: Origin = "cluster"
     namespace_reason: str = "the namespace of the target"
-    start_folder: str = ""  # folder on this machine where agents of a local job start; "": the current one
+    start_folder: str = ""  # absolute path of the folder where agents of a local job start; "" on a cluster
     etcd_image: str = DEFAULT_ETCD_IMAGE
 
     @property
@@ -125,7 +125,7 @@ class JobPlan:
     master: JobPlan | None = None  # the Master's pod, if it differs from the Workers; as if all pods were like it
     submitted_by: str = ""  # recorded with the launch; "" until it is submitted
     spec_file: str = ""  # recorded with the launch: digest and path of the file of its spec; "" without one
-    start_folder: str = ""  # where agents of a local job start unless `pod.working_dir` is set; "": the current folder
+    start_folder: str = ""  # where agents of a local job start unless `pod.working_dir` is set; "" on a cluster
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
 
     @property

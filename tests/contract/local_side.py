@@ -27,7 +27,8 @@ def side(folder: Path) -> Iterator[Side]:
 
     def plan(name: str, command: list[str], **spec: Any) -> JobPlan:
         job = JobSpec.model_validate({"name": name, "command": command, **spec})
-        return resolve(job, Context(backend="local", launch=f"launch-{next(launches)}", namespace=NAMESPACE))
+        launch = f"launch-{next(launches)}"
+        return resolve(job, Context(backend="local", launch=launch, namespace=NAMESPACE, start_folder=str(Path.cwd())))
 
     scripts = {program.name: str(program) for program in PROGRAMS.iterdir()}
     try:

@@ -38,7 +38,7 @@ class Here:
         """`code` is what every agent runs, as `python -c`."""
         if code is not None:
             spec["command"] = [sys.executable, "-c", code]
-        context = Context(backend="local", launch=f"l{next(self.launches)}", namespace=NAMESPACE)
+        context = Context(backend="local", launch=f"l{next(self.launches)}", namespace=NAMESPACE, start_folder=str(Path.cwd()))
         plan = resolve(JobSpec.model_validate({"name": name, **spec}), context)
         return plan if grace is None else replace(plan, grace_seconds=grace)  # type: ignore[arg-type]
 

@@ -175,7 +175,8 @@ def wait(*_):
     raise OSError("no more input")
 
 backend.write_launch_folder = wait
-plan = resolve(JobSpec.model_validate(json.loads(sys.argv[2])), Context(backend="local", launch="l1"))
+context = Context(backend="local", launch="l1", start_folder=str(Path.cwd()))
+plan = resolve(JobSpec.model_validate(json.loads(sys.argv[2])), context)
 backend.LocalBackend(state=Path(sys.argv[1])).submit(plan)
 """
 

@@ -73,7 +73,8 @@ from kfjob.spec.job import JobSpec
 if sys.stdin.isatty():
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 state, spec = sys.argv[1:]
-plan = resolve(JobSpec.model_validate(json.loads(spec)), Context(backend="local", launch="l1"))
+context = Context(backend="local", launch="l1", start_folder=str(Path.cwd()))
+plan = resolve(JobSpec.model_validate(json.loads(spec)), context)
 print(LocalBackend(state=Path(state)).submit(plan).uid, flush=True)
 time.sleep(600)
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from enum import StrEnum
-from pathlib import Path
 
 from kfjob.api.lifecycle.recorded_spec import parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live
@@ -62,7 +61,7 @@ def _is_own(holder: JobSnapshot, planned: Planned) -> bool:
 
 def _starts_elsewhere(holder: JobSnapshot, planned: Planned) -> bool:
     is_here = planned.target.kind.runs_on_this_machine
-    return is_here and holder.start_folder != (planned.plan.start_folder or str(Path.cwd()))
+    return is_here and holder.start_folder != planned.plan.start_folder
 
 
 def make_taken(holder: JobSnapshot, planned: Planned) -> AlreadyExists:

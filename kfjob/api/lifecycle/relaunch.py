@@ -16,7 +16,7 @@ from kfjob.api.lifecycle.replace import find_live, replace_launch
 from kfjob.api.lifecycle.spec_change import SpecChange, describe_change
 from kfjob.api.lifecycle.spec_file import find_changed_file
 from kfjob.api.lifecycle.submit import start
-from kfjob.api.planning import make_launch_id, plan_job
+from kfjob.api.planning import Planned, make_launch_id, plan_job
 from kfjob.api.reader import LiveReader, check_uid
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
@@ -62,13 +62,7 @@ def relaunch(
         check_uid(live, uid)
     record = live or _read_archived(target, job)
     if record.spec is not None:
-        recorded = parse_recorded_spec(record, record.spec)
-        loaded = _change_spec(target, record, recorded, change, notify) if change else LoadedSpec(recorded, Positions())
-        start_folder = "" if change and change.loaded else record.start_folder
-        if not (change and change.loaded):
-            loaded = replace(loaded, file_record=record.spec_file)
-            _note_changed_file(target, record, notify)
-        submit = _prepare_spec(target, loaded, code, notify, start_folder=start_folder)
+        submit = _prepare_spec(target, record, parse_recorded_spec(record, record.spec), change, code=code, notify=notify)
     elif change and record.manifest is not None:
         hint = f"`kfjob stop {record.name}`, then `kfjob submit --template FILE`, starts a changed template"
         raise UsageError(f"job `{record.name}` was submitted from a template, so it has no spec to change", hint=hint)
@@ -95,25 +89,43 @@ def _read_archived(target: Target, job: str) -> JobSnapshot:
         raise target.suggest(job, err) from None
 
 
-def _change_spec(target: Target, record: JobSnapshot, recorded: JobSpec, change: SpecChange, notify: Notify) -> LoadedSpec:
-    """Return the changed spec, checked as at a submit, after notices of what changes."""
-    loaded = change.apply(recorded, replace(target.settings, backend=target.name))
-    planned = check_spec(loaded, target, notify=notify)
+def _prepare_spec(
+    target: Target,
+    record: JobSnapshot,
+    recorded: JobSpec,
+    change: SpecChange | None,
+    *,
+    code: CodeLayer | None,
+    notify: Notify,
+) -> Callable[[], LiveReader]:
+    """Do everything that can fail before the old launch is stopped; return what submits the new one.
+
+    A local job starts again where it was submitted, but a spec that replaces the recorded one starts in the current folder.
+    """
+    has_new_spec = change is not None and change.loaded is not None
+    loaded = LoadedSpec(recorded, Positions())
+    if change:
+        loaded = change.apply(recorded, replace(target.settings, backend=target.name))
+    if not has_new_spec:
+        loaded = replace(loaded, file_record=record.spec_file)
+    start_folder = "" if has_new_spec else record.start_folder
+    if change:
+        planned = check_spec(loaded, target, notify=notify, start_folder=start_folder, has_code=code is not None)
+        _check_namespace(planned, record)
+        for notice in describe_change(recorded, loaded.spec):
+            notify(notice)
+    else:
+        planned = plan_job(loaded, target, start_folder=start_folder)
+    if not has_new_spec:
+        _note_changed_file(target, record, notify)
+    planned = prepare_launch(planned, loaded, code=code, notify=notify)
+    return partial(start, planned, spec_file=loaded.file_record)
+
+
+def _check_namespace(planned: Planned, record: JobSnapshot) -> None:
     if planned.plan.namespace != record.namespace:
         title = f"job `{record.name}` is in namespace `{record.namespace}`, and the new spec in `{planned.plan.namespace}`"
         raise UsageError(title, hint="a job keeps its namespace; `kfjob submit` starts one in another")
-    for notice in describe_change(recorded, loaded.spec):
-        notify(notice)
-    return loaded
-
-
-def _prepare_spec(
-    target: Target, loaded: LoadedSpec, code: CodeLayer | None, notify: Notify, *, start_folder: str
-) -> Callable[[], LiveReader]:
-    """Do everything that can fail before the old launch is stopped; return what submits the new one."""
-    planned = plan_job(loaded, target, start_folder=start_folder)
-    planned = prepare_launch(planned, loaded, code=code, notify=notify)
-    return partial(start, planned, spec_file=loaded.file_record)
 
 
 def _prepare_manifest(

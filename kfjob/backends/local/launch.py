@@ -121,6 +121,6 @@ def _snapshot(plan: JobPlan, spec: LaunchSpec, addresses: tuple[str, ...]) -> Jo
         observe_config=encode(replace(plan.observe_config, installer=installer)),
         submitted_by=plan.submitted_by,
         spec_file=plan.spec_file,
-        start_folder=plan.start_folder or str(Path.cwd()),
+        start_folder=plan.start_folder,
         labels=dict(plan.labels),
     )

@@ -51,7 +51,7 @@ def check_start_folder(plan: JobPlan) -> None:
             cause="`pod.working_dir` names it, and agents start there",
             hint="check `pod.working_dir`, or run with `--backend kubernetes`",
         )
-    if not path and plan.start_folder and not Path(plan.start_folder).is_dir():
+    if not path and not Path(plan.start_folder).is_dir():
         raise Refused(
             f"folder `{plan.start_folder}` does not exist",
             cause=f"job `{plan.name}` was submitted there, and starts there again",
@@ -59,7 +59,7 @@ def check_start_folder(plan: JobPlan) -> None:
         )
 
 
-def check_script(argv: Sequence[str], *, folder: str = "") -> None:
+def check_script(argv: Sequence[str], *, folder: str) -> None:
     """Check that the script of a command line exists. A relative path is relative to `folder`, where agents start.
 
     Raises:
@@ -70,7 +70,7 @@ def check_script(argv: Sequence[str], *, folder: str = "") -> None:
         return
     raise Refused(
         f"script `{script}` does not exist",
-        cause=None if Path(script).is_absolute() else f"the job would start in `{Path.cwd() / folder}`",
+        cause=None if Path(script).is_absolute() else f"the job would start in `{folder}`",
         hint="check `command`: write an absolute path, or set `pod.working_dir` to the folder that the path is relative to",
     )
 

@@ -112,7 +112,7 @@ def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess, interpreter
         pod=agent.name,
         argv=(program, *agent.argv[1:]),
         env=env,
-        working_dir=agent.working_dir or str(Path.cwd()),
+        working_dir=agent.working_dir,
         starts_workers=starts_workers(agent.argv),
     )
 

@@ -17,6 +17,14 @@ def fake(here: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     return backend
 
 
+@pytest.fixture
+def on_machine(fake: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
+    """Return the scripted backend in place of the local one."""
+    monkeypatch.setattr(FakeBackend, "name", "local")
+    monkeypatch.setattr(Target, "backend", fake)
+    return fake
+
+
 class Shell:
     """Runs commands in this process."""
 

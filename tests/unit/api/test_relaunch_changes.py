@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -132,6 +133,51 @@ def test_relaunch_says_that_the_file_of_the_spec_has_changed(fake, kfjob, here):
     file.unlink()
     assert kfjob("relaunch", "train") == 0
     assert "has changed" not in kfjob.err
+
+
+def play_local_training(fake, start_folder: Path) -> None:
+    text = "name: train\nnodes: 2\ntrain: {model: tiny-llama, data: data/corpus/v1, tokenizer: ./tokenizer, max_steps: 100}\n"
+    spec = load_spec(text).spec.model_dump_json(exclude_defaults=True)
+    fake.play("train", *script.TRAINING, spec=spec, start_folder=str(start_folder))
+    (start_folder.parent / "job.yaml").write_text(text)
+
+
+def test_a_changed_relaunch_is_checked_where_the_job_starts(on_machine, kfjob, here):
+    start_folder = here / "project"
+    for name in ("data/corpus/v1", "tokenizer"):
+        (start_folder / name).mkdir(parents=True)
+    play_local_training(on_machine, start_folder)
+    command = ("relaunch", "train", "--backend", "local")
+    assert kfjob(*command, "--set", "train.max_steps=200") == 0
+    assert on_machine.calls == [("stop", "train"), ("submit", "train")]
+    assert on_machine.get("train", namespace="default").start_folder == str(start_folder)
+    assert kfjob(*command, "--set", "train.data=data/other/v2") == 2
+    assert f"there is no data at `{start_folder}/data/other/v2`" in kfjob.err
+    assert kfjob(*command, "--spec", "job.yaml") == 2
+    assert f"there is no data at `{here}/data/corpus/v1`" in kfjob.err
+
+
+def test_a_changed_relaunch_reads_the_script_where_the_job_starts(on_machine, kfjob, here):
+    start_folder = here / "project"
+    start_folder.mkdir()
+    (start_folder / "run.py").write_text("import torch.distributed as dist\ndist.init_process_group()\n")
+    spec = JobSpec(name="train", command=["torchrun", "run.py"]).model_dump_json(exclude_defaults=True)
+    on_machine.play("train", *script.TRAINING, spec=spec, start_folder=str(start_folder))
+    changes = ("--set", "nodes=2", "--set", 'command=["python", "run.py"]')
+    assert kfjob("relaunch", "train", "--backend", "local", *changes) == 2
+    assert "error: `python run.py` runs 2 copies that do not know each other" in kfjob.err
+    assert on_machine.calls == []
+
+
+def test_relaunch_with_a_spec_starts_it_in_the_current_folder(on_machine, kfjob, here):
+    start_folder = here / "project"
+    start_folder.mkdir()
+    (here / "run.py").touch()
+    (here / "job.yaml").write_text("name: train\ncommand: torchrun run.py\n")
+    spec = JobSpec(name="train", command=["torchrun", "old.py"]).model_dump_json(exclude_defaults=True)
+    on_machine.play("train", *script.TRAINING, spec=spec, start_folder=str(start_folder))
+    assert kfjob("relaunch", "train", "--backend", "local", "--spec", "job.yaml") == 0
+    assert on_machine.get("train", namespace="default").start_folder == str(here)
 
 
 def test_relaunch_after_a_submit_in_python_says_that_the_file_has_changed(fake, kfjob, here):

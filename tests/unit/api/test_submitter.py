@@ -13,7 +13,6 @@ from msgspec.structs import replace
 import kfjob as api
 from kfjob.api.preflight.examine import examine
 from kfjob.api.settings import Settings, load_settings
-from kfjob.api.target import Target
 from kfjob.backends.fake import FakeBackend
 from kfjob.backends.kubernetes.objects import snapshot
 from kfjob.compile.pytorchjob import compile_pytorchjob
@@ -136,10 +135,9 @@ def test_preflight_says_what_a_submit_does_with_the_name(fake, settings, holder,
 
 
 @pytest.fixture
-def local(fake: FakeBackend, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def local(settings: Settings, on_machine: FakeBackend) -> Settings:
     """Return settings of the local backend, which the scripted one replaces."""
-    monkeypatch.setattr(FakeBackend, "name", "local")
-    monkeypatch.setattr(Target, "backend", fake)
+    assert on_machine.name == "local"
     return dataclasses.replace(settings, backend="local")
 
 
