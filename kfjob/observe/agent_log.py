@@ -49,7 +49,7 @@ MIN_FIELDS = 3
 
 SETTINGS = (
     *("entrypoint", "min_nodes", "max_nodes", "nproc_per_node", "run_id", r"rdzv_\w+", "max_restarts", "monitor_interval"),
-    *("log_dir", "metrics_cfg", "event_log_handler", "numa_options"),
+    *("log_dir", "metrics_cfg", "event_log_handler", "numa_options", "signals_to_handle", r"duplicate_\w+_filters"),
 )
 """Names in the launch message, as patterns."""
 _READ_SETTINGS = [name for name in SETTINGS if name.startswith(("min_", "max_", "nproc", "run_id", "rdzv"))]
@@ -65,14 +65,21 @@ _AGENT_MESSAGE = Pattern(
     rf"|{_BRACKETED_TIME}torch\.distributed\.{_AGENT_MODULE}[\w.]*: \["
     rf"|{_LEVEL}:torch\.distributed\.{_AGENT_MODULE}[\w.]*:"
 )
-_AGENT_DETAIL = Pattern(
-    rf"  (?:(?:{'|'.join(FIELDS)})=|(?:{'|'.join(SETTINGS)})\s*[:=])"
-    rf"|{_ETCD_TIME} .*(?:endezvous|peers|EtcdStore|Etcd machines|confirmations)"
+_ETCD_MESSAGE = Pattern(
+    rf"{_ETCD_TIME} (?:Creating EtcdStore as|Etcd machines: \[|Shutdown failed$|Attempting to (?:join next rendezvous|destroy it\.)"
+    r"|Rendezvous (?:timeout occurred in Etcd|for run_id=|attempt failed, will retry\.|version \S+ is (?:in)?complete\.)"
+    r"|(?:New rendezvous state created|Observed existing rendezvous state): \{|Joined rendezvous version \d"
+    r"|Rank \d+ (?:is responsible for|finished) join last call\.|Waiting for (?:remaining peers|confirmations from all peers)\."
+    r"|All peers arrived\. Confirming membership\.|Added self to waiting list\. Rendezvous full state"
+    r"|Previously existing rendezvous state changed\.|Destroyed rendezvous version|Keep-alive key \S+ is not renewed\."
+    r"|[\w -]+ CAS unsuccessful, (?:retrying|will retry)|Join last-call (?:transition CAS|TTL refresh CAS) unsuccessful)"
 )
+"""Messages of torch/distributed/elastic/rendezvous/etcd_rendezvous.py."""
 
 _WORKER_PREFIX = re.compile(r"\[(?:default|rank)\d+\]:")
 """What stands before a line of a worker: `[default0]:` by torchrun, `[rank0]:` by torch."""
-_DETAIL_STARTS = ("  ", "DEBUG ", "INFO ", "WARNING ", "ERROR ")
+_ETCD_STARTS = ("DEBUG ", "INFO ", "WARNING ", "ERROR ")
+_BLOCK_LINE = Pattern(rf"  (?:(?:{'|'.join(FIELDS)})=|(?:{'|'.join(SETTINGS)}) +: )")
 
 _GLOG = Pattern(rf"{_GLOG_TIME} \S*torch/distributed/[^\s:\]]+:\d+\](?: (.*))?$")
 _BRACKETED = Pattern(rf"{_BRACKETED_TIME}torch\.distributed[\w.]*: \[[A-Z]+\](?: (.*))?$")
@@ -96,9 +103,9 @@ def find_agent_message(text: str) -> str | None:
     return match.before if match else None
 
 
-def is_agent_detail(text: str) -> bool:
-    """Return whether a line without prefix continues an agent's message, or is one of its etcd client."""
-    return text.startswith(_DETAIL_STARTS) and _AGENT_DETAIL.match(text) is not None
+def is_etcd_message(text: str) -> bool:
+    """Return whether the line is a message of the agent's etcd client."""
+    return text.startswith(_ETCD_STARTS) and _ETCD_MESSAGE.match(text) is not None
 
 
 class _Message(Struct, frozen=True):
@@ -152,6 +159,10 @@ class AgentLog(Struct, frozen=True):
     """State of the reader within the log of one container; the default is the state before the first line."""
 
     blocks: tuple[_Block, ...] = ()
+
+    def continues(self, text: str) -> bool:
+        """Return whether the line, which has no prefix, can belong to a message of the agent that is not complete yet."""
+        return bool(self.blocks) and text.startswith("  ") and _BLOCK_LINE.match(text) is not None
 
     def feed(self, number: int, text: str, time: int | None = None) -> tuple[AgentLog, tuple[AgentRecord, ...]]:
         """Read line `number` with the kubelet's `time`; return the new state and the records in the line.

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kfjob.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase, RankProcess
-from kfjob.observe.agent_log import AgentLog, find_agent_message, is_agent_detail, is_success
+from kfjob.observe.agent_log import AgentLog, find_agent_message, is_etcd_message, is_success
 from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult
 from kfjob.observe.general.state import Emission, ReaderState
 from kfjob.observe.log_progress import read_progress
@@ -65,7 +65,7 @@ class ContainerLog(Struct, frozen=True):
         """Return the log after one more line, with the agent records and the progress readings in that line."""
         number, is_open = self.lines, isinstance(event, OpenLine)
         agent, records = (self.agent, ()) if is_open else self.agent.feed(number, event.text, event.time)
-        is_agents = find_agent_message(event.text) is not None or is_agent_detail(event.text)
+        is_agents = find_agent_message(event.text) is not None or is_etcd_message(event.text) or self.agent.continues(event.text)
         general, emissions = read_progress(event.text, number, event.time, progress, self.general)
         log = ContainerLog(  # field by field, because `replace` costs more and every line comes here
             self.id or event.container_id,

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kfjob.events import LogLine
-from kfjob.observe.agent_log import find_agent_message, is_agent_detail
+from kfjob.observe.agent_blocks import AgentBlock, AgentFields, starts_block
+from kfjob.observe.agent_log import find_agent_message, is_etcd_message
 from kfjob.observe.lines import TRACEBACK_HEADING, clean_line, find_newest_state
 from kfjob.observe.prefixes import split_process
 from kfjob.printable import clean_text
@@ -22,15 +23,15 @@ _Selected = tuple[str, LogLine | None]
 MAX_HELD = 300
 """Lines of a traceback in memory until its end shows which program wrote it."""
 
-_PHRASES = ("Setting OMP_NUM_THREADS environment variable for each process", '"name": "torchelastic.worker.status.')
-"""Words of other messages: a warning whose first line alone has a prefix, and the events of `--event-log-handler console`."""
-_STARS = re.compile(r"\*{41}$")
-_BORDER = re.compile(r"={10,}$")
+_CONSOLE_EVENT = re.compile(r'(?:\S+ ){0,6}\{"name": "torchelastic\.worker\.status\.')
+"""An event of `--event-log-handler console`."""
 _NATIVE_FRAME = re.compile(r"frame #\d+: |#\d+ +(?:0x[0-9a-f]+ )?(?:in )?\S+\(|[^\s(]+\([^()]*\) ?\[0x[0-9a-f]+\]$")
 """A frame of native code, as c10, a debugger or glibc prints it."""
-_AGENT_FRAMES = tuple(
-    f"torch/distributed/{part}" for part in ("run.py", "launch.py", "launcher/", "elastic/agent/", "elastic/rendezvous/")
-)
+_FRAME = re.compile(r'  File "([^"]+)", line \d+, in ')
+_AGENT_FRAME = re.compile(r".*torch/distributed/(?:(?:run|launch)\.py|launcher/|elastic/agent/|elastic/rendezvous/)")
+_LAUNCHER_FRAME = re.compile(r"<frozen runpy>$|.*/(?:bin/[^/]+|(?:site|dist)-packages/.+|lib/python3[^/]*/[^/]+\.py)$")
+"""A file above the agent's frames in a traceback of torchrun or of another launcher: its script, and installed packages."""
+_EXCEPTION = re.compile(r"[\w.]+(?::|$)")
 _GOES_ON = re.compile(
     r"\s*$|During handling of the above exception, another exception occurred:$"
     r"|Exception raised from .* \(most recent call first\)"
@@ -95,57 +96,76 @@ class _Selector:
     """Selects the program's lines of one container; each has its plain text and the line that it comes from."""
 
     def __init__(self) -> None:
-        self._held: list[_Selected] = []  # lines of a traceback, or a border, that may be the agent's
-        self._in_box = False
+        self._held: list[_Selected] = []  # lines of a traceback, or of a block, that may be the agent's
+        self._block: AgentBlock | None = None
+        self._fields = AgentFields()
         self._after_traceback = False  # the last lines were an agent's traceback
 
     def feed(self, text: str, line: LogLine | None) -> list[_Selected]:
-        if self._in_box:
-            self._in_box = not _BORDER.match(text)
-            return []
+        if self._block is not None:
+            return self._continue_block(self._block, text, line)
         if self._held:
-            return self._continue(text, line)
-        if text == HEADING or _BORDER.match(text):
+            return self._continue_traceback(text, line)
+        if text == HEADING:
             self._held = [(text, line)]
+            return []
+        if starts_block(text):
+            self._block, self._held = AgentBlock(text), [(text, line)]
             return []
         if self._after_traceback and _GOES_ON.match(text):
             return []
         self._after_traceback = False
-        return [(part, line) for part in _select(text)]
+        return [(part, line) for part in self._select(text)]
 
     def flush(self) -> list[_Selected]:
         held, self._held = self._held, []
+        if held:
+            self._block = None
         return held
 
-    def _continue(self, text: str, line: LogLine | None) -> list[_Selected]:
-        """Read the line after the first line of a traceback, or after a border."""
-        if self._held[0][0] != HEADING:
-            border = self.flush()
-            self._in_box = text.rstrip().endswith(" FAILED")
-            return [] if self._in_box else [*border, *self.feed(text, line)]
+    def _continue_block(self, block: AgentBlock, text: str, line: LogLine | None) -> list[_Selected]:
+        """Read a line after the first line of a block."""
+        if block.accepts(text):
+            self._held = [] if block.confirmed else [*self._held, (text, line)]
+            self._block = block if block.open else None
+            return []
+        if self._held:
+            return [*self.flush(), *self.feed(text, line)]
+        self._block = block if block.open else None
+        return [(part, line) for part in self._select(text)]
+
+    def _continue_traceback(self, text: str, line: LogLine | None) -> list[_Selected]:
+        """Read a line after the heading of a traceback."""
         if find_agent_message(text) is not None:
             return []  # the agent goes on logging while a program prints
         self._held.append((text, line))
         if text.startswith("  ") and len(self._held) < MAX_HELD:
             return []
         lines = self.flush()
-        if any(frame in plain for plain, _ in lines for frame in _AGENT_FRAMES):
-            self._after_traceback = True
-            return []
-        return lines
+        self._after_traceback = _is_agents_traceback([plain for plain, _ in lines])
+        return [] if self._after_traceback else lines
+
+    def _select(self, text: str) -> list[str]:
+        """Return the part of a line that the program printed: a bar without a line end may precede an agent's message."""
+        if (before := find_agent_message(text)) is not None:
+            self._fields.read_message(text)
+            return [before] if before else []
+        is_agents = self._fields.accepts(text) or is_etcd_message(text) or _CONSOLE_EVENT.match(text)
+        return [] if is_agents else [text]
+
+
+def _is_agents_traceback(lines: list[str]) -> bool:
+    """Return whether a traceback ends in the agent, and no file of a program is above it."""
+    files = [match[1] for line in lines if (match := _FRAME.match(line))]
+    first = next((index for index, file in enumerate(files) if _AGENT_FRAME.match(file)), None)
+    if first is None or not _EXCEPTION.match(lines[-1]):
+        return False
+    return all(_LAUNCHER_FRAME.match(file) for file in files[:first])
 
 
 def _restore(plain: str, line: LogLine) -> LogLine:
     """Return the line as it was printed; without the part that the agent printed, if it has one."""
     return line if find_agent_message(_to_plain(line.text)) is None else replace(line, text=plain)
-
-
-def _select(text: str) -> list[str]:
-    """Return the part of a line that the program printed: a progress bar without a line end may precede an agent's message."""
-    if (before := find_agent_message(text)) is not None:
-        return [before] if before else []
-    is_agents = is_agent_detail(text) or _STARS.match(text) or any(phrase in text for phrase in _PHRASES)
-    return [] if is_agents else [text]
 
 
 def _to_plain(text: str) -> str:

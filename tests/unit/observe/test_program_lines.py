@@ -54,6 +54,80 @@ def test_a_programs_own_border_is_kept():
     assert program_lines(lines) == lines
 
 
+def test_a_heading_with_the_word_failed_is_no_box_of_torchrun():
+    lines = ["=" * 40, "self test: bf16 matmul FAILED", "falling back to fp32", *(f"step: {i}, loss: {i}" for i in range(8))]
+    assert program_lines(lines) == lines
+    lines = ["=" * 40, "tests FAILED", "-" * 40, "one of nine", "=" * 40, "loss 2.3"]
+    assert program_lines(lines) == lines
+
+
+def test_a_box_without_an_end_hides_no_lines_of_the_program():
+    box = AGENT_TRACEBACK[6:11]
+    printed = [f"step {number}" for number in range(20)]
+    assert program_lines([*box, *printed]) == printed
+    assert program_lines([*box, *printed, "  note: kept"]) == [*printed, "  note: kept"]
+
+
+def test_a_line_of_another_process_within_the_box_is_kept():
+    assert program_lines([*AGENT_TRACEBACK[:10], "step 7", *AGENT_TRACEBACK[10:], "bye"]) == ["step 7", "bye"]
+
+
+CONFIG_DUMP = [
+    "config:",
+    "  run_id: abc",
+    "  log_dir: runs/x",
+    "  max_restarts: 3",
+    "  nproc_per_node: 2",
+    "  master_addr=10.0.0.1",
+]
+PLAIN_LAUNCH = [
+    "INFO:torch.distributed.launcher.api:Starting elastic_operator with launch configs:",
+    "  entrypoint       : train.py",
+    "  run_id           : job",
+    "  rdzv_backend     : c10d",
+    "  rdzv_endpoint    : host:29400",
+    "  log_dir          : None",
+]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        CONFIG_DUMP,
+        ["Setting OMP_NUM_THREADS environment variable for each process to 4"],
+        ["*" * 41, "* welcome"],
+        ["INFO 2026-11-21 06:34:22,030 found 3 peers in the config"],
+        [*PROGRAM_TRACEBACK[:1], "  the launcher is torch/distributed/run.py", "loss is 2.3"],
+        [
+            *PROGRAM_TRACEBACK[:2],
+            "    elastic_launch(config, main)()",
+            '  File "/venv/lib/python3.12/site-packages/torch/distributed/launcher/api.py", line 1, in launch_agent',
+            "RuntimeError: no agent",
+        ],
+    ],
+    ids=["config", "threads", "stars", "peers", "words", "own traceback"],
+)
+def test_words_of_torchrun_in_a_program_are_kept(lines):
+    assert program_lines(lines) == lines
+    assert program_lines([*PLAIN_LAUNCH, "INFO:torch.distributed.elastic:started", *lines]) == lines
+
+
+def test_fields_after_the_heading_of_an_agent_are_left_out():
+    fields = ["  restart_count=0", "  master_addr=10.0.0.1", "  master_port=29500"]
+    heading = "INFO:torch.distributed.elastic.agent.server.api:[default] Rendezvous complete for workers. Result:"
+    printed = [heading, *fields[:1], "step 1", *fields[1:], *fields[:1]]
+    assert program_lines(printed) == ["step 1", fields[0]]
+
+
+def test_torchruns_warning_about_threads_is_left_out():
+    sentence = (
+        "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being overloaded, "
+        "please further tune the variable for optimal performance in your application as needed. "
+    )
+    assert program_lines(["WARNING:torch.distributed.run:", "*" * 41, sentence, "*" * 41, "step 1"]) == ["step 1"]
+    assert program_lines([sentence, "step 1"]) == [sentence, "step 1"]
+
+
 def test_a_bar_before_an_agents_message_is_kept():
     message = "I1121 06:18:58.464000 1 torch/distributed/elastic/agent/server/api.py:552] [default] Starting worker group"
     assert program_lines([f"  5%|▌     | 5/100{message}"]) == ["  5%|▌     | 5/100"]
