@@ -146,7 +146,8 @@ def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
     The context may hold `path` (another field that the error is about), `detail` and `hint`.
     """
     # pydantic-core replaces the names of the context in this order, so braces of the message stay as they are
-    return PydanticCustomError(kind, "{message}", {**context, "message": message})
+    text = message.encode(errors="backslashreplace").decode()  # pydantic-core refuses lone surrogates
+    return PydanticCustomError(kind, "{message}", {**context, "message": text})
 
 
 def two_programs_error() -> PydanticCustomError:
