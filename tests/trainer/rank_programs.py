@@ -969,6 +969,7 @@ def serve(requests: int, responses: int) -> None:
     """Run the requested programs until the pipe is closed."""
     if not sys.warnoptions:  # an older torch warns about its own code: set PYTHONWARNINGS=default
         warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", ".*invalid escape sequence")  # in packages that are compiled at their first import
     warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # raised by torch's own tracer
     with os.fdopen(requests) as lines, os.fdopen(responses, "w") as output:
         for line in lines:
