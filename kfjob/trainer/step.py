@@ -46,7 +46,7 @@ class Stepper:
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
         self._anomalies, self._stop, self._ranks, self._seed = anomalies, stop, ranks, seed
         self._finite = torch.ones((), device=ranks.device)
-        """1 while every loss and norm of this rank since the last judgement was finite."""
+        """1 while every loss and norm of this rank is finite; a run that does not judge every step ends with the first 0."""
         self._unread: Tensor | None = None
         """This rank's part of the loss of the last step, if that was not judged."""
 
@@ -108,5 +108,4 @@ class Stepper:
         own_loss, norm_value, finite = numbers.tolist()
         global_loss, not_finite = self._ranks.all_reduce([own_loss, not finite])
         verdict = self._anomalies.check(number, loss=global_loss, grad_norm=norm_value, finite=not not_finite)
-        self._finite.fill_(1)
         return Step(verdict=verdict, loss=global_loss, grad_norm=norm_value)
