@@ -1,4 +1,4 @@
-"""What a template's user is told of references that are not simply replaced, with object, container and field. Pure."""
+"""Write the notices about the references that stay in a template: each names the object, the container and the field. Pure."""
 
 from __future__ import annotations
 
@@ -92,9 +92,6 @@ class Notices:
             return "defined in the pod with another value than yours; `--only` replaces it"
         if use.reader is Reader.KUBERNETES:
             return "no shell reads it there, so the program gets this text"
-        return self._explain_for_shell(use)
-
-    def _explain_for_shell(self, use: Use) -> str:
         return self._explain_for_shell(use)
 
     def _explain_for_shell(self, use: Use) -> str:

@@ -222,7 +222,9 @@ def shared_memory(job: Job) -> Iterator[Violation]:
         return
     for container in job.training_containers:
         if not any(mount.get("mountPath") == _SHARED_MEMORY for mount in container.get("volumeMounts") or ()):
-            path = "shared_memory" if job.plan.shared_memory is None else "overrides"
+            path = job.find_container_path(container, "volumeMounts")
+            if job.user_manifest is None and job.plan.shared_memory is None:
+                path = "shared_memory"
             hint = "remove `shared_memory`, or set a size"
             if job.user_manifest is not None:
                 hint = "mount a volume `emptyDir: {medium: Memory}` at /dev/shm"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+from kfjob.common_types import JsonMapping
 from kfjob.errors import Problem, UsageError
 from kfjob.image.placeholders import find_placeholder
 from kfjob.image.references import parse_reference
-from kfjob.lint.job import Job
+from kfjob.lint.job import CONTAINER_LISTS, Job
 from kfjob.lint.rules import Violation, rule
 
 
@@ -69,7 +70,13 @@ def _find_violations(job: Job, rule_id: str) -> Iterator[Violation]:
 
 
 def _images(job: Job) -> Iterator[tuple[str, str]]:
-    parts = (pod.get(key) or () for pod in job.pods for key in ("initContainers", "containers"))
-    containers = [container for part in parts for container in part]
-    for image in dict.fromkeys(container["image"] for container in containers if container.get("image")):
-        yield "image" if image == job.plan.image else "pod" if job.spec.pod.init_containers else "overrides", image
+    """Yield the path and the image of each container; an image of several containers has the path of the first."""
+    parts = (pod.get(key) or () for pod in job.pods for key in CONTAINER_LISTS)
+    containers: dict[str, JsonMapping] = {}
+    for container in (container for part in parts for container in part):
+        if container.get("image"):
+            containers.setdefault(container["image"], container)
+    for image, container in containers.items():
+        is_added = job.user_manifest is None and job.spec.pod.init_containers
+        path = "pod" if is_added else job.find_container_path(container, "image")
+        yield "image" if image == job.plan.image else path, image

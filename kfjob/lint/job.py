@@ -15,6 +15,9 @@ from kfjob.plan import JobPlan
 from kfjob.plan.launch_commands import UnconnectedProgram, find_unconnected_nodes
 from kfjob.spec.job import JobSpec
 
+CONTAINER_LISTS = ("initContainers", "containers")
+"""The fields of a pod that hold containers."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -46,6 +49,21 @@ class Job:
         """The training container of each replica."""
         containers = (container for pod in self.pods for container in pod.get("containers") or ())
         return tuple(container for container in containers if container.get("name") == TRAINING_CONTAINER)
+
+    def find_container_path(self, container: JsonMapping, field: str) -> str:
+        """Return the path of a field of a container: in the user's manifest, or else only `overrides`, which added the field.
+
+        A path in the manifest begins with `overrides`, too, because that has the form of the manifest.
+        """
+        if self.user_manifest is None:
+            return "overrides"
+        for kind, replica in self.manifest["spec"]["pytorchReplicaSpecs"].items():
+            pod = ((replica or {}).get("template") or {}).get("spec") or {}
+            for part in CONTAINER_LISTS:
+                for index, other in enumerate(pod.get(part) or ()):
+                    if other is container:
+                        return f"overrides.spec.pytorchReplicaSpecs.{kind}.template.spec.{part}.{index}.{field}"
+        return "overrides"
 
     @cached_property
     def env(self) -> Mapping[str, str]:

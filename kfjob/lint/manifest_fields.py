@@ -129,6 +129,8 @@ def use_manifest_names(problem: Problem) -> Problem:
 def find_manifest_path(path: str, job: JsonMapping) -> Path:
     """Return the path in a PyTorchJob that stands for the path of a spec; `()` if there is none."""
     steps, kind = parse_path(path), ""
+    if steps[:1] == ("overrides",) and len(steps) > 1:
+        return _nearest(job, (), steps[1:])
     if steps[:1] == ("master",) and len(steps) > 1:
         steps, kind = steps[1:], "Master"
     for end in range(len(steps), 0, -1):

@@ -21,11 +21,12 @@ def readiness_gates_rendezvous(job: Job) -> Iterator[Violation]:
     Each pod's name is a headless Service without `publishNotReadyAddresses`. Until the probe succeeds, the other pods cannot
     resolve the name of worker 0. If the probe waits for training, they never can.
     """
-    if any("readinessProbe" in container for container in job.training_containers):
-        hint = "remove it, or use a startupProbe that does not wait for the other pods"
-        yield Violation(
-            path="overrides", message="the pod's name does not resolve until the readinessProbe succeeds", hint=hint
-        )
+    for container in job.training_containers:
+        if "readinessProbe" in container:
+            message = "the pod's name does not resolve until the readinessProbe succeeds"
+            hint = "remove it, or use a startupProbe that does not wait for the other pods"
+            yield Violation(path=job.find_container_path(container, "readinessProbe"), message=message, hint=hint)
+            return
 
 
 @rule("unreliable-policy", "warning")

@@ -374,6 +374,24 @@ def test_commands_that_no_system_has_are_errors_in_every_object(kfjob, job, here
     assert 'hint: write `command: ["fit"]`' in kfjob.err
 
 
+def test_lint_findings_name_the_container(kfjob, here):
+    sidecar = "          - {name: log, image: b:latest}\n          - name: pytorch"
+    probe = "            readinessProbe: {exec: {command: [ok]}}\n            resources: {limits: {nvidia.com/gpu: 8}}\n"
+    text = JOB.replace("          - name: pytorch", sidecar).replace("            image", f"{probe}            image")
+    text = text.replace("torchrun, --nnodes=8", "torchrun")
+    (here / "t.yaml").write_text(text)
+    variables = ("--var", "NUM_NODES=1", "--var", "IMAGE_URI=a:latest")
+    assert kfjob("validate", "--template", "t.yaml", *variables) == 0
+    container = "spec.pytorchReplicaSpecs.Worker.template.spec.containers"
+    for rule, place in (
+        ("`a:latest` is `latest` [latest-image]", f"t.yaml:17:20 ({container}[pytorch].image)"),
+        ("`b:latest` is `latest` [latest-image]", f"t.yaml:13:32 ({container}[log].image)"),
+        ("64 MiB of shared memory [shared-memory]", f"t.yaml:14:13 ({container}[pytorch])"),
+        ("[readiness-gates-rendezvous]", f"t.yaml:15:29 ({container}[pytorch].readinessProbe)"),
+    ):
+        assert f"{rule}\n  --> {place}" in kfjob.err
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [

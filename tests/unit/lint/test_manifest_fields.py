@@ -54,6 +54,8 @@ JOB = {
         ("pod.grace", CONTAINER[:-2]),
         ("scheduling.queue", ("metadata", "labels", "kueue.x-k8s.io/queue-name")),
         ("overrides", CONTAINER[:-3]),
+        ("overrides.spec.pytorchReplicaSpecs.Worker.template.spec.containers.1.image", (*CONTAINER, "image")),
+        ("overrides.spec.pytorchReplicaSpecs.Worker.template.spec.containers.1.volumeMounts", CONTAINER),
         ("scheduling.tolerations.1.key", (*CONTAINER[:-2], "tolerations", 1, "key")),
         ("scheduling.tolerations.1.effect", (*CONTAINER[:-2], "tolerations", 1)),
         ("labels.kueue.x-k8s.io/queue-name", ("metadata", "labels")),
