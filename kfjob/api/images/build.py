@@ -72,13 +72,27 @@ def make_build_request(spec: ImageSpec) -> BuildRequest:
 
 def _suggest_dockerfile(folder: Path) -> str:
     """Return the hint for a Dockerfile that does not exist: the others of the folder."""
-    files = sorted(file for pattern in _DOCKERFILES for file in folder.glob(pattern) if file.is_file())
-    others = [shlex.quote(str(file)) for file in dict.fromkeys(files) if file.suffix != IGNORE_FILE]
+    others = _list_dockerfiles(folder)
     if len(others) == 1:
         return f"use `--file {others[0]}`"
     if others:
         return f"choose one with `--file`: {join_names(f'`{file}`' for file in others)}"
     return "set another with `kfjob push-image --file`; `--code DIR --onto IMAGE` adds code without a build"
+
+
+def _list_dockerfiles(folder: Path) -> list[str]:
+    """Return the paths of a folder's files that are named like Dockerfiles, as words for a shell."""
+    files = sorted(file for pattern in _DOCKERFILES for file in folder.glob(pattern) if file.is_file())
+    return [shlex.quote(str(file)) for file in dict.fromkeys(files) if file.suffix != IGNORE_FILE]
+
+
+def describe_choice(spec: ImageSpec, request: BuildRequest) -> str:
+    """Return which Dockerfile a build uses, as `docker build` does, if the folder has more; empty if there is no choice."""
+    used = shlex.quote(str(request.dockerfile))
+    others = [file for file in _list_dockerfiles(request.context) if file != used]
+    if spec.dockerfile or not others:
+        return ""
+    return f"building `{used}`; `--file` chooses another: {join_names(f'`{file}`' for file in others)}"
 
 
 def _make_build_args(spec: ImageSpec, text: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from kfjob.api.images.build import (
     OCI_PREFIX,
     build_image,
     compute_content_hash,
+    describe_choice,
     make_build_request,
     make_labels,
 )
@@ -23,6 +24,7 @@ from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.errors import AlreadyExists, KfjobError, Refused, UsageError
 from kfjob.image import auth, ecr
 from kfjob.image.build import archive, engine_process
+from kfjob.image.build.engines import BuildRequest
 from kfjob.image.build.push import push_built_image
 from kfjob.image.ecr_errors import parse_push_error
 from kfjob.image.references import ImageRef, parse_reference
@@ -89,6 +91,7 @@ def build_and_push(spec: ImageSpec, listener: Listener | None = None) -> PushRes
     """Build and push an image as `push_image` does, and return the full result."""
     listener, start = listener or Listener(), time.monotonic()
     request = make_build_request(spec)
+    _notify_choice(spec, request, listener.notify)
     for name, value in spec.build_args.items():
         if find_secret(value, name):
             listener.notify(
@@ -124,6 +127,11 @@ def build_and_push(spec: ImageSpec, listener: Listener | None = None) -> PushRes
     )
 
 
+def _notify_choice(spec: ImageSpec, request: BuildRequest, notify: Notify) -> None:
+    if choice := describe_choice(spec, request):
+        notify(choice)
+
+
 def preview_push(spec: ImageSpec, notify: Notify = ignore_notice) -> ImageRef:
     """Return the reference that `build_and_push` would push, without a build; with the digest if the registry has the image.
 
@@ -131,6 +139,7 @@ def preview_push(spec: ImageSpec, notify: Notify = ignore_notice) -> ImageRef:
         KfjobError: as in `build_and_push`, except for errors of the build and the upload.
     """
     request = make_build_request(spec)
+    _notify_choice(spec, request, notify)
     ref, _ = _resolve_target(spec)
     content = compute_content_hash(request, notify)
     ref = ref.with_tag(_resolve_tag(spec, ref, content))

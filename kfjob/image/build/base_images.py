@@ -14,44 +14,59 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 
 from kfjob.common_types import JsonObject
 from kfjob.errors import UsageError
 from kfjob.file_access import name_file
-from kfjob.image.build.dockerfile import list_instructions
+from kfjob.image.build.dockerfile import list_instructions, split_words
 from kfjob.image.build.engines import Engine
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.secrets import Login
 from kfjob.parsing import ParseError, parse_json_object, read_document
 
-_ARG = re.compile(r"^\s*ARG\s+(\w+)(?:=(\S*))?\s*$", re.IGNORECASE)
+_ARG = re.compile(r"^\s*ARG\s", re.IGNORECASE)
 _FROM = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
-_COPY_FROM = re.compile(r"^\s*COPY\s+.*--from=(\S+)", re.IGNORECASE)
+_COPY_FROM = re.compile(r"^\s*COPY\s+.*?--from=(\S+)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$(?:(\w++)|\{(\w++)(?::-([^}]*+))?(\})?)")
 """A variable, also without its closing brace, so that every text is read once."""
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp creates a folder in it
 
 
 def find_base_images(dockerfile: str, build_args: Mapping[str, str]) -> list[str]:
-    """Return the images after FROM and `COPY --from`, with build arguments substituted, without stages and `scratch`."""
+    """Return the images that a build needs, with build arguments substituted, without stages and `scratch`.
+
+    They stand after FROM, in `COPY --from` and in `RUN --mount=…,from=`.
+    """
     values, stages, images = dict[str, str](), {"scratch"}, list[str]()
     for line in list_instructions(dockerfile):
-        values |= _parse_arg(line, build_args)
-        if match := _FROM.match(line) or _COPY_FROM.match(line):
-            name = _substitute(match[1], values)
+        if not (stage := _FROM.match(line)):
+            values |= _parse_args(line, values, build_args)
+        for text in [stage[1]] if stage else _find_sources(line):
+            name = _substitute(text, values)
             if name and name.lower() not in stages and not name.isdecimal() and name not in images:
                 images.append(name)
-        if (stage := _FROM.match(line)) and stage[2]:
+        if stage and stage[2]:
             stages.add(stage[2].lower())
     return images
+
+
+def _find_sources(line: str) -> list[str]:
+    """Return the images or stages from which an instruction copies or mounts."""
+    if match := _COPY_FROM.match(line):
+        return [match[1]]
+    command, *words = line.split()
+    flags = takewhile(lambda word: word.startswith("--"), words if command.upper() == "RUN" else ())
+    options = (option for flag in flags if flag.startswith("--mount=") for option in flag.removeprefix("--mount=").split(","))
+    return [source for name, _, source in (option.partition("=") for option in options) if name == "from" and source]
 
 
 def find_final_base(dockerfile: str, build_args: Mapping[str, str], target: str | None = None) -> ImageRef | None:
     """Return the base image of the last stage, or of the stage `target`; None for `scratch` or an unknown base."""
     values, bases, base = dict[str, str](), dict[str, str](), ""
     for line in list_instructions(dockerfile):
-        values |= _parse_arg(line, build_args)
+        values |= _parse_args(line, values, build_args)
         if stage := _FROM.match(line):
             name = _substitute(stage[1], values)
             base = bases.get(name.lower(), name)
@@ -64,10 +79,17 @@ def find_final_base(dockerfile: str, build_args: Mapping[str, str], target: str 
         return None
 
 
-def _parse_arg(line: str, build_args: Mapping[str, str]) -> dict[str, str]:
-    """Return the value of an ARG instruction; empty for other lines."""
-    match = _ARG.match(line)
-    return {match[1]: build_args.get(match[1], (match[2] or "").strip("\"'"))} if match else {}
+def _parse_args(line: str, values: Mapping[str, str], build_args: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of an ARG instruction, which may declare several; empty for other lines.
+
+    An ARG without a default in a stage gets the value from before the first FROM.
+    """
+    args = dict[str, str]()
+    for word in split_words(line)[1:] if _ARG.match(line) else ():
+        name, has_default, default = word.partition("=")
+        known = {**values, **args}
+        args[name] = build_args.get(name, _substitute(default, known) if has_default else known.get(name, ""))
+    return args
 
 
 def _substitute(text: str, values: Mapping[str, str]) -> str:

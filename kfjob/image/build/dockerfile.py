@@ -35,6 +35,11 @@ def list_instructions(text: str) -> Iterator[str]:
         yield instruction
 
 
+def split_words(instruction: str) -> list[str]:
+    """Return the words of an instruction, with their quotes."""
+    return [word[0] for word in _WORD.finditer(instruction)]
+
+
 def _find_escape(lines: list[str]) -> str:
     """Return the escape character: a backslash, or that of the directive `escape`, which stands before everything else."""
     for line in lines:
@@ -50,8 +55,8 @@ def _find_heredocs(instruction: str) -> list[tuple[str, bool]]:
     """Return the last lines of the heredocs that an instruction opens, and whether they may begin with tabs."""
     if not _TAKES_HEREDOCS.match(instruction):
         return []
-    words = (_HEREDOC.fullmatch(word[0]) for word in _WORD.finditer(instruction))
-    return [(match[3], bool(match[1])) for match in words if match]
+    matches = map(_HEREDOC.fullmatch, split_words(instruction))
+    return [(match[3], bool(match[1])) for match in matches if match]
 
 
 def _skip_heredoc(lines: Iterator[str], end: str, may_begin_with_tabs: bool) -> None:  # noqa: FBT001 - one caller

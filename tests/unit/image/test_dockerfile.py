@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.images.build import compute_content_hash, make_build_request
+from kfjob.api.images.build import compute_content_hash, describe_choice, make_build_request
 from kfjob.common_types import ignore_notice
 from kfjob.errors import NotFound, Refused
 from kfjob.image.build.base_images import find_base_images, find_final_base
@@ -35,6 +35,27 @@ RUN pip install a \\
 def test_heredocs_are_no_instructions():
     assert find_base_images(HEREDOCS, {}) == ["a/b:1"]
     assert str(find_final_base(HEREDOCS, {})) == "docker.io/a/b:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "images"),
+    [
+        ("ARG NAME=a/b TAG=1\nFROM $NAME:$TAG\n", ["a/b:1"]),
+        ("ARG A='a/b' B=\"1\" \\\n C=${A}:${B}\nFROM ${C}\n", ["a/b:1"]),
+        ("ARG GIVEN TAG=1\nFROM $GIVEN:$TAG\n", ["given:1"]),
+        ("ARG TAG=1\nFROM a:$TAG\nARG TAG\nFROM b:$TAG\n", ["a:1", "b:1"]),
+        ("FROM a\nRUN --mount=type=bind,from=tools/one:1,target=/t --mount=from=two:2 make\n", ["a", "tools/one:1", "two:2"]),
+        ("FROM a AS s\nRUN --mount=type=bind,source=/x,from=s make\nRUN echo --mount=from=three\n", ["a"]),
+        ("FROM a\nRUN --network=none --mount=type=cache,target=/c,from=four make --mount=from=five\n", ["a", "four"]),
+    ],
+)
+def test_images_that_a_build_needs(text: str, images: list[str]):
+    assert find_base_images(text, {"GIVEN": "given"}) == images
+
+
+def test_only_a_heredoc_with_a_dash_ends_at_an_indented_line():
+    assert find_base_images("FROM a\nRUN <<EOF\n\tEOF\nFROM b\nEOF\n", {}) == ["a"]
+    assert find_base_images("FROM a\nRUN <<-EOF\n\tEOF\nFROM b\n", {}) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +92,24 @@ def test_missing_dockerfile_offers_the_others(files: list[str], hint: str, tmp_p
         make_build_request(ImageSpec(context=str(tmp_path)))
     assert hint.format(tmp_path) in str(caught.value.hint)
     assert "dockerignore" not in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("files", "dockerfile", "others"),
+    [
+        (["Dockerfile"], None, None),
+        (["Dockerfile", "Dockerfile.dockerignore", "a.txt"], None, None),
+        (["Dockerfile", "gpu.Dockerfile", "Dockerfile.cpu"], None, "`{0}/Dockerfile.cpu`, `{0}/gpu.Dockerfile`"),
+        (["Dockerfile", "gpu.Dockerfile"], "gpu.Dockerfile", None),
+    ],
+)
+def test_dockerfile_among_others_is_named(files: list[str], dockerfile: str | None, others: str | None, tmp_path: Path):
+    for file in files:
+        (tmp_path / file).write_text("FROM a/b:1\n")
+    spec = ImageSpec(context=str(tmp_path), dockerfile=dockerfile and str(tmp_path / dockerfile))
+    request = make_build_request(spec)
+    expected = others and f"building `{tmp_path}/Dockerfile`; `--file` chooses another: {others.format(tmp_path)}"
+    assert describe_choice(spec, request) == (expected or "")
 
 
 def test_link_that_leads_out_is_no_error_for_a_build(tmp_path: Path):
