@@ -32,7 +32,7 @@ def read_job_template(source: Source, settings: Settings) -> Template:
         UsageError: there is no PyTorchJob.
     """
     from kfjob.api.specs.template import list_kinds
-    from kfjob.convert.found_jobs import HYPERPOD_JOB
+    from kfjob.convert.hyperpod import HYPERPOD_JOB
     from kfjob.spec.api_objects import PYTORCHJOB
 
     template = source.read_template()

@@ -44,6 +44,8 @@ _WHOLE = (
 )
 """The whole numbers by their base; longer decimal ones are floats."""
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_LOOSE_UNDERSCORE = re.compile(r"(?<![0-9])_|_(?![0-9])")
+"""What Go does not read in a number that begins with a point (strconv, underscoreOK)."""
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]| +)[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?")
 _EXPONENTS_OF_DECIMALS = range(-4, 6)
 """Go's format `g` writes numbers with these exponents without an exponent (strconv/ftoa.go, formatDigits)."""
@@ -169,7 +171,8 @@ def resolve_plain(text: str) -> Any:
         return text
     if _NOT_FINITE.fullmatch(text):
         return float(text.lower().replace(".", ""))
-    plain = text if text[0] == "." else text.replace("_", "")
+    is_plain = text[0] == "." and _LOOSE_UNDERSCORE.search(text)
+    plain = text if is_plain else text.replace("_", "")
     if (whole := _read_whole(plain)) is not None:
         return whole
     number = float(plain) if _FLOAT.fullmatch(plain) else math.inf

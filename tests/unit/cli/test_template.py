@@ -240,6 +240,13 @@ def test_templates_are_linted_like_specs(kfjob, cluster, template):
     assert ("default", "pytorchjobs", "other") not in cluster.objects
 
 
+def test_rendezvous_id_of_the_launch_is_not_reused(kfjob, cluster, template):
+    """Its store is outside of the template, so an id of its own would meet the state of an earlier launch."""
+    Path("t.yaml").write_text(TEMPLATE.replace("rdzvId:", "rdzvHost: shared, rdzvId:"))
+    assert kfjob("submit", *template) == 0
+    assert "rendezvous-id-reused" not in kfjob.err
+
+
 def test_record_of_a_template_holds_all_objects_without_secret_values(kfjob, cluster, template):
     metadata = "{name: key, annotations: {last: very-secret}}"
     key = f"---\napiVersion: v1\nkind: Secret\nmetadata: {metadata}\nstringData: {{a: very-secret}}\n"

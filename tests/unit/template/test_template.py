@@ -393,6 +393,15 @@ def test_forgotten_name_in_shell_text_is_an_error():
         render_script("login ${TOKEN}")
 
 
+def test_variable_that_is_filled_with_itself_needs_a_value():
+    """A container that defines the name has its own variable, which is no value for the entry that sets it."""
+    variables = '[{name: HF_TOKEN, value: "${HF_TOKEN}"}, {name: OTHER, value: "x"}]'
+    pod = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{{name: c, env: {variables}}}]}}\n"
+    error = render_error(pod)
+    assert [problem.title for problem in error.problems] == ["`${HF_TOKEN}` has no value"]
+    assert render(pod, values={"HF_TOKEN": "t"}).objects[0]["spec"]["containers"][0]["env"][0]["value"] == "t"
+
+
 def test_only_replaces_its_names_and_no_others():
     script = "a ${BATCH:-8} $NODES ${NPROC:-1} $TOKEN ${TOKEN:-d}"
     assert (
