@@ -33,6 +33,16 @@ class Timestamp(Struct, frozen=True):
             return self.time
         return resolve_year(self.yearless, near)
 
+    def since(self, earlier: Timestamp) -> int | None:
+        """Return the nanoseconds since an earlier line; None if a time is not exact, or only one of them has a year."""
+        if not self.exact or not earlier.exact:
+            return None
+        if self.time is not None and earlier.time is not None:
+            return self.time - earlier.time
+        if self.yearless is not None and earlier.yearless is not None:
+            return self.yearless - earlier.yearless
+        return None
+
 
 def parse_rfc3339(text: str) -> int | None:
     """Return the nanoseconds of `2026-11-21T06:18:58.464000123Z`, None if the text is not a time between 1970 and 2262.

@@ -16,6 +16,7 @@ TRANSIENT = Pattern(
     r"|\bEOF|out of memory|memoryerror|no space|disk|i/o error|stale file|grpc|\brpc|terminated|killed|exited"
 )
 """Words of exceptions that come from devices, networks or other processes: of these, two equal ones may be chance."""
+_LOCAL_RANK = Pattern(r"\(exitcode: \d+\) local_rank: (\d{1,6}) ")
 EXCEPTION_ROUNDS = 2
 """Rounds that end with the same exception, without progress between, after which another round is futile."""
 
@@ -28,7 +29,7 @@ def find_futile_restart(history: JobHistory) -> Occurrence | None:
     """
     for pod in history.pods.values():
         newest = _find_newest(pod) if _has_failed(pod) else None
-        if newest is None:
+        if newest is None or not _is_end(pod, newest[1]):
             continue
         symptom, occurrence = newest
         rounds = _first_of_each_round(symptom)
@@ -60,6 +61,23 @@ def _find_newest(pod: PodHistory) -> tuple[Symptom, Occurrence] | None:
         and symptom.occurrences
     ]
     return max(errors, key=lambda error: error[1].order, default=None)
+
+
+def _is_end(pod: PodHistory, occurrence: Occurrence) -> bool:
+    """Return whether the error can have ended the process that torchrun calls failed: these are its last words."""
+    if occurrence.further.lines:
+        return False
+    rank = _find_failed_rank(pod)
+    return rank is None or not occurrence.ranks or rank in occurrence.ranks
+
+
+def _find_failed_rank(pod: PodHistory) -> int | None:
+    """Return the global rank of the newest process that the agent calls failed; None if it is unknown."""
+    symptom = pod.symptoms.get(("worker-failed", ""))
+    evidence = symptom.occurrences[-1].evidence if symptom and symptom.occurrences else ()
+    match = next((match for line in evidence if (match := _LOCAL_RANK.search(line))), None)
+    local_rank = int(match[1]) if match else None
+    return pod.ranks[local_rank] if local_rank is not None and local_rank < len(pod.ranks) else None
 
 
 def _first_of_each_round(symptom: Symptom) -> list[Occurrence]:

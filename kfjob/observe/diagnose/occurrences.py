@@ -14,7 +14,7 @@ from kfjob.events import PodChanged, PodPhase
 from kfjob.observe.agent_records import LaunchConfig, RendezvousResult
 from kfjob.observe.diagnose.activity import Activity
 from kfjob.observe.diagnose.collectives import Timeouts
-from kfjob.observe.diagnose.going_on import GoingOn
+from kfjob.observe.diagnose.going_on import Further, GoingOn
 from kfjob.observe.diagnose.incidents.incident import Mark
 from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.recent_lines import RecentLines
@@ -31,6 +31,8 @@ MAX_OCCURRENCES = 8
 """Occurrences of a symptom in one pod: the one of its first round, and those of its newest rounds."""
 MAX_SYMPTOMS = 64
 """Distinct symptoms of one pod."""
+MAX_UNENDED = 8
+"""Errors of one pod after which the further lines of their processes are read."""
 MAX_QUOTE = 1000
 """Characters of a quoted line."""
 MAX_CONTEXT_QUOTE = 200
@@ -62,6 +64,8 @@ class Occurrence(Struct, kw_only=True):
     stage: Stage | None = None  # of the pod's start, in which it waits
     resolved: bool = False  # the pod has started since
     going_on: GoingOn = field(default_factory=GoingOn)
+    further: Further = field(default_factory=Further)  # what its process printed after the newest one of its occasion
+    ranks: frozenset[int] = frozenset()  # all ranks that printed it in its occasion, where their prefixes name them
     lasts: bool = False  # no later round cured it: they end with it again, or what it explains lasts
     stream: str = ""  # prefix of the process that printed it
     first_position: int = 0  # of its traceback among the lines of its process
@@ -120,8 +124,10 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
             occurrence.fill_unknown(symptom.occurrences[-1].values)
             symptom.occurrences = [*symptom.occurrences[:-1], occurrence]  # a message of several lines ends late
         elif symptom.occurrences:
-            symptom.occurrences[-1].fill_unknown(occurrence.values)
-            symptom.occurrences[-1].raised |= occurrence.in_exception
+            newest = symptom.occurrences[-1]
+            newest.fill_unknown(occurrence.values)
+            newest.raised |= occurrence.in_exception
+            newest.further, newest.ranks = occurrence.further, newest.ranks | occurrence.ranks
 
     def replace(self, key: SymptomKey, order: int, occurrence: Occurrence) -> None:
         """Replace the occurrence at this place by a later exception of its chain; both are one failure."""
@@ -224,6 +230,7 @@ class PodHistory(Struct):
     suite_runs: SuiteRuns = field(default_factory=SuiteRuns)  # in the log of the present container
     nccl_warnings: list[NcclWarning] = field(default_factory=list)  # of the present container
     newest: Occurrence | None = None  # the newest occurrence in the log
+    unended: list[Occurrence] = field(default_factory=list)  # newest errors of processes that may go on
     undated: list[Mark] = field(default_factory=list)  # marks whose `latest` is still unknown
 
     @property

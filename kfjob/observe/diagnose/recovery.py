@@ -60,13 +60,21 @@ def _went_on(job: JobEvidence, pod: PodHistory, occurrence: Occurrence) -> bool:
         return True
     if occurrence.in_exception and any(_supersedes(pod, other, occurrence) for other in pod.symptoms.occurrences()):
         return True
+    is_own = occurrence.stream != "" or _is_alone(job, pod)
+    if occurrence.in_exception and is_own and occurrence.further.lasted:
+        return True
     success = pod.activity.success
     has_success = success is not None and success[0] > occurrence.order
     needed = 1 if occurrence.going_on.retried or occurrence.after_warning or in_script else RECOVERY_READINGS
     has_steps = occurrence.mark is not None and pod.activity.steps - occurrence.mark.steps >= needed
-    is_alone = not occurrence.stream and pod.has_one_process and job.view.config.processes_per_node in {None, 1}
+    is_alone = not occurrence.stream and _is_alone(job, pod)
     has_steps = has_steps and (is_alone or not _has_times(job))
     return (has_success or has_steps or (is_alone and _got_further(pod, occurrence))) and not _ended_badly(pod, occurrence)
+
+
+def _is_alone(job: JobEvidence, pod: PodHistory) -> bool:
+    """Return whether the pod has one process, so that lines without a prefix are its own."""
+    return pod.has_one_process and job.view.config.processes_per_node in {None, 1}
 
 
 def _got_further(pod: PodHistory, occurrence: Occurrence) -> bool:

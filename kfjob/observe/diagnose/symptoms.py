@@ -21,6 +21,7 @@ from kfjob.events import (
     PodChanged,
     WorkloadStatus,
 )
+from kfjob.observe.agent_log import find_agent_message, is_etcd_message
 from kfjob.observe.agent_records import RendezvousResult, ResultSource
 from kfjob.observe.diagnose import world_sizes
 from kfjob.observe.diagnose.activity import Activity
@@ -33,6 +34,7 @@ from kfjob.observe.diagnose.nccl_details import WARNING_RULE, add_details, remem
 from kfjob.observe.diagnose.occurrences import (
     MAX_QUOTE,
     MAX_SYMPTOMS,
+    MAX_UNENDED,
     Furthest,
     JobHistory,
     NormalEnd,
@@ -49,6 +51,7 @@ from kfjob.observe.diagnose.suite_runs import SuiteRuns
 from kfjob.observe.diagnose.warnings import WarningCounter
 from kfjob.observe.diagnose.world_sizes import WorldSize, read_world_size
 from kfjob.observe.lines import clean_line, shorten_line
+from kfjob.observe.prefixes import split_process
 from kfjob.observe.program_lines import find_program_lines
 from kfjob.observe.reading import Reading
 from kfjob.observe.training import Training
@@ -126,6 +129,8 @@ class SymptomCollector:
         _follow_program(pod, event.text)
         if pod.needs_line or is_suspicious(event.text):
             self._read_line(pod, event)
+        if pod.unended:
+            _read_further(pod, event)
         if pod.undated:
             _date_occurrences(pod)
 
@@ -167,6 +172,8 @@ class SymptomCollector:
         for incident in pod.incidents.feed(text, mark, pod.recent.before):
             occurrence = _add_incident(self._warnings, self._repetitions.explain, name, pod, incident)
             pod.newest = occurrence or pod.newest
+            if occurrence and occurrence.rule.severity is Severity.ERROR and occurrence.rule.role is not Role.SYMPTOM:
+                pod.unended = [*pod.unended, occurrence][-MAX_UNENDED:]
             if key is not None and incident.mark is mark and incident.kind in _SINGLE_LINES:
                 self._repetitions.lines.add(key, _read_meaning(occurrence))
 
@@ -190,6 +197,7 @@ class SymptomCollector:
         pod.recent, pod.incidents, pod.activity, pod.newest = RecentLines(), IncidentReader(), Activity(), None
         pod.world, pod.nccl_warnings, pod.timeouts = WorldSize(), [], Timeouts()
         pod.suite_runs = SuiteRuns()
+        pod.unended.clear()
         pod.undated.clear()
 
     def _follow_view(self, pod: PodHistory, event: LogLine | OpenLine, view: JobView) -> None:
@@ -243,6 +251,22 @@ def _follow_program(pod: PodHistory, text: str) -> None:
         newest.going_on.read(text)
         if newest.going_on.retried:
             pod.activity.is_watched = True
+
+
+def _read_further(pod: PodHistory, event: LogLine) -> None:
+    """Record an ordinary line that the process of an error prints after it; a message of the agent ends the search."""
+    text, _ = clean_line(event.text)
+    if find_agent_message(text) is not None:
+        if "elastic/multiprocessing" in text or "elastic.multiprocessing" in text:
+            pod.unended.clear()  # a worker has failed: the lines after it are those of the end
+        return
+    stream, body = split_process(text)
+    if is_etcd_message(text) or pod.incidents.is_open_in(stream):
+        return
+    for occurrence in pod.unended:
+        if occurrence.stream == stream and occurrence.line != pod.lines:
+            occurrence.further.read(body, pod.recent.timestamp().since(occurrence.timestamp))
+    pod.unended = [occurrence for occurrence in pod.unended if not occurrence.further.is_known]
 
 
 def _read_meaning(occurrence: Occurrence | None) -> LineMeaning:
@@ -315,6 +339,8 @@ def _add_occurrence(
         after_warning=incident.after_warning,
         after_join=incident.mark.joined,
         going_on=incident.going_on,
+        further=incident.further,
+        ranks=frozenset() if rank is None else frozenset({rank}),
         stream=incident.stream,
         first_position=incident.first_position,
         last_position=incident.last_position,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfjob.events import Event
+from kfjob.events import Event, LogLine
 from kfjob.observe.diagnose.futile_restarts import find_futile_restart
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.reduction import reduce
@@ -61,6 +61,28 @@ def test_an_error_that_the_program_handled_is_not_the_reason():
     module = traceback(0, "ModuleNotFoundError: No module named 'flash_attn'", 6)
     later = traceback(0, "RuntimeError: CUDA error: an illegal memory access was encountered", 7)
     assert rule_of(*round_(0, 5), *module, *later, failed(0, 8)) is None
+
+
+def test_lines_of_the_program_after_a_traceback_show_that_it_was_handled():
+    module = traceback(0, "ModuleNotFoundError: No module named 'flash_attn_xyz'", 6)
+    full = script.line(0, "license server is full", 6)
+    assert rule_of(*round_(0, 5), *module, full, failed(0, 7)) is None
+    assert rule_of(*round_(0, 5), script.line(0, "attention: flash", 5), *module, failed(0, 7)) == "module-not-found"
+    end = [script.line(0, text, 6) for text in ("wandb: run failed", "Exception ignored in: <function>", "")]
+    assert rule_of(*round_(0, 5), *module, *end, failed(0, 7)) == "module-not-found"
+
+
+def test_the_last_of_several_equal_tracebacks_counts():
+    module = traceback(0, "ModuleNotFoundError: No module named 'nosuch'", 6)
+    assert rule_of(*round_(0, 5), *module, script.line(0, "rank 1 starts", 6), *module, failed(0, 7)) == "module-not-found"
+
+
+def test_an_error_of_a_rank_that_did_not_fail_is_not_the_reason():
+    lines = traceback(0, "ModuleNotFoundError: No module named 'flash_attn'", 6)
+    tagged = [script.line(0, f"[rank1]: {event.text}", 6) for event in lines if isinstance(event, LogLine)]
+    assert rule_of(*round_(0, 5), *tagged, failed(0, 7)) is None
+    tagged = [script.line(0, f"[rank0]: {event.text}", 6) for event in lines if isinstance(event, LogLine)]
+    assert rule_of(*round_(0, 5), *tagged, failed(0, 7)) == "module-not-found"
 
 
 def test_progress_leaves_the_failure_to_the_restarts():

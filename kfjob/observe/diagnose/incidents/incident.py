@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
-from kfjob.observe.diagnose.going_on import GoingOn
+from kfjob.observe.diagnose.going_on import Further, GoingOn
 from kfjob.observe.timestamps import Timestamp
 
 MAX_MESSAGE = 16
@@ -81,6 +81,7 @@ class Incident(Struct, kw_only=True):
     dump: Dump | None = None  # the stacks that faulthandler has printed
     in_thread: bool = False  # ended a thread, not the process
     going_on: GoingOn = field(default_factory=GoingOn)
+    further: Further = field(default_factory=Further)
     in_warning: bool = False  # the program prints its traceback as part of a warning
     after_warning: bool = False  # a warning stands directly before its traceback
     first_position: int = 0  # of its traceback among the lines of its process

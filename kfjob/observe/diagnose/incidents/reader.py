@@ -71,6 +71,10 @@ class IncidentReader:
         """Whether something has not ended, so that every line is relevant."""
         return any(stream.is_open for stream in self._streams.values())
 
+    def is_open_in(self, key: str) -> bool:
+        """Return whether the next line of the process with this prefix may belong to something that has not ended."""
+        return key in self._streams and self._streams[key].is_open
+
     @property
     def has_exception(self) -> bool:
         """Whether the message of an exception has not ended."""
@@ -91,7 +95,7 @@ class IncidentReader:
             return
         if stream.message is not None:
             if _continues(stream.message, body):
-                _continue_message(stream, stream.message, body, text)
+                _continue_message(stream, stream.message, body, text, mark)
                 return
             _read_announcement(stream.message, body)
             yield from _end_message(stream)
@@ -201,8 +205,9 @@ def _add_message(stream: _Stream, incident: Incident) -> None:
     stream.message = incident
 
 
-def _continue_message(stream: _Stream, message: Incident, body: str, text: str) -> None:
+def _continue_message(stream: _Stream, message: Incident, body: str, text: str, mark: Mark) -> None:
     """Add a line to the open message."""
+    message.further.read_below(body, mark.timestamp.since(message.mark.timestamp), name=message.name)
     if message.dump is None:
         message.add_line(body, text)
     _read_announcement(message, body)
