@@ -6,6 +6,7 @@ JSON goes to stdout, everything else to stderr.
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -52,6 +53,10 @@ LOG_READ = 400
 """Lines to read of its log for them: the agent writes more lines than the program after a failure."""
 
 
+CATCH_UP_SECONDS = 3.0
+"""Time after the end of the job in which every line is still shown; after it only the newest ones are."""
+
+
 class Display:
     """Receives every event of a job, with the view after it; subclasses print."""
 
@@ -69,6 +74,8 @@ class Display:
         self._headline: str | None = None
         self._is_stalled = False  # in the headline
         self._place: tuple[float | None, int | None] = (None, None)  # epoch and step of the newest progress
+        self._end: float | None = None  # when the end of the job was seen, in seconds of a monotonic clock
+        self._is_cut = False  # lines of the logs were not read
 
     def __enter__(self) -> Self:
         return self
@@ -78,6 +85,8 @@ class Display:
 
     def update(self, view: JobView, event: Event, now: float) -> None:
         """Process one event; `now` is in seconds of a monotonic clock."""
+        if self._end is None and view.phase and view.phase.ended and not self._has_ended:
+            self._end = now
         self._symptoms.feed(event, view)  # at once: the operator may delete the pods and their logs
         if self._output:
             self._show_output(self._output.feed(view, event), view.now)
@@ -102,7 +111,21 @@ class Display:
         """Print the messages of a job that had ended before, by time, and the summary."""
         for _, message in sorted(self._backlog, key=lambda entry: entry[0]):
             self.show_message(*message)
+        if self._is_cut:
+            view = self._read_again(view)
         self.summary(view)
+
+    def set_cut(self) -> None:
+        """Note that the end of the logs was not read in time: the summary needs another look at them."""
+        self._is_cut = True
+
+    def _read_again(self, view: JobView) -> JobView:
+        """Return what the state and the whole logs show: progress may be in the lines that were not read."""
+        from kfjob.api.view import read_view
+
+        with suppress(KfjobError):
+            return read_view(self.reader)
+        return view
 
     def _announce(self, time: int | None, subject: str, text: str) -> None:
         """Print a message now, or with the others by time if the job had ended before: its state is read before its logs."""
@@ -128,7 +151,10 @@ class Display:
 
     def reads_all(self, pod: str) -> bool:
         """Return whether the display needs every line of the pod's log."""
-        return self._output is not None and self._output.needs(pod)
+        if self._output is None:
+            return False
+        self._output.is_late = self._end is not None and time.monotonic() - self._end > CATCH_UP_SECONDS
+        return not self._output.is_late and self._output.needs(pod)
 
     def _show_output(self, lines: list[OutputLine], time: int | None) -> None:
         for line in lines:
@@ -159,8 +185,24 @@ class Display:
         """Print the summary of a job that has ended."""
         if self._output:
             self._show_output(self._output.flush(), view.now)
+            self._show_newest(self._output, view)
         lines = summary(self.reader, view, self.diagnosis(view), left_out=self._count_left_out())
         print("\n" + "\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
+
+    def _show_newest(self, output: ProgramOutput, view: JobView) -> None:
+        """Print the last lines of the program if lines before them were left out."""
+        if not output.left_out and not self._is_cut:
+            return
+        lines: list[str] = []
+        with suppress(KfjobError):
+            lines = _program_lines(self.reader, output.pod)
+        name = self.reader.ref.name
+        count = output.left_out - len(lines)
+        left_out = "lines" if self._is_cut else plural(count, "line")
+        if self._is_cut or count > 0:
+            self.show_message(view.now, output.pod, f"… {left_out} left out; `kfjob logs {name}` shows them")
+        for text in lines:
+            self.show_line(text)
 
     def diagnosis(self, view: JobView) -> Diagnosis:
         """Return the diagnosis from the events so far."""
@@ -279,6 +321,7 @@ class LiveDisplay(Display):
         colour = "green" if view.phase is JobPhase.SUCCEEDED else "red"
         if self._output:
             self._show_output(self._output.flush(), view.now)
+            self._show_newest(self._output, view)
         self._print_lines()
         lines = summary(self.reader, view, self.diagnosis(view), left_out=self._count_left_out())
         first, *rest = map(redact, lines)

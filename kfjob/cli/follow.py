@@ -111,7 +111,7 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
     view = None
     try:
         with display:
-            for view, event in follow_job(reader, reads_all=display.reads_all):
+            for view, event in follow_job(reader, reads_all=display.reads_all, on_cut=display.set_cut):
                 display.update(view, event, time.monotonic())
     except JobStopped:  # by a limit of its watchdog
         if view is not None:

@@ -9,7 +9,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from kfjob.events import Event, JobChanged, LogLine, PodChanged, Tick
+from kfjob.events import Event, JobChanged, LinesSkipped, LogLine, PodChanged, Tick
 from kfjob.observe.library_warnings import LibraryWarnings
 from kfjob.observe.master import Master
 from kfjob.observe.milestones import parse_milestone
@@ -52,6 +52,10 @@ class ProgramOutput:
         """Show all lines, or with `since` (nanoseconds) the last lines before that time and all after it."""
         self.pod = ""
         """The pod whose lines are shown."""
+        self.is_late = False
+        """Whether the job has ended and its lines come too slowly: after the first gap no line is shown."""
+        self.left_out = 0
+        """Lines of the shown pod that were left out because they came too late."""
         self.warnings = LibraryWarnings()
         """The warnings of libraries, which are left out."""
         self._readers: dict[str, _PodReader] = {}
@@ -68,8 +72,13 @@ class ProgramOutput:
         held = self._choose_pod(view, event)
         if isinstance(event, Tick):
             return [*self._select(view, held), *self.flush()]
+        if self.is_late and isinstance(event, LinesSkipped) and event.pod == self.pod:
+            self.left_out += event.count
         if not isinstance(event, LogLine):
             return self._select(view, held)
+        if self.left_out and event.pod == self.pod:
+            self.left_out += 1
+            return []
         texts = self._read(event)
         if event.pod != self.pod:
             return self._select(view, held)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 from kfjob.api.lifecycle.limits import enforce_limits
 from kfjob.api.logs.event_poller import add_cluster_events
-from kfjob.api.logs.event_stream import stream_events
+from kfjob.api.logs.event_stream import EventStream, stream_events
 from kfjob.api.reader import LiveReader, open_view
-from kfjob.backends.base import LineFilterFactory
+from kfjob.backends.base import LineFilterFactory, LogRange
 from kfjob.errors import WaitTimeout
 from kfjob.events import Event, JobPhase
 from kfjob.observe.prefilter import prefilter_factory
@@ -17,11 +17,14 @@ from kfjob.observe.reduction import reduce
 from kfjob.observe.view import JobView
 
 
-def follow_job(reader: LiveReader, *, reads_all: Callable[[str], bool] = lambda _: False) -> Iterator[tuple[JobView, Event]]:
+def follow_job(
+    reader: LiveReader, *, reads_all: Callable[[str], bool] = lambda _: False, on_cut: Callable[[], None] = lambda: None
+) -> Iterator[tuple[JobView, Event]]:
     """Yield every event with the view after it, until the job has ended. Leaving the loop does not stop the job.
 
     Only log lines that the view or a diagnosis can use are read, one line a second of the others, and the last line. Of a pod
-    for which `reads_all` is true every line is read; it is asked again for every block of lines.
+    for which `reads_all` is true every line is read; it is asked again for every block of lines. `on_cut` is called at the end
+    if the last lines of the logs were not read in time.
 
     Raises:
         JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
@@ -32,14 +35,16 @@ def follow_job(reader: LiveReader, *, reads_all: Callable[[str], bool] = lambda 
     def choose_filter(pod: str) -> LineFilterFactory | None:
         return prefilter_factory(config, diagnosis=True, select_all=lambda: reads_all(pod))
 
-    stream = stream_events(reader.target.backend, reader.ref, choose_filter=choose_filter)
-    with add_cluster_events(stream, reader.target.backend, reader.ref) as events:
+    stream = EventStream(reader.target.backend, reader.ref, lambda _: LogRange(follow=True), choose_filter=choose_filter)
+    with add_cluster_events(stream.events(), reader.target.backend, reader.ref) as events:
         for event in events:
             view = reduce(view, event)
             yield view, event
             if limit_stop := enforce_limits(reader.target, reader.ref, view):
                 yield reduce(view, limit_stop.end), limit_stop.end
                 raise limit_stop.error
+    if stream.is_cut:
+        on_cut()
 
 
 def wait_for_end(

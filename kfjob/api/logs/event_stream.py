@@ -46,6 +46,8 @@ class EventStream:
         """Prepare the stream. A pod that is created again under the same name is a new pod."""
         self.open_logs: set[str] = set()
         """Pods whose logs have not ended."""
+        self.is_cut = False
+        """Whether the stream ended although lines were still arriving."""
         self._multiplexer: Multiplexer[Event] = Multiplexer(size_of=_size)
         self._watch_end: float | None = None
         self._backend = backend
@@ -67,6 +69,7 @@ class EventStream:
                 if isinstance(event, LogLine) and event.time and event.time > begin + self._next_tick:
                     yield self._tick(begin)  # the lines are those of the present, although they never pause
                 if self._watch_end is not None and time.monotonic() - self._watch_end > DRAIN_SECONDS:
+                    self.is_cut = event is not None
                     return
         finally:
             self._multiplexer.close()

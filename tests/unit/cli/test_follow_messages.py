@@ -10,6 +10,7 @@ import pytest
 from kfjob.api.reader import LiveReader
 from kfjob.cli.display import PlainDisplay
 from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, Tick
+from kfjob.observe.program_output import ProgramOutput
 from kfjob.observe.reduction import reduce
 from kfjob.observe.view import JobView
 from kfjob.units import SECOND
@@ -84,3 +85,26 @@ def test_failed_pod_without_a_line_printed_nothing_or_lost_it(capsys: pytest.Cap
     )
     text = follow([*RUNNING, failed, JobChanged(phase=JobPhase.FAILED, message="pod failed")], capsys)
     assert end in text
+
+
+def test_lines_that_were_not_read_are_no_missing_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """A talkative program's last lines may not be read in time: the summary says so, shows the newest and reads the state."""
+    end = [JobChanged(phase=JobPhase.SUCCEEDED, created=START, started=START, ended=START + 60 * SECOND)]
+    whole = JobView()
+    for event in (*RUNNING, *ROUND, *end):
+        whole = reduce(whole, event)
+    monkeypatch.setattr("kfjob.api.view.read_view", lambda _: whole)
+    ref = SimpleNamespace(name="a", kind=SimpleNamespace(runs_on_this_machine=False))
+    logs = [line("noise", 50, PODS[0]), line("the end", 51, PODS[0])]
+    reader = SimpleNamespace(ref=ref, logs=lambda *_: logs)
+    view, display = JobView(), PlainDisplay(cast("LiveReader", reader), ProgramOutput())
+    for event in (*RUNNING, *end):
+        view = reduce(view, event)
+        display.update(view, event, 0)
+    display.set_cut()
+    display.finish(view)
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["noise", "the end"]
+    assert "… lines left out; `kfjob logs a` shows them" in err
+    assert "none was printed" not in err
+    assert "in 3 steps" in err

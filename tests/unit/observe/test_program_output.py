@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kfjob.events import Event, PodPhase, Tick
+from kfjob.events import Event, LinesSkipped, PodPhase, Tick
 from kfjob.observe.program_output import OLD_LINES, OutputLine, ProgramOutput, find_printing_pod
 from kfjob.observe.reduction import reduce
 from kfjob.observe.view import JobView
@@ -134,3 +134,14 @@ def test_warnings_of_the_program_and_errors_stay():
 def test_warning_that_is_a_cause_stays():
     text = "[W1121 06:37:49.644123 x.cpp:1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
     assert show_texts(text) == ([text], 0)
+
+
+def test_lines_that_come_too_late_are_counted():
+    output = ProgramOutput()
+    shown = show([*script.STARTING, *script.block(0, 0, 5), script.line(0, "in time", 6)], output)
+    assert (shown, output.left_out) == ([OutputLine("in time")], 0)
+    output.is_late = True
+    skipped = LinesSkipped(pod="train-worker-0", count=40, container_id="c0")
+    other = LinesSkipped(pod="train-worker-1", count=7, container_id="c1")
+    shown = show([*script.STARTING, *script.block(0, 0, 5), skipped, other, script.line(0, "step 9 loss 1.0", 8)], output)
+    assert (shown, output.left_out) == ([], 41)
