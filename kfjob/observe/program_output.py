@@ -9,7 +9,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from kfjob.events import Event, JobChanged, LinesSkipped, LogLine, PodChanged, Tick
+from kfjob.events import Event, JobChanged, LinesSkipped, LogLine, PodChanged, PodPhase, Tick
 from kfjob.observe.library_warnings import LibraryWarnings
 from kfjob.observe.master import Master
 from kfjob.observe.milestones import parse_milestone
@@ -147,7 +147,11 @@ class ProgramOutput:
 
     def _may_take_over(self, view: JobView, pod: str) -> bool:
         before = view.pods.get(self.pod)
-        if before is None or not before.live or self._shown_pod != self.pod:
+        if before is None or self._shown_pod != self.pod or pod == view.training.pod:
+            return True  # the shown lines are those of the pod whose progress is read
+        if self.pod == view.training.pod and before.state is not None and before.state.phase is PodPhase.SUCCEEDED:
+            return self._last_line is None or (view.now or 0) - self._last_line > SILENT  # the others end a moment later
+        if not before.live:
             return True
         has_rank = pod in view.pods and view.pods[pod].group_rank == 0 and before.group_rank not in {None, 0}
         return has_rank or self._last_line is None or (view.now or 0) - self._last_line > SILENT

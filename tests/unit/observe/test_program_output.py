@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kfjob.events import Event, LinesSkipped, PodPhase, Tick
+from kfjob.events import Event, JobPhase, LinesSkipped, PodPhase, Tick
 from kfjob.observe.program_output import OLD_LINES, OutputLine, ProgramOutput, find_printing_pod
 from kfjob.observe.reduction import reduce
 from kfjob.observe.view import JobView
@@ -145,3 +145,33 @@ def test_lines_that_come_too_late_are_counted():
     other = LinesSkipped(pod="train-worker-1", count=7, container_id="c1")
     shown = show([*script.STARTING, *script.block(0, 0, 5), skipped, other, script.line(0, "step 9 loss 1.0", 8)], output)
     assert (shown, output.left_out) == ([], 41)
+
+
+def heartbeats(index: int, seconds: Iterable[int]) -> list[Event]:
+    return [script.line(index, f"heartbeat of {index}", second) for second in seconds]
+
+
+def test_the_pod_whose_progress_is_read_is_shown_although_another_one_prints():
+    events: list[Event] = [*script.STARTING, *script.block(0, 0, 5), *script.block(1, 1, 5), *heartbeats(0, range(6, 9))]
+    for step in range(4):
+        events += [*heartbeats(0, [11 + step]), script.line(1, f"step: {step}, loss: {3 - step / 4}", 11 + step)]
+    view = JobView(config=CONFIG)
+    for event in events:
+        view = reduce(view, event)
+    assert view.training.pod == "train-worker-1"
+    lines = show(events, ProgramOutput())
+    assert [line.text for line in lines][-2:] == ["step: 2, loss: 2.5", "step: 3, loss: 2.25"]
+
+
+def test_a_pod_that_ends_a_moment_earlier_stays_the_shown_one():
+    events: list[Event] = [*script.STARTING, *script.block(0, 0, 5), *script.block(1, 1, 5)]
+    for step in range(4):
+        events += [script.line(index, f"step: {step}, loss: {3 - step / 4 + index}", 11 + step) for index in (0, 1)]
+    events += [script.line(1, "bye from 1", 15), script.pod(0, PodPhase.SUCCEEDED), script.pod(1, PodPhase.SUCCEEDED)]
+    events += [script.job(JobPhase.SUCCEEDED, started=script.START + SECOND)]
+    view = JobView(config=CONFIG)
+    for event in events:
+        view = reduce(view, event)
+    lines = show(events, ProgramOutput())
+    assert view.training.pod == "train-worker-0"
+    assert lines[-1].text == "step: 3, loss: 2.25"
