@@ -127,6 +127,8 @@ def test_the_search_for_the_trainer_runs_nothing_of_the_current_folder(tmp_path:
         ("run.sh", 0o644, "`run.sh` is a file, not a program", "chmod +x run.sh"),
         ("./run.sh", 0o644, "`./run.sh` is a file, not a program", "chmod +x ./run.sh"),
         ("other", None, "program `other` is not on this machine", "install it"),
+        ("pythno", None, "program `pythno` is not on this machine", "did you mean `python`?"),
+        ("torchrn", None, "program `torchrn` is not on this machine", "did you mean `torchrun`?"),
         ("./other", None, "program `./other` is not on this machine", "install it"),
     ],
 )

@@ -19,6 +19,7 @@ from kfjob.backends.local import child
 from kfjob.backends.local.cgroup import make_cgroup
 from kfjob.backends.local.launch import LOCK
 from kfjob.backends.local.processes import describe_remaining
+from kfjob.backends.local.supervisor import STOP
 from kfjob.errors import BackendError
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
 
@@ -256,3 +257,13 @@ def test_job_ends_when_its_state_folder_is_deleted(here: Here, tmp_path: Path):
     here.until(lambda: not here.alive(ref))
     here.until(lambda: not Path(f"/proc/{supervisor}").exists())
     assert not temporary.parent.exists()
+
+
+def test_submit_that_another_command_stops_says_so(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ended = tmp_path / "python"  # as a supervisor that gets SIGTERM before it is ready
+    ended.write_text(f'#!/bin/sh\ntouch "$4/{folder.RUN}/{STOP}"\n')
+    ended.chmod(0o700)
+    plan = here.plan("pass")
+    monkeypatch.setattr("kfjob.backends.local.launch.sys.executable", str(ended))
+    with pytest.raises(BackendError, match="another command stopped job `job` while it started"):
+        here.backend.submit(plan)

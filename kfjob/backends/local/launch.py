@@ -16,7 +16,7 @@ from kfjob.backends import folder
 from kfjob.backends.local import launch_spec, machine, reserved_state
 from kfjob.backends.local.installer import find_installer
 from kfjob.backends.local.launch_spec import LaunchSpec
-from kfjob.backends.local.supervisor import READY
+from kfjob.backends.local.supervisor import READY, STOP
 from kfjob.concurrency import waiting_for
 from kfjob.errors import BackendError
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
@@ -62,7 +62,7 @@ def start_supervisor(launch: Path, lock: int) -> None:
     """Start the supervisor in its own session, in the current folder, and wait until it is ready.
 
     Raises:
-        BackendError: the supervisor did not start.
+        BackendError: the supervisor did not start, or another command has stopped the job.
     """
     reading, writing = os.pipe()
     argv = [sys.executable, "-P", "-m", "kfjob.backends.local.supervisor", str(launch), str(writing), str(lock)]
@@ -84,6 +84,8 @@ def start_supervisor(launch: Path, lock: int) -> None:
         with waiting_for("the job's supervisor to start", _START_SECONDS):
             ready, _, _ = select.select([reading], [], [], _START_SECONDS)
         if not ready or os.read(reading, len(READY)) != READY:
+            if (launch / folder.RUN / STOP).exists():
+                raise BackendError(f"another command stopped job `{launch.parent.name}` while it started")
             log_lines = (launch / folder.RUN / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
             raise BackendError("the job's supervisor did not start", cause=log_lines[-1] if log_lines else "its log is empty")
     finally:
