@@ -10,9 +10,10 @@ from pydantic_core import ErrorDetails
 
 from kfjob.errors import Problem
 from kfjob.redaction import Redactor, cut_text, is_secret_name
+from kfjob.spec.durations import parse_duration
 from kfjob.spec.number_words import suggest_number
 from kfjob.spec.paths import Path, join_path, parse_path
-from kfjob.spec.synonyms import suggest_field
+from kfjob.spec.synonyms import find_model, suggest_field
 from kfjob.spec.value_suggestions import (
     suggest_choice,
     suggest_list,
@@ -115,6 +116,11 @@ def _suggest_value(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> 
     if kind == "literal_error":
         suggestion = suggest_choice(value, re.findall(r"'([^']*)'", detail["ctx"]["expected"]))
         return f"did you mean `{suggestion}`?" if suggestion else None
+    if kind.startswith("int_") and isinstance(value, str) and (seconds := parse_duration(value)) is not None:
+        section = find_model(model, path[:-1])
+        field = section.model_fields.get(str(path[-1])) if section else None
+        if field and "seconds" in (field.description or "").lower():
+            return f"write the number of seconds: `{seconds}`"
     return _suggest_scalar(kind, value)
 
 

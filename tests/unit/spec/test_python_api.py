@@ -9,6 +9,7 @@ import pytest
 from kfjob import ImageSpec, JobSpec, Resources, TrainSpec
 from kfjob.errors import SpecError
 from kfjob.spec.models import ModelShape
+from kfjob.spec.pod import Pod
 from kfjob.spec.rendezvous import Rendezvous
 
 TRAIN = {"model": "tiny-llama", "data": "synthetic", "max_steps": 1}
@@ -26,6 +27,11 @@ def list_problems(build, *arguments: object, **fields):
         (JobSpec, {"name": "a", "comand": "x"}, ("unknown field `comand`", "comand", "did you mean `command`?")),
         (Resources, {"gpu": 8}, ("unknown field `gpu`", "gpu", "did you mean `gpus`?")),
         (Resources, {"gpus": "many"}, ("`gpus` must be a whole number, not `many`", "gpus", None)),
+        (
+            Pod,
+            {"grace": "1m30s"},
+            ("`grace` must be a whole number, not `1m30s`", "grace", "write the number of seconds: `90`"),
+        ),
         (
             Rendezvous,
             {"endpoint": "x", "backend": "etcd"},
