@@ -34,6 +34,7 @@ def find_problem(command: object):
         ("torchrun train.py >> log", "`>>`"),
         ("torchrun train.py >log.txt", "`>log.txt`"),
         ("torchrun train.py 2>&1", "`2>&1`"),
+        ('torchrun train.py "$HOME/$A" | tee "log ${B}"', "`|`, `$HOME`, `$A` and `${B}`"),
         ("torchrun train.py 2>/dev/null", "`2>/dev/null`"),
         ("torchrun train.py &> log", "`&>`"),
         ("torchrun train.py < data.txt", "`<`"),
@@ -46,7 +47,7 @@ def find_problem(command: object):
         ("torchrun train.py --data ~/data", "`~`"),
         ("torchrun --nproc-per-node $(nvidia-smi -L | wc -l) train.py", "`$(` and `|`"),
         ('torchrun train.py --host "$(hostname -i)"', "`$(`"),
-        ("torchrun train.py --host `hostname`", "```"),
+        ("torchrun train.py --host `hostname`", "a backquote"),
         ("if true; then torchrun train.py; fi", "`if` and `;`"),
         ("torchrun prepare.py\ntorchrun train.py", "several lines"),
         ("set -e\ntorchrun train.py", "several lines and `set`"),
@@ -67,6 +68,27 @@ def find_problem(command: object):
         ("python a.py # the baseline", "`#`"),
         ("(python a.py)", "`(`"),
         ("! python a.py", "`!`"),
+        ("python a.py --epochs 3|tee log", "`|`"),
+        ("python a.py --pattern a|tee log", "`|`"),
+        ("python a.py --verbose|tee log", "`|`"),
+        ("python a.py --q 'x'|cat", "`|`"),
+        ("python a.py --verbose>log", "`>`"),
+        ("python a.py --out x>log", "`>`"),
+        ("python a.py --lr=1>log", "`>`"),
+        ("python a.py& echo x", "`&`"),
+        ("python a.py&python b.py", "`&`"),
+        ("python a.py --files data/*.bin", "`*`"),
+        ("python a.py --files *", "`*`"),
+        ("python a.py --files data/p?.bin", "`?`"),
+        ("python a.py --files data/[ab].bin", "`[…]`"),
+        ("python a.py {a,b}.txt", "`{…}`"),
+        ("python a.py --files {1..3}", "`{…}`"),
+        ("python a.py $1", "`$1`"),
+        ('python a.py --code "$?"', "`$?`"),
+        ("let x=1", "`let`"),
+        ("read x", "`read`"),
+        ("declare -x A=1", "`declare`"),
+        (["command", "python", "a.py"], "`command`"),
         (["cd", "src", "&&", "x", "|", "y"], "`cd`"),
         (["cd src && torchrun train.py"], "spaces in the name of the program"),
         (["cd", "src"], "`cd`"),
@@ -106,6 +128,9 @@ def test_command_that_needs_a_shell_is_an_error(command, part):
         "torchrun train.py train[:10%] model.layers[0].lr=1 devices=[0,1] ~optimizer",
         "torchrun train.py s3://bucket/*.tar gs://b/[0-9].tar http://h/?a=1 why?",
         "torchrun train.py --color #fff a->b",
+        "torchrun train.py --files='data/*.bin' --code '$1' '{a,b}' --cost $$1 --end x$ --re ^a$ \"x$|y${a,b}\"",
+        "torchrun train.py --scale 2*3 --target_modules q|v --filter-by model/[0-9] --name R&D --top what?",
+        "torchrun train.py +x={a:1,b:2} x={a,b} --set {a:1,b:2} s3://b/{0..3}.tar --layers [0,1] key=[1,2] --fmt {rank}",
         "bash -c 'cd src && torchrun train.py'",
     ],
 )
@@ -129,14 +154,39 @@ def test_continued_lines_become_one_command():
         ("A=1; torchrun train.py", 'set `env: {A: "1"}` in the spec, or use'),
         ("export A=1 B=2 && torchrun train.py", 'set `env: {A: "1", B: "2"}` in the spec, or use'),
         ("source venv/bin/activate && python a.py", "for a local job, choose the Python with `--python venv`, or use"),
+        ("PYTHONPATH=$PWD python a.py", "set `env.PYTHONPATH` to a value without `$PWD`, which nothing replaces there, or use"),
+        (
+            'A=1 PYTHONPATH="$B:src" python a.py',
+            "set `env.PYTHONPATH` to a value without `$B`, which nothing replaces there, or use",
+        ),
+        ("PATH=/x:$PATH python a.py", "set `env.PATH` to a value without `$PATH`, which nothing replaces there, or use"),
+        ("export D=~/x && python a.py", "set `env.D` to a value without `~`, which nothing replaces there, or use"),
+        ('D="$(date)" python a.py', "set `env.D` to a value without `$(`, which nothing replaces there, or use"),
+        ("D=`date` python a.py", "set `env.D` to a value without a backquote, which nothing replaces there, or use"),
+        ("D='$HOME ~' python a.py", 'set `env: {D: "$HOME ~"}` in the spec, or use'),
     ],
 )
 def test_hint_offers_the_field_and_the_shell(command, hint):
     assert (find_problem(command).hint or "").startswith(hint)
 
 
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("conda activate foo && python a.py", "`conda run --no-capture-output -n foo`"),
+        ("conda activate ./env; python a.py", "`conda run --no-capture-output -p ./env`"),
+        ("micromamba activate foo\npython a.py", "`micromamba run -n foo`"),
+    ],
+)
+def test_hint_for_conda_offers_no_shell(command, hint):
+    text = find_problem(command).hint or ""
+    assert text.endswith(hint)
+    assert "`--python FOLDER`" in text
+    assert "bash" not in text
+
+
 def offered_field(hint: str | None) -> str:
-    return (hint or "").partition("use `")[2].removesuffix("; in quotes, it reaches the program as text").removesuffix("`")
+    return (hint or "").partition("use `")[2].partition("; in single quotes, ")[0].removesuffix("`")
 
 
 @pytest.mark.parametrize("command", ["python x | tee out", "python x|tee out", "A=1 python x | tee out"])
@@ -145,9 +195,33 @@ def test_offered_command_keeps_the_exit_code_of_a_pipe(command):
     assert yaml.safe_load(line)["command"][2].startswith("set -o pipefail; ")
 
 
-@pytest.mark.parametrize("command", ["a data/*.txt", "a x|b", "a [0]/x", "a # b"])
-def test_hint_says_how_to_pass_such_a_word_as_text(command):
-    assert (find_problem(command).hint or "").endswith("; in quotes, it reaches the program as text")
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("python a.py; echo done", "-e"),
+        ("python a.py\necho done", "-e"),
+        ("python a.py | tee log; echo done", "-eo pipefail"),
+    ],
+)
+def test_offered_command_fails_with_the_first_program(command, options):
+    script = yaml.safe_load(offered_field(find_problem(command).hint))["command"][2]
+    assert script == f"set {options}; {command}"
+    assert "set -e; " not in (find_problem("set -ex; python a.py").hint or "")
+
+
+@pytest.mark.parametrize(
+    ("command", "parts"),
+    [
+        ("a data/*.txt", "`*` reaches"),
+        ("a x|b", "`|` reaches"),
+        ("a [0]/x # b", "`[…]` and `#` reach"),
+        ("a $1", "`$1` reaches"),
+    ],
+)
+def test_hint_says_what_runs_in_a_shell_and_what_is_text(command, parts):
+    hint = find_problem(command).hint or ""
+    assert hint.startswith('to run it in a shell, use `command: ["bash", "-c", ')
+    assert hint.endswith(f"; in single quotes, {parts} the program as text")
 
 
 LONG = "torchrun train.py --name 'a b' " + " ".join(f"--option-{number} {number}" for number in range(50)) + ' && echo "done"'
@@ -158,7 +232,10 @@ LONG = "torchrun train.py --name 'a b' " + " ".join(f"--option-{number} {number}
 )
 def test_offered_command_is_a_valid_field(command):
     line = offered_field(find_problem(command).hint)
-    assert JobSpec(name="train", image="a:1", **yaml.safe_load(line)).command == ("bash", "-c", command)
+    assert JobSpec(name="train", image="a:1", **yaml.safe_load(line)).command in (
+        ("bash", "-c", command),
+        ("bash", "-c", f"set -e; {command}"),
+    )
 
 
 def test_open_quote_does_not_hide_the_need_of_a_shell():
