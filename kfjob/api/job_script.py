@@ -1,7 +1,9 @@
-"""Read the Python script that a job starts, if it is on this machine."""
+"""Read the Python script or the shell script that a job starts, if it is on this machine."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from kfjob.api.target import Target
@@ -9,6 +11,7 @@ from kfjob.errors import KfjobError
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
 from kfjob.plan.launch_commands import find_job_script
+from kfjob.shells import is_shell
 from kfjob.units import MIB
 
 _MAX_SCRIPT_BYTES = MIB
@@ -21,8 +24,31 @@ def read_script(plan: JobPlan, target: Target) -> Script | None:
     A job on this machine finds its script where it starts, which may be the folder of a volume.
     """
     name = find_job_script(plan.words)
+    return _read(name, lambda: _find_file(name, plan, target))
+
+
+def read_shell_script(plan: JobPlan, target: Target) -> Script | None:
+    """Return the file of `bash run.sh` or `./run.sh`; None for another command, or if this machine does not have it."""
+    name = _find_shell_file(plan.words)
+    folder = plan.pod.working_dir or plan.start_folder if target.kind.runs_on_this_machine else ""
+    is_here = target.kind.runs_on_this_machine or not (plan.pod.working_dir or Path(name).is_absolute())
+    return _read(name if is_here else "", lambda: Path(folder, name))
+
+
+def _find_shell_file(words: Sequence[str]) -> str:
+    """Return the file that a shell, or the system, reads as a shell script; "" without one."""
+    if words and words[0].endswith((".sh", ".bash")):
+        return words[0]
+    if not words or not is_shell(words[0]):
+        return ""
+    options = list(takewhile(lambda word: word.startswith("-"), words[1:]))
+    reads_text = any("c" in option for option in options if not option.startswith("--"))
+    return "" if reads_text else "".join(words[1 + len(options) :][:1])
+
+
+def _read(name: str, find_file: Callable[[], Path | None]) -> Script | None:
     try:
-        file = _find_file(name, plan, target) if name else None
+        file = find_file() if name else None
         if file is None or not file.is_file() or file.stat().st_size > _MAX_SCRIPT_BYTES:
             return None
         return Script(name, file.read_text(encoding="utf-8", errors="replace"))

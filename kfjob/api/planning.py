@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import choice
 
-from kfjob.api.job_script import read_script
+from kfjob.api.job_script import read_script, read_shell_script
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, explain_namespace, find_target
 from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
@@ -148,7 +148,8 @@ def _find_more_problems(
     with suppress(SpecError):
         plan = resolve_spec(spec, Positions(), context)
         needs = (need for need in check(_plan_draft(checked.spec or spec, plan, target)) if need.severity != "note")
-        findings = [*lint(spec, plan, script=read_script(plan, target), ignore=target.settings.ignore), *needs]
+        script, shell_script = read_script(plan, target), read_shell_script(plan, target)
+        findings = [*lint(spec, plan, script=script, shell_script=shell_script, ignore=target.settings.ignore), *needs]
         more += [problem for problem in findings if not checked.concerns_replaced(problem)]
     return positions.locate_all(replace(p, path=join_path(checked.find_origin(parse_path(p.path)))) for p in more)
 
@@ -211,8 +212,15 @@ def make_launch_id() -> str:
 def _lint(
     loaded: LoadedSpec, plan: JobPlan, target: Target, manifest: JsonMapping | None = None, etcd_image: str = ""
 ) -> tuple[Problem, ...]:
-    ignore, script = target.settings.ignore, read_script(plan, target)
-    findings = lint(loaded.spec, plan, user_manifest=manifest, script=script, etcd_image=etcd_image, ignore=ignore)
+    findings = lint(
+        loaded.spec,
+        plan,
+        user_manifest=manifest,
+        script=read_script(plan, target),
+        shell_script=read_shell_script(plan, target),
+        etcd_image=etcd_image,
+        ignore=target.settings.ignore,
+    )
     problems = loaded.positions.locate_all(findings)
     if target.settings.strict:
         problems = [p if p.severity == "note" else replace(p, severity="error") for p in problems]

@@ -22,15 +22,16 @@ def lint(
     *,
     user_manifest: JsonMapping | None = None,
     script: Script | None = None,
+    shell_script: Script | None = None,
     etcd_image: str = "",
     ignore: Collection[str] = (),
 ) -> list[Problem]:
     """Return the violations of every rule that applies to the plan's backend and that neither the spec nor `ignore` turns off.
 
     `user_manifest` is the PyTorchJob that a user wrote, if the spec was read from it, and `etcd_image` the image of the etcd
-    beside it. `script` is what the command starts.
+    beside it. `script` is what the command starts, and `shell_script` the file of a shell.
     """
-    jobs = list(list_roles(Job(spec, plan, user_manifest, script, etcd_image)))
+    jobs = list(list_roles(Job(spec, plan, user_manifest, script, etcd_image, shell_script=shell_script)))
     ignored = {*spec.lint.ignore, *ignore}
     rules = [rule for rule in RULES if rule.id not in ignored and (rule.local or not plan.kind.runs_on_this_machine)]
     unknown_rules = [

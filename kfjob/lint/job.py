@@ -30,6 +30,7 @@ class Job:
     etcd_image: str = ""  # of the etcd that the user's manifest creates beside the job
     role: str | None = None  # Master or Worker: only its pods; None: all pods
     manifest_of_all_roles: JsonMapping | None = None  # the compiled PyTorchJob, if `plan` is that of one role
+    shell_script: Script | None = None  # the file that a shell reads, if this machine has it: `bash run.sh`
 
     @cached_property
     def manifest(self) -> JsonMapping:
@@ -92,6 +93,14 @@ class Job:
         """The program of which every node trains a copy of its own."""
         is_connected = self.script is not None and self.script.connects_nodes
         return None if is_connected else find_unconnected_nodes(self.spec, self.env.keys())
+
+    @cached_property
+    def unconnected_in_script(self) -> UnconnectedProgram | None:
+        """The same for a program that `shell_script` starts."""
+        if self.shell_script is None:
+            return None
+        spec = self.spec.model_copy(update={"command": ("bash", "-c", self.shell_script.text), "args": ()})
+        return find_unconnected_nodes(spec, self.env.keys())
 
     @cached_property
     def words(self) -> tuple[str, ...]:

@@ -21,12 +21,19 @@ def unconnected_nodes(job: Job) -> Iterator[Violation]:
     `torchrun --standalone` starts one node. A script connects itself if it sets `MASTER_ADDR` or joins a cluster of Ray or JAX,
     and so does a command with `$(HOSTNAME)`. It is a warning where neither the launcher, nor the text of the script, nor the
     name of one that is not on this machine says that it trains with others: `preprocess.py` may be meant to run in copies.
+    kfjob reads the file of `bash run.sh` too, if this machine has it; what that starts is a warning.
     """
     if (unconnected := job.unconnected) and job.spec.words:
         message = f"`{unconnected.command}` runs {job.plan.nodes} copies that do not know each other"
         hint = f"{unconnected.suggest_fix(job.spec.words)}; `lint: {{ignore: [unconnected-nodes]}}` allows copies"
         severity: Severity = "error" if _trains(job, unconnected) else "warning"
         yield Violation(path=job.program_field, message=message, hint=hint, severity=severity)
+    elif job.shell_script and (program := job.unconnected_in_script) and program.says_training:
+        message = f"`{program.command}` in `{job.shell_script.path}` runs {job.plan.nodes} copies that do not know each other"
+        hint = f"write `torchrun {program.program}` there; `lint: {{ignore: [unconnected-nodes]}}` allows copies"
+        if program.option or program.launcher != "torchrun":
+            hint = f"start it with `torchrun`, or give it the options for other machines; {hint.partition('; ')[2]}"
+        yield Violation(path=job.program_field, message=message, hint=hint, severity="warning")
 
 
 def _trains(job: Job, unconnected: UnconnectedProgram) -> bool:

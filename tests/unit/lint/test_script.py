@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.job_script import read_script
+from kfjob.api.job_script import read_script, read_shell_script
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backend_kinds import BackendName
@@ -109,6 +109,44 @@ def test_script_that_connects_itself_is_accepted(text):
 )
 def test_script_that_connects_only_its_own_machine_is_reported(text):
     assert find_rules(text, "python train.py") == ["unconnected-nodes"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ('set -e\ncd "$(dirname "$0")"\npython train.py --lr 1 "$@"\n', ["unconnected-nodes"]),
+        ("torchrun --standalone train.py\n", ["unconnected-nodes"]),
+        ("python prepare.py\n", []),
+        ("python prepare.py\ntorchrun train.py\n", []),
+        ("export MASTER_ADDR=$1\npython train.py\n", []),
+    ],
+)
+def test_shell_script_that_starts_copies_is_a_warning(text: str, rules: list[str]):
+    spec = JobSpec(name="t", image="a:1", command="bash run.sh", nodes=2)
+    problems = lint(spec, resolve(spec, CONTEXTS["local"]), shell_script=Script("run.sh", text))
+    found = [problem for problem in problems if problem.rule == "unconnected-nodes"]
+    assert [problem.rule for problem in found] == rules
+    assert all(problem.severity == "warning" and "in `run.sh` runs 2 copies" in problem.title for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("bash run.sh --lr 1", "python train.py\n"),
+        ("bash -eux run.sh", "python train.py\n"),
+        ("./run.sh", "python train.py\n"),
+        ("bash other.sh", ""),
+        ("python run.sh", ""),
+        ("bash -c 'run.sh'", ""),
+    ],
+)
+def test_file_of_a_shell_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, text: str):
+    (tmp_path / "run.sh").write_text("python train.py\n")
+    monkeypatch.chdir(tmp_path)
+    spec = JobSpec(name="t", image="a:1", command=command)
+    for backend in ("local", "kubernetes"):
+        script = read_shell_script(resolve(spec, CONTEXTS[backend]), make_target(tmp_path, backend))
+        assert (script.text if script else "") == text
 
 
 def find_severity(text: str | None, command: str) -> str:
