@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kfjob.common_types import JsonMapping, JsonObject
+from kfjob.compile.api_check import find_faults, find_namespace_faults
+from kfjob.compile.api_rules import find_choice_fault
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import names
 from kfjob.spec.api_objects import PYTORCHJOB_API_VERSION, count_replicas, find_training_container, without_nulls
 from kfjob.spec.paths import Path, join_path
 from kfjob.spec.pytorchjob_schema import NOT_INT_OR_STRING, UNKNOWN_FIELD, find_problems
-from kfjob.units import parse_quantity
 
 _REPLICAS: Path = ("spec", "pytorchReplicaSpecs")
 _MANAGERS = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
 """The values of `managedBy` that the operator's webhook accepts."""
-
-_ROUNDING = 1 + 1e-9
-"""For quantities of different units: `700m` is 0.7000000000000001."""
+_CHOICES = MappingProxyType(
+    {
+        ("runPolicy", "cleanPodPolicy"): ("None", "Running", "All"),
+        ("elasticPolicy", "rdzvBackend"): ("c10d", "etcd", "etcd-v2", "static"),
+    }
+)
+"""The values of fields of the job's spec that the operator or torchrun knows."""
+_RESTART_POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
+_PROCESSES = re.compile(r"[1-9][0-9]*|auto|gpu|cpu|xpu")
+"""What torchrun takes for `--nproc-per-node` (torch 2.15, distributed/run.py `determine_local_world_size`)."""
 
 
 class JobProblem(NamedTuple):
@@ -67,6 +76,7 @@ def _find_metadata_problems(metadata: JsonMapping) -> Iterator[JobProblem]:
     name = metadata["name"]
     if reason := names.find_dns_1035_problem(name):
         yield JobProblem(("metadata", "name"), f"`{name}` cannot be the name of a PyTorchJob: {reason}")
+    yield from (JobProblem(*fault) for fault in find_namespace_faults(metadata.get("namespace")))
     yield from _find_text_problems(metadata, ("metadata",))
 
 
@@ -89,6 +99,8 @@ def _find_text_problems(metadata: JsonMapping, parent: Path) -> Iterator[JobProb
         for key, value in _list_items(metadata.get(field)):
             if not isinstance(value, str):
                 yield JobProblem((*path, key), f"`{join_path((*path, key))}` must be text", "put it in quotes")
+            elif not names.is_qualified(key.lower() if field == "annotations" else key):
+                yield JobProblem((*path, key), f"`{key}` is not a valid key of a label or an annotation", is_at_key=True)
             elif field == "labels" and value and (len(value) > names.MAX_LABEL or not names.LABEL_VALUE.fullmatch(value)):
                 title = f"`{value}` is not a valid label value (at most 63 letters, digits, `-`, `_` and `.`)"
                 yield JobProblem((*path, key), title)
@@ -125,7 +137,12 @@ def _find_webhook_problems(job: JsonMapping) -> Iterator[JobProblem]:
             yield JobProblem((*path, "replicas"), f"a job has one Master, this has {count}", hint)
         if kind == "Worker" and count < 1:
             yield JobProblem((*path, "replicas"), f"a `Worker` needs at least 1 replica, this has {count}")
-        yield from _find_container_problems(replicas[kind].get("template", {}).get("spec", {}), kind, path)
+        pod = replicas[kind].get("template", {}).get("spec", {})
+        yield from _find_container_problems(pod, kind, path)
+        if fault := find_choice_fault("restartPolicy", replicas[kind].get("restartPolicy", ""), _RESTART_POLICIES):
+            yield JobProblem((*path, "restartPolicy"), *fault)
+        own = {field: value for field, value in pod.items() if field != "restartPolicy"}  # the operator replaces it
+        yield from (JobProblem(*fault) for fault in find_faults(own, "PodSpec", (*path, "template", "spec")))
 
 
 def _find_policy_problems(spec: JsonMapping) -> Iterator[JobProblem]:
@@ -133,10 +150,16 @@ def _find_policy_problems(spec: JsonMapping) -> Iterator[JobProblem]:
         title = "the operator refuses `elasticPolicy.nProcPerNode` together with `nprocPerNode`"
         yield JobProblem(("spec", "elasticPolicy", "nProcPerNode"), title, "remove it: it is the older name", is_at_key=True)
     for index, pair in enumerate(spec.get("elasticPolicy", {}).get("rdzvConf", ())):
-        path: Path = ("spec", "elasticPolicy", "rdzvConf", index)
+        pair_path: Path = ("spec", "elasticPolicy", "rdzvConf", index)
         for key in ("key", "value"):
             if key not in pair:
-                yield JobProblem(path, f"`{join_path(path)}` lacks `{key}`")
+                yield JobProblem(pair_path, f"`{join_path(pair_path)}` lacks `{key}`")
+    for path, choices in _CHOICES.items():
+        if fault := find_choice_fault(path[1], spec.get(path[0], {}).get(path[1], ""), choices):
+            yield JobProblem(("spec", *path), *fault)
+    if not _PROCESSES.fullmatch(processes := str(spec.get("nprocPerNode") or "auto")):
+        title = f"`nprocPerNode` must be a number, `auto`, `gpu` or `cpu`, not `{processes}`"
+        yield JobProblem(("spec", "nprocPerNode"), title)
     manager = spec.get("runPolicy", {}).get("managedBy")
     if manager is not None and manager not in _MANAGERS:
         title = f"`managedBy` cannot be `{manager}`"
@@ -158,16 +181,3 @@ def _find_container_problems(pod: JsonMapping, kind: str, path: Path) -> Iterato
             if not container.get("image"):
                 title = f"the container `{container.get('name')}` of the {kind} has no image"
                 yield JobProblem((*path, "template", "spec", field, index, "image"), title)
-            yield from _find_resource_problems(container, kind, (*path, "template", "spec", field, index))
-
-
-def _find_resource_problems(container: JsonMapping, kind: str, path: Path) -> Iterator[JobProblem]:
-    """Yield each request above its limit, with which the API server refuses the pods."""
-    resources = container.get("resources") or {}
-    for name, request in (resources.get("requests") or {}).items():
-        limit = (resources.get("limits") or {}).get(name)
-        with suppress(ValueError):  # the schema reports what is no quantity
-            if limit is not None and parse_quantity(request) > parse_quantity(limit) * _ROUNDING:
-                title = f"the container `{container.get('name')}` of the {kind} requests more {name} than its limit"
-                hint = f"raise the limit of {limit}, or lower the request of {request}"
-                yield JobProblem((*path, "resources", "requests", name), title, hint)

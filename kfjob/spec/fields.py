@@ -180,9 +180,7 @@ LabelValue = Annotated[EnvValue, AfterValidator(_check_label_value)]
 
 
 def _check_metadata_key(value: str) -> str:
-    prefix, slash, name = value.rpartition("/")
-    is_valid_name = names.LABEL_VALUE.fullmatch(name) and len(name) <= names.MAX_LABEL
-    if not is_valid_name or (slash and (not names.DNS_1123_SUBDOMAIN.fullmatch(prefix) or len(prefix) > names.MAX_NAME)):
+    if not names.is_qualified(value):
         raise field_error(
             "metadata_key", f"`{value}` is not a valid key of a label or an annotation", hint="for example `example.com/team`"
         )

@@ -91,3 +91,10 @@ def find_dns_1035_problem(name: str) -> str | None:
         shown = " ".join(f"`{character}`" for character in invalid)
         reasons.append(f"it may contain lower-case letters, digits and `-`, not {shown}")
     return "; ".join(reasons)
+
+
+def is_qualified(key: str) -> bool:
+    """Return whether a text can be the key of a label, of an annotation or of a taint: `team`, `example.com/team`."""
+    prefix, slash, name = key.rpartition("/")
+    is_valid_name = LABEL_VALUE.fullmatch(name) and len(name) <= MAX_LABEL
+    return bool(is_valid_name) and (not slash or (DNS_1123_SUBDOMAIN.fullmatch(prefix) is not None and len(prefix) <= MAX_NAME))

@@ -132,6 +132,11 @@ def _check_job(entry: FoundJob, holder: ManifestObject) -> tuple[JsonObject, lis
     job = api_objects.without_nulls(entry.job)
     if isinstance(job.get("spec"), dict):
         job["spec"] = quote_fractions(job["spec"])
+    if unfilled := next(find_unfilled(job.get("spec"), ("spec",)), None):
+        path, reference = unfilled
+        example = Problem(title=UNFILLED, detail=f"for example `{reference}`")
+        problem_at_line = holder.locate(example, entry.find_path(path))
+        raise SpecError([replace(problem_at_line, hint=describe_filling(problem_at_line.file))])
     problems, notes = [], []
     for problem in find_job_problems(job):
         if problem.is_unknown_field:
@@ -142,11 +147,6 @@ def _check_job(entry: FoundJob, holder: ManifestObject) -> tuple[JsonObject, lis
         problems.append(holder.locate(unlocated, entry.find_path(problem.path), at_key=problem.is_at_key))
     if problems:
         raise SpecError(problems)
-    if unfilled := next(_find_unfilled(job["spec"], ("spec",)), None):
-        path, reference = unfilled
-        example = Problem(title=UNFILLED, detail=f"for example `{reference}`")
-        problem_at_line = holder.locate(example, entry.find_path(path))
-        raise SpecError([replace(problem_at_line, hint=describe_filling(problem_at_line.file))])
     return job, [*notes, *_list_lost_metadata(job), *_list_lost_pod_metadata(job), *_list_empty_pull_secrets(job)]
 
 
@@ -169,14 +169,14 @@ _TEXTS_OF_PROGRAMS = frozenset(("annotations", "args", "command", "value"))
 """Fields in which a variable is for the pod."""
 
 
-def _find_unfilled(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def find_unfilled(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     """Yield the path and the reference of each field that no program in the pod reads, so that only a template can have it."""
     if isinstance(value, str):
         yield from ((path, reference[0]) for reference in find_references(value))
         return
     for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         if key not in _TEXTS_OF_PROGRAMS:
-            yield from _find_unfilled(item, (*path, key))
+            yield from find_unfilled(item, (*path, key))
 
 
 def _list_lost_pod_metadata(job: JsonMapping) -> Iterator[Note]:

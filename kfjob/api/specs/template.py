@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from kfjob.api.planning import Planned, make_launch_id, plan_manifest
 from kfjob.api.settings import Settings
-from kfjob.api.specs.imports import check_conversion, import_objects
+from kfjob.api.specs.imports import check_conversion, find_unfilled, import_objects
 from kfjob.api.target import Target, make_target
 from kfjob.backends.resources import is_creatable
 from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.compile import template as engine
+from kfjob.compile.api_check import find_object_faults
 from kfjob.compile.containers import find_containers
 from kfjob.compile.images import ImageChange, replace_image
 from kfjob.compile.job_check import find_job_problems
@@ -25,7 +27,7 @@ from kfjob.lint.images import IMAGE_RULES, find_image_problems
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
 from kfjob.spec import shell_syntax
 from kfjob.spec.api_objects import PYTORCHJOB, count_replicas
-from kfjob.spec.foreign_formats import UNFILLED, explain_language
+from kfjob.spec.foreign_formats import explain_language
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
 from kfjob.text import join_names, plural
@@ -195,7 +197,7 @@ def plan_template(
         objects=tuple(objects),
         target=target,
         launch=launch,
-        findings=(*findings, *more),
+        findings=tuple(_say_once((*findings, *_check_others(objects), *more))),
         planned=planned,
     )
 
@@ -244,11 +246,34 @@ def _render(template: Template, settings: Settings, launch: str, notify: Notify)
 def _check_job(objects: Sequence[ManifestObject], *, is_submitted: bool) -> Iterator[Problem]:
     """Yield what the API server and the operator's webhook would refuse."""
     (job,) = select_jobs(objects)
+    unfilled = dict(find_unfilled(job.value.get("spec"), ("spec",)))
+    for path in unfilled:
+        title = "a reference stays in a field that no program in the pod reads"
+        yield job.locate(Problem(title=title, hint="give the name a value, and leave it out of `--keep`"), path)
     for problem in find_job_problems(job.value):
+        if problem.path in unfilled:
+            continue
         is_error = is_submitted or not problem.is_unknown_field
         severity: Literal["error", "warning"] = "error" if is_error else "warning"
         located = job.locate(Problem(title=problem.title, hint=problem.hint), problem.path, at_key=problem.is_at_key)
         yield replace(located, severity=severity)
+
+
+def _check_others(objects: Sequence[ManifestObject]) -> Iterator[Problem]:
+    """Yield why the API server would refuse the other objects."""
+    for item in objects:
+        if item.kind != PYTORCHJOB:
+            for fault in find_object_faults(item.value):
+                yield item.locate(Problem(title=fault.title, hint=fault.hint), fault.path)
+
+
+def _say_once(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems without those that an alias repeats: the same text of the template, for the Master and the Worker."""
+    places: dict[object, Problem] = {}
+    for problem in problems:
+        title = re.sub(r"\b(Master|Worker)\b", "", problem.title)
+        places.setdefault((title, problem.file, problem.line, problem.column) if problem.line else id(problem), problem)
+    return list(places.values())
 
 
 def _check_containers(objects: Sequence[ManifestObject], settings: Settings) -> Iterator[Problem]:
@@ -279,7 +304,7 @@ def _lint(objects: Sequence[ManifestObject], launch: str, target: Target) -> tup
         store = find_workload(values, policy.get("rdzvHost") or "")
         planned = plan_manifest(LoadedSpec(spec, Positions(file)), target, job, etcd_image=store.image if store else "")
     except SpecError as err:
-        return None, tuple(_locate_in_job(_explain_unfilled(problem), item) for problem in err.problems)
+        return None, tuple(_locate_in_job(problem, item) for problem in err.problems)
     findings = (finding for finding in planned.findings if finding.rule not in IMAGE_RULES)
     return planned, tuple(_locate_in_job(finding, item) for finding in findings)
 
@@ -289,14 +314,6 @@ def _locate_in_job(problem: Problem, item: ManifestObject) -> Problem:
     if problem.line is not None:
         return problem
     return item.locate(use_manifest_names(problem), find_manifest_path(problem.path, item.value))
-
-
-def _explain_unfilled(problem: Problem) -> Problem:
-    """Return the problem of a reference that stays in a field, as a message about a template; other problems stay."""
-    if problem.title != UNFILLED:
-        return problem
-    title = "a reference stays in a field that no program in the pod reads"
-    return replace(problem, title=title, hint="give the name a value, and leave it out of `--keep`")
 
 
 def _keep_rendezvous_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonObject], launch: str) -> JobSpec:

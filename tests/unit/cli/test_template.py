@@ -491,7 +491,8 @@ def test_namespace_of_one_object_is_that_of_all(kfjob, cluster, template, here):
     assert "all objects of a job need the same namespace, these have `team`, `more`\n  --> t.yaml:10:14" in kfjob.err
 
 
-CLAIM = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {}\n"
+CLAIM = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n"
+CLAIM += "spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Ti}}}\n"
 
 
 def test_volume_claims_stay_when_the_job_is_removed(kfjob, cluster, template, here):
@@ -532,7 +533,8 @@ def test_label_of_another_tool_is_kept(kfjob, cluster, template, here):
 )
 def test_version_of_etcd_is_that_of_the_templates_own_deployment(kfjob, template, image, backend, message):
     pods = "{metadata: {labels: {app: etcd}}, spec: {containers: [{name: etcd, image: 'IMAGE'}]}}".replace("IMAGE", image)
-    deployment = f"---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: etcd}}\nspec: {{template: {pods}}}\n"
+    spec = f"{{selector: {{matchLabels: {{app: etcd}}}}, template: {pods}}}"
+    deployment = f"---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: etcd}}\nspec: {spec}\n"
     text = TEMPLATE.replace("spec: {ports", "spec: {selector: {app: etcd}, ports")
     text = text.replace("rdzvBackend: etcd,", f"rdzvBackend: {backend}, rdzvHost: etcd,")
     Path("t.yaml").write_text(text.rstrip() + "\n" + deployment)
@@ -638,3 +640,19 @@ def test_shell_text_of_an_imported_job_is_that_of_the_manifest(kfjob, here, outp
     rendered = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     assert rendered["command"] == ["bash", "-c", SHELL_TEXT]
     assert {"name": "TEXT", "value": "${BATCH}"} in rendered["env"]
+
+
+def test_problem_of_an_alias_is_reported_once(kfjob, here):
+    pod = "{spec: {containers: [{name: pytorch, image: a:1, imagePullPolicy: always}]}}"
+    text = "kind: PyTorchJob\napiVersion: kubeflow.org/v1\nmetadata: {name: a}\nspec:\n  pytorchReplicaSpecs:\n"
+    (here / "t.yaml").write_text(f"{text}    Master: &a {{template: {pod}}}\n    Worker: *a\n")
+    assert kfjob("validate", "--template", "t.yaml") == 2
+    assert kfjob.err.count("`always` is not a value of `imagePullPolicy`") == 1
+
+
+def test_number_of_a_variable_in_a_config_map_is_an_error_at_its_line(kfjob, job, here):
+    text = JOB + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {NODES: $NUM_NODES}\n"
+    (here / "t.yaml").write_text(text)
+    assert kfjob("validate", *job) == 2
+    assert "error: `data.NODES` must be text" in kfjob.err
+    assert f"--> t.yaml:{text.count(chr(10))}:15 (data.NODES)" in kfjob.err

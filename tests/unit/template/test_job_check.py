@@ -84,7 +84,7 @@ def replicas(**kinds):
                 Worker={"template": {"spec": {"initContainers": [{"name": "first", "image": "a:1", "resources": TOO_SMALL}]}}}
             ),
             (*WORKER, "template", "spec", "initContainers", 0, "resources", "requests", "memory"),
-            "the container `first` of the Worker requests more memory than its limit",
+            "the container `first` requests more memory than its limit",
         ),
     ],
 )
