@@ -136,7 +136,20 @@ class Source:
         files = tuple(("<stdin>" if file == "-" else file, read_text(file, "template")) for file in self.templates)
         env_file = self.read_values()
         self._check_names((text for _, text in files), env_file.used)
-        return Template(files=files, values=env_file.values, keep=self.keep, only=self.only_names, progress=self.progress)
+        return Template(
+            files=files,
+            values=env_file.values,
+            exported=self._read_exported(),
+            keep=self.keep,
+            only=self.only_names,
+            progress=self.progress,
+        )
+
+    def _read_exported(self) -> dict[str, str]:
+        """Return the exported variables that have another value in a pod, such as `HOME` and `RANK`."""
+        from kfjob.spec.variables import is_run_time
+
+        return {name: value for name, value in os.environ.items() if is_run_time(name)} if self.env else {}
 
     def _check_names(self, templates: Iterable[str], used: Collection[str]) -> None:
         """Check that the templates use every name of `--var` and `--keep`, or the env files, which use the names `used`.

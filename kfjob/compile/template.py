@@ -6,9 +6,11 @@ change the structure. A scalar without quotes gets the type that kubectl gives i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -24,9 +26,12 @@ from kfjob.spec.api_objects import is_list
 from kfjob.spec.foreign_formats import find_language_problem
 from kfjob.spec.manifest_yaml import MAX_NODES, ManifestLoader, is_merge, read_key, read_value
 from kfjob.spec.paths import Path
-from kfjob.spec.variables import UNRESOLVED_REASONS, Reader, Resolution, Variables
+from kfjob.spec.variables import RANK_NAMES, UNRESOLVED_REASONS, Reader, Resolution, Variables
 from kfjob.spec.yaml_loader import TooLargeError, check_depth
 from kfjob.spec.yaml_text import Positions
+
+_HAS_RANKS = re.compile(r"""\bMaster['"]?[ \t]*:|\bkind['"]?[ \t]*:[ \t]*['"]?HyperPodPyTorchJob\b""")
+"""A job whose operator sets `RANK` and the other names of `RANK_NAMES` in the pods: one with a Master."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +49,24 @@ def render(
     values: Mapping[str, str],
     keep: Collection[str] = (),
     only: Collection[str] | None = None,
+    exported: Mapping[str, str] = MappingProxyType({}),
     file: str | None = None,
 ) -> Rendered:
     """Replace the names that have a value, and leave the names that the pod replaces; with `only`, replace no other names.
 
+    `exported` are values of names that have another value in a pod: they replace only what nothing in the pods can replace.
+
     Raises:
         SpecError: names have no value, and the error holds all of them with their positions; or the template is not YAML.
     """
-    return _Template(text, Variables(values=values, keep=keep, only=only), file).render()
+    variables = Variables(
+        values={**exported, **values},
+        keep=keep,
+        only=only,
+        exported=exported.keys() - values.keys(),
+        unset=() if _HAS_RANKS.search(text) or "containers" not in text else RANK_NAMES,
+    )
+    return _Template(text, variables, file).render()
 
 
 def parse(text: str, *, file: str | None = None) -> Rendered:

@@ -88,13 +88,18 @@ class Notices:
         """Return why a reference stays."""
         if use.is_shell_form:
             return "kfjob does not compute this form, so your value is not used"
+        if use.name in self._variables.exported:
+            return "set by torchrun, the operator or the shell; `--var` replaces it"
         if use.name in self._variables.values:
             return "defined in the pod with another value than yours; `--only` replaces it"
         if use.reader is Reader.KUBERNETES:
             return "no shell reads it there, so the program gets this text"
-        return self._explain_for_shell(use)
+        return self._explain_origin(use)
 
-    def _explain_for_shell(self, use: Use) -> str:
+    def _explain_origin(self, use: Use) -> str:
+        """Return where a program in the pod has the value from."""
+        if use.name in self._variables.unset and use.definition is None:
+            return "nothing sets it without a Master; `--var` replaces it"
         if is_run_time(use.name):
             return "set by torchrun, the operator or the shell"
         if use.definition is not None:

@@ -87,7 +87,8 @@ def _walk_mapping(mapping: JsonObject, schema: JsonObject, path: Path) -> Iterat
 
 
 def _check_scalar(value: Any, schema: JsonObject) -> str | None:
-    kind, form = schema.get("type"), schema.get("format")
+    kind: str | None = schema.get("type")
+    form: str | None = schema.get("format")
     if schema.get("x-kubernetes-quantity"):
         return None if _is_quantity(value) else f"must be a quantity, such as `2` or `16Gi`, not `{value}`"
     if form == "int-or-string":
@@ -101,7 +102,7 @@ def _check_type(value: Any, kind: str, form: str | None) -> str | None:
         return None
     if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
         return f"must be {noun}"
-    if form == "byte" and not _is_base64(value):
+    if form == "byte" and not _is_base64(str(value)):
         return "must be text in base64"
     bits = _BITS.get(form or "")
     return f"is out of range: `{value}`" if bits and not -(2**bits) <= value < 2**bits else None

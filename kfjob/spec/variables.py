@@ -36,10 +36,14 @@ _TORCHRUN = """
     TORCHELASTIC_ERROR_FILE
 """
 _IMAGE_AND_KUBELET = """
-    TMPDIR LANG PYTHONPATH LD_LIBRARY_PATH CUDA_VISIBLE_DEVICES KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT
+    TMPDIR LANG PYTHONPATH LD_LIBRARY_PATH CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES
 """
-_RUN_TIME = frozenset((_TORCHRUN + _IMAGE_AND_KUBELET).split())
-_RUN_TIME_PREFIX = "PET_"
+_OPERATOR = "PYTHONUNBUFFERED"
+"""The operator sets it in every container (v1.9.3, pytorch/envvar.go)."""
+_RUN_TIME = frozenset((_TORCHRUN + _IMAGE_AND_KUBELET + _OPERATOR).split())
+_RUN_TIME_PREFIXES = ("PET_", "KUBERNETES_SERVICE_", "KUBERNETES_PORT")
+RANK_NAMES = frozenset(("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"))
+"""Names that the operator sets in the containers of a job with a Master, and that a shell has in no other pod."""
 
 
 class Reader(Enum):
@@ -102,6 +106,10 @@ class Variables:
     values: Mapping[str, str]
     keep: Collection[str] = ()
     only: Collection[str] | None = None
+    exported: Collection[str] = ()
+    """Names of values that the user exported and did not give by name, which have another value in a pod."""
+    unset: Collection[str] = ()
+    """Those of `RANK_NAMES` that nothing sets in the pods."""
 
     def classify(
         self, reference: re.Match[str], *, reader: Reader = Reader.SHELL, definition: Definition | None = None
@@ -126,6 +134,8 @@ class Variables:
     def _is_left(self, reference: re.Match[str], reader: Reader, definition: Definition | None) -> bool:
         """Return whether a reference stays, because the pod replaces it."""
         name = get_name(reference)
+        if name in self.exported and name not in self.unset and reader is not Reader.KUBERNETES:
+            return True
         if name in self.values:
             return reader is Reader.SHELL and definition is not None and definition.value != self._expand(reference)
         if is_run_time(name):
@@ -176,7 +186,7 @@ class Variables:
             offset = reference.end()
             replacement = resolve(reference, self.values)
             if resolution is not Resolution.REPLACED or replacement is None:
-                yield _mask(reference[0])
+                yield _mask(reference[0]) + (_NAME_END if reference["bare"] else "")
             elif not replacement.is_default:  # the package takes no braces inside of a default
                 yield reference[0] if reference["bare"] else f"${{{get_name(reference)}}}"
             elif replacement.text:  # the package does not take an empty text for a default
@@ -224,13 +234,16 @@ def _is_cut(default: str) -> bool:
 
 def is_run_time(name: str) -> bool:
     """Return whether a name has a value inside a pod. Such a name is replaced only if the user provides a value."""
-    return name in _RUN_TIME or name.startswith(_RUN_TIME_PREFIX) or is_set_by_shell(name)
+    return name in _RUN_TIME or name.startswith(_RUN_TIME_PREFIXES) or is_set_by_shell(name)
 
 
 _MARK = "\ue000"
 _MASKS = {"$": f"{_MARK}d", "}": f"{_MARK}b", "\\": f"{_MARK}s", _MARK: f"{_MARK}m"}
 """Texts that replace the characters with a meaning to the package."""
 _CHARACTERS = {mask: character for character, mask in _MASKS.items()}
+_NAME_END = f"{_MARK}e"
+_JOINED = re.compile(rf"{_MARK}d({NAME}+){_NAME_END}(?=[A-Za-z0-9_])")
+"""A name without braces that stays, and the value of another reference that would continue it."""
 
 
 _ESCAPED = re.compile(r"\$\$(?=[A-Za-z_{(])")
@@ -242,6 +255,7 @@ def _mask(text: str, *, unescape: bool = False) -> str:
 
 
 def _unmask(text: str) -> str:
+    text = _JOINED.sub(rf"{_MARK}d{{\1{_MARK}b", text).replace(_NAME_END, "")
     return re.sub(f"{_MARK}.", lambda match: _CHARACTERS[match[0]], text)
 
 

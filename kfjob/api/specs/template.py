@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kfjob.api.planning import Planned, make_launch_id, plan_manifest
@@ -40,6 +40,8 @@ class Template:
     files: tuple[tuple[str, str], ...]
     """Name and text of each file; together they are one manifest."""
     values: Mapping[str, str]
+    exported: Mapping[str, str] = field(default_factory=dict)
+    """Exported values of names that have another value in a pod."""
     keep: Collection[str] = ()
     only: Collection[str] | None = None
     progress: str | None = None
@@ -62,7 +64,14 @@ class Template:
         problems: list[Problem] = []
         for name, text in self.files:
             try:
-                rendered = engine.render(text, values={**values, **self.values}, keep=self.keep, only=only, file=name)
+                rendered = engine.render(
+                    text,
+                    values={**values, **self.values},
+                    keep=self.keep,
+                    only=only,
+                    exported=self.exported,
+                    file=name,
+                )
             except SpecError as err:
                 problems += err.problems
                 continue

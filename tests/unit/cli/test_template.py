@@ -56,7 +56,7 @@ def test_render_prints_the_objects_and_notes_variables_without_a_value(kfjob, te
     assert container["command"][2] == "train $RANK ${MORE} $OTHER"
     assert job["spec"]["elasticPolicy"]["rdzvId"]
     assert kfjob.err.splitlines()[:4] == [
-        "note: left for the pod: `$RANK` (set by torchrun, the operator or the shell); `$OTHER` (no value)",
+        "note: left for the pod: `$RANK` (nothing sets it without a Master; `--var` replaces it); `$OTHER` (no value)",
         "  --> t.yaml:21:38 (PyTorchJob `fsdp`, container `pytorch`, command.2)",
         "note: `${MORE}` stays in the text because of `--keep`: the shell in the pod replaces it",
         "  --> t.yaml:21:44 (PyTorchJob `fsdp`, container `pytorch`, command.2)",
@@ -79,9 +79,9 @@ def test_exported_variables_are_values_with_env_only(kfjob, template, monkeypatc
     _, job = json.loads(kfjob.out)["items"]
     worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
     assert worker["replicas"] == 2  # of the env file
-    assert worker["template"]["spec"]["containers"][0]["command"][2] == "train $RANK ${MORE} exported"
+    assert worker["template"]["spec"]["containers"][0]["command"][2] == "train 9 ${MORE} exported"
     assert kfjob("render", "--template", "t.yaml", "--env") == 0
-    assert "train $RANK  exported" in kfjob.out  # the empty value of MORE is a value
+    assert "train 9  exported" in kfjob.out  # the empty value of MORE is a value
 
 
 @pytest.mark.parametrize("only", [("--only", "NUM_NODES,IMAGE_URI,JOB"), ("--only", "$NUM_NODES ${IMAGE_URI}$JOB")])
@@ -656,3 +656,40 @@ def test_number_of_a_variable_in_a_config_map_is_an_error_at_its_line(kfjob, job
     assert kfjob("validate", *job) == 2
     assert "error: `data.NODES` must be text" in kfjob.err
     assert f"--> t.yaml:{text.count(chr(10))}:15 (data.NODES)" in kfjob.err
+
+
+RANKS = """
+kind: PyTorchJob
+apiVersion: kubeflow.org/v1
+metadata: {name: a}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: ${WORLD_SIZE}
+      template:
+        spec:
+          volumes: [{name: data, hostPath: {path: "${HOME}/data"}}]
+          containers:
+          - {name: pytorch, image: a:1, command: [sh, -c, "$HOME $MASTER_ADDR $RANK ${PYTHONUNBUFFERED} ${KUBERNETES_PORT}"]}
+"""
+
+
+@pytest.mark.parametrize("has_master", [False, True])
+def test_exported_names_of_the_pod_are_replaced_where_nothing_sets_them(kfjob, here, monkeypatch, has_master):
+    for name, value in {"WORLD_SIZE": "2", "HOME": "/home/me", "MASTER_ADDR": "head", "RANK": "3"}.items():
+        monkeypatch.setenv(name, value)
+    master = "    Master: {template: {spec: {containers: [{name: pytorch, image: a:1}]}}}\n    Worker:"
+    (here / "t.yaml").write_text(RANKS.replace("    Worker:", master) if has_master else RANKS)
+    assert kfjob("render", "--template", "t.yaml", "--env", "--ignore", "no-rendezvous") == 0
+    worker = yaml.safe_load(kfjob.out)["spec"]["pytorchReplicaSpecs"]["Worker"]
+    pod = worker["template"]["spec"]
+    assert (worker["replicas"], pod["volumes"][0]["hostPath"]["path"]) == (2, "/home/me/data")
+    ranks = "$MASTER_ADDR $RANK" if has_master else "head 3"
+    assert pod["containers"][0]["command"][2] == f"$HOME {ranks} ${{PYTHONUNBUFFERED}} ${{KUBERNETES_PORT}}"
+    assert "(set by torchrun, the operator or the shell; `--var` replaces it)" in kfjob.err
+
+
+def test_names_that_nothing_sets_are_reported(kfjob, here):
+    (here / "t.yaml").write_text(RANKS.replace("${WORLD_SIZE}", "2").replace("${HOME}", "/home"))
+    assert kfjob("render", "--template", "t.yaml", "--ignore", "no-rendezvous") == 0
+    assert "`$MASTER_ADDR`, `$RANK` (nothing sets it without a Master; `--var` replaces it)" in kfjob.err

@@ -379,7 +379,7 @@ def render_script(script: str, only: tuple[str, ...] | None = None, **values: st
         ('N="${N:-1}" run $N', {}, 'N="${N:-1}" run $N', "`${N:-1}`, `$N` (defined in the pod)"),
         ("for i in 1; do read -r a b; done; x ${i} ${a} ${b}", {}, None, "`${i}`, `${a}`, `${b}` (defined in the pod)"),
         (': "${DEF:=1}"; x ${DEF}', {}, None, "`${DEF}` (defined in the pod)"),
-        ("a $RANK $(hostname) $$RANK", {}, None, "`$RANK` (set by torchrun, the operator or the shell)"),
+        ("a $RANK $(hostname) $$RANK", {}, None, "`$RANK` (nothing sets it without a Master; `--var` replaces it)"),
     ],
 )
 def test_name_that_the_pod_defines_stays_in_shell_text(script, values, result, reason):
@@ -467,3 +467,15 @@ def test_shell_of_a_template_is_one_for_lint_and_redaction_too(shell):
     job: Any = SimpleNamespace(spec=SimpleNamespace(words=words), program_field="command")
     assert not list(shell_variable.check(job))
     assert redact_command(f"{shell} -c 'PASSWORD=abc run x'") == f"{shell} -c 'PASSWORD=[redacted] run x'"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("$RANK${TAG}.log", "${RANK}_v2.log"), ("$RANK${EMPTY}_x", "${RANK}_x"), ("$RANK$EMPTY-x$RANK", "$RANK-x$RANK")],
+)
+def test_a_name_that_stays_keeps_its_end_before_a_value(text, expected):
+    job = (
+        f"kind: Pod\napiVersion: v1\nmetadata: {{name: a}}\nspec: {{containers: [{{name: a, command: [sh, -c, '{text}']}}]}}\n"
+    )
+    rendered = render(job, values={"TAG": "_v2", "EMPTY": ""})
+    assert rendered.objects[0]["spec"]["containers"][0]["command"][2] == expected
