@@ -41,6 +41,24 @@ class JobProblem(NamedTuple):
     is_unknown_field: bool = False
 
 
+EMPTY_WORKER: Path = (*_REPLICAS, "Worker")
+EMPTY_WORKER_REASON = "a Worker without replicas is left out: operator 1.9 refuses it"
+
+
+def remove_empty_worker(job: JsonObject) -> JsonObject:
+    """Return the job without its Worker, if that has no replicas and there is a Master; else the job itself.
+
+    Operator 1.7 runs such a job as one pod, and the webhook of 1.9 refuses it.
+    """
+    spec = job.get("spec")
+    replicas = spec.get("pytorchReplicaSpecs") if isinstance(spec, dict) else None
+    worker = replicas.get("Worker") if isinstance(replicas, dict) else None
+    if not isinstance(worker, dict) or worker.get("replicas") != 0 or "Master" not in replicas or spec.get("elasticPolicy"):
+        return job
+    others = {kind: replica for kind, replica in replicas.items() if kind != "Worker"}
+    return job | {"spec": spec | {"pytorchReplicaSpecs": others}}
+
+
 def find_job_problems(job: JsonObject) -> list[JobProblem]:
     """Return what is wrong with the fields of a PyTorchJob."""
     job = without_nulls(job)

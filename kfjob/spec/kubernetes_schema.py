@@ -74,7 +74,7 @@ def _walk(value: Any, schema: JsonObject, path: Path) -> Iterator[Part | TypePro
             yield from _walk(item, schema.get("items", {}), (*path, index))
 
 
-def _walk_mapping(mapping: JsonObject, schema: JsonObject, path: Path) -> Iterator[Part | TypeProblem]:
+def _walk_mapping(mapping: dict[Any, Any], schema: JsonObject, path: Path) -> Iterator[Part | TypeProblem]:
     properties, others = schema.get("properties", {}), schema.get("additionalProperties")
     for field in schema.get("required", ()):
         if field not in mapping and "$ref" not in properties[field]:  # Go has no absent mapping, only an empty one

@@ -17,7 +17,7 @@ from kfjob.api.specs.import_order import find_moves
 from kfjob.api.specs.import_record import read_recorded_spec
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile import template
-from kfjob.compile.job_check import find_job_problems
+from kfjob.compile.job_check import EMPTY_WORKER, EMPTY_WORKER_REASON, find_job_problems, remove_empty_worker
 from kfjob.compile.manifest import ManifestObject, list_objects
 from kfjob.compile.manifest_diff import MISSING, Difference, differences, set_value, split_list
 from kfjob.compile.template import find_object_problem
@@ -129,7 +129,9 @@ def _check_job(entry: FoundJob, holder: ManifestObject) -> tuple[JsonObject, lis
     """Return the job as the API server stores it, and a note for each unknown field, which the API server drops."""
     if unusable := find_object_problem(entry.job):
         raise SpecError([holder.locate(Problem(title=unusable.title), entry.find_path(unusable.path))])
-    job = api_objects.without_nulls(entry.job)
+    given = api_objects.without_nulls(entry.job)
+    job = remove_empty_worker(given)
+    notes = [Note(item=join_path(EMPTY_WORKER), reason=EMPTY_WORKER_REASON)] if job is not given else []
     if isinstance(job.get("spec"), dict):
         job["spec"] = quote_fractions(job["spec"])
     if unfilled := next(find_unfilled(job.get("spec"), ("spec",)), None):
@@ -137,7 +139,7 @@ def _check_job(entry: FoundJob, holder: ManifestObject) -> tuple[JsonObject, lis
         example = Problem(title=UNFILLED, detail=f"for example `{reference}`")
         problem_at_line = holder.locate(example, entry.find_path(path))
         raise SpecError([replace(problem_at_line, hint=describe_filling(problem_at_line.file))])
-    problems, notes = [], []
+    problems: list[Problem] = []
     for problem in find_job_problems(job):
         if problem.is_unknown_field:
             notes.append(Note(item=join_path(problem.path), reason=f"{problem.title.partition('` ')[2]}; left out"))

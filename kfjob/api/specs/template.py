@@ -17,7 +17,7 @@ from kfjob.compile import template as engine
 from kfjob.compile.api_check import find_object_faults
 from kfjob.compile.containers import find_containers
 from kfjob.compile.images import ImageChange, replace_image
-from kfjob.compile.job_check import find_job_problems
+from kfjob.compile.job_check import EMPTY_WORKER, EMPTY_WORKER_REASON, find_job_problems, remove_empty_worker
 from kfjob.compile.launch_record import add_observe_config, add_record
 from kfjob.compile.manifest import ManifestObject, find_namespaces, list_objects, select_jobs
 from kfjob.compile.workload import find_workload
@@ -193,7 +193,7 @@ def plan_template(
     objects, target = _render(template, settings, launch, notify)
     if problems := list(_find_problems(objects, template, settings.namespace)):
         raise SpecError(problems)
-    objects = [item.with_namespace(target.namespace) for item in objects]
+    objects = [_remove_empty_worker(item.with_namespace(target.namespace), notify) for item in objects]
     findings = [*_check_job(objects, is_submitted=is_submitted), *_check_containers(objects, settings)]
     if language := template.explain_language(findings):
         raise SpecError(language)
@@ -266,6 +266,15 @@ def _check_job(objects: Sequence[ManifestObject], *, is_submitted: bool) -> Iter
         severity: Literal["error", "warning"] = "error" if is_error else "warning"
         located = job.locate(Problem(title=problem.title, hint=problem.hint), problem.path, at_key=problem.is_at_key)
         yield replace(located, severity=severity)
+
+
+def _remove_empty_worker(item: ManifestObject, notify: Notify) -> ManifestObject:
+    """Return a PyTorchJob without a Worker that has no replicas; other objects stay."""
+    job = remove_empty_worker(item.value) if item.kind == PYTORCHJOB else item.value
+    if job is item.value:
+        return item
+    notify("\n".join([EMPTY_WORKER_REASON, f"  --> {item.locate(Problem(title=''), EMPTY_WORKER, at_key=True).location()}"]))
+    return replace(item, value=job)
 
 
 def _check_others(objects: Sequence[ManifestObject]) -> Iterator[Problem]:

@@ -693,3 +693,17 @@ def test_names_that_nothing_sets_are_reported(kfjob, here):
     (here / "t.yaml").write_text(RANKS.replace("${WORLD_SIZE}", "2").replace("${HOME}", "/home"))
     assert kfjob("render", "--template", "t.yaml", "--ignore", "no-rendezvous") == 0
     assert "`$MASTER_ADDR`, `$RANK` (nothing sets it without a Master; `--var` replaces it)" in kfjob.err
+
+
+def test_worker_without_replicas_is_left_out_beside_a_master(kfjob, here):
+    master = "    Master: {template: {spec: {containers: [{name: pytorch, image: a:1}]}}}\n    Worker:"
+    text = RANKS.replace("    Worker:", master).replace("${HOME}", "/home")
+    (here / "t.yaml").write_text(text)
+    assert kfjob("render", "--template", "t.yaml", "--var", "WORLD_SIZE=0") == 0
+    assert list(yaml.safe_load(kfjob.out)["spec"]["pytorchReplicaSpecs"]) == ["Master"]
+    note = "note: a Worker without replicas is left out: operator 1.9 refuses it\n"
+    assert kfjob.err.count(note + "  --> t.yaml:8:5 (spec.pytorchReplicaSpecs.Worker)") == 1
+    (here / "t.yaml").write_text(text.replace("${WORLD_SIZE}", "0"))
+    assert kfjob("import", "pytorchjob", "t.yaml") == 0
+    assert yaml.safe_load(kfjob.out).get("nodes", 1) == 1
+    assert "a Worker without replicas is left out: operator 1.9 refuses it" in kfjob.err
