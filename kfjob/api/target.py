@@ -33,6 +33,8 @@ class Target:
     settings: Settings
     name: BackendName
     namespace: str
+    needs_cluster: bool = False
+    """Whether the job can run on no other backend, as that of a template."""
 
     @property
     def kind(self) -> BackendKind:
@@ -123,10 +125,11 @@ class Target:
     def _open_cluster(self) -> ClusterBackend:
         name = self.settings.context
         if not kubeconfig.find_current_context(name):
+            local = "" if self.needs_cluster else "; `--backend local` runs on this machine"
             raise Unreachable(
                 f"no context `{name}` in kubeconfig" if name else "no kubeconfig",
                 cause="neither KUBECONFIG nor ~/.kube/config names a cluster, and this is not a pod",
-                hint="`aws eks update-kubeconfig --name CLUSTER` writes one; `--backend local` runs on this machine",
+                hint="`aws eks update-kubeconfig --name CLUSTER` writes one" + local,
             )
         return open_cluster(context=name)
 

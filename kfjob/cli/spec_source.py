@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from kfjob.spec.source import LoadedSpec
 
 
+_SHORT = 6
+"""Characters of a `--var` without a `=` that a message shows, because it may be a secret."""
 _SEPARATOR = re.compile(r"[,\s]+|(?<=[\w}])(?=\$)")
 _LISTED_NAME = re.compile(rf"\$?(?:\{{(?P<braced>{NAME})\}}|(?P<bare>{NAME}))")
 
@@ -105,7 +107,8 @@ class Source:
         for variable in self.variables:
             name, equals, value = variable.partition("=")
             if not equals or not is_name(name):
-                raise SpecError([Problem(title="variable is not in the form `NAME=VALUE`", file=f"--var {variable}")])
+                place = f"--var {variable}" if equals or len(variable) <= _SHORT else f"--var {variable[:_SHORT]}…"  # a secret?
+                raise SpecError([Problem(title="variable is not in the form `NAME=VALUE`", file=place)])
             variables[name] = value
         used: set[str] = set()
         for file in self.env_files:

@@ -42,6 +42,9 @@ def read_job_template(source: Source, settings: Settings) -> Template:
         title = f"`{source.name}` has no {PYTORCHJOB}: {', '.join(dict.fromkeys(kinds)) or 'it is empty'}"
         hint = f"`{command}` creates its objects"
         if HYPERPOD_JOB in kinds:
-            hint += f"; `kfjob import pytorchjob {source.name}` makes a spec of the job"
+            has_values = template.values or template.exported
+            importing = f"kfjob render {source.format_template_options()} | kfjob import pytorchjob -"
+            importing = importing if has_values else f"kfjob import pytorchjob {source.name}"
+            hint += f"; `{importing}` makes a spec of the job"
         raise UsageError(title, hint=hint)
     return template

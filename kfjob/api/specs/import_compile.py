@@ -29,11 +29,11 @@ def remove_defaults(spec: JsonObject) -> JsonObject:
     """Return the spec without fields that do not change the compiled job."""
     compiled = compile_spec(spec)
     try:
-        own_variables = _list_variables(compile_spec({key: value for key, value in spec.items() if key != "env"}))
+        own_names = _list_names(compile_spec({key: value for key, value in spec.items() if key not in _MAPPINGS}))
     except SpecError:  # something needs a variable
-        own_variables = set()
+        own_names = set()
     for path in _list_paths(spec):
-        if path[-2:-1] == ("env",) and path[-1] not in own_variables:  # hundreds of variables are common
+        if path[-2:-1] and path[-2] in _MAPPINGS and path[-1] not in own_names:  # hundreds of variables are common
             continue
         shorter = remove_path(spec, path)
         try:
@@ -44,10 +44,17 @@ def remove_defaults(spec: JsonObject) -> JsonObject:
     return spec
 
 
-def _list_variables(job: JsonMapping) -> set[str]:
-    """Return the names of the variables of all training containers."""
-    pods = (replica["template"]["spec"] for replica in job["spec"]["pytorchReplicaSpecs"].values())
-    return {item["name"] for pod in pods for item in api_objects.find_training_container(pod).get("env") or ()}
+_MAPPINGS = ("env", "labels", "annotations", "job_labels", "job_annotations")
+"""Fields whose entries a user names; kfjob adds some entries on its own."""
+
+
+def _list_names(job: JsonMapping) -> set[str]:
+    """Return the names of the variables of all training containers, and of the labels and annotations."""
+    templates = [replica["template"] for replica in job["spec"]["pytorchReplicaSpecs"].values()]
+    metadata = [job["metadata"], *(template.get("metadata") or {} for template in templates)]
+    containers = (api_objects.find_training_container(template["spec"]) for template in templates)
+    variables = (item["name"] for container in containers for item in container.get("env") or ())
+    return {*variables, *(key for part in metadata for field in ("labels", "annotations") for key in part.get(field) or ())}
 
 
 def _list_paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

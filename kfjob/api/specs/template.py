@@ -25,6 +25,7 @@ from kfjob.convert.found_jobs import OWN_OBJECT, find_jobs
 from kfjob.errors import Problem, SpecError
 from kfjob.lint.images import IMAGE_RULES, find_image_problems
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
+from kfjob.redaction import Redactor, find_secret
 from kfjob.spec import shell_syntax
 from kfjob.spec.api_objects import PYTORCHJOB, count_replicas
 from kfjob.spec.foreign_formats import explain_language
@@ -51,6 +52,17 @@ class Template:
     def name(self) -> str:
         """The names of the files, for messages."""
         return ", ".join(name for name, _ in self.files)
+
+    def hide_secrets(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Return the problems with a mark in place of each value of the user that is a secret."""
+        secrets = [value for name, value in self.values.items() if value and find_secret(value, name)]
+        redactor = Redactor(secrets)
+        return [
+            replace(problem, title=redactor.text(problem.title), hint=redactor.text(problem.hint) if problem.hint else None)
+            if any(secret in f"{problem.title} {problem.hint}" for secret in secrets)
+            else problem
+            for problem in problems
+        ]
 
     def render(self, values: Mapping[str, str]) -> tuple[list[ManifestObject], list[str]]:
         """Return the objects of all files, and notices about the references that stay; `values` are added to the user's.
@@ -189,7 +201,14 @@ def plan_template(
     Raises:
         SpecError: a variable has no value, or the objects do not make one job in one namespace.
     """
-    launch = launch or make_launch_id()
+    try:
+        planned = _plan(template, settings, launch or make_launch_id(), notify, is_submitted=is_submitted)
+    except SpecError as err:
+        raise SpecError(template.hide_secrets(err.problems)) from None
+    return replace(planned, findings=tuple(template.hide_secrets(planned.findings)))
+
+
+def _plan(template: Template, settings: Settings, launch: str, notify: Notify, *, is_submitted: bool) -> PlannedTemplate:
     objects, target = _render(template, settings, launch, notify)
     if problems := list(_find_problems(objects, template, settings.namespace)):
         raise SpecError(problems)
@@ -241,7 +260,7 @@ def list_kinds(template: Template, settings: Settings) -> list[str]:
 
 def _render(template: Template, settings: Settings, launch: str, notify: Notify) -> tuple[list[ManifestObject], Target]:
     """Return the objects, and the target with their namespace: the one that an object names, if no setting does."""
-    target = make_target(settings, "kubernetes")
+    target = replace(make_target(settings, "kubernetes"), needs_cluster=True)
     objects, notices = template.render({"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace})
     named = [namespace for namespace in find_namespaces(objects) if namespace != target.namespace]
     if len(named) == 1 and not settings.namespace:
@@ -354,7 +373,10 @@ def _find_problems(objects: Sequence[ManifestObject], template: Template, namesp
         if not is_creatable(item.value):
             hint = "take it out of the template, and create it with kubectl"
             if find_jobs([item.value]):
-                hint = f"`kfjob import pytorchjob {item.positions.file}` makes a spec of the job in it"
+                command = f"kfjob import pytorchjob {item.positions.file}"
+                if template.values or template.exported:
+                    command = f"kfjob render --template {item.positions.file} … | kfjob import pytorchjob -"
+                hint = f"`{command}` makes a spec of the job in it"
             yield item.locate(Problem(title=f"kfjob cannot create {item.title}", hint=hint), ("kind",))
         if namespace and item.namespace not in (None, namespace):
             title = f"{item.title} is in namespace `{item.namespace}`, but the selected namespace is `{namespace}`"

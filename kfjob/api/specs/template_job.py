@@ -11,7 +11,7 @@ from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.specs.dry_run import DryRun, Mode
 from kfjob.api.specs.template import PlannedTemplate, Template, plan_template
-from kfjob.api.target import find_target
+from kfjob.api.target import Target, find_target
 from kfjob.backends.base import FieldChange
 from kfjob.backends.resources import outlives_job
 from kfjob.common_types import JsonObject, Notify, ignore_notice
@@ -26,7 +26,7 @@ def check_template_target(settings: Settings) -> None:
     Raises:
         UsageError: the target is this machine.
     """
-    if not find_target(settings).kind.has_api_server:
+    if not _find_target(settings).kind.has_api_server:
         raise UsageError("this needs a cluster, and jobs run on this machine", hint="use `--backend kubernetes`")
 
 
@@ -37,7 +37,7 @@ def submit_objects(objects: Sequence[JsonObject], *, settings: Settings, notify:
         AlreadyExists: a job with this name exists; nothing was changed.
         NotFound, Refused: an image does not exist, or not for the nodes' architecture.
     """
-    target = find_target(settings, notify=notify)
+    target = _find_target(settings, notify=notify)
     check_images(target, objects, notify=notify)
     ref, existing = target.cluster.create(objects)
     for item in existing:
@@ -55,7 +55,7 @@ def dry_run_objects(objects: Sequence[JsonObject], mode: Mode, *, settings: Sett
         AlreadyExists, Refused, Forbidden: the API server would not accept the job (mode `server`).
     """
     metadata = _find_job(objects)["metadata"]
-    target = find_target(settings)
+    target = _find_target(settings)
     created = []
     for item in objects:
         if mode == "server":
@@ -83,7 +83,7 @@ def diff_template(template: Template, settings: Settings, *, notify: Notify) -> 
     """
     check_template_target(settings)
     live = _plan_for_live_job(template, settings, notify=notify)
-    target = find_target(settings, notify=notify)
+    target = _find_target(settings, notify=notify)
     return live.job.value["metadata"]["name"], target.cluster.diff_objects(live.compile())
 
 
@@ -98,7 +98,7 @@ def apply_template(template: Template, settings: Settings, *, notify: Notify) ->
     check_template_target(settings)
     planned = _plan_for_live_job(template, settings, notify=notify)
     planned.check_findings(notify)
-    target = find_target(settings, notify=notify)
+    target = _find_target(settings, notify=notify)
     objects = planned.compile()
     ref, unchanged = target.cluster.apply_objects(objects)
     for item in unchanged:
@@ -112,7 +112,7 @@ def _plan_for_live_job(template: Template, settings: Settings, *, notify: Notify
     planned = plan_template(template, settings, notify=notify)
     planned.check_findings(ignore_notice)
     name, namespace = planned.job.value["metadata"]["name"], planned.target.namespace
-    live = find_target(settings, notify=notify).cluster.get(name, namespace=namespace)
+    live = _find_target(settings, notify=notify).cluster.get(name, namespace=namespace)
     return plan_template(template, settings, notify=ignore_notice, launch=live.launch or None)
 
 
@@ -125,6 +125,11 @@ def _describe_others(objects: Iterable[JsonObject], state: str) -> list[str]:
     if lasting:
         notices.append(f"{state}: {join_names(lasting)}; `kfjob stop` leaves volume claims, with their data")
     return notices
+
+
+def _find_target(settings: Settings, *, notify: Notify = ignore_notice) -> Target:
+    """Return the target that the settings select, for a job that needs a cluster."""
+    return replace(find_target(settings, notify=notify), needs_cluster=True)
 
 
 def _find_job(objects: Sequence[JsonObject]) -> JsonObject:

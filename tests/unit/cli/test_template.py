@@ -707,3 +707,34 @@ def test_worker_without_replicas_is_left_out_beside_a_master(kfjob, here):
     assert kfjob("import", "pytorchjob", "t.yaml") == 0
     assert yaml.safe_load(kfjob.out).get("nodes", 1) == 1
     assert "a Worker without replicas is left out: operator 1.9 refuses it" in kfjob.err
+
+
+def test_secret_values_are_not_in_messages(kfjob, job, here):
+    (here / "t.yaml").write_text(JOB.replace("metadata:", "metadata:\n  labels: {team: '${HF_TOKEN}'}"))
+    value = "hf_abcdefgh SECRETijklmnop"
+    assert (
+        kfjob("validate", "--template", "t.yaml", "--var", f"HF_TOKEN={value}", "--var", f"IMAGE_URI={value}", *job[2:4]) == 2
+    )
+    assert "`[redacted]` is not a valid label value" in kfjob.err
+    assert "SECRET" not in kfjob.err
+    assert kfjob("validate", "--template", "t.yaml", "--var", "hf_abcdefghSECRET") == 2
+    assert "--> --var hf_abc…" in kfjob.err
+
+
+def test_import_of_a_job_in_a_template_with_values_is_a_pipe(kfjob, here):
+    (here / "t.yaml").write_text(RANKS.replace("PyTorchJob", "HyperPodPyTorchJob"))
+    assert kfjob("submit", "--template", "t.yaml", "--var", "WORLD_SIZE=2", "--var", "HOME=/home") == 2
+    options = "--template t.yaml --var WORLD_SIZE=2 --var HOME=/home"
+    assert f"`kfjob render {options} | kfjob import pytorchjob -` makes a spec of the job" in kfjob.err
+
+
+def test_template_has_no_hint_about_the_local_backend(kfjob, here, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", "missing")
+    (here / "t.yaml").write_text(
+        RANKS.replace("${WORLD_SIZE}", "2")
+        .replace("${HOME}", "/home")
+        .replace("[sh, -c,", "[sh, -c, torchrun --standalone a.py,")
+    )
+    assert kfjob("diff", "--template", "t.yaml", "--backend", "kubernetes") == 5
+    assert "no kubeconfig" in kfjob.err
+    assert "--backend local" not in kfjob.err
