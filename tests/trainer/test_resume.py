@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import random
 import sys
+from pathlib import Path
 
 import pytest
 
+from kfjob.trainer.manifest import Manifest
 from tests.trainer.test_equal import FSDP, ZERO
 from tests.trainer.test_run import global_batches, have_same_state, losses, run_in_stages
 
@@ -32,7 +34,7 @@ LONG += [
 SHORT = [
     ("hsdp", "fp32", "packed"),
     ("fsdp", "bf16-true", "shuffled"),
-    ("ddp", "fp16", "shuffled"),  # its loss scale changes in the first steps
+    ("ddp", "fp16", "shuffled"),
     ("zero-0", "bf16", "shuffled"),
     ("zero-1", "fp32", "shuffled"),
     ("zero-2", "bf16", "packed"),
@@ -63,6 +65,9 @@ def test_resume_from_any_step_is_bit_exact(workers, spec_of, tmp_path, case):
     assert resumed == expected
     assert batches == all_batches
     assert have_same_state(end["checkpoint"], outcome["checkpoint"], tmp_path)
+    scales = [Manifest.read(Path(path)).loss_scale for path in (end["checkpoint"], outcome["checkpoint"])]
+    assert scales[0] == scales[1]  # with fp16 it counts the steps since its last change
+    assert bool(scales[0]) == (precision == "fp16")
 
 
 @pytest.mark.parametrize("name", ["ddp", "fsdp", "hsdp", "zero-2", "zero-3"])
