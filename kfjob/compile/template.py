@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,16 +18,16 @@ import yaml
 from kfjob.common_types import JsonObject
 from kfjob.compile.marked_text import MarkedText
 from kfjob.compile.template_notices import Notices, Use, describe_place, suggest
-from kfjob.compile.template_places import DOCUMENT, Place, Pods, list_merged
+from kfjob.compile.template_places import DOCUMENT, Place, Pods
 from kfjob.compile.template_positions import walk
 from kfjob.compile.template_scalars import Scalars
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.api_objects import is_list
 from kfjob.spec.foreign_formats import find_language_problem
-from kfjob.spec.manifest_yaml import MAX_NODES, ManifestLoader, is_merge, read_key, read_value
+from kfjob.spec.manifest_yaml import ManifestLoader, find_repeated_keys, is_merge, list_merged, read_value
 from kfjob.spec.paths import Path
 from kfjob.spec.variables import RANK_NAMES, UNRESOLVED_REASONS, Reader, Resolution, Variables
-from kfjob.spec.yaml_loader import TooLargeError, check_depth
+from kfjob.spec.yaml_loader import InvalidYamlError, TooLargeError, compose_documents
 from kfjob.spec.yaml_text import Positions
 
 _HAS_RANKS = re.compile(r"""\bMaster['"]?[ \t]*:|\bkind['"]?[ \t]*:[ \t]*['"]?HyperPodPyTorchJob\b""")
@@ -106,51 +106,44 @@ class _Template:
             notices=tuple(self._list_notices()),
         )
 
-    def _read_documents(self) -> Iterator[tuple[Any, Positions, int]]:
-        loader = None
+    def _read_documents(self) -> list[tuple[Any, Positions, int]]:
+        """Return the value, the positions and the line of each document."""
         try:
-            check_depth(self._source.marked)
-            loader = ManifestLoader(self._source.marked)
-            nodes = []
-            while loader.check_node():
-                nodes.append(self._separate(loader.get_node(), ()))
+            nodes = [self._separate(node) for node in compose_documents(self._source.marked, ManifestLoader)]
             self._pods = Pods(nodes, self._scalars.render_name)
-            for node in nodes:
-                line = node.start_mark.line + 1
-                self._walk(node, DOCUMENT)
-                value = None if self._problems else read_value(node)
-                self._documents.append((value, node))
-                names = self._scalars.first_names
-                yield value, self._source.map.collect(node, self._file, names) if value is not None else Positions(), line
+            return [self._read_document(node) for node in nodes]
         except TooLargeError as err:
-            raise SpecError([replace(err.problem, file=self._file)]) from None
+            raise SpecError([self._problem(str(err), err.problem.line, err.problem.column)]) from None
         except yaml.MarkedYAMLError as err:
-            if problem := find_language_problem(self._source.text, self._file):
-                raise SpecError([problem]) from None
-            mark = err.problem_mark or err.context_mark
-            detail = " ".join(self._source.restore(part) for part in (err.context, err.problem) if part)
-            line = mark.line + 1 if mark else None
-            raise SpecError([self._problem("invalid YAML", line, detail=detail)]) from None
-        except (yaml.YAMLError, ValueError, RecursionError) as err:
-            raise SpecError([self._problem("invalid YAML", None, detail=str(err) or "nested too deeply")]) from None
-        finally:
-            if loader is not None:
-                loader.dispose()
+            raise SpecError([self._describe_syntax_error(err)]) from None
+        except InvalidYamlError as err:
+            raise SpecError([self._problem("invalid YAML", None, detail=str(err))]) from None
 
-    def _separate(self, node: yaml.Node, ancestors: tuple[int, ...]) -> yaml.Node:
+    def _read_document(self, node: yaml.Node) -> tuple[Any, Positions, int]:
+        line = node.start_mark.line + 1
+        self._walk(node, DOCUMENT)
+        value = None if self._problems else read_value(node)
+        self._documents.append((value, node))
+        if value is None:
+            return value, Positions(), line
+        return value, self._source.map.collect(node, self._file, self._scalars.first_names), line
+
+    def _describe_syntax_error(self, error: yaml.MarkedYAMLError) -> Problem:
+        if problem := find_language_problem(self._source.text, self._file):
+            return problem
+        mark = error.problem_mark or error.context_mark
+        detail = " ".join(self._source.restore(part) for part in (error.context, error.problem) if part)
+        return self._problem("invalid YAML", mark.line + 1 if mark else None, detail=detail)
+
+    def _separate(self, node: yaml.Node) -> yaml.Node:
         """Return a tree in which an alias is a copy, so that each place has its own text."""
-        key = id(node)
-        if len(self._nodes) >= MAX_NODES or key in ancestors:
-            title = "an alias contains itself" if key in ancestors else "the aliases expand to too many values"
-            raise SpecError([self._problem(title, node.start_mark.line + 1)])
-        if key in self._nodes:
+        if id(node) in self._nodes:
             node = copy(node)
         self._nodes[id(node)] = node
-        inside = (*ancestors, key)
         if isinstance(node, yaml.SequenceNode):
-            node.value = [self._separate(item, inside) for item in node.value]
+            node.value = [self._separate(item) for item in node.value]
         elif isinstance(node, yaml.MappingNode):
-            node.value = [tuple(self._separate(part, inside) for part in pair) for pair in node.value]
+            node.value = [tuple(self._separate(part) for part in pair) for pair in node.value]
         return node
 
     def _walk(self, node: yaml.Node, place: Place) -> None:
@@ -167,19 +160,16 @@ class _Template:
 
     def _mapping(self, node: yaml.MappingNode, place: Place, owner: yaml.MappingNode) -> None:
         """Walk through a mapping that is merged into its owner, or that is the owner itself."""
-        keys: set[str] = set()
         for key, value in node.value:
             self._walk(key, place)
-            if is_merge(key):
-                for merged in list_merged(value):
-                    if isinstance(merged, yaml.MappingNode):
-                        self._mapping(merged, place, owner)
+            if not is_merge(key):
+                self._walk(value, place.enter(key, owner, value, self._pods))
                 continue
-            name = read_key(key)
-            if name in keys:
-                self._problems.append(self._problem(f"duplicate key `{name}`", key.start_mark.line + 1))
-            keys.add(name)
-            self._walk(value, place.enter(key, owner, value, self._pods))
+            for merged in list_merged(value):
+                if isinstance(merged, yaml.MappingNode):
+                    self._mapping(merged, place, owner)
+        for name, key in find_repeated_keys(node):
+            self._problems.append(self._problem(f"duplicate key `{name}`", key.start_mark.line + 1))
 
     def _list_empty(self) -> Iterator[Problem]:
         """Yield a problem for each field that only Kubernetes reads and that is empty."""

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import yaml
 
 from kfjob.shells import find_own_script, find_scripts, is_shell
-from kfjob.spec.manifest_yaml import is_merge
+from kfjob.spec.manifest_yaml import is_merge, list_merged
 from kfjob.spec.variables import Reader
 
 _SHELL_FILE = re.compile(r"(?:.*\.(?:sh|bash|ksh|zsh))|[^.]*")
@@ -163,11 +163,6 @@ def _to_fields(node: yaml.Node) -> dict[str, yaml.Node]:
         elif isinstance(key, yaml.ScalarNode):
             fields[key.value] = value
     return fields
-
-
-def list_merged(value: yaml.Node) -> list[yaml.Node]:
-    """Return the nodes that a key `<<` merges, in the order in which they take effect."""
-    return value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]
 
 
 def _find_containers(nodes: Iterable[yaml.Node]) -> Iterator[yaml.MappingNode]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import yaml
 
-from kfjob.spec.manifest_yaml import is_merge, read_key
+from kfjob.spec.manifest_yaml import is_merge, list_merged, read_key
 from kfjob.spec.paths import Path
 from kfjob.spec.yaml_text import Positions
 
@@ -60,7 +60,7 @@ def walk(node: yaml.Node, path: Path = (), key: yaml.Node | None = None) -> Iter
     if isinstance(node, yaml.MappingNode):
         for inner_key, value in node.value:
             if is_merge(inner_key):
-                for merged in reversed(value.value) if isinstance(value, yaml.SequenceNode) else (value,):
+                for merged in list_merged(value):
                     yield from (part for part in walk(merged, path) if part[0] != path)
             else:
                 yield from walk(value, (*path, read_key(inner_key)), inner_key)

@@ -145,9 +145,9 @@ def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
 
     The context may hold `path` (another field that the error is about), `detail` and `hint`.
     """
+    encodable = message.encode(errors="backslashreplace").decode()  # a value in it can have half of a surrogate pair
     # pydantic-core replaces the names of the context in this order, so braces of the message stay as they are
-    text = message.encode(errors="backslashreplace").decode()  # pydantic-core refuses lone surrogates
-    return PydanticCustomError(kind, "{message}", {**context, "message": text})
+    return PydanticCustomError(kind, "{message}", {**context, "message": encodable})
 
 
 def two_programs_error() -> PydanticCustomError:

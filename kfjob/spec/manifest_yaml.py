@@ -12,17 +12,15 @@ import binascii
 import math
 import re
 import struct
-from collections import Counter
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import yaml
 
 from kfjob.parsing import ParseError
-from kfjob.spec.yaml_loader import Loader, TooLargeError, check_depth
+from kfjob.spec.yaml_loader import InvalidYamlError, Loader, TooLargeError, compose_documents
 
-MAX_NODES = 200_000
-"""Values of a manifest or template; nested aliases can make a small file fill the memory."""
 _YAML = "tag:yaml.org,2002:"
 PLAIN = "plain"
 """The tag of a scalar without quotes and without a tag, whose text decides its type."""
@@ -67,43 +65,39 @@ def read_documents(text: str) -> list[Any]:
     Raises:
         ParseError: kubectl refuses the text, a key is duplicate, or it is nested too deeply or expands to too many values.
     """
-    loader = None
     try:
-        check_depth(text)
-        loader = ManifestLoader(text)
-        nodes = []
-        while loader.check_node():
-            nodes.append(loader.get_node())
-        _check_nodes(nodes)
+        nodes = compose_documents(text, ManifestLoader)
+        for node in nodes:
+            _check_keys(node)
         return [read_value(node) for node in nodes]
-    except TooLargeError as error:
-        raise ParseError(error.problem.title) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ParseError(str(error) or "it is nested too deeply") from error
-    finally:
-        if loader is not None:
-            loader.dispose()
+    except (TooLargeError, yaml.YAMLError, InvalidYamlError) as error:
+        raise ParseError(str(error)) from error
 
 
-def _check_nodes(nodes: list[yaml.Node]) -> None:
-    """Reject duplicate keys, and aliases that expand to too many values; one that contains itself expands without an end."""
-    rest, count = list(nodes), 0
+def _check_keys(root: yaml.Node) -> None:
+    rest = [root]
     while rest:
         node = rest.pop()
-        count += 1
-        if count > MAX_NODES:
-            raise ParseError("its aliases expand to too many values")
         if isinstance(node, yaml.MappingNode):
-            _check_keys(node)
+            if repeated := next(find_repeated_keys(node), None):
+                raise ParseError(f"duplicate key `{repeated[0]}`")
             rest += (part for pair in node.value for part in pair)
         elif isinstance(node, yaml.SequenceNode):
             rest += node.value
 
 
-def _check_keys(node: yaml.MappingNode) -> None:
-    names = Counter(read_key(key) for key, _ in node.value if not is_merge(key))
-    if repeated := [name for name, count in names.items() if count > 1]:
-        raise ParseError(f"duplicate key `{repeated[0]}`")
+def find_repeated_keys(node: yaml.MappingNode) -> Iterator[tuple[str, yaml.Node]]:
+    """Yield the name and the node of each key that has the name of an earlier one.
+
+    Raises:
+        yaml.constructor.ConstructorError: kubectl refuses a key.
+    """
+    names: set[str] = set()
+    for key, _ in node.value:
+        if not is_merge(key):
+            if (name := read_key(key)) in names:
+                yield name, key
+            names.add(name)
 
 
 def read_value(node: yaml.Node) -> Any:
@@ -138,6 +132,11 @@ def read_key(node: yaml.Node) -> str:
 def is_merge(key: yaml.Node) -> bool:
     """Return whether a key merges other mappings into its own."""
     return isinstance(key, yaml.ScalarNode) and key.value == "<<" and key.tag in (PLAIN, f"{_YAML}merge")
+
+
+def list_merged(value: yaml.Node) -> list[yaml.Node]:
+    """Return the nodes that a key `<<` merges, in the order in which they take effect."""
+    return value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]
 
 
 def resolve_scalar(node: yaml.ScalarNode) -> Any:
@@ -205,8 +204,7 @@ def _read_mapping(node: yaml.MappingNode, data: dict[str, Any]) -> dict[str, Any
         if not is_merge(key):
             data[read_key(key)] = read_value(value)
             continue
-        merged = reversed(value.value) if isinstance(value, yaml.SequenceNode) else (value,)
-        for mapping in merged:
+        for mapping in list_merged(value):
             if not isinstance(mapping, yaml.MappingNode):
                 raise _error("`<<` needs a mapping or a list of mappings", mapping)
             _read_mapping(mapping, data)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
@@ -18,6 +21,10 @@ MAX_NUMBER = 100
 MAX_DEPTH = 100
 """Nested levels of a YAML text; libyaml's composer recurses for every level, and crashes the process at some tens of
 thousands."""
+
+
+MAX_VALUES = 200_000
+"""Values and keys of a YAML text; a few lines of aliases can expand to more than fits into memory."""
 
 
 class Loader(_SafeLoader):  # type: ignore[misc]
@@ -60,16 +67,91 @@ def check_depth(text: str) -> None:
             raise TooLargeError("the YAML is nested too deeply", (mark.line + 1, mark.column + 1) if mark else (1, 1))
 
 
+class InvalidYamlError(Exception):
+    """A text is not YAML, or a value does not fit its tag, at an unknown place."""
+
+
+def compose_documents(text: str, loader_class: type[Loader] = Loader, *, single: bool = False) -> list[yaml.Node]:
+    """Return the root nodes of the documents in a text; with `single`, more than one document is an error.
+
+    Raises:
+        TooLargeError: the text is nested too deeply, or its aliases expand to too many values.
+        yaml.MarkedYAMLError: the text is not YAML, at a known place.
+        InvalidYamlError: the text is not YAML, at an unknown place.
+    """
+    check_depth(text)
+    with _name_errors():
+        loader = loader_class(text)
+        try:
+            nodes = [loader.get_single_node()] if single else _compose_all(loader)
+        finally:
+            loader.dispose()
+    nodes = [node for node in nodes if node is not None]
+    count = itertools.count(1)
+    for node in nodes:
+        _check_size(node, {}, count)
+    return nodes
+
+
+def _compose_all(loader: Any) -> list[yaml.Node]:
+    nodes = []
+    while loader.check_node():
+        nodes.append(loader.get_node())
+    return nodes
+
+
+def _check_size(node: yaml.Node, ancestors: dict[int, None], count: Iterator[int]) -> None:
+    """Reject a node whose aliases expand too deeply, to too many values, or without an end."""
+    if next(count) > MAX_VALUES:
+        raise TooLargeError("the aliases expand to too many values", get_position(node))
+    if isinstance(node, yaml.ScalarNode):
+        return
+    if id(node) in ancestors:
+        raise TooLargeError("an alias contains itself", get_position(node))
+    if len(ancestors) > MAX_DEPTH:
+        raise TooLargeError("the YAML is nested too deeply", get_position(node))
+    ancestors[id(node)] = None
+    parts = itertools.chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+    for part in parts:
+        _check_size(part, ancestors, count)
+    del ancestors[id(node)]
+
+
+def construct_value(node: yaml.Node) -> Any:
+    """Return the value of a node.
+
+    Raises:
+        yaml.MarkedYAMLError, InvalidYamlError: a value does not fit its tag.
+    """
+    with _name_errors():
+        return Loader("").construct_document(node)
+
+
+@contextmanager
+def _name_errors() -> Iterator[None]:
+    """Turn what PyYAML raises without a position into `InvalidYamlError`: its constructor lets many exceptions through."""
+    try:
+        yield
+    except yaml.MarkedYAMLError:
+        raise
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise InvalidYamlError(str(error) or "it is nested too deeply") from error
+
+
+def get_position(node: yaml.Node) -> tuple[int, int]:
+    """Return the line and the column where a node begins."""
+    mark = node.start_mark
+    return mark.line + 1, mark.column + 1
+
+
 def load_yaml(text: str) -> Any:
     """Return the value of a YAML document whose positions do not matter.
 
     Raises:
-        ParseError: the text is not YAML, or is nested too deeply.
+        ParseError: the text is not YAML, is nested too deeply, or expands to too many values.
     """
     try:
-        check_depth(text)
-        return yaml.load(text, Loader)  # noqa: S506 - a safe loader
-    except TooLargeError as error:
-        raise ParseError(str(error)) from None
-    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise ParseError(str(error) or "it is nested too deeply") from error
+        nodes = compose_documents(text, single=True)
+        return construct_value(nodes[0]) if nodes else None
+    except (TooLargeError, yaml.YAMLError, InvalidYamlError) as error:
+        raise ParseError(str(error)) from error

@@ -12,16 +12,12 @@ from kfjob.errors import Problem, SpecError
 from kfjob.spec.impossible_text import IMPOSSIBLE, NO_HOLDER, describe_impossible
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.substitute import Substitution
-from kfjob.spec.yaml_loader import MAX_DEPTH, Loader, TooLargeError, check_depth
+from kfjob.spec.yaml_loader import InvalidYamlError, Loader, TooLargeError, compose_documents, construct_value, get_position
 from kfjob.spec.yaml_syntax import describe_syntax_error
 
-MAX_VALUES = 100_000
-"""Values of a YAML text; a few lines of aliases can expand to more than fits into memory."""
 MAX_PROBLEMS = 100
 """Reported problems of a YAML text; a text of 4 MiB can have a million."""
 _MERGE = "tag:yaml.org,2002:merge"
-_CONSTRUCTOR_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
-"""What PyYAML's constructor raises for scalars that do not fit their tag, such as `!!int ''`."""
 
 
 class _TooManyProblemsError(Exception):
@@ -86,73 +82,61 @@ def parse_yaml_with_problems(text: str, *, file: str | None = None, variables: M
     Raises:
         SpecError: the text is not valid YAML or too large.
     """
-    loader = None
-    walk = _Walk()
+    walk = _Walk(file)
     try:
-        check_depth(text)
-        loader = Loader(text)
-        node = loader.get_single_node()
-        if node is not None:
+        nodes = compose_documents(text, single=True)
+        for node in nodes:
             walk.add_value((), node)
         substitution = Substitution(variables or {})
-        unresolved = _replace_references(walk, substitution, loader) if variables is not None else frozenset()
-        data = loader.construct_document(node) if node is not None else None
+        unresolved = _replace_references(walk, substitution) if variables is not None else frozenset()
+        data = construct_value(nodes[0]) if nodes else None
     except _TooManyProblemsError:
-        raise SpecError([replace(problem, file=file) for problem in walk.problems]) from None
+        raise SpecError(walk.problems) from None
     except TooLargeError as error:
         raise SpecError([replace(error.problem, file=file)]) from None
     except yaml.MarkedYAMLError as error:
-        raise SpecError(
-            [replace(p, file=file) for p in walk.problems] or [describe_syntax_error(error, text, file=file)]
-        ) from None
-    except (yaml.YAMLError, *_CONSTRUCTOR_ERRORS, RecursionError) as error:
-        raise SpecError([Problem(title="invalid YAML", file=file, detail=str(error) or "nested too deeply")]) from None
-    finally:
-        if loader is not None:
-            loader.dispose()
-    problems = [replace(problem, file=file) for problem in walk.problems]
+        raise SpecError(walk.problems or [describe_syntax_error(error, text, file=file)]) from None
+    except InvalidYamlError as error:
+        raise SpecError([Problem(title="invalid YAML", file=file, detail=str(error))]) from None
     positions = Positions(file, walk.keys, walk.values)
     missing = substitution.list_missing()
-    return ParsedText(data=data, positions=positions, problems=problems, unresolved=unresolved, missing=missing)
+    return ParsedText(data=data, positions=positions, problems=walk.problems, unresolved=unresolved, missing=missing)
 
 
-def _replace_references(walk: _Walk, substitution: Substitution, loader: Any) -> frozenset[Path]:
+def _replace_references(walk: _Walk, substitution: Substitution) -> frozenset[Path]:
     """Replace the references in scalars, and resolve the types of unquoted scalars again.
 
     Return the scalars that keep a reference without a value; the walk gets its problems.
     """
     unresolved: set[Path] = set()
+    resolve = Loader("").resolve
     for paths, node in walk.scalars.values():
-        text, is_resolved = substitution.replace(node.value, path=join_path(paths[0]), position=_get_position(node))
+        text, is_resolved = substitution.replace(node.value, path=join_path(paths[0]), position=get_position(node))
         if not is_resolved:
             unresolved.update(paths)
         if text != node.value:
-            is_plain = node.style is None and node.tag == loader.resolve(yaml.ScalarNode, node.value, (True, False))
+            is_plain = node.style is None and node.tag == resolve(yaml.ScalarNode, node.value, (True, False))
             node.value = text
             if is_plain:
-                node.tag = loader.resolve(yaml.ScalarNode, text, (True, False))
-    walk.problems += substitution.list_problems()
+                node.tag = resolve(yaml.ScalarNode, text, (True, False))
+    walk.problems += [replace(problem, file=walk.file) for problem in substitution.list_problems()]
     return frozenset(unresolved)
 
 
 class _Walk:
     """Collects the position of every key and value, the scalars with references, and problems such as duplicate keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: str | None) -> None:
+        self.file = file
         self.keys: dict[Path, tuple[int, int]] = {}
         self.values: dict[Path, tuple[int, int]] = {}
         self.problems: list[Problem] = []
         self.scalars: dict[int, tuple[list[Path], yaml.ScalarNode]] = {}
         """The scalars that may have references, by the identity of their node, with all their paths."""
-        self._open_nodes: set[int] = set()
-        self._count = 0
 
     def add_value(self, path: Path, node: yaml.Node) -> None:
         """Add a value and everything inside it."""
-        self.values[path] = _get_position(node)
-        self._count += 1
-        if self._count > MAX_VALUES:
-            raise TooLargeError("the aliases expand to too many values", _get_position(node))
+        self.values[path] = get_position(node)
         if isinstance(node, yaml.ScalarNode):
             self._check_characters(path, node)
             if "$" in node.value:
@@ -165,23 +149,16 @@ class _Walk:
             self._add_problem(f"a text holds {describe_impossible(match[0])}", node, path, NO_HOLDER)
 
     def _add_collection(self, path: Path, node: yaml.Node) -> None:
-        if len(path) > MAX_DEPTH:
-            raise TooLargeError("the YAML is nested too deeply", _get_position(node))
-        if id(node) in self._open_nodes:
-            self._add_problem("an alias contains itself", node, path)
-            return
-        self._open_nodes.add(id(node))
         if isinstance(node, yaml.MappingNode):
             self._add_mapping(path, node)
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
                 self.add_value((*path, index), item)
-        self._open_nodes.discard(id(node))
 
     def _add_mapping(self, path: Path, node: yaml.MappingNode) -> None:
         for key, value in node.value:
             if key.tag == _MERGE:
-                self.add_value((*path, "<<"), value)  # the merged keys have their positions elsewhere, but their number counts
+                self.add_value((*path, "<<"), value)
                 continue
             if not isinstance(key, yaml.ScalarNode):
                 self._add_problem("a key must be text", key, path)
@@ -191,16 +168,12 @@ class _Walk:
             if inner in self.keys:
                 self._add_problem(f"duplicate key `{key.value}`", key, inner, f"first on line {self.keys[inner][0]}")
                 continue
-            self.keys[inner] = _get_position(key)
+            self.keys[inner] = get_position(key)
             self.add_value(inner, value)
 
     def _add_problem(self, title: str, node: yaml.Node, path: Path, detail: str | None = None) -> None:
-        line, column = _get_position(node)
-        self.problems.append(Problem(title=title, path=join_path(path), line=line, column=column, detail=detail))
+        line, column = get_position(node)
+        problem = Problem(title=title, path=join_path(path), file=self.file, line=line, column=column, detail=detail)
+        self.problems.append(problem)
         if len(self.problems) >= MAX_PROBLEMS:
             raise _TooManyProblemsError
-
-
-def _get_position(node: yaml.Node) -> tuple[int, int]:
-    mark = node.start_mark
-    return mark.line + 1, mark.column + 1
