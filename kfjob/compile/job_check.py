@@ -50,9 +50,9 @@ def remove_empty_worker(job: JsonObject) -> JsonObject:
 
     Operator 1.7 runs such a job as one pod, and the webhook of 1.9 refuses it.
     """
-    spec = job.get("spec")
-    replicas = spec.get("pytorchReplicaSpecs") if isinstance(spec, dict) else None
-    worker = replicas.get("Worker") if isinstance(replicas, dict) else None
+    spec: Any = job.get("spec")
+    replicas: Any = spec.get("pytorchReplicaSpecs") if isinstance(spec, dict) else None
+    worker: Any = replicas.get("Worker") if isinstance(replicas, dict) else None
     if not isinstance(worker, dict) or worker.get("replicas") != 0 or "Master" not in replicas or spec.get("elasticPolicy"):
         return job
     others = {kind: replica for kind, replica in replicas.items() if kind != "Worker"}

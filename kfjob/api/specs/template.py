@@ -20,6 +20,7 @@ from kfjob.compile.images import ImageChange, replace_image
 from kfjob.compile.job_check import EMPTY_WORKER, EMPTY_WORKER_REASON, find_job_problems, remove_empty_worker
 from kfjob.compile.launch_record import add_observe_config, add_record
 from kfjob.compile.manifest import ManifestObject, find_namespaces, list_objects, select_jobs
+from kfjob.compile.spec_limits import fit_to_spec
 from kfjob.compile.workload import find_workload
 from kfjob.convert.found_jobs import OWN_OBJECT, find_jobs
 from kfjob.errors import Problem, SpecError
@@ -329,21 +330,25 @@ def _check_containers(objects: Sequence[ManifestObject], settings: Settings) -> 
 def _lint(objects: Sequence[ManifestObject], launch: str, target: Target) -> tuple[Planned | None, tuple[Problem, ...]]:
     """Return the plan of the spec that the PyTorchJob can be imported to, and what the rules find in the job as it is.
 
-    If the job cannot be imported, the problems are the reasons: they are values that Kubernetes or torchrun refuses too.
+    A value that runs and that no spec can have is a note. If the job cannot be imported for another reason, the problems are
+    the reasons: they are values that Kubernetes or torchrun refuses too.
     """
     (item,) = select_jobs(objects)
+    fitted, limits = fit_to_spec(item.value)
+    notes = tuple(item.locate(Problem(title=limit.title, severity="note"), limit.path) for limit in limits)
+    importable = [replace(item, value=fitted) if member is item else member for member in objects]
     job, values = item.value, [member.value for member in objects]
     policy = job["spec"].get("elasticPolicy") or {}
     file = item.positions.file
     try:
-        conversion = check_conversion(import_objects(objects, file=file, choice=OWN_OBJECT, makes_etcd=False))
+        conversion = check_conversion(import_objects(importable, file=file, choice=OWN_OBJECT, makes_etcd=False))
         spec = _keep_rendezvous_id(JobSpec.model_validate(conversion.spec), job, values, launch)
         store = find_workload(values, policy.get("rdzvHost") or "")
         planned = plan_manifest(LoadedSpec(spec, Positions(file)), target, job, etcd_image=store.image if store else "")
     except SpecError as err:
         return None, tuple(_locate_in_job(problem, item) for problem in err.problems)
     findings = (finding for finding in planned.findings if finding.rule not in IMAGE_RULES)
-    return planned, tuple(_locate_in_job(finding, item) for finding in findings)
+    return planned, (*(_locate_in_job(finding, item) for finding in findings), *notes)
 
 
 def _locate_in_job(problem: Problem, item: ManifestObject) -> Problem:

@@ -738,3 +738,19 @@ def test_template_has_no_hint_about_the_local_backend(kfjob, here, monkeypatch):
     assert kfjob("diff", "--template", "t.yaml", "--backend", "kubernetes") == 5
     assert "no kubeconfig" in kfjob.err
     assert "--backend local" not in kfjob.err
+
+
+@pytest.mark.parametrize(
+    ("fields", "note"),
+    [
+        ("terminationGracePeriodSeconds: -1", "note: a negative `terminationGracePeriodSeconds` is linted as 1"),
+        ("tolerations: [{key: a, operator: Lt, value: '5'}]", "note: the toleration with `operator: Lt` is left out of the"),
+        ("volumes: [{name: d}]", ""),
+    ],
+)
+def test_value_that_runs_and_that_no_spec_can_have_is_a_note(kfjob, job, here, fields, note):
+    (here / "t.yaml").write_text(JOB.replace("          containers:", f"          {fields}\n          containers:"))
+    assert kfjob("validate", *job, "--ignore", "no-rendezvous") == 0
+    assert note in kfjob.err
+    assert "--> t.yaml:12:" in kfjob.err or not note
+    assert "[short-grace]" in kfjob.err
