@@ -16,7 +16,8 @@ from kfjob.errors import Problem, Unreachable
 from kfjob.lint.check import find_role_path, list_roles
 from kfjob.lint.job import Job
 from kfjob.lint.storage import find_checkpoint_folder, find_volume, overrides_key
-from kfjob.plan.launch_commands import find_job_script, split_commands
+from kfjob.plan.job_scripts import find_job_script
+from kfjob.plan.launch_commands import split_commands
 from kfjob.spec.pod import Resources
 from kfjob.text import join_names
 

@@ -10,7 +10,7 @@ from kfjob.api.target import Target
 from kfjob.errors import KfjobError
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
-from kfjob.plan.launch_commands import find_job_script
+from kfjob.plan.job_scripts import find_job_script
 from kfjob.shells import is_shell
 from kfjob.units import MIB
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 import shlex
 from bisect import bisect_left
@@ -18,7 +17,6 @@ from kfjob.plan.programs import (
     WRAPPERS,
     find_command_problems,
     find_launcher,
-    find_script,
     get_basename,
     is_python,
     split_program,
@@ -55,10 +53,6 @@ _IDENTITY = re.compile(r"\$[({]?(?:\w*RANK|MASTER_ADDR|HOSTNAME|hostname|POD_\w+
 """A variable by which each node gets another command."""
 _NEW_LINE = "\ue001"
 """Stands for the end of a line of a script, as a separate word."""
-_FOLDER_OPTIONS = ("--cwd", "--directory", "-C", "--chdir")
-"""Options by which runners and `env` start a program in another folder."""
-_SHELL_SETTINGS = ("set", "export", "echo", "ulimit", "umask", "true")
-"""Parts of a shell that make no files."""
 _SEPARATORS = frozenset(";&|()\n")
 _COMMENT = re.compile(r"(?P<kept>'[^']*+'|\"(?>(?:\\.|[^\"\\]++)*)\"|\\.)|(?<![^\s;&|()])#[^\n]*+", re.DOTALL)
 """A comment of a script; what is quoted is read first, and kept. An apostrophe in a comment is no quote."""
@@ -171,29 +165,6 @@ def split_commands(command: Sequence[str]) -> Iterator[list[str]]:
         return
     for part in _split_script(script):
         yield from split_commands(part)
-
-
-def find_job_script(command: Sequence[str], *, at_start: bool = False) -> str:
-    """Return the first Python script that a command runs, in the folder that a `cd` before it names; "" without one.
-
-    With `at_start` only one that no other program could fetch or write before. "" also where only the shell, or an option of a
-    program such as `uv run`, knows the folder.
-    """
-    folder = ""
-    for words in split_commands(command):
-        if words[:1] == ["cd"]:
-            folder = posixpath.join(folder, words[1]) if len(words) > 1 else "~"
-        elif script := find_script(words):
-            options = {word.partition("=")[0] for word in command[: _count_before(script, command)]}
-            is_known = not re.search(r"[$`*?]|^[~-]", folder) and options.isdisjoint(_FOLDER_OPTIONS)
-            return posixpath.join(folder, script) if is_known else ""
-        elif at_start and words and words[0] not in _SHELL_SETTINGS:
-            return ""
-    return ""
-
-
-def _count_before(word: str, command: Sequence[str]) -> int:
-    return command.index(word) if word in command else len(command)
 
 
 def _split_script(script: str) -> Iterator[list[str]]:

@@ -16,7 +16,7 @@ from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.errors import Refused
 from kfjob.events import JobPhase
 from kfjob.plan import JobPlan
-from kfjob.plan.launch_commands import find_job_script
+from kfjob.plan.job_scripts import find_job_script
 from kfjob.plan.programs import find_script
 from tests.local.conftest import PATIENCE, Here
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kfjob.errors import BackendError, Refused
 from kfjob.plan import JobPlan
-from kfjob.plan.launch_commands import find_job_script
+from kfjob.plan.job_scripts import find_job_script
 from kfjob.text import plural
 
 PROCESSES_PER_CORE = 16

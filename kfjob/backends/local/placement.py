@@ -13,7 +13,7 @@ from kfjob.backends.local.launch_spec import AgentSpec, EtcdSpec, LaunchSpec
 from kfjob.compile.torchrun import AgentProcess, Placement, make_local_agent
 from kfjob.errors import Refused
 from kfjob.plan import JobPlan
-from kfjob.plan.launch_commands import find_job_script
+from kfjob.plan.job_scripts import find_job_script
 from kfjob.plan.programs import starts_workers
 
 

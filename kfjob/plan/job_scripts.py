@@ -1,0 +1,38 @@
+"""Find the Python script that the command of a job runs."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Sequence
+
+from kfjob.plan.launch_commands import split_commands
+from kfjob.plan.programs import find_script
+
+_FOLDER_OPTIONS = ("--cwd", "--directory", "-C", "--chdir")
+"""Options by which runners and `env` start a program in another folder."""
+_SHELL_SETTINGS = ("set", "export", "echo", "ulimit", "umask", "true")
+"""Parts of a shell that make no files."""
+
+
+def find_job_script(command: Sequence[str], *, at_start: bool = False) -> str:
+    """Return the first Python script that a command runs, in the folder that a `cd` before it names; "" without one.
+
+    With `at_start` only one that no other program could fetch or write before. "" also where only the shell, or an option of a
+    program such as `uv run`, knows the folder.
+    """
+    folder = ""
+    for words in split_commands(command):
+        if words[:1] == ["cd"]:
+            folder = posixpath.join(folder, words[1]) if len(words) > 1 else "~"
+        elif script := find_script(words):
+            options = {word.partition("=")[0] for word in command[: _count_before(script, command)]}
+            is_known = not re.search(r"[$`*?]|^[~-]", folder) and options.isdisjoint(_FOLDER_OPTIONS)
+            return posixpath.join(folder, script) if is_known else ""
+        elif at_start and words and words[0] not in _SHELL_SETTINGS:
+            return ""
+    return ""
+
+
+def _count_before(word: str, command: Sequence[str]) -> int:
+    return command.index(word) if word in command else len(command)
