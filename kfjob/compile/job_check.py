@@ -53,7 +53,9 @@ def remove_empty_worker(job: JsonObject) -> JsonObject:
     spec: Any = job.get("spec")
     replicas: Any = spec.get("pytorchReplicaSpecs") if isinstance(spec, dict) else None
     worker: Any = replicas.get("Worker") if isinstance(replicas, dict) else None
-    if not isinstance(worker, dict) or worker.get("replicas") != 0 or "Master" not in replicas or spec.get("elasticPolicy"):
+    if not isinstance(worker, dict) or worker.get("replicas") is False or worker.get("replicas") != 0:
+        return job
+    if "Master" not in replicas or spec.get("elasticPolicy"):
         return job
     others = {kind: replica for kind, replica in replicas.items() if kind != "Worker"}
     return job | {"spec": spec | {"pytorchReplicaSpecs": others}}
@@ -154,7 +156,8 @@ def _find_webhook_problems(job: JsonMapping) -> Iterator[JobProblem]:
             hint = "set `replicas: 1`, and add the others to the `Worker`"
             yield JobProblem((*path, "replicas"), f"a job has one Master, this has {count}", hint)
         if kind == "Worker" and count < 1:
-            yield JobProblem((*path, "replicas"), f"a `Worker` needs at least 1 replica, this has {count}")
+            hint = "remove the `Worker`: a Master alone is a job" if "Master" in replicas else None
+            yield JobProblem((*path, "replicas"), f"a `Worker` needs at least 1 replica, this has {count}", hint)
         pod = replicas[kind].get("template", {}).get("spec", {})
         yield from _find_container_problems(pod, kind, path)
         if fault := find_choice_fault("restartPolicy", replicas[kind].get("restartPolicy", ""), _RESTART_POLICIES):

@@ -131,7 +131,7 @@ def _check_job(entry: FoundJob, holder: ManifestObject) -> tuple[JsonObject, lis
         raise SpecError([holder.locate(Problem(title=unusable.title), entry.find_path(unusable.path))])
     given = api_objects.without_nulls(entry.job)
     job = remove_empty_worker(given)
-    notes = [Note(item=join_path(EMPTY_WORKER), reason=EMPTY_WORKER_REASON)] if job is not given else []
+    notes = [Note(item=f"{join_path(EMPTY_WORKER)}.replicas: 0", reason=EMPTY_WORKER_REASON)] if job is not given else []
     if isinstance(job.get("spec"), dict):
         job["spec"] = quote_fractions(job["spec"])
     if unfilled := next(find_unfilled(job.get("spec"), ("spec",)), None):

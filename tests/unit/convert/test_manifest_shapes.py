@@ -316,6 +316,23 @@ def test_amounts_as_fractions_are_text_in_every_place_of_a_spec():
     assert pod["containers"][0]["resources"] == {"requests": {"cpu": "0.25"}, "limits": {"cpu": "1.5"}}
 
 
+def test_worker_without_replicas_beside_a_master_is_left_out():
+    manifest = make_twins(make_template({"command": ["python", "fit.py"]}))
+    manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 0
+    conversion = import_pytorchjob(yaml.safe_dump(manifest))
+    job = compile_pytorchjob(resolve(JobSpec.model_validate(conversion.spec), CONTEXT))
+    assert list(job["spec"]["pytorchReplicaSpecs"]) == ["Master"]
+    assert [note.item for note in conversion.notes] == ["spec.pytorchReplicaSpecs.Worker.replicas: 0"]
+    for replicas in ({"replicas": -1}, {"replicas": False}):
+        manifest["spec"]["pytorchReplicaSpecs"]["Worker"] |= replicas
+        with pytest.raises(SpecError):
+            import_pytorchjob(yaml.safe_dump(manifest))
+    manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 0
+    del manifest["spec"]["pytorchReplicaSpecs"]["Master"]
+    with pytest.raises(SpecError):
+        import_pytorchjob(yaml.safe_dump(manifest))
+
+
 def test_restart_policy_of_a_pod_has_a_note():
     conversion = import_pytorchjob(yaml.safe_dump(SHAPES["pod restart policy"]))
     (note,) = [note for note in conversion.notes if "template.spec.restartPolicy" in note.item]
@@ -351,7 +368,7 @@ def test_wrong_shape_is_an_error_with_its_path_and_line(manifest, path):
     ("command", "hint"),
     [
         (["exec"], "write a program and its arguments"),
-        (["exec", "python", "fit.py"], 'write `command: ["python", "fit.py"]`: without a shell, there is nothing to replace'),
+        (["exec", "python", "fit.py"], 'write `command: ["python", "fit.py"]`, which starts the program without a shell'),
         (["exec", "fit", "--token", "hf_" + "a1B2" * 9], 'write `command: ["fit", "--token", "[redacted]"]`'),
         (
             ["cd", "/app", "&&", "fit"],
