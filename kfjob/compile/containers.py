@@ -25,7 +25,7 @@ def find_containers(value: Any, path: Path = ()) -> Iterator[tuple[Path, JsonObj
 
 
 def show_path(value: Any, path: Path) -> str:
-    """Return a path in an object as users read it: containers by their names, as in `spec.containers[pytorch].image`."""
+    """Return a path in an object for messages: containers by name, other items by index, as `containers[pytorch].args[1]`."""
     text = ""
     for step, before in zip(path, ("", *path), strict=False):
         try:
@@ -33,5 +33,5 @@ def show_path(value: Any, path: Path) -> str:
         except (KeyError, IndexError, TypeError):
             value = None
         name = value.get("name") if before in _LISTS and isinstance(value, dict) else None
-        text += f"[{name}]" if isinstance(name, str) and name else f".{step}"
+        text += f"[{name}]" if isinstance(name, str) and name else f"[{step}]" if isinstance(step, int) else f".{step}"
     return text.removeprefix(".")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile.api_check import find_faults, find_namespace_faults
 from kfjob.compile.api_rules import find_choice_fault
+from kfjob.compile.containers import show_path
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import names
 from kfjob.spec.api_objects import PYTORCHJOB_API_VERSION, count_replicas, find_training_container, without_nulls
@@ -87,7 +88,7 @@ def _find_schema_problems(job: JsonObject) -> Iterator[JobProblem]:
     for problem in find_problems(job.get("spec", {})):
         path: Path = ("spec", *problem.path)
         is_unknown = problem.message.startswith(UNKNOWN_FIELD)
-        title = f"`{join_path(path)}` {problem.message}"
+        title = f"`{show_path(job, path)}` {problem.message}"
         hint = "put the number in quotes" if problem.message == NOT_INT_OR_STRING else None
         yield JobProblem(path, title, hint, is_at_key=is_unknown, is_unknown_field=is_unknown)
 
@@ -156,8 +157,8 @@ def _find_webhook_problems(job: JsonMapping) -> Iterator[JobProblem]:
             hint = "set `replicas: 1`, and add the others to the `Worker`"
             yield JobProblem((*path, "replicas"), f"a job has one Master, this has {count}", hint)
         if kind == "Worker" and count < 1:
-            hint = "remove the `Worker`: a Master alone is a job" if "Master" in replicas else None
-            yield JobProblem((*path, "replicas"), f"a `Worker` needs at least 1 replica, this has {count}", hint)
+            advice = "remove the `Worker`: a Master alone is a job" if "Master" in replicas else None
+            yield JobProblem((*path, "replicas"), f"a `Worker` needs at least 1 replica, this has {count}", advice)
         pod = replicas[kind].get("template", {}).get("spec", {})
         yield from _find_container_problems(pod, kind, path)
         if fault := find_choice_fault("restartPolicy", replicas[kind].get("restartPolicy", ""), _RESTART_POLICIES):
@@ -174,7 +175,7 @@ def _find_policy_problems(spec: JsonMapping) -> Iterator[JobProblem]:
         pair_path: Path = ("spec", "elasticPolicy", "rdzvConf", index)
         for key in ("key", "value"):
             if key not in pair:
-                yield JobProblem(pair_path, f"`{join_path(pair_path)}` lacks `{key}`")
+                yield JobProblem(pair_path, f"`{show_path({'spec': spec}, pair_path)}` lacks `{key}`")
     for path, choices in _CHOICES.items():
         if fault := find_choice_fault(path[1], spec.get(path[0], {}).get(path[1], ""), choices):
             yield JobProblem(("spec", *path), *fault)

@@ -213,9 +213,9 @@ class _Template:
         """Return the object of a document; None for an empty document, and for one with problems."""
         if value is None:
             return None
-        if found := find_object_problem(value):
-            problem = self._problem(found.title, line)
-            self._problems.append(positions.locate(problem, found.path) if found.path else problem)
+        if unusable := find_object_problem(value):
+            problem = self._problem(unusable.title, line)
+            self._problems.append(positions.locate(problem, unusable.path) if unusable.path else problem)
             return None
         return dict(value)
 

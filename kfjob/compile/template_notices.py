@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kfjob.compile.containers import show_path
 from kfjob.errors import Problem
 from kfjob.spec.api_objects import describe_object, is_list
-from kfjob.spec.paths import Path, join_path
+from kfjob.spec.paths import Path
 from kfjob.spec.variables import Definition, Reader, Resolution, Variables, is_run_time
 from kfjob.text import join_names
 
@@ -81,8 +82,8 @@ class Notices:
             yield self._add_places(f"replaced {_list_texts(members)}, but {doubt}; `--keep` leaves a name to the pod", members)
         for text, members in _group(kept, lambda use: use.text).items():
             yield self._add_places(f"`{text}` stays in the text because of `--keep`: {_describe_readers(members)}", members)
-        for explanation, found in _group(escapes, _explain_escape).items():
-            yield self._add_places(f"{_list_texts(found)}: {explanation}", found)
+        for explanation, alike in _group(escapes, _explain_escape).items():
+            yield self._add_places(f"{_list_texts(alike)}: {explanation}", alike)
 
     def _explain(self, use: Use) -> str:
         """Return why a reference stays."""
@@ -114,10 +115,10 @@ class Notices:
         for member in sorted(members, key=lambda member: member.offset):
             fields.setdefault(member.scalar, []).append(member)
         lines = [title]
-        for scalar, found in [*fields.items()][:_MAX_PLACES]:
-            line, column = self._locate(found[0].offset)
+        for scalar, references in [*fields.items()][:_MAX_PLACES]:
+            line, column = self._locate(references[0].offset)
             place = Problem(title="", file=self._file, line=line, column=column, path=self._describe(scalar))
-            lines.append(f"  --> {place.location()}{f': {_list_texts(found)}' if len(fields) > 1 else ''}")
+            lines.append(f"  --> {place.location()}{f': {_list_texts(references)}' if len(fields) > 1 else ''}")
         if len(fields) > _MAX_PLACES:
             lines.append(f"  and {len(fields) - _MAX_PLACES} more fields")
         return "\n".join(lines)
@@ -149,7 +150,7 @@ def describe_place(document: Any, path: Path) -> str:
     while is_list(item) and len(path) > start + 1 and path[start] == "items":
         item, start = item["items"][path[start + 1]], start + 2
     parts = [describe_object(item)]
-    value = item
+    value = owner = item
     for index in range(start, len(path)):
         try:
             value = value[path[index]]
@@ -157,8 +158,8 @@ def describe_place(document: Any, path: Path) -> str:
             break
         if index > start and path[index - 1] in _CONTAINERS and isinstance(value, dict):
             parts.append(f"container `{value.get('name')}`")
-            start = index + 1
-    if field := join_path(path[start:]):
+            owner, start = value, index + 1
+    if field := show_path(owner, path[start:]):
         parts.append(field)
     return ", ".join(parts)
 

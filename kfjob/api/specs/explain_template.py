@@ -8,13 +8,14 @@ from typing import Any
 
 from kfjob.api.specs.explain import Value
 from kfjob.api.specs.template import PlannedTemplate
+from kfjob.compile.containers import show_path
 from kfjob.compile.manifest import ManifestObject
 from kfjob.compile.torchrun import operator_environment
 from kfjob.errors import NotFound, Problem
 from kfjob.redaction import Redactor, collect_secrets
 from kfjob.spec import api_objects
 from kfjob.spec.api_objects import PYTORCHJOB
-from kfjob.spec.paths import Path, join_path
+from kfjob.spec.paths import Path
 
 _DEFAULTS: tuple[tuple[Path, str], ...] = (
     (("nprocPerNode",), api_objects.DEFAULT_PROCESSES),
@@ -78,7 +79,7 @@ def explain_template(planned: PlannedTemplate) -> TemplateExplanation:
         for path, value in _list_leaves(item.value, ()):
             values.append(_explain(item, path, value, prefix=prefix, redactor=redactor, hide=hide))
     values += [
-        Value(path=join_path(path), value=value, origin="operator", reason="its default")
+        Value(path=show_path(planned.job.value, path), value=value, origin="operator", reason="its default")
         for path, value in _list_defaults(planned.job.value)
     ]
     return TemplateExplanation(planned=planned, values=tuple(values))
@@ -98,11 +99,11 @@ def _explain(
     shown = "(hidden)" if hide and path[0] in ("data", "stringData") else redactor.value(value, str(path[-1]))
     if position is None:
         reason = "the namespace of the job's objects" if path == ("metadata", "namespace") else ""
-        return Value(path=prefix + join_path(path), value=shown, origin="kfjob", reason=reason)
+        return Value(path=prefix + show_path(item.value, path), value=shown, origin="kfjob", reason=reason)
     name = item.positions.variables.get((*item.path, *path))
     location = f"{file}:{position[0]}:{position[1]}"
     return Value(
-        path=prefix + join_path(path),
+        path=prefix + show_path(item.value, path),
         value=shown,
         origin="variable" if name else "template",
         reason=f"{location}, value of `{name}`" if name else "",

@@ -217,18 +217,18 @@ def _plan(template: Template, settings: Settings, launch: str, notify: Notify, *
     findings = [*_check_job(objects, is_submitted=is_submitted), *_check_containers(objects, settings)]
     if language := template.explain_language(findings):
         raise SpecError(language)
-    planned: Planned | None = None
-    more: tuple[Problem, ...] = ()
-    if not any(finding.severity == "error" and finding.rule not in IMAGE_RULES for finding in findings):
-        planned, more = _lint(objects, launch, target)
-    return PlannedTemplate(
+    planned = PlannedTemplate(
         template=template,
         objects=tuple(objects),
         target=target,
         launch=launch,
-        findings=tuple(_say_once((*findings, *_check_others(objects), *more))),
-        planned=planned,
+        findings=tuple(_say_once((*findings, *_check_others(objects)))),
+        planned=None,
     )
+    if any(finding.severity == "error" and finding.rule not in IMAGE_RULES for finding in findings):
+        return planned
+    plan, more = _lint(objects, launch, target)
+    return replace(planned, findings=tuple(_say_once((*planned.findings, *more))), planned=plan)
 
 
 def render_template(template: Template, settings: Settings, *, notify: Notify) -> tuple[JsonObject, ...]:

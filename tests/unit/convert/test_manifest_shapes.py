@@ -350,8 +350,8 @@ def test_change_of_a_value_is_no_routine_addition():
 @pytest.mark.parametrize(
     ("manifest", "path"),
     [
-        (make_manifest(make_template(), elasticPolicy={"rdzvConf": [{}]}), "spec.elasticPolicy.rdzvConf.0"),
-        (make_manifest(make_template(), elasticPolicy={"rdzvConf": [{"key": "timeout"}]}), "spec.elasticPolicy.rdzvConf.0"),
+        (make_manifest(make_template(), elasticPolicy={"rdzvConf": [{}]}), "spec.elasticPolicy.rdzvConf[0]"),
+        (make_manifest(make_template(), elasticPolicy={"rdzvConf": [{"key": "timeout"}]}), "spec.elasticPolicy.rdzvConf[0]"),
         (make_manifest(make_template(labels=["a"])), "Worker.template.metadata.labels"),
         (make_manifest(make_template(annotations="a")), "Worker.template.metadata.annotations"),
         (make_manifest(make_template(labels={"a": 1})), "Worker.template.metadata.labels.a"),

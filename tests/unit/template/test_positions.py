@@ -53,7 +53,7 @@ def objects():
 def test_positions_are_those_of_the_text(objects, index, path, is_key, position):
     problem = objects[index].locate(Problem(title="x"), path, at_key=is_key)
     assert (problem.file, problem.line, problem.column) == ("t.yaml", *position)
-    assert problem.path == ".".join(map(str, path))
+    assert problem.path == "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
 SERVICE = {

@@ -150,10 +150,10 @@ def test_notices_name_object_container_field_and_line():
     assert "\n".join(result.notices).splitlines() == [
         "left for the pod: `$A`, `$B` (no value)",
         "  --> t.yaml:10:12 (ConfigMap `scripts`, data.run.sh): `$A`",
-        "  --> t.yaml:16:56 (Pod `p`, container `prepare`, command.2): `$A`, `$B`",
+        "  --> t.yaml:16:56 (Pod `p`, container `prepare`, command[2]): `$A`, `$B`",
         "`$$N`, `$${M}`: the pod gets one `$` and the name; GNU envsubst writes `$` and the value",
         "  --> t.yaml:10:15 (ConfigMap `scripts`, data.run.sh): `$$N`",
-        "  --> t.yaml:20:30 (Pod `p`, container `main`, command.2): `$$N`, `$${M}`",
+        "  --> t.yaml:20:30 (Pod `p`, container `main`, command[2]): `$$N`, `$${M}`",
         "`$$N`: it stays as it is; GNU envsubst writes `$` and the value",
         "  --> t.yaml:19:17 (Pod `p`, container `main`, image)",
     ]
@@ -177,7 +177,7 @@ def test_escaped_names_beside_the_allowed_ones_are_no_difference():
     result = render(PLACES, values={"A": "1", "N": "1", "M": "1"}, only=["A", "M"], file="t.yaml")
     assert "\n".join(result.notices).splitlines() == [
         "`$${M}`: the pod gets one `$` and the name; GNU envsubst writes `$` and the value",
-        "  --> t.yaml:20:34 (Pod `p`, container `main`, command.2)",
+        "  --> t.yaml:20:34 (Pod `p`, container `main`, command[2])",
     ]
     assert result.objects[0]["items"][0]["data"]["run.sh"].endswith("echo 1 $$N\n")
 
