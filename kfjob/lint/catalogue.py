@@ -44,6 +44,7 @@ RULES = (
     fit.parameter_memory,
     fit.gpu_memory,
     fit.host_memory,
+    storage.replaced_mount,
     storage.checkpoint_storage,
     storage.checkpoint_read_only,
     storage.resume_elsewhere,

@@ -52,6 +52,25 @@ def find_volume(job: Job, folder: str) -> Volume | None:
     return max(volumes, key=lambda volume: len(volume.mount_path), default=None)
 
 
+@rule("replaced-mount", "error")
+def replaced_mount(job: Job) -> Iterator[Violation]:
+    """The overrides keep every mount of `volumes`.
+
+    `volumeMounts` in the overrides replaces the whole list if a volume is mounted twice, because its items then have no unique
+    names. A volume that only the spec has would be mounted nowhere.
+    """
+    if job.user_manifest is not None:
+        return
+    for container in job.training_containers:
+        mounts = {(mount.get("name"), mount.get("mountPath")) for mount in container.get("volumeMounts") or ()}
+        for volume in job.plan.volumes:
+            if (volume.name, volume.mount_path) not in mounts:
+                message = f"`overrides` removes the mount of volume `{volume.name}` at {volume.mount_path}"
+                hint = "remove `volumeMounts` from `overrides`, or add the mount there"
+                yield Violation(path="overrides", message=message, hint=hint)
+                return
+
+
 @rule("checkpoint-storage", "warning")
 def checkpoint_storage(job: Job) -> Iterator[Violation]:
     """Checkpoints are on storage that all nodes share.

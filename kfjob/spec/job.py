@@ -154,7 +154,7 @@ class JobSpec(SpecModel):
     overrides: dict[str, Any] = Field(
         default_factory=dict,
         description="Parts of a PyTorchJob that are merged into it last; mappings merge deeply, lists of mappings with a "
-        "`name` merge by that name, and other lists are replaced",
+        "`name` merge by that name (in their order, if they name every item), and other lists are replaced",
     )
     lint: LintOptions = LintOptions()
     command: Command | None = Field(

@@ -26,6 +26,11 @@ def spawned(ranks):
     return {**train(spawn=ranks), "launcher": "python"}
 
 
+DATA = {"name": "data", "empty_dir": True, "mount_path": "/data"}
+TWICE = [{"name": "other", "mountPath": path} for path in ("/a", "/b")]
+"""Mounts without unique names."""
+
+
 def over(**pod):
     """Return overrides for the pod template of the workers."""
     return {"overrides": {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": pod}}}}}}
@@ -658,6 +663,20 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             over(containers=[{"name": "pytorch", "command": ["torchrun", "train.py"]}]),
             over(containers=[{"name": "tail", "command": ["sleep", "1"]}]),
             {"args": "--lr 1", **over(containers=[{"name": "pytorch", "tty": True}])},
+        ],
+    ),
+    "replaced-mount": (
+        [
+            (
+                {"volumes": [DATA], **over(containers=[{"name": "pytorch", "volumeMounts": [*TWICE]}])},
+                "overrides",
+                "removes the mount of volume `data` at /data",
+            )
+        ],
+        [
+            {"volumes": [DATA]},
+            {"volumes": [DATA], **over(containers=[{"name": "pytorch", "volumeMounts": TWICE[:1]}])},
+            over(containers=[{"name": "pytorch", "volumeMounts": TWICE}]),
         ],
     ),
     "launcher-program": (
