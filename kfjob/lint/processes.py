@@ -30,9 +30,10 @@ def unconnected_nodes(job: Job) -> Iterator[Violation]:
         yield Violation(path=job.program_field, message=message, hint=hint, severity=severity)
     elif job.shell_script and (program := job.unconnected_in_script) and program.says_training:
         message = f"`{program.command}` in `{job.shell_script.path}` runs {job.plan.nodes} copies that do not know each other"
-        hint = f"write `torchrun {program.program}` there; `lint: {{ignore: [unconnected-nodes]}}` allows copies"
+        fix = f"write `torchrun {program.program}` there"
         if program.option or program.launcher != "torchrun":
-            hint = f"start it with `torchrun`, or give it the options for other machines; {hint.partition('; ')[2]}"
+            fix = "start the program with `torchrun`, or give it the options for other machines"
+        hint = f"{fix}; `lint: {{ignore: [unconnected-nodes]}}` allows copies"
         yield Violation(path=job.program_field, message=message, hint=hint, severity="warning")
 
 

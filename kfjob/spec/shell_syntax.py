@@ -86,7 +86,6 @@ def find_in_line(line: str) -> ShellSyntax | None:
     words = list(_split(line))
     if not words:
         return None
-    is_activation = words[0] in _ACTIVATIONS and words[1:2] == ["activate"]
     parts = ["several lines"] if _has_several_lines(line) else []
     first = tuple(_find_in_program(words[0]))
     pairs = itertools.pairwise(["", *words])
@@ -97,16 +96,25 @@ def find_in_line(line: str) -> ShellSyntax | None:
     if not parts:
         return None
     variables = (f"`{match[0]}`" for word in words for match in _VARIABLE.finditer(word))
-    if is_activation:
+    if words[0] in _ACTIVATIONS and words[1:2] == ["activate"]:
         hint = _explain_activation(words)
+    elif first:
+        hint = _explain_program(words[0], line) if "several lines" not in parts else _with_shell(line)
     else:
-        hint = _explain_program(words[0], line) if first and "several lines" not in parts else _with_shell(line)
-    is_text = not first and not is_activation and arguments
-    if is_text and all(part[0] in _TEXT_PARTS or _SPECIAL_VARIABLE.fullmatch(part) for part in arguments):
-        verb = "reaches" if len(arguments) == 1 else "reach"
-        text = _join_parts([*map(_quote_part, arguments)])
-        hint = f"to run it in a shell, {hint}; in single quotes, {text} {verb} the program as text"
+        hint = _explain_arguments([*arguments], line)
     return ShellSyntax(tuple(dict.fromkeys([*parts, *variables])), hint)
+
+
+def _explain_arguments(arguments: Sequence[str], line: str) -> str:
+    """Return the advice for parts behind the program: what runs them in a shell, and what passes them as text."""
+    shell = _with_shell(line)
+    if not arguments or not all(part[0] in _TEXT_PARTS or _SPECIAL_VARIABLE.fullmatch(part) for part in arguments):
+        return shell
+    verb = "reaches" if len(arguments) == 1 else "reach"
+    text = f"in single quotes, {_join_parts([*map(_quote_part, arguments)])} {verb} the program as text"
+    if all(map(_SPECIAL_VARIABLE.fullmatch, arguments)) and not _has_several_lines(line):
+        return text  # a shell has no value for it either
+    return f"to run it in a shell, {shell}; {text}"
 
 
 def _has_several_lines(line: str) -> bool:
@@ -125,8 +133,9 @@ def find_in_words(words: Sequence[str]) -> ShellSyntax | None:
     parts = tuple(_quote_part(part) for part in _find_in_program(words[0]))
     if not parts:
         return None
-    is_prefix = words[0] in ("exec", "command")
-    return ShellSyntax(parts, _without_prefix(words[1:]) if is_prefix else _explain_program(words[0], line))
+    if words[0] in ("exec", "command"):
+        return ShellSyntax(parts, _without_prefix(words))
+    return ShellSyntax(parts, _explain_program(words[0], line))
 
 
 def _quote_part(part: str) -> str:
@@ -141,10 +150,12 @@ def _join_parts(parts: Sequence[str]) -> str:
 
 def _without_prefix(words: Sequence[str]) -> str:
     """Return the advice to start the program of `exec` or `command` itself."""
-    if not words:
+    prefix, *program = words
+    if not program:
         return "write a program and its arguments"
-    shown = shlex.split(redact_command(shlex.join(words), _MAX_EXAMPLE))
-    return f"write `command: {json.dumps(shown, ensure_ascii=False)}`, which starts the program without a shell"
+    shown = shlex.split(redact_command(shlex.join(program), _MAX_EXAMPLE))
+    reason = ": without a shell, there is nothing to replace" if prefix == "exec" else ""
+    return f"write `command: {json.dumps(shown, ensure_ascii=False)}`{reason}"
 
 
 def _find_in_program(word: str) -> Iterator[str]:
