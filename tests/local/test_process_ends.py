@@ -15,10 +15,9 @@ import pytest
 
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
-from kfjob.backends.local import child
+from kfjob.backends.local import child, processes
 from kfjob.backends.local.cgroup import make_cgroup
 from kfjob.backends.local.launch import LOCK
-from kfjob.backends.local.processes import describe_remaining
 from kfjob.backends.local.supervisor import STOP
 from kfjob.errors import BackendError
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
@@ -152,7 +151,7 @@ def test_many_ended_children_are_collected_together(monkeypatch: pytest.MonkeyPa
 def test_stop_names_the_processes_that_remain(here: Here):
     ref = here.submit(SLEEP)
     here.until_says(ref, "asleep")
-    sentence = describe_remaining(range(100, 120))
+    sentence = processes.describe_remaining(range(100, 120))
     (here.launch(ref) / folder.RUN / "remaining").write_text(sentence)
     with pytest.raises(BackendError, match="stopped and archived") as error:
         here.backend.stop(ref, timeout=PATIENCE)
@@ -254,7 +253,10 @@ def test_job_ends_when_its_state_folder_is_deleted(here: Here, tmp_path: Path):
     temporary, supervisor = Path((tmp_path / "tmp").read_text()), here.supervisor(ref)
     assert temporary.is_dir()
     shutil.rmtree(here.state / "local")
-    here.until(lambda: not here.alive(ref))
+    try:
+        here.until(lambda: not here.alive(ref))
+    finally:
+        processes.kill([], f"{ref.uid}/")
     here.until(lambda: not Path(f"/proc/{supervisor}").exists())
     assert not temporary.parent.exists()
 
