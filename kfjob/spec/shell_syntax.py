@@ -37,7 +37,7 @@ _TEXT_OPTION = re.compile(
     r"(?i)-.*(?:pattern|regex|glob|filter|includ|exclud|ignor|match|where|expr|modules|grep|select|query).*"
 )
 """An option whose value is a pattern or a condition, which the program reads itself."""
-_READER = re.compile(r"\|&?(?:tee|cat|grep|egrep|head|tail|less|more|sed|awk|ts|sort|wc)")
+_READER = re.compile(r"\|&?(?:tee|cat|grep|egrep|head|tail|less|more|sed|awk|ts|sort|wc)$")
 """The end of a word with a pipe into a program that reads text."""
 _COMPARISON = re.compile(r">>?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _REPLACED_IN_VALUE = re.compile(r"[$`]|(?:^|:)~")

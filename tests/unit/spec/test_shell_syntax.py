@@ -129,7 +129,7 @@ def test_command_that_needs_a_shell_is_an_error(command, part):
         "torchrun train.py s3://bucket/*.tar gs://b/[0-9].tar http://h/?a=1 why?",
         "torchrun train.py --color #fff a->b",
         "torchrun train.py --files='data/*.bin' --code '$1' '{a,b}' --cost $$1 --end x$ --re ^a$ \"x$|y${a,b}\"",
-        "torchrun train.py --scale 2*3 --target_modules q|v --filter-by model/[0-9] --name R&D --top what?",
+        "torchrun train.py --scale 2*3 --target_modules q|v --pattern dog|category --filter model/[0-9] --name R&D --top x?",
         "torchrun train.py +x={a:1,b:2} x={a,b} --set {a:1,b:2} s3://b/{0..3}.tar --layers [0,1] key=[1,2] --fmt {rank}",
         "bash -c 'cd src && torchrun train.py'",
     ],
