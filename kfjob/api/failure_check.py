@@ -25,7 +25,7 @@ def explain_futile_restart(folder: Path) -> str:
         NotFound, BackendError: the folder cannot be read.
     """
     occurrence = find_futile_restart(examine(open_folder(folder, load_current_settings())).history)
-    return f"a restart cannot cure this: {describe(occurrence)}" if occurrence else ""
+    return f"a restart cannot cure this: {describe(occurrence, local=True)}" if occurrence else ""
 
 
 def main() -> None:

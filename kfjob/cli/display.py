@@ -21,7 +21,7 @@ from kfjob.cli.panel import panel
 from kfjob.cli.reminders import SilenceReminder, StageReminder
 from kfjob.cli.view_text import news_text, no_progress_text, outcome_text, progress_json, progress_line, speed_text, view_json
 from kfjob.errors import KfjobError
-from kfjob.events import JobChanged, JobPhase, LogLine, Tick
+from kfjob.events import JobChanged, JobPhase, LogLine, PodPhase, Tick
 from kfjob.observe.agent_records import AgentEventKind
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.ranking import diagnose
@@ -96,7 +96,8 @@ class Display:
             self._headline, self._is_stalled = view.headline, view.stalled
         for news in self._take_news(view):
             self._announce(news.time, news.pod, news_text(news))
-            if news.kind == AgentEventKind.WORKER_FAILED or (news.kind == "pod" and news.text.startswith("Failed")):
+            has_failed = news.kind == "pod" and news.text.startswith(("Failed", f"{PodPhase.RUNNING} again"))
+            if has_failed or news.kind == AgentEventKind.WORKER_FAILED:
                 self._show_cause(news, view)
         if not self._has_ended:
             self.show_stage(view)

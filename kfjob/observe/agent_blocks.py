@@ -4,7 +4,7 @@ A program may print the same words. So a line counts as the agent's only where t
 
     the failure box          a border, `NAME FAILED`, a row of `-`, `Failures:` … and the border again
                              (torch/distributed/elastic/multiprocessing/errors/__init__.py `_MSG_FORMAT_TEMPLATE`)
-    fields of a message      the launch settings and the rendezvous result in the plain format, in torch's order after their heading
+    fields of a message      launch settings and rendezvous results in the plain format, in torch's order after their heading
     the warning of torchrun  a row of 41 stars, the sentence about OMP_NUM_THREADS, the stars again (torch/distributed/run.py)
 """
 
@@ -27,8 +27,8 @@ _BOX_LINE = re.compile(r"  |\[\d{1,6}\]:$|-{10,60}$|Root Cause \(first observed 
 _BEFORE_WARNING = r"(?:\[[^\]]*\] (?:\[[^\]]*\] )?[\w.]+: \[WARNING\] )?"
 _STARS = re.compile(rf"{_BEFORE_WARNING}\*{{41}}$")
 _THREADS = re.compile(
-    rf"{_BEFORE_WARNING}Setting OMP_NUM_THREADS environment variable for each process to be \d+ in default, to avoid your system"
-    r" being overloaded, please further tune the variable for optimal performance in your application as needed\. ?$"
+    rf"{_BEFORE_WARNING}Setting OMP_NUM_THREADS environment variable for each process to be \d+ in default, to avoid your"
+    r" system being overloaded, please further tune the variable for optimal performance in your application as needed\. ?$"
 )
 _PLAIN = re.compile(r"[A-Z]{4,8}:torch\.distributed\.")
 _FIELD = re.compile(r"  (\w+)=\S")

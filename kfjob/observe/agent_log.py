@@ -66,7 +66,8 @@ _AGENT_MESSAGE = Pattern(
     rf"|{_LEVEL}:torch\.distributed\.{_AGENT_MODULE}[\w.]*:"
 )
 _ETCD_MESSAGE = Pattern(
-    rf"{_ETCD_TIME} (?:Creating EtcdStore as|Etcd machines: \[|Shutdown failed$|Attempting to (?:join next rendezvous|destroy it\.)"
+    rf"{_ETCD_TIME} (?:Creating EtcdStore as|Etcd machines: \[|Shutdown failed$"
+    r"|Attempting to (?:join next rendezvous|destroy it\.)"
     r"|Rendezvous (?:timeout occurred in Etcd|for run_id=|attempt failed, will retry\.|version \S+ is (?:in)?complete\.)"
     r"|(?:New rendezvous state created|Observed existing rendezvous state): \{|Joined rendezvous version \d"
     r"|Rank \d+ (?:is responsible for|finished) join last call\.|Waiting for (?:remaining peers|confirmations from all peers)\."

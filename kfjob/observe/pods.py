@@ -65,7 +65,8 @@ class ContainerLog(Struct, frozen=True):
         """Return the log after one more line, with the agent records and the progress readings in that line."""
         number, is_open = self.lines, isinstance(event, OpenLine)
         agent, records = (self.agent, ()) if is_open else self.agent.feed(number, event.text, event.time)
-        is_agents = find_agent_message(event.text) is not None or is_etcd_message(event.text) or self.agent.continues(event.text)
+        is_detail = is_etcd_message(event.text) or self.agent.continues(event.text)
+        is_agents = is_detail or find_agent_message(event.text) is not None
         general, emissions = read_progress(event.text, number, event.time, progress, self.general)
         log = ContainerLog(  # field by field, because `replace` costs more and every line comes here
             self.id or event.container_id,

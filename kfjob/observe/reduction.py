@@ -15,12 +15,13 @@ from kfjob.events import (
     LogLine,
     OpenLine,
     PodChanged,
+    PodPhase,
     Tick,
     WorkloadStatus,
 )
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
-from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
+from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult, describe_container_exit
 from kfjob.observe.general.state import Emission
 from kfjob.observe.general.suggestions import find_unread
 from kfjob.observe.lines import shorten_line
@@ -112,7 +113,10 @@ def _change_pod(view: JobView, event: PodChanged) -> JobView:
     before = pod.state
     if before and (before.phase, before.reason, before.restarts) == (event.phase, event.reason, event.restarts):
         return view
-    return _with_news(view, News(event.time, event.pod, "pod", _describe_state(event)))
+    text = _describe_state(event)
+    if before and event.restarts > before.restarts and event.phase is PodPhase.RUNNING and not event.reason:
+        text = _describe_restart(event)
+    return _with_news(view, News(event.time, event.pod, "pod", text))
 
 
 def _describe_state(event: PodChanged) -> str:
@@ -122,6 +126,14 @@ def _describe_state(event: PodChanged) -> str:
     if event.ended_by_kfjob and event.phase.ended and event.message:
         text = event.message[0].upper() + event.message[1:]
     return f"{text}; {event.loss}" if event.loss else text
+
+
+def _describe_restart(event: PodChanged) -> str:
+    """Return `Running again (restart 2, after exit code 5)`."""
+    end = "" if event.exit_code is None else f", after {describe_container_exit(event.exit_code)}"
+    if event.last_reason == "OOMKilled":
+        end += f", {event.last_reason}"
+    return f"{event.phase} again (restart {event.restarts}{end})"
 
 
 def _add_gap(view: JobView, event: LogGap) -> JobView:

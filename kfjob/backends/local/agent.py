@@ -90,6 +90,7 @@ class Agent:
                 report()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), delay)
+                    self._change(reason=self.state.last_reason, message=self._end_reason)  # it does not restart
         if self.state.exit_code is None:
             self._change(reason="NotStarted", message=self._end_reason)
         self._change(phase=PodPhase.SUCCEEDED if self.state.exit_code == 0 else PodPhase.FAILED, ready=False)
@@ -153,8 +154,9 @@ class Agent:
             return START_ERROR
         self._child = child
         container_id = f"local://{mark}/{self.state.restarts}/{child.pid}"
-        previous_run = {"reason": "", "message": "", "exit_code": None}
-        self._change(phase=PodPhase.RUNNING, ready=True, container_id=container_id, started=time.time_ns(), **previous_run)
+        self._change(
+            phase=PodPhase.RUNNING, ready=True, container_id=container_id, started=time.time_ns(), reason="", message=""
+        )
         report()
         code = await child.end()
         if child.lost_lines:
@@ -169,7 +171,14 @@ class Agent:
             reason = "OOMKilled"
             message = f"this machine ran out of memory at that time; the kernel killed {plural(kills, 'process', 'processes')}"
         exit_code = 128 - code if code < 0 else code
-        self._change(exit_code=exit_code, reason=reason, message=message, ended_by_kfjob=bool(self._end_reason))
+        self._change(
+            exit_code=exit_code,
+            reason=reason,
+            message=message,
+            last_reason=reason,
+            last_ended=time.time_ns(),
+            ended_by_kfjob=bool(self._end_reason),
+        )
         return exit_code
 
     def _log(self) -> Path:

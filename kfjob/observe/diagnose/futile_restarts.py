@@ -13,6 +13,7 @@ EXIT_CODES = frozenset({"1", "2", "126", "127"})
 TRANSIENT = Pattern(
     r"(?i)time.?out|timed out|connect|network|socket|http|\burl|\bssl|dist\w*error|\bnccl|\bgloo|\bcuda|\bcudnn|\becc\b|store"
     r"|rendezvous|peer|unavailable|throttl|rate.?limit|too many requests|temporar|try again|retry|busy|interrupt|broken pipe"
+    r"|in use|already (?:running|bound)|\block(?:ed|s|file)?\b|held by"
     r"|\bEOF|out of memory|memoryerror|no space|disk|i/o error|stale file|grpc|\brpc|terminated|killed|exited"
 )
 """Words of exceptions that come from devices, networks or other processes: of these, two equal ones may be chance."""
@@ -38,9 +39,18 @@ def find_futile_restart(history: JobHistory) -> Occurrence | None:
             return occurrence
         newest_rounds = rounds[-EXCEPTION_ROUNDS:]
         is_again = len(newest_rounds) == EXCEPTION_ROUNDS and _repeats(newest_rounds)
-        if is_again and not got_further(history, newest_rounds[0], history.find_newest_time()):
+        if not is_again or _printed_more(*newest_rounds):
+            continue
+        if not got_further(history, newest_rounds[0], history.find_newest_time()):
             return occurrence
     return None
+
+
+def _printed_more(before: Occurrence, after: Occurrence) -> bool:
+    """Return whether a new container printed more lines before its failure than the one before: it got further."""
+    if before.mark is None or after.mark is None or before.in_previous_container is after.in_previous_container:
+        return False
+    return after.mark.line > before.mark.line
 
 
 def _has_failed(pod: PodHistory) -> bool:

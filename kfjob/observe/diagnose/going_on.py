@@ -1,4 +1,4 @@
-"""How a program shows that it goes on after an error: by its words in the line of the error or after it, or by further lines."""
+"""How a program shows that it goes on after an error: by words at the error or after it, or by further lines."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _ONE_LINE = frozenset(
 END_TIME = SECOND
 """Time in which a process that an exception ends prints its last lines."""
 _IN_END = Pattern(
-    r"^wandb: |^(?:\[rank\d+\]:)?\[[A-Z]\d|Exception ignored in|resource_tracker|subprocess|terminate called|Fatal Python|frame #"
-    r"|^[\w.]*(?:Error|Exception|Warning)\b|above exception|^\W*$| FAILED$|clos|clean|shut|exit|destroy|teardown"
+    r"^wandb: |^(?:\[rank\d+\]:)?\[[A-Z]\d|Exception ignored in|resource_tracker|subprocess|terminate called|Fatal Python"
+    r"|frame #|^[\w.]*(?:Error|Exception|Warning)\b|above exception|^\W*$| FAILED$|clos|clean|shut|exit|destroy|teardown"
 )
 """Words of lines that a process prints while an exception ends it."""
 

@@ -34,15 +34,19 @@ class _Values(dict[str, str]):
         return UNKNOWN_VALUE
 
 
-def describe(occurrence: Occurrence) -> str:
-    """Return the title of the occurrence's rule with its values."""
-    return occurrence.rule.title.format_map(_Values(occurrence.values))
+def describe(occurrence: Occurrence, *, local: bool = False) -> str:
+    """Return the title of the occurrence's rule with its values; `local`: the job runs on the local backend."""
+    rule = occurrence.rule
+    return (rule.local_title if local and rule.local_title else rule.title).format_map(_Values(occurrence.values))
 
 
 def _fill_texts(occurrence: Occurrence, commands: Commands) -> tuple[str, str, str]:
     """Return title, cause and remedy of the rule with the values of this occurrence."""
     rule = occurrence.rule
-    cause = rule.agent_cause if occurrence.pod in commands.agents and rule.agent_cause else rule.cause
+    cause = rule.local_cause if commands.local and rule.local_cause else rule.cause
+    if occurrence.pod in commands.agents and rule.agent_cause:
+        cause = rule.agent_cause
+    title = rule.local_title if commands.local and rule.local_title else rule.title
     remedy = rule.local_remedy if commands.local and rule.local_remedy else rule.remedy
     if commands.running and rule.running_remedy:
         remedy = f"{rule.running_remedy}; {remedy}"
@@ -53,7 +57,7 @@ def _fill_texts(occurrence: Occurrence, commands: Commands) -> tuple[str, str, s
         remedy = remedy.replace("`pip install ", f"`{commands.installer.replace('{', '{{').replace('}', '}}')} ")
     if commands.source is not LogSource.JOB:
         remedy = _adapt_to_saved_logs(remedy, commands.source)
-    return rule.title.format_map(values), cause.format_map(values), remedy.format_map(values)
+    return title.format_map(values), cause.format_map(values), remedy.format_map(values)
 
 
 def _adapt_to_saved_logs(remedy: str, source: LogSource) -> str:

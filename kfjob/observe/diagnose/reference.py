@@ -45,6 +45,10 @@ def _format_rule(rule: Rule) -> str:
         lines.append(f"- Why in a pod with torchrun: {_replace_groups(rule.agent_cause)}")
     if rule.remedy:
         lines.append(f"- What to do: {_replace_groups(rule.remedy)}")
+    if rule.local_title:
+        lines.append(f"- On the local backend, the title is: {_replace_groups(rule.local_title)}")
+    if rule.local_cause:
+        lines.append(f"- On the local backend: {_replace_groups(rule.local_cause)}")
     if rule.local_remedy:
         lines.append(f"- On the local backend: {_replace_groups(rule.local_remedy)}")
     if rule.running_remedy:

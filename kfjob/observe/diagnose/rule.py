@@ -78,6 +78,12 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     remedy: str
     """What to do next; "" if nothing has to be done."""
 
+    local_title: str = ""
+    """The title for a job of the local backend, whose pods are processes; "" if `title` fits too."""
+
+    local_cause: str = ""
+    """Why it happens in a job of the local backend; "" if `cause` fits too."""
+
     local_remedy: str = ""
     """What to do next for a job of the local backend, whose pods are processes; "" if `remedy` fits too."""
 

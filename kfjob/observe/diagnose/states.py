@@ -15,6 +15,10 @@ _PERMANENT = frozenset(
 )
 """Rules about pods that had run: the start of another pod does not resolve them."""
 
+[_NOT_EXECUTABLE] = check_ids("pod-not-executable")
+"""The rule about a command that does not start: a program that has printed steps ended with the same code by itself."""
+[_FAILED] = check_ids("pod-failed")
+
 _REPETITIONS = frozenset({"Error: ErrImagePull", "Error: ImagePullBackOff"})
 """Messages of events that follow another event with the reason."""
 
@@ -56,6 +60,8 @@ class StateReader:
         if before and format_pod(before) == text:
             return
         match = next(match_rules(Subject.POD, text), None)
+        if match and match.rule.id == _NOT_EXECUTABLE and pod.readings:
+            match = next((other for other in match_rules(Subject.POD, text) if other.rule.id == _FAILED), match)
         rule = match.rule if match else None
         if event.phase in {PodPhase.RUNNING, PodPhase.SUCCEEDED}:
             for occurrence in pod.symptoms.occurrences():

@@ -1,8 +1,9 @@
 """Failures after which a restart is futile."""
 
 import pytest
+from msgspec.structs import replace
 
-from kfjob.events import Event, LogLine
+from kfjob.events import Event, LogLine, PodPhase
 from kfjob.observe.diagnose.futile_restarts import find_futile_restart
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.reduction import reduce
@@ -178,3 +179,26 @@ def test_an_empty_bar_is_no_progress():
         return [*round_(0, second), *bars, *traceback(0, "KeyError: 'lr'", second + 2), failed(0, second + 3, code)]
 
     assert rule_of(*attempt(5), *attempt(15)) == "exception"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "OSError: [Errno 98] Address already in use",
+        "RuntimeError: checkpoint directory is locked by pid 123",
+        "filelock.Timeout: the file lock is held by another process",
+    ],
+)
+def test_two_equal_failures_that_pass_by_themselves_are_left_to_the_restarts(text):
+    rounds = [event for second in (5, 15) for event in (*round_(0, second), *traceback(0, text, second), failed(0, second + 1))]
+    assert rule_of(*rounds) is None
+
+
+def test_a_container_that_prints_more_before_the_same_failure_gets_further():
+    def run(container: str, lines: int) -> list[Event]:
+        printed = [script.line(0, f"shard {number} is prepared", 6) for number in range(lines)]
+        events = [*printed, *traceback(0, "RuntimeError: the shard is broken", 7), script.pod(0, PodPhase.RUNNING, exit_code=1)]
+        return [replace(event, container_id=container) if isinstance(event, LogLine) else event for event in events]
+
+    assert rule_of(*run("a", 2), *run("b", 2)) == "exception"
+    assert rule_of(*run("a", 2), *run("b", 3)) is None

@@ -65,7 +65,7 @@ def field_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def texts(rule: Rule) -> tuple[str, ...]:
-    return (rule.title, rule.cause, rule.remedy, rule.local_remedy)
+    return (rule.title, rule.cause, rule.local_title, rule.local_cause, rule.remedy, rule.local_remedy)
 
 
 @by_id
@@ -105,6 +105,28 @@ def can_be_local(rule: Rule) -> bool:
 @pytest.mark.parametrize("rule", [rule for rule in RULES if can_be_local(rule)], ids=lambda rule: rule.id)
 def test_remedies_for_local_jobs_name_nothing_of_a_cluster(rule: Rule):
     assert not CLUSTER_WORDS.search(rule.local_remedy or rule.remedy)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.id in LOCAL_POD_RULES], ids=lambda rule: rule.id)
+def test_titles_and_causes_of_local_pods_name_nothing_of_kubernetes(rule: Rule):
+    words = f"{rule.local_title or rule.title} {rule.local_cause or rule.cause}"
+    assert not re.search(r"\bcontainer|kubelet|evicted|\bimage\b", words)
+
+
+def test_local_job_gets_the_local_title():
+    pod = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=3)
+    titles = [examine([pod], local=local)[0].first_cause for local in (False, True)]
+    assert [issue and issue.title for issue in titles] == [
+        "the container ended with exit code 3",
+        "the program ended with exit code 3",
+    ]
+
+
+def test_a_program_that_printed_steps_was_executable():
+    lines = [LogLine(pod="a-worker-0", text=f"step {step} loss 2.5") for step in range(5)]
+    pod = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=127)
+    rules = [examine([*printed, pod])[0].first_cause for printed in ([], lines)]
+    assert [issue and issue.rule for issue in rules] == ["pod-not-executable", "pod-failed"]
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if line.rule == "script-not-found"], ids=lambda line: line.rule)

@@ -121,8 +121,8 @@ def test_fields_after_the_heading_of_an_agent_are_left_out():
 
 def test_torchruns_warning_about_threads_is_left_out():
     sentence = (
-        "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being overloaded, "
-        "please further tune the variable for optimal performance in your application as needed. "
+        "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system "
+        "being overloaded, please further tune the variable for optimal performance in your application as needed. "
     )
     assert program_lines(["WARNING:torch.distributed.run:", "*" * 41, sentence, "*" * 41, "step 1"]) == ["step 1"]
     assert program_lines([sentence, "step 1"]) == [sentence, "step 1"]

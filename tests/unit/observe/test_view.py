@@ -14,7 +14,7 @@ from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodCha
 from kfjob.observe.lines import clean_line
 from kfjob.observe.pods import ContainerLog, PodView
 from kfjob.observe.progress import progress_reader
-from kfjob.observe.reduction import MAX_NEWS, reduce_all
+from kfjob.observe.reduction import MAX_NEWS, reduce, reduce_all
 from kfjob.observe.timestamps import parse_glog, parse_rfc3339, resolve_year
 from kfjob.observe.training import MAX_POINTS
 from kfjob.observe.view import JobView
@@ -35,6 +35,20 @@ def batch(step: int, second: float = 0, *, loss: float = 1.0, pod: str = "w-0", 
 
 def ours(message: str, second: float = 0, pod: str = "w-0") -> LogLine:
     return say(f"2026-11-21 07:10:48 I [train.py:18] {message}", second, pod)
+
+
+def test_the_restart_of_a_pod_is_news_with_its_exit_code_and_count():
+    """Without a pause between them, the end of a container and its restart come as one change of the pod's state."""
+    view = JobView()
+    for restarts, code, reason in ((0, None, ""), (1, 137, "Signal 9"), (2, 5, "Error")):
+        event = PodChanged(pod="w-1", phase=PodPhase.RUNNING, restarts=restarts, exit_code=code, last_reason=reason)
+        view = reduce(view, event)
+    texts = [news.text for news in view.news]
+    assert texts == [
+        "Running",
+        "Running again (restart 1, after SIGKILL (exit code 137))",
+        "Running again (restart 2, after exit code 5)",
+    ]
 
 
 def test_a_plain_line_keeps_every_field_of_its_pod():

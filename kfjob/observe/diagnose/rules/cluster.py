@@ -154,6 +154,7 @@ RULES = (
     Rule(
         id="container-start",
         title="the container's command cannot be started",
+        local_title="the command cannot be started",
         cause="the executable does not exist, or may not be run: {what}",
         remedy="check `command` and the image: `docker run --entrypoint which IMAGE torchrun`",
         local_remedy="check `command`: the executable must be on the PATH",
@@ -246,6 +247,7 @@ RULES = (
     Rule(
         id="crash-loop",
         title="the container ends again and again",
+        local_title="the pod's process ends again and again",
         cause=(
             "it restarts after growing pauses, and the job may still report `Running`; its last lines before it ends show "
             "the reason"

@@ -84,12 +84,12 @@ RULES = (
     ),
     Rule(
         id="address-in-use",
-        title="the store's port is already in use",
+        title="a port is already in use",
         cause=(
-            "another process on the same machine listens there: a pod on the host network, another job, or an agent that "
+            "another process on the same machine listens there: a pod on the host network, another job, or a process that "
             "was not stopped"
         ),
-        remedy="choose another `rendezvous.port`, or stop the other process",
+        remedy="choose another port (`rendezvous.port` is that of torchrun's store), or stop the other process",
         markers=("EADDRINUSE", "failed to listen on", "ddress already in use"),
         pattern=r"EADDRINUSE|server socket has failed to listen on any local network address|[Aa]ddress already in use",
     ),
