@@ -102,9 +102,11 @@ def mfu_text(training: Training) -> str:
 
 
 def remaining_text(view: JobView) -> str:
-    """Return `2m40s left` for a running job; with `~` the time to the end of an epoch, or to the end of a bar."""
+    """Return `2m40s left` for a job that has steps left; with `~` the time to the end of an epoch, or to the end of a bar."""
     if not view.running:
         return ""
+    if view.eta is not None and view.training.step == view.total and view.eta < 1:
+        return ""  # the job evaluates or saves after its last step
     if view.eta is not None:
         duration = format_duration(view.eta)
         return f"~{duration} left to step {view.total}" if view.is_eta_of_bar else f"{duration} left"

@@ -79,7 +79,7 @@ class Silence(Struct, frozen=True, kw_only=True):
 
 def find_silence(view: JobView, last_lines: Iterable[LastLine] | None = None) -> Silence | None:
     """Return the silence of a running job; None if its pauses are usual. `last_lines` replaces those that the view knows."""
-    if view.phase is not JobPhase.RUNNING or view.now is None:
+    if view.phase is not JobPhase.RUNNING or view.now is None or view.awaits_restart:
         return None
     lines = tuple(read_last_lines(view) if last_lines is None else last_lines)
     has_progress = bool(view.training.lines)

@@ -227,6 +227,11 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         return find_pod_problems(self.pods.values(), self.cluster_events)
 
     @property
+    def awaits_restart(self) -> bool:
+        """Whether a pod pauses before its next restart, which its state says: it cannot print anything."""
+        return any(pod.live and pod.state is not None and pod.state.reason == "CrashLoopBackOff" for pod in self.pods.values())
+
+    @property
     def is_end_unknown(self) -> bool:
         """Whether only logs of the job are known, which do not show how it ended."""
         return self.job is not None and self.job.reason == END_UNKNOWN

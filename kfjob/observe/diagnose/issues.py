@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from msgspec import Struct
 
+from kfjob.observe.agent_records import SIGNAL_BASE, name_signal
 from kfjob.observe.diagnose.assessments import Assessment
 from kfjob.observe.diagnose.diagnosis import Issue
 from kfjob.observe.diagnose.log_source import LogSource
@@ -30,8 +31,13 @@ class Commands(Struct, frozen=True):
 
 
 class _Values(dict[str, str]):
+    """The values of a rule. A number or an exit code of a signal has its name too."""
+
     def __missing__(self, key: str) -> str:
-        return UNKNOWN_VALUE
+        if key != "signal":
+            return UNKNOWN_VALUE
+        code = self.get("code", "")
+        return name_signal(self.get("number") or (str(int(code) - SIGNAL_BASE) if code.isdecimal() else UNKNOWN_VALUE))
 
 
 def describe(occurrence: Occurrence, *, local: bool = False) -> str:

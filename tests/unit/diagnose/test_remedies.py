@@ -45,6 +45,7 @@ LOCAL_POD_RULES = {
     "pod-terminated",
     "pod-crashed",
     "pod-failed",
+    "pod-signalled",
     "pod-not-executable",
     "container-start",
     "crash-loop",
@@ -120,6 +121,12 @@ def test_local_job_gets_the_local_title():
         "the container ended with exit code 3",
         "the program ended with exit code 3",
     ]
+
+
+def test_the_signal_that_ended_a_process_has_its_name():
+    pods = [PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=code) for code in (130, 138)]
+    titles = [issue.title for pod in pods if (issue := examine([pod], local=True)[0].first_cause)]
+    assert titles == [f"the pod's process was ended by a signal ({name})" for name in ("SIGINT", "SIGUSR1")]
 
 
 def test_a_program_that_printed_steps_was_executable():

@@ -40,6 +40,13 @@ HANG = [*TRAINED, progress(4, 14), line("refreshing the shard index", 14.5, PODS
 SILENT = "no progress for 20 s (a stall after 2 min; the job runs on); rank 1 reported step 3, others step 4"
 
 
+def test_a_pod_that_waits_for_its_restart_is_no_silence():
+    waits = PodChanged(pod=PODS[1], phase=PodPhase.RUNNING, reason="CrashLoopBackOff", message="restarts in 10 s", restarts=1)
+    view = reduce_all(JobView(), [*HANG, waits, tick(34)])
+    assert SilenceReminder().announce(view) == ""
+    assert view.headline == "Running, but `a-worker-1`: CrashLoopBackOff (restarts in 10 s)"
+
+
 def tick(second: float) -> Tick:
     return Tick(time=START + int(second * SECOND))
 

@@ -379,6 +379,12 @@ LINES = [
         "the same; NCCL's watchdog aborts",
     ),
     Text(
+        "worker-signalled",
+        "E1121 07:10:17.9 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -10) "
+        "local_rank: 0 (pid: 11) of binary: /opt/venv/bin/python",
+        "the same; SIGUSR1",
+    ),
+    Text(
         "worker-terminated",
         "W1121 06:41:43.6 1 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 9 closing signal SIGTERM",
         "seen: 2.15.0-c10d-kill9-worker-rank0",
@@ -601,6 +607,7 @@ PODS: list[tuple[str, PodChanged, str]] = [
     ("pod-terminated", _pod("Error", phase=PodPhase.FAILED, exit_code=143), "128 + SIGTERM"),
     ("pod-not-executable", _pod("Error", phase=PodPhase.FAILED, exit_code=127), "POSIX shell"),
     ("pod-crashed", _pod("Error", phase=PodPhase.FAILED, exit_code=139), "128 + SIGSEGV"),
+    ("pod-signalled", _pod("Error", phase=PodPhase.FAILED, exit_code=130), "128 + SIGINT"),
     ("pod-failed", _pod("Error", phase=PodPhase.FAILED, exit_code=1), "seen: tests/local"),
 ]
 

@@ -50,7 +50,7 @@ RULES = (
     ),
     Rule(
         id="worker-crashed",
-        title="a training process crashed ({signal})",
+        title="a training process crashed (SIGSEGV)",
         cause="native code failed: usually libraries that do not fit together, a driver fault, or broken memory",
         remedy="`PYTHONFAULTHANDLER=1` shows where; compare the installed versions with those that torch was built for",
         markers=(
@@ -83,6 +83,15 @@ RULES = (
         pattern=r"failed \(exitcode: -15\)|closing signal SIGTERM|Got termination signal",
         severity=Severity.HARMLESS,
         role=Role.CONSEQUENCE,
+    ),
+    Rule(
+        id="worker-signalled",
+        title="a training process was ended by a signal ({signal})",
+        cause="a person or another program sent it this signal: SIGINT is Ctrl-C, SIGUSR1 and SIGUSR2 come from schedulers",
+        remedy="find out what sent the signal; a program that handles it can save a checkpoint first",
+        markers=("failed (exitcode: -",),
+        pattern=r"failed \(exitcode: -(?P<number>1|2|3|10|12|13|14|24|25)\)",
+        role=Role.SUSPECT,
     ),
     Rule(
         id="worker-failed",
@@ -165,6 +174,17 @@ RULES = (
         subject=Subject.POD,
         markers=("exit=13",),
         pattern=r"exit=(?P<code>13[24569])\b",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="pod-signalled",
+        title="the container was ended by a signal ({signal})",
+        cause="a person or another program sent it this signal: SIGINT is Ctrl-C, SIGUSR1 and SIGUSR2 come from schedulers",
+        local_title="the pod's process was ended by a signal ({signal})",
+        remedy="find out what sent the signal; a program that handles it can save a checkpoint first",
+        subject=Subject.POD,
+        markers=("exit=1",),
+        pattern=r"exit=(?P<code>129|130|131|138|140|141|142|152|153)\b",
         role=Role.SUSPECT,
     ),
     Rule(
