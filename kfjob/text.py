@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from signal import Signals
 
 _MIN_FIXED, _MAX_FIXED = 0.1, 1e6
 """Between these, decimals show the digits that count."""
+SIGNAL_BASE = 128
+"""A container whose process a signal ended has this exit code plus the signal's number."""
 _THOUSAND = 1000
 _MIN_DIGITS, _MAX_DECIMALS = 2, 20
 """Digits that a small number keeps at least, and decimals that it may have for that."""
@@ -21,6 +24,12 @@ def format_figure(value: float, digits: int = 4, *, fixed: bool = False) -> str:
     if fixed and _MIN_FIXED <= abs(value) < _MAX_FIXED:
         return f"{value:.{digits}f}"
     return f"{value:,.0f}" if abs(value) >= _THOUSAND and not fixed else f"{value:.{digits}g}"
+
+
+def describe_exit(code: int) -> str:
+    """Return `exit code 1`, or `SIGKILL (exit code 137)` for a container whose process a signal ended."""
+    number = code - SIGNAL_BASE
+    return f"{Signals(number).name} (exit code {code})" if number in set(Signals) else f"exit code {code}"
 
 
 def format_decimal(value: float, decimals: int) -> str:

@@ -7,8 +7,6 @@ from signal import Signals
 
 from msgspec import Struct
 
-SIGNAL_BASE = 128
-"""A container whose process a signal ended has this exit code plus the signal's number."""
 INTEGERS = ("restart_count", "master_port", "group_rank", "group_world_size")
 LISTS = ("local_ranks", "role_ranks", "global_ranks", "role_world_sizes", "global_world_sizes")
 FIELDS = ("restart_count", "master_addr", "master_port", "group_rank", "group_world_size", *LISTS)
@@ -74,12 +72,6 @@ class AgentEventKind(StrEnum):
 def describe_exit_code(code: int) -> str:
     """Return `exit code 1`, or `SIGKILL` for -9: a process that a signal ended has the signal's number, negative."""
     return f"exit code {code}" if code >= 0 else name_signal(str(-code))
-
-
-def describe_container_exit(code: int) -> str:
-    """Return `exit code 1`, or `SIGKILL (exit code 137)` for a container whose process a signal ended."""
-    name = name_signal(str(code - SIGNAL_BASE)) if code > SIGNAL_BASE else ""
-    return f"{name} (exit code {code})" if name.startswith("SIG") else f"exit code {code}"
 
 
 def name_signal(text: str) -> str:

@@ -21,7 +21,7 @@ from kfjob.events import (
 )
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
-from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult, describe_container_exit
+from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
 from kfjob.observe.general.state import Emission
 from kfjob.observe.general.suggestions import find_unread
 from kfjob.observe.lines import shorten_line
@@ -44,6 +44,7 @@ from kfjob.observe.progress import progress_reader
 from kfjob.observe.rounds import Member, add_member
 from kfjob.observe.training import Training, describe_divergence, describe_new_start
 from kfjob.observe.view import JobView, News, Restarts, WorkerFailure
+from kfjob.text import describe_exit
 
 MAX_NEWS = 50
 """News of a job in a view."""
@@ -130,7 +131,7 @@ def _describe_state(event: PodChanged) -> str:
 
 def _describe_restart(event: PodChanged) -> str:
     """Return `Running again (restart 2, after exit code 5)`."""
-    end = "" if event.exit_code is None else f", after {describe_container_exit(event.exit_code)}"
+    end = "" if event.exit_code is None else f", after {describe_exit(event.exit_code)}"
     if event.last_reason == "OOMKilled":
         end += f", {event.last_reason}"
     return f"{event.phase} again (restart {event.restarts}{end})"

@@ -18,7 +18,7 @@ from kfjob.backends.local.launch_spec import AgentSpec, LaunchSpec
 from kfjob.backends.local.proc import count_out_of_memory_kills
 from kfjob.backends.local.processes import Guard
 from kfjob.events import TERMINATING, PodChanged, PodPhase
-from kfjob.text import plural
+from kfjob.text import SIGNAL_BASE, describe_exit, plural
 
 START_ERROR = 128
 """Exit code of an agent that could not be started; containerd reports the same for a container."""
@@ -86,7 +86,9 @@ class Agent:
             if code:
                 self._on_failure()
             if delay := backoff.after(time.monotonic() - begun):
-                self._change(ready=False, reason="CrashLoopBackOff", message=f"restarts in {delay:g} s")
+                self._change(
+                    ready=False, reason="CrashLoopBackOff", message=f"restarts in {delay:g} s, after {describe_exit(code)}"
+                )
                 report()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), delay)
@@ -170,7 +172,7 @@ class Agent:
         if code and kills:  # the kernel may have killed another process, but this is the most likely cause
             reason = "OOMKilled"
             message = f"this machine ran out of memory at that time; the kernel killed {plural(kills, 'process', 'processes')}"
-        exit_code = 128 - code if code < 0 else code
+        exit_code = SIGNAL_BASE - code if code < 0 else code
         self._change(
             exit_code=exit_code,
             reason=reason,

@@ -7,13 +7,14 @@ from collections import defaultdict
 
 from msgspec import Struct
 
-from kfjob.observe.agent_records import SIGNAL_BASE, name_signal
+from kfjob.observe.agent_records import name_signal
 from kfjob.observe.diagnose.assessments import Assessment
 from kfjob.observe.diagnose.diagnosis import Issue
 from kfjob.observe.diagnose.log_source import LogSource
 from kfjob.observe.diagnose.occurrences import Occurrence
 from kfjob.observe.diagnose.packages import find_package
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Severity
+from kfjob.text import SIGNAL_BASE
 
 _SUSPECTED = "; the program went on after it, but no other error explains the failure"
 """End of the cause of an error that the program survived."""
