@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 from kfjob.api.lifecycle.limits import enforce_limits
 from kfjob.api.logs.event_poller import add_cluster_events
-from kfjob.api.logs.event_stream import EventStream, stream_events
+from kfjob.api.logs.event_stream import stream_events
 from kfjob.api.reader import LiveReader, open_view
-from kfjob.backends.base import LineFilterFactory, LogRange
+from kfjob.backends.base import LineFilterFactory
 from kfjob.errors import WaitTimeout
 from kfjob.events import Event, JobPhase
 from kfjob.observe.prefilter import prefilter_factory
@@ -35,16 +35,14 @@ def follow_job(
     def choose_filter(pod: str) -> LineFilterFactory | None:
         return prefilter_factory(config, diagnosis=True, select_all=lambda: reads_all(pod))
 
-    stream = EventStream(reader.target.backend, reader.ref, lambda _: LogRange(follow=True), choose_filter=choose_filter)
-    with add_cluster_events(stream.events(), reader.target.backend, reader.ref) as events:
+    stream = stream_events(reader.target.backend, reader.ref, choose_filter=choose_filter, on_cut=on_cut)
+    with add_cluster_events(stream, reader.target.backend, reader.ref) as events:
         for event in events:
             view = reduce(view, event)
             yield view, event
             if limit_stop := enforce_limits(reader.target, reader.ref, view):
                 yield reduce(view, limit_stop.end), limit_stop.end
                 raise limit_stop.error
-    if stream.is_cut:
-        on_cut()
 
 
 def wait_for_end(

@@ -24,36 +24,48 @@ ChooseFilter = Callable[[str], LineFilterFactory | None]
 
 
 def stream_events(
-    backend: Backend, ref: JobRef, *, logs: bool = True, choose_filter: ChooseFilter | None = None
+    backend: Backend,
+    ref: JobRef,
+    *,
+    logs: bool = True,
+    choose_filter: ChooseFilter | None = None,
+    on_cut: Callable[[], None] | None = None,
 ) -> Iterator[Event]:
     """Yield the present state, then everything that happens, until the job has ended and its logs are read.
 
-    With `choose_filter`, the logs are read with `Backend.filtered_logs`. A `Tick` comes when nothing happens for a second.
+    With `choose_filter`, the logs are read with `Backend.filtered_logs`. `on_cut` is called at the end if lines were still
+    arriving some time after the end of the job. A `Tick` comes when nothing happens for a second.
     Closing the iterator ends the threads.
 
     Raises:
         KfjobError: the backend's watch or logs failed.
     """
-    return EventStream(backend, ref, lambda _: LogRange(follow=True) if logs else None, choose_filter=choose_filter).events()
+    log_range = LogRange(follow=True) if logs else None
+    return EventStream(backend, ref, lambda _: log_range, choose_filter=choose_filter, on_cut=on_cut).events()
 
 
 class EventStream:
     """The events of one job. Logs may be added and dropped while the stream is read."""
 
     def __init__(
-        self, backend: Backend, ref: JobRef, choose_range: ChooseRange, *, choose_filter: ChooseFilter | None = None
+        self,
+        backend: Backend,
+        ref: JobRef,
+        choose_range: ChooseRange,
+        *,
+        choose_filter: ChooseFilter | None = None,
+        on_cut: Callable[[], None] | None = None,
     ) -> None:
         """Prepare the stream. A pod that is created again under the same name is a new pod."""
         self.open_logs: set[str] = set()
         """Pods whose logs have not ended."""
-        self.is_cut = False
-        """Whether the stream ended although lines were still arriving."""
         self._multiplexer: Multiplexer[Event] = Multiplexer(size_of=_size)
         self._watch_end: float | None = None
         self._backend = backend
         self._ref = ref
         self._choose_range = choose_range
         self._choose_filter = choose_filter
+        self._on_cut = on_cut
         self._known_pods: set[tuple[str, str]] = set()  # name and uid
         self._silent_logs: dict[str, int] = {}  # logs without a line so far, with the times at which they were opened
         self._next_tick = time.monotonic_ns() + round(TICK_SECONDS * SECOND)
@@ -69,7 +81,8 @@ class EventStream:
                 if isinstance(event, LogLine) and event.time and event.time > begin + self._next_tick:
                     yield self._tick(begin)  # the lines are those of the present, although they never pause
                 if self._watch_end is not None and time.monotonic() - self._watch_end > DRAIN_SECONDS:
-                    self.is_cut = event is not None
+                    if event is not None and self._on_cut is not None:
+                        self._on_cut()
                     return
         finally:
             self._multiplexer.close()
