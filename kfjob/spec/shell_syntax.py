@@ -50,6 +50,7 @@ _HOME = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*=)?~(?:/.*)?")
 _LIST_OPERATORS = ("&&", "||", "|", ";", "2>&1")
 _TEXT_PARTS = frozenset("|;*?[{~#><")
 """First characters of the parts that a user may have meant as text."""
+_NOHUP = re.compile(r"(^|&&\s*|;\s*)nohup\s+")
 _MAX_EXAMPLE = 4000
 """Characters of the shell text that a hint quotes."""
 _QUOTED = "\ue000"
@@ -90,12 +91,15 @@ def find_in_line(line: str) -> ShellSyntax | None:
     first = tuple(_find_in_program(words[0]))
     pairs = itertools.pairwise(["", *words])
     arguments = dict.fromkeys(part for before, word in pairs for part in _find_in_word(word, before))
+    is_background = words[-1].endswith("&") and not words[-1].endswith("&&")
     if any(word.endswith("&") and not word.endswith("&&") for word in words):
         arguments |= {"&": None}
     parts += [_quote_part(part) for part in (*first, *arguments)]
     if not parts:
         return None
     variables = (f"`{match[0]}`" for word in words for match in _VARIABLE.finditer(word))
+    if is_background:
+        return ShellSyntax(tuple(dict.fromkeys([*parts, *variables])), _without_background(line))
     if words[0] in _ACTIVATIONS and words[1:2] == ["activate"]:
         hint = _explain_activation(words)
     elif first:
@@ -291,6 +295,15 @@ def _explain_activation(words: Sequence[str]) -> str:
         f"`{words[0]} activate` works in an interactive shell only: for a local job, choose the environment with "
         f"`--python FOLDER`, or start the program with `{words[0]} run{live} {where}`"
     )
+
+
+def _without_background(line: str) -> str:
+    """Return the advice to start the command itself: a shell would end at once, and its job with it."""
+    command = _NOHUP.sub(r"\1", line.strip().removesuffix("&").rstrip())
+    needs_shell = find_in_line(command)
+    words = json.dumps(shlex.split(redact_command(command, _MAX_EXAMPLE)), ensure_ascii=False)
+    hint = needs_shell.hint if needs_shell else f"write `command: {words}`"
+    return f"{hint}, without `&`: kfjob runs the job in the background already, and `kfjob logs` shows its output"
 
 
 def _explain_program(word: str, line: str) -> str:

@@ -185,6 +185,22 @@ def test_hint_for_conda_offers_no_shell(command, hint):
     assert "bash" not in text
 
 
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("python train.py &", 'write `command: ["python", "train.py"]`, without `&`: kfjob runs the job in the background'),
+        ("nohup python train.py &", 'write `command: ["python", "train.py"]`, without `&`'),
+        ("nohup python train.py > log 2>&1 &", 'use `command: ["bash", "-c", "python train.py > log 2>&1"]`, without `&`'),
+        ("cd /app && nohup python train.py&", "set `pod.working_dir: /app` (an absolute path), or use"),
+    ],
+)
+def test_hint_for_a_command_in_the_background_leaves_out_the_background(command, hint):
+    shown = find_problem(command).hint or ""
+    assert shown.startswith(hint)
+    assert "nohup" not in shown
+    assert "train.py &" not in shown
+
+
 def offered_field(hint: str | None) -> str:
     return (hint or "").partition("use `")[2].partition("; in single quotes, ")[0].removesuffix("`")
 
