@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from kfjob.plan.programs import (
+    CLUSTER_LAUNCHERS,
+    CONNECTING,
     LAUNCHER_COMMANDS,
     LAUNCHER_MODULES,
+    ONE_NODE_LAUNCHERS,
+    OTHER_STARTERS,
     RUNNERS,
     WRAPPERS,
     find_command_problems,
@@ -26,14 +30,7 @@ from kfjob.spec.job import JobSpec
 from kfjob.spec.rendezvous import Launcher
 
 _WRAPPERS = (*WRAPPERS, "command")  # `command` is a part of shells
-_CLUSTER_LAUNCHERS = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "mpirun.mpich", "orterun", "prun", "jsrun", "horovodrun")
-"""Programs that start processes on several machines, which they find through Slurm, ssh or a host file."""
-_CONNECTING = (*_CLUSTER_LAUNCHERS, "ray", "torchx")
-_ONE_NODE_LAUNCHERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"accelerate": ("launch",), "deepspeed": (), "composer": (), "fabric": ("run",), "lightning": ("run",)}
-)
-"""Launchers with their subcommand. They start the processes of one node, unless an option says more."""
-_PROGRAMS = frozenset({*SHELLS, *_WRAPPERS, *RUNNERS, *_CONNECTING, *_ONE_NODE_LAUNCHERS, "torchrun"})
+_PROGRAMS = frozenset({*SHELLS, *_WRAPPERS, *RUNNERS, *OTHER_STARTERS})
 _TOOL_MODULES = ("pip", "venv", "ensurepip", "compileall", "http.server", "site", "zipfile", "tarfile", "uv", "json.tool")
 _MACHINE_OPTIONS = {
     "accelerate": ("num_machines", "machine_rank", "main_process_ip", "config_file", "rdzv", "same_network"),
@@ -143,7 +140,7 @@ class ClusterLauncher:
 def find_cluster_launcher(command: Sequence[str]) -> ClusterLauncher | None:
     """Return the first program of the command that starts processes on several machines itself."""
     for words in split_commands(command):
-        if words and get_basename(words[0]) in _CLUSTER_LAUNCHERS:
+        if words and get_basename(words[0]) in CLUSTER_LAUNCHERS:
             read = _read_program(words[_find_program(words, 1) :])
             program = read.program if isinstance(read, UnconnectedProgram) else "PROGRAM"
             return ClusterLauncher(get_basename(words[0]), program)
@@ -231,14 +228,14 @@ def _find_program(words: list[str], start: int) -> int:
 def _read_program(words: list[str]) -> UnconnectedProgram | bool:
     """Return the unconnected program; True if the command connects the nodes, False if it trains nothing."""
     name = get_basename(words[0]) if words else ""
-    if name in _CONNECTING:
+    if name in CONNECTING:
         return True
     if name.endswith(".py"):  # `uv run train.py`, `./train.py`
         return UnconnectedProgram(words[0], words[0], "torchrun")
     if name == "torchrun":
         return _read_torchrun(words[:1], words[1:])
-    if name in _ONE_NODE_LAUNCHERS:
-        start = [words[0], *_ONE_NODE_LAUNCHERS[name]]
+    if name in ONE_NODE_LAUNCHERS:
+        start = [words[0], *ONE_NODE_LAUNCHERS[name]]
         return _read_launcher(name, start, words[len(start) :]) if words[: len(start)] == start else False
     return _read_python(words) if is_python(name) else False
 

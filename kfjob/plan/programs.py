@@ -28,18 +28,15 @@ PYTHON_STARTERS = ("torchrun", "accelerate", "deepspeed")
 """Programs that start the Python of the environment that they are installed in."""
 DEEPSPEED_MODULE = "deepspeed.launcher.launch"
 """What `deepspeed` starts on each node."""
-OTHER_STARTERS = (
-    "accelerate",
-    "deepspeed",
-    "torchrun",
-    "mpirun",
-    "mpiexec",
-    "srun",
-    "horovodrun",
-    "ray",
-    "torchx",
-    "composer",
+CLUSTER_LAUNCHERS = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "mpirun.mpich", "orterun", "prun", "jsrun", "horovodrun")
+"""Programs that start processes on several machines, which they find through Slurm, ssh or a host file."""
+CONNECTING = (*CLUSTER_LAUNCHERS, "ray", "torchx")
+ONE_NODE_LAUNCHERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"accelerate": ("launch",), "deepspeed": (), "composer": (), "fabric": ("run",), "lightning": ("run",)}
 )
+"""Launchers with their subcommand. They start the processes of one node, unless an option says more."""
+OTHER_STARTERS = ("torchrun", *ONE_NODE_LAUNCHERS, *CONNECTING)
+"""All launchers: programs that start processes themselves."""
 WRAPPERS = ("exec", "time", "nohup", "nice", "env", "stdbuf", "timeout", "numactl", "taskset", "sudo")
 """Programs whose arguments are another command."""
 RUNNERS = ("uv", "poetry", "pipenv", "pdm", "pixi", "hatch", "rye", "conda", "mamba", "micromamba")

@@ -697,6 +697,8 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 ("torchrun train.sh", "`torchrun` starts `train.sh` as a Python file"),
                 ("torchrun bash train.sh", "`torchrun` starts `bash` as a Python file"),
                 ("torchrun accelerate launch hello.py", "`torchrun` starts `accelerate`, which is a launcher of its own"),
+                ("torchrun fabric run hello.py", "`torchrun` starts `fabric`, which is a launcher of its own"),
+                ("torchrun lightning run hello.py", "`torchrun` starts `lightning`, which is a launcher of its own"),
                 (
                     "torchrun -m torch.distributed.run hello.py",
                     "`torchrun` starts `torch.distributed.run`",
