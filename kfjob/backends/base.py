@@ -96,6 +96,7 @@ class Requirement(Struct, frozen=True, kw_only=True):
 
     path: str  # the field of the spec that asks for it
     summary: str = ""  # what is there
+    program: str = ""  # the file of the program that each agent starts, in the requirement of `command`
     problem: Refused | None = None  # what is missing
 
 

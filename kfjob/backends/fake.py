@@ -95,7 +95,7 @@ class FakeBackend:
     def apply(self, plan: JobPlan) -> JobRef:
         """Refuse the change."""
         self.get(plan.name, namespace=plan.namespace)
-        hint = f"`kfjob stop {plan.name}`, then `kfjob submit` with the new spec"
+        hint = f"`kfjob relaunch {plan.name} --spec FILE` stops it and starts the new spec"
         raise Refused(f"job `{plan.name}` cannot be changed in place", hint=hint)
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:

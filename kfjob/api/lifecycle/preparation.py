@@ -69,7 +69,10 @@ def _check_machine(planned: Planned, notify: Notify) -> None:
     `notify` receives the program that the job runs with, because PATH may have another than the user expects.
     """
     if planned.target.kind.runs_on_this_machine:
-        for requirement in planned.target.machine.check_requirements(planned.plan):
+        requirements = planned.target.machine.check_requirements(planned.plan)
+        for requirement in requirements:
             if requirement.problem:
                 raise requirement.problem
-        notify(f"the job runs with `{planned.target.machine.find_program(planned.plan)}`")
+        for requirement in requirements:
+            if requirement.program:
+                notify(f"the job runs with `{requirement.program}`")

@@ -124,13 +124,17 @@ class LocalBackend:
 
     def check_requirements(self, plan: JobPlan) -> builtins.list[Requirement]:
         """Return what the plan needs from this machine, and whether it is there; nothing is started."""
-        checks: dict[str, Callable[[], str]] = {
-            "resources": lambda: _check_capacity(plan),
-            "command": lambda: f"program {self.find_program(plan)}",
-        }
+        requirements = [_check_requirement("resources", lambda: _check_capacity(plan)), self._check_program(plan)]
         if plan.own_etcd_image:
-            checks["rendezvous"] = lambda: _check_etcd(plan, self._jobs)
-        return [_check_requirement(path, check) for path, check in checks.items()]
+            requirements.append(_check_requirement("rendezvous", lambda: _check_etcd(plan, self._jobs)))
+        return requirements
+
+    def _check_program(self, plan: JobPlan) -> Requirement:
+        try:
+            program = self.find_program(plan)
+        except Refused as err:
+            return Requirement(path="command", problem=err)
+        return Requirement(path="command", summary=f"program {program}", program=program)
 
     def find_program(self, plan: JobPlan) -> str:
         """Return the file of the program that each agent of the plan starts.
@@ -151,7 +155,7 @@ class LocalBackend:
         self.get(plan.name, namespace=plan.namespace)
         raise Refused(
             f"job `{plan.name}` runs on this machine and cannot be changed in place",
-            hint=f"`kfjob stop {plan.name}`, then `kfjob submit` with the new spec",
+            hint=f"`kfjob relaunch {plan.name} --spec FILE` stops it and starts the new spec",
         )
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
