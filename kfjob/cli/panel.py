@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.text import Text
 
-MAX_BAR_WIDTH, MIN_BAR_WIDTH = 40, 10  # columns of the progress bar and of the loss curve
+MAX_BAR_WIDTH, MIN_BAR_WIDTH = 40, 10
 """Columns of the progress bar and of the loss curve."""
-TEXT_WIDTH = 50  # columns for the text beside them
+TEXT_WIDTH = 50
+"""Columns for the text beside them."""
 
 
 def panel(name: str, view: JobView, *, width: int = 100) -> Group:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +13,7 @@ from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
 from kfjob.plan.launch_commands import UnconnectedProgram, find_unconnected_nodes
 from kfjob.spec.job import JobSpec
+from kfjob.spec.run_length import split_scripts
 
 CONTAINER_LISTS = ("initContainers", "containers")
 """The fields of a pod that hold containers."""
@@ -105,7 +105,7 @@ class Job:
     @cached_property
     def words(self) -> tuple[str, ...]:
         """The words of the command; a command line for a shell is split into its words."""
-        return tuple(part for word in self.plan.words for part in _split_word(word))
+        return tuple(split_scripts(self.plan.words))
 
     @property
     def program_field(self) -> str:
@@ -121,13 +121,3 @@ class Job:
         if processes.isdecimal():
             return int(processes)
         return self.plan.resources.gpus or None if processes in ("auto", "gpu") else None
-
-
-def _split_word(word: str) -> Iterator[str]:
-    if not any(space in word for space in (" ", "\t", "\n")):
-        yield word
-        return
-    try:
-        yield from shlex.split(word, comments=True)
-    except ValueError:
-        yield from word.split()

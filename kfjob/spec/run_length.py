@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 EPOCHS = frozenset({"epochs", "num_epochs", "n_epochs", "max_epochs", "total_epochs", "num_train_epochs", "train_epochs"})
@@ -33,7 +32,7 @@ def find_run_length(words: Iterable[str]) -> RunLength:
     """Return the length that the words of a command set; unknown if they set several, of which the program may take any."""
     steps: set[str] = set()
     epochs: set[str] = set()
-    for name, value in _find_options(_split(words)):
+    for name, value in _find_options(split_scripts(words)):
         names = name.replace("-", "_").lower().split(".")
         joined = "_".join(names[-2:])
         if names[-1] in EPOCHS:
@@ -51,15 +50,17 @@ def _to_count(values: set[str]) -> int | None:
     return int(value) or None if _WHOLE.fullmatch(value) else None
 
 
-def _split(words: Iterable[str]) -> list[str]:
+def split_scripts(words: Iterable[str]) -> list[str]:
     """Return the words, and in place of a script of a shell the words in it."""
     split: list[str] = []
     for word in words:
-        parts = [word]
-        if any(space in word for space in " \n\t") and len(word) <= _MAX_TEXT:
-            with suppress(ValueError):  # quotes that nothing closes
-                parts = shlex.split(word, comments=True)
-        split += parts
+        if not any(space in word for space in " \n\t") or len(word) > _MAX_TEXT:
+            split.append(word)
+            continue
+        try:
+            split += shlex.split(word, comments=True)
+        except ValueError:  # quotes that nothing closes
+            split += word.split()
     return split
 
 
