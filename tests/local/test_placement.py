@@ -48,6 +48,23 @@ def launch_spec(plan: JobPlan, tmp_path: Path) -> LaunchSpec:
     return order
 
 
+def test_restarts_always_leaves_out_the_check_for_futile_restarts(here: Here, tmp_path: Path):
+    def failure_check(**spec: Any) -> tuple[str, ...]:
+        spec_of_launch, _ = placement.build_launch_spec(
+            here.plan("pass", **spec),
+            uid="u",
+            launch=tmp_path / "launch",
+            volumes=tmp_path / "volumes",
+            backoff_seconds=1,
+            failure_check=("check",),
+            interpreter=Interpreter(),
+        )
+        return spec_of_launch.failure_check
+
+    assert failure_check() == ("check",)
+    assert failure_check(restarts="always") == ()
+
+
 @pytest.mark.local
 def test_agents_do_not_get_variables_of_an_enclosing_agent(here: Here, monkeypatch: pytest.MonkeyPatch):
     for name, value in OF_AN_AGENT_AROUND_US.items():

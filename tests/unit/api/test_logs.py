@@ -223,6 +223,15 @@ def test_first_error_is_printed_with_its_context(fake, kfjob):
     assert "line 31 of `train-worker-0`" in kfjob.err
 
 
+def test_first_error_of_an_agent_is_printed_with_its_context(fake, kfjob):
+    agent = "E1121 06:38:10.000000 1 torch/distributed/elastic/multiprocessing/api.py:1002]"
+    failed = script.line(0, f"{agent} failed (exitcode: -9) local_rank: 0 (pid: 7) of binary: /usr/bin/python", 7)
+    fake.play("train", *script.STARTING, *script.block(0, 0, 5), failed)
+    assert kfjob("logs", "train", "--first-error") == 0
+    assert failed.text in kfjob.out.splitlines()
+    assert "left out" not in kfjob.err
+
+
 def test_more_pods_than_threads_are_merged_by_time(fake, monkeypatch):
     ref = fake.play("train", *script.STARTING)
     slots = threading.Semaphore(merge.THREADS)

@@ -76,6 +76,20 @@ def test_handover_names_the_next_pod():
     assert show(events, ProgramOutput()) == [OutputLine("from 0"), OutputLine("from 1", "train-worker-1"), OutputLine("more")]
 
 
+def test_progress_of_another_pod_takes_over_only_from_a_silent_one():
+    hello, progress = script.line(0, "hello", 9), [script.progress(1, step, 8.0 - step) for step in range(1, 8)]
+    soon = show([*script.STARTING, hello, *progress[:3]], ProgramOutput())
+    assert [(line.pod, line.text) for line in soon] == [("", "hello")]
+    late = show([*script.STARTING, hello, *progress, Tick(time=script.START + 18 * SECOND)], ProgramOutput())
+    assert [line.pod for line in late] == ["", "train-worker-1", *[""] * 6]
+
+
+def test_the_pod_that_gets_rank_0_takes_over_at_once():
+    events = [*script.STARTING, *script.block(0, 0, 4), *script.block(1, 1, 4), script.line(0, "round 1", 5)]
+    events += [*script.block(0, 1, 6), *script.block(1, 0, 6), script.line(1, "round 2", 7), script.line(0, "not shown", 7)]
+    assert show(events, ProgramOutput()) == [OutputLine("round 1"), OutputLine("round 2", "train-worker-1")]
+
+
 def test_a_pod_that_goes_on_printing_is_kept_though_every_rank_prints_progress():
     events = [*script.STARTING]
     events += [script.progress(index, step, 8.0 - step) for step in range(1, 5) for index in (0, 1)]
