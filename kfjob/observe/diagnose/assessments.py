@@ -6,11 +6,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.events import TERMINATING, JobPhase, PodPhase
-from kfjob.observe.diagnose.furthest import got_further
 from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import Occurrence, Symptom
 from kfjob.observe.diagnose.recovery import has_recovered
-from kfjob.observe.diagnose.repetitions import mask_numbers
+from kfjob.observe.diagnose.repeated_failures import repeats_failure
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.rules import check_ids
 
@@ -74,22 +73,16 @@ def assess_symptom(job: JobEvidence, symptom: Symptom) -> Assessment | None:
     a round that only comes to the same step once more has not recovered.
     """
     occurrences = [occurrence for occurrence in symptom.occurrences if not occurrence.resolved]
-    if occurrences and any(_repeats(job, earlier, occurrences[-1]) for earlier in occurrences[:-1]):
+    near = job.view.reference_time
+    if any(repeats_failure(job.history, earlier, occurrences[-1], near=near) for earlier in occurrences[:-1]):
         occurrences[-1] = replace(occurrences[-1], lasts=True)
     assessments = [assess(job, occurrence, symptom.count) for occurrence in occurrences]
     unrecovered = next((item for item in assessments if not item.recovered), None)
     if unrecovered is None or not unrecovered.is_error:
         return unrecovered or (assessments[-1] if assessments else None)
-    first = next((item for item in assessments if _repeats(job, item.occurrence, unrecovered.occurrence)), None)
+    newest = unrecovered.occurrence
+    first = next((item for item in assessments if repeats_failure(job.history, item.occurrence, newest, near=near)), None)
     return replace(unrecovered, occurrence=first.occurrence, time=first.time) if first else unrecovered
-
-
-def _repeats(job: JobEvidence, before: Occurrence, after: Occurrence) -> bool:
-    """Return whether the error ended an earlier round like a later one, and no round since the earlier one got further."""
-    if before.mark is None or after.mark is None or before.mark.round_start >= after.mark.round_start:
-        return False
-    is_same = [mask_numbers(line) for line in before.evidence] == [mask_numbers(line) for line in after.evidence]
-    return is_same and not before.going_on.handled and not got_further(job.history, before, job.view.reference_time)
 
 
 def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessment:

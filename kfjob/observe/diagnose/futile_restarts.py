@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kfjob.observe.diagnose.furthest import got_further
 from kfjob.observe.diagnose.occurrences import JobHistory, Occurrence, PodHistory, Symptom
+from kfjob.observe.diagnose.repeated_failures import repeats_failure
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.patterns import Pattern
 
@@ -11,15 +11,14 @@ EXIT_CODES = frozenset({"1", "2", "126", "127"})
 """Exit codes of a Python program that ended with an exception or refused its arguments, and of a program that is missing."""
 
 TRANSIENT = Pattern(
-    r"(?i)time.?out|timed out|connect|network|socket|http|\burl|\bssl|dist\w*error|\bnccl|\bgloo|\bcuda|\bcudnn|\becc\b|store"
-    r"|rendezvous|peer|unavailable|throttl|rate.?limit|too many requests|temporar|try again|retry|busy|interrupt|broken pipe"
+    r"(?i)time.?out|timed out|connect|network|socket|http|\burl|\bssl|dist\w*error|\bnccl|\bgloo|\bcuda|\bcudnn|\becc\b"
+    r"|(?:\b|dist|tcp|file|hash|prefix)store|rendezvous|\bpeer|unavailable|throttl|rate.?limit|too many requests|temporar"
     r"|in use|already (?:running|bound)|\block(?:ed|s|file)?\b|held by"
-    r"|\bEOF|out of memory|memoryerror|no space|disk|i/o error|stale file|grpc|\brpc|terminated|killed|exited"
+    r"|try again|retry|busy|interrupt|broken pipe|\bEOF|out of memory|memoryerror|no space|disk|i/o error|stale file|grpc"
+    r"|\brpc|terminated|killed|exited"
 )
 """Words of exceptions that come from devices, networks or other processes: of these, two equal ones may be chance."""
 _LOCAL_RANK = Pattern(r"\(exitcode: \d+\) local_rank: (\d{1,6}) ")
-EXCEPTION_ROUNDS = 2
-"""Rounds that end with the same exception, without progress between, after which another round is futile."""
 
 
 def find_futile_restart(history: JobHistory) -> Occurrence | None:
@@ -37,11 +36,8 @@ def find_futile_restart(history: JobHistory) -> Occurrence | None:
         needed = occurrence.rule.futile_after
         if needed is not None and len(rounds) >= needed and not any(other.progress for other in history.pods.values()):
             return occurrence
-        newest_rounds = rounds[-EXCEPTION_ROUNDS:]
-        is_again = len(newest_rounds) == EXCEPTION_ROUNDS and _repeats(newest_rounds)
-        if not is_again or _printed_more(*newest_rounds):
-            continue
-        if not got_further(history, newest_rounds[0], history.find_newest_time()):
+        is_again = len(rounds) > 1 and repeats_failure(history, *rounds[-2:], near=history.find_newest_time())
+        if is_again and not _printed_more(*rounds[-2:]) and not _may_be_chance(rounds[-1]):
             return occurrence
     return None
 
@@ -98,13 +94,10 @@ def _first_of_each_round(symptom: Symptom) -> list[Occurrence]:
     return list(rounds.values())
 
 
-def _repeats(rounds: list[Occurrence]) -> bool:
-    """Return whether the rounds ended with the same failure, and not by chance."""
-    first = rounds[0]
-    if any(occurrence.evidence != first.evidence for occurrence in rounds):
+def _may_be_chance(failure: Occurrence) -> bool:
+    """Return whether two rounds may end with this failure although the next one does not."""
+    if failure.rule.futile_after is not None:
         return False
-    if first.rule.futile_after is not None:
-        return True
-    is_exception = first.rule.subject is Subject.EXCEPTION or first.in_exception
-    text = " ".join((first.values.get("what", ""), *first.evidence))
-    return is_exception and not TRANSIENT.search(text)
+    is_exception = failure.rule.subject is Subject.EXCEPTION or failure.in_exception
+    text = " ".join((failure.values.get("what", ""), *failure.evidence))
+    return not is_exception or TRANSIENT.search(text) is not None

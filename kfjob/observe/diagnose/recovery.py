@@ -69,7 +69,7 @@ def _went_on(job: JobEvidence, pod: PodHistory, occurrence: Occurrence) -> bool:
     has_steps = occurrence.mark is not None and pod.activity.steps - occurrence.mark.steps >= needed
     is_alone = not occurrence.stream and _is_alone(job, pod)
     has_steps = has_steps and (is_alone or not _has_times(job))
-    return (has_success or has_steps or (is_alone and _got_further(pod, occurrence))) and not _ended_badly(pod, occurrence)
+    return (has_success or has_steps or (is_alone and _printed_more(pod, occurrence))) and not _ended_badly(pod, occurrence)
 
 
 def _is_alone(job: JobEvidence, pod: PodHistory) -> bool:
@@ -77,7 +77,7 @@ def _is_alone(job: JobEvidence, pod: PodHistory) -> bool:
     return pod.has_one_process and job.view.config.processes_per_node in {None, 1}
 
 
-def _got_further(pod: PodHistory, occurrence: Occurrence) -> bool:
+def _printed_more(pod: PodHistory, occurrence: Occurrence) -> bool:
     """Return whether training went on: its newest lines are beyond those before the exception, so no buffer held them back."""
     mark = occurrence.mark
     if mark is None or pod.furthest is None or not mark.readings:

@@ -19,7 +19,7 @@ MAX_EXPLAINED = 1000
 """Incidents with the same text, apart from the numbers in it, that kfjob explains in a round of a pod; it counts others."""
 MAX_TEXTS = 1024
 """Texts of incidents to count at the same time; the one that was not repeated for longest is dropped first."""
-_NUMBER = re.compile(r"\d++")
+_NUMBER = re.compile(r"0x[0-9a-f]++|\d++")
 _T = TypeVar("_T")
 
 
@@ -85,5 +85,5 @@ class Repetitions:
 
 
 def mask_numbers(text: str) -> str:
-    """Return the text with the same digit in place of each whole number."""
+    """Return the text with the same digit in place of each whole number, and of each address."""
     return _NUMBER.sub("1", text)

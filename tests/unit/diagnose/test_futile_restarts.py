@@ -104,6 +104,10 @@ def test_progress_leaves_the_failure_to_the_restarts():
         ("FileNotFoundError: [Errno 2] No such file or directory: 'data.txt'", "file-not-found"),
         ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", "matrix-shapes"),
         ("my.package.WrongConfig: no layer 3", "exception"),
+        ("TypeError: f() got an unexpected keyword argument 't_mul'", "library-interface"),
+        ("TypeError: unsupported operand type(s) for +: 'int' and 'str'", "exception"),
+        ("RuntimeError: No CUDA GPUs are available", "no-gpu"),
+        ("RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from TCPStore", None),
         ("requests.exceptions.ConnectTimeout: 30 s", None),
         ("RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1", None),
         ("torch.distributed.DistStoreError: wait failed", None),
@@ -116,6 +120,12 @@ def test_the_same_exception_in_two_rounds_is_enough(text, rule):
     assert rule_of(*first) is None
     assert rule_of(*first, *second) == rule
     assert rule_of(*first, *round_(0, 8), script.progress(0, 1, 8.0), *second[-5:]) is None
+
+
+@pytest.mark.parametrize("text", ["RuntimeError: bad state in pid {}", "RuntimeError: <Loader object at 0x7f{}e> is empty"])
+def test_an_exception_with_another_number_is_the_same_one(text):
+    first = [*round_(0, 5), *traceback(0, text.format("4711"), 6), failed(0, 7)]
+    assert rule_of(*first, *round_(0, 8), *traceback(0, text.format("4812"), 9), failed(0, 10)) == "exception"
 
 
 def test_different_exceptions_in_two_rounds_are_not():

@@ -81,6 +81,7 @@ RULES = (
         cause="NCCL or CUDA needs a device: the pod requests none, or its machine has none",
         remedy="set `instance` or `resources.gpus`; on CPUs use the gloo backend",
         local_remedy="check the output of `nvidia-smi`; on CPUs use the gloo backend",
+        futile_after=2,
         markers=(
             "no GPUs found",
             "requires at least one CUDA device",
