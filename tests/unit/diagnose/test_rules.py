@@ -140,6 +140,7 @@ def test_rule_is_complete(rule: Rule):
             "pod",
             "job",
             *(["package"] if "name" in rule.regex.names else []),
+            *(["signal"] if {"number", "code"} & set(rule.regex.names) else []),
             *_EXTRA_GROUPS.get(rule.subject, ()),
         }
 
