@@ -54,10 +54,12 @@ class Planned:
         """Send every warning to `notify`.
 
         Raises:
-            SpecError: a lint rule found an error; with the setting `strict`, any finding is an error.
+            SpecError: a finding is an error; with the setting `strict`, a warning is one too.
         """
-        if any(finding.severity == "error" for finding in self.findings):
-            raise SpecError(self.findings)
+        strict = self.target.settings.strict
+        problems = _apply_strict([*self.warnings, *self.findings]) if strict else list(self.findings)
+        if any(problem.severity == "error" for problem in problems):
+            raise SpecError(_sort(problems))
         for problem in (*self.warnings, *self.findings):
             notify("\n".join(problem.lines()))
 
@@ -104,6 +106,11 @@ def plan_job(
     )
     more = loaded.positions.locate_all(check(planned))
     return replace(planned, findings=tuple(_sort([*planned.findings, *more]))) if more else planned
+
+
+def _apply_strict(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems with each warning as an error."""
+    return [replace(problem, severity="error") if problem.severity == "warning" else problem for problem in problems]
 
 
 def finish_draft(draft: Draft, settings: Settings, *, check: PlanCheck = check_nothing) -> LoadedSpec:
