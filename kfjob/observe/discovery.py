@@ -212,6 +212,8 @@ def _predict(search: _Search) -> Master | None:
     backend = search.rendezvous_backend
     if len(names) == 1:
         name, rule = names[0], "the only pod of the job"
+    elif search.config.unconnected and not launched:
+        name, rule = (workers or names)[0], f"each pod runs its own `{search.config.unconnected}`, and this is the first one"
     elif backend in {"c10d", "etcd-v2"}:
         name, rule = min(names), f"{backend} gives rank 0 to the address that sorts first as a string"
     elif backend == "static" and workers:

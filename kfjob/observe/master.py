@@ -68,7 +68,8 @@ class Master(Struct, frozen=True, kw_only=True):
         node = f" on node `{self.node}`" if self.node else ""
         source = "" if self.evidence.pod == self.pod else f" in the log of `{self.evidence.pod}`"
         evidence = f"{self.evidence.kind}{source}: {self.evidence.quote}"
-        lines = [f"`{self.pod}`{node} ({ranks}) prints progress, {self.confidence}", evidence]
+        verb = "would print" if self.confidence is Confidence.PREDICTED else "prints"
+        lines = [f"`{self.pod}`{node} ({ranks}) {verb} progress, {self.confidence}", evidence]
         if self.store and self.store.pod != self.pod:
             owner = f"which is pod `{self.store.pod}`" if self.store.pod else "which belongs to no pod of the job"
             lines.append(f"the store of its round is at `{self.store.address}`, {owner}")

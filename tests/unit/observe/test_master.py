@@ -192,6 +192,14 @@ def test_prediction_is_marked(backend: str, workers: tuple[str, ...], expected: 
     assert "predicted" in master.explain()[0]
 
 
+def test_prediction_for_pods_that_train_on_their_own_names_no_rendezvous():
+    master = find(RUNNING, workers=("w-0", "w-1"), rendezvous="c10d", unconnected="python x.py")
+    assert master.explain() == [
+        "`w-0` (ranks unknown) would print progress, predicted",
+        "prediction: each pod runs its own `python x.py`, and this is the first one",
+    ]
+
+
 def test_etcd_backend_has_no_prediction():
     result = discover(RUNNING, pod("w-0"), pod("w-1"), rendezvous="etcd", workers=("w-0", "w-1"))
     assert isinstance(result, NoMaster)
