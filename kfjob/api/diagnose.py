@@ -104,8 +104,7 @@ def _read_everything(reader: JobReader) -> Iterator[Event]:
     yield snapshot.job
     yield from snapshot.pods
     yield from merge_logs(reader, [(pod.pod, LogRange()) for pod in snapshot.pods])
-    if not snapshot.job.phase.ended:
-        yield Tick(time=time.time_ns())
+    yield Tick(time=time.time_ns())  # everything was read
 
 
 def _read_previous(reader: JobReader, pod: PodChanged) -> Iterator[LogLine | LogGap]:

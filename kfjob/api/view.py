@@ -46,5 +46,5 @@ def read_view(reader: JobReader, *, with_events: bool = False, pattern: str | No
 
 
 def advance_to_now(view: JobView) -> JobView:
-    """Return the view of a running job with the present time, which shows a stall."""
-    return reduce_all(view, [Tick(time=time.time_ns())] if view.running else [])
+    """Return the view after everything was read; that of a running job has the present time, which shows a stall."""
+    return reduce_all(view, [Tick(time=time.time_ns())] if view.phase else [])

@@ -95,6 +95,9 @@ def _verdict(diagnosis: Diagnosis) -> list[str]:
         lines += [f"    {text}" for text in describe_last_lines(diagnosis.silence)]
         return [*lines, f"next: {describe_next_step(diagnosis.silence)}"]
     reports = [f"  pod `{pod}`: {text}" for pod, text in diagnosis.reports]
+    if diagnosis.remark:
+        lines = [f"no error was found, but {diagnosis.remark}"]
+        return lines + (_last_lines(diagnosis) or ["the program has printed nothing"])
     if diagnosis.verdict in {Verdict.SUCCEEDED, Verdict.RUNNING}:
         return ["no problems found"]
     if diagnosis.verdict is Verdict.STOPPED:
@@ -102,6 +105,11 @@ def _verdict(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.verdict is Verdict.REPORTED:
         return ["no known error was found; the log ends with a report of success, and the exit code is unknown", *reports]
     lines = ["no cause found" if diagnosis.failed else "no known error was found, and nothing shows that the job succeeded"]
+    return lines + _last_lines(diagnosis)
+
+
+def _last_lines(diagnosis: Diagnosis) -> list[str]:
+    lines = []
     for pod, texts in diagnosis.last_lines:
         lines += [f"the last lines of pod `{pod}`:", *(f"    | {text}" for text in texts)]
     return lines

@@ -94,15 +94,19 @@ def status(*, job: str | None, folder: str | None, pattern: str | None, output: 
         click.echo("".join(f"{name_pod(pod.pod)}\n" for pod in reader.snapshot().pods), nl=False)
         return
     view = read_view(reader, with_events=True)
-    headline, cause = view.headline, None
-    if view.phase == "Failed" or view.is_end_unknown:
+    diagnosis = None
+    if view.phase == "Failed" or view.is_end_unknown or view.remark:
         from kfjob.api.diagnose import examine
 
         diagnosis = examine(reader).diagnosis
-        headline, cause = diagnosis.headline, diagnosis.first_cause if diagnosis.explained else None
     if output == "json":
-        answer = describe_ref(reader.ref) | view_json(view) | {"headline": headline, "cause": to_builtins(cause)}
+        cause = diagnosis.first_cause if diagnosis and diagnosis.explained else None
+        answer = describe_ref(reader.ref) | view_json(view) | {"cause": to_builtins(cause)}
+        if diagnosis:
+            answer["headline"] = diagnosis.headline
+        if diagnosis and diagnosis.remark:
+            answer["last_lines"] = dict(diagnosis.last_lines)
         print_json(answer, indent=2)
     else:
-        text = status_text(view, name=reader.ref.name, now=time.time_ns(), headline=headline, cause=cause)
+        text = status_text(view, name=reader.ref.name, now=time.time_ns(), diagnosis=diagnosis)
         click.echo(colour_states(text))

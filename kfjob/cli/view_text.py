@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from kfjob.cli.formatting import format_age, format_duration, format_table, sparkline, utc_clock
 from kfjob.events import JobPhase
 from kfjob.observe.agent_records import RendezvousResult
-from kfjob.observe.diagnose.diagnosis import Issue
+from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
 from kfjob.observe.master import Master, format_ranks
 from kfjob.observe.pods import PodView
 from kfjob.observe.reading import FormatName
@@ -36,10 +36,12 @@ def progress_line(view: JobView) -> str:
 
 
 def no_progress_text(view: JobView) -> str:
-    """Return that a job succeeded without a line of training progress; "" for other jobs."""
-    if not view.has_silent_success:
+    """Return why the success of a job without progress is remarkable; "" for other jobs."""
+    if not view.remark:
         return ""
-    return "none was read" if view.unread else "none was printed: no line of the program looks like training progress"
+    if view.unread_lines:
+        return f"none was read: {view.unread_lines[1]}"
+    return "none was printed: no line of the program is read as training progress"
 
 
 def restarts_text(view: JobView) -> str:
@@ -156,13 +158,18 @@ def _replica(pod: PodView) -> tuple[str, int, str]:
     return (pod.state.replica_type, pod.state.replica_index, pod.name) if pod.state else ("", 0, pod.name)
 
 
-def status_text(view: JobView, *, name: str, now: int, headline: str = "", cause: Issue | None = None) -> str:
-    """Return the output of `kfjob status`; `headline` and `cause`, the first one of a failure, are those of a diagnosis."""
+def status_text(view: JobView, *, name: str, now: int, diagnosis: Diagnosis | None = None) -> str:
+    """Return the output of `kfjob status`, with the headline, the first cause and the last lines of the diagnosis."""
     created = view.job.created if view.job else None
-    state = headline or view.headline
+    state = diagnosis.headline if diagnosis else view.headline
+    cause = diagnosis.first_cause if diagnosis and diagnosis.explained else None
     lines = [format_table(("NAME", "STATE", "AGE"), [(name, state, format_age(created, now))]), ""]
     lines.append(pods_table(view, now))
-    rows = [f"{label:<10} {value}" for label, value in (*_status_rows(view), *_cause_rows(view, name, cause)) if value]
+    rows = [
+        f"{label:<10} {value}"
+        for label, value in (*_status_rows(view), *last_line_rows(diagnosis), *_cause_rows(view, name, cause))
+        if value
+    ]
     return "\n".join([*lines, "", *rows] if rows else lines)
 
 
@@ -183,6 +190,19 @@ def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
     if view.checkpoint:
         yield "checkpoint", f"{view.checkpoint.name}  {view.checkpoint.path}"
     yield "outcome", outcome_text(view)
+
+
+def last_line_rows(diagnosis: Diagnosis | None) -> Iterator[tuple[str, str]]:
+    """Yield the program's last lines by pod if the success of the job is remarkable."""
+    if diagnosis is None or not diagnosis.remark:
+        return
+    label = "last lines"
+    for pod, texts in diagnosis.last_lines:
+        for text in texts:
+            yield label, f"{pod}  {text}"
+            label = ""
+    if not diagnosis.last_lines:
+        yield label, "the program has printed nothing"
 
 
 def _lost_logs_text(view: JobView) -> str:

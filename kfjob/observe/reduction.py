@@ -73,7 +73,7 @@ def reduce(view: JobView, event: Event) -> JobView:
         case PodChanged():
             view = _change_pod(view, event)
         case JobChanged():
-            view = _with_time(replace(view, job=event), event.newest_time)
+            view = _with_time(replace(view, job=event, is_current=view.is_current and not event.phase.ended), event.newest_time)
         case LinesSkipped():
             view = _skip_lines(view, event)
         case LogGap():
@@ -83,7 +83,9 @@ def reduce(view: JobView, event: Event) -> JobView:
         case WorkloadStatus():
             view = _change_workload(view, event)
         case Tick():
-            view = replace(view, now=max(view.now or event.time, event.time), is_current=event.is_current)
+            has_ended = view.phase is not None and view.phase.ended  # its time stands still
+            now = view.now if has_ended else max(view.now or event.time, event.time)
+            view = replace(view, now=now, is_current=event.is_current)
     return view
 
 

@@ -211,15 +211,31 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def has_silent_success(self) -> bool:
         """Whether the job succeeded and its logs were read, but no line of them is training progress."""
-        return self.phase is JobPhase.SUCCEEDED and self.lines > 0 and not self.training.lines and self.outcome is None
+        is_read = self.is_current and bool(self.pods) and (self.lines > 0 or not any(pod.gaps for pod in self.pods.values()))
+        return self.phase is JobPhase.SUCCEEDED and is_read and not self.training.lines and self.outcome is None
 
     @property
     def unread(self) -> tuple[str, UnreadLines] | None:
         """The pod whose lines look like progress although none was read, and these lines."""
+        return self._find_unread()
+
+    def _find_unread(self, **limits: int) -> tuple[str, UnreadLines] | None:
         if self.training.lines:
             return None
-        found = [(pod.name, lines) for pod in self.pods.values() if (lines := find_unread(pod.log.general))]
+        found = [(pod.name, lines) for pod in self.pods.values() if (lines := find_unread(pod.log.general, **limits))]
         return max(found, key=lambda item: item[1].lines, default=None)
+
+    @property
+    def remark(self) -> str:
+        """What is remarkable about the success of the job: it printed no training progress, or none that was read; else ""."""
+        if not self.has_silent_success:
+            return ""
+        return "no progress was read" if self.unread_lines else "no progress was printed"
+
+    @property
+    def unread_lines(self) -> tuple[str, UnreadLines] | None:
+        """The same as `unread`, but also of a layout that has too few lines for a suggestion."""
+        return self._find_unread(min_lines=1)
 
     @property
     def pod_problems(self) -> tuple[PodProblem, ...]:
@@ -255,17 +271,17 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         later = [start for start in starts if start is not None and failure.time is not None and start > failure.time]
         return bool(later) and (self.training.last_time or 0) > later[0]
 
-    def _describe_end_of_logs(self) -> str:
-        """Return the headline of saved logs; a diagnosis finds more errors than a failed worker."""
+    def describe_end_of_logs(self, *, has_error: bool) -> str:
+        """Return the headline of saved logs; an error of a job whose agents all report success, such as a NaN, is no end."""
         if self.has_agents_success:
             return ENDED_WELL
-        return UNKNOWN_END if self.failure is None or self.has_trained_since_failure else ENDED_WITH_ERROR
+        return ENDED_WITH_ERROR if has_error else UNKNOWN_END
 
     @property
     def headline(self) -> str:
         """The state of the job in one sentence."""
         if self.is_end_unknown:
-            return self._describe_end_of_logs()
+            return self.describe_end_of_logs(has_error=self.failure is not None and not self.has_trained_since_failure)
         phase = str(self.phase or "unknown")
         if self.pod_problems and not (self.phase and self.phase.ended):
             first, count = self.pod_problems[0], len(self.pod_problems) - 1
@@ -278,4 +294,4 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         if self.phase is JobPhase.STOPPED and self.job:
             return f"{phase}: {self.job.message}" if self.job.message else phase
         reason = self.job.message or self.job.reason if self.job and self.phase is JobPhase.FAILED else ""
-        return f"{phase}: {reason}" if reason else phase
+        return f"{phase}, but {self.remark}" if self.remark else f"{phase}: {reason}" if reason else phase

@@ -53,7 +53,7 @@ def render_page(report: Report, *, redact: Callable[[str], str] = str) -> str:
         style=Markup(assets.read_style()),  # noqa: S704 - a file of this package
         script=Markup(assets.read_script()),  # noqa: S704 - a file of this package
         badge=sections.choose_badge(view, report.diagnosis),
-        headline=view.headline if view.headline != str(view.phase or "unknown") else "",
+        headline=report.diagnosis.headline if report.diagnosis.headline != str(view.phase or "unknown") else "",
         facts={name: value for name, value in report.facts.items() if value},
         tiles=list(sections.make_tiles(view)),
         diagnosis=sections.make_diagnosis(report.diagnosis),

@@ -82,6 +82,8 @@ class DiagnosisSection:
     """The diagnosis: the causes in full, all else as tables."""
 
     failed: bool
+    remark: str
+    last_lines: str
     causes: Sequence[Card]
     consequences: Table | None
     other_causes: Sequence[Card]
@@ -148,6 +150,8 @@ def make_diagnosis(diagnosis: Diagnosis) -> DiagnosisSection:
     )
     return DiagnosisSection(
         failed=bool(diagnosis.failed),
+        remark=diagnosis.remark,
+        last_lines="\n".join(f"{pod}  {text}" for pod, texts in diagnosis.last_lines for text in texts),
         causes=[_card(diagnosis.first_cause, "first cause")] if diagnosis.first_cause else [],
         consequences=_issue_table("Consequences", diagnosis.consequences),
         other_causes=[_card(issue, "further cause") for issue in diagnosis.other_causes],

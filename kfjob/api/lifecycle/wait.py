@@ -11,7 +11,7 @@ from kfjob.api.logs.event_stream import stream_events
 from kfjob.api.reader import LiveReader, open_view
 from kfjob.backends.base import LineFilterFactory
 from kfjob.errors import WaitTimeout
-from kfjob.events import Event, JobPhase
+from kfjob.events import Event, JobPhase, Tick
 from kfjob.observe.prefilter import prefilter_factory
 from kfjob.observe.reduction import reduce
 from kfjob.observe.view import JobView
@@ -43,6 +43,9 @@ def follow_job(
             if limit_stop := enforce_limits(reader.target, reader.ref, view):
                 yield reduce(view, limit_stop.end), limit_stop.end
                 raise limit_stop.error
+    if view.phase and view.phase.ended:
+        end = Tick(time=time.time_ns())  # everything was read
+        yield reduce(view, end), end
 
 
 def wait_for_end(

@@ -52,6 +52,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     headline: str  # state of the job in one sentence
     verdict: Verdict
+    remark: str = ""  # what is remarkable about a success: no progress was printed, or none was read
     lines: int = 0
     pods: int = 0
     first_cause: Issue | None = field(default=None, name="first")  # `name` is the key in JSON output
@@ -61,7 +62,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     recovered: tuple[Issue, ...] = ()  # errors after which training went on
     harmless: tuple[Issue, ...] = ()
     reports: tuple[tuple[Identifier, str], ...] = ()  # of pods, the program's own report of success at the end of the log
-    last_lines: tuple[tuple[Identifier, tuple[str, ...]], ...] = ()  # of pods, where no error explains the end
+    last_lines: tuple[tuple[Identifier, tuple[str, ...]], ...] = ()  # of pods, if no error explains the end, or with `remark`
     losses: tuple[tuple[Identifier, str], ...] = ()  # of pods, how much of the log could not be written, and why
     silence: Silence | None = None  # of a running job that prints nothing for longer than before
 

@@ -60,17 +60,17 @@ def _find_report(pod: PodHistory) -> str:
 
 
 def quote_ends(job: JobEvidence) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the last lines of the pods that did not report success."""
-    pods = [(name, pod) for name, pod in job.history.pods.items() if not pod.has_succeeded]
-    ends = ((name, tuple(cut_text(text, MAX_CONTEXT_QUOTE) for text in _find_last_texts(pod))) for name, pod in pods)
+    """Return the last lines of the pods that did not report success; of all pods if the job's success is remarkable."""
+    pods = [(name, pod) for name, pod in job.history.pods.items() if job.view.remark or not pod.has_succeeded]
+    ends = ((name, tuple(cut_text(text, MAX_CONTEXT_QUOTE) for text in _find_last_texts(job, pod))) for name, pod in pods)
     return tuple((name, texts) for name, texts in ends if texts)[:MAX_LAST_PODS]
 
 
-def _find_last_texts(pod: PodHistory) -> list[str]:
-    """Return the last lines of the program; those of the agent if the program printed none lately."""
+def _find_last_texts(job: JobEvidence, pod: PodHistory) -> list[str]:
+    """Return the last lines of the program; those of the agent of a failed job if the program printed none lately."""
     texts = condense_lines(find_program_lines(pod.recent.texts()))
     problems = [text for text in texts[:-LAST_LINES] if _names_problem(text)][-MAX_PROBLEMS:]
-    last = texts[-LAST_LINES:] or pod.recent.last_texts(LAST_LINES)
+    last = texts[-LAST_LINES:] or ([] if job.view.remark else pod.recent.last_texts(LAST_LINES))
     return [*problems, GAP, *last] if problems else last
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kfjob.observe.diagnose.assessments import Assessment, assess, assess_symptom
 from kfjob.observe.diagnose.checks import CHECKS
-from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue, Verdict
+from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
 from kfjob.observe.diagnose.endings import find_reports, find_verdict, quote_ends
 from kfjob.observe.diagnose.issues import Commands, group_assessments
 from kfjob.observe.diagnose.job_evidence import JobEvidence
@@ -20,10 +20,7 @@ from kfjob.observe.diagnose.suspects import suspect_survived
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.diagnose.waiting import WAITING_CHECKS
 from kfjob.observe.silence import find_silence
-from kfjob.observe.view import ENDED_WELL, ENDED_WITH_ERROR, UNKNOWN_END, JobView
-
-_HEADLINES = {Verdict.FAILED: ENDED_WITH_ERROR, Verdict.SUCCEEDED: ENDED_WELL}
-"""Headlines of saved logs; what other verdicts say stands below the headline."""
+from kfjob.observe.view import JobView
 
 
 def diagnose(collector: SymptomCollector, view: JobView, *, job: str, source: LogSource = LogSource.JOB) -> Diagnosis:
@@ -51,8 +48,9 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str, source: Lo
     reports = () if first else find_reports(evidence)
     verdict = find_verdict(evidence, has_error=first is not None, has_report=bool(reports))
     return Diagnosis(
-        headline=_HEADLINES.get(verdict, UNKNOWN_END) if view.is_end_unknown else view.headline,
+        headline=view.describe_end_of_logs(has_error=first is not None) if view.is_end_unknown else view.headline,
         verdict=verdict,
+        remark=view.remark,
         lines=collector.lines,
         pods=len(view.pods),
         first_cause=_name_role(first),

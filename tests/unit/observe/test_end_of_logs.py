@@ -53,6 +53,12 @@ def test_each_pod_with_an_agent_reports_success(events, headline):
     assert (view.headline, diagnosed) == (headline, headline)
 
 
+def test_success_of_all_agents_is_the_end_although_the_loss_is_nan():
+    lines = [script.line(0, f"step {number} loss nan", 5 + number) for number in range(1, 5)]
+    view, diagnosed = read(*JOINED, *lines, success(0, 12), success(1, 12))
+    assert (view.headline, diagnosed) == (ENDED_WELL, ENDED_WELL)
+
+
 @pytest.mark.parametrize(
     ("events", "headline"),
     [

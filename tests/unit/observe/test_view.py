@@ -390,10 +390,23 @@ def test_restarts_of_the_training_processes_are_counted():
 
 def test_success_without_progress_is_said():
     ended = [event for event in script.SUCCEEDED if event not in script.TRAINING]
-    view = reduce_all(JobView(), (*script.STARTING, script.line(0, "hello", 3), *ended))
-    assert "none was printed" in no_progress_text(view)
-    assert no_progress_text(reduce_all(JobView(), script.SUCCEEDED)) == ""
-    assert no_progress_text(reduce_all(JobView(), (*script.STARTING, *ended))) == ""  # no line was read
+    all_read = Tick(time=0)
+    for lines in ([], [script.line(0, "hello", 3)]):
+        view = reduce_all(JobView(), (*script.STARTING, *lines, *ended))
+        assert (no_progress_text(view), view.headline) == ("", "Succeeded")  # the logs were not read to their ends
+        view = reduce_all(view, [all_read])
+        assert "none was printed" in no_progress_text(view)
+        assert view.headline == "Succeeded, but no progress was printed"
+    view = reduce_all(JobView(), (*script.SUCCEEDED, all_read))
+    assert (no_progress_text(view), view.headline) == ("", "Succeeded")
+
+
+def test_success_after_one_line_that_looks_like_progress_is_said():
+    ended = [event for event in script.SUCCEEDED if event not in script.TRAINING]
+    line = script.line(0, "step: 1, loss: 0.5", 3)
+    view = reduce_all(JobView(), (*script.STARTING, line, *ended, Tick(time=0)))
+    assert no_progress_text(view).startswith("none was read: lines like `step: 1, loss: 0.5` look like progress; `progress: ")
+    assert view.headline == "Succeeded, but no progress was read"
 
 
 def test_the_last_line_may_name_a_module_of_torch():
