@@ -8,36 +8,27 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kfjob.api.reader import describe_ref
-from kfjob.backends import folder
-from kfjob.backends.base import LogRange
-from kfjob.cli.diagnose import diagnosis_json, first_cause
-from kfjob.cli.formatting import format_age, local_clock, sparkline
+from kfjob.cli.diagnose import diagnosis_json
+from kfjob.cli.formatting import local_clock
 from kfjob.cli.output import print_json, redact
 from kfjob.cli.panel import panel
 from kfjob.cli.reminders import SilenceReminder, StageReminder
-from kfjob.cli.view_text import news_text, no_progress_text, outcome_text, progress_json, progress_line, speed_text, view_json
+from kfjob.cli.summary import read_program_lines, summarize
+from kfjob.cli.view_text import news_text, progress_json, progress_line, view_json
 from kfjob.errors import KfjobError
-from kfjob.events import JobChanged, JobPhase, LogLine, PodPhase, Tick
+from kfjob.events import JobChanged, JobPhase, PodPhase, Tick
 from kfjob.observe.agent_records import AgentEventKind
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.rule import Role
 from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.master import Confidence, Master, describe_ranks
-from kfjob.observe.program_lines import ProgramLines, condense_lines
 from kfjob.observe.program_output import OutputLine, ProgramOutput
-from kfjob.observe.reading import FormatName
-from kfjob.observe.training import format_loss
 from kfjob.observe.view import JobView, News
-from kfjob.text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.text import Text
 
     from kfjob.api.reader import LiveReader
@@ -47,10 +38,6 @@ PROGRESS_EVERY = 5.0
 """Seconds between two progress lines of the plain display."""
 REFRESH_EVERY = 0.2
 """Seconds between two redraws of the live panel."""
-LOG_TAIL = 15
-"""Lines of a failed pod's program in the summary."""
-LOG_READ = 400
-"""Lines to read of its log for them: the agent writes more lines than the program after a failure."""
 
 
 CATCH_UP_SECONDS = 3.0
@@ -58,7 +45,7 @@ CATCH_UP_SECONDS = 3.0
 
 
 class Display:
-    """Receives every event of a job, with the view after it; subclasses print."""
+    """Prints the events of a job as plain lines: one per event, and a progress line every few seconds."""
 
     def __init__(self, reader: LiveReader, output: ProgramOutput | None = None, *, has_ended: bool = False) -> None:
         """Show the job of `reader`, and the program's `output` if it is given; `has_ended`: the job ended before."""
@@ -90,14 +77,15 @@ class Display:
         self._symptoms.feed(event, view)  # at once: the operator may delete the pods and their logs
         if self._output:
             self._show_output(self._output.feed(view, event), view.now)
-        if view.phase and view.headline != self._headline:
+        if view.phase and view.headline != self._headline and not view.remark:  # the summary has the remark
             if not (view.stalled and self._is_stalled):  # the same with more minutes: the reminder of the silence says more
                 self._announce(_find_time(event) or view.now, self.reader.ref.name, view.headline)
             self._headline, self._is_stalled = view.headline, view.stalled
         for news in self._take_news(view):
             self._announce(news.time, news.pod, news_text(news))
-            has_failed = news.kind == "pod" and news.text.startswith(("Failed", f"{PodPhase.RUNNING} again"))
-            if has_failed or news.kind == AgentEventKind.WORKER_FAILED:
+            pod = view.pods.get(news.pod)
+            has_failed = pod and (pod.phase is PodPhase.FAILED or (pod.state and pod.state.restarts))
+            if news.kind == AgentEventKind.WORKER_FAILED or (news.kind == "pod" and has_failed):
                 self._show_cause(news, view)
         if not self._has_ended:
             self.show_stage(view)
@@ -114,7 +102,7 @@ class Display:
             self.show_message(*message)
         if self._is_cut:
             view = self._read_again(view)
-        self.summary(view)
+        self.show_summary(view)
 
     def set_cut(self) -> None:
         """Note that the end of the logs was not read in time: the summary needs another look at them."""
@@ -182,12 +170,12 @@ class Display:
             self._last_progress = now
             self._announce(view.training.last_time, view.training.pod, progress_line(view))
 
-    def summary(self, view: JobView) -> None:
+    def show_summary(self, view: JobView) -> None:
         """Print the summary of a job that has ended."""
         if self._output:
             self._show_output(self._output.flush(), view.now)
             self._show_newest(self._output, view)
-        lines = summary(self.reader, view, self.diagnosis(view), left_out=self._count_left_out())
+        lines = summarize(self.reader, view, self.diagnosis(view), left_out=self._count_left_out())
         print("\n" + "\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
 
     def _show_newest(self, output: ProgramOutput, view: JobView) -> None:
@@ -196,7 +184,7 @@ class Display:
             return
         lines: list[str] = []
         with suppress(KfjobError):
-            lines = _program_lines(self.reader, output.pod)
+            lines = read_program_lines(self.reader, output.pod)
         name = self.reader.ref.name
         count = output.left_out - len(lines)
         left_out = "lines" if self._is_cut else plural(count, "line")
@@ -229,10 +217,6 @@ def _find_time(event: Event) -> int | None:
     return event.newest_time if isinstance(event, JobChanged) else getattr(event, "time", None)
 
 
-class PlainDisplay(Display):
-    """One line per event, and a progress line every few seconds."""
-
-
 class JsonDisplay(Display):
     """One JSON object per line on stdout, of kind `news` or `progress`, and at the end `end` with the whole view."""
 
@@ -254,7 +238,7 @@ class JsonDisplay(Display):
         """Print an object of kind `progress`."""
         print_json({"kind": "progress"} | progress_json(view))
 
-    def summary(self, view: JobView) -> None:
+    def show_summary(self, view: JobView) -> None:
         """Print the object of kind `end`."""
         diagnosis = {"diagnosis": diagnosis_json(self.diagnosis(view))}
         print_json({"kind": "end"} | describe_ref(self.reader.ref) | view_json(view) | diagnosis)
@@ -315,7 +299,7 @@ class LiveDisplay(Display):
             self._print_lines()
             self._live.update(panel(self.reader.ref.name, view, width=self._console.width), refresh=True)
 
-    def summary(self, view: JobView) -> None:
+    def show_summary(self, view: JobView) -> None:
         """Print the summary with a coloured first line."""
         from rich.text import Text
 
@@ -324,7 +308,7 @@ class LiveDisplay(Display):
             self._show_output(self._output.flush(), view.now)
             self._show_newest(self._output, view)
         self._print_lines()
-        lines = summary(self.reader, view, self.diagnosis(view), left_out=self._count_left_out())
+        lines = summarize(self.reader, view, self.diagnosis(view), left_out=self._count_left_out())
         first, *rest = map(redact, lines)
         self._console.print()
         self._console.print(Text(first, style=f"bold {colour}"))
@@ -338,90 +322,3 @@ def style_message(time: int | None, subject: str, text: str) -> Text:
 
     clock = local_clock(time) if time else " " * 8
     return Text.assemble((f"{clock}  ", "dim"), (f"{subject}  ", "cyan"), redact(text))
-
-
-def summary(reader: LiveReader, view: JobView, diagnosis: Diagnosis, *, left_out: int = 0) -> list[str]:
-    """Return the summary of a job that has ended: state, master, loss, files, next commands, first cause."""
-    duration = ""
-    if view.job and view.job.created:
-        duration = f" after {format_age(view.job.created, view.job.ended or view.now or view.job.created)}"
-    phase, reason = str(view.phase or ""), ""
-    if view.headline.startswith(f"{phase}: "):
-        reason = view.headline.removeprefix(phase)
-    lines = [f"{reader.ref.name}: {view.headline.removesuffix(reason)}{duration}{reason}"]
-    rows = list(_summary_rows(reader, view))
-    if left_out:
-        text = f"{plural(left_out, 'line')} with warnings of libraries; `kfjob logs {reader.ref.name}` shows them"
-        rows.insert(-1, ("left out", text))
-    lines += [f"  {label:<10} {value}" for label, value in rows]
-    if diagnosis.first_cause:
-        lines += ["", *first_cause(diagnosis)]
-    if view.phase is JobPhase.FAILED:
-        lines += _failed_log(reader, view, diagnosis)
-    return lines
-
-
-def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]]:
-    if isinstance(view.master, Master) and (view.training.lines or view.master.confidence is not Confidence.PREDICTED):
-        ranks = describe_ranks(view.master.global_ranks)
-        yield "master", f"{view.master.pod} ({', '.join(filter(None, (view.master.confidence, ranks)))})"
-    training = view.training
-    if training.loss is not None:
-        steps = f" in {plural(training.steps, 'step')}" if training.steps is not None else ""
-        place = f" (step {training.first_step}, where the log begins)" if training.begins_late else ""
-        first = f"{format_loss(training.first_loss)}{place} → " if training.first_loss is not None else ""
-        epoch = f", epoch {training.epoch:g}" if training.epoch is not None else ""
-        curve = sparkline([point.loss for point in training.curve])
-        yield "loss", f"{first}{format_loss(training.loss)}{steps}{epoch}  {curve}"
-    if training.loss is None and training.lines:
-        yield "progress", progress_line(view)
-    elif text := no_progress_text(view):
-        yield "progress", text
-    if training.format == FormatName.CUSTOM and (speed := speed_text(training)):
-        yield "speed", speed
-    if view.evaluation_loss is not None:
-        yield "eval loss", format_loss(view.evaluation_loss)
-    if view.outcome:
-        yield "outcome", outcome_text(view)
-    if view.checkpoint:
-        yield "checkpoint", view.checkpoint.path
-    if view.failure and view.phase is not JobPhase.SUCCEEDED and not view.has_trained_since_failure:
-        yield "failed", f"{view.failure}"
-    yield "logs", str(_logs_folder(reader) or f"kfjob logs {reader.ref.name}")
-    is_stopped = view.phase is JobPhase.STOPPED
-    commands = ["relaunch {}"] if is_stopped else ["status {}", "logs {} --master", "relaunch {}", "stop {}"]
-    yield "next", " · ".join(f"kfjob {command.format(reader.ref.name)}" for command in commands)
-
-
-def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list[str]:
-    """Return the end of the log of the pod that failed first."""
-    if not view.pod_problems:
-        return []
-    first_pod = diagnosis.first_cause.pod if diagnosis.first_cause else ""
-    problem = next((problem for problem in view.pod_problems if problem.pod == first_pod), view.pod_problems[0])
-    lines: list[str] | None = None
-    with suppress(KfjobError):
-        lines = _program_lines(reader, problem.pod)
-    state = view.pods[problem.pod].state if problem.pod in view.pods else None
-    losses = [f"  {state.loss}"] if state and state.loss else []
-    if lines or losses:
-        return ["", f"last lines of `{problem.pod}` ({problem.reason}):", *(f"  {line}" for line in lines or ()), *losses]
-    return ["", f"`{problem.pod}` ({problem.reason}) printed nothing"] if lines is not None else []
-
-
-def _program_lines(reader: LiveReader, pod: str) -> list[str]:
-    """Return the last lines of the program in a pod's log; the log's last lines if the program printed none."""
-    program, lines = ProgramLines(), []
-    texts = [line.text for line in reader.logs(pod, LogRange(tail=LOG_READ)) if isinstance(line, LogLine)]
-    for text in texts:
-        lines += program.feed(text)
-    return condense_lines([*lines, *program.flush()])[-LOG_TAIL:] or texts[-LOG_TAIL:]
-
-
-def _logs_folder(reader: LiveReader) -> Path | None:
-    """Return the folder of the log files, if they are on this machine and no stop has archived them."""
-    if not reader.ref.kind.runs_on_this_machine:
-        return None
-    root, ref = reader.target.settings.state / "local", reader.ref
-    path = folder.launch_folder(root, ref.namespace, ref.name, ref.launch)
-    return path if path.is_dir() else None

@@ -37,6 +37,10 @@ def describe_problem(problem: Problem) -> JsonObject:
     return {"severity": fields.pop("severity"), "message": fields.pop("title"), "field": fields.pop("path"), **fields}
 
 
+_REPLACING = ("--replace", "--force", "--overwrite")
+"""Options of other tools that replace a running job."""
+
+
 def _wants_json(argv: Sequence[str]) -> bool:
     """Return whether the arguments have `-o json`; a command line that click cannot parse has no parsed options."""
     options = argv[: argv.index("--")] if "--" in argv else argv
@@ -89,6 +93,11 @@ def _explain_usage_error(err: click.ClickException) -> tuple[str, str | None]:
     if not isinstance(err, click.NoSuchOption):
         return message, usage
     title = f"unknown option `{err.option_name}`"
+    if ctx.info_name == "submit" and err.option_name in _REPLACING:
+        return (
+            title,
+            "`submit` replaces a launch that has ended; `kfjob relaunch NAME --spec FILE` also stops a live one",
+        )
     if field := _find_field(err.option_name, ctx):
         return title, f"`--set {field}=VALUE` sets this field of the spec"
     if err.possibilities:

@@ -100,13 +100,13 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
     if not isinstance(reader, LiveReader):
         click.echo(f"`{name}` has ended; `kfjob status {name}` shows its state", err=True)
         return job_exit_code(reader.snapshot().job.phase)
-    from kfjob.cli.display import JsonDisplay, LiveDisplay, PlainDisplay
+    from kfjob.cli.display import Display, JsonDisplay, LiveDisplay
     from kfjob.errors import JobStopped
     from kfjob.observe.program_output import ProgramOutput
 
-    kinds = {"json": JsonDisplay, "plain": PlainDisplay}
+    kinds = {"json": JsonDisplay, "plain": Display}
     shown = None if quiet or output == "json" else ProgramOutput(since=since)
-    kind = kinds.get(output, LiveDisplay if sys.stderr.isatty() else PlainDisplay)
+    kind = kinds.get(output, LiveDisplay if sys.stderr.isatty() else Display)
     display = kind(reader, shown, has_ended=reader.snapshot().job.phase.ended)
     view = None
     try:

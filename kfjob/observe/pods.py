@@ -58,6 +58,7 @@ class ContainerLog(Struct, frozen=True):
     agent_lines: int = 0  # lines up to the newest one of the agent
     is_joining: bool = False  # its agent has left a round, or joins its first one
     joining_since: int | None = None  # time of the line that says so
+    has_failed: bool = False  # its agent has given up after a failure
 
     def feed(
         self, event: LogLine | OpenLine, order: int, progress: ProgressReader
@@ -85,6 +86,7 @@ class ContainerLog(Struct, frozen=True):
             number + 1 if records or (self.reading is None and is_agents) else self.agent_lines,
             self.is_joining,
             self.joining_since,
+            self.has_failed,
         )
         for record in records:
             log = log._with_record(record, order)
@@ -115,14 +117,16 @@ class ContainerLog(Struct, frozen=True):
         if isinstance(record, AgentEvent):
             return self._with_event(record)
         line = EvidenceLine(text=record.quote, number=record.line, order=order, time=record.time, yearless=record.yearless)
-        return replace(self, result=record, result_line=line, finished=False, is_joining=False)
+        return replace(self, result=record, result_line=line, finished=False, is_joining=False, has_failed=False)
 
     def _with_event(self, event: AgentEvent) -> ContainerLog:
         if is_success(event):
             return replace(self, finished=True)
         if event.kind in _ENDS_OF_ROUNDS:
             return replace(self, is_joining=True)
-        return replace(self, is_joining=False) if event.kind in _ENDS_OF_AGENTS else self
+        if event.kind in _ENDS_OF_AGENTS:
+            return replace(self, is_joining=False, has_failed=event.kind is AgentEventKind.FAILED)
+        return self
 
     @property
     def rank(self) -> int | None:

@@ -11,7 +11,6 @@ from enum import StrEnum
 from msgspec import Struct
 
 from kfjob.events import TERMINATING, JobPhase, PodPhase
-from kfjob.observe.agent_records import AgentEventKind
 from kfjob.observe.pods import PodView
 from kfjob.observe.view import JobView
 from kfjob.text import join_names, plural
@@ -107,7 +106,7 @@ def describe_joining(view: JobView) -> str:
 
 
 def _find_startup(view: JobView, job: str) -> Stage:
-    """Return what the job does; no stage once it has printed progress or its outcome, or does not run.
+    """Return what the job does; no stage once it has printed progress or its outcome, an agent has ended, or it does not run.
 
     Who begins to follow a job reads its logs one after the other: until all are read, the view is one of the past, and the job
     may have trained for long. So only a current view has a stage.
@@ -116,7 +115,7 @@ def _find_startup(view: JobView, job: str) -> Stage:
         return Stage()
     if view.training.lines or any(_has_progress(pod) for pod in view.pods.values()):
         return Stage()
-    if view.outcome or any(news.kind == AgentEventKind.SUCCEEDED for news in view.news):
+    if view.outcome or any(pod.finished or pod.log.has_failed for pod in view.pods.values()):
         return Stage()
     pods = list(view.pods.values())
     total = max(len(view.config.workers), len(pods))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.cli.display import PlainDisplay
+from kfjob.cli.display import Display
 from kfjob.cli.view_text import progress_line
 from kfjob.events import JobChanged, JobPhase, LogLine
 from kfjob.observe.reduction import reduce_all
@@ -31,7 +31,7 @@ def test_progress_of_epochs_is_shown_without_step_and_loss():
 
 @pytest.mark.parametrize("lines", [EPOCHS, SAME_STEP])
 def test_follow_prints_each_new_epoch(lines: list[str], capsys: pytest.CaptureFixture[str]):
-    display = create_display(PlainDisplay)
+    display = create_display(Display)
     texts = [text for line in lines for text in (line, *["data is shuffled"] * 5)]  # display time passes with each
     feed(display, [log_line(text, 10 * number) for number, text in enumerate(texts)])
     printed = [line.split("  ", 2)[2] for line in capsys.readouterr().err.splitlines() if "  epoch " in line]

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from kfjob.api.reader import LiveReader
-from kfjob.cli.display import PlainDisplay
+from kfjob.cli.display import Display
 from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, Tick
 from kfjob.observe.program_output import ProgramOutput
 from kfjob.observe.reduction import reduce
@@ -42,7 +43,7 @@ def follow(events: list[Event], capsys: pytest.CaptureFixture[str]) -> str:
     """Return what a follower of these events prints."""
     ref = SimpleNamespace(name="a", kind=SimpleNamespace(runs_on_this_machine=False))
     reader = SimpleNamespace(ref=ref, logs=lambda *_: ())
-    view, display = JobView(), PlainDisplay(cast("LiveReader", reader))
+    view, display = JobView(), Display(cast("LiveReader", reader))
     for event in events:
         view = reduce(view, event)
         display.update(view, event, 0)
@@ -63,6 +64,25 @@ def test_pods_that_a_stop_ends_have_not_failed(capsys: pytest.CaptureFixture[str
     assert "Failed" not in text
     assert "Running, but" not in text
     assert "a  Stopped: the job was removed" in text
+
+
+def test_what_a_pod_reports_after_kfjob_has_ended_it_is_no_cause(capsys: pytest.CaptureFixture[str]):
+    exception = [line(text, 7, PODS[1]) for text in ("Traceback (most recent call last):", "KeyError: 'lr'")]
+    failed = [*exception, replace(KILLED, text=KILLED.text.replace("-9", "1"))]
+    assert "cause: " in follow([*RUNNING, *ROUND, *failed], capsys)
+    stopped = follow([*RUNNING, *ROUND, *STOP[:-1], *failed, STOP[-1]], capsys)
+    assert "worker failed" in stopped
+    assert "cause: " not in stopped.partition("\n\n")[0]
+
+
+def test_success_without_progress_has_the_last_lines(capsys: pytest.CaptureFixture[str]):
+    succeeded = JobChanged(phase=JobPhase.SUCCEEDED, created=START)
+    text = follow([*RUNNING, line("all files are written", 3, PODS[0]), succeeded, Tick(time=START)], capsys)
+    assert "  a  Succeeded\n" in text
+    assert "a: Succeeded after 3s, but no progress was printed\n" in text
+    assert "  last lines a-worker-0  all files are written\n" in text
+    silent = follow([*RUNNING, succeeded, Tick(time=START)], capsys)
+    assert "  last lines the program has printed nothing\n" in silent
 
 
 def test_summary_leaves_out_a_crash_after_which_a_round_trained(capsys: pytest.CaptureFixture[str]):
@@ -97,7 +117,7 @@ def test_lines_that_were_not_read_are_no_missing_progress(capsys: pytest.Capture
     ref = SimpleNamespace(name="a", kind=SimpleNamespace(runs_on_this_machine=False))
     logs = [line("noise", 50, PODS[0]), line("the end", 51, PODS[0])]
     reader = SimpleNamespace(ref=ref, logs=lambda *_: logs)
-    view, display = JobView(), PlainDisplay(cast("LiveReader", reader), ProgramOutput())
+    view, display = JobView(), Display(cast("LiveReader", reader), ProgramOutput())
     for event in (*RUNNING, *end):
         view = reduce(view, event)
         display.update(view, event, 0)

@@ -14,7 +14,7 @@ from rich.console import Console
 from kfjob.api.reader import LiveReader
 from kfjob.backends.base import JobRef
 from kfjob.cli import formatting, view_text
-from kfjob.cli.display import Display, JsonDisplay, PlainDisplay
+from kfjob.cli.display import Display, JsonDisplay
 from kfjob.cli.panel import panel
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.observe.reduction import reduce, reduce_all
@@ -111,7 +111,7 @@ def create_display(kind: type[Display]) -> Display:
 
 def test_plain_display_prints_lines_to_stderr(capsys: pytest.CaptureFixture[str]):
     more = [log_line("Step 5 skipped: loss is nan", 50), log_line(metrics.checkpoint_line("step-4", "/data/step-4", 1.5), 60)]
-    feed(create_display(PlainDisplay), [*running(), *more])
+    feed(create_display(Display), [*running(), *more])
     out, err = capsys.readouterr()
     assert not out
     messages = [line.split("  ", 2)[1:] for line in err.splitlines()]

@@ -15,7 +15,7 @@ import pytest
 
 from kfjob.backends import saved_logs
 from kfjob.backends.base import JobRef
-from kfjob.cli import display
+from kfjob.cli import summary
 from kfjob.cli.main import main
 
 ERROR = "Traceback (most recent call last):\n  File \"train.py\", line 3, in f\nModuleNotFoundError: No module named 'x'\n"
@@ -175,6 +175,6 @@ def test_summary_names_no_folder_that_a_stop_has_moved(tmp_path):
     reader: Any = SimpleNamespace(ref=ref, target=SimpleNamespace(settings=SimpleNamespace(state=tmp_path)))
     path = tmp_path / "local/default/train/l1"
     path.mkdir(parents=True)
-    assert display._logs_folder(reader) == path
+    assert summary._logs_folder(reader) == path
     path.rename(tmp_path / "archived")
-    assert display._logs_folder(reader) is None
+    assert summary._logs_folder(reader) is None

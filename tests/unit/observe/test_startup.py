@@ -81,6 +81,13 @@ def test_progress_and_the_end_of_the_job_have_no_stage():
     assert stage(*script.STARTING, script.pod(0, PodPhase.FAILED)) == ""
 
 
+def test_an_agent_that_has_given_up_has_no_stage():
+    printed = [*script.STARTING, *script.block(0, 0, 5), *script.block(1, 1, 5), script.line(0, "loading", 6)]
+    gave_up = script.line(0, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", 9)
+    assert stage(*printed) == "the program has printed 1 line, no progress yet"
+    assert stage(*printed, gave_up) == ""
+
+
 def test_lines_of_a_program_without_an_agent_are_counted():
     lines = [script.line(index, f"seen {number} of the data", 7) for number in range(90) for index in (0, 1)]
     assert "the program has printed 180 lines; none is read as progress" in stage(*script.STARTING, *lines)
