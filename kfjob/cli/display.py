@@ -27,6 +27,7 @@ from kfjob.observe.diagnose.rule import Role
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.program_output import OutputLine, ProgramOutput
 from kfjob.observe.view import JobView, News
+from kfjob.text import plural
 
 if TYPE_CHECKING:
     from rich.text import Text
