@@ -50,6 +50,8 @@ MAX_NEWS = 50
 """News of a job in a view."""
 RECENT_NEWS = 16
 """Newest news in which a line of another rank is looked for, so that it is reported once."""
+MAX_REPORTED_LAYOUTS = 8
+"""Layouts of progress lines that news name."""
 MIN_REPORTED_LINES = 20
 """Lines of one layout that look like progress before news say that they are not read: programs may still begin."""
 MAX_PART_LENGTH = 16 * 1024
@@ -273,9 +275,15 @@ def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bo
         line = replace(emission.line, time=time, text=emission.line.text.strip())
         after = replace(after, training=replace(after.training, not_finite_line=line))
         after = _with_news(after, News(time, pod.name, "loss", describe_divergence(after.training)))
-    if not reading.template or view.training.template == reading.template:
-        return after
-    return _with_news(after, News(time, pod.name, "progress", f"progress is read from lines like `{reading.template}`"))
+    return _report_layout(after, pod.name, after.training.template, time)  # that of an extra reading is not kept
+
+
+def _report_layout(view: JobView, pod: str, layout: str, time: int | None) -> JobView:
+    """Report a new layout of progress lines once: many programs print one layout for steps and another at each epoch's end."""
+    if not layout or layout in view.reported_layouts or len(view.reported_layouts) >= MAX_REPORTED_LAYOUTS:
+        return view
+    view = replace(view, reported_layouts=(*view.reported_layouts, layout))
+    return _with_news(view, News(time, pod, "progress", f"progress is read from lines like `{layout}`"))
 
 
 def _add_milestone(view: JobView, event: LogLine | OpenLine, milestone: Milestone, line_time: int | None) -> JobView:

@@ -92,6 +92,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     workload: WorkloadStatus | None = None  # status in a queue
     news: tuple[News, ...] = ()
     unread_reported: bool = False  # news say that lines look like progress although none counts
+    reported_layouts: tuple[str, ...] = ()  # layouts of progress lines that news name
     lines: int = 0
     is_current: bool = False  # all that the pods have printed was read; before, the view is one of the past
     now: int | None = None  # newest time in any event
