@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from kfjob.events import JobPhase, PodPhase, ProcessState
 from kfjob.observe.diagnose.absent_ranks import find_absent_ranks
 from kfjob.observe.diagnose.collectives import find_difference
 from kfjob.observe.diagnose.job_evidence import JobEvidence, Occurrences
 from kfjob.observe.diagnose.occurrences import Occurrence, PodHistory
-from kfjob.observe.diagnose.rule import Severity, Subject
+from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID, check_ids
 from kfjob.observe.master import describe_ranks
+from kfjob.observe.program_lines import find_program_lines
 from kfjob.observe.progress import KFJOB_TRAINER
 from kfjob.observe.silence import describe_processes, find_halted
 from kfjob.observe.stall import format_pause
 from kfjob.observe.timestamps import Timestamp
+from kfjob.patterns import Pattern
 from kfjob.units import SECOND
 
 CONSTANT_READINGS = 20
@@ -28,6 +32,7 @@ ERROR_TIME = 10 * SECOND
 JOIN_TIME = 120 * SECOND
 """Time within which an agent that reaches the store joins a round or prints an error."""
 
+_EXIT_MESSAGE = Pattern(r"(?i)(?:fatal |usage )?error: *(?P<what>[^\n]{3,200})")
 _STACK = "`py-spy dump --pid PID` shows the stack of a process"
 _UNREACHABLE_STORE = check_ids("rendezvous-refused", "rendezvous-unresolvable", "rendezvous-no-route", "store-wait-timeout")
 
@@ -58,6 +63,24 @@ def loss_constant(job: JobEvidence) -> Occurrences:
     losses = {point.loss for point in training.curve}
     if len(training.curve) >= CONSTANT_READINGS and len(losses) == 1 and training.loss in losses:
         yield job.occurrence("loss-constant", pod=training.pod, loss=training.loss, count=training.lines)
+
+
+def exit_message(job: JobEvidence) -> Occurrences:
+    """A program ended with exit code 1 after an error that it printed itself, and no other error explains the end."""
+    for pod in job.history.pods.values():
+        symptom = pod.symptoms.get(("worker-failed", ""))
+        failure = symptom.occurrences[-1] if symptom and symptom.occurrences else None
+        if failure is None or failure.values.get("code") != "1" or any(map(_explains, pod.symptoms.occurrences())):
+            continue
+        lines = find_program_lines(reversed(failure.context))
+        if lines and (match := _EXIT_MESSAGE.match(lines[-1])):
+            rule, values = BY_ID["exit-message"], {**failure.values, "what": match["what"]}
+            yield replace(failure, rule=rule, values=values, evidence=(lines[-1],), context=(), line=None)
+
+
+def _explains(occurrence: Occurrence) -> bool:
+    """Return whether the occurrence says why a process ended."""
+    return occurrence.rule.severity is Severity.ERROR and occurrence.rule.role is not Role.SYMPTOM
 
 
 def stalled(job: JobEvidence) -> Occurrences:
@@ -208,6 +231,6 @@ def _ended_silently(pod: PodHistory) -> bool:
 
 
 CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
-    loss_not_finite, loss_constant, stalled, process_stopped, operator_missing, no_pods, rendezvous_silent, stale_store,
-    import_shortfall, collectives_apart, left_early, peer_lost,
+    loss_not_finite, loss_constant, exit_message, stalled, process_stopped, operator_missing, no_pods, rendezvous_silent,
+    stale_store, import_shortfall, collectives_apart, left_early, peer_lost,
 )  # fmt: skip

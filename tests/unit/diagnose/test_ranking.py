@@ -385,6 +385,28 @@ def test_job_without_logs_is_healthy():
     assert not diagnosis.failed
 
 
+FAILED = (
+    "E1121 06:38:10.000000 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {}) local_rank: 0 "
+    "(pid: 7) of binary: /usr/bin/python"
+)
+
+
+@pytest.mark.parametrize(
+    ("texts", "code", "rule"),
+    [
+        (["world size: 2", "ERROR: sparse feature size 16 does not match"], 1, "exit-message"),
+        (["ERROR: could not read the cache, reading the files", "loading"], 1, "worker-failed"),
+        (["ERROR: sparse feature size 16 does not match"], 3, "worker-failed"),
+        (["ModuleNotFoundError: No module named 'x'", "ERROR: see above"], 1, "module-not-found"),
+    ],
+)
+def test_the_error_that_a_program_prints_before_it_ends_itself_is_the_cause(texts, code, rule):
+    events = [*block(0, 1, A), *(line(text, 2, A) for text in texts), line(FAILED.format(code), 3, A)]
+    diagnosis, _ = examine(events)
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == rule
+
+
 def test_nan_loss_and_constant_loss_are_reported():
     diagnosis, _ = examine([progress(1, 1), *(progress(step, step, loss=float("nan")) for step in range(2, 9))])
     assert diagnosis.first_cause

@@ -343,7 +343,9 @@ def test_first_reading_is_news():
 def test_each_layout_is_news_once_and_lines_that_only_add_values_are_none():
     lines = []
     for epoch in range(3):
-        steps = (f"Epoch: [{epoch}]  [{step}/50]  lr: 0.1  loss: {2 - step / 100} (1.3)  time: 0.1" for step in range(0, 50, 10))
+        steps = (
+            f"Epoch: [{epoch}]  [{step}/50]  lr: 0.1  loss: {2 - step / 100} (1.3)  time: 0.1" for step in range(0, 50, 10)
+        )
         lines += [*steps, f"Epoch: [{epoch}] Total time: 0:00:07 (0.1505 s / it)", "Averaged stats: lr: 0.1  loss: 1.2 (1.3)"]
     (item,) = read(lines).news
     assert item.text == "progress is read from lines like `Epoch: [0]  [0/50]  lr: 0.1  loss: 2.0 (1.3)  time: 0.1`"

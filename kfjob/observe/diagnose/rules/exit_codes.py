@@ -110,6 +110,13 @@ RULES = (
         role=Role.SYMPTOM,
     ),
     Rule(
+        id="exit-message",
+        title="the program ended with a message: {what}",
+        cause="a training process printed this error as its last line and ended with exit code 1, without an exception",
+        remedy="correct what the message names; the program checks it and ends itself",
+        subject=Subject.VIEW,
+    ),
+    Rule(
         id="child-failed",
         title="torchrun gave up",
         cause=(
