@@ -39,8 +39,8 @@ def no_progress_text(view: JobView) -> str:
     """Return why the success of a job without progress is remarkable; "" for other jobs."""
     if not view.remark:
         return ""
-    if view.unread_lines:
-        return f"none was read: {view.unread_lines[1]}"
+    if view.unread_lines:  # of `unread`, another row or the news say more
+        return "none was read" if view.unread else f"none was read: {view.unread_lines[1]}"
     return "none was printed: no line of the program is read as training progress"
 
 

@@ -60,7 +60,7 @@ def split_scripts(words: Iterable[str]) -> list[str]:
         try:
             split += shlex.split(word, comments=True)
         except ValueError:  # quotes that nothing closes
-            split += word.split()
+            split.append(word)
     return split
 
 
