@@ -488,10 +488,10 @@ def test_traceback_of_the_agent_is_left_out_and_the_programs_is_kept(fake, kfjob
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
         "=" * 60,
         "train.py FAILED",
-            "-" * 60,
-            "Failures:",
-            "  <NO_OTHER_FAILURES>",
-            "=" * 60,
+        "-" * 60,
+        "Failures:",
+        "  <NO_OTHER_FAILURES>",
+        "=" * 60,
     ]
     events = [script.line(0, text, number) for number, text in enumerate(texts)]
     fake.play("train", script.job(JobPhase.RUNNING), script.pod(0, PodPhase.RUNNING), *events)

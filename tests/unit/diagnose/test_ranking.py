@@ -385,7 +385,7 @@ def test_job_without_logs_is_healthy():
     assert not diagnosis.failed
 
 
-WORKER_FAILED = (
+FAILED_LINE = (
     "E1121 06:38:10.000000 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {}) local_rank: 0 "
     "(pid: 7) of binary: /usr/bin/python"
 )
@@ -401,7 +401,7 @@ WORKER_FAILED = (
     ],
 )
 def test_the_error_that_a_program_prints_before_it_ends_itself_is_the_cause(texts, code, rule):
-    events = [*block(0, 1, A), *(line(text, 2, A) for text in texts), line(WORKER_FAILED.format(code), 3, A)]
+    events = [*block(0, 1, A), *(line(text, 2, A) for text in texts), line(FAILED_LINE.format(code), 3, A)]
     diagnosis, _ = examine(events)
     assert diagnosis.first_cause
     assert diagnosis.first_cause.rule == rule
