@@ -9,16 +9,19 @@ from kfjob.api.local_data import find_data_problems
 from kfjob.api.planning import Planned
 from kfjob.errors import Problem
 
+_SPEC_FIELDS = ("command", "resources")
+"""Fields whose problem on this machine is one of the spec; a missing etcd is one of the machine."""
+
 
 def find_target_needs(planned: Planned) -> Iterator[Problem]:
-    """Yield what the pods of a job on a cluster may lack, or the program, script and data that this machine lacks."""
+    """Yield what the pods of a job on a cluster may lack, or the GPUs, program, script and data that this machine lacks."""
     if planned.target.kind.has_api_server:
         yield from find_cluster_needs(planned)
     elif planned.target.settings.backend != "local" and planned.spec.image:  # the spec is for a cluster, even if there is none
         yield from find_code(planned)
     elif planned.target.kind.runs_on_this_machine:
         for requirement in planned.target.machine.check_requirements(planned.plan):
-            if requirement.path == "command" and (err := requirement.problem):
+            if requirement.path in _SPEC_FIELDS and (err := requirement.problem):
                 yield Problem(title=err.title, path=requirement.path, detail=err.cause, hint=err.hint)
         if planned.spec.train:
             yield from find_data_problems(planned.spec.train, planned.plan)

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from kfjob.api.images.code_layer import CodeLayer
 from kfjob.api.lifecycle.preparation import add_code
-from kfjob.api.planning import plan_job
+from kfjob.api.planning import check_nothing, plan_job
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target
+from kfjob.api.target_needs import find_target_needs
 from kfjob.common_types import JsonObject, Notify
 from kfjob.spec.source import LoadedSpec
 
@@ -45,7 +46,7 @@ def dry_run_spec(
         AlreadyExists, Refused, Forbidden: the API server would not accept the job (mode `server`).
     """
     target = find_target(settings)
-    planned = plan_job(loaded, target)
+    planned = plan_job(loaded, target, check=find_target_needs if target.kind.runs_on_this_machine else check_nothing)
     planned.check_findings(notify)
     if code:
         planned = add_code(planned, loaded, code, notify=notify, dry_run=True)

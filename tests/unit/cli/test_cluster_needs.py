@@ -120,7 +120,7 @@ def test_explain_reports_what_the_pods_lack(kfjob, here):
     (here / "job.yaml").write_text(f"{COMPLETE}command: torchrun train.py\n")
     assert kfjob("explain", "job.yaml", "--backend", "kubernetes") == 0
     assert "note: `train.py` is in this folder, and the image must have it" in kfjob.err
-    assert kfjob("explain", "job.yaml", "--backend", "local") == 0
+    assert kfjob("explain", "job.yaml", "--backend", "local", "--set", "resources.gpus=0") == 0
     assert kfjob.err == ""
 
 

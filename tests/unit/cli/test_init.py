@@ -256,3 +256,12 @@ def test_the_spec_of_two_nodes_names_the_launcher_that_connects_them(kfjob, here
     spec = load_spec((here / "job.yaml").read_text()).spec
     assert (spec.launcher, spec.restarts.policy) == (launcher, policy)
     assert kfjob("validate", "job.yaml", "--backend", "local") == 0
+
+
+@pytest.mark.parametrize("command", [("validate",), ("submit", "--dry-run=client"), ("submit",)])
+def test_gpus_that_this_machine_lacks_are_an_error_before_a_submit(kfjob, here, monkeypatch, command):
+    monkeypatch.setattr("kfjob.backends.local.machine.gpus", lambda: ("0",))
+    (here / "train.py").touch()
+    (here / "job.yaml").write_text("name: t\ncommand: torchrun train.py\nresources: {gpus: 2}\n")
+    assert kfjob(*command, "job.yaml", "--backend", "local") in (1, 2)
+    assert "error: job `t` needs 2 GPUs, this machine has 1" in kfjob.err

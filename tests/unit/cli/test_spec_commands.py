@@ -359,7 +359,7 @@ def test_validate_looks_for_the_script_of_command(kfjob, here, command):
     assert kfjob.err.startswith(
         "note: `train.py` is in this folder, and the image must have it\n  --> job.yaml:3:10 (command)\n"
     )
-    assert kfjob("validate", "job.yaml", "--backend", "local") == 0
+    assert kfjob("validate", "job.yaml", "--backend", "local", "--set", "resources.gpus=0") == 0
 
 
 def test_validate_reports_a_missing_script_and_other_problems_in_one_pass(kfjob, here):
