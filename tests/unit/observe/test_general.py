@@ -351,6 +351,16 @@ def test_each_layout_is_news_once_and_lines_that_only_add_values_are_none():
     assert item.text == "progress is read from lines like `Epoch: [0]  [0/50]  lr: 0.1  loss: 2.0 (1.3)  time: 0.1`"
 
 
+def test_steps_go_on_between_rare_lines_with_the_speed():
+    lines = []
+    for update in range(1, 7):
+        steps = range(512 * (update - 1) + 60, 512 * update, 60)
+        lines += [f"global_step={step}, episodic_return=[{step % 37}.]" for step in steps] + [f"SPS: {40 + update}"]
+    lines += [f"global_step={step}, episodic_return=[{step % 37}.]" for step in range(3100, 3500, 40)]
+    training = read(lines).training
+    assert (training.step, training.speed, training.template) == (3460, 46, "SPS: 41")
+
+
 def test_restart_of_the_container_goes_back():
     before = [LogLine(pod="w-0", container_id="a", text=f"iter {step} loss {9 - step / 100}") for step in (0, 10, 20, 30)]
     after = [LogLine(pod="w-0", container_id="b", text=f"iter {step} loss {8 - step / 100}") for step in (0, 10, 20)]
