@@ -325,7 +325,7 @@ def _observe_config(spec: JobSpec, processes: str) -> ObserveConfig:
     length = find_run_length(spec.words)
     return ObserveConfig(
         workers=names.pod_names(spec.name, spec.nodes, master=spec.has_master),
-        rendezvous=spec.rendezvous.backend,
+        rendezvous=spec.rendezvous.backend if spec.is_dynamic else "static",
         processes_per_node=int(processes) if processes.isdecimal() else None,
         expected_steps=spec.train.max_steps if spec.train else length.steps,
         expected_epochs=None if spec.train else length.epochs,

@@ -152,6 +152,12 @@ def test_plan_knows_programs_that_connect_nobody(fields, unconnected):
     assert resolve(make_spec(**fields), LOCAL).observe_config.unconnected == unconnected
 
 
+@pytest.mark.parametrize(("launcher", "backend"), [("torchrun", "c10d"), ("accelerate", "static"), ("deepspeed", "static")])
+def test_plan_records_the_rendezvous_of_the_launcher(launcher, backend):
+    plan = resolve(make_spec(nodes=2, launcher=launcher, command=["train.py"], processes_per_node=1), LOCAL)
+    assert plan.observe_config.rendezvous == plan.rendezvous.backend == backend
+
+
 @pytest.mark.parametrize(
     "command",
     [
