@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -18,6 +19,7 @@ from kfjob.lint.job import Job
 from kfjob.lint.storage import find_checkpoint_folder, find_volume, overrides_key
 from kfjob.plan.job_scripts import find_job_script
 from kfjob.plan.launch_commands import split_commands
+from kfjob.shells import find_scripts
 from kfjob.spec.pod import Resources
 from kfjob.text import join_names
 
@@ -28,6 +30,14 @@ _VOLUME_OWNERS = {
     "Master": ("the Master has", "it writes is deleted with its pod"),
     "Worker": ("the Workers have", "they write is deleted with their pods"),
 }
+_WRITTEN = re.compile(r"(?:>|\btee\s+(?:-\S+\s+)?)\s*[\"']?([^\s\"'<>|&;()]+)")
+"""A file that a script writes: `cat > train.py`, `echo a >> ~/.bashrc`, `tee -a log.txt`."""
+_FETCHES = re.compile(r"\b(?:git\s+clone|wget|curl|unzip|tar|rsync|cp|aws|gsutil|hf|huggingface-cli)\s")
+"""A program that may bring other files to the pods."""
+_FOLDER_ENDS = ("path", "dir", "directory", "folder", "root")
+"""How a part of an option ends whose value is a folder: `--input_wavs_dir`, `--model_name_or_path`."""
+_OUTPUT_STARTS = ("out", "save", "log", "cache", "result", "tmp")
+"""How a part of an option begins whose folder the program writes."""
 _MAX_NAMES = 3
 """Files of this folder that a note names."""
 
@@ -105,12 +115,16 @@ def _find_code(job: Job) -> Iterator[Problem]:
         return
     script = find_job_script(job.plan.words)
     if script and not Path(script).is_absolute() and not _exists(Path(script)):
+        if "$" in script or _makes_file(job, script):
+            return
         title = f"script `{script}` is not in this folder, so the image must have it in its working directory"
         yield Problem(title=title, path="command", severity="note")
         return
     checkpoints = find_checkpoint_folder(job)
     pairs = list(itertools.pairwise(("", *job.words)))
-    paths = dict.fromkeys(path for before, word in pairs for path in (_find_module(before, word), _read_path(word)) if path)
+    paths = dict.fromkeys(
+        path for before, word in pairs for path in (_find_module(before, word), _read_path(before, word)) if path
+    )
     names = [f"`{path}`" for path in paths if not checkpoints or path != checkpoints[0]]
     if names:
         verb, pronoun = ("is", "it") if len(names) == 1 else ("are", "them")
@@ -127,11 +141,34 @@ def _find_module(before: str, word: str) -> str:
     return next((str(path) for path in (Path(f"{folder}.py"), folder) if _exists(path)), "")
 
 
-def _read_path(word: str) -> str:
-    """Return the relative path of an existing file in a word: `configs/a.yaml`, `--config=a.yaml`."""
-    value = word.rpartition("=")[2]
-    is_path = ("/" in value or Path(value).suffix) and not value.startswith(("-", "/", "~", ".."))
-    return value if is_path and _exists(Path(value)) else ""
+def _read_path(before: str, word: str) -> str:
+    """Return the relative path of an existing file or folder in a word: `configs/a.yaml`, `--config=a.yaml`, `unet`."""
+    option, _, value = word.rpartition("=")
+    is_path = "/" in value or Path(value).suffix or (value not in ("", ".") and _names_folder(option or before))
+    return value if is_path and not value.startswith(("-", "/", "~", "..")) and _exists(Path(value)) else ""
+
+
+def _names_folder(option: str) -> bool:
+    """Return whether an option has a name for a folder that the program reads."""
+    parts = re.split(r"\W|_", option.lower())
+    is_output = any(part.startswith(_OUTPUT_STARTS) for part in parts)
+    return option.startswith("-") and not is_output and any(part.endswith(_FOLDER_ENDS) for part in parts)
+
+
+def _list_shell_texts(job: Job) -> list[str]:
+    """Return the scripts in the command that a shell reads."""
+    return [job.plan.words[index] for index in sorted(find_scripts(job.plan.words))]
+
+
+def _find_written(job: Job) -> frozenset[str]:
+    """Return the files that the scripts in the command write."""
+    return frozenset(match[1] for text in _list_shell_texts(job) for match in _WRITTEN.finditer(text))
+
+
+def _makes_file(job: Job, path: str) -> bool:
+    """Return whether a script in the command writes a file of this name, or may fetch it."""
+    is_written = any(Path(other).name == Path(path).name for other in _find_written(job))
+    return is_written or any(_FETCHES.search(text) for text in _list_shell_texts(job))
 
 
 def _find_programs(job: Job) -> Iterator[Problem]:
@@ -148,10 +185,16 @@ def _find_paths(job: Job) -> Iterator[Problem]:
     programs = {words[0] for words in split_commands(job.plan.words) if words}
     words = [(word, "train" if job.spec.train else "command") for word in job.words if word not in programs]
     variables = [(value, f"env.{name}") for name, value in job.spec.env.items() if isinstance(value, str)]
+    written = _find_written(job)
     paths = {word.rpartition("=")[2]: field for word, field in (*variables, *words)}
     for word, field in paths.items():
         is_outside = word.startswith(("/", "~/", "../")) or (job.spec.train and "/" in word)
-        if is_outside and not (checkpoints and word == checkpoints[0]) and _is_only_here(job, Path(word)):
+        if (
+            is_outside
+            and word not in written
+            and not (checkpoints and word == checkpoints[0])
+            and _is_only_here(job, Path(word))
+        ):
             title = f"`{word}` is on this machine, and no volume brings it to the pods"
             hint = "mount it: `volumes: [{name: data, mount_path: …, pvc: NAME}]`"
             yield Problem(title=title, path=field, hint=hint, severity="warning")

@@ -169,7 +169,7 @@ def _emit(reader: ReaderState, key: Key, samples: tuple[Sample, ...], choice: Ch
 
 
 def _counts_steps_of_block(reader: ReaderState, choice: Choice) -> bool:
-    """Return whether lines with this counter count the steps of the primary template, which joins one of them with a later speed.
+    """Return whether lines with this counter count the steps of the primary template, which joins few of them with a speed.
 
     CleanRL prints `global_step=2252, episodic_return=[70.]` often, and `SPS: 41` rarely.
     """

@@ -76,6 +76,11 @@ def test_complete_spec_has_only_a_note_on_code_that_the_image_may_have(kfjob, he
     [
         ("command: torchrun -m pkg.train", "`pkg/train.py` is in this folder, and the image must have it"),
         ("command: ['bash', '-c', 'cd . && torchrun train.py']", "`train.py` is in this folder, and the image must have it"),
+        (
+            "command: torchrun /x.py --model_name_or_path pkg --input_dir=data",
+            "`pkg`, `data` are in this folder, and the image",
+        ),
+        ("command: [bash, -c, 'echo a > b; torchrun absent.py']", "script `absent.py` is not in this folder"),
         ("command: torchrun absent.py", "script `absent.py` is not in this folder, so the image must have it"),
         ("command: torchrun /x.py --data {here}/data", "`{here}/data` is on this machine, and no volume brings it"),
         ("command: torchrun /x.py --data=../{name}/data", "`../{name}/data` is on this machine, and no volume brings it"),
@@ -105,6 +110,29 @@ def test_what_exists_only_on_this_machine_is_reported(kfjob, here, fields, messa
     ],
 )
 def test_what_images_and_volumes_have_is_not_reported(kfjob, here, command):
+    assert find_problems(kfjob, here, f"{COMPLETE}command: {command}\n") == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo 'export A=1' >> {home}/.bashrc && . {home}/.bashrc && torchrun /x.py",
+        "echo 'export A=1' | tee -a {home}/.bashrc; torchrun /x.py",
+        'cat > "$folder/made.py" && torchrun "$folder/made.py"',
+        "cat > made.py <<'END'\nprint('a')\nEND\ntorchrun made.py",
+        "git clone https://example.com/org/code && cd code && torchrun made.py",
+    ],
+)
+def test_files_that_the_shell_text_writes_are_not_reported(kfjob, here, script):
+    (here / ".bashrc").touch()
+    text = json.dumps(["bash", "-c", script.format(home=here)])
+    assert find_problems(kfjob, here, f"{COMPLETE}command: {text}\n") == []
+
+
+def test_folders_that_the_program_writes_need_not_be_in_the_image(kfjob, here):
+    for name in ("runs", "train"):
+        (here / name).mkdir()
+    command = "torchrun /x.py --out_dir /work/a --log_dir runs --cache-dir runs --split train --data_dir ."
     assert find_problems(kfjob, here, f"{COMPLETE}command: {command}\n") == []
 
 
