@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kfjob.events import TERMINATING, JobPhase, PodPhase
 from kfjob.observe.diagnose.job_evidence import JobEvidence
 from kfjob.observe.diagnose.occurrences import Occurrence, Symptom
-from kfjob.observe.diagnose.recovery import has_recovered
+from kfjob.observe.diagnose.recovery import has_later_end, has_recovered, may_have_gone_on
 from kfjob.observe.diagnose.repeated_failures import repeats_failure
 from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.rules import check_ids
@@ -48,6 +48,7 @@ class Assessment(Struct, frozen=True):
     count: int = 1
     provoked: bool = False  # an error that a run of tests contains, which ended well
     suspected: bool = False  # the program went on after it, and no other error explains the failure
+    in_doubt: bool = False  # the program may have gone on after it
 
     @property
     def sort_key(self) -> tuple[int, int]:
@@ -100,13 +101,16 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
     provoked = severity is not Severity.HARMLESS and _is_provoked(job, occurrence)
     is_error, severity = severity is Severity.ERROR, Severity.HARMLESS if provoked else severity
     recovered = severity is Severity.ERROR and not rule.permanent and has_recovered(job, occurrence, time)
+    in_doubt = severity is Severity.ERROR and not recovered and role is Role.CAUSE and may_have_gone_on(job, occurrence)
+    if in_doubt:
+        role, recovered = Role.SUSPECT, has_later_end(job, occurrence)
     if severity is Severity.ERROR and rule.harmless_before_join and not occurrence.after_join:
         severity = _assess_before_join(job, occurrence, recovered=recovered)
     elif (role is Role.CONSEQUENCE and _is_after_success(job, occurrence)) or (
         role is not Role.CAUSE and _is_caused_by_stop(job, occurrence)
     ):
         severity, recovered = Severity.HARMLESS, False
-    return Assessment(occurrence, severity, role, recovered, time, count, provoked=provoked and is_error)
+    return Assessment(occurrence, severity, role, recovered, time, count, provoked=provoked and is_error, in_doubt=in_doubt)
 
 
 def _is_provoked(job: JobEvidence, occurrence: Occurrence) -> bool:

@@ -18,6 +18,8 @@ from kfjob.text import SIGNAL_BASE
 
 _SUSPECTED = "; the program went on after it, but no other error explains the failure"
 """End of the cause of an error that the program survived."""
+_IN_DOUBT = "; this may not be the cause: a process of the pod printed other lines after it"
+"""End of the cause of an exception that the program may have handled."""
 
 
 class Commands(Struct, frozen=True):
@@ -95,6 +97,8 @@ def _to_issue(members: list[Assessment], commands: Commands) -> Issue:
         title = occurrence.rule.recovered_title.format_map(_Values(occurrence.values))
     if first.suspected:
         cause += _SUSPECTED
+    elif first.in_doubt and not first.recovered:
+        cause += _IN_DOUBT
     return Issue(
         rule=occurrence.rule.id,
         severity=first.severity,

@@ -33,6 +33,8 @@ MAX_SYMPTOMS = 64
 """Distinct symptoms of one pod."""
 MAX_UNENDED = 8
 """Errors of one pod after which the further lines of their processes are read."""
+_OMP_BANNER = ("omp-banner", "")
+"""Key of the symptom that torchrun started several processes."""
 MAX_QUOTE = 1000
 """Characters of a quoted line."""
 MAX_CONTEXT_QUOTE = 200
@@ -250,8 +252,11 @@ class PodHistory(Struct):
 
     @property
     def has_one_process(self) -> bool:
-        """Whether the container has one training process, so that lines without a prefix are all its own."""
-        return len(self.ranks) == 1 if self.joined else self.launch is None
+        """Whether the container has one training process, so that lines without a prefix are all its own.
+
+        torchrun sets OMP_NUM_THREADS only for several processes (torch/distributed/run.py `config_from_args`).
+        """
+        return len(self.ranks) == 1 if self.joined else self.launch is None and _OMP_BANNER not in self.symptoms
 
     @property
     def has_succeeded(self) -> bool:

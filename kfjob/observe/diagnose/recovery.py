@@ -31,6 +31,33 @@ def has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) ->
     return not occurrence.lasts and _has_progress_since(job, occurrence, time)
 
 
+def may_have_gone_on(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether an exception may have been handled: lines follow that any of several processes may have printed.
+
+    A process that an exception ends may take `END_TIME` for that, while the others print.
+    """
+    pod = job.history.pods.get(occurrence.pod)
+    if pod is None or occurrence.mark is None or not occurrence.in_exception or occurrence.in_previous_container:
+        return False
+    if occurrence.stream or occurrence.ranks or pod.has_one_process or ("worker-failed", "") not in pod.symptoms:
+        return False
+    further = occurrence.further
+    return further.lasted or (further.lines > 0 and not occurrence.mark.timestamp.exact)
+
+
+def has_later_end(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether a later exception of the same round ended a process, and nothing shows that this one was handled, too."""
+    pod, mark = job.history.pods.get(occurrence.pod), occurrence.mark
+    return any(
+        other.order > occurrence.order
+        and other.in_exception
+        and _ends_process(other)
+        and not other.further.lines
+        and (mark is None or other.mark is None or other.mark.round_start == mark.round_start)
+        for other in (pod.symptoms.occurrences() if pod else ())
+    )
+
+
 def _has_progress_since(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:
     """Return whether a later round trained, or progress continued."""
     pod = job.history.pods.get(occurrence.pod)

@@ -10,6 +10,7 @@ from kfjob.cli.diagnose import diagnosis_text
 from kfjob.events import END_UNKNOWN, Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.observe.diagnose.activity import find_step, has_full_bar, reports_success
 from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.diagnose.rule import Role
 from kfjob.observe.prefilter import Prefilter
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
@@ -44,6 +45,43 @@ def test_handled_exception_is_recovered(after: str):
     diagnosis = read(f"{IMPORT}\n{after}")
     assert diagnosis.healthy
     assert [issue.rule for issue in diagnosis.recovered] == ["module-not-found"]
+
+
+RUN, API = "torch/distributed/run.py:982]", "torch/distributed/elastic/multiprocessing/api.py:1002]"
+BANNER = (
+    f"W1127 16:56:05.371000 7 {RUN} Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid "
+    "your system being overloaded, please further tune the variable for optimal performance in your application as needed. "
+)
+FAILED = f"{API} failed (exitcode: 1) local_rank: 1 (pid: 9) of binary: /usr/bin/python"
+OF_TWO = f"{BANNER}\n{IMPORT}\n{{after}}\nE1127 16:56:08.255000 7 {FAILED}"
+
+
+def test_exception_of_any_of_several_processes_is_in_doubt_if_lines_follow():
+    first = read(OF_TWO.format(after="attention: eager")).first_cause
+    assert first
+    assert (first.rule, first.role) == ("module-not-found", Role.SUSPECT)
+    assert first.cause.endswith("this may not be the cause: a process of the pod printed other lines after it")
+    first = read(OF_TWO.format(after="")).first_cause
+    assert first
+    assert (first.rule, first.role) == ("module-not-found", Role.CAUSE)
+    assert first.cause == "Python cannot import `apex`"
+
+
+def test_exception_of_any_of_several_processes_is_recovered_if_a_later_one_ends_the_log():
+    diagnosis = read(OF_TWO.format(after=f"attention: eager\n{CRASH}"))
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "exception"
+    assert [issue.rule for issue in diagnosis.recovered] == ["module-not-found"]
+
+
+@pytest.mark.parametrize(("second", "role"), [(6, Role.CAUSE), (9, Role.SUSPECT)])
+def test_other_processes_may_print_while_an_exception_ends_one(second: int, role: Role):
+    times = [5] * 5 + [second] * 2
+    texts = OF_TWO.format(after="attention: eager").splitlines()
+    events = [LogLine(pod="a-worker-0", text=text, time=time * SECOND) for text, time in zip(texts, times, strict=True)]
+    diagnosis, _ = examine([*events, ENDED])
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.role) == ("module-not-found", role)
 
 
 @pytest.mark.parametrize("after", [
