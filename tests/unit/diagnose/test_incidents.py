@@ -263,3 +263,10 @@ def test_frames_rulers_and_lines_of_the_agent_are_no_context():
     agent = "W1121 06:37:49.6 9 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 9 closing signal SIGTERM"
     text = f'epoch 3\n{agent}\n=========\n  warnings.warn(\n\n  File "/app/a.py", line 3\nRuntimeError: CUDA error: x'
     assert find_first_context(text) == ("epoch 3",)
+
+
+@pytest.mark.parametrize("folder", ["/w/site", "/venv/lib/python3.12/site-packages", "/usr/lib/python3/dist-packages"])
+def test_innermost_frame_of_the_program_is_not_one_of_a_library(folder: str):
+    frames = '  File "/w/site/train.py", line 7, in <module>', f'  File "{folder}/package/core.py", line 9, in main'
+    (incident,) = read_incidents("\n".join(["Traceback (most recent call last):", *frames, "KeyError: 'lr'"]))
+    assert incident.location == "/w/site/train.py:7"

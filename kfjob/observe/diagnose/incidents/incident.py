@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 
@@ -18,10 +19,13 @@ MAX_CHAIN = 8
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "\\Lib\\", "<frozen ", ".pyx", ".pxi")
 """Parts of the paths of files that do not belong to the program: installed packages, Python itself, and Cython's sources."""
 
+_LIBRARY_FOLDER = re.compile(r"/site/\w+/|/python3\.\d+/")
+"""A folder with packages: the usual target of `pip install --target`, or that of an interpreter."""
+
 
 def is_library(path: str) -> bool:
     """Return whether the file of a frame belongs to a library."""
-    return any(part in path for part in _LIBRARIES)
+    return any(part in path for part in _LIBRARIES) or _LIBRARY_FOLDER.search(path) is not None
 
 
 class Kind(StrEnum):
