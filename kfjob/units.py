@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 SECOND = 1_000_000_000
 """Nanoseconds in a second. Times in kfjob are nanoseconds since the epoch, because the kubelet stamps log lines with them."""
 MAX_TIME = 2**63 - 1
@@ -19,6 +21,10 @@ _SUFFIXES = {
     "u": 1e-6,
     "m": 1e-3,
 }
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|(?P<exponent>[eE][+-]?[0-9]+))?"
+)
+"""The pattern of Kubernetes' schemas, without fractions in an exponent, which the API server's parser refuses."""
 
 
 def check_time(time: int | None) -> int | None:
@@ -34,13 +40,13 @@ def format_gib(size: float) -> str:
 def parse_quantity(quantity: object) -> float:
     """Return the number of bytes, cores or devices that a Kubernetes quantity stands for (`500m`, `16Gi`, `1e3`).
 
-    The suffixes are those of apimachinery's `resource.Quantity`. `kubernetes.utils.parse_quantity` knows them too, but
+    The forms are those of apimachinery's `resource.Quantity`. `kubernetes.utils.parse_quantity` knows most of them, but
     importing it loads the client.
 
     Raises:
         ValueError: the text is not a quantity.
     """
-    text = str(quantity)
-    suffix = text[-2:] if text[-2:] in _SUFFIXES else text[-1:]
-    scale = _SUFFIXES.get(suffix)
-    return float(text) if scale is None else float(text.removesuffix(suffix)) * scale
+    match = _QUANTITY.fullmatch(str(quantity))
+    if match is None:
+        raise ValueError(f"could not convert to a quantity: {quantity!r}")
+    return float(match["number"] + (match["exponent"] or "")) * _SUFFIXES.get(match["suffix"], 1.0)

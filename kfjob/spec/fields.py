@@ -12,9 +12,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from kfjob.spec import names, shell_syntax
 from kfjob.spec.base import SpecModel, field_error
 from kfjob.spec.number_words import suggest_quantity
+from kfjob.units import parse_quantity
 
-QUANTITY_PATTERN = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?", re.ASCII)
-"""Quantities that a spec accepts. Kubernetes accepts more forms, such as `1e3`; `kfjob.units.parse_quantity` reads them all."""
+_MAX_QUANTITY = 2.0**63
+"""Kubernetes cuts larger quantities to this number."""
 ENV_NAME_PATTERN = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 
@@ -28,11 +29,19 @@ def find_duplicate(items: Iterable[object]) -> int | None:
     return None
 
 
+def _is_amount(text: str) -> bool:
+    """Return whether a text is a quantity of something: neither negative nor beyond every machine."""
+    try:
+        return not text.startswith("-") and parse_quantity(text) < _MAX_QUANTITY
+    except ValueError:
+        return False
+
+
 def _check_quantity(value: object) -> object:
     if not isinstance(value, int | float | str):
         return value
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    if not QUANTITY_PATTERN.fullmatch(text):
+    if not _is_amount(text):
         suggestion = suggest_quantity(text)
         hint = f"write `{suggestion}`" if suggestion else "for example `2`, `500m`, `16Gi`"
         raise field_error("quantity", f"`{text}` is not a Kubernetes quantity", hint=hint)
@@ -43,8 +52,9 @@ Quantity = Annotated[str, BeforeValidator(_check_quantity, json_schema_input_typ
 
 
 def _check_size(value: str) -> str:
-    if value.endswith("m"):
-        title = f"`{value}` is a number of thousandths of a byte"
+    if value.endswith(("m", "u", "n")):
+        part = {"m": "thousandths", "u": "millionths", "n": "billionths"}[value[-1]]
+        title = f"`{value}` is a number of {part} of a byte"
         raise field_error("size", title, hint=f"write `{value[:-1]}Mi` or `{value[:-1]}M`")
     return value
 

@@ -76,13 +76,22 @@ def test_decimal_number_never_loses_its_digits(value: float, decimals: int, text
         ("1.5Gi", 1.5 * 1024**3),
         ("16Gi", 16 * 1024**3),
         ("1Ei", 1024**6),
+        ("1E3", 1000),
+        ("1e+3", 1000),
+        ("1.5e3", 1500),
+        ("1e-3", 0.001),
+        (".5Gi", 0.5 * 1024**3),
+        ("5.", 5),
+        ("+1", 1),
+        ("-1", -1),
+        ("1E", 1e18),
     ],
 )
 def test_quantity_is_parsed(quantity, value):
     assert parse_quantity(quantity) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("text", ["", "many", "5Q", "Gi"])
+@pytest.mark.parametrize("text", ["", "many", "5Q", "Gi", "1_0", " 1", "1e", "1e1.5", "1e3Gi", ".", "inf", "nan", "１"])
 def test_text_that_is_no_quantity_is_an_error(text):
     with pytest.raises(ValueError, match="could not convert"):
         parse_quantity(text)

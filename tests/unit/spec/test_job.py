@@ -138,6 +138,17 @@ def test_quantity_becomes_a_number(text, number):
     assert parse_quantity(text) == number
 
 
+@pytest.mark.parametrize("text", ["1e9", "1E9", "1e+9", "1.5e9", "1e-3", ".5Gi", "5.", "+1", "1Ei", "100n"])
+def test_spec_takes_every_form_of_a_quantity(text):
+    assert load_spec(GOOD + f"resources: {{cpu: '{text}'}}\n").spec.resources.cpu == text
+
+
+@pytest.mark.parametrize("text", ["-1", "1e99", "9" * 400, "1_0", "1e1.5"])
+def test_spec_refuses_what_is_no_amount(text):
+    with pytest.raises(SpecError, match="is not a Kubernetes quantity"):
+        load_spec(GOOD + f"resources: {{cpu: '{text}'}}\n")
+
+
 def test_numbers_with_source_ec2_are_those_of_ec2():
     """moto brings the answer of EC2's DescribeInstanceTypes. It has no Neuron memory for Trainium2 that Neuron's pages have."""
     recorded = json.loads(
