@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from kfjob.errors import Problem, SpecError
+from kfjob.redaction import is_secret_name
 from kfjob.shells import NAME, is_computed_by_shell, is_name, is_set_by_shell
 from kfjob.spec.env_words import Part, Reference, Refused, Text, WordError, WordParser
 from kfjob.spec.variables import is_run_time
@@ -37,6 +38,10 @@ _OPERATOR = re.compile(r"&&|\|\||[;&|<>()]+")
 _PLACEHOLDER = re.compile(r"<[^<>\n]+>")
 _OTHER_FORM = re.compile(rf"(?:export[ \t]+)?(?P<name>{NAME})(?:[ \t]+(?P<equals>=)(?!=)|[ \t]*:(?=[ \t]))")
 """`A = 1` or `A: 1`, which no shell takes for an assignment."""
+MAX_VALUE_CHARACTERS = 1024**2
+"""Length of a value in an env file; lines such as `A=$A$A` double it."""
+MAX_VALUES_CHARACTERS = 16 * 1024**2
+"""Length of all texts that the lines of an env file compute."""
 _END_OF_EXPORTS = re.compile(r"^[ \t]*set[ \t]+\+a", re.MULTILINE)
 
 
@@ -78,8 +83,13 @@ def select_variables(environment: Mapping[str, str], only: Collection[str]) -> d
     return {name: value for name, value in environment.items() if name in only or not is_run_time(name)}
 
 
+_QUOTES_HINT = "put values that contain spaces in quotes"
 _JSON = re.compile(r"\s*\{\s*[\"}]")
 _JSON_HINT = "`jq -r 'to_entries[] | \"\\(.key)=\\(.value | @sh)\"' FILE` writes such lines"
+
+
+class _TooLongError(WordError):
+    """The values of a line are longer than any job needs."""
 
 
 class _Parser:
@@ -95,6 +105,12 @@ class _Parser:
         self._used: set[str] = set()
         self._unknown: set[str] = set()
         """Names whose value is not known. They are an error where they are assigned, not where they are used."""
+        self._start = 0
+        """Where the statement begins."""
+        self._length = 0
+        """Characters of all texts that the lines have computed."""
+        self._hides = False
+        """Whether the text belongs to the value of a secret name, so that an error must not quote it."""
         self._has_command = False
         """A refused command may define any name."""
         self._problems: list[tuple[Problem, bool]] = []
@@ -110,8 +126,12 @@ class _Parser:
             if match := self._accept(_OTHER_FORM):
                 self._report_other_form(match)
                 continue
+            self._start = self._offset
             try:
                 self._parse_statement()
+            except _TooLongError as error:
+                self._report(error.offset, error.title, hint="check the references of this line: do they repeat a value?")
+                break
             except WordError as error:  # where the text goes on is unknown
                 self._report(error.offset, error.title)
                 break
@@ -136,16 +156,17 @@ class _Parser:
         exports = self._accept(_EXPORT) is not None
         assigned: list[tuple[re.Match[str], tuple[Part, ...]]] = []
         while not ((exports or assigned) and self._accept(_END)):
-            if (exports or assigned) and self._report_unexpected():
+            is_secret = bool(assigned) and is_secret_name(assigned[-1][0]["name"])
+            if (exports or assigned) and self._report_unexpected(hides=is_secret):
                 break
             if match := self._accept(_ASSIGNMENT):
                 assigned.append((match, self._parse_word()))
                 if not exports:
                     self._assign(*assigned[-1])
             elif exports and (name := self._accept(_NAME)):
-                self._check_exported(name)
+                self._check_exported(name, hides=is_secret)
             elif assigned:
-                self._report(self._offset, "unexpected text after the value", hint="put values that contain spaces in quotes")
+                self._report(self._offset, "unexpected text after the value", hint=_QUOTES_HINT)
                 break
             else:
                 return self._report_command(start)
@@ -153,17 +174,17 @@ class _Parser:
             return self._assign_exported(assigned) if exports else None
         for match, word in assigned:
             if exports:
-                self._evaluate(word)
+                self._evaluate_for(match["name"], word)
             self._unknown.add(match["name"])
         self._accept(_LINE)
         return None
 
-    def _report_unexpected(self) -> bool:
+    def _report_unexpected(self, *, hides: bool) -> bool:
         """Move to the next word. Return whether a character that only a shell knows is in its place, and report it."""
         has_space = self._accept(_SPACE)
         is_operator = not has_space or self._text[self._offset : self._offset + 1] in tuple(";&|<>()")
         if is_operator:
-            self._report_operator(is_value=not has_space)
+            self._report_operator(is_value=not has_space, hides=hides)
         return is_operator
 
     def _parse_word(self) -> tuple[Part, ...]:
@@ -192,13 +213,13 @@ class _Parser:
         for match, word in assigned:
             if _has_brace_expansion(word):
                 self._report(match.end(), "only a shell can compute the braces of this value: put it in quotes")
-        values = [self._evaluate(word, later=names) for _, word in assigned]
+        values = [self._evaluate_for(match["name"], word, later=names) for match, word in assigned]
         for (match, _), value in zip(assigned, values, strict=True):
             self._store(match, value)
 
     def _assign(self, match: re.Match[str], word: tuple[Part, ...]) -> None:
         if match["name"] not in self._fixed:
-            self._store(match, self._evaluate(word))
+            self._store(match, self._evaluate_for(match["name"], word))
 
     def _store(self, match: re.Match[str], value: str | None) -> None:
         name = match["name"]
@@ -209,6 +230,7 @@ class _Parser:
             if before is None and name not in self._unknown:
                 self._report(match.start(), f"`{match[0]}` adds to a value that only a shell knows")
             value = before + value if before is not None and name not in self._unknown else None
+            self._check_length(value or "")
         self._define(name, value)
 
     def _define(self, name: str, value: str | None) -> None:
@@ -219,13 +241,39 @@ class _Parser:
             self._unknown.discard(name)
             self._values[name] = value
 
-    def _check_exported(self, name: re.Match[str]) -> None:
+    def _check_exported(self, name: re.Match[str], *, hides: bool) -> None:
         self._used.add(name["name"])
         if not (self._find(name["name"]) is not None or name["name"] in self._unknown or self._has_command):
-            self._report(name.start(), f"`export {name['name']}` has no value", hint=_define_hint(name["name"]))
+            if hides:  # it may be the rest of the secret
+                self._report(name.start(), "`export` has a name without a value", hint=_QUOTES_HINT)
+            else:
+                self._report(name.start(), f"`export {name['name']}` has no value", hint=_define_hint(name["name"]))
 
     def _find(self, name: str) -> str | None:
         return self._values.get(name, self._initial.get(name))
+
+    def _evaluate_for(self, name: str, word: tuple[Part, ...], later: frozenset[str] | set[str] = frozenset()) -> str | None:
+        """Return the text of a word, a value of the name; errors do not quote the value of a secret name."""
+        before = self._hides
+        self._hides = before or is_secret_name(name)
+        try:
+            return self._evaluate(word, later)
+        finally:
+            self._hides = before
+
+    def _check_length(self, *texts: str) -> str:
+        """Return the texts as one.
+
+        Raises:
+            _TooLongError: it is too long, or all texts of the file are.
+        """
+        length = sum(map(len, texts))
+        self._length += length
+        if length > MAX_VALUE_CHARACTERS:
+            raise _TooLongError(f"a value of this line is longer than {MAX_VALUE_CHARACTERS} characters", self._start)
+        if self._length > MAX_VALUES_CHARACTERS:
+            raise _TooLongError(f"all values are longer than {MAX_VALUES_CHARACTERS} characters together", self._start)
+        return "".join(texts)
 
     def _evaluate(self, word: tuple[Part, ...], later: frozenset[str] | set[str] = frozenset()) -> str | None:
         """Return the text of a word; None if it has none, which is then reported. `later` are names that `export` assigns."""
@@ -234,30 +282,37 @@ class _Parser:
             if isinstance(part, Text):
                 texts.append(part.text)
             elif isinstance(part, Refused):
-                self._report(part.offset, part.title)
+                self._report(part.offset, part.form if self._hides else part.title)
                 texts.append(None)
             else:
-                texts.append(self._resolve(part, later))
-        return None if None in texts else "".join(text or "" for text in texts)
+                texts.append(self._resolve(part, later, is_whole=len(word) == 1))
+        return None if None in texts else self._check_length(*(text or "" for text in texts))
 
-    def _resolve(self, reference: Reference, later: frozenset[str] | set[str]) -> str | None:
+    def _resolve(self, reference: Reference, later: frozenset[str] | set[str], *, is_whole: bool) -> str | None:
         name, operator = reference.name, reference.operator
         value = self._find(name)
         if name in self._unknown or (value is None and is_set_by_shell(name, in_terminal=True)):
             if name not in self._unknown:
-                hint = f"define it on an earlier line, or use `--env`; `\\{reference.source}` is the text itself"
+                hint = "define it on an earlier line, or use `--env`"
+                if not self._hides:
+                    hint += f"; `\\{reference.source}` is the text itself"
                 self._report(reference.offset, f"only a shell knows the value of `{name}`", hint=hint)
             return None
         is_set = bool(value) if operator.startswith(":") else value is not None
         if operator.endswith("+"):
-            return self._evaluate(reference.word, later) if is_set else ""
+            return self._evaluate_for(name, reference.word, later) if is_set else ""
         if not is_set and operator.endswith(("-", "=")):
-            value = self._evaluate(reference.word, later)
+            value = self._evaluate_for(name, reference.word, later)
             if operator.endswith("="):
                 self._define(name, value)
         elif not is_set:
             value = None
-            self._report_missing(reference, is_later=name in later)
+            if self._hides and not (reference.source.startswith("${") or (is_whole and name.isupper())):
+                self._unknown.add(name)  # the name may be a part of the secret
+                title = "this reference to a name has no value"
+                self._report(reference.offset, title, hint="put the value in single quotes if `$` belongs to it")
+            else:
+                self._report_missing(reference, is_later=name in later)
         return value
 
     def _report_missing(self, reference: Reference, *, is_later: bool) -> None:
@@ -265,20 +320,21 @@ class _Parser:
         self._unknown.add(name)  # one error for each name
         if self._has_command:
             return
-        message = self._evaluate(reference.word) if reference.operator else None
+        message = self._evaluate(reference.word) if reference.operator and not self._hides else None
         title = f"`{name if reference.operator else reference.source}` has no value"
         hint = _define_hint(name)
         if is_later:
             hint = f"`export` computes all values of a line first: assign `{name}` on a line of its own"
-        elif not reference.operator:
+        elif not reference.operator and not self._hides:
             hint += f"; `\\{reference.source}` is the text itself"
         self._report(reference.offset, f"{title}: {message}" if message else title, hint=hint)
 
-    def _report_operator(self, *, is_value: bool) -> None:
+    def _report_operator(self, *, is_value: bool, hides: bool = False) -> None:
         """Report a character that only a shell knows, behind a value or in place of one."""
         if placeholder := _PLACEHOLDER.match(self._text, self._offset):
             hint = "put your value in its place"
-            return self._report(self._offset, f"`{placeholder[0]}` is a placeholder without quotes", hint=hint)
+            text = "the value" if hides else f"`{placeholder[0]}`"
+            return self._report(self._offset, f"{text} is a placeholder without quotes", hint=hint)
         operator = _OPERATOR.match(self._text, self._offset)
         if is_value and self._text.startswith("(", self._offset):
             hint = 'a variable of the environment is one text: `NAME="a b"`'

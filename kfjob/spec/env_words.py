@@ -58,10 +58,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Refused:
-    """A form that only a shell can compute; `title` says which."""
+    """A form that only a shell can compute; `title` says which, and `form` says it without the text."""
 
     title: str
     offset: int
+    form: str
 
 
 Part = Text | Reference | Refused
@@ -137,7 +138,8 @@ class WordParser:
             yield self._refuse("an env file cannot run the command", start)
         elif character == "~" and not mode.is_quoted and (start == 0 or self.text[start - 1] in " \t\n:=-?+"):
             self.offset += 1
-            yield Refused("only a shell can compute `~`: write the path of the folder", start)
+            title = "only a shell can compute `~`: write the path of the folder"
+            yield Refused(title, start, title)
         else:
             self.offset += 1
             yield Text(character, is_quoted=mode.is_quoted)
@@ -218,7 +220,8 @@ class WordParser:
     def _refuse(self, title: str, start: int) -> Refused:
         source = " ".join(self.text[start : self.offset].split())
         shown = source if len(source) <= _MAX_SHOWN else f"{source[: _MAX_SHOWN - 1]}…"
-        return Refused(f"{title} `{shown}`" if "`" not in shown else f"{title} {shown}", start)
+        form = title if title.endswith(("command", "arithmetic")) else f"{title} this part of the value"
+        return Refused(f"{title} `{shown}`" if "`" not in shown else f"{title} {shown}", start, form)
 
     def _skip_to(self, closing: str, start: int) -> None:
         """Move behind the closing character of `${`, `$(` or a backtick at the offset; nested ones and quotes count."""

@@ -14,7 +14,7 @@ from kfjob.spec.base import SpecModel, field_error
 from kfjob.spec.number_words import suggest_quantity
 from kfjob.units import parse_quantity
 
-_MAX_QUANTITY = 2.0**63
+_LARGEST_QUANTITY = 2.0**63
 """Kubernetes cuts larger quantities to this number."""
 ENV_NAME_PATTERN = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
@@ -32,7 +32,7 @@ def find_duplicate(items: Iterable[object]) -> int | None:
 def _is_amount(text: str) -> bool:
     """Return whether a text is a quantity of something: neither negative nor beyond every machine."""
     try:
-        return not text.startswith("-") and parse_quantity(text) < _MAX_QUANTITY
+        return not text.startswith("-") and parse_quantity(text) < _LARGEST_QUANTITY
     except ValueError:
         return False
 

@@ -248,3 +248,52 @@ def test_given_value_replaces_the_line_of_the_file(line):
 
 def test_value_is_added_to_a_known_one():
     assert read_env_file("PATH+=:/x\nB=1\nB+=2\n", initial={"PATH": "/bin"}) == {"PATH": "/bin:/x", "B": "12"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HF_TOKEN=$'SECRET'\n",
+        'HF_TOKEN="${X:-"SECRET"}"\n',
+        "HF_TOKEN=$(echo SECRET)\n",
+        "HF_TOKEN=`echo SECRET`\n",
+        "HF_TOKEN=${X:?SECRET}\n",
+        "export A=1 HF_TOKEN=${X:-$'SECRET'}\n",
+        "export HF_TOKEN=${X:-${Y:?SECRET}} &\n",
+        "PASSWORD=abc$SECRET\n",
+        "PASSWORD='abc'$SECRET\n",
+        "PASSWORD=<SECRET>\n",
+        "export PASSWORD=abc SECRET\n",
+        ': "${HF_TOKEN:=$(echo SECRET)}"\n',
+        "HF_TOKEN+=${SECRET:1}\n",
+        "PASSWORD=abc${SECRET%x}\n",
+    ],
+)
+def test_error_does_not_quote_the_value_of_a_secret_name(text):
+    with pytest.raises(SpecError) as raised:
+        read_env_file(text, file=".env")
+    assert "SECRET" not in str(raised.value)
+    assert "--> .env:1:" in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["HF_TOKEN=$TOKEN\n", 'HF_TOKEN="x-${TOKEN}"\n', ": ${HF_TOKEN:?set TOKEN}\n"])
+def test_error_names_the_reference_of_a_secret(text):
+    with pytest.raises(SpecError, match=r"TOKEN}?` has no value"):
+        read_env_file(text)
+
+
+@pytest.mark.parametrize(
+    ("lines", "title"),
+    [
+        (["A=xx", *["A=$A$A"] * 40], "a value of this line is longer than 1048576 characters"),
+        (["A=xx", *["A+=$A"] * 40], "a value of this line is longer than 1048576 characters"),
+        (["A=xx", *["export A=${B:-$A$A}"] * 40], "a value of this line is longer than 1048576 characters"),
+        (["A=xx", *["A=$A$A"] * 18, *(f"B{n}=x$A" for n in range(100))], "all values are longer than 16777216"),
+    ],
+)
+def test_values_that_grow_are_an_error(lines, title):
+    with pytest.raises(SpecError) as raised:
+        read_env_file("\n".join(lines), file=".env")
+    assert title in str(raised.value)
+    assert raised.value.problems[0].line in range(20, 55)
+    assert len(raised.value.problems) == 1
