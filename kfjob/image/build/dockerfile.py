@@ -18,21 +18,21 @@ def list_instructions(text: str) -> Iterator[str]:
     lines = text.removeprefix("\ufeff").splitlines()
     continued = _CONTINUED[_find_escape(lines)]
     rest = iter(lines)
-    instruction = ""
+    parts: list[str] = []  # the lines of the instruction so far, without the characters that continue them
     for line in rest:
-        if line.lstrip().startswith("#") or (instruction and not line.strip()):
+        if line.lstrip().startswith("#") or (parts and not line.strip()):
             continue
-        instruction += line
-        if continued.search(line):
-            instruction = continued.sub("", instruction)
+        if end := continued.search(line):
+            parts.append(line[: end.start()])
             continue
+        instruction = "".join([*parts, line])
+        parts = []
         if instruction.strip():
             yield instruction
-            for end in _find_heredocs(instruction):
-                _skip_heredoc(rest, *end)
-        instruction = ""
-    if instruction.strip():
-        yield instruction
+            for heredoc in _find_heredocs(instruction):
+                _skip_heredoc(rest, *heredoc)
+    if any(map(str.strip, parts)):
+        yield "".join(parts)
 
 
 def split_words(instruction: str) -> list[str]:

@@ -76,6 +76,12 @@ def test_instructions_of_a_dockerfile(text: str, instructions: list[str]):
     assert list(list_instructions(text)) == instructions
 
 
+def test_instruction_of_many_lines_is_read_in_linear_time():
+    lines = 100_000
+    text = "RUN a \\\n" + "b \\\n" * lines + "c\n"
+    assert list(list_instructions(text)) == ["RUN a " + "b " * lines + "c"]
+
+
 @pytest.mark.parametrize(
     ("files", "hint"),
     [
