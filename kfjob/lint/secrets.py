@@ -22,13 +22,16 @@ def secret_in_text(job: Job) -> Iterator[Violation]:
         kind = find_secret(text, name)
         if kind and path not in paths:
             paths.add(path)
-            yield Violation(path=path, message=f"this looks like {kind} in plain text", hint=_hint(path, name))
+            yield Violation(path=path, message=f"this looks like {kind} in plain text", hint=_hint(job, path, name))
     if job.program_field not in paths and collect_secrets(list(job.spec.words)):
         message = "this looks like a secret (by the option's name) in plain text"
-        yield Violation(path=job.program_field, message=message, hint=_hint("command", ""))
+        yield Violation(path=job.program_field, message=message, hint=_hint(job, "command", ""))
 
 
-def _hint(path: str, name: str) -> str:
+def _hint(job: Job, path: str, name: str) -> str:
+    if name and job.user_manifest is not None:
+        source = "valueFrom: {secretKeyRef: {name: SECRET, key: KEY}}"
+        return f"put it into a secret, set `{source}` in place of `value`, and revoke this one"
     fields = {variable: field for field, variable in SECRET_VARIABLES.items()} | {"HUGGING_FACE_HUB_TOKEN": "hub_token"}
     if name in fields:
         return f"put it into a secret, set `{fields[name]}: SECRET/KEY`, and revoke this one"

@@ -127,9 +127,26 @@ def loglevel_hides_agent(job: Job) -> Iterator[Violation]:
     progress line.
     """
     level = _loglevel(job)
-    if logging.getLevelNamesMapping().get(level, logging.INFO) > logging.INFO:
-        hint = "remove it: kfjob sets INFO" if job.user_manifest is None else "set it to INFO"
-        yield Violation(path="env.LOGLEVEL", message=f"`LOGLEVEL` `{level}` hides the ranks of the agents", hint=hint)
+    if logging.getLevelNamesMapping().get(level, logging.INFO) <= logging.INFO:
+        return
+    message = f"`LOGLEVEL` `{level}` hides the ranks of the agents"
+    if not job.read_variable("LOGLEVEL", unset="", referenced=level):
+        if not _may_start_agent(job):
+            return
+        message = f"`LOGLEVEL` is not set, and torchrun's default `{level}` hides the ranks of the agents"
+    hint = "remove it: kfjob sets INFO" if job.user_manifest is None else "set `LOGLEVEL` to INFO"
+    yield Violation(path="env.LOGLEVEL", message=message, hint=hint)
+
+
+_AGENT_PROGRAMS = frozenset((*_LAUNCHERS, "accelerate"))
+
+
+def _may_start_agent(job: Job) -> bool:
+    """Return whether the program is a launcher with torch's agent, or one that may start it: a script, the image's own."""
+    if job.shell_script is not None:
+        return any(name in job.shell_script.text for name in _AGENT_PROGRAMS)
+    names = [word.rpartition("/")[2] for word in job.words]
+    return not names or any(name in _AGENT_PROGRAMS or name.endswith(".sh") for name in names)
 
 
 def _loglevel(job: Job) -> str:
@@ -146,7 +163,9 @@ def shared_store(job: Job) -> Iterator[Violation]:
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
     if job.plan.is_dynamic and job.plan.restarts.max and job.read_variable(name, unset="0", referenced="1") != "1":
         yield Violation(
-            path=f"env.{name}", message="a restart fails while the workers share the agents' store", hint="set it to 1"
+            path=f"env.{name}",
+            message="a restart fails while the workers share the agents' store",
+            hint=f"set `{name}` to 1",
         )
 
 

@@ -99,6 +99,55 @@ def test_messages_of_the_local_backend_do_not_speak_of_pods():
     assert [problem.title for problem in problems if words.search(f"{problem.title} {problem.hint} {problem.detail}")] == []
 
 
+MANIFEST_VARIABLES = [{"name": "HF_TOKEN", "value": cases.FAKE_TOKEN}]
+
+
+def lint_manifest(command, variables=()):
+    """Return the problems of a PyTorchJob that a user wrote."""
+    spec = job({"command": command, "env": {item["name"]: item["value"] for item in variables}})
+    plan = resolve(spec, KUBERNETES)
+    container = {"name": "pytorch", "image": "a:1", "command": command, "env": [*variables]}
+    replica = {"replicas": plan.nodes, "template": {"spec": {"containers": [container]}}}
+    manifest = {"metadata": {"name": "a"}, "spec": {"pytorchReplicaSpecs": {"Worker": replica}}}
+    return {problem.rule: problem for problem in lint(spec, plan, user_manifest=manifest)}
+
+
+def test_secret_of_a_manifest_moves_to_a_reference_of_kubernetes():
+    hint = lint_manifest(["torchrun", "a.py"], MANIFEST_VARIABLES)["secret-in-text"].hint
+    assert hint.startswith(
+        "put it into a secret, set `valueFrom: {secretKeyRef: {name: SECRET, key: KEY}}` in place of `value`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "is_reported"),
+    [
+        (["torchrun", "a.py"], True),
+        (["bash", "-c", "python -m torch.distributed.run a.py"], True),
+        (["accelerate", "launch", "a.py"], True),
+        (["bash", "run.sh"], True),
+        (["sleep", "1"], False),
+        (["python", "a.py"], False),
+    ],
+)
+def test_missing_loglevel_is_reported_only_for_a_program_that_may_start_an_agent(command, is_reported):
+    problem = lint_manifest(command).get("loglevel-hides-agent")
+    assert (problem is not None) == is_reported
+    if problem:
+        assert problem.title == "`LOGLEVEL` is not set, and torchrun's default `WARNING` hides the ranks of the agents"
+        assert problem.hint == "set `LOGLEVEL` to INFO"
+
+
+def test_set_loglevel_is_reported_for_any_program():
+    problem = lint_manifest(["sleep", "1"], [{"name": "LOGLEVEL", "value": "ERROR"}])["loglevel-hides-agent"]
+    assert problem.title == "`LOGLEVEL` `ERROR` hides the ranks of the agents"
+
+
+def test_hint_names_the_variable_of_the_shared_store():
+    (problem,) = [p for p in lint_job({"env": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}, "restarts": {"max": 3}})]
+    assert problem.hint == "set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE` to 1"
+
+
 def test_messages_do_not_show_the_secret():
     for problem in lint_job({"env": {"HF_TOKEN": cases.FAKE_TOKEN}}):
         assert cases.FAKE_TOKEN not in "\n".join(problem.lines())
