@@ -135,6 +135,25 @@ def test_build_error_has_the_engines_output_as_cause(engine: str, plain: RealReg
     assert is_absent(plain, f"{name}/tags/list")
 
 
+HEREDOC_FAULTS = [
+    "FROM scratch\nCOPY <<EOF /etc/motd\nhello\nEOF\n",
+    "FROM scratch\nCOPY root/ /\nRUN <<EOF\nFROM {host}/nothing:1\nEOF\n",
+    "FROM scratch\nCOPY root/ /\nRUN <<EOF\nhello\nEOF\n",
+]
+
+
+@pytest.mark.parametrize("engine", ["buildah", "podman", "docker, classic"], indirect=True)
+@pytest.mark.parametrize("text", HEREDOC_FAULTS)
+def test_engine_that_reads_no_heredocs_is_named(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
+    with_shell(source)
+    (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
+    if engine_process.reads_heredocs(engine_process.find_engine(engine)):
+        pytest.skip("this version reads heredocs")
+    with pytest.raises(Refused, match="reads no heredocs, such as `<<EOF` in the Dockerfile") as caught:
+        build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
+    assert "docker with BuildKit" in str(caught.value.hint)
+
+
 @dockers
 def test_missing_docker_daemon_is_unreachable(
     engine: str, plain: RealRegistry, source: Path, name: str, monkeypatch: pytest.MonkeyPatch

@@ -57,13 +57,16 @@ def make_build_request(spec: ImageSpec) -> BuildRequest:
         if not Path(file).expanduser().is_file():
             raise NotFound(f"the file of secret `{name}` does not exist", location=file)
     content = _read_dockerfile(dockerfile)
+    text = content.decode(errors="replace")
+    build_args = _make_build_args(spec, text)
+    base_images.check_bases(text, build_args)
     return BuildRequest(
         context=folder,
         dockerfile=dockerfile,
         dockerfile_content=content,
         local_name="",
         platform=spec.platform,
-        build_args=_make_build_args(spec, content.decode(errors="replace")),
+        build_args=build_args,
         secrets={name: str(Path(file).expanduser()) for name, file in spec.secrets.items()},
         target=spec.target,
         no_cache=spec.no_cache,
@@ -209,7 +212,7 @@ def _run_build(
     out, image = folder / "built", folder / "image"
     with base_images.lend_logins(logins, engine) as (variables, authfile):
         argv = make_build_command(engine, request, out, authfile=authfile)
-        engine_process.run_engine(engine, argv, show=show, environment=variables)
+        engine_process.run_engine(engine, argv, show=show, environment=variables, dockerfile=text)
     image_id = out.read_text(encoding="utf-8").strip() if engine.has_storage else ""
     export = make_export_command(engine, image_id, image)
     if export is None:

@@ -52,6 +52,33 @@ def find_base_images(dockerfile: str, build_args: Mapping[str, str]) -> list[str
     return images
 
 
+_PLATFORM_ARG = re.compile(r"(?:TARGET|BUILD)(?:PLATFORM|OS|ARCH|VARIANT)")
+"""Arguments that a builder sets itself."""
+
+
+def check_bases(dockerfile: str, build_args: Mapping[str, str]) -> None:
+    """Check that each FROM names an image after the substitution.
+
+    Raises:
+        UsageError: a build argument in a FROM has no value, so that the name or the tag is empty.
+    """
+    values = dict[str, str]()
+    for line in list_instructions(dockerfile):
+        if not (stage := _FROM.match(line)):
+            values |= _parse_args(line, values, build_args)
+            continue
+        names = [name for match in _VARIABLE.finditer(stage[1]) if not values.get(name := match[1] or match[2])]
+        image = _substitute(stage[1], values)
+        if not names or (image and image[0] != ":" and image[-1] != ":") or any(map(_PLATFORM_ARG.fullmatch, names)):
+            continue
+        name = names[0]
+        hint = "set it with `--base-image IMAGE`" if name == "BASE_IMAGE" else f"set it with `--build-arg {name}=VALUE`"
+        if name not in values:
+            hint = f"declare it before the first FROM: `ARG {name}`, or `ARG {name}=VALUE` with a default"
+        title = f"`FROM {stage[1]}` names no image, because the build argument `{name}` has no value"
+        raise UsageError(title, hint=hint)
+
+
 def _find_sources(line: str) -> list[str]:
     """Return the images or stages from which an instruction copies or mounts."""
     if match := _COPY_FROM.match(line):

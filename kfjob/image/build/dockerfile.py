@@ -35,6 +35,11 @@ def list_instructions(text: str) -> Iterator[str]:
         yield "".join(parts)
 
 
+def has_heredoc(text: str) -> bool:
+    """Return whether an instruction of a Dockerfile opens a heredoc."""
+    return any(_find_heredocs(instruction) for instruction in list_instructions(text))
+
+
 def split_words(instruction: str) -> list[str]:
     """Return the words of an instruction, with their quotes."""
     return [word[0] for word in _WORD.finditer(instruction)]

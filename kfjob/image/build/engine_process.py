@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from kfjob.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
+from kfjob.image.build.dockerfile import has_heredoc
 from kfjob.image.build.engines import Engine
 from kfjob.programs import running
 from kfjob.spec.image import BUILDERS
@@ -69,8 +70,29 @@ def _probe(argv: Sequence[str], **environment: str) -> str | None:
     return process.stdout if process.returncode == 0 else None
 
 
-def run_engine(engine: Engine, argv: Sequence[str], *, show: ShowLine, environment: Mapping[str, str] | None = None) -> None:
-    """Run an engine until it exits.
+_HEREDOC_VERSIONS = {"buildah": (1, 33), "podman": (4, 8)}
+"""The first versions that read heredocs."""
+_VERSION = re.compile(r"version v?(\d+)\.(\d+)")
+
+
+def reads_heredocs(engine: Engine) -> bool:
+    """Return whether the engine reads heredocs in a Dockerfile; docker's classic builder does not."""
+    if engine.name == "docker":
+        return bool(engine.buildkit)
+    first = _HEREDOC_VERSIONS.get(engine.name)
+    version = _VERSION.search(_probe([engine.program, "--version"]) or "") if first else None
+    return version is None or first is None or (int(version[1]), int(version[2])) >= first
+
+
+def run_engine(
+    engine: Engine,
+    argv: Sequence[str],
+    *,
+    show: ShowLine,
+    environment: Mapping[str, str] | None = None,
+    dockerfile: str = "",
+) -> None:
+    """Run an engine until it exits. `dockerfile` is the text that it builds.
 
     Raises:
         KfjobError: the engine failed; the cause is the end of its output.
@@ -84,7 +106,8 @@ def run_engine(engine: Engine, argv: Sequence[str], *, show: ShowLine, environme
                 show(line.rstrip())
         code = process.wait()
     if code:
-        raise explain_failure(engine.name, list(lines), code)
+        skips_heredocs = has_heredoc(dockerfile) and not reads_heredocs(engine)
+        raise explain_failure(engine.name, list(lines), code, skips_heredocs=skips_heredocs)
 
 
 @contextmanager
@@ -177,12 +200,35 @@ _SYMPTOMS: tuple[
 )
 
 
-def explain_failure(engine: str, lines: Sequence[str], code: int) -> KfjobError:
-    """Return the error that the last lines of an engine's output mean."""
+_HEREDOC_TITLES = frozenset(
+    (
+        "the Dockerfile has an error",
+        "the base image does not exist, or you are not allowed to pull it",
+        "the base image does not exist",
+        "the build needs a file that does not exist",
+    )
+)
+"""Symptoms of an engine that takes the lines of a heredoc for files and instructions."""
+_HEREDOC_HINT = (
+    "use docker with BuildKit, buildah 1.33, podman 4.8 or a newer version, or write the text into a file of the context and "
+    "COPY it"
+)
+
+
+def explain_failure(engine: str, lines: Sequence[str], code: int, *, skips_heredocs: bool = False) -> KfjobError:
+    """Return the error that the last lines of an engine's output mean.
+
+    With `skips_heredocs` the engine is one that takes the lines of the Dockerfile's heredocs for files and instructions.
+    """
     tail = "\n".join([line for line in lines if line.strip()][-_CAUSE_LINES:])
     cause = tail or f"`{engine}` exited with code {code}"
     symptoms = _SYMPTOMS[:1] if _FAILED_COMMAND.search(tail) else _SYMPTOMS
     for pattern, error, title, hint in symptoms:
+        if skips_heredocs and title in _HEREDOC_TITLES:
+            continue
         if re.search(pattern, tail, re.IGNORECASE):
             return error(title.format(engine=engine), cause=cause, hint=hint.format(engine=engine) or None)
+    if skips_heredocs and symptoms is _SYMPTOMS:
+        title = f"the build failed, and this version of `{engine}` reads no heredocs, such as `<<EOF` in the Dockerfile"
+        return Refused(title, cause=cause, hint=_HEREDOC_HINT)
     return Refused(f"the build failed (`{engine}` exited with code {code})", cause=cause, hint="nothing was pushed")

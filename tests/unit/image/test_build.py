@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.image.build import archive, base_images, engine_process, engines
 from kfjob.image.build.engines import BuildRequest, Engine
 from kfjob.image.registry import documents
@@ -345,3 +345,81 @@ def test_engine_output_is_classified(words: str):
     assert type(result) is kind
     assert title in result.title
     assert result.cause
+
+
+HEREDOC_FAILURES = {
+    'Error: building at STEP "COPY <<EOF /etc/motd": checking on sources under "/src": no such file or directory',
+    "Error: creating build container: initializing source docker://os: reading manifest: manifest unknown",
+    "Error: initializing source docker://os:latest: requested access to the resource is denied, unauthorized",
+    'error building at STEP "hello": Build error: Unknown instruction: "HELLO"',
+}
+
+
+@pytest.mark.parametrize("words", HEREDOC_FAILURES)
+def test_failure_of_an_engine_without_heredocs_names_them(words: str):
+    result: KfjobError = engine_process.explain_failure("buildah", [words], 1, skips_heredocs=True)
+    assert result.title.startswith("the build failed, and this version of `buildah` reads no heredocs")
+    assert "docker with BuildKit" in str(result.hint)
+    assert "COPY it" in str(result.hint)
+    assert "heredoc" not in str(engine_process.explain_failure("buildah", [words], 1))
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("write /var/lib/x: no space left on device", "no space is left"),
+        ("dial tcp: lookup a.example: no such host", "does not answer"),
+        ("permission denied while trying to connect to the Docker daemon socket", "not allowed to use"),
+        ('Error: building at STEP "RUN make": while running runtime: exit status 2', "the build failed (`buildah`"),
+    ],
+)
+def test_failure_with_another_cause_does_not_name_heredocs(words: str, title: str):
+    assert title in engine_process.explain_failure("buildah", [words], 1, skips_heredocs=True).title
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "reads"),
+    [
+        ("buildah", "buildah version 1.28.2 (image-spec 1.1.0-rc2)", False),
+        ("buildah", "buildah version 1.33.0 (image-spec 1.1.0)", True),
+        ("podman", "podman version 4.3.1", False),
+        ("podman", "podman version 5.0.0", True),
+        ("podman", "unknown", True),
+        ("nerdctl", "nerdctl version 1.0.0", True),
+        ("docker", "Docker version 28.0.0", False),
+    ],
+)
+def test_version_says_whether_an_engine_reads_heredocs(name, version: str, reads, tmp_path: Path):
+    program = tmp_path / name
+    program.write_text(f"#!/bin/sh\necho '{version}'\n")
+    program.chmod(0o755)
+    assert engine_process.reads_heredocs(Engine(name=name, program=str(program))) is reads
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n", "set it with `--base-image IMAGE`"),
+        ("ARG BASE\nFROM $BASE AS a\n", "set it with `--build-arg BASE=VALUE`"),
+        ("ARG TAG\nFROM python:${TAG}\n", "set it with `--build-arg TAG=VALUE`"),
+        ("FROM $BASE\n", "declare it before the first FROM: `ARG BASE`"),
+    ],
+)
+def test_base_without_a_value_names_the_option(text: str, message: str):
+    with pytest.raises(UsageError, match="names no image, because the build argument") as caught:
+        base_images.check_bases(text, {})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ARG BASE_IMAGE=a\nFROM ${BASE_IMAGE}\n",
+        "ARG GIVEN\nFROM $GIVEN\n",
+        "FROM ${BASE:-a}\n",
+        "ARG SUFFIX\nFROM a:1${SUFFIX}\n",
+        "FROM --platform=$BUILDPLATFORM scratch AS a\nFROM a\n",
+    ],
+)
+def test_base_with_a_value_is_accepted(text: str):
+    base_images.check_bases(text, {"GIVEN": "b"})

@@ -144,7 +144,7 @@ def test_set_loglevel_is_reported_for_any_program():
 
 
 def test_hint_names_the_variable_of_the_shared_store():
-    (problem,) = [p for p in lint_job({"env": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}, "restarts": {"max": 3}})]
+    (problem,) = lint_job({"env": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}, "restarts": {"max": 3}})
     assert problem.hint == "set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE` to 1"
 
 
