@@ -129,7 +129,8 @@ class _Template:
         return value, self._source.map.collect(node, self._file, self._scalars.first_names), line
 
     def _describe_syntax_error(self, error: yaml.MarkedYAMLError) -> Problem:
-        if problem := find_language_problem(self._source.text, self._file):
+        lines = [mark.line + 1 for mark in (error.context_mark, error.problem_mark) if mark]
+        if problem := find_language_problem(self._source.text, lines, self._file):
             return problem
         mark = error.problem_mark or error.context_mark
         detail = " ".join(self._source.restore(part) for part in (error.context, error.problem) if part)

@@ -65,13 +65,9 @@ _TEMPLATES: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "render it first: `helm template CHART`",
     ),
     (re.compile(r"\{%"), "a Jinja", "render it first with the program that owns it"),
-    (
-        re.compile(r"\A(?:\s*(?://|#)[^\n]*\n)*\s*(?:local\s+\w+\s*=|function\s*\()"),
-        "a Jsonnet",
-        "render it first: `jsonnet FILE`",
-    ),
     (re.compile(r"\{\{"), "a Jinja or Go", "render it first with the program that owns it"),
 )
+_JSONNET = re.compile(r"(?:\s*(?://|#)[^\n]*\n)*\s*(?:local\s+\w+\s*=|function\s*\()")
 _VARIABLE = re.compile(r"^[ \t]*(?:-[ \t]+)?(?!value\b)[\w./-]+:[ \t]*[\"']?[^\s\"'#]*(\$\{?[A-Za-z_]\w*\}?)", re.MULTILINE)
 """A field of an object, other than the value of a variable, that is a reference; shells read commands and values."""
 
@@ -88,13 +84,25 @@ def describe_filling(file: str | None) -> str:
     )
 
 
-def find_language_problem(text: str, file: str | None) -> Problem | None:
-    """Return the problem of a template in another language than that of envsubst."""
-    for pattern, language, hint in _TEMPLATES:
-        if match := pattern.search(text):
-            line = text.count("\n", 0, match.start()) + 1
-            return Problem(title=f"this is {language} template, not a manifest", file=file, line=line, hint=hint)
+def find_language_problem(text: str, lines: Iterable[int], file: str | None) -> Problem | None:
+    """Return the problem of a template in another language than that of envsubst.
+
+    It is one if the language is in one of the lines that an error names, or if the text begins as Jsonnet does. Braces in
+    other lines are not the reason of the error: `docker ps --format '{{.ID}}'`.
+    """
+    if match := _JSONNET.match(text):
+        line = text.count("\n", 0, match.end()) + 1
+        return _make_language_problem("a Jsonnet", line, "render it first: `jsonnet FILE`", file)
+    parts = text.split("\n")
+    for line in lines:
+        for pattern, language, hint in _TEMPLATES if line <= len(parts) else ():
+            if pattern.search(parts[line - 1]):
+                return _make_language_problem(language, line, hint, file)
     return None
+
+
+def _make_language_problem(language: str, line: int, hint: str, file: str | None) -> Problem:
+    return Problem(title=f"this is {language} template, not a manifest", file=file, line=line, hint=hint)
 
 
 def explain_language(text: str, problems: Iterable[Problem], *, file: str | None, expected: str) -> Problem | None:
@@ -102,18 +110,13 @@ def explain_language(text: str, problems: Iterable[Problem], *, file: str | None
 
     `expected` says what the text is not: `a job spec`.
     """
-    lines = text.split("\n")
-    for problem in problems:
-        line = lines[problem.line - 1] if problem.line and problem.line <= len(lines) else ""
-        if language := find_language_problem(line, file):
-            title = language.title.replace("a manifest", expected)
-            return replace(language, title=title, line=problem.line)
-    return None
+    language = find_language_problem(text, (problem.line for problem in problems if problem.line), file)
+    return replace(language, title=language.title.replace("a manifest", expected)) if language else None
 
 
-def find_template_problem(text: str, file: str | None) -> Problem | None:
-    """Return the problem of a text that is a template and no manifest; None if it may be a manifest."""
-    if problem := find_language_problem(text, file):
+def find_template_problem(text: str, problems: Iterable[Problem], file: str | None) -> Problem | None:
+    """Return the problem of a text with other problems that is a template and no manifest; None if it may be a manifest."""
+    if problem := explain_language(text, problems, file=file, expected="a manifest"):
         return problem
     if match := _VARIABLE.search(text):
         hint = describe_filling(file)

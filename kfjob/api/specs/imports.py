@@ -52,7 +52,7 @@ def import_pytorchjob(text: str, *, file: str | None = None, choice: Choice = AN
     try:
         return import_objects(list(list_objects(template.parse(text, file=file))), file=file, choice=choice)
     except SpecError as error:
-        if problem := find_template_problem(text, file):
+        if problem := find_template_problem(text, error.problems, file):
             raise SpecError([problem]) from error
         raise
 

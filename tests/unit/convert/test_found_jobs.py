@@ -475,3 +475,35 @@ def test_namespace_and_queue_of_the_object_around_the_job_are_kept():
     assert {"namespace: team", "kueue.x-k8s.io/queue-name: gpus"} <= notes_of(conversion).keys()
     own = JOB | {"metadata": {"name": "inner", "namespace": "mine"}}
     assert convert(holder | {"spec": {"components": [{"template": own}]}}).spec["namespace"] == "mine"
+
+
+BRACES = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {{name: a}}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      restartPolicy: {restarts}
+      template:
+        spec:
+          containers:
+          - name: pytorch
+            image: a:1
+            command: [bash, -c, {text}]
+"""
+
+
+@pytest.mark.parametrize("text", ["docker ps --format '{{.ID}}'", "echo {% x %}", "echo {{ x }}"])
+def test_braces_of_a_program_are_not_the_reason_of_an_error_in_another_line(text):
+    with pytest.raises(SpecError) as raised:
+        import_pytorchjob(BRACES.format(restarts="never", text=json.dumps(text)))
+    assert "`never` is not a value of" in str(raised.value) or "Never" in str(raised.value)
+    assert "template, not a manifest" not in str(raised.value)
+    assert import_pytorchjob(BRACES.format(restarts="Never", text=json.dumps(text))).spec["command"][-1] == text
+
+
+def test_syntax_error_behind_braces_of_a_program_is_reported():
+    text = BRACES.format(restarts="Never", text="'docker ps --format {{.ID}}'") + "\n  x: [\n"
+    with pytest.raises(SpecError, match="invalid YAML"):
+        import_pytorchjob(text)
