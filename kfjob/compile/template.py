@@ -155,9 +155,9 @@ class _Template:
                 self._scalars.render(node, place)
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
-                self._walk(item, place.enter_item(index))
+                self._walk(item, place.enter_flow(node).enter_item(index))
         elif isinstance(node, yaml.MappingNode):
-            self._mapping(node, place, node)
+            self._mapping(node, place.enter_flow(node), node)
 
     def _mapping(self, node: yaml.MappingNode, place: Place, owner: yaml.MappingNode) -> None:
         """Walk through a mapping that is merged into its owner, or that is the owner itself."""

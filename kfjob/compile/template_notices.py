@@ -40,6 +40,8 @@ class Use:
     definition: Definition | None
     doubt: str = ""
     """Why a replaced name may have another value in its script."""
+    makes_structure: bool = False
+    """Whether the value would be more than one text of YAML if it were a part of the file."""
     is_shell_form: bool = False
     """Whether only a shell computes it, as `${A:0:1}`."""
 
@@ -78,6 +80,9 @@ class Notices:
             groups = _group(unasked, self._explain)
             parts = (f"{_list_texts(members)} ({reason})" for reason, members in groups.items())
             yield self._add_places(f"left for the pod: {'; '.join(parts)}", unasked)
+        if structural := [use for use in uses if use.makes_structure]:
+            reason = "a value never makes structure, as it can with envsubst, so the field gets all of it as one text"
+            yield self._add_places(f"{_list_texts(structural)}: {reason}", structural)
         for doubt, members in _group([use for use in uses if use.doubt], lambda use: use.doubt).items():
             yield self._add_places(f"replaced {_list_texts(members)}, but {doubt}; `--keep` leaves a name to the pod", members)
         for text, members in _group(kept, lambda use: use.text).items():

@@ -46,10 +46,15 @@ class Place:
     is_hook: bool = False  # the commands of `lifecycle`, in which the kubelet replaces nothing
     is_kubelet_text: bool = False  # the kubelet turns `$$` into `$`, and replaces `$(NAME)`
     may_be_empty: bool = False
+    is_in_flow: bool = False  # inside `[…]` or `{…}`
     scripts: frozenset[int] = frozenset()
     """The indexes of the words of a `command` or `args` that a shell reads."""
     field: str = ""
     env: PodEnv = _NO_ENV
+
+    def enter_flow(self, node: yaml.CollectionNode) -> Place:
+        """Return the place of the items of a list or mapping in the file."""
+        return self if self.is_in_flow or not node.flow_style else replace(self, is_in_flow=True)
 
     def enter_item(self, index: int) -> Place:
         """Return the place of an item of a list."""

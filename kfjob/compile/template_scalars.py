@@ -29,6 +29,11 @@ _ESCAPE = re.compile(rf"[$\\]\$(?:\{{(?P<braced>{NAME})\}}|(?P<bare>{NAME})|(?<=
 """`$$NAME`, `$${NAME}`, the same after a backslash, or the beginning of `$$(command)`."""
 
 
+_STRUCTURE = re.compile(r" #|: |:\Z|\n")
+"""What ends a plain scalar of YAML, or makes a mapping of it."""
+_FLOW_STRUCTURE = re.compile(r"[][{},]")
+
+
 class Scalars:
     """Renders scalars one by one."""
 
@@ -87,8 +92,20 @@ class Scalars:
             has_default=bool(reference["dash"]),
             resolution=resolution,
             definition=definition,
+            makes_structure=resolution is Resolution.REPLACED
+            and node.tag == PLAIN
+            and self._makes_structure(reference, is_in_flow=place.is_in_flow),
             doubt=assigned.find_doubt(name, reference.start()) if resolution is Resolution.REPLACED else "",
         )
+
+    def _makes_structure(self, reference: re.Match[str], *, is_in_flow: bool) -> bool:
+        """Return whether the value in a plain scalar would be structure if a program replaced it before YAML is read."""
+        replacement = resolve(reference, self._variables.values)
+        if replacement is None or replacement.is_default:  # a default is a part of the file
+            return False
+        text = replacement.text
+        is_collection = reference.start() == 0 and text.startswith(("[", "{"))
+        return is_collection or bool(_STRUCTURE.search(text) or (is_in_flow and _FLOW_STRUCTURE.search(text)))
 
     def _find_definition(self, name: str, start: int, place: Place, assigned: Assignments) -> Definition | None:
         """Return what the pod defines for a reference; text before the first assignment of a script comes from elsewhere."""

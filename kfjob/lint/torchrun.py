@@ -142,7 +142,12 @@ _AGENT_PROGRAMS = frozenset((*_LAUNCHERS, "accelerate"))
 
 
 def _may_start_agent(job: Job) -> bool:
-    """Return whether the program is a launcher with torch's agent, or one that may start it: a script, the image's own."""
+    """Return whether the program is a launcher with torch's agent, or one that may start it: a script, the image's own.
+
+    In a job with `elasticPolicy` it is, because only the agent reads its variables.
+    """
+    if job.manifest["spec"].get("elasticPolicy"):
+        return True
     if job.shell_script is not None:
         return any(name in job.shell_script.text for name in _AGENT_PROGRAMS)
     names = [word.rpartition("/")[2] for word in job.words]

@@ -215,6 +215,7 @@ def _plan(template: Template, settings: Settings, launch: str, notify: Notify, *
         raise SpecError(problems)
     objects = [_remove_empty_worker(item.with_namespace(target.namespace), notify) for item in objects]
     findings = [*_check_job(objects, is_submitted=is_submitted), *_check_containers(objects, settings)]
+    findings = [_explain_structure(problem, template) for problem in findings]
     if language := template.explain_language(findings):
         raise SpecError(language)
     planned = PlannedTemplate(
@@ -366,6 +367,18 @@ def _keep_rendezvous_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonOb
     if launch in rendezvous_id or brings_store:
         return spec
     return spec.model_copy(update={"rendezvous": spec.rendezvous.model_copy(update={"id": rendezvous_id})})
+
+
+def _explain_structure(problem: Problem, template: Template) -> Problem:
+    """Return the problem, with a hint if a reference is where a list or a mapping must be."""
+    text = next((text for name, text in template.files if name == problem.file), "")
+    lines = text.split("\n")
+    if problem.hint or not problem.title.endswith((" must be a list", " must be a mapping")) or not problem.line:
+        return problem
+    if problem.line > len(lines) or lines[problem.line - 1][(problem.column or 1) - 1 :][:1] != "$":
+        return problem
+    hint = "a value never makes structure: write the list or mapping in the template, with a reference for each of its values"
+    return replace(problem, hint=hint)
 
 
 def _find_problems(objects: Sequence[ManifestObject], template: Template, namespace: str | None) -> Iterator[Problem]:

@@ -229,6 +229,13 @@ def test_env_file_and_variables_fill_a_spec(kfjob, here):
     assert "`${N}` has an empty value" in kfjob.err
 
 
+def test_list_in_a_value_has_a_hint(kfjob, template, here):
+    (here / "t.yaml").write_text(TEMPLATE.replace("command: [sh", "args: ${ARGS}\n            command: [sh"))
+    assert kfjob("render", *template, "--var", 'ARGS=["a","b"]') == 2
+    assert ".args` must be a list\n" in kfjob.err
+    assert "hint: a value never makes structure: write the list or mapping in the template" in kfjob.err
+
+
 def test_templates_are_linted_like_specs(kfjob, cluster, template):
     several = TEMPLATE.replace('rdzvId: "${KFJOB_LAUNCH}"', 'rdzvId: "always-the-same", rdzvHost: shared')
     (Path("t.yaml")).write_text(several)

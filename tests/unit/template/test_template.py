@@ -182,6 +182,41 @@ def test_escaped_names_beside_the_allowed_ones_are_no_difference():
     assert result.objects[0]["items"][0]["data"]["run.sh"].endswith("echo 1 $$N\n")
 
 
+@pytest.mark.parametrize(
+    ("template", "value"),
+    [
+        ("[${A}]", "--a, --b"),
+        ("{cpu: ${A}}", "a,b"),
+        ("[x, [-${A}-]]", "a]b"),
+        ("${A}", "[a]"),
+        ("${A}", "{a: 1}"),
+        ("x${A}", "a # b"),
+        ("x${A}", "a: b"),
+        ("${A}", "a\nb"),
+    ],
+)
+def test_value_that_envsubst_would_make_structure_of_has_a_notice(template, value):
+    (notice,) = render(HEAD + f"data: {template}\n", values={"A": value}, file="t.yaml").notices
+    assert notice.startswith("`${A}`: a value never makes structure, as it can with envsubst")
+    assert "t.yaml:4:" in notice
+
+
+@pytest.mark.parametrize(
+    ("template", "value"),
+    [
+        ("['${A}', \"${A}\"]", "--a, --b"),
+        ("${A}", "a, b"),
+        ("x${A}", "[a]"),
+        ("[${A}]", "a b"),
+        ("|\n  ${A}", "a: [1, 2] # b\nc"),
+        ("[${B:-a, b}]", ""),
+        ("${A}", "https://a/b#c"),
+    ],
+)
+def test_value_that_is_one_text_for_envsubst_too_has_no_notice(template, value):
+    assert render(HEAD + f"data: {template}\n", values={"A": value}).notices == ()
+
+
 def test_notice_names_at_most_eight_fields():
     template = HEAD + "data:\n" + "".join(f"  k{index}: x $A\n" for index in range(10))
     (notice,) = render(template, values={}).notices
