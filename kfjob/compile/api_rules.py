@@ -19,6 +19,7 @@ from kfjob.units import parse_quantity
 
 _NO_LIMIT = float("inf")
 _MAX_MODE = 0o777
+"""The highest mode of a file in a volume."""
 _ROUNDING = 1 + 1e-9
 """For quantities of different units: `700m` is 0.7000000000000001."""
 

@@ -11,6 +11,7 @@ from kfjob.spec.fields import ENV_NAME_PATTERN
 from kfjob.spec.paths import Path
 
 _MAX_REPLICAS = 4096
+"""Replicas for which a template is linted; a spec has at most as many nodes."""
 
 
 class Limit(NamedTuple):

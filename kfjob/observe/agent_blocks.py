@@ -82,7 +82,7 @@ class AgentFields:
 
     def __init__(self) -> None:
         """Begin without a heading."""
-        self._names: list[str] = []
+        self._names: list[str] = []  # patterns of the names that may follow
         self._pattern = _FIELD
         self._foreign = 0
 

@@ -103,7 +103,7 @@ def _compose_all(loader: Any) -> list[yaml.Node]:
 def _check_size(node: yaml.Node, ancestors: dict[int, None], count: Iterator[int]) -> None:
     """Reject a node whose aliases expand too deeply, to too many values, or without an end."""
     if next(count) > MAX_VALUES:
-        raise TooLargeError("the aliases expand to too many values", get_position(node))
+        raise TooLargeError("the text has too many values, counted with its aliases expanded", get_position(node))
     if isinstance(node, yaml.ScalarNode):
         return
     if id(node) in ancestors:

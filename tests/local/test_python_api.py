@@ -57,7 +57,7 @@ def test_succeeded_job_returns_its_phase_and_its_lines(settings):
     assert run.snapshot().job.phase is JobPhase.SUCCEEDED
     view = run.status()
     assert view.phase is JobPhase.SUCCEEDED
-    assert repr(view) == "<JobView Succeeded (2 pods)>"
+    assert repr(view) == "<JobView Succeeded, but no progress was printed (2 pods)>"
     assert "<td>job-worker-1</td><td>Succeeded</td>" in view._repr_html_()
     assert [job.name for job in list_jobs(settings=settings)] == ["job"]
     assert "<b>job</b> Succeeded" in run._repr_html_()

@@ -25,6 +25,7 @@ OWN = {
     "cli/limits_reference.py": "the package's own source",
     "report/assets.py": "a file of the package",
     "spec/instances.py": "a file of the package",
+    "spec/kubernetes_schema.py": "a file of the package",
     "spec/pytorchjob_schema.py": "a file of the package",
     "trainer/data/tiny_text.py": "the source files of the Python library",
     "trainer/dcp_reader.py": "a method of the checkpoint's storage",

@@ -46,13 +46,17 @@ OF_USERS = {
     "kfjob.spec.pytorchjob_schema": "the patterns of the CRD, for values of the user's own file",
     "kfjob.redaction.redactor": "an alternation of escaped secrets",
     "kfjob.token_shapes": "the rows of `TOKEN_SHAPES`, whose patterns are searched below",
+    "kfjob.observe.agent_blocks": "the names in `FIELDS` and `SETTINGS`, each with one repeat at most",
     "kfjob.observe.prefilter": "the escaped prefix of a table's header, of limited length",
     "kfjob.image.build.engine_process": "a loop over the table `_SYMPTOMS`, which is searched below",
 }
 """Modules that pass a variable to `re`, and why that is safe."""
 
 
-ANCHORED = {"kfjob.spec.env_file": "a function takes the pattern and matches it at one position"}
+ANCHORED = {
+    "kfjob.compile.api_rules": "a function takes the form from a table and matches it whole",
+    "kfjob.spec.env_file": "a function takes the pattern and matches it at one position",
+}
 """Modules whose constants are used by `match` only, in a form that is not found."""
 
 

@@ -22,7 +22,7 @@ def print_hint(command: str | list[str]) -> str:
 
 def read_script(hint: str) -> str:
     """Return the text after `bash -c` in a hint."""
-    words = json.loads(hint.partition("command: ")[2].partition("`; in quotes")[0].removesuffix("`"))
+    words, _ = json.JSONDecoder().raw_decode(hint.partition("command: ")[2])
     return str(words[2])
 
 
@@ -50,7 +50,7 @@ def read_script(hint: str) -> str:
             "cd x && curl -H Authorization: Bearer abc123def456 y",
             "cd x && curl -H Authorization: [redacted] [redacted] [redacted]",
         ),
-        ("DB_PASSWORD=hunter2x;python t.py", "DB_PASSWORD=[redacted];python t.py"),
+        ("DB_PASSWORD=hunter2x;python t.py", "set -e; DB_PASSWORD=[redacted];python t.py"),
         ("cd x && mysql -p'hunter2 x' db", "cd x && mysql -p[redacted] db"),
         ("""bash -c "DB_PASSWORD='a b' python t.py" && x""", "bash -c 'DB_PASSWORD=[redacted] python t.py' && x"),
         ('cd x && python t.py --config \'{"password": "a b"}\'', 'cd x && python t.py --config \'{"password": "[redacted]"}\''),

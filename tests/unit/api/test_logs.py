@@ -497,7 +497,7 @@ def test_traceback_of_the_agent_is_left_out_and_the_programs_is_kept(fake, kfjob
     fake.play("train", script.job(JobPhase.RUNNING), script.pod(0, PodPhase.RUNNING), *events)
     assert kfjob("logs", "train") == 0
     assert kfjob.out.splitlines() == texts[:4]
-    assert "6 lines" in kfjob.err
+    assert "9 lines" in kfjob.err
 
 
 def test_lines_around_an_error_of_the_agent_are_all_shown():

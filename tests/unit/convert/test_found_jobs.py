@@ -206,7 +206,7 @@ def test_a_problem_in_an_older_form_has_the_path_of_the_file(kind):
     with pytest.raises(SpecError) as caught:
         import_pytorchjob(text, file="job.yaml")
     (problem,) = caught.value.problems
-    assert problem.path.startswith("spec.replicaSpecs.0.template.spec.containers[pytorch]")
+    assert problem.path.startswith("spec.replicaSpecs[0].template.spec.containers[pytorch]")
     assert "image: ''" in text.splitlines()[(problem.line or 0) - 1]
 
 

@@ -368,7 +368,7 @@ def test_wrong_shape_is_an_error_with_its_path_and_line(manifest, path):
     ("command", "hint"),
     [
         (["exec"], "write a program and its arguments"),
-        (["exec", "python", "fit.py"], 'write `command: ["python", "fit.py"]`, which starts the program without a shell'),
+        (["exec", "python", "fit.py"], 'write `command: ["python", "fit.py"]`: without a shell, there is nothing to replace'),
         (["exec", "fit", "--token", "hf_" + "a1B2" * 9], 'write `command: ["fit", "--token", "[redacted]"]`'),
         (
             ["cd", "/app", "&&", "fit"],
