@@ -31,8 +31,7 @@ def read_job_template(source: Source, settings: Settings) -> Template:
         SpecError: a variable has no value.
         UsageError: there is no PyTorchJob.
     """
-    from kfjob.api.specs.template import list_kinds
-    from kfjob.convert.hyperpod import HYPERPOD_JOB
+    from kfjob.api.specs.template import has_inner_job, list_kinds
     from kfjob.spec.api_objects import PYTORCHJOB
 
     template = source.read_template()
@@ -41,7 +40,7 @@ def read_job_template(source: Source, settings: Settings) -> Template:
         command = f"kfjob render {source.format_template_options()} | kubectl apply -f -"
         title = f"`{source.name}` has no {PYTORCHJOB}: {', '.join(dict.fromkeys(kinds)) or 'it is empty'}"
         hint = f"`{command}` creates its objects"
-        if HYPERPOD_JOB in kinds:
+        if has_inner_job(template, settings):
             has_values = template.values or template.exported
             importing = f"kfjob render {source.format_template_options()} | kfjob import pytorchjob -"
             importing = importing if has_values else f"kfjob import pytorchjob {source.name}"

@@ -26,7 +26,7 @@ from kfjob.spec.api_objects import is_list
 from kfjob.spec.foreign_formats import find_language_problem
 from kfjob.spec.manifest_yaml import ManifestLoader, find_repeated_keys, is_merge, list_merged, read_value
 from kfjob.spec.paths import Path
-from kfjob.spec.variables import RANK_NAMES, UNRESOLVED_REASONS, Reader, Resolution, Variables
+from kfjob.spec.variables import RANK_NAMES, UNRESOLVED_REASONS, Reader, Resolution, Variables, write_value_hint
 from kfjob.spec.yaml_loader import InvalidYamlError, TooLargeError, compose_documents
 from kfjob.spec.yaml_text import Positions
 
@@ -190,11 +190,11 @@ class _Template:
             also = f"also at {', '.join(f'{line}:{column}' for line, column in more)}" if more else None
             similar = suggest(name, self._variables.values) if resolution is Resolution.MISSING else ""
             title = f"`{uses[0].text}` {UNRESOLVED_REASONS[resolution]}{similar}"
-            hint = f"set it in an env file, with `--var {name}=…`, or export it and use `--env`"
+            hint = write_value_hint(name, may_be_empty=False)
             if self._variables.only is not None and name not in self._variables.only:
                 title, hint = f"`{uses[0].text}` stays, and no program reads it", f"add `{name}` to `--only`"
             elif any(use.reader is not Reader.KUBERNETES for use in uses):
-                hint += f"; `--keep {name}` leaves it to the pod"
+                hint = f"{write_value_hint(name, may_be_empty=True)}; `--keep {name}` leaves it to the pod"
             yield self._problem(title, *first, detail=also, hint=hint)
 
     def _list_notices(self) -> Iterator[str]:

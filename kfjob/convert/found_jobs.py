@@ -43,6 +43,7 @@ class FoundJob:
     job: JsonObject
     document_index: int  # of the document that holds it
     path: Path  # in that document; empty if the document is the job
+    list_path: Path = ()  # of the document in the List that holds it
     holder: str = ""  # kind and name of the object that holds it
     notes: list[Note] = field(default_factory=list)
     replica_paths: dict[str, Path] = field(default_factory=dict)
@@ -61,7 +62,13 @@ class FoundJob:
 
     def describe(self) -> str:
         """Return the job's name and its place, as an error lists them."""
-        return f"`{self.name}` at `{join_path(self.path)}` of {self.holder}" if self.holder else f"`{self.name}`"
+        place = f"`{self.name}` at `{self.place}`" if self.place else f"`{self.name}`"
+        return f"{place} of {self.holder}" if self.holder else place
+
+    @property
+    def place(self) -> str:
+        """The path of the job, from the List that holds its document if there is one."""
+        return join_path((*self.list_path, *self.path))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +76,11 @@ class Choice:
     """Which of several PyTorchJobs is meant."""
 
     name: str | None = None
-    path: str | None = None  # inside the object that holds the job, such as `spec.components.0.template`
+    path: str | None = None  # inside the object or the List that holds the job, such as `spec.components.0.template`
 
     def fits(self, job: FoundJob) -> bool:
         """Return whether a job is meant."""
-        return self.name in (None, job.name) and self.path in (None, join_path(job.path))
+        return self.name in (None, job.name) and self.path in (None, job.place, join_path(job.path))
 
 
 ANY_JOB = Choice()
@@ -81,14 +88,18 @@ OWN_OBJECT = Choice(path="")
 """The job that is an object of its own, and not inside another one."""
 
 
-def choose_job(documents: Sequence[JsonObject], choice: Choice, file: str | None) -> FoundJob:
-    """Return the only PyTorchJob in the documents that fits the choice.
+def choose_job(
+    documents: Sequence[JsonObject], choice: Choice, file: str | None, *, list_paths: Sequence[Path] = ()
+) -> FoundJob:
+    """Return the only PyTorchJob in the documents that fits the choice. `list_paths` are the documents' paths in Lists.
 
     Raises:
         SpecError: there is none, or there are several.
     """
     search = _Search(documents)
     jobs = list(search.find())
+    for job in jobs if list_paths else ():
+        job.list_path = list_paths[job.document_index]
     if not jobs:
         kinds = ", ".join(dict.fromkeys(str(document.get("kind")) for document in documents))
         parts = [f"it has: {kinds}"] if kinds else []
@@ -97,16 +108,18 @@ def choose_job(documents: Sequence[JsonObject], choice: Choice, file: str | None
     matches = [job for job in jobs if choice.fits(job)]
     if len(matches) == 1:
         return matches[0]
-    names, paths = ({job.name for job in matches}, {join_path(job.path) for job in matches})
     count = plural(len(jobs), api_objects.PYTORCHJOB)
     fits = f"{len(matches)} of them fit" if matches else "none of them fits"
     title = f"this file has {count}" if choice == ANY_JOB else f"this file has {count}, and {fits} the choice"
-    hint = "remove all but one" if matches else None
-    if matches and len(names) == len(matches):
-        hint = f"choose one: `--name {matches[0].name}`"
-    elif matches and len(paths) == len(matches):
-        hint = f"choose one: `--at {join_path(matches[0].path)}`"
+    hint = _suggest_choice(matches or jobs)
     raise SpecError([Problem(title=title, file=file, detail=", ".join(job.describe() for job in jobs), hint=hint)])
+
+
+def _suggest_choice(jobs: Sequence[FoundJob]) -> str:
+    """Return the option that chooses the first of several jobs."""
+    if len({job.name for job in jobs}) == len(jobs):
+        return f"choose one: `--name {jobs[0].name}`" + (f" or `--at {jobs[0].place}`" if jobs[0].place else "")
+    return f"choose one: `--at {jobs[0].place}`" if len({job.place for job in jobs}) == len(jobs) else "remove all but one"
 
 
 def find_jobs(documents: Sequence[JsonObject]) -> list[FoundJob]:

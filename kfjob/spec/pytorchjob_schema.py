@@ -164,7 +164,9 @@ def _find_mapping_problems(mapping: dict[Any, Any], schema: JsonObject, path: Pa
         if not isinstance(name, str):
             yield SchemaProblem(path, f"has a key that is not text: `{name}`")
         elif properties is not None and name not in properties:
-            similar = difflib.get_close_matches(name, properties, n=1)
+            parents = [key for key, child in properties.items() if name in (_resolve(child).get("properties") or ())]
+            nested = [f"{parents[0]}.{name}"] if len(parents) == 1 else []
+            similar = nested or difflib.get_close_matches(name, properties, n=1)
             suggestion = f", did you mean `{similar[0]}`?" if similar else ""
             yield SchemaProblem((*path, name), UNKNOWN_FIELD + suggestion)
         else:

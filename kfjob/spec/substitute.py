@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfjob.errors import Problem
-from kfjob.spec.variables import UNRESOLVED_REASONS, Reader, Resolution, Variables, find_references, resolve
+from kfjob.spec.variables import UNRESOLVED_REASONS, Reader, Resolution, Variables, find_references, resolve, write_value_hint
 
 _ESCAPED = re.compile(r"\$\$(?=\{)")
 _MAY_BE_EMPTY = re.compile(r"(?:^|\.)(?:env|command|args|labels|annotations)\.|\.value$|^command$")
@@ -84,12 +84,12 @@ class Substitution:
 
 def _make_problem(name: str, reason: str, occurrences: list[_Occurrence]) -> Problem:
     (reference, path, (line, column)), *others = occurrences
+    may_be_empty = all(_MAY_BE_EMPTY.search(path) for _, path, _ in occurrences)
     return Problem(
         title=f"`{reference}` {reason}",
         path=path,
         line=line,
         column=column,
         detail=f"also at {', '.join(f'{line}:{column}' for _, _, (line, column) in others)}" if others else None,
-        hint=f"set it in an env file, with `--var {name}=…`, or export it and use `--env`; "
-        f"write `$${{{name}}}` for the text itself",
+        hint=f"{write_value_hint(name, may_be_empty=may_be_empty)}; write `$${{{name}}}` for the text itself",
     )

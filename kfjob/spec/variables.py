@@ -72,6 +72,12 @@ UNRESOLVED_REASONS: Mapping[Resolution, str] = MappingProxyType(
 """The rest of a message about a reference that cannot be replaced."""
 
 
+def write_value_hint(name: str, *, may_be_empty: bool) -> str:
+    """Return the hint for a name without a value."""
+    empty = f" (`--var {name}=` for an empty one)" if may_be_empty else ""
+    return f"set it in an env file, with `--var {name}=…`{empty}, or export it and use `--env`"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Definition:
     """What the pod itself defines for a name; the value is None if it is not known here."""

@@ -67,7 +67,7 @@ def import_objects(
     Raises:
         SpecError: there is not exactly one PyTorchJob that fits the choice, or no spec can express it.
     """
-    entry = choose_job([item.value for item in objects], choice, file)
+    entry = choose_job([item.value for item in objects], choice, file, list_paths=[item.path for item in objects])
     holder = objects[entry.document_index]
     job, notes = _check_job(entry, holder)
     others = [item for item in objects if item is not holder]

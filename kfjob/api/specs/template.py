@@ -260,6 +260,16 @@ def list_kinds(template: Template, settings: Settings) -> list[str]:
     return [item.kind for item in objects]
 
 
+def has_inner_job(template: Template, settings: Settings) -> bool:
+    """Return whether an object of a template holds a PyTorchJob in a form that `import` reads.
+
+    Raises:
+        SpecError: a variable has no value, or a file is not a manifest.
+    """
+    objects, _ = _render(template, settings, make_launch_id(), ignore_notice)
+    return bool(find_jobs([item.value for item in objects]))
+
+
 def _render(template: Template, settings: Settings, launch: str, notify: Notify) -> tuple[list[ManifestObject], Target]:
     """Return the objects, and the target with their namespace: the one that an object names, if no setting does."""
     target = replace(make_target(settings, "kubernetes"), needs_cluster=True)
@@ -369,6 +379,14 @@ def _keep_rendezvous_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonOb
     return spec.model_copy(update={"rendezvous": spec.rendezvous.model_copy(update={"id": rendezvous_id})})
 
 
+def _suggest_import(item: ManifestObject, template: Template) -> str:
+    """Return the command that makes a spec of the job inside an object."""
+    command = f"kfjob import pytorchjob {item.positions.file}"
+    if template.values or template.exported:
+        command = f"kfjob render --template {item.positions.file} … | kfjob import pytorchjob -"
+    return f"`{command}` makes a spec of the job in it"
+
+
 def _explain_structure(problem: Problem, template: Template) -> Problem:
     """Return the problem, with a hint if a reference is where a list or a mapping must be."""
     text = next((text for name, text in template.files if name == problem.file), "")
@@ -386,15 +404,13 @@ def _find_problems(objects: Sequence[ManifestObject], template: Template, namesp
     if len(jobs) != 1:
         kinds = ", ".join(item.kind for item in objects) or "nothing"
         title = f"a template needs exactly one {PYTORCHJOB}, this has {plural(len(jobs), PYTORCHJOB)}: {kinds}"
-        yield Problem(title=title, file=template.name)
+        holder = None if jobs else next((item for item in objects if find_jobs([item.value])), None)
+        yield Problem(title=title, file=template.name, hint=_suggest_import(holder, template) if holder else None)
     for item in objects:
         if not is_creatable(item.value):
             hint = "take it out of the template, and create it with kubectl"
             if find_jobs([item.value]):
-                command = f"kfjob import pytorchjob {item.positions.file}"
-                if template.values or template.exported:
-                    command = f"kfjob render --template {item.positions.file} … | kfjob import pytorchjob -"
-                hint = f"`{command}` makes a spec of the job in it"
+                hint = _suggest_import(item, template)
             yield item.locate(Problem(title=f"kfjob cannot create {item.title}", hint=hint), ("kind",))
         if namespace and item.namespace not in (None, namespace):
             title = f"{item.title} is in namespace `{item.namespace}`, but the selected namespace is `{namespace}`"

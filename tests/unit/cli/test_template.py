@@ -36,6 +36,12 @@ spec:
             image: ${IMAGE_URI}
             command: [sh, -c, "train $RANK ${MORE} $OTHER"]
 """
+SPEC_MANIFEST = """apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: a}
+spec:
+  pytorchReplicaSpecs: {Worker: {template: {spec: {containers: [{name: pytorch, image: a:1}]}}}}
+"""
 SPEC = "name: train\nimage: a:1\nnodes: 2\ncommand: torchrun train.py\n"
 
 
@@ -565,6 +571,16 @@ def test_file_without_a_job_is_rendered_and_not_submitted(kfjob, cluster, here, 
     assert kfjob("submit", "--template", "data job.yaml", "--env") == 2
     assert "`data job.yaml` has no PyTorchJob: Job, Other" in kfjob.err
     assert "`kfjob render --template 'data job.yaml' --env | kubectl apply -f -` creates its objects" in kfjob.err
+
+
+def test_object_that_holds_a_job_has_a_hint_to_import_it(kfjob, cluster, here):
+    inner = SPEC_MANIFEST.replace("\n", "\n        ")
+    workflow = f"apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {{name: w}}\nspec:\n  text: |\n        {inner}\n"
+    (here / "argo.yaml").write_text(workflow)
+    for command in ("submit", "validate"):
+        assert kfjob(command, "--template", "argo.yaml") == 2
+        assert "has no PyTorchJob: Workflow" in kfjob.err
+        assert "`kfjob import pytorchjob argo.yaml` makes a spec of the job" in kfjob.err
 
 
 def test_progress_pattern_is_recorded_with_the_job(kfjob, cluster, template):

@@ -141,6 +141,16 @@ def test_several_jobs_are_chosen_by_name():
     assert convert(JOB, other, name="second").spec["name"] == "second"
 
 
+def test_jobs_of_a_list_are_chosen_by_their_path():
+    items = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJobList", "items": [JOB, JOB | {"metadata": {"name": "second"}}]}
+    with pytest.raises(SpecError) as caught:
+        import_pytorchjob(json.dumps(items), choice=Choice(path="items.7"))
+    (problem,) = caught.value.problems
+    assert problem.detail == "`inner` at `items.0`, `second` at `items.1`"
+    assert problem.hint == "choose one: `--name inner` or `--at items.0`"
+    assert import_pytorchjob(json.dumps(items), choice=Choice(path="items.1")).spec["name"] == "second"
+
+
 def test_several_jobs_of_one_name_are_chosen_by_path():
     holder = {"apiVersion": "v1", "kind": "Bundle", "metadata": {"name": "b"}, "spec": {"jobs": [JOB, JOB]}}
     with pytest.raises(SpecError) as caught:

@@ -46,6 +46,7 @@ def replicas(**kinds):
         (replicas(Launcher={"template": POD}), (*WORKER[:2], "Launcher"), "there is no replica type `Launcher`"),
         (replicas(Worker=None, Master=None), WORKER[:2], "neither a `Worker` nor a `Master`"),
         (change(spec={"elasticPolicy": {}, "pytorchReplicaSpecs": {"Worker": None}}), ("spec", "elasticPolicy"), "needs a `W"),
+        (change(spec={"cleanPodPolicy": "None"}), ("spec", "cleanPodPolicy"), "did you mean `runPolicy.cleanPodPolicy`?"),
         (change(spec={"runPolicy": {"cleanPodPolice": "None"}}), ("spec", "runPolicy", "cleanPodPolice"), "did you mean"),
         (change(apiVersion="kubeflow.org/v1beta2"), ("apiVersion",), "does not serve a PyTorchJob of `kubeflow.org/v1beta2`"),
         (

@@ -293,15 +293,24 @@ def test_error_lists_every_name_without_a_value():
         "error: `${ONE}` has no value",
         "  --> t.yaml:5:6",
         "  also at 8:7",
-        "hint: set it in an env file, with `--var ONE=…`, or export it and use `--env`; `--keep ONE` leaves it to the pod",
+        (
+            "hint: set it in an env file, with `--var ONE=…` (`--var ONE=` for an empty one), or export it and use `--env`; "
+            "`--keep ONE` leaves it to the pod"
+        ),
         "",
         "error: `${TWO}` has no value",
         "  --> t.yaml:5:13",
-        "hint: set it in an env file, with `--var TWO=…`, or export it and use `--env`; `--keep TWO` leaves it to the pod",
+        (
+            "hint: set it in an env file, with `--var TWO=…` (`--var TWO=` for an empty one), or export it and use `--env`; "
+            "`--keep TWO` leaves it to the pod"
+        ),
         "",
         "error: `${KEY}` has no value",
         "  --> t.yaml:9:3",
-        "hint: set it in an env file, with `--var KEY=…`, or export it and use `--env`; `--keep KEY` leaves it to the pod",
+        (
+            "hint: set it in an env file, with `--var KEY=…` (`--var KEY=` for an empty one), or export it and use `--env`; "
+            "`--keep KEY` leaves it to the pod"
+        ),
     ]
 
 
