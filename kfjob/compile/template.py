@@ -27,7 +27,7 @@ from kfjob.spec.foreign_formats import find_language_problem
 from kfjob.spec.manifest_yaml import ManifestLoader, find_repeated_keys, is_merge, list_merged, read_value
 from kfjob.spec.paths import Path
 from kfjob.spec.variables import RANK_NAMES, UNRESOLVED_REASONS, Reader, Resolution, Variables, write_value_hint
-from kfjob.spec.yaml_loader import InvalidYamlError, TooLargeError, compose_documents
+from kfjob.spec.yaml_loader import InvalidYamlError, TooLargeError, compose_documents, join_surrogates
 from kfjob.spec.yaml_text import Positions
 
 _HAS_RANKS = re.compile(r"""\bMaster['"]?[ \t]*:|\bkind['"]?[ \t]*:[ \t]*['"]?HyperPodPyTorchJob\b""")
@@ -87,7 +87,12 @@ class _Template:
     """Renders one template. It parses references as words without a meaning in YAML, and replaces them in the scalars."""
 
     def __init__(self, text: str, variables: Variables, file: str | None, *, is_literal: bool = False) -> None:
-        self._source, self._variables, self._file, self._is_literal = MarkedText(text), variables, file, is_literal
+        self._source, self._variables, self._file, self._is_literal = (
+            MarkedText(join_surrogates(text)),
+            variables,
+            file,
+            is_literal,
+        )
         self._scalars = Scalars(self._source, variables)
         self._documents: list[tuple[Any, yaml.Node]] = []
         self._pods = Pods((), self._scalars.render_name)

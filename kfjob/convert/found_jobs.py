@@ -25,6 +25,11 @@ from kfjob.spec.manifest_yaml import read_documents
 from kfjob.spec.paths import Path, join_path
 from kfjob.text import plural
 
+_VERSIONS = {
+    "kubeflow.org": ("v1", "v1beta2", "v1beta1", "v1alpha2", "v1alpha1"),
+    "training.kubedl.io": ("v1alpha1",),
+}
+"""The versions that each group has had, the newest first."""
 _JOB_IN_TEXT = re.compile(rf"[\"']?\bkind[\"']?\s*:\s*[\"']?\w*{PYTORCHJOB}\b")
 """What a text has that may be a manifest with a job, as YAML or as JSON."""
 _REPLICAS: Path = ("spec", "pytorchReplicaSpecs")
@@ -43,6 +48,7 @@ class FoundJob:
     job: JsonObject
     document_index: int  # of the document that holds it
     path: Path  # in that document; empty if the document is the job
+    api_version: str = ""  # as written
     list_path: Path = ()  # of the document in the List that holds it
     holder: str = ""  # kind and name of the object that holds it
     notes: list[Note] = field(default_factory=list)
@@ -104,15 +110,33 @@ def choose_job(
         kinds = ", ".join(dict.fromkeys(str(document.get("kind")) for document in documents))
         parts = [f"it has: {kinds}"] if kinds else []
         detail = "; ".join([*parts, *search.unread[:_MAX_UNREAD]]) or None
-        raise SpecError([Problem(title=f"this file has no {api_objects.PYTORCHJOB}", file=file, detail=detail)])
+        title = f"this file has no {api_objects.PYTORCHJOB}"
+        if any(document.get("kind") == PYTORCHJOB for document in documents):
+            title, detail = f"the {PYTORCHJOB} has no `spec`", None
+        raise SpecError([Problem(title=title, file=file, detail=detail)])
     matches = [job for job in jobs if choice.fits(job)]
     if len(matches) == 1:
+        _check_version(matches[0], file)
         return matches[0]
     count = plural(len(jobs), api_objects.PYTORCHJOB)
     fits = f"{len(matches)} of them fit" if matches else "none of them fits"
     title = f"this file has {count}" if choice == ANY_JOB else f"this file has {count}, and {fits} the choice"
     hint = _suggest_choice(matches or jobs)
     raise SpecError([Problem(title=title, file=file, detail=", ".join(job.describe() for job in jobs), hint=hint)])
+
+
+def _check_version(job: FoundJob, file: str | None) -> None:
+    """Check that the job has a version whose fields are known.
+
+    Raises:
+        SpecError: it has another version of the same group.
+    """
+    group, _, version = job.api_version.partition("/")
+    known = _VERSIONS.get(group, (version,))
+    if version not in known:
+        title = f"there is no {PYTORCHJOB} of the version `{job.api_version}`"
+        hint = f"write `apiVersion: {group}/{known[0]}` if it has the fields of that version"
+        raise SpecError([Problem(title=title, path=join_path((*job.path, "apiVersion")), file=file, hint=hint)])
 
 
 def _suggest_choice(jobs: Sequence[FoundJob]) -> str:
@@ -176,7 +200,7 @@ def _is_job(value: JsonObject) -> bool:
 def _read_job(job: JsonObject, document: JsonObject, document_index: int, path: Path) -> FoundJob:
     """Return a job in today's form, with a note for everything that was changed for it."""
     holder = _describe(document) if path else ""
-    entry = FoundJob(job=deepcopy(job), document_index=document_index, path=path, holder=holder)
+    entry = FoundJob(job=deepcopy(job), document_index=document_index, path=path, holder=holder, api_version=job["apiVersion"])
     if holder:
         reason = f"only the PyTorchJob in it is converted, which is at `{join_path(path)}`"
         entry.notes.append(Note(item=holder, reason=reason))

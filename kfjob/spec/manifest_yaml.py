@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from kfjob.parsing import ParseError
-from kfjob.spec.yaml_loader import InvalidYamlError, Loader, TooLargeError, compose_documents
+from kfjob.spec.yaml_loader import InvalidYamlError, Loader, TooLargeError, compose_documents, join_surrogates
 
 _YAML = "tag:yaml.org,2002:"
 PLAIN = "plain"
@@ -66,7 +66,7 @@ def read_documents(text: str) -> list[Any]:
         ParseError: kubectl refuses the text, a key is duplicate, or it is nested too deeply or expands to too many values.
     """
     try:
-        nodes = compose_documents(text, ManifestLoader)
+        nodes = compose_documents(join_surrogates(text), ManifestLoader)
         for node in nodes:
             _check_keys(node)
         return [read_value(node) for node in nodes]

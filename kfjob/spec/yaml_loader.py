@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -69,6 +71,21 @@ def check_depth(text: str) -> None:
 
 class InvalidYamlError(Exception):
     """A text is not YAML, or a value does not fit its tag, at an unknown place."""
+
+
+_SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})")
+"""The escapes of one character beyond U+FFFF in JSON. YAML refuses each of the two."""
+
+
+def join_surrogates(text: str) -> str:
+    r"""Return a text of JSON with one character for each pair of escapes `\ud83d\ude00`, and any other text as it is."""
+    if not text.lstrip().startswith(("{", "[")) or not _SURROGATES.search(text):
+        return text
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return _SURROGATES.sub(lambda match: match[1] + json.loads(f'"{match[2]}"'), text)
 
 
 def compose_documents(text: str, loader_class: type[Loader] = Loader, *, single: bool = False) -> list[yaml.Node]:

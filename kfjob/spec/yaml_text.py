@@ -12,7 +12,15 @@ from kfjob.errors import Problem, SpecError
 from kfjob.spec.impossible_text import IMPOSSIBLE, NO_HOLDER, describe_impossible
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.substitute import Substitution
-from kfjob.spec.yaml_loader import InvalidYamlError, Loader, TooLargeError, compose_documents, construct_value, get_position
+from kfjob.spec.yaml_loader import (
+    InvalidYamlError,
+    Loader,
+    TooLargeError,
+    compose_documents,
+    construct_value,
+    get_position,
+    join_surrogates,
+)
 from kfjob.spec.yaml_syntax import describe_syntax_error
 
 MAX_PROBLEMS = 100
@@ -83,6 +91,7 @@ def parse_yaml_with_problems(text: str, *, file: str | None = None, variables: M
         SpecError: the text is not valid YAML or too large.
     """
     walk = _Walk(file)
+    text = join_surrogates(text)
     try:
         nodes = compose_documents(text, single=True)
         for node in nodes:

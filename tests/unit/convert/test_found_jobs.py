@@ -174,6 +174,26 @@ def test_a_file_without_a_job_says_what_it_has():
     assert (problem.title, problem.detail) == ("this file has no PyTorchJob", "it has: Service")
 
 
+def test_job_without_a_spec_is_named():
+    with pytest.raises(SpecError) as caught:
+        convert(JOB | {"spec": None})
+    assert caught.value.problems[0].title == "the PyTorchJob has no `spec`"
+
+
+@pytest.mark.parametrize("version", ["kubeflow.org/v3", "kubeflow.org/v2beta1", "training.kubedl.io/v1"])
+def test_unknown_version_is_an_error(version):
+    with pytest.raises(SpecError, match=f"there is no PyTorchJob of the version `{version}`"):
+        convert(JOB | {"apiVersion": version})
+
+
+@pytest.mark.parametrize("text", ["\U0001f600", "a\\\U0001f600b", "\\ud83d\\ude00"])
+def test_json_may_have_surrogate_pairs(text):
+    job = copy.deepcopy(JOB)
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["spec"]["containers"][0]["env"] = [{"name": "NOTE", "value": text}]
+    assert import_pytorchjob(json.dumps(job)).spec["env"]["NOTE"] == text
+
+
 @pytest.mark.parametrize("version", ["kubeflow.org/v1beta1", "kubeflow.org/v1beta2", "training.kubedl.io/v1alpha1"])
 def test_older_versions_are_read_as_v1(version):
     old = JOB | {"apiVersion": version, "spec": JOB["spec"] | {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 60}}
