@@ -295,7 +295,15 @@ def read_text(file: str, kind: str, *, newline: str | None = None) -> str:
         raise NotFound(f"{kind} `{file}` does not exist", hint=hint) from err
     except IsADirectoryError as err:
         raise NotFound(f"{kind} `{file}` is a directory", hint="name a file in it") from err
-    except (OSError, UnicodeDecodeError) as err:
+    except UnicodeDecodeError as err:
+        start = err.object.rfind(b"\0", 0, err.start) + 1
+        name, equals, _ = err.object[start : err.start].partition(b"=")
+        title = f"cannot read {kind} `{file}`"
+        if start and equals and is_name(name.decode("ascii", "replace")):  # the output of `env -0`
+            hint = f"leave it out: `env -u {name.decode()} -0`"
+            raise NotFound(f"{title}: the value of `{name.decode()}` is not UTF-8", hint=hint) from err
+        raise NotFound(title, cause=str(err)) from err
+    except OSError as err:
         raise NotFound(f"cannot read {kind} `{file}`", cause=str(err)) from err
     except ParseError as err:
         raise UsageError(f"{kind} `{file}` is larger than {MAX_TEXT // MIB} MiB") from err

@@ -235,6 +235,13 @@ def test_env_file_and_variables_fill_a_spec(kfjob, here):
     assert "`${N}` has an empty value" in kfjob.err
 
 
+def test_variable_that_is_not_utf_8_is_named(kfjob, here):
+    (here / "job.yaml").write_text(SPEC)
+    (here / "all").write_bytes(b"A=1\0BAD=x\xff\0C=2\0")
+    assert kfjob("render", "job.yaml", "--env-file", "all") == 3
+    assert "cannot read env file `all`: the value of `BAD` is not UTF-8\nhint: leave it out: `env -u BAD -0`" in kfjob.err
+
+
 def test_list_in_a_value_has_a_hint(kfjob, template, here):
     (here / "t.yaml").write_text(TEMPLATE.replace("command: [sh", "args: ${ARGS}\n            command: [sh"))
     assert kfjob("render", *template, "--var", 'ARGS=["a","b"]') == 2
