@@ -219,7 +219,7 @@ def find_references(text: str) -> Iterator[re.Match[str]]:
             yield from _BARE_REFERENCE.finditer(text, reference.start() + 1, reference.end())
 
 
-_SHELL_FORM = re.compile(rf"(?<![\\$])\$\{{(?P<name>{NAME}+)(?!\}})(?:[^{{}}\n]|\{{[^{{}}\n]*+\}})*+\}}")
+_SHELL_FORM = re.compile(rf"(?<![\\$])\$\{{(?P<name>{NAME}+)(?!\}})(?>(?:[^{{}}\n]|\{{[^{{}}\n]*+\}})*)\}}")
 
 
 def find_shell_forms(text: str) -> Iterator[re.Match[str]]:

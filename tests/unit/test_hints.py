@@ -92,10 +92,10 @@ COMMANDS = sorted(
 
 def problem(line: str) -> str:
     """Return what is wrong with a command line; empty if click takes it. Placeholders stand for any value."""
-    _, *given = shlex.split(line)
-    if given[:1] in (["…"], ["..."]):  # any command
-        return ""
-    words = [word for word in given if word not in ("…", "...")]
+    _, *words = shlex.split(line)
+    if words[0] in ("…", "..."):
+        words[0] = "COMMAND"
+    words = [word for word in words if word not in ("…", "...")]
     command: click.Command = kfjob
     context = click.Context(kfjob, info_name="kfjob", **kfjob.context_settings)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
