@@ -347,12 +347,12 @@ def test_engine_output_is_classified(words: str):
     assert result.cause
 
 
-HEREDOC_FAILURES = {
+HEREDOC_FAILURES = (
     'Error: building at STEP "COPY <<EOF /etc/motd": checking on sources under "/src": no such file or directory',
     "Error: creating build container: initializing source docker://os: reading manifest: manifest unknown",
     "Error: initializing source docker://os:latest: requested access to the resource is denied, unauthorized",
     'error building at STEP "hello": Build error: Unknown instruction: "HELLO"',
-}
+)
 
 
 @pytest.mark.parametrize("words", HEREDOC_FAILURES)
