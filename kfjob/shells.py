@@ -58,6 +58,14 @@ def find_own_script(words: Sequence[str]) -> int | None:
     return index if has_script else None
 
 
+def find_script_file(words: Sequence[str]) -> str:
+    """Return the file that the shell in the first word reads; "" for another program, a script in the command, or no file."""
+    if not words or not is_shell(words[0]):
+        return ""
+    index, has_script = _skip_options(words, 1)
+    return "" if has_script else "".join(words[index : index + 1])
+
+
 def _find_scripts(words: Sequence[str]) -> Iterator[int]:
     option: re.Pattern[str] | None = None
     index = 0

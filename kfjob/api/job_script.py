@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from pathlib import Path
 
 from kfjob.api.target import Target
@@ -11,7 +10,7 @@ from kfjob.errors import KfjobError
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
 from kfjob.plan.job_scripts import find_job_script
-from kfjob.shells import is_shell
+from kfjob.shells import find_script_file
 from kfjob.units import MIB
 
 _MAX_SCRIPT_BYTES = MIB
@@ -37,13 +36,8 @@ def read_shell_script(plan: JobPlan, target: Target) -> Script | None:
 
 def _find_shell_file(words: Sequence[str]) -> str:
     """Return the file that a shell, or the system, reads as a shell script; "" without one."""
-    if words and words[0].endswith((".sh", ".bash")):
-        return words[0]
-    if not words or not is_shell(words[0]):
-        return ""
-    options = list(takewhile(lambda word: word.startswith("-"), words[1:]))
-    reads_text = any("c" in option for option in options if not option.startswith("--"))
-    return "" if reads_text else "".join(words[1 + len(options) :][:1])
+    is_file = bool(words) and words[0].endswith((".sh", ".bash"))
+    return words[0] if is_file else find_script_file(words)
 
 
 def _read(name: str, find_file: Callable[[], Path | None]) -> Script | None:

@@ -229,6 +229,4 @@ def _lint(
         ignore=target.settings.ignore,
     )
     problems = loaded.positions.locate_all(findings)
-    if target.settings.strict:
-        problems = [p if p.severity == "note" else replace(p, severity="error") for p in problems]
-    return tuple(_sort(problems))
+    return tuple(_sort(_apply_strict(problems) if target.settings.strict else problems))

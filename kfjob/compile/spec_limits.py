@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kfjob.common_types import JsonObject
 from kfjob.spec.api_objects import without_nulls
@@ -48,25 +48,27 @@ def _fit_pod(pod: JsonObject, path: Path) -> Iterator[Limit]:
         title = "a negative `terminationGracePeriodSeconds` is linted as 1, which the API server takes for it"
         yield Limit((*path, "terminationGracePeriodSeconds"), title)
     tolerations = pod.get("tolerations") or []
-    for index in _find_indexes(tolerations, "operator", ("Lt", "Gt")):
-        title = f"the toleration with `operator: {tolerations[index]['operator']}` is left out of the lint"
-        yield Limit((*path, "tolerations", index), title)
-    tolerations[:] = [item for item in tolerations if item.get("operator") not in ("Lt", "Gt")]
+    kept = []
+    for index, toleration in enumerate(tolerations):
+        if toleration.get("operator") in ("Lt", "Gt"):
+            title = f"the toleration with `operator: {toleration['operator']}` is left out of the lint"
+            yield Limit((*path, "tolerations", index), title)
+        else:
+            kept.append(toleration)
+    tolerations[:] = kept
     for field in ("initContainers", "containers"):
         for index, container in enumerate(pod.get(field) or ()):
             yield from _fit_container(container, (*path, field, index))
 
 
-def _find_indexes(items: list[Any], field: str, values: tuple[str, ...]) -> list[int]:
-    return [index for index, item in enumerate(items) if item.get(field) in values]
-
-
 def _fit_container(container: JsonObject, path: Path) -> Iterator[Limit]:
     for mount in container.get("volumeMounts") or ():
         mount["mountPath"] = f"/{mount['mountPath'].lstrip('/')}"  # as the kubelet does
-    variables = container.get("env") or []
+    variables, kept = container.get("env") or [], []
     for index, variable in enumerate(variables):
-        if not ENV_NAME_PATTERN.fullmatch(variable["name"]):
+        if ENV_NAME_PATTERN.fullmatch(variable["name"]):
+            kept.append(variable)
+        else:
             title = f"the variable `{variable['name']}` is left out of the lint"
             yield Limit((*path, "env", index, "name"), title)
-    variables[:] = [variable for variable in variables if ENV_NAME_PATTERN.fullmatch(variable["name"])]
+    variables[:] = kept

@@ -15,17 +15,8 @@ from typing import Any, NamedTuple
 from kfjob.common_types import JsonObject
 from kfjob.parsing import parse_json
 from kfjob.spec.paths import Path
+from kfjob.spec.pytorchjob_schema import BITS, NOT_INT_OR_STRING, TYPES
 from kfjob.units import parse_quantity
-
-_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
-    "object": ((dict,), "a mapping"),
-    "array": ((list,), "a list"),
-    "string": ((str,), "text"),
-    "integer": ((int,), "a whole number"),
-    "number": ((int, float), "a number"),
-    "boolean": ((bool,), "true or false"),
-}
-_BITS = {"int32": 31, "int64": 63}
 
 
 class Part(NamedTuple):
@@ -92,19 +83,19 @@ def _check_scalar(value: Any, schema: JsonObject) -> str | None:
     if schema.get("x-kubernetes-quantity"):
         return None if _is_quantity(value) else f"must be a quantity, such as `2` or `16Gi`, not `{value}`"
     if form == "int-or-string":
-        return None if isinstance(value, int | str) and not isinstance(value, bool) else "must be text or a whole number"
+        return None if isinstance(value, int | str) and not isinstance(value, bool) else NOT_INT_OR_STRING
     return _check_type(value, kind, form) if kind else None
 
 
 def _check_type(value: Any, kind: str, form: str | None) -> str | None:
-    types, noun = _TYPES[kind]
+    types, noun = TYPES[kind]
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         return None
     if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
         return f"must be {noun}"
     if form == "byte" and not _is_base64(str(value)):
         return "must be text in base64"
-    bits = _BITS.get(form or "")
+    bits = BITS.get(form or "")
     return f"is out of range: `{value}`" if bits and not -(2**bits) <= value < 2**bits else None
 
 

@@ -23,7 +23,7 @@ UNKNOWN_FIELD = "is not known to Kubernetes"
 NOT_INT_OR_STRING = "must be text or a whole number"
 _MISSING = "lacks"
 
-_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "object": ((dict,), "a mapping"),
     "array": ((list, tuple), "a list"),
     "string": ((str,), "text"),
@@ -31,7 +31,9 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "number": ((int, float), "a number"),
     "boolean": ((bool,), "true or false"),
 }
-_BITS = {"int32": 31, "int64": 63}
+"""The Python types of each type of a schema, and its name in messages."""
+BITS = {"int32": 31, "int64": 63}
+"""Bits of a whole number, without its sign."""
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _OVERRIDABLE_METADATA = {"type": "object", "properties": {"labels": _TEXTS, "annotations": _TEXTS}}
 
@@ -147,10 +149,10 @@ def _check_scalar(value: Any, schema: JsonObject) -> str | None:
         return f"cannot be `{value}`" if isinstance(value, str) and pattern and not re.search(pattern, value) else None
     if "type" not in schema:
         return None
-    types, kind = _TYPES[schema["type"]]
+    types, kind = TYPES[schema["type"]]
     if not isinstance(value, types) or (isinstance(value, bool) and schema["type"] != "boolean"):
         return f"must be {kind}"
-    if bits := _BITS.get(schema.get("format", "")):
+    if bits := BITS.get(schema.get("format", "")):
         return None if -(2**bits) <= value < 2**bits else f"is out of range: `{value}`"
     return None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile.containers import find_containers
@@ -13,6 +12,7 @@ from kfjob.compile.manifest import ManifestObject
 from kfjob.compile.workload import find_workload
 from kfjob.convert.conversion import Note
 from kfjob.plan.values import DEFAULT_ETCD_IMAGE
+from kfjob.shells import find_own_script, is_shell
 from kfjob.spec import api_objects, names
 
 _KEYWORDS = frozenset(("!", "{", "}", "do", "done", "elif", "else", "fi", "if", "then", "until", "while"))
@@ -22,7 +22,6 @@ _HARMLESS = frozenset(
     (":", "[", "[[", "break", "date", "echo", "exit", "false", "for", "grep", "printf", "seq", "set", "sleep", "test", "true")
 )
 """Programs that a wait uses besides."""
-_SHELLS = frozenset(("ash", "bash", "dash", "sh"))
 _ADDRESS_NAME = re.compile(r"ADDR|ENDPOINT|HOST|SERVER|SERVICE|URL", re.IGNORECASE)
 _SUBSTITUTION = re.compile(r"\$\(([^()]+)\)|`([^`]+)`")
 _OPERATOR = re.compile(r"[();<>|&]+")
@@ -142,12 +141,11 @@ def _list_commands(container: JsonMapping) -> Iterator[list[str]]:
     words = _list_words(container)
     if not words:
         return
-    program = words[0].rpartition("/")[2]
-    if program not in _SHELLS:
-        yield [program, *words[1:]]
-        return
-    text = next((word for option, word in pairwise(words) if re.fullmatch(r"-[a-z]*c", option)), None)
-    yield from [[program]] if text is None else _split_commands(text)
+    program, script = words[0].rpartition("/")[2], find_own_script(words)
+    if script is not None:
+        yield from _split_commands(words[script])
+    else:
+        yield [program] if is_shell(program) else [program, *words[1:]]
 
 
 def _split_commands(text: str) -> Iterator[list[str]]:
