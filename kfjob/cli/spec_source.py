@@ -25,7 +25,7 @@ from kfjob.units import MIB
 if TYPE_CHECKING:
     from kfjob.api.lifecycle.spec_change import SpecChange
     from kfjob.api.planning import PlanCheck
-    from kfjob.api.specs.template import Template
+    from kfjob.api.specs.template_files import Template
     from kfjob.spec.env_file import EnvFile
     from kfjob.spec.source import LoadedSpec
 
@@ -131,7 +131,7 @@ class Source:
             SpecError: a value is not well formed.
             UsageError: `--progress` is not a pattern of progress lines, or no file uses a name of `--var` or `--keep`.
         """
-        from kfjob.api.specs.template import Template
+        from kfjob.api.specs.template_files import Template
         from kfjob.spec.progress import refuse_pattern
 
         if self.progress:

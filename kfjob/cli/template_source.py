@@ -9,7 +9,8 @@ from kfjob.cli.spec_source import Source
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
-    from kfjob.api.specs.template import PlannedTemplate, Template
+    from kfjob.api.specs.template import PlannedTemplate
+    from kfjob.api.specs.template_files import Template
 
 
 def plan_source(source: Source, settings: Settings) -> PlannedTemplate:

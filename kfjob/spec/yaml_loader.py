@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 import yaml
 
 from kfjob.errors import Problem
-from kfjob.parsing import ParseError
+from kfjob.parsing import ParseError, parse_json
 
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """PyYAML's safe loader; libyaml's, which is ten times faster, where PyYAML was built with it."""
@@ -82,10 +81,10 @@ def join_surrogates(text: str) -> str:
     if not text.lstrip().startswith(("{", "[")) or not _SURROGATES.search(text):
         return text
     try:
-        json.loads(text)
-    except (ValueError, RecursionError):
+        parse_json(text)
+    except ParseError:
         return text
-    return _SURROGATES.sub(lambda match: match[1] + json.loads(f'"{match[2]}"'), text)
+    return _SURROGATES.sub(lambda match: match[1] + str(parse_json(f'"{match[2]}"')), text)
 
 
 def compose_documents(text: str, loader_class: type[Loader] = Loader, *, single: bool = False) -> list[yaml.Node]:

@@ -278,7 +278,7 @@ def test_a_supervisor_that_cannot_be_started(
 
 def test_a_job_cannot_be_changed_in_place(here: Here):
     here.submit(SLEEP)
-    with pytest.raises(Refused, match="kfjob submit"):
+    with pytest.raises(Refused, match="kfjob relaunch job --spec FILE"):
         here.backend.apply(here.plan("pass"))
 
 

@@ -2,106 +2,38 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from kfjob.api.planning import Planned, make_launch_id, plan_manifest
 from kfjob.api.settings import Settings
-from kfjob.api.specs.imports import check_conversion, find_unfilled, import_objects
+from kfjob.api.specs.imports import check_conversion, import_objects
+from kfjob.api.specs.template_checks import (
+    check_containers,
+    check_job,
+    check_others,
+    explain_structure,
+    find_object_problems,
+    say_once,
+)
+from kfjob.api.specs.template_files import Template
 from kfjob.api.target import Target, make_target
 from kfjob.backends.resources import is_creatable
 from kfjob.common_types import JsonObject, Notify, ignore_notice
-from kfjob.compile import template as engine
-from kfjob.compile.api_check import find_object_faults
-from kfjob.compile.containers import find_containers
 from kfjob.compile.images import ImageChange, replace_image
-from kfjob.compile.job_check import EMPTY_WORKER, EMPTY_WORKER_REASON, find_job_problems, remove_empty_worker
+from kfjob.compile.job_check import EMPTY_WORKER, EMPTY_WORKER_REASON, remove_empty_worker
 from kfjob.compile.launch_record import add_observe_config, add_record
-from kfjob.compile.manifest import ManifestObject, find_namespaces, list_objects, select_jobs
+from kfjob.compile.manifest import ManifestObject, find_namespaces, select_jobs
 from kfjob.compile.spec_limits import fit_to_spec
 from kfjob.compile.workload import find_workload
 from kfjob.convert.found_jobs import OWN_OBJECT, find_jobs
 from kfjob.errors import Problem, SpecError
-from kfjob.lint.images import IMAGE_RULES, find_image_problems
+from kfjob.lint.images import IMAGE_RULES
 from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
-from kfjob.redaction import Redactor, find_secret
-from kfjob.spec import shell_syntax
 from kfjob.spec.api_objects import PYTORCHJOB, count_replicas
-from kfjob.spec.foreign_formats import explain_language
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
 from kfjob.text import join_names, plural
-
-
-@dataclass(frozen=True, kw_only=True)
-class Template:
-    """Manifest templates as the user names them, and the values for their names."""
-
-    files: tuple[tuple[str, str], ...]
-    """Name and text of each file; together they are one manifest."""
-    values: Mapping[str, str]
-    exported: Mapping[str, str] = field(default_factory=dict)
-    """Exported values of names that have another value in a pod."""
-    keep: Collection[str] = ()
-    only: Collection[str] | None = None
-    progress: str | None = None
-    """The pattern of the job's progress lines, which a manifest has no field for."""
-
-    @property
-    def name(self) -> str:
-        """The names of the files, for messages."""
-        return ", ".join(name for name, _ in self.files)
-
-    def hide_secrets(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Return the problems with a mark in place of each value of the user that is a secret."""
-        secrets = [value for name, value in self.values.items() if value and find_secret(value, name)]
-        redactor = Redactor(secrets)
-        return [
-            replace(problem, title=redactor.text(problem.title), hint=redactor.text(problem.hint) if problem.hint else None)
-            if any(secret in f"{problem.title} {problem.hint}" for secret in secrets)
-            else problem
-            for problem in problems
-        ]
-
-    def render(self, values: Mapping[str, str]) -> tuple[list[ManifestObject], list[str]]:
-        """Return the objects of all files, and notices about the references that stay; `values` are added to the user's.
-
-        Raises:
-            SpecError: a variable has no value, or a file is not a manifest.
-        """
-        objects: list[ManifestObject] = []
-        notices: dict[str, None] = {}
-        only = None if self.only is None else {*self.only, *values}
-        problems: list[Problem] = []
-        for name, text in self.files:
-            try:
-                rendered = engine.render(
-                    text,
-                    values={**values, **self.values},
-                    keep=self.keep,
-                    only=only,
-                    exported=self.exported,
-                    file=name,
-                )
-            except SpecError as err:
-                problems += err.problems
-                continue
-            objects += list_objects(rendered)
-            notices |= dict.fromkeys(rendered.notices)
-        if problems:
-            raise SpecError(self.explain_language(problems) or problems)
-        return objects, list(notices)
-
-    def explain_language(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Return the problem of a file in another template language, if one of the problems is on a line of that language."""
-        problems = list(problems)
-        for name, text in self.files:
-            in_file = [problem for problem in problems if problem.file == name]
-            if language := explain_language(text, in_file, file=name, expected="a manifest"):
-                return [language]
-        return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,11 +143,11 @@ def plan_template(
 
 def _plan(template: Template, settings: Settings, launch: str, notify: Notify, *, is_submitted: bool) -> PlannedTemplate:
     objects, target = _render(template, settings, launch, notify)
-    if problems := list(_find_problems(objects, template, settings.namespace)):
+    if problems := list(find_object_problems(objects, template, settings.namespace)):
         raise SpecError(problems)
     objects = [_remove_empty_worker(item.with_namespace(target.namespace), notify) for item in objects]
-    findings = [*_check_job(objects, is_submitted=is_submitted), *_check_containers(objects, settings)]
-    findings = [_explain_structure(problem, template) for problem in findings]
+    findings = [*check_job(objects, is_submitted=is_submitted), *check_containers(objects, settings)]
+    findings = [explain_structure(problem, template) for problem in findings]
     if language := template.explain_language(findings):
         raise SpecError(language)
     planned = PlannedTemplate(
@@ -223,13 +155,13 @@ def _plan(template: Template, settings: Settings, launch: str, notify: Notify, *
         objects=tuple(objects),
         target=target,
         launch=launch,
-        findings=tuple(_say_once((*findings, *_check_others(objects)))),
+        findings=tuple(say_once((*findings, *check_others(objects)))),
         planned=None,
     )
     if any(finding.severity == "error" and finding.rule not in IMAGE_RULES for finding in findings):
         return planned
     plan, more = _lint(objects, launch, target)
-    return replace(planned, findings=tuple(_say_once((*planned.findings, *more))), planned=plan)
+    return replace(planned, findings=tuple(say_once((*planned.findings, *more))), planned=plan)
 
 
 def render_template(template: Template, settings: Settings, *, notify: Notify) -> tuple[JsonObject, ...]:
@@ -283,22 +215,6 @@ def _render(template: Template, settings: Settings, launch: str, notify: Notify)
     return objects, target
 
 
-def _check_job(objects: Sequence[ManifestObject], *, is_submitted: bool) -> Iterator[Problem]:
-    """Yield what the API server and the operator's webhook would refuse."""
-    (job,) = select_jobs(objects)
-    unfilled = dict(find_unfilled(job.value.get("spec"), ("spec",)))
-    for path in unfilled:
-        title = "a reference stays in a field that no program in the pod reads"
-        yield job.locate(Problem(title=title, hint="give the name a value, and leave it out of `--keep`"), path)
-    for problem in find_job_problems(job.value):
-        if problem.path in unfilled:
-            continue
-        is_error = is_submitted or not problem.is_unknown_field
-        severity: Literal["error", "warning"] = "error" if is_error else "warning"
-        located = job.locate(Problem(title=problem.title, hint=problem.hint), problem.path, at_key=problem.is_at_key)
-        yield replace(located, severity=severity)
-
-
 def _remove_empty_worker(item: ManifestObject, notify: Notify) -> ManifestObject:
     """Return a PyTorchJob without a Worker that has no replicas; other objects stay."""
     job = remove_empty_worker(item.value) if item.kind == PYTORCHJOB else item.value
@@ -306,36 +222,6 @@ def _remove_empty_worker(item: ManifestObject, notify: Notify) -> ManifestObject
         return item
     notify("\n".join([EMPTY_WORKER_REASON, f"  --> {item.locate(Problem(title=''), EMPTY_WORKER, at_key=True).location()}"]))
     return replace(item, value=job)
-
-
-def _check_others(objects: Sequence[ManifestObject]) -> Iterator[Problem]:
-    """Yield why the API server would refuse the other objects."""
-    for item in objects:
-        if item.kind != PYTORCHJOB:
-            for fault in find_object_faults(item.value):
-                yield item.locate(Problem(title=fault.title, hint=fault.hint), fault.path)
-
-
-def _say_once(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems without those that an alias repeats: the same text of the template, for the Master and the Worker."""
-    places: dict[object, Problem] = {}
-    for problem in problems:
-        title = re.sub(r"\b(Master|Worker)\b", "", problem.title)
-        places.setdefault((title, problem.file, problem.line, problem.column) if problem.line else id(problem), problem)
-    return list(places.values())
-
-
-def _check_containers(objects: Sequence[ManifestObject], settings: Settings) -> Iterator[Problem]:
-    """Yield the images that nobody can pull and the commands that no system has; the lint rules check only those of the job."""
-    for item in objects:
-        for path, container in find_containers(item.value):
-            image, command = container.get("image"), container.get("command")
-            for problem in find_image_problems(image) if isinstance(image, str) else ():
-                if problem.rule not in settings.ignore:
-                    yield item.locate(problem, (*path, "image"))
-            words = [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
-            if syntax := shell_syntax.find_in_words(words):
-                yield item.locate(use_manifest_names(Problem(title=syntax.title, hint=syntax.hint)), (*path, "command"))
 
 
 def _lint(objects: Sequence[ManifestObject], launch: str, target: Target) -> tuple[Planned | None, tuple[Problem, ...]]:
@@ -377,47 +263,3 @@ def _keep_rendezvous_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonOb
     if launch in rendezvous_id or brings_store:
         return spec
     return spec.model_copy(update={"rendezvous": spec.rendezvous.model_copy(update={"id": rendezvous_id})})
-
-
-def _suggest_import(item: ManifestObject, template: Template) -> str:
-    """Return the command that makes a spec of the job inside an object."""
-    command = f"kfjob import pytorchjob {item.positions.file}"
-    if template.values or template.exported:
-        command = f"kfjob render --template {item.positions.file} … | kfjob import pytorchjob -"
-    return f"`{command}` makes a spec of the job in it"
-
-
-def _explain_structure(problem: Problem, template: Template) -> Problem:
-    """Return the problem, with a hint if a reference is where a list or a mapping must be."""
-    text = next((text for name, text in template.files if name == problem.file), "")
-    lines = text.split("\n")
-    if problem.hint or not problem.title.endswith((" must be a list", " must be a mapping")) or not problem.line:
-        return problem
-    if problem.line > len(lines) or lines[problem.line - 1][(problem.column or 1) - 1 :][:1] != "$":
-        return problem
-    hint = "a value never makes structure: write the list or mapping in the template, with a reference for each of its values"
-    return replace(problem, hint=hint)
-
-
-def _find_problems(objects: Sequence[ManifestObject], template: Template, namespace: str | None) -> Iterator[Problem]:
-    jobs = select_jobs(objects)
-    if len(jobs) != 1:
-        kinds = ", ".join(item.kind for item in objects) or "nothing"
-        title = f"a template needs exactly one {PYTORCHJOB}, this has {plural(len(jobs), PYTORCHJOB)}: {kinds}"
-        holder = None if jobs else next((item for item in objects if find_jobs([item.value])), None)
-        yield Problem(title=title, file=template.name, hint=_suggest_import(holder, template) if holder else None)
-    for item in objects:
-        if not is_creatable(item.value):
-            hint = "take it out of the template, and create it with kubectl"
-            if find_jobs([item.value]):
-                hint = _suggest_import(item, template)
-            yield item.locate(Problem(title=f"kfjob cannot create {item.title}", hint=hint), ("kind",))
-        if namespace and item.namespace not in (None, namespace):
-            title = f"{item.title} is in namespace `{item.namespace}`, but the selected namespace is `{namespace}`"
-            hint = "write `namespace: ${KFJOB_NAMESPACE}`, or remove it"
-            yield item.locate(Problem(title=title, hint=hint), ("metadata", "namespace"))
-    if not namespace and len(namespaces := find_namespaces(objects)) > 1:
-        names = ", ".join(f"`{name}`" for name in namespaces)
-        other = next(item for item in objects if item.namespace == namespaces[1])
-        title = f"all objects of a job need the same namespace, these have {names}"
-        yield other.locate(Problem(title=title), ("metadata", "namespace"))

@@ -10,7 +10,8 @@ from kfjob.api.images.check import check_images
 from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.specs.dry_run import DryRun, Mode
-from kfjob.api.specs.template import PlannedTemplate, Template, plan_template
+from kfjob.api.specs.template import PlannedTemplate, plan_template
+from kfjob.api.specs.template_files import Template
 from kfjob.api.target import Target, find_target
 from kfjob.backends.base import FieldChange
 from kfjob.backends.resources import outlives_job

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfjob.api.settings import Settings
-from kfjob.api.specs.template import Template, plan_template
+from kfjob.api.specs.template import plan_template
+from kfjob.api.specs.template_files import Template
 from kfjob.common_types import ignore_notice
 from kfjob.errors import SpecError
 

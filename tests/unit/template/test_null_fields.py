@@ -13,7 +13,8 @@ from kfjob.api import observe_config
 from kfjob.api.settings import Settings
 from kfjob.api.specs.explain_template import explain_template
 from kfjob.api.specs.imports import check_conversion, import_objects
-from kfjob.api.specs.template import Template, plan_template
+from kfjob.api.specs.template import plan_template
+from kfjob.api.specs.template_files import Template
 from kfjob.backends.kubernetes.objects import will_have_pod
 from kfjob.common_types import ignore_notice
 from kfjob.compile import template as engine

@@ -10,7 +10,8 @@ import yaml
 
 from kfjob.api.settings import Settings
 from kfjob.api.specs.imports import import_pytorchjob
-from kfjob.api.specs.template import PlannedTemplate, Template, plan_template, render_template
+from kfjob.api.specs.template import PlannedTemplate, plan_template, render_template
+from kfjob.api.specs.template_files import Template
 from kfjob.common_types import ignore_notice
 from kfjob.errors import SpecError
 
