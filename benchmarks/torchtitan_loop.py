@@ -1,10 +1,11 @@
-"""torchtitan on the model and the batch of a spec: a baseline of trainer_gpu.py, written for torchtitan 0.3.
+"""torchtitan on the model and the batch of a spec: a baseline of trainer_gpu.py, written for torchtitan 0.2.
 
     python -m benchmarks.torchtitan_loop SPEC_AS_JSON
 
 prints `{"ends": [END TIME OF EACH LOGGED STEP], "peak_memory": BYTES}`. It runs torchtitan's own Trainer on one GPU with its
-own Llama, FSDP2, fp32 weights, bf16 computation and clipping, on random tokens. What the spec does not say is torchtitan's
-default: CUDA graphs, flex attention and its implementation of AdamW. `main` sets the variables that torchrun would set.
+own Llama, layers and loss compiled, fp32 weights, bf16 computation and clipping, on random tokens. What the spec does not say
+is torchtitan's default. torchtitan 0.2.2 is the newest version that runs with torch 2.11; its loss has no chunks.
+`main` sets the variables that torchrun would set.
 """
 
 from __future__ import annotations
@@ -15,72 +16,46 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torchtitan.components.dataloader import BaseDataLoader
-from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.metrics import MetricsProcessor
-from torchtitan.components.optimizer import default_adamw
-from torchtitan.components.tokenizer import BaseTokenizer
-from torchtitan.config import CompileConfig, TrainingConfig
-from torchtitan.distributed.activation_checkpoint import SelectiveAC
-from torchtitan.models.llama3 import llama3_configs, model_registry
-from torchtitan.trainer import Trainer
+from torchtitan.config import JobConfig
+from torchtitan.models.llama3 import Transformer, TransformerModelArgs, get_train_spec
+from torchtitan.protocols.train_spec import register_train_spec
+from torchtitan.train import Trainer
 
 from kfjob.spec.models import ModelShape, count_parameters
 from kfjob.spec.train import TrainSpec, get_shape, resolve_micro_batch_size
 
-ENDS: list[float] = []
-"""The end time of each logged step."""
-PEAKS: list[float] = []
-"""The peak memory before each log, in bytes; torchtitan resets the counter there."""
+NAME = "benchmark"
+"""The name of the model and of its only flavor."""
 
 
-class NoTokenizer(BaseTokenizer):
-    """Stands in for a tokenizer, which random tokens do not need."""
+class TiedTransformer(Transformer):
+    """torchtitan's Llama with one matrix for the embedding and the head."""
 
-    @dataclass(kw_only=True, slots=True)
-    class Config(BaseTokenizer.Config):
-        """No settings."""
-
-    def __init__(self, config: Config, *, tokenizer_path: str) -> None:  # noqa: ARG002 -- torchtitan's signature
-        """Ignore the path."""
-        super().__init__()
-
-    def encode(self, *_: Any, **__: Any) -> list[int]:
-        """Encode nothing."""
-        return []
-
-    def decode(self, *_: Any, **__: Any) -> str:
-        """Decode nothing."""
-        return ""
-
-    def get_vocab_size(self) -> int:
-        """Return 0."""
-        return 0
+    def init_weights(self, buffer_device: torch.device | None = None) -> None:
+        """Tie the head, which torchtitan has allocated by now, and set the weights."""
+        self.output.weight = self.tok_embeddings.weight
+        super().init_weights(buffer_device)
 
 
 class RandomTokens(BaseDataLoader):
-    """Endless batches of random tokens, each sample one document."""
+    """Endless batches of random tokens."""
 
-    @dataclass(kw_only=True, slots=True)
-    class Config(BaseDataLoader.Config):
-        """The size of the vocabulary."""
-
-        vocab_size: int = 0
-
-    def __init__(self, config: Config, *, seq_len: int, local_batch_size: int, **_: Any) -> None:
-        """Take the batch's shape from torchtitan."""
-        self._vocabulary, self._shape = config.vocab_size, (local_batch_size, seq_len + 1)
+    def __init__(self, job_config: JobConfig, vocab_size: int) -> None:
+        """Take the batch's shape from the configuration."""
+        training = job_config.training
+        self._vocabulary, self._shape = vocab_size, (training.local_batch_size, training.seq_len + 1)
 
     def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
-        """Yield inputs with their positions, and targets."""
-        positions = torch.arange(self._shape[1] - 1).repeat(self._shape[0], 1)
+        """Yield inputs and targets."""
         while True:
             tokens = torch.randint(self._vocabulary, self._shape)
-            yield {"input": tokens[:, :-1], "positions": positions}, tokens[:, 1:].contiguous()
+            yield {"input": tokens[:, :-1]}, tokens[:, 1:].contiguous()
 
     def state_dict(self) -> dict[str, Any]:
         """Return no state."""
@@ -93,42 +68,46 @@ class RandomTokens(BaseDataLoader):
 class Clock(MetricsProcessor):
     """torchtitan's metrics, which also records the end of each interval of logging."""
 
-    @dataclass(kw_only=True, slots=True)
-    class Config(MetricsProcessor.Config):
-        """Those of torchtitan."""
+    def __init__(self, job_config: JobConfig, parallel_dims: Any, _: Any) -> None:
+        """Begin with no times."""
+        super().__init__(job_config, parallel_dims)
+        self.ends: list[float] = []
+        self.peaks: list[float] = []
+        """In bytes, before each log; torchtitan resets the counter there."""
 
     def log(self, step: int, *arguments: Any, **options: Any) -> None:
         """Log the step. torchtitan also logs the first step, which ends no interval."""
-        PEAKS.append(float(torch.cuda.max_memory_allocated()))
+        self.peaks.append(float(torch.cuda.max_memory_allocated()))
         super().log(step, *arguments, **options)
-        if step % self.config.log_freq == 0:
-            ENDS.append(time.monotonic())
+        if step % self.job_config.metrics.log_freq == 0:
+            self.ends.append(time.monotonic())
 
 
-def find_flavor(shape: ModelShape) -> tuple[str, int]:
-    """Return torchtitan's Llama whose first layers have the shape, and its number of layers.
+def make_model(shape: ModelShape) -> tuple[type[Transformer], TransformerModelArgs]:
+    """Return torchtitan's Llama of this shape.
 
     Raises:
         ValueError: torchtitan has none.
     """
-    for name in llama3_configs:
-        model = model_registry(name).model
-        model.layers = model.layers[: shape.num_hidden_layers]
-        with torch.device("meta"):
-            built = model.build()
-        attention = model.layers[0].attention
-        heads = attention.n_heads, attention.n_kv_heads or attention.n_heads
-        if (
-            sum(parameter.numel() for parameter in built.parameters()) == count_parameters(shape)
-            and (model.dim, model.vocab_size) == (shape.hidden_size, shape.vocab_size)
-            and heads == (shape.num_attention_heads, shape.num_key_value_heads or shape.num_attention_heads)
-        ):
-            return name, shape.num_hidden_layers
-    raise ValueError(f"torchtitan has no Llama of this shape: {shape}")
+    model_class = TiedTransformer if shape.tie_word_embeddings else Transformer
+    arguments = TransformerModelArgs(
+        dim=shape.hidden_size,
+        n_layers=shape.num_hidden_layers,
+        n_heads=shape.num_attention_heads,
+        n_kv_heads=shape.num_key_value_heads,
+        vocab_size=shape.vocab_size,
+        multiple_of=shape.intermediate_size,  # torchtitan rounds 8/3 of `dim` up to a multiple
+    )
+    with torch.device("meta"):
+        model = model_class(arguments)
+    tied = model.output.weight.numel() if shape.tie_word_embeddings else 0
+    if sum(parameter.numel() for parameter in model.parameters()) - tied != count_parameters(shape):
+        raise ValueError(f"torchtitan has no Llama of this shape: {shape}")
+    return model_class, arguments
 
 
-def make_config(spec: TrainSpec, folder: str) -> Trainer.Config:
-    """Return torchtitan's configuration for the spec; it writes to `folder`.
+def make_config(spec: TrainSpec, folder: str) -> JobConfig:
+    """Return torchtitan's configuration for the spec, whose model it registers; it writes to `folder`.
 
     Raises:
         ValueError: torchtitan has no model of this shape, or a setting of the spec has no counterpart here.
@@ -136,27 +115,32 @@ def make_config(spec: TrainSpec, folder: str) -> Trainer.Config:
     shape = get_shape(spec)
     if shape is None or spec.precision != "bf16" or spec.packing == "documents" or spec.cpu_offload:
         raise ValueError("only a Llama in bf16, on samples of one document, without offload, is compared with torchtitan")
-    flavor, layers = find_flavor(shape)
-    model = model_registry(flavor)
-    model.model.layers = model.model.layers[:layers]
-    loss = CrossEntropyLoss.Config(global_vocab_size=shape.vocab_size)
-    return Trainer.Config(
-        model_spec=model,
-        loss=ChunkedLossWrapper.Config(loss_fn=loss) if spec.loss_chunk else loss,
-        dump_folder=folder,
-        tokenizer=NoTokenizer.Config(),
-        dataloader=RandomTokens.Config(vocab_size=shape.vocab_size),
-        optimizer=default_adamw(lr=spec.lr),
-        training=TrainingConfig(
-            local_batch_size=resolve_micro_batch_size(spec),
-            seq_len=spec.sequence_length,
-            steps=spec.max_steps or 1,
-            max_norm=spec.grad_clip,
+    model_class, arguments = make_model(shape)
+    register_train_spec(
+        NAME,
+        replace(
+            get_train_spec(),
+            model_cls=model_class,
+            model_args={NAME: arguments},
+            build_dataloader_fn=lambda job_config, **_: RandomTokens(job_config, shape.vocab_size),
+            build_tokenizer_fn=None,
+            build_metrics_processor_fn=Clock,
+            state_dict_adapter=None,
         ),
-        metrics=Clock.Config(log_freq=spec.log_every),
-        activation_checkpoint=SelectiveAC.Config() if spec.activation_checkpointing else None,
-        compile=CompileConfig(enable=bool(spec.compile)),
     )
+    config = JobConfig()
+    config.job.dump_folder = folder
+    config.model.name = config.model.flavor = NAME
+    config.optimizer.lr = spec.lr
+    config.training.local_batch_size = resolve_micro_batch_size(spec)
+    config.training.seq_len = spec.sequence_length
+    config.training.steps = spec.max_steps or 1
+    config.training.max_norm = spec.grad_clip
+    config.metrics.log_freq = spec.log_every
+    config.activation_checkpoint.mode = "selective" if spec.activation_checkpointing else "none"
+    config.activation_checkpoint.selective_ac_option = "op"
+    config.compile.enable = bool(spec.compile)
+    return config
 
 
 def main() -> None:
@@ -165,10 +149,11 @@ def main() -> None:
         config = make_config(TrainSpec.model_validate_json(sys.argv[1]), folder)
         if not torch.cuda.is_available():
             raise SystemExit("torchtitan needs a GPU")
-        trainer = config.build()
+        trainer = Trainer(config)
         trainer.train()
+        clock: Any = trainer.metrics_processor
         trainer.close()
-    print(json.dumps({"ends": ENDS, "peak_memory": max(PEAKS)}))
+    print(json.dumps({"ends": clock.ends, "peak_memory": max(clock.peaks)}))
 
 
 if __name__ == "__main__":

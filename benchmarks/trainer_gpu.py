@@ -1,6 +1,6 @@
 """The trainer on one GPU, compared with plain loops and transformers' Trainer, in one run.
 
-    python benchmarks/trainer_gpu.py [--group NAME …] [--steps N] [--time-limit SECONDS] [--out FILE]     # on a GPU, bf16
+    python benchmarks/trainer_gpu.py [--group NAME …] [--case NAME …] [--steps N] [--out FILE]     # on a GPU, bf16
     python benchmarks/trainer_gpu.py --smoke [--compiled]                 # the same programs, tiny, on a CPU
     python benchmarks/trainer_gpu.py --list                               # the groups and their cases
 
@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -43,7 +44,7 @@ from kfjob.spec.models import ModelShape, count_parameters  # noqa: E402
 from kfjob.spec.train import TrainSpec, get_shape, resolve_micro_batch_size  # noqa: E402
 from kfjob.units import GIB  # noqa: E402
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 MPT_LIKE = ModelShape(
     architecture="gpt_neox",
     vocab_size=50432,
@@ -316,7 +317,7 @@ def find_obstacle(*, smoke: bool) -> str | None:
     return "torchtitan needs a GPU" if smoke else None
 
 
-def run_group(cases: tuple[Case, ...], options: argparse.Namespace) -> list[str]:
+def run_group(cases: Sequence[Case], options: argparse.Namespace) -> list[str]:
     """Print the table of a group and its goals; return the names of the cases that failed."""
     results: dict[str, Result] = {}
     failed = []
@@ -345,6 +346,7 @@ def run_group(cases: tuple[Case, ...], options: argparse.Namespace) -> list[str]
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--group", nargs="*", choices=GROUPS, default=list(GROUPS), help="default: all")
+    parser.add_argument("--case", nargs="*", metavar="NAME", help="only these cases of the groups; default: all")
     parser.add_argument("--list", action="store_true", help="print the groups and their cases")
     parser.add_argument("--smoke", action="store_true", help="tiny models on a CPU, eager")
     parser.add_argument("--compiled", action="store_true", help="with --smoke: compile as the cases do, which is slow")
@@ -353,6 +355,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file for the figures of every step")
     options = parser.parse_args()
     options.steps = options.steps or (6 if options.smoke else 30)
+    if unknown := set(options.case or ()) - {case.name for group in options.group for case in GROUPS[group]}:
+        parser.error(f"not in these groups: {', '.join(sorted(unknown))}")
     if options.list:
         for group, cases in GROUPS.items():
             print("\n  ".join([group, *(case.name for case in cases)]))
@@ -361,7 +365,7 @@ def main() -> None:
     for group in options.group:
         print(f"== {group}", flush=True)
         if GROUPS[group]:
-            failed += run_group(GROUPS[group], options)
+            failed += run_group([case for case in GROUPS[group] if not options.case or case.name in options.case], options)
         else:
             run_checkpoints(smoke=options.smoke)
     if failed:
