@@ -144,14 +144,18 @@ HEREDOC_FAULTS = [
 
 @pytest.mark.parametrize("engine", ["buildah", "podman", "docker, classic"], indirect=True)
 @pytest.mark.parametrize("text", HEREDOC_FAULTS)
-def test_engine_that_reads_no_heredocs_is_named(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
+def test_engine_is_blamed_if_it_reads_no_heredocs(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
     with_shell(source)
     (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
-    if engine_process.reads_heredocs(engine_process.find_engine(engine)):
-        pytest.skip("this version reads heredocs")
-    with pytest.raises(Refused, match="reads no heredocs, such as `<<EOF` in the Dockerfile") as caught:
+    reads_heredocs = engine_process.reads_heredocs(engine_process.find_engine(engine))
+    error = None
+    try:
         build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
-    assert "docker with BuildKit" in str(caught.value.hint)
+    except KfjobError as caught:
+        error = caught
+    assert isinstance(error, Refused) or reads_heredocs
+    assert ("reads no heredocs, such as `<<EOF` in the Dockerfile" in str(error)) is not reads_heredocs
+    assert ("docker with BuildKit" in str(error and error.hint)) is not reads_heredocs
 
 
 @dockers
