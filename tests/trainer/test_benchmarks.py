@@ -25,7 +25,7 @@ def run_benchmark(*arguments: str | Path):
 )
 def test_gpu_benchmark_runs_tiny_cases_on_cpu(tmp_path, groups, rows):
     raw = tmp_path / "raw.jsonl"
-    process = run_benchmark("--smoke", "--out", raw, *(["--group", *groups] if groups else []))
+    process = run_benchmark("--smoke", "--out", raw, *(["--steps=3", "--group", *groups] if groups else []))
     assert process.returncode == 0, process.stdout + process.stderr
     assert len(raw.read_text().splitlines()) == rows
     assert all(json.loads(line)["raw"] for line in raw.read_text().splitlines())
@@ -35,13 +35,14 @@ def test_gpu_benchmark_runs_tiny_cases_on_cpu(tmp_path, groups, rows):
 
 
 @pytest.mark.timeout(1200)
-def test_gpu_benchmark_compiles_tiny_cases_on_cpu(tmp_path):
-    """The trainer with each kind of compiled layer, and the plain loop compiled by layer and whole."""
+@pytest.mark.parametrize(("group", "rows"), [("published", 2), pytest.param("8B-block", 4, marks=pytest.mark.long)])
+def test_gpu_benchmark_compiles_tiny_cases_on_cpu(tmp_path, group, rows):
+    """The trainer with each kind of compiled layer; the long case also has the plain loop, compiled by layer and whole."""
     raw = tmp_path / "raw.jsonl"
-    process = run_benchmark("--smoke", "--compiled", "--steps=3", "--time-limit=600", "--group", "8B-block", "--out", raw)
+    process = run_benchmark("--smoke", "--compiled", "--steps=3", "--time-limit=600", "--group", group, "--out", raw)
     assert process.returncode == 0, process.stdout + process.stderr
     cases = [json.loads(line) for line in raw.read_text().splitlines()]
-    assert [case["spec"]["compile"] for case in cases] == [True] * 4
+    assert [case["spec"]["compile"] for case in cases] == [True] * rows
 
 
 def test_case_beyond_the_time_limit_fails_by_name():

@@ -62,7 +62,7 @@ def check_bandwidth(facts, ranks):
         assert row["most"] == pytest.approx(max(times), abs=1e-8)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.long), 4])  # other tests here have two ranks
 def test_nine_collectives_are_correct(ranks: int):
     facts, output = torchrun(str(FILE), *SMALL, "--output", "json", ranks=ranks)
     assert {row["op"] for row in facts["summary"]} == NINE
@@ -99,8 +99,9 @@ def test_wrong_result_or_contribution_is_detected(fault, operation, ranks_wrong,
 
 
 def test_rank_that_never_joins_is_reported_at_the_deadline():
-    facts, _ = torchrun(str(DOUBLE), "hang", "1", *SMALL, "--deadline", "6", "--output", "json", ranks=2, code=3)
-    assert {(late["doing"], late["seconds"]) for late in facts["late"]} == {("reduce", 6.0)}
+    """The deadline counts from the start of the check, so a busy machine must reach `reduce` before it."""
+    facts, _ = torchrun(str(DOUBLE), "hang", "1", *SMALL, "--deadline", "20", "--output", "json", ranks=2, code=3)
+    assert {(late["doing"], late["seconds"]) for late in facts["late"]} == {("reduce", 20.0)}
 
 
 @pytest.mark.long

@@ -35,7 +35,9 @@ def run(arguments: list[str], program: str, **variables: str) -> list[str]:
     return process.stdout.splitlines()
 
 
-@pytest.mark.parametrize(("launcher", "ranks"), [("spawn", 2), ("torchrun", 3), ("launch", 2)])
+@pytest.mark.parametrize(  # the next test always starts its example with all launchers
+    ("launcher", "ranks"), [("torchrun", 3), *(pytest.param(name, 2, marks=pytest.mark.long) for name in ("spawn", "launch"))]
+)
 def test_collectives_example(launcher: str, ranks: int):
     lines = run(launchers(ranks)[launcher], "collectives.py")
     shown = {line.partition(":")[0].partition(" = ")[0] for line in lines if line and not line.startswith(" ")}

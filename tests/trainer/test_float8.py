@@ -162,7 +162,7 @@ def test_loaded_weights_get_new_scales(workers, spec_of):
     assert new == old
 
 
-@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
+@pytest.mark.parametrize("recipe", ["rowwise", pytest.param("tensorwise", marks=pytest.mark.long)])
 def test_compiled_layers_have_the_losses_of_eager_ones(workers, spec_of, recipe):
     spec = spec_of(max_steps=3, fp8_recipe=recipe)
     (eager,) = workers.run("run_training", {"spec": spec})

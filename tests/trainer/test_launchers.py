@@ -86,6 +86,7 @@ def test_every_launcher_gives_the_same_losses(launcher, port, reference, tmp_pat
     assert losses == pytest.approx(reference, abs=2e-6, rel=0)
 
 
+@pytest.mark.long  # the test above starts the launcher that this command starts
 def test_deepspeed_command_gives_the_same_losses(port, reference, tmp_path):
     """`deepspeed --num_gpus 2` starts the same launcher as a pod does."""
     metrics_file = tmp_path / "metrics.jsonl"

@@ -31,7 +31,7 @@ LONG += [
     for name in ("ddp", "fsdp", "hsdp")
     for data in ("shuffled", "packed")
 ]
-SHORT = [
+SHORT = [  # each strategy, precision and kind of data; LONG has all combinations
     ("hsdp", "fp32", "packed"),
     ("fsdp", "bf16-true", "shuffled"),
     ("ddp", "fp16", "shuffled"),
@@ -39,7 +39,6 @@ SHORT = [
     ("zero-1", "fp32", "shuffled"),
     ("zero-2", "bf16", "packed"),
     ("zero-3", "fp32", "packed"),
-    ("zero-3", "bf16", "shuffled"),
     ("fsdp", "fp8", "packed"),
 ]
 TOLERANCES = {"fp32": 1e-6, "bf16": 1e-3}
@@ -70,7 +69,10 @@ def test_resume_from_any_step_is_bit_exact(workers, spec_of, tmp_path, case):
     assert bool(scales[0]) == (precision == "fp16")
 
 
-@pytest.mark.parametrize("name", ["ddp", "fsdp", "hsdp", "zero-2", "zero-3"])
+@pytest.mark.parametrize(
+    "name",
+    ["ddp", "fsdp", "zero-3", *(pytest.param(name, marks=pytest.mark.long) for name in ("hsdp", "zero-2"))],
+)
 def test_stop_in_the_middle_of_a_step_is_bit_exact(workers, spec_of, tmp_path, name):
     """The gradients of the finished micro-batches are dropped, and the resumed run reads the samples of the step again."""
     ranks, change = STRATEGIES[name]
@@ -96,7 +98,7 @@ def test_stop_during_an_evaluation(workers, tiny, tmp_path):
         assert result["outcome"]["loss"] == plain["losses"]["2"]  # the step is not logged
 
 
-@pytest.mark.parametrize("at", [1, 3, 5])
+@pytest.mark.parametrize("at", [1, pytest.param(3, marks=pytest.mark.long), 5])
 def test_evaluation_that_a_stop_interrupted_is_made_up_for(workers, tiny, tmp_path, at):
     """The schedule `plateau` follows the evaluations; step `at` + 1 is the last one for 5."""
     spec = tiny | {"strategy": "ddp", "eval_every": 1, "schedule": "plateau", "plateau_patience": 0, "lr": 0.3, "min_lr": 0.0}

@@ -111,8 +111,8 @@ def test_unsupported_strategy_settings_are_errors(workers, tiny, ranks, change, 
 
 @pytest.mark.parametrize("change", [{}, {"activation_offload": True}, {"activation_checkpointing": True}], ids=case_id)
 def test_equal_layers_are_compiled_once(workers, tiny, change):
-    """Ten layers share their graphs, one for training and one for evaluation. The losses are the same."""
-    shape = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 10, "num_attention_heads": 4}
+    """Six layers share their graphs, one for training and one for evaluation. The losses are the same."""
+    shape = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4}
     spec = tiny | FSDP | {"model": shape, "vocab_size": None, "max_steps": 3, "eval_every": 2} | change
     plain = workers.run("run_training", {"spec": spec}, world_size=2)
     for result, expected in zip(workers.run("run_compiled", {"spec": spec}, world_size=2), plain, strict=True):

@@ -86,25 +86,30 @@ def job():
                 agent.wait()
 
 
-def test_signal_stops_the_run_and_the_same_command_resumes(job, tiny, tmp_path):
-    """The stop writes a checkpoint within the grace period, and the same command continues to the end."""
-    folder = tmp_path / "checkpoints"
-    spec = tiny | {
-        "strategy": "fsdp",
-        "checkpoint_dir": str(folder),
-        "max_steps": 100000,
-        "checkpoint_every": 0,
-        "log_every": 5,
-    }
-    first = job(spec, tmp_path / "first")
-    first.wait_for("] Batch 5 Loss")
-    first.agents[1].send_signal(signal.SIGTERM)  # one pod is evicted; the other must not count as completed
-    assert all(first.wait()), first.tail()
+def stop_in_the_second_step(run, folder, micro_batches, agent):
+    """Send a signal to one agent while its worker computes the second step, which is dropped."""
+    run.wait_for("] Batch 1 Loss", seconds=300)
+    began = cpu_seconds(run.agents[agent].pid)
+    deadline = time.monotonic() + 60
+    while cpu_seconds(run.agents[agent].pid) < began + 0.5:
+        assert time.monotonic() < deadline, run.tail()
+        time.sleep(0.02)
+    run.agents[agent].send_signal(signal.SIGTERM)  # one pod is evicted; the other must not count as completed
+    assert all(run.wait()), run.tail()
     outcome = json.loads((folder / "outcome.json").read_text())
-    assert outcome["outcome"] == "stopped"
-    assert outcome["reason"] == "signal"
-    step = outcome["step"]
-    assert outcome["checkpoint"] == str(folder / f"step-{step:06d}")
+    assert (outcome["outcome"], outcome["reason"], outcome["step"]) == ("stopped", "signal", 1), run.tail()
+    assert outcome["checkpoint"] == str(folder / "step-000001")
+    manifest = json.loads((folder / "step-000001" / "manifest.json").read_text())
+    assert manifest["data_position"]["next"] == 2 * micro_batches
+
+
+def test_signal_stops_the_run_and_the_same_command_resumes(job, tiny, tmp_path):
+    """The stop drops the step that is being computed and writes a checkpoint, and the same command continues to the end."""
+    folder = tmp_path / "checkpoints"
+    spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(folder), "checkpoint_every": 0, "log_every": 5}
+    slow = {"micro_batch_size": 1, "gradient_accumulation_steps": 150, "max_steps": 100000}
+    stop_in_the_second_step(job(spec | slow, tmp_path / "first"), folder, micro_batches=150, agent=1)
+    step = 1
 
     (folder / "outcome.json").write_text("the outcome of an earlier run")
     second = job(spec | {"max_steps": step + 20, "eval_every": 10}, tmp_path / "second")
@@ -132,24 +137,13 @@ def test_signal_stops_the_run_and_the_same_command_resumes(job, tiny, tmp_path):
     assert last.groups() == (str(step + 20), progress[-1][2], str(folder / f"step-{step + 20:06d}"))
 
 
-@pytest.mark.parametrize("micro_batches", [150, pytest.param(2500, marks=pytest.mark.long)])
-def test_signal_in_a_long_step_stops_before_it(job, tiny, tmp_path, micro_batches):
-    """The long case's step takes more than 40 s, and torchrun kills its workers 30 s after a signal."""
+@pytest.mark.long
+def test_signal_in_a_long_step_stops_before_it(job, tiny, tmp_path):
+    """The step takes more than 40 s, and torchrun kills its workers 30 s after a signal. The test above has a short step."""
     folder = tmp_path / "checkpoints"
-    spec = tiny | {"strategy": "fsdp", "micro_batch_size": 1, "gradient_accumulation_steps": micro_batches, "max_steps": 9}
+    spec = tiny | {"strategy": "fsdp", "micro_batch_size": 1, "gradient_accumulation_steps": 2500, "max_steps": 9}
     run = job(spec | {"checkpoint_dir": str(folder)}, tmp_path / "logs")
-    run.wait_for("] Batch 1 Loss", seconds=300)
-    began = cpu_seconds(run.agents[0].pid)
-    deadline = time.monotonic() + 60
-    while cpu_seconds(run.agents[0].pid) < began + 0.5:  # the worker computes its second step
-        assert time.monotonic() < deadline, run.tail()
-        time.sleep(0.02)
-    run.agents[0].send_signal(signal.SIGTERM)
-    assert all(run.wait()), run.tail()
-    outcome = json.loads((folder / "outcome.json").read_text())
-    assert (outcome["outcome"], outcome["reason"], outcome["step"]) == ("stopped", "signal", 1), run.tail()
-    manifest = json.loads((folder / "step-000001" / "manifest.json").read_text())
-    assert manifest["data_position"]["next"] == 2 * micro_batches
+    stop_in_the_second_step(run, folder, micro_batches=2500, agent=0)
 
 
 def test_default_id_of_torchrun_is_different_for_each_launch(tmp_path):

@@ -69,13 +69,13 @@ def run_with_logger(workers, tiny, stage, **changes):
 
 
 def test_log_line_of_each_rank(workers, tiny):
-    """The model is Qwen2-1.5B with one layer and a small vocabulary, because the full model needs 27 GB for two ranks.
+    """The model is Qwen2-1.5B with one layer and small sizes, because the full model needs 27 GB for two ranks.
 
     The full model's numbers follow from its parameter count, which is exact on the meta device.
     """
     full_count = count_parameters(PRESETS["qwen2-1.5b"])
     assert (full_count, full_count // 2) == (1543714304, 771857152)
-    shape = PRESETS["qwen2-1.5b"].model_copy(update={"num_hidden_layers": 1, "vocab_size": 512})
+    shape = PRESETS["qwen2-1.5b"].model_copy(update={"num_hidden_layers": 1, "vocab_size": 512, "intermediate_size": 640})
     count = count_parameters(shape)
     for stage in range(4):
         options = {"model": shape.model_dump(), "vocab_size": None, "lr": 5e-5, "betas": [0.9, 0.999], "max_steps": 1}
