@@ -80,7 +80,7 @@ def service(space: Space) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": {"app": HOST}, "ports": ports}}
 
 
-@pytest.mark.parametrize("kind", ["etcd", "etcd-v2"])
+@pytest.mark.parametrize("kind", ["etcd-v2", pytest.param("etcd", marks=pytest.mark.long)])  # tests/local has both, without TLS
 def test_rendezvous_over_tls(space: Space, backend: KubernetesBackend, name: str, etcd: str, kind: str):
     rendezvous = {"backend": kind, "endpoint": etcd, "tls": {"secret": "etcd-client", "client_certificate": True}}
     plan = space.plan(name, ["torchrun", "/programs/reduce.py"], nodes=2, rendezvous=rendezvous)

@@ -60,7 +60,7 @@ def unlocked(etcd: Etcd) -> bool:
 
 @pytest.mark.local
 @pytest.mark.trainer
-@pytest.mark.parametrize("backend", ["etcd", "etcd-v2"])
+@pytest.mark.parametrize("backend", ["etcd", pytest.param("etcd-v2", marks=pytest.mark.long)])  # test_torchrun.py has the other
 def test_agents_log_in_to_an_etcd_that_asks_for_it(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str):
     program = tmp_path / "program.py"
     program.write_text(ADD_UP)

@@ -85,11 +85,23 @@ def told(here: Here, tmp_path: Path, code: str, words: Sequence[str] = (), **spe
 @pytest.mark.trainer
 @pytest.mark.parametrize(
     ("launcher", "rendezvous"),
-    [("torchrun", "static"), ("torchrun", "c10d"), ("launch", None), ("accelerate", None), ("deepspeed", None)],
+    [
+        ("torchrun", "static"),
+        pytest.param("torchrun", "c10d", marks=pytest.mark.long),  # test_torchrun.py and others always run it
+        ("launch", None),
+        pytest.param("accelerate", None, marks=pytest.mark.long),  # the next test always starts it
+        ("deepspeed", None),
+    ],
 )
 def test_four_processes_of_two_nodes_find_each_other(here: Here, tmp_path: Path, launcher: str, rendezvous: str | None):
     more = {"rendezvous": rendezvous} if rendezvous else {}
     said = told(here, tmp_path, SHOW, launcher=launcher, processes_per_node=2, **more)
+    check_four_processes(said)
+    if rendezvous != "c10d":
+        check_master(said)
+
+
+def check_four_processes(said: dict[str, list[dict[str, Any]]]) -> None:
     every = [process for processes in said.values() for process in processes]
     assert sorted(process["RANK"] for process in every) == ["0", "1", "2", "3"]
     assert sorted(process["LOCAL_RANK"] for process in every) == ["0", "0", "1", "1"]
@@ -97,9 +109,11 @@ def test_four_processes_of_two_nodes_find_each_other(here: Here, tmp_path: Path,
     assert {process["sum"] for process in every} == {4}
     assert all(process["argv"][-2:] == ["--flag", "two words"] for process in every)
     assert len({(process["MASTER_ADDR"], process["MASTER_PORT"]) for process in every}) == 1
-    if rendezvous != "c10d":
-        assert list(said) == ["job-master-0", "job-worker-0"]
-        assert sorted(process["RANK"] for process in said["job-master-0"]) == ["0", "1"]
+
+
+def check_master(said: dict[str, list[dict[str, Any]]]) -> None:
+    assert list(said) == ["job-master-0", "job-worker-0"]
+    assert sorted(process["RANK"] for process in said["job-master-0"]) == ["0", "1"]
 
 
 @pytest.mark.local
@@ -107,9 +121,9 @@ def test_four_processes_of_two_nodes_find_each_other(here: Here, tmp_path: Path,
 def test_an_fsdp_config_of_accelerate_reaches_every_process(here: Here, tmp_path: Path):
     spec = dict(from_accelerate(FSDP, program=["program.py"]).spec)
     said = told(here, tmp_path, SHOW, launcher="accelerate", processes_per_node=2, words=spec["command"][:-1])
-    every = [process for processes in said.values() for process in processes]
-    assert sorted(process["RANK"] for process in every) == ["0", "1", "2", "3"]
-    for process in every:
+    check_four_processes(said)
+    check_master(said)
+    for process in (process for processes in said.values() for process in processes):
         told_to_accelerate = process["accelerate"]
         assert told_to_accelerate["ACCELERATE_USE_FSDP"] == told_to_accelerate["FSDP_OFFLOAD_PARAMS"] == "true"
         assert told_to_accelerate["ACCELERATE_MIXED_PRECISION"] == "bf16"

@@ -64,7 +64,7 @@ def test_no_worker_outlives_an_agent_that_is_killed(here: Here, tmp_path: Path):
 
 @pytest.mark.local
 @pytest.mark.trainer
-@pytest.mark.parametrize("backend", ["etcd", "etcd-v2"])
+@pytest.mark.parametrize("backend", [pytest.param("etcd", marks=pytest.mark.long), "etcd-v2"])  # test_etcd.py has the other
 def test_agents_meet_at_the_jobs_own_etcd(here: Here, tmp_path: Path, backend: str):
     ref = here.submit(command=program(tmp_path, ADD_UP), nodes=2, rendezvous=backend)
     snapshot = here.end(ref)
