@@ -321,9 +321,10 @@ def test_every_pattern_needs_linear_time_for_a_megabyte():
 
 
 def test_linear_patterns_search_every_shape():
+    lines = [cut_line(unit * (1_000_000 // len(unit))) for unit in UNITS]
     for pattern in linear_patterns():
-        for unit in UNITS:
-            pattern.search(cut_line(unit * (1_000_000 // len(unit))))
+        for line in lines:
+            pattern.search(line)
 
 
 def test_every_line_is_cut_before_it_is_searched():

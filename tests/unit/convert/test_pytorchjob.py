@@ -298,7 +298,7 @@ BASE = next(document for document in yaml.safe_load_all(REFERENCE_FLOW) if docum
 PATHS = [path for path in find_paths(BASE) if path]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(PATHS), ANY)
 def test_damaged_job_is_converted_or_a_spec_error(path, value):
     damaged = copy.deepcopy(BASE)
