@@ -312,7 +312,8 @@ def test_no_pattern_needs_a_repeat_that_old_pythons_match_wrongly():
 
 
 def test_every_pattern_needs_linear_time():
-    assert [(use, unit) for use in uses() if (unit := find_slow(use))] == []
+    different = {(use.pattern, use.flags, use.method): use for use in uses()}.values()  # modules share some patterns
+    assert [(use, unit) for use in different if (unit := find_slow(use))] == []
 
 
 @pytest.mark.long

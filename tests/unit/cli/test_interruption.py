@@ -18,9 +18,12 @@ import yaml
 from tests.hostile_server import Answer, HostileServer, Received, json_answer, serve, wait_until
 
 MAIN = "from kfjob.cli.main import main; main()"
-SIGNALS = pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+CTRL_C, SIGTERM = (signal.SIGINT, 130), (signal.SIGTERM, 143)
+"""A signal and its exit code."""
 END_SECONDS = 20
 """Far less than any limit of a wait, and enough for a busy machine."""
+SIGNALS = pytest.mark.parametrize(("number", "code"), [CTRL_C, SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+LONG = pytest.mark.long
 SPEC = "name: demo\nimage: registry.invalid/a@sha256:" + "0" * 64 + "\ncommand: torchrun train.py\n"
 PLUGIN = "client.authentication.k8s.io/v1beta1"
 
@@ -86,9 +89,15 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-@SIGNALS
-@pytest.mark.parametrize("command", ["watch demo", "submit job.yaml"])
-@pytest.mark.parametrize("respond", [hang, drip])
+@pytest.mark.parametrize(  # each pair of values; the next test has all commands
+    ("command", "respond", "number", "code"),
+    [
+        ("watch demo", hang, *CTRL_C),
+        ("watch demo", drip, *SIGTERM),
+        ("submit job.yaml", hang, *SIGTERM),
+        ("submit job.yaml", drip, *CTRL_C),
+    ],
+)
 def test_a_command_that_waits_for_an_api_server_ends(command, respond, number, code, tmp_path):
     check_api_server(command, respond, number, code, tmp_path)
 
@@ -124,8 +133,18 @@ def test_a_command_that_waits_for_a_registry_ends(number, code, tmp_path):
     assert (code_, errors.strip()) == (code, "")
 
 
-@SIGNALS
-@pytest.mark.parametrize("trap", ["", "trap '' TERM INT"], ids=["default", "ignores signals"])
+IGNORE = "trap '' TERM INT"
+
+
+@pytest.mark.parametrize(
+    ("trap", "number", "code"),
+    [
+        ("", *CTRL_C),
+        (IGNORE, *SIGTERM),
+        pytest.param("", *SIGTERM, marks=LONG),
+        pytest.param(IGNORE, *CTRL_C, marks=LONG),
+    ],
+)
 def test_a_credential_plugin_ends_with_the_command(trap, number, code, tmp_path):
     plugin = write_program(tmp_path / "plugin", f"{trap}\necho $$ > pid\nsleep 600 & wait; sleep 600")
     user: dict[str, object] = {"exec": {"apiVersion": PLUGIN, "command": str(plugin), "interactiveMode": "Never"}}
@@ -134,8 +153,15 @@ def test_a_credential_plugin_ends_with_the_command(trap, number, code, tmp_path)
         check_program(running, number, code, tmp_path / "pid")
 
 
-@SIGNALS
-@pytest.mark.parametrize("trap", ["", "trap '' TERM INT"], ids=["default", "ignores signals"])
+@pytest.mark.parametrize(
+    ("trap", "number", "code"),
+    [
+        ("", *SIGTERM),
+        (IGNORE, *CTRL_C),
+        pytest.param("", *CTRL_C, marks=LONG),
+        pytest.param(IGNORE, *SIGTERM, marks=LONG),
+    ],
+)
 def test_a_build_ends_with_the_command(trap, number, code, tmp_path):
     write_program(tmp_path / "buildah", f"{trap}\necho $$ > {tmp_path}/pid\nsleep 600 & wait; sleep 600")
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
@@ -243,8 +269,18 @@ def interrupt_at_import(command: str, number: int, folder: Path, interrupt: sign
         return process.wait(timeout=END_SECONDS), messages
 
 
-@pytest.mark.parametrize("command", ["list --backend local", "submit job.yaml --dry-run=client --backend local"])
-@pytest.mark.parametrize("number", [3, 10, 25, 50, 100, 180, 260])
+LIST, SUBMIT = "list --backend local", "submit job.yaml --dry-run=client --backend local"
+MODULES = (3, 10, 25, 50, 100, 180, 260)
+
+
+@pytest.mark.parametrize(  # the commands take turns
+    ("command", "number"),
+    [
+        pytest.param(command, number, marks=[LONG] if (command == LIST) == bool(index % 2) else [])
+        for command in (LIST, SUBMIT)
+        for index, number in enumerate(MODULES)
+    ],
+)
 def test_ctrl_c_during_imports_prints_no_traceback(command, number, tmp_path):
     (tmp_path / "job.yaml").write_text(SPEC)
     code, messages = interrupt_at_import(command, number, tmp_path, signal.SIGINT)
@@ -254,7 +290,7 @@ def test_ctrl_c_during_imports_prints_no_traceback(command, number, tmp_path):
 
 @pytest.mark.parametrize("number", [10, 100, 260])
 def test_sigterm_during_imports_prints_no_traceback(number, tmp_path):
-    code, messages = interrupt_at_import("list --backend local", number, tmp_path, signal.SIGTERM)
+    code, messages = interrupt_at_import(LIST, number, tmp_path, signal.SIGTERM)
     assert "".join(messages).strip() == ""
     assert code == 143
 
