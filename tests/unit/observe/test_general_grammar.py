@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfjob.observe.training import Training
@@ -16,6 +16,7 @@ Row = tuple[int, float]
 Write = Callable[[int, float], list[str]]
 """It returns the lines of one step."""
 
+FEWER = settings(max_examples=40)  # each example is a whole log
 STEPS = st.sampled_from(["step", "Step", "iter", "iteration", "global_step", "train/step", "num_updates", "batch"])
 LOSSES = st.sampled_from(["loss", "Loss", "train_loss", "train/loss", "total_loss", "ce_loss", "lm loss"])
 SEPARATORS = st.sampled_from([": ", "=", " = ", " : "])
@@ -143,24 +144,28 @@ def check(training: Training, expected: Sequence[Row], lines: list[str]) -> None
     assert [(point.step, point.loss) for point in training.curve] == list(expected), text
 
 
+@FEWER
 @given(write=LINES, log=rows(), head=HEADS)
 def test_lines_with_any_prefix_are_read(write: Write, log: list[Row], head: str):
     lines = [head + line for row in log for line in write(*row)]
     check(read(lines).training, log, lines)
 
 
+@FEWER
 @given(write=st.one_of(blocks(), cells()), log=rows(), head=LOGGER_HEADS)
 def test_values_over_several_lines_join(write: Write, log: list[Row], head: str):
     lines = [head + line for row in log for line in write(*row)]
     check(read(lines).training, log, lines)
 
 
+@FEWER
 @given(log=table_logs(), head=LOGGER_HEADS)
 def test_tables_are_read(log: tuple[list[str], list[Row]], head: str):
     lines = [head + line for line in log[0]]
     check(read(lines).training, log[1], lines)
 
 
+@FEWER
 @given(log=bars(), head=HEADS)
 def test_bars_are_read(log: tuple[list[str], list[Row]], head: str):
     lines, expected = [head + line for line in log[0]], log[1]
@@ -169,6 +174,7 @@ def test_bars_are_read(log: tuple[list[str], list[Row]], head: str):
     check(read(lines).training, expected, lines)
 
 
+@FEWER
 @given(write=st.one_of(pairs(), objects()), log=rows(), epochs=st.integers(2, 4))
 def test_steps_that_restart_in_each_epoch_count_on(write: Write, log: list[Row], epochs: int):
     lines = [line for epoch in range(epochs) for step, loss in log for line in write(step, loss + epoch)]
@@ -178,6 +184,7 @@ def test_steps_that_restart_in_each_epoch_count_on(write: Write, log: list[Row],
     assert [(point.step, point.loss) for point in training.curve] == expected
 
 
+@FEWER
 @given(write=LINES, log=rows(), ranks=st.permutations(range(4)))
 def test_ranks_that_are_interleaved_have_the_curve_of_rank_0(write: Write, log: list[Row], ranks: list[int]):
     lines = [f"[rank{rank}]: {line}" for step, loss in log for rank in ranks for line in write(step, loss + rank)]
@@ -186,6 +193,7 @@ def test_ranks_that_are_interleaved_have_the_curve_of_rank_0(write: Write, log: 
     assert [(point.step, point.loss) for point in training.curve][-(len(log) - 2) :] == log[2:]
 
 
+@FEWER
 @given(write=STEP_BLOCKS, log=rows(), noise=st.lists(st.text("abcdefgh :/.-_0123456789", max_size=60), min_size=4, max_size=8))
 def test_other_lines_between_do_not_matter(write: Write, log: list[Row], noise: list[str]):
     lines = [line for row, other in zip(log, [*noise, *noise], strict=False) for line in [*write(*row), f"worker: {other}"]]

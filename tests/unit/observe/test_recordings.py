@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfjob.events import LinesSkipped, LogLine
@@ -20,6 +20,7 @@ from kfjob.observe.reduction import reduce_all
 from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import ObserveConfig
 
+FEWER = settings(max_examples=40)  # each example is a whole log
 ROOT = Path(__file__).parents[2] / "data" / "agent-logs"
 EXPECTED = {case["case"]: case for case in json.loads((ROOT / "expected.json").read_text())}
 CASES = sorted(EXPECTED)
@@ -163,6 +164,7 @@ NOISE = (
 )
 
 
+@FEWER
 @given(seed=st.integers(0, 10**6), path=st.sampled_from(WITH_BLOCKS))
 def test_interleaved_lines_of_other_processes_change_nothing(seed: int, path: Path):
     lines, chance = read(path), random.Random(seed)  # noqa: S311 - which lines stand where is no secret
@@ -170,6 +172,7 @@ def test_interleaved_lines_of_other_processes_change_nothing(seed: int, path: Pa
     assert essence(results(mixed)) == essence(results(lines))
 
 
+@FEWER
 @given(path=st.sampled_from(WITH_BLOCKS), data=st.data())
 def test_truncated_log_never_changes_a_rank(path: Path, data: st.DataObject):
     lines = read(path)
@@ -180,6 +183,7 @@ def test_truncated_log_never_changes_a_rank(path: Path, data: st.DataObject):
     assert [result.group_rank for result in results(lines[begin:end])] == ranks
 
 
+@FEWER
 @given(path=st.sampled_from(WITH_BLOCKS), data=st.data())
 def test_lost_lines_never_mix_two_blocks(path: Path, data: st.DataObject):
     """A reader may read the head and the tail of a log: blocks are then incomplete, but never mixed."""
@@ -199,6 +203,7 @@ def test_lost_lines_never_mix_two_blocks(path: Path, data: st.DataObject):
         assert same
 
 
+@FEWER
 @given(path=st.sampled_from(FILES), data=st.data())
 def test_reading_in_batches_changes_nothing(path: Path, data: st.DataObject):
     lines = [LogLine(pod="p", text=text) for text in read(path)]
