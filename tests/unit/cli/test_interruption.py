@@ -96,6 +96,8 @@ COMMANDS = [
         ("watch demo", drip, *SIGTERM),
         ("submit job.yaml", hang, *SIGTERM),
         ("submit job.yaml", drip, *CTRL_C),
+        pytest.param("watch demo", drip, *CTRL_C, marks=LONG),
+        pytest.param("submit job.yaml", drip, *SIGTERM, marks=LONG),
     ],
 )
 def test_a_command_that_waits_for_an_api_server_ends(command, respond, number, code, tmp_path):
