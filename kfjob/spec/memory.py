@@ -218,7 +218,7 @@ def _gather_layer(setup: MemorySetup) -> int:
 
 
 def _gather_largest_unit(setup: MemorySetup) -> int:
-    """Return the bytes of the largest gathered unit (trainer/model.py, wrap_units)."""
+    """Return the bytes of the largest gathered unit (trainer/model.py, find_wrap_units)."""
     return max(_gather_layer(setup), count_embedding_parameters(setup.shape) * setup.compute_bytes)
 
 
@@ -275,7 +275,7 @@ def _count_adapted_layer(setup: MemorySetup) -> int:
 
 
 def _count_largest_unit(setup: MemorySetup) -> int:
-    """Return the number of parameters of the largest unit that is gathered at once (trainer/model.py, wrap_units)."""
+    """Return the number of parameters of the largest unit that is gathered at once (trainer/model.py, find_wrap_units)."""
     return max(_count_adapted_layer(setup), count_embedding_parameters(setup.shape))
 
 

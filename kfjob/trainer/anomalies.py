@@ -29,8 +29,10 @@ HINT = "use a lower `lr`, a longer warm-up or `precision: fp32`"
 class Verdict:
     """What to do with a step, and the reason."""
 
-    action: Literal["accept", "skip", "roll back", "stop"]
+    action: Literal["accept", "skip", "roll back"]
     reason: str = ""
+    repeated: bool = False
+    """Whether the run made no progress since the roll-back before."""
 
 
 ACCEPT = Verdict(action="accept")
@@ -101,4 +103,4 @@ class AnomalyDetector:
         if self.roll_backs > MAX_ROLL_BACKS:
             cause = f"the run was rolled back {MAX_ROLL_BACKS} times and never passed step {self._furthest_step}"
             raise KfjobError(f"{problem} at step {step}", cause=cause, hint=HINT)
-        return Verdict(action="roll back", reason=problem)
+        return Verdict(action="roll back", reason=problem, repeated=self.roll_backs > 1)

@@ -69,7 +69,11 @@ class ModelState:
         """Return the trained tensors by parameter name, which is the same for every strategy."""
         from torch.distributed.checkpoint.state_dict import get_state_dict
 
+        is_new = not self._optimizer.state
         model_state, optimizer_state = get_state_dict(self._model, self._optimizer)
+        if is_new:  # torch has made the moments by a step with a learning rate of 0, and counted it
+            for state in self._optimizer.state.values():
+                state["step"].zero_()
         frozen = list_frozen(self._model)
         trained = {name: tensor for name, tensor in model_state.items() if name not in frozen}
         return {"model": trained, "optimizer": optimizer_state}
@@ -91,14 +95,14 @@ class ModelState:
             group.update(own)
 
     def full_weights(self) -> dict[str, torch.Tensor]:
-        """Return the gathered tensors; tensors that are the parameters themselves are copied."""
+        """Return the gathered tensors; those that share the memory of a parameter are copied, for the training goes on."""
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
         weights: dict[str, Any] = get_model_state_dict(
             self._model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
         )
-        parameters = {parameter.data_ptr() for parameter in self._model.parameters()}
-        return {name: tensor.clone() if tensor.data_ptr() in parameters else tensor for name, tensor in weights.items()}
+        shared = {_address(tensor) for tensor in _local_tensors(list(self._model.parameters()))}
+        return {name: tensor.clone() if _address(tensor) in shared else tensor for name, tensor in weights.items()}
 
 
 def list_checkpoints(storage: Storage, *, warn: bool = False, set_aside: bool = False) -> list[Checkpoint]:
@@ -170,6 +174,11 @@ def is_finite(state: object, ranks: Ranks) -> bool:
     tensors = [tensor for tensor in _local_tensors(state) if tensor.is_floating_point() and tensor.numel()]
     largest = torch.nn.utils.get_total_norm(tensors, norm_type=math.inf)  # needs no memory, and NaN is larger than all numbers
     return ranks.all_reduce([not bool(largest.isfinite())]) == [0]
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Return where the memory of a tensor begins, also if it is a view."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def _local_tensors(state: object) -> Iterator[torch.Tensor]:

@@ -76,6 +76,8 @@ class CheckpointWriter:
         self._stager = StateDictStager(pin_memory=self._pinned) if asynchronous else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
+        self._lease_is_lost = False
+        """Whether a save failed on any rank because another run has the lease."""
 
     def save(self, manifest: Manifest) -> Checkpoint:
         """Copy the state and write it, in the background if asynchronous. Gradients must be zero.
@@ -106,16 +108,13 @@ class CheckpointWriter:
         """Wait for the last save. With `on_error: continue` its failure is only logged; `keep` lets the next `wait` raise it.
 
         Raises:
-            LostLeaseError: another run has the lease.
-            KfjobError: the save failed, with `on_error: stop`.
+            KfjobError: the save failed, with `on_error: stop`, or because another run has the lease.
         """
         pending = self._pending
         try:
             self.wait()
-        except LostLeaseError:  # no later save can succeed
-            raise
         except KfjobError:
-            if self._on_error == "stop":
+            if self._on_error == "stop" or self._lease_is_lost:  # without the lease no later save can succeed
                 raise
             self._pending = pending if keep else None
 
@@ -150,6 +149,7 @@ class CheckpointWriter:
         try:
             self._write_and_commit(name, state, weights, manifest)
         except KfjobError as error:
+            self._lease_is_lost = any(self._ranks.all_gather(isinstance(error, LostLeaseError)))
             if self._on_error == "continue" and not isinstance(error, PeerError):
                 log.error("Checkpoint %s not written: %s", name, error.title)
             raise
@@ -212,14 +212,12 @@ class CheckpointWriter:
         if not self._keep_last:
             return
         try:
-            checkpoints = list_checkpoints(self.storage)
-        except KfjobError as error:
+            for old in list_checkpoints(self.storage)[self._keep_last :]:
+                is_last = self.last is not None and old.name == self.last.name
+                if not is_last and (not self._keep_every or old.manifest.step % self._keep_every):
+                    delete_unless_pinned(self.storage, old.name)
+        except KfjobError as error:  # the new checkpoint is complete
             log.warning("Old checkpoints not deleted: %s", error.title)
-            return
-        for old in checkpoints[self._keep_last :]:
-            is_last = self.last is not None and old.name == self.last.name
-            if not is_last and (not self._keep_every or old.manifest.step % self._keep_every):
-                delete_unless_pinned(self.storage, old.name)
 
 
 def open_checkpoint_writer(

@@ -46,8 +46,8 @@ SIZES = {"gloo": "8K,1M,16M", "nccl": "8K,1M,64M,256M"}
 TIMED_PARTS = 3  # of a timed loop: outliers are detected by the best part, so that a short delay does not count
 MAX_ROUNDS = 100
 """Repetitions of one measured collective."""
-CONNECT_SECONDS = 5.0  # timeout of one connection attempt
-"""Timeout of a connection to another rank."""
+CONNECT_SECONDS = 5.0
+"""Timeout of one attempt to connect to another rank."""
 WRONG, UNUSABLE, LATE = 1, 2, 3
 IDENTITIES = (
     ("all_reduce", "reduce", "broadcast"),

@@ -95,7 +95,7 @@ class Lease:
             raise self._lost(cause)
 
     def renew_until_release(self) -> None:
-        """Renew the lease every `RENEWAL` seconds, until `release`."""
+        """Renew the lease every `RENEWAL` seconds, until `end_renewals`."""
         while not self._ended.wait(RENEWAL):
             try:
                 self.check()
@@ -105,9 +105,12 @@ class Lease:
             except KfjobError as error:  # the storage may be unavailable for a moment; every commit checks the lease
                 log.debug("Lease not renewed: %s", error.title)
 
-    def release(self) -> None:
-        """End the renewals, and remove the lease if it is still this run's."""
+    def end_renewals(self) -> None:
+        """Make `renew_until_release` return."""
         self._ended.set()
+
+    def release(self) -> None:
+        """Remove the lease if it is still this run's; a renewal after that would write it again."""
         with suppress(KfjobError):
             self.check()
             self._storage.remove_file(LEASE_FILE)
@@ -169,8 +172,9 @@ def hold_lease(storage: Storage, ranks: Ranks, pid: int) -> Iterator[Lease | Non
         yield lease
     finally:
         if lease and renewal:
-            lease.release()
+            lease.end_renewals()
             renewal.join()
+            lease.release()
 
 
 def _parse_owner(text: str | None) -> Owner | None:

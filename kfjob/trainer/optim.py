@@ -30,10 +30,15 @@ def parameter_groups(parameters: Iterable[nn.Parameter], spec: TrainSpec) -> lis
     """Return the groups with and without weight decay; empty groups are omitted."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     groups = [
-        {"params": [p for p in trained if len(full_shape(p)) >= 2], "weight_decay": spec.weight_decay},
-        {"params": [p for p in trained if len(full_shape(p)) < 2], "weight_decay": 0.0},
+        {"params": [parameter for parameter in trained if decays(parameter)], "weight_decay": spec.weight_decay},
+        {"params": [parameter for parameter in trained if not decays(parameter)], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
+
+
+def decays(parameter: nn.Parameter) -> bool:
+    """Return whether a parameter has weight decay: matrices do, norms and biases do not."""
+    return len(full_shape(parameter)) >= 2
 
 
 def compute_learning_rate(step: int, total_steps: int, spec: TrainSpec, *, factor: float = 1.0) -> float:
@@ -90,6 +95,7 @@ class ReduceOnPlateau:
         return {"factor": self.factor, "best": self.best, "borne": self.bad_evaluations}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state that `state_dict` returned; an empty one changes nothing."""
-        if state:
-            self.factor, self.best, self.bad_evaluations = state["factor"], state["best"], state["borne"]
+        """Restore the state that `state_dict` returned; an empty one is that before the first evaluation."""
+        self.factor, self.best, self.bad_evaluations = (
+            (state["factor"], state["best"], state["borne"]) if state else (1.0, math.inf, 0)
+        )

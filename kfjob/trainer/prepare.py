@@ -32,7 +32,7 @@ from kfjob.trainer.metrics import log
 from kfjob.trainer.model import build_model
 from kfjob.trainer.optim import ReduceOnPlateau
 from kfjob.trainer.profiler import explain_out_of_memory
-from kfjob.trainer.progress import Progress
+from kfjob.trainer.progress import Progress, record_outcome
 from kfjob.trainer.redact import redact_urls
 from kfjob.trainer.resume import describe_changes, find_checkpoint
 from kfjob.trainer.shapes import count_frozen
@@ -51,17 +51,19 @@ def prepare_run(
     Raises:
         KfjobError: an error of the spec, the data or the checkpoint that the user can fix.
     """
-    _check_log_rank(spec, ranks)
-    ranks = ranks.share_samples(spec.context_parallel)
+    # The folder of the checkpoints, in which no other run records an outcome from here on.
+    storage = open_storage(spec.checkpoint_dir) if spec.checkpoint_dir else None
+    lease = stack.enter_context(hold_lease(storage, ranks, os.getpid())) if storage else None
+    if storage:
+        stack.enter_context(record_outcome(progress, storage, ranks))
+        prepare_storage(storage, ranks)
 
     # The data and the checkpoint. Errors of the spec and the data appear here, before any computation.
-    storage = open_storage(spec.checkpoint_dir) if spec.checkpoint_dir else None
+    _check_log_rank(spec, ranks)
+    ranks = ranks.share_samples(spec.context_parallel)
     strategy = make_strategy(spec, ranks)
     with ranks.fail_together():
         data = open_data(spec, rank=ranks.data_rank, world_size=ranks.data_world_size)
-    lease = stack.enter_context(hold_lease(storage, ranks, os.getpid())) if storage else None
-    if storage:
-        prepare_storage(storage, ranks)
     pins = stack.enter_context(ExitStack())
     start = find_checkpoint(spec.resume, storage, ranks, pins=pins)
     if start and start.storage == storage:

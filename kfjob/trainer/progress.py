@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Literal
 
+from kfjob.errors import KfjobError
 from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.data.stream import Position
+from kfjob.trainer.distributed import PeerError, Ranks
+from kfjob.trainer.lease import LostLeaseError
 from kfjob.trainer.metrics import Outcome
+from kfjob.trainer.storage import Storage
 
 
 @dataclass(kw_only=True)
@@ -16,7 +21,7 @@ class Progress:
 
     step: int = 0
     loss: float | None = None
-    """The loss of the step; None before the first one, and while it is not read from the device."""
+    """The loss of the last accepted step; None before the first one, and while it is not read from the device."""
     position: Position = field(default_factory=dict)
     """This rank's place in the data, after the samples of the step."""
     evaluation_due: bool = False
@@ -29,6 +34,10 @@ class Progress:
     """The newest complete checkpoint of this run's storage."""
     rolled_back_to: int | None = None
     """The step of the last roll-back."""
+    stop_reason: str | None = None
+    """Why the run ends before its last step."""
+    peer_failed_first: bool = False
+    """Whether the outcome of the failed run is recorded already, by another rank."""
 
     def advance(self, position: Position, *, loss: float | None, evaluation_due: bool, save_due: bool) -> None:
         """Count a step, after which the samples end at `position`."""
@@ -48,12 +57,36 @@ class Progress:
         """Note a complete checkpoint; the thread that wrote it calls this."""
         self.committed = checkpoint
 
-    def make_outcome(self, outcome: Literal["finished", "stopped", "failed"], reason: str | None = None) -> Outcome:
-        """Return the outcome of a run that ends here; a run that fails before its first step has none."""
+    def make_outcome(self, error: Exception | None = None) -> Outcome:
+        """Return the outcome of a run that ends here; one that fails before its first step has no step."""
+        reason = self.stop_reason
+        if error:
+            reason = error.title if isinstance(error, KfjobError) else f"{type(error).__name__}: {error}"
         return Outcome(
-            outcome=outcome,
-            step=None if outcome == "failed" and not self.step else self.step,
+            outcome="failed" if error else "stopped" if self.stop_reason else "finished",
+            step=None if error and not self.step else self.step,
             loss=self.loss,
             checkpoint=self.committed.path if self.committed else None,
             reason=reason,
         )
+
+
+@contextmanager
+def record_outcome(progress: Progress, storage: Storage, ranks: Ranks) -> Iterator[None]:
+    """Record in `storage` how the block ends, in which the run has the lease of `storage`.
+
+    Of several ranks that fail, the first one's record stays: the others fail because of it.
+
+    Raises:
+        KfjobError: the outcome of a run that did not fail cannot be written.
+    """
+    try:
+        yield
+    except (PeerError, LostLeaseError):  # the failing rank records it; without the lease the file is another run's
+        raise
+    except Exception as error:
+        with suppress(KfjobError, OSError):  # the failure itself may be that the storage is not writable
+            progress.peer_failed_first = not progress.make_outcome(error).write(storage, overwrite=False)
+        raise
+    if ranks.is_rank_zero:
+        progress.make_outcome().write(storage, overwrite=True)

@@ -62,7 +62,12 @@ def find_checkpoint(
 
 def _find_start(resume: str, other_launches: list[Checkpoint], ranks: Ranks, pins: ExitStack | None) -> Checkpoint | None:
     if resume == "none":
-        _set_aside(other_launches, ranks, "earlier")
+        if read := _set_aside(other_launches, ranks, "earlier"):
+            raise KfjobError(
+                f"`{read[0].path}` cannot be renamed to `earlier-…`: someone reads it",
+                location="resume",
+                hint="use another checkpoint_dir, or try again when its reader has ended",
+            )
         return None
     with _blame_resume():
         start = _find_at(resume, ranks, pins)
@@ -76,19 +81,19 @@ def _find_start(resume: str, other_launches: list[Checkpoint], ranks: Ranks, pin
     return start
 
 
-def _set_aside(checkpoints: list[Checkpoint], ranks: Ranks, prefix: str) -> None:
-    """Rename checkpoints to `PREFIX-…`; rank 0 does it for all."""
+def _set_aside(checkpoints: list[Checkpoint], ranks: Ranks, prefix: str) -> list[Checkpoint]:
+    """Rename checkpoints to `PREFIX-…`; rank 0 does it for all. Return those that someone reads, which keep their names."""
+    read: list[Checkpoint] = []
     with ranks.fail_together():
         for checkpoint in checkpoints if ranks.is_rank_zero else ():
             with keep_readers_out(checkpoint.storage, checkpoint.name) as is_free:
                 if not is_free:
-                    raise KfjobError(
-                        f"`{checkpoint.path}` cannot be renamed to `{prefix}-…`: someone reads it",
-                        location="resume",
-                        hint="use another checkpoint_dir, or try again when its reader has ended",
-                    )
+                    read.append(checkpoint)
+                    continue
                 name = checkpoint.storage.set_aside(checkpoint.name, prefix)
             log.warning("Checkpoint %s renamed to %s", checkpoint.name, name)
+    everyones: list[Checkpoint] = ranks.broadcast(read)
+    return everyones
 
 
 def _find_at(location: str, ranks: Ranks, pins: ExitStack | None) -> Checkpoint:
@@ -135,32 +140,35 @@ def roll_back(
 ) -> Checkpoint:
     """Load the run's newest valid checkpoint. The data position stays, so that the run skips the samples that failed.
 
-    `before` is the step to which the run rolled back without making progress since: checkpoints from that step on are bad. They
-    are renamed to `passed-over-…`, unless there is no older one, so that no later launch resumes from them.
+    `before` is the step to which the run rolled back without making progress since: checkpoints from that step on are bad, and
+    so are those whose values are not finite. They are renamed to `passed-over-…` once an older one is found, unless someone
+    reads them, so that no later launch resumes from them.
 
     Raises:
         KfjobError: the run has no checkpoint whose values are finite.
     """
-    not_finite: list[str] = []
+    passed_over: list[Checkpoint] = []
     checkpoint = None
     if writer:
         writer.settle()
         checkpoint = find_checkpoint("auto", writer.storage, ranks)
     while writer and checkpoint:
-        is_bad = before is not None and checkpoint.manifest.step >= before
-        older = find_checkpoint("auto", writer.storage, ranks, bad=[checkpoint.name]) if is_bad else None
-        if older:
-            log.warning("Checkpoint %s passed over: the run made no progress from it", checkpoint.name)
-            _set_aside([checkpoint], ranks, "passed-over")
-        else:
+        bad = [entry.name for entry in (*passed_over, checkpoint)]
+        problem, older = None, None
+        if before is not None and checkpoint.manifest.step >= before:
+            older = find_checkpoint("auto", writer.storage, ranks, bad=bad)
+            problem = "the run made no progress from it" if older else None
+        if problem is None:
             try:
                 load_checkpoint(checkpoint, model, state, ranks)
             except NotFiniteError:
-                log.warning("Checkpoint %s passed over: it holds values that are not finite", checkpoint.name)
+                problem = "it holds values that are not finite"
+                older = find_checkpoint("auto", writer.storage, ranks, bad=bad)
             else:
+                _set_aside(passed_over, ranks, "passed-over")
                 return checkpoint
-            not_finite.append(checkpoint.name)
-            older = find_checkpoint("auto", writer.storage, ranks, bad=not_finite)
+        log.warning("Checkpoint %s passed over: %s", checkpoint.name, problem)
+        passed_over.append(checkpoint)
         checkpoint = older
     raise KfjobError("there is no checkpoint to roll back to", hint="set `checkpoint_dir` and a smaller `checkpoint_every`")
 

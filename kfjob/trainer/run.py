@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 import traceback
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -22,7 +21,6 @@ from kfjob.trainer.metrics import Outcome, StartupTimer, log, start_logging
 from kfjob.trainer.progress import Progress
 from kfjob.trainer.redact import redact, write_error
 from kfjob.trainer.stop_request import SIGNAL_REASON, StopRequest, end_on_signal
-from kfjob.trainer.storage import Storage, open_storage
 from kfjob.trainer.train import train
 
 
@@ -38,7 +36,6 @@ def run_rank(spec: TrainSpec, startup: StartupTimer, store: Store | None = None)
     start_logging(verbose=os.environ.get("RANK", "0") == str(spec.log_rank))
     if spec.deterministic:
         _use_deterministic_algorithms()
-    storage = open_storage(spec.checkpoint_dir) if spec.checkpoint_dir else None
     stop, progress = StopRequest(spec.max_minutes), Progress()
     try:
         if spec.dry_run:
@@ -47,14 +44,12 @@ def run_rank(spec: TrainSpec, startup: StartupTimer, store: Store | None = None)
             ranks = Ranks.join(store)
         startup.lap("process group")
         outcome = train(spec, ranks, stop, startup, progress)
-        if ranks.is_rank_zero and storage:
-            outcome.write(storage, overwrite=True)
         log.info(outcome.line())
         ranks.leave()
     except PeerError:
         return 1
     except Exception as error:  # noqa: BLE001 -- the outermost frame reports every error
-        _report_failure(error, progress, storage, debug=spec.debug)
+        _report_failure(error, progress, debug=spec.debug)
         return 1
     if outcome.reason == SIGNAL_REASON:  # perhaps another rank's signal
         return 128 + (stop.signal or signal.SIGTERM)
@@ -74,8 +69,8 @@ def _use_deterministic_algorithms() -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def _report_failure(error: Exception, progress: Progress, storage: Storage | None, *, debug: bool) -> None:
-    """Print the error and record the outcome. The first rank's record stays: the other ranks fail because of it."""
+def _report_failure(error: Exception, progress: Progress, *, debug: bool) -> None:
+    """Print the error, and the outcome unless another rank has failed first."""
     expected = isinstance(error, KfjobError)
     trace = "".join(traceback.format_exception(error))
     if debug or not expected:
@@ -83,14 +78,8 @@ def _report_failure(error: Exception, progress: Progress, storage: Storage | Non
     if expected:
         write_error(error)
     _write_error_file(redact(str(error) if expected else trace))
-    reason = error.title if isinstance(error, KfjobError) else f"{type(error).__name__}: {error}"
-    outcome = progress.make_outcome("failed", reason)
-    is_first = True
-    if storage:
-        with suppress(KfjobError, OSError):  # the failure itself may be that the storage is not writable
-            is_first = outcome.write(storage, overwrite=False)
-    if is_first:
-        log.error(outcome.line())
+    if not progress.peer_failed_first:
+        log.error(progress.make_outcome(error).line())
 
 
 def _write_error_file(message: str) -> None:

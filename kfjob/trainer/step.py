@@ -26,6 +26,8 @@ class Step:
     """The mean over the tokens of all ranks."""
     grad_norm: float | None = None
     """The global norm before clipping."""
+    stop_reason: str | None = None
+    """Why the run stops before this step, which is then not taken."""
 
 
 class Stepper:
@@ -67,7 +69,7 @@ class Stepper:
         for number, batch in enumerate(batches):
             if reason := self._stop.ask(self._ranks):
                 self._optimizer.zero_grad()
-                return Step(verdict=Verdict(action="stop", reason=reason))
+                return Step(stop_reason=reason)
             compute_loss = partial(self._compute_loss, batch, tokens)
             loss += self._strategy.accumulate(self._model, compute_loss, last=number == len(batches) - 1)
 

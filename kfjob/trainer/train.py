@@ -29,6 +29,8 @@ def train(
 ) -> Outcome:
     """Train until the last step, or until a rank requests a stop; every rank calls this. On return every save is complete.
 
+    How the run ended is recorded beside its checkpoints.
+
     `progress` shows the caller what the run has reached, also if it fails.
 
     Raises:
@@ -37,8 +39,8 @@ def train(
     progress = progress or Progress()
     with ExitStack() as stack:
         run = prepare_run(spec, ranks, stop, startup, progress, stack=stack)
-        stop_reason = _train(run, startup, stack)
-    return progress.make_outcome("stopped" if stop_reason else "finished", stop_reason)
+        progress.stop_reason = _train(run, startup, stack)
+    return progress.make_outcome()
 
 
 def _train(run: TrainingRun, startup: metrics.StartupTimer, stack: ExitStack) -> str | None:  # noqa: C901 -- a straight line
@@ -81,12 +83,13 @@ def _train(run: TrainingRun, startup: metrics.StartupTimer, stack: ExitStack) ->
         lr = compute_learning_rate(progress.step, total_steps, spec, factor=run.plateau.factor)
         set_learning_rate(run.optimizer, lr)
         result = stepper.take(progress.step, micro_batches, judge=log_due or save_due)
-        action, reason = result.verdict.action, result.verdict.reason
-        if action == "stop":
-            stop_reason = reason
+        if result.stop_reason:
+            stop_reason = result.stop_reason
             break
+        action, reason = result.verdict.action, result.verdict.reason
         if action == "roll back":
-            checkpoint = run.roll_back(samples, repeated=anomalies.roll_backs > 1)
+            with throughput.excluded():
+                checkpoint = run.roll_back(samples, repeated=result.verdict.repeated)
             log.warning("Step %s rolled back to %s: %s", step, checkpoint.name, reason)
             total_steps = run.count_steps(samples)
             continue

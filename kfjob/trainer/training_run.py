@@ -30,7 +30,7 @@ from kfjob.trainer.trackers import Trackers
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """The parts of a run, and what it does between two steps. Only `progress` and the tensors change."""
+    """The parts of a run, and what it does between two steps. Its parts stay; what is in them changes."""
 
     spec: TrainSpec
     """With the defaults of the device."""

@@ -424,6 +424,53 @@ def save_not_finite(ranks: Ranks, *, spec: dict[str, Any], source: str, step: in
         writer_module["is_finite"] = is_finite
 
 
+def train_with_failing(ranks: Ranks, *, spec: dict[str, Any], function: str, at: int) -> tuple[str, str]:
+    """Train while a function of `checkpoint_writer` fails from its call number `at` on; return the outcome and the error."""
+    module, calls = vars(checkpoint_writer), 0
+    original = module[function]
+
+    def fail(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls >= at:
+            raise KfjobError(f"{function} failed")
+        return original(*arguments)
+
+    module[function] = fail
+    try:
+        return str(run_training(ranks, spec=spec)["outcome"]["outcome"]), ""
+    except KfjobError as error:
+        return "failed", error.title
+    finally:
+        module[function] = original
+
+
+def weights_after_a_step(ranks: Ranks, *, spec: dict[str, Any]) -> bool:
+    """Return whether the full weights that a save took are still the same after the parameters have changed."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model = build_model(parsed, strategy, ranks.device)
+    weights = strategy.checkpoint_state(model, strategy.make_optimizer(model)).full_weights()
+    before = {name: tensor.clone() for name, tensor in weights.items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1)
+    return all(torch.equal(tensor, before[name]) for name, tensor in weights.items())
+
+
+def seeds_and_modes(ranks: Ranks, *, spec: dict[str, Any]) -> list[tuple[int, bool]]:
+    """Train, and return torch's seed in each micro-batch, and whether the model was in training mode."""
+    recorded = []
+
+    def record(model: Any, *batch: Any) -> Any:
+        recorded.append((torch.initial_seed(), model.training))
+        return token_loss(model, *batch)
+
+    with mock.patch("kfjob.trainer.step.token_loss", record):
+        run_training(ranks, spec=spec)
+    return recorded
+
+
 def roll_back_to(ranks: Ranks, *, spec: dict[str, Any], before: int | None) -> str:
     """Return the name of the checkpoint to which a run rolls back."""
     parsed = TrainSpec(**spec)
@@ -540,7 +587,7 @@ def lose_lease_while_training(ranks: Ranks, *, spec: dict[str, Any], folder: str
 
     def remove_lease(self: StepProfiler, step: int) -> None:
         if step == at:
-            (Path(folder) / LEASE_FILE).unlink()
+            (Path(folder) / LEASE_FILE).unlink(missing_ok=True)
         begin_step(self, step)
 
     StepProfiler.begin_step = remove_lease  # type: ignore[method-assign]

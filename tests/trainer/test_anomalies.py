@@ -9,6 +9,8 @@ import pytest
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.anomalies import MAX_SKIPS, AnomalyDetector
+from kfjob.trainer.pins import pin
+from kfjob.trainer.storage import open_storage
 
 
 def detector(**settings):
@@ -129,7 +131,7 @@ def test_roll_back_after_progress_returns_to_the_newest_checkpoint(workers, tiny
     spec = tiny | ROLL_BACK | {"checkpoint_dir": str(tmp_path / "c"), "strategy": "none"}
     (result,) = workers.run("train_with_nan", {"spec": spec, "steps": [3, 6], "rank": 0})
     assert [step for step, _ in result["steps"]] == [1, 2, 3, 4, 5, 6]
-    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [f"step-00000{step}" for step in (2, 4, 6)]
+    assert sorted(path.name for path in (tmp_path / "c").glob("*step*")) == [f"step-00000{step}" for step in (2, 4, 6)]
 
 
 def test_run_ends_after_its_epochs_with_a_roll_back(workers, tiny, tokenised_folder, tmp_path):
@@ -188,7 +190,7 @@ def test_stop_saves_no_model_with_nan(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "none", "lr": 1e30, "warmup_steps": 0, "log_every": 10**6, "max_steps": 10**6}
     (message,) = workers.run("error_of_training", {"spec": spec | {"checkpoint_dir": str(tmp_path / "c")}, "stop_after": 4})
     assert "error: the weights or the optimiser state at step 4 hold values that are not finite" in message
-    assert list((tmp_path / "c").iterdir()) == []
+    assert list((tmp_path / "c").glob("*step*")) == []
 
 
 @pytest.mark.parametrize(("strategy", "world_size"), [("none", 1), ("fsdp", 2), ("deepspeed", 2)])
@@ -211,15 +213,24 @@ def test_roll_back_passes_over_bad_checkpoints(workers, tiny, tmp_path):
     workers.run("run_training", {"spec": spec}, world_size=2)
     source = str(tmp_path / "c" / "step-000006")
     workers.run("save_not_finite", {"spec": spec, "source": source, "step": 8}, world_size=2)
-    assert workers.run("roll_back_to", {"spec": spec, "before": None}, world_size=2) == ["step-000006"] * 2
     (message, _) = workers.run("error_of_training", {"spec": spec}, world_size=2)
     assert "step-000008` holds values that are not finite\n  --> resume" in message
+    assert workers.run("roll_back_to", {"spec": spec, "before": None}, world_size=2) == ["step-000006"] * 2
+    assert workers.run("run_training", {"spec": spec}, world_size=2)[0]["outcome"]["step"] == 6  # resumes from step 6
     for before, expected in ((6, "step-000004"), (1, "step-000002")):
         assert workers.run("roll_back_to", {"spec": spec, "before": before}, world_size=2) == [expected] * 2
-    names = sorted(path.name for path in (tmp_path / "c").iterdir())
+    names = sorted(path.name for path in (tmp_path / "c").glob("*step*"))
     assert [name[:-5] for name in names[:-1]] == [f"passed-over-step-00000{step}" for step in (4, 6, 8)]
     assert names[-1] == "step-000002"
     log = workers.log()
     assert "W [resume.py" in log
     assert "Checkpoint step-000008 passed over: it holds values that are not finite" in log
     assert "Checkpoint step-000006 passed over: the run made no progress from it" in log
+
+
+def test_roll_back_passes_over_a_bad_checkpoint_that_someone_reads(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 2}
+    workers.run("run_training", {"spec": spec})
+    with pin(open_storage(str(tmp_path / "c")), "step-000006"):
+        assert workers.run("roll_back_to", {"spec": spec, "before": 6}) == ["step-000004"]
+    assert sorted(path.name for path in (tmp_path / "c").glob("*step*")) == [f"step-00000{step}" for step in (2, 4, 6)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 import transformers
 from torch._subclasses import FakeTensorMode
+from torch.nn.attention.varlen import varlen_attn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfjob.spec.train import TrainSpec
@@ -119,12 +121,14 @@ def test_model_with_a_short_window_keeps_its_own_attention(window, name):
 def test_cuda_uses_attention_for_sequences_of_different_lengths(monkeypatch):
     """Without a GPU only shapes are computed."""
     monkeypatch.setattr(torch._C, "_get_cudnn_sdp_enabled", lambda: False)  # the choice would ask the GPU
-    with FakeTensorMode(), Shapes() as recorded:
+    causal = mock.patch("torch.nn.attention.varlen.varlen_attn", wraps=varlen_attn)
+    with FakeTensorMode(), Shapes() as recorded, causal as call:
         query, key = (torch.empty(2, heads, LENGTH, 16, device="cuda", dtype=torch.bfloat16) for heads in (4, 2))
         boundaries = torch.empty(8, device="cuda", dtype=torch.int32)
         output, _ = attend(None, query, key, key, None, cu_seq_lens_q=boundaries, max_length_q=64, scaling=0.25)
     assert output.shape == (2, LENGTH, 4, 16)
     assert "torch_attn::_varlen_attn" in recorded.names
+    assert call.call_args.kwargs["window_size"] == (-1, 0)  # all tokens before, none after
     assert not recorded.has_mask()
 
 

@@ -99,7 +99,9 @@ def test_password_in_an_error_is_not_printed_or_stored(tmp_path, monkeypatch, ca
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     start_logging(verbose=True)
     for error in (KfjobError(f"cannot read `{URL}`", cause=f"no {URL}"), ValueError(URL)):
-        _report_failure(error, Progress(), open_storage(str(tmp_path / type(error).__name__)), debug=True)
+        with pytest.raises(type(error)), record_outcome(Progress(), open_storage(str(tmp_path / type(error).__name__)), RANKS):
+            raise error
+        _report_failure(error, Progress(), debug=True)
     log.warning("Checkpoint not written: %s", URL)
     stored = [path.read_text() for path in tmp_path.rglob("*.json")]
     assert len(stored) == 3

@@ -55,6 +55,8 @@ def test_plateau_lowers_the_rate_and_restores_its_state():
         assert (schedule.factor, schedule.bad_evaluations) == (0.5, 0)
         schedule.step(2.0)
         assert (schedule.factor, schedule.best) == (0.5, 2.0)
+    restored.load_state_dict(ReduceOnPlateau(patience=1, reduction=0.5).state_dict())  # a roll-back to before the evaluations
+    assert (restored.factor, restored.best, restored.bad_evaluations) == (1.0, math.inf, 0)
     spec = TrainSpec(model="micro-llama", data="-", max_steps=9, sequence_length=8, lr=1.0, schedule="plateau", eval_every=1)
     assert compute_learning_rate(5, 9, spec, factor=0.5) == 0.5
     assert compute_learning_rate(5, 9, spec, factor=0.01) == 0.1

@@ -223,13 +223,13 @@ def test_finished_run_is_not_repeated(workers, tiny, tmp_path):
 def test_keep_last_deletes_older_checkpoints(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(tmp_path), "checkpoint_every": 1, "keep_last": 2}
     workers.run("run_training", {"spec": spec}, world_size=2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000005", "step-000006"]
+    assert sorted(path.name for path in tmp_path.glob("*step*")) == ["step-000005", "step-000006"]
 
 
 def test_keep_every_keeps_multiples(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(tmp_path), "checkpoint_every": 1, "keep_last": 1, "keep_every": 2}
     workers.run("run_training", {"spec": spec | {"max_steps": 5}}, world_size=2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
+    assert sorted(path.name for path in tmp_path.glob("*step*")) == ["step-000002", "step-000004", "step-000005"]
 
 
 def test_changed_data_is_read_from_its_beginning(workers, tiny, tmp_path):
@@ -305,3 +305,12 @@ def test_stop_between_logged_steps_has_the_loss_of_its_last_step(workers, tiny):
     expected = workers.run("run_training", {"spec": spec}, world_size=2)[0]["losses"]["4"]
     for result in workers.run("run_training", {"spec": spec | {"log_every": 10}, "stop_after": 4}, world_size=2):
         assert (result["outcome"]["step"], result["outcome"]["loss"]) == (4, expected)
+
+
+def test_each_step_of_each_rank_has_its_own_seed_and_trains(workers, tiny):
+    """An evaluation between two steps leaves the model in training mode."""
+    spec = tiny | {"strategy": "ddp", "max_steps": 3, "eval_every": 1, "eval_batches": 1}
+    results = workers.run("seeds_and_modes", {"spec": spec}, world_size=2)
+    assert [len(batches) for batches in results] == [3, 3]
+    assert len({seed for batches in results for seed, _ in batches}) == 6
+    assert all(is_training for batches in results for _, is_training in batches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,11 +19,26 @@ from kfjob.errors import KfjobError
 from kfjob.spec.arguments import to_argv
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import lease as lease_module
+from kfjob.trainer.__main__ import main
 from kfjob.trainer.lease import LEASE_FILE, PATIENCE_SECONDS, Lease, LostLeaseError
+from kfjob.trainer.manifest import Manifest
+from kfjob.trainer.metrics import OUTCOME_FILE
 from kfjob.trainer.pins import delete_unless_pinned, pin
 from kfjob.trainer.process_identity import identify_process
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.storage.staging import close_folder, open_folder
+
+MANIFEST = Manifest(
+    step=1,
+    loss=None,
+    run_id="",
+    global_batch=1,
+    parameters={},
+    data_identity={},
+    data_position={},
+    spec={},
+    torch_version="0",
+)
 
 
 @pytest.fixture
@@ -148,13 +165,26 @@ def test_lease_that_was_not_renewed_in_time_is_lost(storage, late_renewal):
     assert "was not renewed for 31 s" in str(raised.value.cause)
 
 
-@pytest.mark.parametrize("on_save_error", ["stop", "continue"])
-def test_run_that_lost_its_lease_writes_no_checkpoint_and_fails(workers, tiny, tmp_path, on_save_error):
-    spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 1}
+@pytest.mark.parametrize(("on_save_error", "ranks"), [("stop", 1), ("continue", 1), ("continue", 2)])
+def test_run_that_lost_its_lease_writes_no_checkpoint_and_fails(workers, tiny, tmp_path, on_save_error, ranks):
+    spec = tiny | {"strategy": "ddp", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 1}
     arguments = {"spec": spec | {"on_save_error": on_save_error}, "folder": str(tmp_path / "c"), "at": 2}
-    (message,) = workers.run("lose_lease_while_training", arguments)
+    message, *others = workers.run("lose_lease_while_training", arguments, world_size=ranks)
     assert f"error: this run may no longer write to `{tmp_path}/c`\n  --> checkpoint_dir" in message
-    assert [path.name for path in (tmp_path / "c").iterdir()] == ["step-000001"]
+    assert others == ["error: rank 0 reports an error"] * (ranks - 1)
+    assert not (tmp_path / "c" / "outcome.json").exists()  # it may be another run's folder by now
+    assert [path.name for path in (tmp_path / "c").glob("*step*")] == ["step-000001"]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_refused_job_records_no_outcome_in_the_folder_of_another(storage, tiny, capsys):
+    lease = Lease(storage, "run-1", os.getpid())
+    lease.acquire()
+    arguments = to_argv(TrainSpec(**tiny | {"strategy": "none", "checkpoint_dir": storage.location, "data": "/nowhere"}))
+    assert main(arguments) == 1
+    assert 'Outcome failed step none loss none checkpoint none reason "another job writes to' in capsys.readouterr().out
+    assert storage.read_file(OUTCOME_FILE) is None
+    lease.check()
 
 
 @pytest.mark.parametrize("kind", ["fifo", "huge"])
@@ -262,7 +292,7 @@ def test_resume_pins_the_checkpoint_of_another_folder(workers, tiny, tmp_path):
     workers.run("run_training", {"spec": spec | {"checkpoint_dir": str(tmp_path / "c"), "max_steps": 1}}, world_size=2)
     arguments = {"spec": spec | {"resume": str(tmp_path / "c" / "step-000001")}, "folder": str(tmp_path / "c")}
     assert workers.run("delete_while_resuming", arguments, world_size=2) == [2, 2]
-    assert [path.name for path in (tmp_path / "c").iterdir()] == ["step-000001"]
+    assert [path.name for path in (tmp_path / "c").glob("*step*")] == ["step-000001"]
 
 
 def test_folder_that_the_ranks_do_not_share_is_an_error_at_the_start(workers, tmp_path):
@@ -312,3 +342,38 @@ def test_full_disk(tiny, tmp_path, on_save_error):
         assert "Batch 3 Loss" in result.stdout
     else:
         assert failures == []
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_run_fails_if_its_last_save_fails(workers, tiny, tmp_path, asynchronous):
+    """`on_save_error: continue` lets the training go on, but a run without its last checkpoint has not succeeded."""
+    spec = tiny | {"strategy": "none", "max_steps": 2, "checkpoint_every": 1, "checkpoint_dir": str(tmp_path / "c")}
+    spec |= {"on_save_error": "continue", "async_checkpoint": asynchronous}
+    arguments = {"spec": spec, "function": "describe_file", "at": 3}  # of a rank's two files
+    assert workers.run("train_with_failing", arguments) == [["failed", "describe_file failed"]]
+    assert [path.name for path in (tmp_path / "c").glob("*step*")] == ["step-000001"]
+    assert json.loads((tmp_path / "c" / OUTCOME_FILE).read_text())["reason"] == "describe_file failed"
+
+
+def test_checkpoint_that_cannot_be_deleted_does_not_end_the_run(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "none", "max_steps": 3, "checkpoint_every": 1, "keep_last": 1, "on_save_error": "stop"}
+    arguments = {"spec": spec | {"checkpoint_dir": str(tmp_path / "c")}, "function": "delete_unless_pinned", "at": 1}
+    assert workers.run("train_with_failing", arguments) == [["finished", ""]]
+    assert "Old checkpoints not deleted: delete_unless_pinned failed" in workers.log()
+    assert len(list((tmp_path / "c").glob("step-*"))) == 3
+
+
+def test_failed_replacement_restores_the_checkpoint(storage, monkeypatch):
+    make_checkpoint(storage, "step-000001")
+    staging = storage.stage("step-000001", "x")
+    (staging / "new").touch()
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda path, target: fail_to_rename() if path == staging else rename(path, target))
+    with pytest.raises(KfjobError, match="cannot write to"):
+        storage.commit(staging, "step-000001", "x", MANIFEST)
+    assert storage.list_names() == ["step-000001"]
+    assert not (storage.path / "step-000001" / "new").exists()
+
+
+def fail_to_rename():
+    raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -13,6 +13,8 @@ lanes.py         shuffled, resumable sequences of samples, read from a source
 token_files.py   a tokenised folder: samples by number
 synthetic.py     random samples by number
 stream.py        the samples of one rank, and the position that a checkpoint stores
+batches.py       the tensors of a step's micro-batches
+prefetch.py      the thread that reads a step's samples ahead
 permutation.py   a stateless shuffle that is the same in every version of numpy and torch
 tiny_text.py     a program that builds a small data set from the installed Python
 """

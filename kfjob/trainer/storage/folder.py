@@ -62,7 +62,7 @@ class FolderStorage:
                     path.rename(target if not target.exists() else self._hidden_path(path.name))
             for path in self.path.iterdir():
                 if path.name.startswith(_TEMPORARY):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def list_names(self) -> list[str]:
         """Return the folders with the name of a checkpoint."""
@@ -109,7 +109,12 @@ class FolderStorage:
             target, replaced = self.path / name, self.path / f"{_REPLACED}{name}-{token}"
             if target.exists():
                 target.rename(replaced)
-            staging.rename(target)
+            try:
+                staging.rename(target)
+            except OSError:
+                if replaced.exists():
+                    replaced.rename(target)
+                raise
             sync_folder(self.path)
             shutil.rmtree(replaced, ignore_errors=True)
 

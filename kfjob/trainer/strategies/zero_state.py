@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.optim import decays
 from kfjob.trainer.shapes import full_shape
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -119,9 +120,11 @@ class ZeroState:
         in_files = self._stage == 3 and self._zero._swappable_optimizer_subgroup(group)  # noqa: SLF001
         if in_files:
             self._zero._optimizer_states_and_gradient_swap_in(group)  # noqa: SLF001
-        yield
-        if in_files:
-            self._zero._optimizer_states_and_gradient_swap_out(group)  # noqa: SLF001
+        try:
+            yield
+        finally:
+            if in_files:
+                self._zero._optimizer_states_and_gradient_swap_out(group)  # noqa: SLF001
 
     def _buffers(self) -> dict[str, Tensor]:
         """Return the persistent buffers; every rank has the same."""
@@ -132,7 +135,7 @@ class ZeroState:
         """Return the optimiser's parameter groups in torch's form, with names for parameters."""
         names_by_decay: dict[bool, list[str]] = {True: [], False: []}
         for entry in self._parameters():
-            names_by_decay[len(full_shape(entry.parameter)) >= 2].append(entry.names[0])
+            names_by_decay[decays(entry.parameter)].append(entry.names[0])
         members = [names for names in (names_by_decay[True], names_by_decay[False]) if names]
         options = [{name: value for name, value in group.items() if name != "params"} for group in self._adam.param_groups]
         return [{"params": names, **_torch_options(group)} for names, group in zip(members, options, strict=True)]

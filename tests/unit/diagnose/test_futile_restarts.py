@@ -212,3 +212,18 @@ def test_a_container_that_prints_more_before_the_same_failure_gets_further():
 
     assert rule_of(*run("a", 2), *run("b", 2)) == "exception"
     assert rule_of(*run("a", 2), *run("b", 3)) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "rule"),
+    [
+        ("step-000044 is of a model of another shape", "outcome-failed"),
+        ("cannot read `s3://bucket/x`: connection timed out", None),
+        ("RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1", None),
+    ],
+)
+def test_trainer_that_gives_up_twice_for_the_same_reason(reason, rule):
+    line = f'2026-11-21 06:37:50 E [run.py:64] Outcome failed step none loss none checkpoint none reason "{reason}"'
+    first = [*round_(0, 5), script.line(0, line, 6), failed(0, 7)]
+    assert rule_of(*first) is None
+    assert rule_of(*first, *round_(0, 8), script.line(0, line, 9), failed(0, 10)) == rule
