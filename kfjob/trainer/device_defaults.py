@@ -14,6 +14,7 @@ from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.spec.train_defaults import Defaults, Device, choose_defaults
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.model import build_meta_model, read_shape
+from kfjob.trainer.strategies.base import COMPUTE_DTYPES
 
 
 def choose_device_defaults(spec: TrainSpec, ranks: Ranks, *, samples: int) -> Defaults:
@@ -55,3 +56,13 @@ def find_obstacle() -> str:
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
         return "triton needs the headers of Python, which are not installed"
     return ""
+
+
+def find_slow_precision(spec: TrainSpec, device: torch.device) -> str | None:
+    """Return a warning if this CPU has no fast matrix products in the precision (torch 2.15, aten mkldnn/Utils.cpp)."""
+    dtype, checks = COMPUTE_DTYPES[spec.precision], torch.ops.mkldnn
+    if device.type != "cpu" or dtype == torch.float32 or not torch._C._has_mkldnn:  # noqa: SLF001 -- no public names
+        return None
+    is_fast = checks._is_mkldnn_bf16_supported() if dtype == torch.bfloat16 else checks._is_mkldnn_fp16_supported()  # noqa: SLF001
+    warning = f"Precision {spec.precision} is many times slower than fp32 on this CPU; use `precision: fp32` here"
+    return None if is_fast else warning

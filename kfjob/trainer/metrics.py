@@ -42,7 +42,7 @@ from itertools import pairwise
 from typing import Literal
 
 from kfjob.spec.train_defaults import Choice
-from kfjob.text import format_decimal
+from kfjob.text import format_decimal, plural
 from kfjob.trainer.redact import redact, redact_urls
 from kfjob.trainer.storage import Storage
 from kfjob.units import GIB
@@ -133,6 +133,12 @@ def resume_line(name: str | None, path: str | None) -> str:
 def changes_line(name: str, changes: str) -> str:
     """Return the line about settings that differ from those of the checkpoint's run."""
     return f"Changed since {name}: {changes}"
+
+
+def kept_batch_line(name: str, samples: int, accumulation: int, asked: int) -> str:
+    """Return the line about a global batch that a resume on another number of ranks keeps."""
+    batches = f"{plural(accumulation, 'micro-batch', 'micro-batches')} a step on each rank instead of {asked}"
+    return f"Global batch stays {plural(samples, 'sample')}, as in {name}: {batches}"
 
 
 def checkpoint_line(name: str, path: str, seconds: float) -> str:

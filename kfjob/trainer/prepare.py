@@ -23,7 +23,7 @@ from kfjob.trainer.checkpoint import (
 from kfjob.trainer.checkpoint_writer import open_checkpoint_writer
 from kfjob.trainer.data.sources import CONTENT_KEYS, RunData, is_same_data, open_data
 from kfjob.trainer.data.stream import SampleStream
-from kfjob.trainer.device_defaults import choose_device_defaults
+from kfjob.trainer.device_defaults import choose_device_defaults, find_slow_precision
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.experts import get_router_factor
 from kfjob.trainer.lease import hold_lease
@@ -168,6 +168,10 @@ def _log_start(run: TrainingRun, start: Checkpoint | None, total_steps: int) -> 
     if factor := get_router_factor(run.model):
         log.info(metrics.router_line(factor))
     log.info(metrics.resume_line(start.name if start else None, start.path if start else None))
+    if run.writer is None:
+        log.info("Note this run writes no checkpoint: `checkpoint_dir` is not set")
+    if warning := find_slow_precision(spec, run.ranks.device):
+        log.warning(warning)
 
 
 def _log_changes(spec: TrainSpec, start: Checkpoint, data: RunData) -> None:
@@ -210,4 +214,6 @@ def _compute_global_batch(spec: TrainSpec, start: Checkpoint | None, ranks: Rank
             cause=f"{start.name} was written with it, and a micro-batch on every rank is {plural(micro_batches, 'sample')}",
             hint="change micro_batch_size or gradient_accumulation_steps to choose a new one",
         )
+    accumulation = start.manifest.global_batch // micro_batches
+    log.info(metrics.kept_batch_line(start.name, start.manifest.global_batch, accumulation, spec.gradient_accumulation_steps))
     return start.manifest.global_batch

@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from kfjob.spec.train import TrainSpec
 from kfjob.trainer import device_defaults
-from kfjob.trainer.device_defaults import find_device, find_obstacle
+from kfjob.trainer.device_defaults import find_device, find_obstacle, find_slow_precision
 from kfjob.units import GIB
 from tests.trainer.test_run import global_batches, losses
 
@@ -23,6 +24,18 @@ def test_smallest_memory_and_any_obstacle_count(monkeypatch):
     monkeypatch.setattr(device_defaults, "find_obstacle", lambda: "")
     device = find_device(ranks)  # type: ignore[arg-type]
     assert (device.kind, device.memory, device.obstacle) == ("cuda", 24 * GIB, "no compiler")
+
+
+@pytest.mark.parametrize("is_fast", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "bf16-true"])
+def test_precision_that_a_cpu_emulates_is_named(monkeypatch, precision, is_fast):
+    for name in ("_is_mkldnn_bf16_supported", "_is_mkldnn_fp16_supported"):
+        monkeypatch.setattr(torch.ops.mkldnn, name, lambda: is_fast)
+    spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=16, precision=precision)
+    warning = find_slow_precision(spec, torch.device("cpu"))
+    assert (warning is None) is (is_fast or precision == "fp32")
+    assert warning is None or warning.startswith(f"Precision {precision} is many times slower than fp32 on this CPU")
+    assert find_slow_precision(spec, torch.device("cuda")) is None
 
 
 def test_cpu_is_a_plain_device():

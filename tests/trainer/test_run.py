@@ -268,6 +268,14 @@ def test_checkpoint_with_other_shapes_is_an_error(workers, tiny, tmp_path):
     assert "model.embed_tokens.weight: [320, 32] in the checkpoint, [384, 32] in the model" in message
 
 
+def test_kept_global_batch_is_said(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "ddp", "checkpoint_dir": str(tmp_path)}
+    workers.run("run_training", {"spec": spec, "stop_after": 1}, world_size=2)
+    workers.run("run_training", {"spec": spec | {"max_steps": 2}})
+    line = "Global batch stays 8 samples, as in step-000001: 2 micro-batches a step on each rank instead of 1"
+    assert line in workers.log()
+
+
 def test_indivisible_global_batch_is_an_error(workers, tiny, tmp_path):
     spec = tiny | {"checkpoint_dir": str(tmp_path), "micro_batch_size": 4}
     workers.run("run_training", {"spec": spec | {"strategy": "none"}, "stop_after": 1})
