@@ -21,7 +21,7 @@ from kfjob.spec.memory_table import MemoryRow, list_rows
 from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
 from kfjob.spec.source import LoadedSpec
 from kfjob.spec.train import TrainSpec, get_shape, resolve_micro_batch_size
-from kfjob.spec.train_defaults import choose_defaults
+from kfjob.spec.train_defaults import Choice, choose_defaults
 
 DEFAULT_MFU = 0.4
 """The share of the peak FLOPs that is assumed: published runs of this kind reach 33 to 57 % (docs/guides/estimate.md)."""
@@ -43,6 +43,9 @@ class Estimate:
 
     name: str
     train: TrainSpec
+    """The training, with a value in each field that the spec leaves open."""
+    choices: tuple[Choice, ...]
+    """The values of these fields, which a GPU run would choose, and why."""
     shape: ModelShape
     world_size: int
     local_world_size: int
@@ -108,6 +111,7 @@ class Estimate:
             "parameters_per_rank": -(-self.parameters // self.world_size),
             "ranks": self.world_size,
             "ranks_per_node": self.local_world_size,
+            "defaults": [{"field": choice.field, "value": choice.value, "reason": choice.reason} for choice in self.choices],
             "gpus": self.gpus,
             "gpu_memory": self.gpu_memory or None,
             "strategies": [
@@ -151,11 +155,13 @@ def estimate(
         hint = "use a preset or a shape, or run `kfjob.trainer --dry-run` where the model is"
         raise UsageError(f"the shape of the model `{train.model}` is in its folder or on the hub", hint=hint)
     world_size = plan.nodes * local_world_size
-    train = choose_defaults(train, find_device(plan), world_size=world_size, local_world_size=local_world_size).spec
+    defaults = choose_defaults(train, find_device(plan), world_size=world_size, local_world_size=local_world_size)
+    train = defaults.spec
     rows = list_rows(train, world_size=world_size, local_world_size=local_world_size)
     return Estimate(
         name=plan.name,
         train=train,
+        choices=defaults.choices,
         shape=shape,
         world_size=world_size,
         local_world_size=local_world_size,
