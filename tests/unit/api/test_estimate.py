@@ -39,7 +39,8 @@ def test_defaults_of_the_device_are_named_with_their_reasons(run, kfjob):
     defaults = {choice["field"]: choice for choice in run()["defaults"]}
     assert set(defaults) == {"compile", "activation_checkpointing", "micro_batch_size"}
     recompute = defaults["activation_checkpointing"]
-    assert recompute["value"].startswith("true") and "40.0 GiB" in recompute["reason"]
+    assert recompute["value"].startswith("true")
+    assert "40.0 GiB" in recompute["reason"]
     assert kfjob("estimate", "job.yaml") == 0
     assert f"default activation_checkpointing: {recompute['value']}, because {recompute['reason']}\n" in kfjob.out
     chosen = run(*(f"--set=train.{name}=false" for name in ("compile", "activation_checkpointing")))["defaults"]
