@@ -8,7 +8,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import torch
 import torch.distributed as dist
@@ -19,7 +19,7 @@ from kfjob.errors import KfjobError
 from kfjob.text import plural
 from kfjob.trainer.context import Context
 from kfjob.trainer.environment import check_meeting_point, read_place
-from kfjob.trainer.process_identity import boot_id, identify_process
+from kfjob.trainer.process_identity import ProcessIdentity, boot_id, find_agent
 
 DEFAULT_RUN_ID = "none"
 """torchrun's rendezvous id without `--rdzv-id` (torch 2.15 distributed/run.py)."""
@@ -39,7 +39,9 @@ class Ranks:
     local_world_size: int
     device: torch.device
     run_id: str
-    """The id of the launch, the same for each of its restarts: torchrun's rendezvous id; empty without torchrun."""
+    """torchrun's rendezvous id, the same for each restart of a launch; empty without torchrun."""
+    agents: tuple[ProcessIdentity, ...] = ()
+    """torchrun's agents of all ranks: they outlive a restart, and no later launch has the same ones."""
     group: dist.ProcessGroup | None = None
     """The process group of the collectives; None is the default group."""
     context: Context | None = None
@@ -78,14 +80,27 @@ class Ranks:
             run_id=os.environ.get("TORCHELASTIC_RUN_ID", ""),
         )
         ranks._divide_cores()
+        if not ranks.run_id:
+            return ranks
+        agents: list[ProcessIdentity] = ranks.all_gather(find_agent())
+        ranks = replace(ranks, agents=tuple(dict.fromkeys(agents)))
         if ranks.run_id == DEFAULT_RUN_ID:  # of every launch; the agent of rank 0 is the same for all restarts of one launch
-            agent = ranks.broadcast(identify_process(os.getppid()).text())
-            return replace(ranks, run_id=f"{DEFAULT_RUN_ID}-{hashlib.sha256(agent.encode()).hexdigest()[:16]}")
+            digest = hashlib.sha256(agents[0].text().encode()).hexdigest()[:16]
+            return replace(ranks, run_id=f"{DEFAULT_RUN_ID}-{digest}")
         return ranks
 
-    def is_own_launch(self, run_id: str) -> bool:
-        """Return whether `run_id` is the id of this launch."""
-        return bool(self.run_id) and run_id == self.run_id
+    def identify_launch(self, run_id: str, agents: Sequence[ProcessIdentity]) -> Literal["own", "other", "unknown"]:
+        """Return whether a launch with this id and these agents is this one; every rank calls it.
+
+        A user can give the same id to two launches. Then no agent is the same, and all agents of the earlier launch are gone.
+        Where that cannot be known, this may also be a restart after which all agents are new, as those of new pods.
+        """
+        if not self.run_id or run_id != self.run_id:
+            return "other"
+        if set(agents) & set(self.agents):
+            return "own"
+        states: list[list[str]] = self.all_gather([agent.state for agent in agents])  # a rank knows those on its machine
+        return "other" if agents and all("gone" in seen for seen in zip(*states, strict=True)) else "unknown"
 
     def with_own_group(self) -> Self:
         """Return the same ranks with their own gloo group, for a thread: two threads in one group mix their collectives."""

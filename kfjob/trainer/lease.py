@@ -1,8 +1,8 @@
 """The lease of a folder of checkpoints: one job at a time writes to it.
 
 Rank 0 holds the lease, a small file that it renews until the run ends. Another job takes a lease over only if its owner is
-dead: it was a process of the same launch, it is a process of this machine that has ended, or it did not renew the lease while
-the other job watched it. No clocks are compared.
+dead: it is a process of this machine that has ended, it was a process of the same launch on another machine, or it did not
+renew the lease while the other job watched it. No clocks are compared.
 
 The owner does not know whether another job took the lease over and released it again while the owner was stopped. So it has
 lost the lease when the file is gone or another job's, and when it could not renew it for `PATIENCE_SECONDS`.
@@ -135,10 +135,11 @@ class Lease:
         """Return when the present owner is dead."""
         first = self._storage.read_file(LEASE_FILE)
         owner = _parse_owner(first)
-        state = "gone" if owner and owner.run_id and owner.run_id == self._owner.run_id else owner and owner.process.state
-        if first is None or state == "gone":
+        state = owner.process.state if owner else "unknown"
+        has_own_id = bool(owner and owner.run_id and owner.run_id == self._owner.run_id)
+        if first is None or state == "gone" or (has_own_id and state == "unknown"):  # torchrun ends all ranks before a restart
             return
-        if owner and state == "running":
+        if owner and state == "running" and not has_own_id:
             raise _in_use(self._storage, owner)
         log.info(
             "Waiting up to %.0f s to see whether the owner of %s/%s is alive", patience, self._storage.location, LEASE_FILE
@@ -151,6 +152,10 @@ class Lease:
                 return
             if present != first:
                 raise _in_use(self._storage, _parse_owner(present) or self._owner)
+            if owner and owner.process.state == "gone":
+                return
+        if owner and owner.process.state == "running":  # a rank whose agent was killed ends soon, because its peers have ended
+            raise _in_use(self._storage, owner)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from kfjob.errors import KfjobError
 from kfjob.parsing import parse_json, read_document
+from kfjob.trainer.process_identity import ProcessIdentity
 
 MANIFEST_FILE = "manifest.json"
 VERSION = 1
@@ -88,6 +89,8 @@ class Manifest:
     loss: float | None
     run_id: str
     """torchrun's rendezvous id of the launch that wrote the checkpoint."""
+    agents: list[ProcessIdentity] = field(default_factory=list)
+    """torchrun's agents of that launch; checkpoints of earlier versions do not tell."""
     global_batch: Annotated[int, Field(ge=1, le=MAX_STEP)]
     """Samples in an optimiser step, over all ranks."""
     parameters: dict[str, Shape]

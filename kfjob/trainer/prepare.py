@@ -140,6 +140,7 @@ def _describe_run(spec: TrainSpec, ranks: Ranks, model: nn.Module, data: RunData
         step=0,
         loss=None,
         run_id=ranks.run_id,
+        agents=list(ranks.agents),
         global_batch=global_batch,
         parameters=parameter_shapes(model),
         attention=read_attention(model),

@@ -52,15 +52,33 @@ def boot_id() -> str:
 
 
 def machine_id() -> str:
-    """Return an id of the processes that can see each other."""
+    """Return an id of the processes that can see each other.
+
+    Linux gives the number of an ended PID namespace to a new one, so the start time of its first process is a part of the id.
+    """
     namespace = Path("/proc/self/ns/pid")
-    return f"{boot_id()} {namespace.readlink()}" if namespace.is_symlink() else boot_id()
+    return f"{boot_id()} {namespace.readlink()} {_start_time(1)}" if namespace.is_symlink() else boot_id()
+
+
+def find_agent() -> ProcessIdentity:
+    """Return torchrun's agent, which has started this process, perhaps through other programs.
+
+    It starts each worker as the leader of a session (torch 2.11 distributed/elastic subprocess_handler.py).
+    """
+    leader = os.getsid(0)
+    parent = _stat_fields(leader)[1:2] if leader != os.getpid() else []
+    return identify_process(int(parent[0]) if parent else os.getppid())
 
 
 def _start_time(pid: int) -> str:
     """Return field 22 of Linux' `/proc/PID/stat`; empty if the process is gone, a zombie, or not on Linux."""
+    fields = _stat_fields(pid)
+    return "" if not fields or fields[0] in "ZX" else fields[19]
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """Return the fields of Linux' `/proc/PID/stat` from the third, the state; none if there is no such process."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+        return []

@@ -45,8 +45,11 @@ def find_checkpoint(
             ]
     candidates: list[Checkpoint] = ranks.broadcast(own)
     if resume != "auto":
-        other_launches = [entry for entry in candidates if not ranks.is_own_launch(entry.manifest.run_id)]
+        launches = [ranks.identify_launch(entry.manifest.run_id, entry.manifest.agents) for entry in candidates]
+        other_launches = [entry for entry, launch in zip(candidates, launches, strict=True) if launch == "other"]
         candidates = [checkpoint for checkpoint in candidates if checkpoint not in other_launches]
+        if ranks.is_rank_zero and "unknown" in launches and "own" not in launches:
+            log.warning("Note `resume: %s` does not apply: %s", resume, _UNKNOWN_LAUNCH.format(ranks.run_id))
         if not candidates:
             return _find_start(resume, other_launches, ranks, pins)
     for checkpoint in candidates:
@@ -58,6 +61,12 @@ def find_checkpoint(
             if ranks.is_rank_zero:
                 checkpoint.storage.set_aside(checkpoint.name, "damaged")
     return None
+
+
+_UNKNOWN_LAUNCH = (
+    "this is a restart of launch `{0}`, or another launch with the same rendezvous id; "
+    "if it is another one, use another id or another checkpoint_dir"
+)
 
 
 def _find_start(resume: str, other_launches: list[Checkpoint], ranks: Ranks, pins: ExitStack | None) -> Checkpoint | None:

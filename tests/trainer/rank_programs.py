@@ -17,7 +17,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -50,6 +50,7 @@ from kfjob.trainer.nf4 import is_quantized
 from kfjob.trainer.optim import compute_learning_rate
 from kfjob.trainer.pins import delete_unless_pinned
 from kfjob.trainer.prepare import prepare_run
+from kfjob.trainer.process_identity import ProcessIdentity
 from kfjob.trainer.profiler import StepProfiler
 from kfjob.trainer.resume import find_checkpoint, roll_back
 from kfjob.trainer.step import Stepper
@@ -944,9 +945,11 @@ def run_evaluation(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     return list(evaluate(model, samples, batch_size=resolve_eval_batch_size(parsed), ranks=ranks) or ())
 
 
-def find_newest_checkpoint(ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "") -> str | None:
+def find_newest_checkpoint(
+    ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "", agents: Sequence[dict[str, Any]] = ()
+) -> str | None:
     """Return the name of the checkpoint from which a run of the launch `run_id` resumes."""
-    ranks = dataclasses.replace(ranks, run_id=run_id)
+    ranks = dataclasses.replace(ranks, run_id=run_id, agents=tuple(ProcessIdentity(**agent) for agent in agents))
     result = find_checkpoint(resume, open_storage(folder), ranks)
     return result.name if result else None
 

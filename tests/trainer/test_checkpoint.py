@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from kfjob.trainer import checkpoint
 from kfjob.trainer.export import export
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.pins import pin
+from kfjob.trainer.process_identity import identify_process
 from kfjob.trainer.storage import open_storage, split_location
 
 
@@ -187,6 +189,27 @@ def test_restart_of_the_same_launch_ignores_resume_none(workers, copy):
     ]
     assert workers.run("find_newest_checkpoint", {"folder": str(copy), "resume": "none", "run_id": "launch-2"}) == [None]
     assert not (copy / "step-000006").exists()
+
+
+@pytest.mark.parametrize(
+    ("agents", "newest"),
+    [(["gone", "own"], "step-000006"), (["gone"], None), (["gone", "remote"], "step-000006"), ([], "step-000006")],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else None,
+)
+def test_later_launch_with_the_same_id_starts_afresh(workers, copy, agents, newest):
+    """A restart shares an agent. If all agents may be new, the warning names both explanations."""
+    own = identify_process(os.getpid())
+    identities = {"own": own, "gone": replace(own, started="1"), "remote": replace(own, machine="another")}
+    manifest = Manifest.read(copy / "step-000006")
+    (copy / "step-000006" / "manifest.json").unlink()
+    changed = replace(manifest, run_id="job1", agents=[identities[name] for name in agents])
+    changed.write(copy / "step-000006")
+    arguments = {"folder": str(copy), "resume": "none", "run_id": "job1", "agents": [asdict(own)]}
+    before = len(workers.log())
+    assert workers.run("find_newest_checkpoint", arguments, world_size=2) == [newest] * 2
+    assert (copy / "step-000006").exists() == bool(newest)
+    warns = "`resume: none` does not apply: this is a restart of launch `job1`, or another" in workers.log()[before:]
+    assert warns == (bool(newest) and "own" not in agents)
 
 
 @pytest.mark.parametrize(("strategy", "world_size"), [("none", 1), ("fsdp", 2), ("ddp", 2), ("deepspeed", 2)], ids=str)

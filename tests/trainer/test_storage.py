@@ -87,12 +87,39 @@ def test_lease_of_a_process_that_has_ended_is_taken_over(storage, ended):
     Lease(storage, "run-2", os.getpid()).acquire(patience=1e9)
 
 
-def test_lease_of_the_same_launch_is_taken_over(storage):
+def test_lease_of_the_same_launch_on_another_machine_is_taken_over(storage, ended):
     """torchrun has ended all ranks of a launch before it restarts them, also those on other machines."""
-    write_lease(storage, identify_process(os.getpid()), run_id="run-1")
+    write_lease(storage, replace(ended, machine="another"), run_id="run-1")
     Lease(storage, "run-1", os.getpid()).acquire(patience=1e9)
     with pytest.raises(KfjobError, match="another job writes to"):
         Lease(storage, "", os.getpid()).acquire(patience=1e9)
+
+
+def test_living_job_with_the_same_launch_id_keeps_its_lease(storage):
+    text = write_lease(storage, identify_process(os.getpid()), run_id="run-1")
+    ticks = iter(range(100))
+    second = Lease(storage, "run-1", os.getpid(), clock=lambda: float(next(ticks)))
+    second._ended.set()
+    with pytest.raises(KfjobError, match="another job writes to"):
+        second.acquire(patience=5)
+    assert storage.read_file(LEASE_FILE) == text
+
+
+def test_restart_waits_for_the_end_of_a_rank_that_its_killed_agent_left(storage):
+    with subprocess.Popen(["sleep", "60"]) as process:
+        write_lease(storage, identify_process(process.pid), run_id="run-1")
+        ticks = iter(range(100))
+
+        def clock():
+            if (tick := next(ticks)) == 4:
+                process.kill()
+                process.wait()
+            return float(tick)
+
+        lease = Lease(storage, "run-1", os.getpid(), clock=clock)
+        lease._ended.set()
+        lease.acquire(patience=50)
+        assert next(ticks) < 10
 
 
 @pytest.mark.parametrize("renewed", [False, True])
@@ -130,6 +157,7 @@ def test_lost_lease_prevents_a_commit(storage):
     first, second = Lease(storage, "run-1", os.getpid()), Lease(storage, "run-1", os.getpid())
     first.acquire()
     first.check()
+    storage.remove_file(LEASE_FILE)
     second.acquire()
     with pytest.raises(KfjobError, match="another job writes to"):
         first.check()
@@ -141,6 +169,7 @@ def test_released_lease_of_a_successor_is_lost(storage):
     """The successor took over while the first job was stopped, and has ended since."""
     first, second = Lease(storage, "run-1", os.getpid()), Lease(storage, "run-1", os.getpid())
     first.acquire()
+    storage.remove_file(LEASE_FILE)
     second.acquire()
     second.release()
     with pytest.raises(LostLeaseError, match="may no longer write to") as raised:

@@ -146,22 +146,24 @@ def test_signal_in_a_long_step_stops_before_it(job, tiny, tmp_path):
     stop_in_the_second_step(run, folder, micro_batches=2500, agent=0)
 
 
-def test_default_id_of_torchrun_is_different_for_each_launch(tmp_path):
-    """torchrun's id is `none` without `--rdzv-id`. The id here stays the same when the agent restarts its ranks."""
+def test_id_and_agent_are_the_same_for_each_restart_of_a_launch(tmp_path):
+    """torchrun's id is `none` without `--rdzv-id`. A shell may be between the agent and a rank."""
     program = tmp_path / "program.py"
     program.write_text(
         "import os, sys\n"
         "from kfjob.trainer.distributed import Ranks\n"
         "ranks = Ranks.join()\n"
-        "print(os.environ['TORCHELASTIC_RUN_ID'], ranks.run_id, flush=True)\n"
+        "(agent,) = ranks.agents\n"
+        "print(os.environ['TORCHELASTIC_RUN_ID'], ranks.run_id, agent.pid, flush=True)\n"
         "ranks.leave()\n"
         "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n"
     )
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
-    command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts=1"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts=1", "--no-python"]
+    shell = ["sh", "-c", f"{sys.executable} {program}; exit $?"]
     launches = [
         subprocess.Popen(
-            [*command, f"--master-port={port}", str(program)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [*command, f"--master-port={port}", *shell], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True,
         )
         for port in ("29611", "29612")
@@ -172,7 +174,9 @@ def test_default_id_of_torchrun_is_different_for_each_launch(tmp_path):
         assert launch.returncode == 0, errors
         (first, second) = [line for line in output.splitlines() if line.startswith("none ")]
         assert first == second
-        ids.append(first)
+        run_ids, _, agent = first.rpartition(" ")
+        assert int(agent) == launch.pid
+        ids.append(run_ids)
     assert re.fullmatch(r"none none-[0-9a-f]{16}", ids[0])
     assert ids[0] != ids[1]
 
