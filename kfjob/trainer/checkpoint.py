@@ -5,10 +5,11 @@ torch's distributed checkpoint (DCP) stores tensors by name, so a checkpoint of 
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from kfjob.trainer import metrics
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import DamagedError, Manifest
 from kfjob.trainer.metrics import log
+from kfjob.trainer.model_settings import find_different_settings, read_settings
 from kfjob.trainer.shapes import full_shape
 from kfjob.trainer.storage import Storage
 from kfjob.trainer.storage.base import not_shared
@@ -125,10 +127,11 @@ def list_checkpoints(storage: Storage, *, warn: bool = False, set_aside: bool = 
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.manifest.step, reverse=True)
 
 
-def prepare_storage(storage: Storage, ranks: Ranks) -> None:
+def prepare_storage(storage: Storage, ranks: Ranks, *, check_lease: Callable[[], None] | None = None) -> None:
     """Prove that every rank can use the storage, and remove temporary files of killed runs and the outcome of the run before.
 
     Raises:
+        LostLeaseError: another job took over meanwhile, and removed the files with which the ranks try the storage.
         KfjobError: a rank cannot write, read, rename or delete there, or the ranks do not share the location.
     """
     with ranks.fail_together():
@@ -139,6 +142,8 @@ def prepare_storage(storage: Storage, ranks: Ranks) -> None:
         storage.probe(names[ranks.rank])
     with ranks.fail_together():
         if ranks.is_rank_zero and (missing := set(names) - set(storage.list_files(".probe-"))):
+            if check_lease:
+                check_lease()
             raise not_shared(storage.location, min(missing))
     with ranks.fail_together():
         storage.remove_file(names[ranks.rank])
@@ -161,6 +166,7 @@ def load_checkpoint(
 
     _check_shapes(checkpoint, parameter_shapes(model))
     _check_heads(checkpoint, read_attention(model))
+    _check_settings(checkpoint, read_settings(model))
     tensors = state.state_dict()
     load_tensors(checkpoint, tensors, trusted=trusted)
     state.load_state_dict(tensors)
@@ -222,6 +228,21 @@ def _check_heads(checkpoint: Checkpoint, attention: dict[str, int]) -> None:
             location=checkpoint.path,
             cause="\n".join(
                 f"{name}: {stored[name]} in the checkpoint, {attention.get(name)} in the model" for name in different
+            ),
+            hint="use the model that wrote the checkpoint, or another checkpoint_dir",
+        )
+
+
+def _check_settings(checkpoint: Checkpoint, settings: dict[str, Any]) -> None:
+    """Check that the model computes the same function; checkpoints of earlier versions do not tell."""
+    stored = checkpoint.manifest.model_settings
+    if different := find_different_settings(stored, settings, training=False):
+        raise KfjobError(
+            f"{checkpoint.name} is of a model with other settings",
+            location=checkpoint.path,
+            cause="\n".join(
+                f"{name}: {json.dumps(stored[name])} in the checkpoint, {json.dumps(settings[name])} in the model"
+                for name in different
             ),
             hint="use the model that wrote the checkpoint, or another checkpoint_dir",
         )

@@ -101,6 +101,8 @@ class Manifest:
     torch_version: str
     attention: dict[str, int] = field(default_factory=dict)
     """The numbers of attention heads, which `parameters` does not show."""
+    model_settings: dict[str, Any] = field(default_factory=dict)
+    """What else changes the model's results and is not in `parameters`; checkpoints of earlier versions do not tell."""
     base: dict[str, str] = field(default_factory=dict)
     """The name, the revision and the checksum of the frozen base model; empty if all weights are trained."""
     loss_scale: dict[str, Any] = field(default_factory=dict)

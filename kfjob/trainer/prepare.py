@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,6 +31,7 @@ from kfjob.trainer.lease import hold_lease
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import log
 from kfjob.trainer.model import build_model
+from kfjob.trainer.model_settings import read_settings
 from kfjob.trainer.optim import ReduceOnPlateau
 from kfjob.trainer.profiler import explain_out_of_memory
 from kfjob.trainer.progress import Progress, record_outcome
@@ -56,7 +58,7 @@ def prepare_run(
     lease = stack.enter_context(hold_lease(storage, ranks, os.getpid())) if storage else None
     if storage:
         stack.enter_context(record_outcome(progress, storage, ranks))
-        prepare_storage(storage, ranks)
+        prepare_storage(storage, ranks, check_lease=lease.check if lease else None)
 
     # The data and the checkpoint. Errors of the spec and the data appear here, before any computation.
     _check_log_rank(spec, ranks)
@@ -123,7 +125,7 @@ def prepare_run(
         load_checkpoint(start, model, state, ranks, trusted=spec.trust_checkpoint)
         pins.close()
         run.restore(start)
-        _log_changes(asked, start, data)
+        _log_changes(asked, start, data, manifest.model_settings)
     startup.lap("resume")
     return run
 
@@ -144,6 +146,7 @@ def _describe_run(spec: TrainSpec, ranks: Ranks, model: nn.Module, data: RunData
         global_batch=global_batch,
         parameters=parameter_shapes(model),
         attention=read_attention(model),
+        model_settings=read_settings(model),
         base=identify_base(spec, ranks),
         data_identity=data.identity,
         data_position={},
@@ -175,8 +178,8 @@ def _log_start(run: TrainingRun, start: Checkpoint | None, total_steps: int) -> 
         log.warning(warning)
 
 
-def _log_changes(spec: TrainSpec, start: Checkpoint, data: RunData) -> None:
-    if changes := describe_changes(start, spec):
+def _log_changes(spec: TrainSpec, start: Checkpoint, data: RunData, settings: dict[str, Any]) -> None:
+    if changes := describe_changes(start, spec, settings):
         log.info(metrics.changes_line(start.name, changes))
     stored = start.manifest.data_identity
     if is_same_data(stored, data.identity):

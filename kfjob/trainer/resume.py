@@ -6,8 +6,9 @@ Every file is checked against the manifest. A damaged checkpoint causes a warnin
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from torch import nn
 
@@ -17,6 +18,7 @@ from kfjob.trainer.checkpoint import Checkpoint, CheckpointState, NotFiniteError
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
+from kfjob.trainer.model_settings import find_different_settings
 from kfjob.trainer.pins import keep_readers_out, pin
 from kfjob.trainer.storage import Storage, open_storage, split_location
 
@@ -182,13 +184,18 @@ def roll_back(
     raise KfjobError("there is no checkpoint to roll back to", hint="set `checkpoint_dir` and a smaller `checkpoint_every`")
 
 
-def describe_changes(checkpoint: Checkpoint, spec: TrainSpec) -> str | None:
-    """Return the settings that differ from those of the checkpoint's run; None if there are none."""
+def describe_changes(checkpoint: Checkpoint, spec: TrainSpec, settings: Mapping[str, Any]) -> str | None:
+    """Return what differs in the spec and the model's `settings` from the checkpoint's run; None if nothing does."""
     previous, present = checkpoint.manifest.spec, spec.model_dump(mode="json")
     changes = [
         f"{name} {json.dumps(previous[name])} -> {json.dumps(value)}"
         for name, value in present.items()
         if name not in _PER_LAUNCH and name in previous and previous[name] != value
+    ]
+    stored = checkpoint.manifest.model_settings
+    changes += [
+        f"{name} of the model {json.dumps(stored[name])} -> {json.dumps(settings[name])}"
+        for name in find_different_settings(stored, settings, training=True)
     ]
     return ", ".join(changes) or None
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.pins import pin
 from kfjob.trainer.process_identity import identify_process
 from kfjob.trainer.storage import open_storage, split_location
+from tests.trainer.conftest import save_tiny_llama
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +248,35 @@ def test_other_attention_heads_are_refused(workers, tiny, tmp_path):
     )
     assert "error: step-000001 is of a model with other attention heads" in message
     assert "num_attention_heads: 4 in the checkpoint, 8 in the model" in message
+
+
+def edit_config(folder, **changes):
+    """Change settings in a model's `config.json`."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_other_settings_of_the_model_are_refused(workers, tiny, tmp_path):
+    """Every setting here changes what the model computes, but no shape."""
+    model = Path(save_tiny_llama(tmp_path / "model"))
+    spec = tiny | {"model": str(model), "vocab_size": None, "strategy": "fsdp", "checkpoint_dir": str(tmp_path / "c")}
+    workers.run("run_training", {"spec": spec | {"max_steps": 1}})
+    edit_config(model, use_cache=True, eos_token_id=7, max_position_embeddings=512, attention_dropout=0.25)
+    workers.run("run_training", {"spec": spec | {"max_steps": 2}})
+    assert "attention_dropout of the model 0.0 -> 0.25" in workers.log().rpartition("Changed since step-000001: ")[2]
+    rope = {"rope_type": "default", "rope_theta": 3.0}
+    edit_config(model, rms_norm_eps=5.0, hidden_act="relu", rope_parameters=rope)
+    (message,) = workers.run("error_of_training", {"spec": spec | {"max_steps": 3}})
+    assert "error: step-000002 is of a model with other settings" in message
+    assert 'hidden_act: "silu" in the checkpoint, "relu" in the model' in message
+    assert "rms_norm_eps: 1e-06 in the checkpoint, 5.0 in the model" in message
+    assert "rope_parameters.rope_theta: 10000.0 in the checkpoint, 3.0 in the model" in message
+
+    checkpoint_folder = tmp_path / "c" / "step-000002"
+    earlier = replace(Manifest.read(checkpoint_folder), model_settings={})  # as earlier versions wrote it
+    earlier.write(checkpoint_folder)
+    workers.run("run_training", {"spec": spec | {"max_steps": 3}})
+    assert (tmp_path / "c" / "step-000003").exists()
 
 
 def test_checkpoint_of_another_version_is_an_error(copy):
