@@ -107,7 +107,7 @@ class JsonLinesTracker:
     def log_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Write a line with the checkpoint's path."""
         line = {"step": checkpoint.manifest.step, "time": round(time.time(), 3), "checkpoint": checkpoint.path}
-        self._write(line)
+        self._write(redact_urls(line))
 
     def close(self) -> None:
         """Close the file."""

@@ -11,10 +11,13 @@ from kfjob.spec.flops import shape_flops_per_token
 from kfjob.spec.models import PRESETS
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import flops
+from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.lora import add_adapters
+from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import start_logging
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.shapes import count_frozen
+from kfjob.trainer.storage import open_storage
 from kfjob.trainer.trackers import Trackers, open_trackers
 
 # tokens/s of a GPU, what is model, and the MFU that was published with it, in per cent
@@ -182,6 +185,27 @@ def test_other_ranks_open_no_tracker(tmp_path):
     with open_trackers(spec, log_rank=False) as trackers:
         trackers.log_metrics(1, loss=1.0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_metrics_file_holds_no_password(tmp_path):
+    spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=16, metrics_file=str(tmp_path / "m"))
+    manifest = Manifest(
+        step=3,
+        loss=None,
+        run_id="",
+        global_batch=1,
+        parameters={},
+        data_identity={},
+        data_position={},
+        spec={},
+        torch_version="",
+    )
+    storage = open_storage("memory://user:hunter2SECRET@host/jobs")
+    with open_trackers(spec, log_rank=True) as trackers:
+        trackers.log_checkpoint(Checkpoint(storage=storage, name="step-000003", manifest=manifest))
+    (line,) = read_lines(tmp_path / "m")
+    assert line["checkpoint"].endswith("@host/jobs/step-000003")
+    assert "hunter2SECRET" not in line["checkpoint"]
 
 
 class FullDisk:
