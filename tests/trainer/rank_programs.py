@@ -43,7 +43,7 @@ from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
 from kfjob.trainer.float8 import is_converted
-from kfjob.trainer.lease import LEASE_FILE
+from kfjob.trainer.lease import LEASE_FILE, Lease
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
 from kfjob.trainer.nf4 import is_quantized
@@ -952,6 +952,27 @@ def find_newest_checkpoint(
     ranks = dataclasses.replace(ranks, run_id=run_id, agents=tuple(ProcessIdentity(**agent) for agent in agents))
     result = find_checkpoint(resume, open_storage(folder), ranks)
     return result.name if result else None
+
+
+def prepare_without_lease(ranks: Ranks, *, folder: str) -> str:
+    """Return the error of a run whose lease and files another job removes while it prepares its storage."""
+    storage = open_storage(folder)
+    storage.create()
+    lease = Lease(storage, "run-1", os.getpid())
+    lease.acquire()
+    probe = type(storage).probe
+
+    def probe_and_lose(self: Any, name: str) -> None:
+        probe(self, name)
+        self.prepare()  # as the other job does
+        self.remove_file(LEASE_FILE)
+
+    with mock.patch.object(type(storage), "probe", probe_and_lose):
+        try:
+            checkpoint.prepare_storage(storage, ranks, check_lease=lease.check)
+        except KfjobError as error:
+            return str(error)
+    return ""
 
 
 def prepare_different_folders(ranks: Ranks, *, folder: str) -> str:

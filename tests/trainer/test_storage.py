@@ -179,6 +179,12 @@ def test_released_lease_of_a_successor_is_lost(storage):
     assert storage.read_file(LEASE_FILE) is None
 
 
+def test_take_over_while_the_storage_is_prepared_is_reported_as_such(workers, tmp_path):
+    (message,) = workers.run("prepare_without_lease", {"folder": str(tmp_path / "c")})
+    assert f"error: this run may no longer write to `{tmp_path}/c`" in message
+    assert "do not share" not in message
+
+
 @pytest.mark.parametrize("late_renewal", [False, True])
 def test_lease_that_was_not_renewed_in_time_is_lost(storage, late_renewal):
     now = 0.0
