@@ -178,7 +178,18 @@ class CheckpointWriter:
                     storage.commit(staging, name, token, replace(manifest, files=files))
         except KfjobError:
             storage.discard_staging(staging)
+            self._check_take_over()
             raise
+
+    def _check_take_over(self) -> None:
+        """Raise the error of a lost lease, if this rank has lost one: the other job has removed the unfinished checkpoint."""
+        try:
+            if self._before_commit:
+                self._before_commit()
+        except LostLeaseError:
+            raise
+        except KfjobError as error:  # the storage is not available; the error of the save says so
+            log.debug("Lease not checked: %s", error.title)
 
     def _write_shards(
         self, staging: Path, state: dict[str, Any], weights: dict[str, torch.Tensor]

@@ -56,6 +56,7 @@ from kfjob.trainer.resume import find_checkpoint, roll_back
 from kfjob.trainer.step import Stepper
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage, split_location
+from kfjob.trainer.storage.folder import FolderStorage
 from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
 from kfjob.trainer.weights import PretrainedWeights
@@ -583,7 +584,9 @@ def make_manifest_unreadable_while_training(ranks: Ranks, *, spec: dict[str, Any
 
 
 def lose_lease_while_training(ranks: Ranks, *, spec: dict[str, Any], folder: str, at: int) -> str:
-    """Train, remove the lease before step `at`, and return the error."""
+    """Train, remove the lease before step `at`, or if that is 0 just before a commit, and return the error."""
+    if at == 0:
+        return _lose_lease_before_commit(ranks, spec)
     begin_step = StepProfiler.begin_step
 
     def remove_lease(self: StepProfiler, step: int) -> None:
@@ -596,6 +599,18 @@ def lose_lease_while_training(ranks: Ranks, *, spec: dict[str, Any], folder: str
         return error_of_training(ranks, spec=spec | {"async_checkpoint": False})
     finally:
         StepProfiler.begin_step = begin_step  # type: ignore[method-assign]
+
+
+def _lose_lease_before_commit(ranks: Ranks, spec: dict[str, Any]) -> str:
+    commit = FolderStorage.commit
+
+    def commit_too_late(self: FolderStorage, *args: Any) -> None:
+        self.remove_file(LEASE_FILE)
+        self.prepare()  # as the other job does
+        commit(self, *args)
+
+    with mock.patch.object(FolderStorage, "commit", commit_too_late):
+        return error_of_training(ranks, spec=spec | {"async_checkpoint": False})
 
 
 def optimizer_settings_after_load(ranks: Ranks, *, spec: dict[str, Any]) -> list[dict[str, Any]]:

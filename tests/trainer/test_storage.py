@@ -222,6 +222,12 @@ def test_refused_job_records_no_outcome_in_the_folder_of_another(storage, tiny, 
     lease.check()
 
 
+def test_take_over_during_a_save_is_reported_as_such(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 1}
+    (message,) = workers.run("lose_lease_while_training", {"spec": spec, "folder": str(tmp_path / "c"), "at": 0})
+    assert f"error: this run may no longer write to `{tmp_path}/c`\n  --> checkpoint_dir" in message
+
+
 @pytest.mark.parametrize("kind", ["fifo", "huge"])
 def test_lease_that_is_no_small_file_is_an_error(storage, kind):
     storage.create()
