@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -40,10 +41,10 @@ def run_rank(spec: TrainSpec, startup: StartupTimer, store: Store | None = None)
     try:
         if spec.dry_run:
             return print_dry_run(spec)
-        with end_on_signal(_stop_waiting):
+        with end_on_signal(partial(_end_if_due, stop, progress)):
             ranks = Ranks.join(store)
-        startup.lap("process group")
-        outcome = train(spec, ranks, stop, startup, progress)
+            startup.lap("process group")
+            outcome = train(spec, ranks, stop, startup, progress)
         log.info(outcome.line())
         ranks.leave()
     except PeerError:
@@ -56,9 +57,16 @@ def run_rank(spec: TrainSpec, startup: StartupTimer, store: Store | None = None)
     return 0
 
 
-def _stop_waiting(number: int) -> None:
-    """End this process, which waits for the other ranks and has nothing to save."""
-    log.warning(Outcome(outcome="stopped", reason=SIGNAL_REASON).line())
+def _end_if_due(stop: StopRequest, progress: Progress, number: int) -> None:
+    """End this process if the signal requires it; the other ranks need not answer."""
+    if not stop.must_end_at_once():
+        return
+    checkpoint, step = progress.committed, progress.step if stop.has_begun else None
+    if stop.has_begun:
+        newest = checkpoint.name if checkpoint else "the start of the run"
+        log.warning("Note second signal: the run ends at once, and nothing after %s is saved", newest)
+    path = checkpoint.path if checkpoint else None
+    log.warning(Outcome(outcome="stopped", step=step, checkpoint=path, reason=SIGNAL_REASON).line())
     sys.stdout.flush()
     os._exit(128 + number)
 

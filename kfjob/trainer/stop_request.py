@@ -14,19 +14,26 @@ from kfjob.trainer.distributed import Ranks
 
 SIGNAL_REASON = "signal"
 """The outcome's reason if any rank received a signal."""
+SECOND_SIGNAL_SECONDS = 5.0
+"""Time after a signal in which another one is the same request: a launcher passes on what its ranks have received, too."""
 
 
 class StopRequest:
     """Whether this rank should stop. The loop asks all ranks before every micro-batch, so a request to one rank stops all.
 
-    The first SIGTERM or SIGINT is a request; a second SIGINT has its usual effect.
+    The first SIGTERM or SIGINT is a request; a second SIGINT has its usual effect. A signal before the first step, and another
+    one `SECOND_SIGNAL_SECONDS` after the first, must end the process at once: see `must_end_at_once`.
     """
+
+    has_begun = False
+    """Whether the first step has begun, so that a stop has something to save."""
 
     def __init__(self, max_minutes: float | None) -> None:
         """Start the time limit and install the signal handlers."""
         self._max_minutes = max_minutes
         self._deadline = time.monotonic() + max_minutes * 60 if max_minutes else None
         self.signal: signal.Signals | None = None
+        self._first_signal: float | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
@@ -35,6 +42,15 @@ class StopRequest:
         if number == signal.SIGINT and self.signal:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number)
+
+    def must_end_at_once(self, *, clock: Callable[[], float] = time.monotonic) -> bool:
+        """Note a signal, and return whether the process ends now: nothing is lost, or this is a second request.
+
+        A rank may wait for a peer that is stopped, and then does not return to the loop.
+        """
+        now = clock()
+        first, self._first_signal = self._first_signal, self._first_signal if self._first_signal is not None else now
+        return not self.has_begun or (first is not None and now - first >= SECOND_SIGNAL_SECONDS)
 
     @property
     def out_of_time(self) -> bool:

@@ -80,6 +80,7 @@ def _train(run: TrainingRun, startup: metrics.StartupTimer, stack: ExitStack) ->
         profiler.begin_step(step)
         collect_if_due(progress.step)
         micro_batches = samples.next_step()
+        run.stop.has_begun = True
         lr = compute_learning_rate(progress.step, total_steps, spec, factor=run.plateau.factor)
         set_learning_rate(run.optimizer, lr)
         result = stepper.take(progress.step, micro_batches, judge=log_due or save_due)
