@@ -268,6 +268,16 @@ def test_tiny_text_is_reproducible_and_complete(tiny_texts):
     assert sorted(path.name for path in folders[0].parent.iterdir()) == ["a", "b"]
 
 
+@pytest.mark.parametrize(("argument", "message"), [("--help", "usage: "), ("--nope", "unrecognized arguments: --nope")])
+def test_tiny_text_options_are_no_folders(tmp_path, monkeypatch, capsys, argument, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        tiny_text.main([argument])
+    assert stop.value.code == (0 if argument == "--help" else 2)
+    assert message in "".join(capsys.readouterr())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_tiny_text_command_line(tiny_texts, capsys):
     folder = tiny_texts[0]
     assert tiny_text.main([str(folder)]) == 0

@@ -6,6 +6,7 @@ Software Foundation License. The tokenizer is trained on this text. The same Pyt
 
 from __future__ import annotations
 
+import argparse
 import ast
 import hashlib
 import inspect
@@ -15,7 +16,7 @@ import sys
 import sysconfig
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kfjob.errors import KfjobError
@@ -127,10 +128,16 @@ def train_tokenizer(texts: list[str], folder: Path, *, vocab_size: int) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": END_OF_TEXT}) + "\n")
 
 
-def main(argv: list[str]) -> int:
-    """Build the data set in the folder of the command line."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Build the data set in the folder that the command line names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kfjob.trainer.data.tiny_text",
+        description="Write a small data set of real text, with a tokenizer, that the trainer reads as `data`.",
+    )
+    parser.add_argument("folder", nargs="?", type=Path, help="new or empty folder; default: kfjob/tiny-text in your cache")
+    arguments = parser.parse_args(argv)
     try:
-        folder = build_dataset(Path(argv[0]).expanduser() if argv else default_folder())
+        folder = build_dataset(arguments.folder.expanduser() if arguments.folder else default_folder())
     except KfjobError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -139,4 +146,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
