@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from kfjob.parsing import ParseError, parse_json, read_document
 from kfjob.plan import JobPlan
 from kfjob.spec.models import PRESETS, find_config_problems
 from kfjob.spec.train import TrainSpec, get_shape, resolve_micro_batch_size, resolve_packing
-from kfjob.spec.train_rules import REPOSITORY_NAME, SYNTHETIC, TOKENS_HEADER
+from kfjob.spec.train_rules import SYNTHETIC, TOKENS_HEADER, can_be_repository
 from kfjob.text import plural
 
 _SIMILAR = 0.8
@@ -101,7 +100,7 @@ def _explain_missing(field: str, value: str, path: Path) -> Iterator[Problem]:
     """Yield the problem of a path that does not exist, unless it can be a name on the hub."""
     if field == "train.data" and difflib.get_close_matches(value, [SYNTHETIC], cutoff=_SIMILAR):
         yield Problem(title=f"there is no data `{value}`", path=field, hint=f"did you mean `{SYNTHETIC}`?")
-    elif not re.fullmatch(REPOSITORY_NAME, value):
+    elif not can_be_repository(value):
         kind = "tokenizer" if field == "train.tokenizer" else "data"
         yield Problem(title=f"there is no {kind} at `{path}`", path=field, hint=f"set `{field}` to a path on this machine")
 

@@ -23,7 +23,7 @@ SYNTHETIC = "synthetic"
 """The name of the data that the trainer makes itself."""
 TOKENS_HEADER = "tokens.json"
 """The file that makes a folder one of tokenised data."""
-REPOSITORY_NAME = r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?"
+_REPOSITORY_NAME = r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?"
 """Valid names of a repository on the hub."""
 TEXT_SUFFIXES = (".jsonl", ".txt", ".parquet")
 """The data files that the trainer reads."""
@@ -49,6 +49,12 @@ def find_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[FieldPr
     if spec.router_aux_loss_coef and shape and not shape.num_experts:
         title = f"a {shape.architecture} model has no router"
         yield FieldProblem(field="router_aux_loss_coef", title=title, hint="remove `router_aux_loss_coef`")
+
+
+def can_be_repository(name: str) -> bool:
+    """Return whether `name` is valid for a repository on the hub, and does not end like a data file."""
+    suffix = PurePosixPath(name).suffix.lower()
+    return bool(re.fullmatch(_REPOSITORY_NAME, name)) and suffix not in (*TEXT_SUFFIXES, *_OTHER_SUFFIXES)
 
 
 def is_text_file(data: str) -> bool:

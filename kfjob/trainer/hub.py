@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from kfjob.errors import KfjobError
-from kfjob.spec import train_rules
-
-REPOSITORY_NAME = re.compile(train_rules.REPOSITORY_NAME)
-"""Valid names of a repository on the hub."""
+from kfjob.spec.train_rules import can_be_repository
 
 
 def fetch_folder(location: Path | str, files: Sequence[str], *, kind: str, revision: str | None = None) -> Path:
@@ -22,7 +18,7 @@ def fetch_folder(location: Path | str, files: Sequence[str], *, kind: str, revis
         KfjobError: no folder exists, and the hub has no such repository or is unreachable.
     """
     folder = Path(location).expanduser()
-    if folder.exists() or not REPOSITORY_NAME.fullmatch(str(location)):
+    if folder.exists() or not can_be_repository(str(location)):
         return folder
     import huggingface_hub
 

@@ -28,7 +28,7 @@ import numpy as np
 from kfjob.errors import KfjobError, UsageError
 from kfjob.parsing import parse_json
 from kfjob.trainer.data.records import Source
-from kfjob.trainer.data.sources import make_encoder, open_source, split_files
+from kfjob.trainer.data.sources import local_path, make_encoder, open_source, split_files
 from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER
 from kfjob.trainer.data.tokenizer import FILES, TextTokenizer, open_tokenizer
 from kfjob.trainer.redact import write_error
@@ -218,9 +218,10 @@ def parse_arguments(argv: Sequence[str]) -> tuple[TokenizePlan, Path, int]:
 
     Raises:
         UsageError: the arguments contradict each other.
+        KfjobError: the data does not exist.
     """
     arguments = _make_parser().parse_args(argv)
-    data = Path(arguments.data).expanduser()
+    data = local_path(arguments.data) or Path(arguments.data)
     if not 0 <= arguments.held_out < 1 or (arguments.held_out and arguments.validation_split):
         raise UsageError("--held-out must be at least 0 and below 1, and excludes --validation-split")
     validation = arguments.validation_split

@@ -244,6 +244,29 @@ def test_tokenize_command_line(text_folder, tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
 
 
+MISSING = ["nope.txt", "nope.jsonl", "corpus/nope.parquet"]
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_missing_data_file_is_not_looked_up_on_the_hub(tiny, text_folder, monkeypatch, name):
+    monkeypatch.setattr("kfjob.trainer.data.sources.HubSplit", lambda *_, **__: pytest.fail("the hub is asked"))
+    spec = TrainSpec(**tiny | {"data": name, "tokenizer": str(text_folder / "tokenizer")})
+    with pytest.raises(KfjobError, match=f"no data at `{name}`"):
+        open_data(spec, rank=0, world_size=1)
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_tokenize_names_a_missing_data_file(tmp_path, capsys, name):
+    assert tokenize.main([name, str(tmp_path / "out")]) == 1
+    assert f"error: no data at `{name}`" in capsys.readouterr().err
+
+
+def test_missing_tokenizer_file_is_not_looked_up_on_the_hub(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("the hub is asked"))
+    with pytest.raises(KfjobError, match=r"no tokenizer at `nope\.json`"):
+        open_tokenizer("nope.json")
+
+
 @pytest.fixture(scope="module")
 def tiny_texts(tmp_path_factory):
     """The data set, built twice: by the command in folder `a`, by the function in folder `b`."""

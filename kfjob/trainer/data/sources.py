@@ -11,7 +11,7 @@ from typing import Any
 from kfjob.errors import KfjobError
 from kfjob.parsing import parse_json_object, read_document
 from kfjob.spec.train import TrainSpec, get_shape, resolve_eval_batch_size, resolve_packing
-from kfjob.spec.train_rules import SYNTHETIC, TEXT_SUFFIXES, make_epochs_problem
+from kfjob.spec.train_rules import SYNTHETIC, TEXT_SUFFIXES, can_be_repository, make_epochs_problem
 from kfjob.trainer.data.chat import ChatEncoder
 from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.documents import Encoder, TextEncoder
@@ -25,7 +25,6 @@ from kfjob.trainer.data.stream import LaneStream, Samples, SampleStream, Sequent
 from kfjob.trainer.data.synthetic import Synthetic
 from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER, open_samples, read_header
 from kfjob.trainer.data.tokenizer import TextTokenizer, open_tokenizer
-from kfjob.trainer.hub import REPOSITORY_NAME
 
 CONTENT_KEYS = ("content", "template")
 """The keys of an identity that depend on the content of the data; remote data has none."""
@@ -181,7 +180,7 @@ def local_path(data: str) -> Path | None:
     path = Path(data).expanduser()
     if path.exists():
         return path
-    if REPOSITORY_NAME.fullmatch(data):
+    if can_be_repository(data):
         return None
     raise KfjobError(f"no data at `{path}`", location="data", hint="the path is read inside the container that trains")
 

@@ -144,6 +144,20 @@ def test_validate_and_a_local_submit_check_the_data(kfjob, here, data, message):
     assert kfjob("validate", "job.yaml", "--backend", "local") == 0
 
 
+@pytest.mark.parametrize("field", ["data", "validation", "tokenizer"])
+def test_validate_and_a_local_submit_name_a_missing_file(kfjob, here, field):
+    """A name such as `nope.txt` would also be a valid one on the hub."""
+    (here / "tokenizer").mkdir()
+    (here / "texts.txt").write_text("a")
+    paths = {"data": "texts.txt", "tokenizer": "tokenizer", field: "nope.json" if field == "tokenizer" else "nope.txt"}
+    settings = "".join(f", {name}: {path}" for name, path in paths.items() if name != "data")
+    (here / "job.yaml").write_text(LOCAL.replace("DATA", paths["data"] + settings))
+    for command in ("validate", "submit"):
+        assert kfjob(command, "job.yaml", "--backend", "local") == 2
+        assert f"there is no {'tokenizer' if field == 'tokenizer' else 'data'} at `{here / paths[field]}`" in kfjob.err
+        assert f"(train.{field})" in kfjob.err
+
+
 HEADER = {"answers": False, "tokens": {"train": 6401}}
 """The header of 100 samples of 64 tokens."""
 
