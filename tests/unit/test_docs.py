@@ -99,5 +99,18 @@ def test_every_link_leads_to_a_file():
     assert lost == []
 
 
+def test_the_readme_links_every_guide_in_125_lines():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in ROOT.glob("docs/guides/*.md") if f"(docs/guides/{page.name})" not in text] == []
+    assert len(text.splitlines()) <= 125
+
+
+@pytest.mark.parametrize("page", ["docs/guides/data.md", "docs/tutorial.md"])
+def test_general_pages_show_the_way_from_text_to_a_model(page: str):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert "kfjob-tokenize" in text
+    assert "kfjob-export" in text
+
+
 def test_every_command_has_its_module():
     assert all(import_module(module) for module, _ in COMMANDS.values())
