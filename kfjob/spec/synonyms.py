@@ -134,8 +134,21 @@ _WORDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Names in snake case, by the full path of the field that has their meaning."""
+_PARALLEL_HINT = (
+    "kfjob does not support tensor, pipeline or expert parallelism; `train.strategy` shards the model, and "
+    "`train.context_parallel` divides long samples (docs/guides/strategies.md)"
+)
+_PARALLEL_HINTS = dict.fromkeys(
+    (
+        *("tensor_parallel", "tensor_parallel_size", "tensor_parallel_degree", "tensor_model_parallel_size", "tp", "tp_size"),
+        *("pipeline_parallel", "pipeline_parallel_size", "pipeline_parallel_degree", "pipeline_model_parallel_size", "pp"),
+        *("expert_parallel", "expert_parallel_size", "expert_parallel_degree", "expert_model_parallel_size", "ep", "ep_size"),
+    ),
+    ("", _PARALLEL_HINT),
+)
 _HINTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        **_PARALLEL_HINTS,
         "standalone": (
             "nodes",
             "one node is `nodes: 1`; the operator's `standalone` ends torchrun with an error (`PET_STANDALONE=`)",
@@ -171,6 +184,7 @@ _HINTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 """The field, if one has the same meaning, and a hint of its own for each of these names."""
 _TRAIN_HINTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        **_PARALLEL_HINTS,
         **dict.fromkeys(
             (
                 "qlora",

@@ -5,6 +5,7 @@ line (`kfjob.spec.arguments`).
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
@@ -330,6 +331,8 @@ class TrainSpec(SpecModel):
         if isinstance(model, str) and "/" not in model and model not in PRESETS and not model.startswith("."):
             similar = difflib.get_close_matches(model, PRESETS, n=1)
             hint = f"did you mean `{similar[0]}`?" if similar else f"the presets are {', '.join(PRESETS)}"
+            if Path(model).is_dir():
+                hint = f"did you mean the folder `./{model}`?"
             title = f"no preset `{model}`; the name of a folder or of a model on the hub contains a slash"
             raise field_error("preset", title, hint=hint)
         return model

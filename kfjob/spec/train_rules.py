@@ -71,7 +71,8 @@ def _find_data_problems(spec: TrainSpec, shape: ModelShape | None) -> Iterator[F
         yield FieldProblem(field="wandb_log_model", title="`wandb_log_model` copies checkpoints from a folder", hint=hint)
     if shape and spec.sequence_length > shape.max_position_embeddings:
         title = f"`sequence_length` {spec.sequence_length} is above the model's {shape.max_position_embeddings} positions"
-        yield FieldProblem(field="sequence_length", title=title)
+        hint = f"use at most {shape.max_position_embeddings}, or a model with more positions"
+        yield FieldProblem(field="sequence_length", title=title, hint=hint)
     for field in ("data", "validation"):
         suffix = PurePosixPath(str(getattr(spec, field) or "")).suffix
         if suffix in _OTHER_SUFFIXES:

@@ -146,6 +146,8 @@ def _open_checkpoint(location: str, pins: ExitStack) -> tuple[Any, TrainSpec]:
     from kfjob.trainer.pins import pin
     from kfjob.trainer.storage import open_storage, split_location
 
+    if "://" not in location and not Path(location).exists():
+        raise KfjobError(f"`{location}` does not exist", hint="use a checkpoint, or the `checkpoint_dir` of the training")
     checkpoints = list_checkpoints(open_storage(location))
     if checkpoints:
         checkpoint = checkpoints[0]

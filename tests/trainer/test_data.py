@@ -155,7 +155,10 @@ def test_lanes_of_any_number_split_between_lines(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"txt": "a"}', "cannot read line 2 of .*\n  cause: no field `text`"),
+        (
+            b'{"id": 1, "txt": "a"}',
+            "cannot read line 2 of .*\n  cause: no field `text`; the record has `id`, `txt`\nhint: set `text_field`",
+        ),
         (b"{", "cannot read line 2 of .*\n  cause: it is not JSON: Expecting"),
         (b'{"text": "\xff"}', "cannot read line 2 of .*\n  cause: it is not UTF-8: invalid start byte"),
         (b"[1]", "cannot read line 2 of"),

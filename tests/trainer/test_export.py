@@ -77,7 +77,7 @@ def test_export_an_older_checkpoint_as_one_bf16_file(checkpoints, tmp_path):
 
 def test_export_errors_are_one_message(checkpoints, tmp_path, capsys):
     assert main([str(tmp_path / "nowhere"), str(tmp_path / "x")]) == 1
-    assert "nowhere` has no readable manifest.json" in capsys.readouterr().err
+    assert "nowhere` does not exist" in capsys.readouterr().err
     assert main([str(checkpoints), str(tmp_path)]) == 1
     assert f"error: `{tmp_path}` exists" in capsys.readouterr().err
     (shard,) = (checkpoints / "step-000002").glob("__1_*")

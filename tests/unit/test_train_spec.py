@@ -190,7 +190,11 @@ QLORA = {"quantize": "nf4"}
         ({"warmup_steps": 5, "warmup_fraction": 0.1}, "exclude each other"),
         ({"model": "tiny-lama"}, "no preset `tiny-lama`(?s:.*)did you mean `tiny-llama`"),
         ({"model": "something"}, "the presets are tiny-llama, "),
-        ({"sequence_length": 4096}, "`sequence_length` 4096 is above the model's 1024 positions"),
+        ({"sequence_length": 4096}, "4096 is above the model's 1024 positions(?s:.*)use at most 1024, or a model with more"),
+        *(
+            ({f"{kind}_parallel": 2}, "kfjob does not support tensor, pipeline or expert(?s:.*)docs/guides/strategies.md")
+            for kind in ("tensor", "pipeline", "expert")
+        ),
         ({"lr": float("nan")}, "`lr` must be a finite number"),
         ({"learning_rate": 1}, "unknown field `learning_rate`"),
         ({"strategy": "ddp", "cpu_offload": True}, "`cpu_offload` needs strategy fsdp, or deepspeed with zero_stage 1"),
@@ -246,6 +250,13 @@ QLORA = {"quantize": "nf4"}
 def test_invalid_fields_are_an_error(change, message):
     with pytest.raises(SpecError, match=message):
         TrainSpec(**{**SMALL, **change})
+
+
+def test_bare_name_of_a_folder_gets_its_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base").mkdir()
+    with pytest.raises(SpecError, match=r"did you mean the folder `\./base`\?"):
+        TrainSpec(**{**SMALL, "model": "base"})
 
 
 def test_all_rules_across_fields_are_checked_at_once():

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from kfjob.trainer.data.records import OTHER_FORMAT
+from kfjob.trainer.data.records import OTHER_FIELDS, OTHER_FORMAT
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 Tokens = npt.NDArray[np.int64]
 LossMask = npt.NDArray[np.bool_]
+_MAX_FIELDS, _MAX_NAME = 10, 40
+"""Fields of a record that a message names, and the characters of each."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,16 @@ class Encoder(Protocol):
         """Tokenise what `extract` returned."""
 
 
+def _describe_fields(record: Any) -> str:
+    """Return the end of a message about a record without its text: the fields that it has."""
+    if not isinstance(record, Mapping) or not record:
+        return ""
+    if "messages" in record:
+        return OTHER_FORMAT
+    names = [f"`{str(name)[:_MAX_NAME]}`" for name in islice(record, _MAX_FIELDS)]
+    return f"{OTHER_FIELDS}{', '.join(names)}{', …' if len(record) > _MAX_FIELDS else ''}"
+
+
 class TextEncoder:
     """Encodes the text of one field between the tokenizer's begin-of-text token, if it adds one, and an end-of-text token."""
 
@@ -58,8 +71,7 @@ class TextEncoder:
     def extract(self, record: Mapping[str, Any]) -> str | None:
         """Return the text without surrounding white space; None if it is empty."""
         if not isinstance(record, Mapping) or self._field not in record:
-            also = OTHER_FORMAT if isinstance(record, Mapping) and "messages" in record else ""
-            raise LookupError(f"no field `{self._field}`{also}")
+            raise LookupError(f"no field `{self._field}`{_describe_fields(record)}")
         if not isinstance(text := record[self._field], str):
             raise TypeError(f"the field `{self._field}` is not text")
         return text.strip() or None

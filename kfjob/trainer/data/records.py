@@ -11,6 +11,8 @@ from kfjob.errors import KfjobError
 
 OTHER_FORMAT = ", but `messages`"
 """The end of the cause when a record of text is a conversation."""
+OTHER_FIELDS = "; the record has "
+"""Precedes the fields of a record that has no field for the text."""
 Offset = Any
 """The JSON value with which a source finds a record again; None is the beginning of a lane."""
 Extract = Callable[[Mapping[str, Any]], Any]
@@ -62,4 +64,6 @@ def record_error(location: str, error: Exception) -> KfjobError:
     """Return the error for an unreadable record."""
     cause = error.args[0] if isinstance(error, LookupError) and error.args else error
     hint = "set `data_format: chat` to read conversations" if str(cause).endswith(OTHER_FORMAT) else None
+    if OTHER_FIELDS in str(cause):
+        hint = "set `text_field` to the field that holds the text"
     return KfjobError(f"cannot read {location}", cause=str(cause), hint=hint)
