@@ -2,79 +2,36 @@
 
 DCP pickles its metadata and every value that is not a tensor, and unpickles them without any restriction (torch 2.15
 `filesystem.py` read_metadata, `default_planner.py` load_bytes). The checksums of a manifest prove only that the files are
-complete: whoever can write to the storage can also write a manifest. So metadata may hold the types that DCP itself writes, and
-nothing else, and values are loaded with `weights_only=True`.
+complete: whoever can write to the storage can also write a manifest. So `metadata_unpickler` reads the metadata. Values are
+loaded with `weights_only=True`, and must be plain data: torch's restricted unpickler can set attributes of new objects, and DCP
+would unpickle a copy of them without restrictions.
 """
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
-from pathlib import PurePosixPath, PureWindowsPath
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed.checkpoint import metadata as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from kfjob.errors import KfjobError
+from kfjob.trainer.metadata_unpickler import MetadataUnpickler, UnknownTypeError
 
 if TYPE_CHECKING:
     from kfjob.trainer.checkpoint import Checkpoint
 
 METADATA_FILE = ".metadata"
-
-
-class _UnknownTypeError(pickle.UnpicklingError):
-    """The metadata refers to something that DCP does not write."""
-
-
-def _find_member(kind: object, name: object) -> object:
-    """Return a memory format by its name, as `getattr` does. Python 3.11.0 to 3.11.3 pickle members of an enum with it.
-
-    Raises:
-        pickle.UnpicklingError: it is not a name of a memory format.
-    """
-    if kind is dcp._MEM_FORMAT_ENCODING and isinstance(name, str) and name in dcp._MEM_FORMAT_ENCODING.__members__:  # noqa: SLF001
-        return dcp._MEM_FORMAT_ENCODING[name]  # noqa: SLF001 -- DCP writes it
-    raise _UnknownTypeError(f"getattr({kind}, {name!r})")
-
-
-_DCP_TYPES = (
-    dcp.BytesStorageMetadata,
-    dcp.ChunkStorageMetadata,
-    dcp.Metadata,
-    dcp.MetadataIndex,
-    dcp.StorageMeta,
-    dcp.TensorProperties,
-    dcp.TensorStorageMetadata,
-    dcp._MEM_FORMAT_ENCODING,  # noqa: SLF001 -- DCP writes it
-    _StorageInfo,
-)
-_TYPES: dict[tuple[str, str], Any] = {
-    **{(kind.__module__, kind.__qualname__): kind for kind in _DCP_TYPES},
-    **{("torch", name): dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)},
-    ("builtins", "getattr"): _find_member,
-    ("torch", "Size"): torch.Size,
-    ("torch.serialization", "_get_layout"): torch.serialization._get_layout,  # noqa: SLF001 -- DCP writes it
-    **{(module, "PosixPath"): PurePosixPath for module in ("pathlib", "pathlib._local")},
-    **{(module, "WindowsPath"): PureWindowsPath for module in ("pathlib", "pathlib._local")},
-}
-"""Everything that the metadata of DCP refers to, by the module and the name under which Python finds it."""
-
-
-class _MetadataUnpickler(pickle.Unpickler):
-    """Finds the types of DCP's metadata, and imports nothing."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return a type of DCP's metadata."""
-        if (module, name) not in _TYPES:
-            raise _UnknownTypeError(f"{module}.{name}")
-        return _TYPES[module, name]
+_SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
 
 class _DataPlanner(DefaultLoadPlanner):
@@ -83,7 +40,7 @@ class _DataPlanner(DefaultLoadPlanner):
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         """Pass on the value that torch's restricted unpickler returns."""
         checked = io.BytesIO()
-        torch.save(torch.load(value, weights_only=True), checked)
+        torch.save(_check_plain(torch.load(value, weights_only=True)), checked)
         checked.seek(0)
         super().load_bytes(read_item, checked)
 
@@ -95,11 +52,10 @@ def read_metadata(checkpoint: Checkpoint, *, trusted: bool = False) -> dcp.Metad
         KfjobError: the metadata is damaged, holds an unknown type, or names a file outside the checkpoint.
     """
     content = io.BytesIO(checkpoint.storage.read_bytes(checkpoint.name, checkpoint.manifest, METADATA_FILE))
-    unpickler = pickle.Unpickler(content) if trusted else _MetadataUnpickler(content)  # noqa: S301 -- the user trusts it
     try:
-        metadata: dcp.Metadata = unpickler.load()
+        metadata = _unpickle(content, trusted=trusted)
         files = {_check_file_name(entry.relative_path) for entry in metadata.storage_data.values()}
-    except _UnknownTypeError as error:
+    except UnknownTypeError as error:
         raise _untrusted(checkpoint, f"its metadata holds `{error}`, which torch's DCP does not write") from error
     except Exception as error:  # a damaged pickle raises almost anything
         title = f"checkpoint `{checkpoint.path}` has no readable {METADATA_FILE}"
@@ -128,6 +84,47 @@ def load_tensors(checkpoint: Checkpoint, tensors: dict[str, Any], *, trusted: bo
         if isinstance(problem, pickle.UnpicklingError):
             raise _untrusted(checkpoint, cause) from error
         raise KfjobError(f"cannot load checkpoint `{checkpoint.path}`", location="resume", cause=cause) from error
+
+
+def _unpickle(content: io.BytesIO, *, trusted: bool) -> dcp.Metadata:
+    if content.getbuffer()[:1] != pickle.PROTO:
+        raise pickle.UnpicklingError("it is not a pickle of protocol 2 or newer")
+    unpickler = pickle.Unpickler(content) if trusted else MetadataUnpickler(content)  # noqa: S301 -- the user trusts it
+    with _paused_collection():
+        metadata: dcp.Metadata = unpickler.load()
+    return metadata
+
+
+@contextmanager
+def _paused_collection() -> Iterator[None]:
+    """Pause the garbage collector, which would walk the growing metadata again and again: half of the time for a large one."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _check_plain(value: Any) -> Any:
+    """Return the value, if it consists of plain data only: an object's own attributes can decide how it is pickled again.
+
+    Raises:
+        pickle.UnpicklingError: it holds another type, or an object with attributes.
+    """
+    parts = [value]
+    while parts:
+        part = parts.pop()
+        if type(part) in (dict, OrderedDict):
+            parts += [*part.keys(), *part.values()]
+        elif type(part) in (list, tuple, set):
+            parts += part
+        elif type(part) not in (*_SCALARS, torch.Tensor):
+            raise pickle.UnpicklingError(f"a value of the type {type(part).__name__}")
+        if getattr(part, "__dict__", None):
+            raise pickle.UnpicklingError(f"attributes of a {type(part).__name__}")
+    return value
 
 
 def _check_file_name(name: object) -> str:

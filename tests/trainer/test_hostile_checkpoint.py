@@ -7,19 +7,23 @@ import io
 import json
 import pickle
 import shutil
+from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
-from pathlib import Path, PosixPath
+from pathlib import Path, PosixPath, PurePath, PurePosixPath
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint import metadata as dcp
+from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
 
 import kfjob
 from kfjob.errors import KfjobError
 from kfjob.trainer import checkpoint
-from kfjob.trainer.dcp_reader import load_tensors, read_metadata
+from kfjob.trainer.dcp_reader import _DataPlanner, load_tensors, read_metadata
 from kfjob.trainer.export import main
 from kfjob.trainer.manifest import Manifest, describe_file
 from kfjob.trainer.storage import open_storage
@@ -123,6 +127,115 @@ def test_metadata_cannot_run_code(copy, tmp_path, capsys, kind, nested):
     assert main([str(copy), str(tmp_path / "exported")]) == 1
     assert "which torch's DCP does not write\nhint: `--trust-checkpoint` loads it" in capsys.readouterr().err
     assert not target.exists()
+
+
+def name(module, member):
+    """Return the opcodes that push a global."""
+    return b"".join(b"\x8c" + bytes([len(text)]) + text.encode() for text in (module, member)) + b"\x93"
+
+
+TEXT = b"\x8c\x07/victim"
+PATH = name("pathlib", "PosixPath")
+METADATA = name("torch.distributed.checkpoint.metadata", "Metadata")
+STORAGE = name("torch.distributed.checkpoint.filesystem", "_StorageInfo")
+SIZE = name("torch", "Size")
+MEMORY_FORMAT = name("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING")
+SLOT_STATE = b"N}\x8c\x04_str" + TEXT + b"s\x86b"
+HOSTILE_OPCODES = {
+    "slots of a class": PATH + SLOT_STATE,
+    "slots of a dataclass": METADATA + SLOT_STATE,
+    "slots of a function": name("torch.serialization", "_get_layout") + SLOT_STATE,
+    "slots of a new object": METADATA + b")\x81" + SLOT_STATE,
+    "class of a new object": METADATA + b")\x81N}\x8c\x09__class__" + STORAGE + b"s\x86b",
+    "unknown field": METADATA + b")\x81}\x8c\x09__class__" + STORAGE + b"sb",
+    "attributes of a path": PATH + TEXT + b"\x85R" + SLOT_STATE,
+    "attributes of a member": name("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING")
+    + b"K\x00\x85R"
+    + SLOT_STATE,
+    "attributes of a number type": name("torch", "float32") + SLOT_STATE,
+    "new enum": MEMORY_FORMAT + TEXT + b"]\x86R",
+    "other getattr": name("builtins", "getattr") + PATH + TEXT + b"\x86R",
+    "dotted name": name("pathlib", "PosixPath.__init__"),
+    "item of a class": PATH + TEXT + b"Ns",
+    "items of a class": PATH + b"(" + TEXT + b"Nu",
+    "append to a class": PATH + b"Na",
+    "append to a size": SIZE + b")\x85R(Ne",
+    "call of a class": METADATA + b")R",
+    "new object with arguments": METADATA + TEXT + b"\x85\x81",
+    "new path": PATH + b")\x81",
+    "NEWOBJ_EX": METADATA + b")}\x92",
+    "ADDITEMS": b"\x8f(K\x01\x90",
+    "EXT1": b"\x82\x01",
+    "EXT2": b"\x83\x01\x00",
+    "EXT4": b"\x84\x01\x00\x00\x00",
+    "PERSID": b"Pvictim\n",
+    "BINPERSID": TEXT + b"Q",
+    "INST": b"(ipathlib\nPosixPath\n",
+    "OBJ": b"(" + PATH + b"o",
+    "DUP": b"]2",
+    "POP": b"]0",
+    "deep key": b"}" + b")" + b"\x85" * 300_000 + b"Ns",
+    "size that is a name": STORAGE + b")\x81}\x8c\x0drelative_pathNsb",
+    "other name of a file": STORAGE + b")\x81}\x8c\x0drelative_path" + PATH + b")Rsb",
+}
+
+
+def fingerprint_classes():
+    kinds = [PosixPath, PurePosixPath, PurePath, torch.Size, dcp.Metadata, dcp._MEM_FORMAT_ENCODING, type(torch.float32)]
+    return [{name: id(value) for name, value in vars(kind).items()} for kind in kinds]
+
+
+@pytest.mark.parametrize("opcodes", HOSTILE_OPCODES.values(), ids=HOSTILE_OPCODES)
+def test_metadata_changes_no_object_that_it_did_not_create(copy, opcodes):
+    path = copy / "step-000001" / ".metadata"
+    content = path.read_bytes()
+    assert content[:2] == b"\x80\x04"
+    path.write_bytes(content[:2] + opcodes + content[2:])
+    sign(copy / "step-000001")
+    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    before = fingerprint_classes()
+    try:
+        with pytest.raises(KfjobError, match="holds more than data"):
+            read_metadata(source)
+    finally:
+        changed = fingerprint_classes() != before
+        for kind in (PosixPath, dcp.Metadata):  # the other tests of this process
+            if changed and isinstance(vars(kind).get("_str"), str):
+                del kind._str
+    assert not changed
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_metadata_of_every_protocol_is_read(copy, protocol):
+    path = copy / "step-000001" / ".metadata"
+    metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+    next(iter(metadata.storage_data.values())).offset = 2**40
+    path.write_bytes(pickle.dumps(metadata, protocol))
+    sign(path.parent)
+    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    loaded = read_metadata(source)
+    assert loaded.storage_data == metadata.storage_data
+    assert loaded.state_dict_metadata == metadata.state_dict_metadata
+    assert loaded.planner_data == metadata.planner_data
+
+
+@pytest.mark.parametrize("kind", ["mapping", "tensor"])
+def test_setting_with_attributes_is_refused(kind):
+    """DCP unpickles a copy of the setting without restrictions, and the attributes decide what the copy is."""
+    value: Any = OrderedDict() if kind == "mapping" else torch.zeros(1)
+    value.__dict__["note"] = "another value"
+    buffer = io.BytesIO()
+    torch.save([{"lr": value}], buffer)
+    buffer.seek(0)
+    assert torch.load(buffer, weights_only=True)[0]["lr"].note == "another value"
+    buffer.seek(0)
+    planner = _DataPlanner(flatten_state_dict=False)
+    planner.state_dict = {}
+    item = ReadItem(
+        LoadItemType.BYTE_IO, MetadataIndex("a"), torch.Size([0]), MetadataIndex("a"), torch.Size([0]), torch.Size([0])
+    )
+    with pytest.raises(pickle.UnpicklingError, match="attributes of a"):
+        planner.load_bytes(item, buffer)
 
 
 @pytest.mark.parametrize("poison", ["metadata", "optimizer"])

@@ -26,7 +26,7 @@ PARSERS = {
     "json": {"load", "loads", "decode", "Decoder", "JSONDecoder", "raw_decode"},
     "msgspec": {"decode", "Decoder"},
     "tomllib": {"load", "loads"},
-    "pickle": {"load", "loads", "Unpickler"},
+    "pickle": {"load", "loads", "Unpickler", "_Unpickler"},
     "marshal": {"load", "loads"},
     "shelve": {"open"},
     "plistlib": {"load", "loads"},
@@ -64,6 +64,7 @@ GUARDED = {
     ("trainer/dcp_reader.py", "pickle.Unpickler"): "any exception is a KfjobError; `test_hostile_checkpoint.py`",
     ("trainer/dcp_reader.py", "torch.load"): "any exception is a KfjobError; `test_hostile_checkpoint.py`",
     ("trainer/lease.py", "validate_json"): "pydantic's own parser has a limit of depth",
+    ("trainer/metadata_unpickler.py", "pickle._Unpickler"): "the restricted unpickler; `dcp_reader.py` calls it",
     ("trainer/weights.py", "safetensors.safe_open"): "`_wrap_errors`; the header is parsed in Rust within a limit of its size",
 }
 """The calls that are safe without `kfjob.parsing`, and why."""
