@@ -2,8 +2,8 @@
 
 A pickle is a program. A list of allowed globals is not enough: the opcode BUILD sets attributes of any object, also of a class
 that the list allows, and so changes that class for the whole process. So this unpickler also has a list of allowed opcodes,
-those of DCP's metadata in the pickle protocols 2 to 5. A class or function is never a value: the pickle gets a token, from which only
-REDUCE and NEWOBJ make objects. BUILD sets only the fields of DCP's own dataclasses.
+those of DCP's metadata in the pickle protocols 2 to 5. A class or function is never a value: the pickle gets a token, from
+which only REDUCE and NEWOBJ make objects. BUILD sets only the fields of DCP's own dataclasses.
 """
 
 from __future__ import annotations
