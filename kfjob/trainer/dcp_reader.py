@@ -51,6 +51,8 @@ def read_metadata(checkpoint: Checkpoint, *, trusted: bool = False) -> dcp.Metad
     Raises:
         KfjobError: the metadata is damaged, holds an unknown type, or names a file outside the checkpoint.
     """
+    if METADATA_FILE not in checkpoint.manifest.files:
+        raise KfjobError(f"the manifest of `{checkpoint.path}` does not list {METADATA_FILE}", location="resume")
     content = io.BytesIO(checkpoint.storage.read_bytes(checkpoint.name, checkpoint.manifest, METADATA_FILE))
     try:
         metadata = _unpickle(content, trusted=trusted)
@@ -87,8 +89,9 @@ def load_tensors(checkpoint: Checkpoint, tensors: dict[str, Any], *, trusted: bo
 
 
 def _unpickle(content: io.BytesIO, *, trusted: bool) -> dcp.Metadata:
-    if content.getbuffer()[:1] != pickle.PROTO:
+    if content.read(1) != pickle.PROTO:
         raise pickle.UnpicklingError("it is not a pickle of protocol 2 or newer")
+    content.seek(0)
     unpickler = pickle.Unpickler(content) if trusted else MetadataUnpickler(content)  # noqa: S301 -- the user trusts it
     with _paused_collection():
         metadata: dcp.Metadata = unpickler.load()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import os
 import pickle
 import shutil
 from collections import OrderedDict
@@ -304,6 +305,27 @@ def test_file_that_links_out_of_the_checkpoint_is_refused(copy, tmp_path, capsys
         load_tensors(source, {}, distributed=False)
     assert main([str(copy), str(tmp_path / "exported")]) == 1
     assert outside in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("problem", ["not listed", "not regular", "too large"])
+def test_metadata_is_a_listed_regular_file_of_limited_size(copy, monkeypatch, problem):
+    folder = copy / "step-000001"
+    if problem == "not listed":
+        manifest = Manifest.read(folder)
+        replace(manifest, files={name: facts for name, facts in manifest.files.items() if name != ".metadata"}).write(folder)
+    elif problem == "too large":
+        monkeypatch.setattr("kfjob.trainer.storage.folder.MAX_CONTENT", 100, raising=False)
+    else:
+        (folder / ".metadata").unlink()
+        os.mkfifo(folder / ".metadata")
+    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    expected = {
+        "not listed": r"does not list \.metadata",
+        "not regular": r"`\.metadata` is not a regular file",
+        "too large": r"`\.metadata` is larger than",
+    }
+    with pytest.raises(KfjobError, match=expected[problem]):
+        read_metadata(source)
 
 
 @pytest.mark.parametrize(

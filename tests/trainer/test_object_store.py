@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from kfjob.errors import KfjobError
 from kfjob.trainer.checkpoint import list_checkpoints
 from kfjob.trainer.export import export
 from kfjob.trainer.lease import LEASE_FILE, Lease
-from kfjob.trainer.manifest import MANIFEST_FILE, Manifest
+from kfjob.trainer.manifest import MANIFEST_FILE, DamagedError, Manifest
 from kfjob.trainer.storage import open_storage
 
 URL = "s3://bucket/jobs/one"
@@ -173,6 +174,44 @@ def test_manifest_that_the_store_does_not_return_is_an_error(bucket, monkeypatch
         list_checkpoints(storage, set_aside=True)
     storage.prepare()
     assert entries(bucket, "step-000001") == ["first", MANIFEST_FILE]
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit"), [("manifest", "MAX_DOCUMENT_BYTES"), ("file", "MAX_FILE"), ("content", "MAX_CONTENT")]
+)
+def test_object_is_read_within_a_limit(bucket, monkeypatch, kind, limit):
+    """Its size is not trusted: the object can grow between two requests."""
+    storage, staging, manifest = upload_save(1, "first", b"x" * 3000)
+    storage.commit(staging, "step-000001", "first", replace(manifest, run_id="x" * 3000))
+    storage.write_file(LEASE_FILE, "x" * 3000, overwrite=True)
+    monkeypatch.setattr(storage._fs, "info", lambda path, **_options: {"name": path, "size": 1, "type": "file"})
+    monkeypatch.setattr(f"kfjob.trainer.storage.object_store.{limit}", 1000, raising=False)
+    reads = {
+        "manifest": lambda: storage.read_manifest("step-000001"),
+        "file": lambda: storage.read_file(LEASE_FILE),
+        "content": lambda: storage.read_bytes("step-000001", replace(manifest, shards="first"), "part"),
+    }
+    received = []
+    original = storage._fs.cat_file
+    monkeypatch.setattr(
+        storage._fs, "cat_file", lambda *args, **options: received.append(original(*args, **options)) or received[-1]
+    )
+    with pytest.raises(KfjobError) as caught:
+        reads[kind]()
+    assert "is larger than" in str(caught.value)
+    assert [len(content) for content in received] == [1001]
+
+
+def test_empty_objects_are_read(bucket):
+    storage, staging, manifest = upload_save(1, "first", b"")
+    storage.commit(staging, "step-000001", "first", manifest)
+    assert storage.read_bytes("step-000001", replace(manifest, shards="first"), "part") == b""
+    storage.write_file("outcome.json", "", overwrite=True)
+    assert storage.read_file("outcome.json") == ""
+    assert storage.read_file("missing.json") is None
+    bucket.pipe_file(f"bucket/jobs/one/step-000001/{MANIFEST_FILE}", b"")
+    with pytest.raises(DamagedError, match="no readable manifest"):
+        storage.read_manifest("step-000001")
 
 
 def test_incomplete_upload_is_not_committed(bucket):

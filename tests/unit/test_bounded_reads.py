@@ -30,7 +30,7 @@ OWN = {
     "trainer/data/tiny_text.py": "the source files of the Python library",
     "trainer/dcp_reader.py": "a method of the checkpoint's storage",
     "trainer/process_identity.py": "/proc",
-    "trainer/storage/folder.py": "files that the trainer has written to the checkpoint folder",
+    "trainer/storage/folder.py": "the probe that it has just written",
     "trainer/tokenize.py": "the plan that the trainer has written to its own folder",
 }
 """Modules that read whole files without `kfjob.parsing`, and why they may."""

@@ -17,6 +17,9 @@ CHECKPOINT_NAME = re.compile(r"step-(\d+)$")
 MAX_FILE = MIB
 """Bytes of a small file next to the checkpoints, such as the lease; a larger one is not kfjob's."""
 
+MAX_CONTENT = 2048 * MIB
+"""Bytes of a checkpoint's metadata, which is read as a whole; that of 100,000 tensors in 8 shards has 118 MiB."""
+
 
 class Storage(Protocol):
     """Stores checkpoints. Its errors are KfjobErrors that name the location."""
@@ -75,7 +78,11 @@ class Storage(Protocol):
         """Rename a checkpoint to `PREFIX-NAME-TOKEN` and return that name: no run resumes from it or deletes it any more."""
 
     def read_bytes(self, name: str, manifest: Manifest, file: str) -> bytes:
-        """Return the content of a checkpoint's file."""
+        """Return the content of a checkpoint's file.
+
+        Raises:
+            KfjobError: it cannot be read, is not a regular file, or has more than `MAX_CONTENT` bytes.
+        """
 
     def dcp_reader(self, name: str, manifest: Manifest) -> Any:
         """Return DCP's storage reader for a checkpoint."""

@@ -18,7 +18,15 @@ from typing import Any
 from kfjob.errors import KfjobError
 from kfjob.parsing import ParseError, read_document
 from kfjob.trainer.manifest import Manifest, describe_file, sync_folder, unreadable
-from kfjob.trainer.storage.base import CHECKPOINT_NAME, MAX_FILE, PROBE, check_file, describe_write_error, not_shared
+from kfjob.trainer.storage.base import (
+    CHECKPOINT_NAME,
+    MAX_CONTENT,
+    MAX_FILE,
+    PROBE,
+    check_file,
+    describe_write_error,
+    not_shared,
+)
 
 _TEMPORARY = (".staging-", ".discarded-", ".probe-", ".deleting-", ".temporary-")
 _REPLACED = ".replaced-"
@@ -135,7 +143,11 @@ class FolderStorage:
         """Return the content of a checkpoint's file."""
         with self._wrap_errors("read"):
             self._check_inside(name, manifest, [file])
-            return (self.path / name / manifest.shards / file).read_bytes()
+            try:
+                return read_document(self.path / name / manifest.shards / file, max_bytes=MAX_CONTENT)
+            except ParseError as error:
+                title = f"cannot read checkpoint `{self.path / name}`"
+                raise KfjobError(title, location="checkpoint_dir", cause=str(error)) from error
 
     def dcp_reader(self, name: str, manifest: Manifest) -> Any:
         """Return a reader of files."""

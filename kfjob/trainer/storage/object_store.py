@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib
 import secrets
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from kfjob.errors import KfjobError
+from kfjob.parsing import MAX_DOCUMENT_BYTES, ParseError
 from kfjob.trainer.manifest import MANIFEST_FILE, DamagedError, Manifest, unreadable
-from kfjob.trainer.storage.base import CHECKPOINT_NAME, MAX_FILE, PROBE, check_file
+from kfjob.trainer.storage.base import CHECKPOINT_NAME, MAX_CONTENT, MAX_FILE, PROBE, check_file
 from kfjob.trainer.storage.staging import close_folder, open_folder
 from kfjob.units import MIB
 
@@ -49,7 +51,7 @@ class ObjectStorage:
         with self._wrap_errors("write to"), self._fs.open(path, "wb", block_size=PART) as file:
             file.write(content)
         with self._wrap_errors("read"):
-            if self._fs.cat_file(path) != content:
+            if self._read(path, len(content)) != content:
                 raise KfjobError(f"`{self.location}` does not return what was written", location="checkpoint_dir")
 
     def prepare(self) -> None:
@@ -72,8 +74,8 @@ class ObjectStorage:
         """Return the manifest of a checkpoint."""
         path = f"{self.location}/{name}"
         try:
-            text = self._fs.cat_file(self._path(name, MANIFEST_FILE)).decode(errors="replace")
-        except FileNotFoundError as error:
+            text = self._read(self._path(name, MANIFEST_FILE), MAX_DOCUMENT_BYTES).decode(errors="replace")
+        except (FileNotFoundError, ParseError) as error:
             raise DamagedError(f"`{path}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
         except KfjobError:
             raise
@@ -138,7 +140,7 @@ class ObjectStorage:
     def read_bytes(self, name: str, manifest: Manifest, file: str) -> bytes:
         """Return the content of a checkpoint's file."""
         with self._wrap_errors():
-            return bytes(self._fs.cat_file(self._path(name, manifest.shards, file)))
+            return self._read(self._path(name, manifest.shards, file), MAX_CONTENT)
 
     def dcp_reader(self, name: str, manifest: Manifest) -> Any:
         """Return a reader of fsspec files."""
@@ -160,12 +162,13 @@ class ObjectStorage:
         """Read the object."""
         with self._wrap_errors("read"):
             try:
-                if self._fs.info(self._path(name))["size"] > MAX_FILE:
-                    title = f"`{self.location}/{name}` is larger than {MAX_FILE // MIB} MiB"
-                    raise KfjobError(title, location="checkpoint_dir", hint="remove it if no job uses this location")
-                return bytes(self._fs.cat_file(self._path(name))).decode(errors="replace")
+                return self._read(self._path(name), MAX_FILE).decode(errors="replace")
             except FileNotFoundError:
                 return None
+            except ParseError as error:
+                title = f"`{self.location}/{name}` is larger than {MAX_FILE // MIB} MiB"
+                hint = "remove it if no job uses this location"
+                raise KfjobError(title, location="checkpoint_dir", hint=hint) from error
 
     def list_files(self, prefix: str) -> list[str]:
         """Return the names with the prefix."""
@@ -180,6 +183,23 @@ class ObjectStorage:
 
     def _path(self, *parts: str) -> str:
         return "/".join([self._fs._strip_protocol(self.location), *filter(None, parts)])  # noqa: SLF001 -- fsspec has no public name for it
+
+    def _read(self, path: str, limit: int) -> bytes:
+        """Return the content of an object. It asks for a range, because an object can grow after a request for its size.
+
+        Raises:
+            ParseError: the object has more than `limit` bytes.
+            Exception: the file system's own.
+        """
+        try:
+            content = bytes(self._fs.cat_file(path, start=0, end=limit + 1))
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            content = b""  # S3 has no range of an empty object
+        if len(content) > limit:
+            raise ParseError(f"`{path}` is larger than {limit // MIB} MiB")
+        return content
 
     def _list_entries(self, *parts: str) -> list[str]:
         try:
