@@ -191,11 +191,14 @@ def test_object_is_read_within_a_limit(bucket, monkeypatch, kind, limit):
         "file": lambda: storage.read_file(LEASE_FILE),
         "content": lambda: storage.read_bytes("step-000001", replace(manifest, shards="first"), "part"),
     }
-    received = []
+    received: list[bytes] = []
     original = storage._fs.cat_file
-    monkeypatch.setattr(
-        storage._fs, "cat_file", lambda *args, **options: received.append(original(*args, **options)) or received[-1]
-    )
+
+    def record(*args: Any, **options: Any) -> bytes:
+        received.append(original(*args, **options))
+        return received[-1]
+
+    monkeypatch.setattr(storage._fs, "cat_file", record)
     with pytest.raises(KfjobError) as caught:
         reads[kind]()
     assert "is larger than" in str(caught.value)
