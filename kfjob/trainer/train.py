@@ -81,8 +81,7 @@ def _train(run: TrainingRun, startup: metrics.StartupTimer, stack: ExitStack) ->
         collect_if_due(progress.step)
         micro_batches = samples.next_step()
         run.stop.has_begun = True
-        lr = compute_learning_rate(progress.step, total_steps, spec, factor=run.plateau.factor)
-        set_learning_rate(run.optimizer, lr)
+        lr = _set_learning_rate(run, total_steps)
         result = stepper.take(progress.step, micro_batches, judge=log_due or save_due)
         if result.stop_reason:
             stop_reason = result.stop_reason
@@ -122,6 +121,12 @@ def _open_prefetcher(run: TrainingRun) -> Prefetcher:
     size = resolve_micro_batch_size(run.spec)
     micro_batches = run.global_batch // (size * run.ranks.data_world_size)
     return Prefetcher(run.data.train, run.ranks.device, micro_batches=micro_batches, size=size)
+
+
+def _set_learning_rate(run: TrainingRun, total_steps: int) -> float:
+    lr = compute_learning_rate(run.progress.step, total_steps, run.spec, factor=run.plateau.factor)
+    set_learning_rate(run.optimizer, lr)
+    return lr
 
 
 def _start_throughput(run: TrainingRun) -> metrics.Throughput:
