@@ -28,6 +28,8 @@ def test_wsd_schedule_is_constant_then_linear():
     assert schedule_rates[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
     assert set(schedule_rates[10:81]) == {1.0}
     assert schedule_rates[80:] == pytest.approx([1 - 0.99 * step / 20 for step in range(21)])
+    long_decay = rates(schedule="wsd", warmup_steps=90, decay_fraction=0.5)  # it begins after the warm-up
+    assert long_decay[90:] == pytest.approx([1 - 0.99 * step / 10 for step in range(11)])
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "exponential", "wsd"])
