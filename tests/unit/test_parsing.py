@@ -65,6 +65,7 @@ GUARDED = {
     ("trainer/dcp_reader.py", "torch.load"): "any exception is a KfjobError; `test_hostile_checkpoint.py`",
     ("trainer/lease.py", "validate_json"): "pydantic's own parser has a limit of depth",
     ("trainer/metadata_unpickler.py", "pickle._Unpickler"): "the restricted unpickler; `dcp_reader.py` calls it",
+    ("trainer/model_settings.py", "json.loads"): "the text is this process's own",
     ("trainer/weights.py", "safetensors.safe_open"): "`_wrap_errors`; the header is parsed in Rust within a limit of its size",
 }
 """The calls that are safe without `kfjob.parsing`, and why."""
