@@ -16,8 +16,9 @@ from kfjob.errors import KfjobError
 from kfjob.trainer.checkpoint import list_checkpoints
 from kfjob.trainer.export import export
 from kfjob.trainer.lease import LEASE_FILE, Lease
-from kfjob.trainer.manifest import MANIFEST_FILE, DamagedError, Manifest
+from kfjob.trainer.manifest import MANIFEST_FILE, DamagedError
 from kfjob.trainer.storage import open_storage
+from tests.trainer.manifests import make_manifest
 
 URL = "s3://bucket/jobs/one"
 
@@ -113,11 +114,6 @@ def test_fresh_start_sets_earlier_checkpoints_aside(workers, tiny, store, bucket
     names = entries(bucket)
     assert [name[:-5] for name in names] == ["earlier-step-000003", "earlier-step-000006"]
     assert sorted(path.partition(names[0])[2] for path in bucket.find(f"bucket/jobs/one/{names[0]}")) == files
-
-
-def make_manifest(step, **changes):
-    body = {"step": step, "loss": 0.0, "run_id": "", "global_batch": 1, "parameters": {}, "data_identity": {}}
-    return Manifest(**body | {"data_position": {}, "spec": {}, "torch_version": "0"} | changes)
 
 
 def upload_save(step, token, content):

@@ -21,24 +21,12 @@ from kfjob.spec.train import TrainSpec
 from kfjob.trainer import lease as lease_module
 from kfjob.trainer.__main__ import main
 from kfjob.trainer.lease import LEASE_FILE, PATIENCE_SECONDS, Lease, LostLeaseError
-from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import OUTCOME_FILE
 from kfjob.trainer.pins import delete_unless_pinned, pin
 from kfjob.trainer.process_identity import identify_process
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.storage.staging import close_folder, open_folder
-
-MANIFEST = Manifest(
-    step=1,
-    loss=None,
-    run_id="",
-    global_batch=1,
-    parameters={},
-    data_identity={},
-    data_position={},
-    spec={},
-    torch_version="0",
-)
+from tests.trainer.manifests import make_manifest
 
 
 @pytest.fixture
@@ -411,7 +399,7 @@ def test_failed_replacement_restores_the_checkpoint(storage, monkeypatch):
     rename = Path.rename
     monkeypatch.setattr(Path, "rename", lambda path, target: fail_to_rename() if path == staging else rename(path, target))
     with pytest.raises(KfjobError, match="cannot write to"):
-        storage.commit(staging, "step-000001", "x", MANIFEST)
+        storage.commit(staging, "step-000001", "x", make_manifest(1))
     assert storage.list_names() == ["step-000001"]
     assert not (storage.path / "step-000001" / "new").exists()
 

@@ -13,12 +13,12 @@ from kfjob.spec.train import TrainSpec
 from kfjob.trainer import flops
 from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.lora import add_adapters
-from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import start_logging
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.shapes import count_frozen
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.trackers import Trackers, open_trackers
+from tests.trainer.manifests import make_manifest
 
 # tokens/s of a GPU, what is model, and the MFU that was published with it, in per cent
 TITAN_8B = {"parameters": 8_030_261_248, "embedding": 128_256 * 4096, "layers": 32, "heads": 32, "head_dim": 128}
@@ -189,20 +189,9 @@ def test_other_ranks_open_no_tracker(tmp_path):
 
 def test_metrics_file_holds_no_password(tmp_path):
     spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=16, metrics_file=str(tmp_path / "m"))
-    manifest = Manifest(
-        step=3,
-        loss=None,
-        run_id="",
-        global_batch=1,
-        parameters={},
-        data_identity={},
-        data_position={},
-        spec={},
-        torch_version="",
-    )
     storage = open_storage("memory://user:hunter2SECRET@host/jobs")
     with open_trackers(spec, log_rank=True) as trackers:
-        trackers.log_checkpoint(Checkpoint(storage=storage, name="step-000003", manifest=manifest))
+        trackers.log_checkpoint(Checkpoint(storage=storage, name="step-000003", manifest=make_manifest(3)))
     (line,) = read_lines(tmp_path / "m")
     assert line["checkpoint"].endswith("@host/jobs/step-000003")
     assert "hunter2SECRET" not in line["checkpoint"]
