@@ -17,6 +17,7 @@ from kfjob.trainer.checkpoint import list_checkpoints
 from kfjob.trainer.export import export
 from kfjob.trainer.lease import LEASE_FILE, Lease
 from kfjob.trainer.manifest import MANIFEST_FILE, DamagedError
+from kfjob.trainer.metrics import OUTCOME_FILE
 from kfjob.trainer.storage import open_storage
 from tests.trainer.manifests import make_manifest
 
@@ -57,7 +58,9 @@ def bucket(store, monkeypatch, request):
 
 
 def entries(fs: Any, *parts: str) -> list[str]:
-    return sorted(path.rpartition("/")[2] for path in fs.ls("/".join(("bucket/jobs/one", *parts)), detail=False))
+    """Return the names in a folder of the run, without that of the outcome."""
+    names = (path.rpartition("/")[2] for path in fs.ls("/".join(("bucket/jobs/one", *parts)), detail=False))
+    return sorted(name for name in names if name != OUTCOME_FILE)
 
 
 def losses(result):
