@@ -66,7 +66,7 @@ def _format(result: Estimate) -> Iterator[str]:
         form = f", its linear layers in {result.train.lora.quantize}" if result.train.lora.quantize else ""
         yield f"{result.trained} trained parameters in adapters (lora); the model is frozen{form}"
     for choice in result.choices:
-        yield f"default {choice.field}: {choice.value}, because {choice.reason}"
+        yield f"default {choice.text}"
     yield ""
     yield from describe_memory(result.train, result.world_size, result.local_world_size)
     if result.gpus:

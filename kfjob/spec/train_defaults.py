@@ -48,6 +48,11 @@ class Choice:
     """A clause that continues "because"."""
     changes: dict[str, Any]
 
+    @property
+    def text(self) -> str:
+        """The field with its value and the reason."""
+        return f"{self.field}: {self.value}, because {self.reason}"
+
 
 @dataclass(frozen=True)
 class Defaults:

@@ -22,7 +22,7 @@ from kfjob.trainer import metrics
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import DamagedError, Manifest
 from kfjob.trainer.metrics import log
-from kfjob.trainer.model_settings import find_different_settings, read_settings
+from kfjob.trainer.model_settings import find_different_settings, read_attention, read_settings
 from kfjob.trainer.shapes import full_shape
 from kfjob.trainer.storage import Storage
 from kfjob.trainer.storage.base import not_shared
@@ -210,42 +210,23 @@ def list_frozen(model: nn.Module) -> set[str]:
     return {name.removeprefix("module.") for name, parameter in parameters if not parameter.requires_grad}
 
 
-def read_attention(model: nn.Module) -> dict[str, int]:
-    """Return the settings of the attention that the shapes of the parameters do not show."""
-    config = getattr(getattr(model, "module", model), "config", None)
-    return {name: value for name in _ATTENTION if isinstance(value := getattr(config, name, None), int)}
-
-
-_ATTENTION = ("num_attention_heads", "num_key_value_heads", "head_dim")
-
-
 def _check_heads(checkpoint: Checkpoint, attention: dict[str, int]) -> None:
     """Check that the attention has the same heads; checkpoints of earlier versions do not tell."""
     stored = checkpoint.manifest.attention
     if different := [name for name in stored if stored[name] != attention.get(name)]:
-        raise KfjobError(
-            f"{checkpoint.name} is of a model with other attention heads",
-            location=checkpoint.path,
-            cause="\n".join(
-                f"{name}: {stored[name]} in the checkpoint, {attention.get(name)} in the model" for name in different
-            ),
-            hint="use the model that wrote the checkpoint, or another checkpoint_dir",
-        )
+        lines = [f"{name}: {stored[name]} in the checkpoint, {attention.get(name)} in the model" for name in different]
+        raise _of_another_model(checkpoint, "with other attention heads", lines)
 
 
 def _check_settings(checkpoint: Checkpoint, settings: dict[str, Any]) -> None:
     """Check that the model computes the same function; checkpoints of earlier versions do not tell."""
     stored = checkpoint.manifest.model_settings
     if different := find_different_settings(stored, settings, training=False):
-        raise KfjobError(
-            f"{checkpoint.name} is of a model with other settings",
-            location=checkpoint.path,
-            cause="\n".join(
-                f"{name}: {json.dumps(stored[name])} in the checkpoint, {json.dumps(settings[name])} in the model"
-                for name in different
-            ),
-            hint="use the model that wrote the checkpoint, or another checkpoint_dir",
-        )
+        lines = [
+            f"{name}: {json.dumps(stored[name])} in the checkpoint, {json.dumps(settings[name])} in the model"
+            for name in different
+        ]
+        raise _of_another_model(checkpoint, "with other settings", lines)
 
 
 def _check_shapes(checkpoint: Checkpoint, model_shapes: dict[str, list[int]]) -> None:
@@ -253,14 +234,18 @@ def _check_shapes(checkpoint: Checkpoint, model_shapes: dict[str, list[int]]) ->
     if stored == model_shapes:
         return
     different = [name for name in {**stored, **model_shapes} if stored.get(name) != model_shapes.get(name)]
-    shapes = [
+    lines = [
         f"{name}: {stored.get(name, 'absent')} in the checkpoint, {model_shapes.get(name, 'absent')} in the model"
         for name in different[:3]
     ]
     more = [f"and {len(different) - 3} more"] if len(different) > 3 else []
-    raise KfjobError(
-        f"{checkpoint.name} is of a model of another shape",
+    raise _of_another_model(checkpoint, "of another shape", lines + more)
+
+
+def _of_another_model(checkpoint: Checkpoint, difference: str, lines: list[str]) -> KfjobError:
+    return KfjobError(
+        f"{checkpoint.name} is of a model {difference}",
         location=checkpoint.path,
-        cause="\n".join(shapes + more),
+        cause="\n".join(lines),
         hint="use the model that wrote the checkpoint, or another checkpoint_dir",
     )

@@ -9,12 +9,9 @@ would unpickle a copy of them without restrictions.
 
 from __future__ import annotations
 
-import gc
 import io
 import pickle
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +22,7 @@ from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from kfjob.errors import KfjobError
+from kfjob.trainer.garbage import pause_collection
 from kfjob.trainer.metadata_unpickler import MetadataUnpickler, UnknownTypeError
 
 if TYPE_CHECKING:
@@ -93,21 +91,9 @@ def _unpickle(content: io.BytesIO, *, trusted: bool) -> dcp.Metadata:
         raise pickle.UnpicklingError("it is not a pickle of protocol 2 or newer")
     content.seek(0)
     unpickler = pickle.Unpickler(content) if trusted else MetadataUnpickler(content)  # noqa: S301 -- the user trusts it
-    with _paused_collection():
+    with pause_collection():  # it would walk the growing metadata again and again: half of the time for a large one
         metadata: dcp.Metadata = unpickler.load()
     return metadata
-
-
-@contextmanager
-def _paused_collection() -> Iterator[None]:
-    """Pause the garbage collector, which would walk the growing metadata again and again: half of the time for a large one."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _check_plain(value: Any) -> Any:

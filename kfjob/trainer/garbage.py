@@ -13,14 +13,23 @@ STEPS_BETWEEN_COLLECTIONS = 50
 @contextmanager
 def collect_by_schedule() -> Iterator[None]:
     """Disable automatic collection in the block, and exempt the objects that exist before it."""
-    was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()
+    try:
+        with pause_collection():
+            yield
+    finally:
+        gc.unfreeze()
+
+
+@contextmanager
+def pause_collection() -> Iterator[None]:
+    """Disable automatic collection in the block."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
         if was_enabled:
             gc.enable()
 

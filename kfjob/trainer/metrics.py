@@ -112,7 +112,7 @@ def start_line(*, model: str, parameters: int, strategy: str, world_size: int, g
 
 def default_line(choice: Choice) -> str:
     """Return the line about the value of a field that the spec leaves open."""
-    return f"Default {choice.field}: {choice.value}, because {choice.reason}"
+    return f"Default {choice.text}"
 
 
 def adapters_line(parameters: int, base: str) -> str:

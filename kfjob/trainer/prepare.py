@@ -19,7 +19,6 @@ from kfjob.trainer.checkpoint import (
     load_checkpoint,
     parameter_shapes,
     prepare_storage,
-    read_attention,
 )
 from kfjob.trainer.checkpoint_writer import open_checkpoint_writer
 from kfjob.trainer.data.sources import CONTENT_KEYS, RunData, is_same_data, open_data
@@ -31,7 +30,7 @@ from kfjob.trainer.lease import hold_lease
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import log
 from kfjob.trainer.model import build_model
-from kfjob.trainer.model_settings import read_settings
+from kfjob.trainer.model_settings import read_attention, read_settings
 from kfjob.trainer.optim import ReduceOnPlateau
 from kfjob.trainer.profiler import explain_out_of_memory
 from kfjob.trainer.progress import Progress, record_outcome
@@ -56,9 +55,10 @@ def prepare_run(
     # The folder of the checkpoints, in which no other run records an outcome from here on.
     storage = open_storage(spec.checkpoint_dir) if spec.checkpoint_dir else None
     lease = stack.enter_context(hold_lease(storage, ranks, os.getpid())) if storage else None
+    check_lease = lease.check if lease else None
     if storage:
         stack.enter_context(record_outcome(progress, storage, ranks))
-        prepare_storage(storage, ranks, check_lease=lease.check if lease else None)
+        prepare_storage(storage, ranks, check_lease=check_lease)
 
     # The data and the checkpoint. Errors of the spec and the data appear here, before any computation.
     _check_log_rank(spec, ranks)
@@ -96,7 +96,6 @@ def prepare_run(
         trackers = stack.enter_context(open_trackers(spec, log_rank=ranks.rank == spec.log_rank))
     writer = None
     if storage:
-        check_lease = lease.check if lease else None
         on_commit = (progress.note_commit, trackers.log_checkpoint)
         writer = stack.enter_context(
             open_checkpoint_writer(spec, storage, state, ranks, before_commit=check_lease, on_commit=on_commit)

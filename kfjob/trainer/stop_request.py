@@ -49,8 +49,9 @@ class StopRequest:
         A rank may wait for a peer that is stopped, and then does not return to the loop.
         """
         now = clock()
-        first, self._first_signal = self._first_signal, self._first_signal if self._first_signal is not None else now
-        return not self.has_begun or (first is not None and now - first >= SECOND_SIGNAL_SECONDS)
+        if self._first_signal is None:
+            self._first_signal = now
+        return not self.has_begun or now - self._first_signal >= SECOND_SIGNAL_SECONDS
 
     @property
     def out_of_time(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -194,7 +193,6 @@ STATEMENTS = (
 )
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(STATEMENTS), min_size=1, max_size=5))
 def test_bash_prints_the_same_or_the_notice_has_the_name(statements):
