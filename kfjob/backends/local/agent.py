@@ -169,7 +169,7 @@ class Agent:
         """Set the state after the end of the process; return its exit code in a container's form."""
         message = self._end_reason or (f"ended by {_signal_name(-code)}" if code < 0 else "")
         reason = f"Signal {-code}" if code < 0 else "Error" if code else "Completed"
-        if code and kills:  # the kernel may have killed another process, but this is the most likely cause
+        if code and kills:  # perhaps another process of this user, but this is the most likely cause
             reason = "OOMKilled"
             message = f"this machine ran out of memory at that time; the kernel killed {plural(kills, 'process', 'processes')}"
         exit_code = SIGNAL_BASE - code if code < 0 else code

@@ -80,14 +80,19 @@ def find_pid_namespace() -> str:
     return os.uname().nodename
 
 
-def find_cgroup_folder() -> Path | None:
-    """Return the folder of the control group of this process; None without version 2 of control groups."""
+def find_cgroup_folder(controller: str = "") -> Path | None:
+    """Return the folder of the control group of this process; None without version 2 of control groups.
+
+    With the name of a controller it is the group of version 1 that has it.
+    """
     with suppress(OSError, ValueError):
-        lines = (_ROOT / "self/cgroup").read_text(encoding="utf-8").splitlines()
-        path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "")
-        for mount, root in _list_cgroup_mounts():
-            if path and PurePosixPath(path).is_relative_to(root):
-                return mount / PurePosixPath(path).relative_to(root)
+        for line in (_ROOT / "self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controller not in controllers.split(","):
+                continue
+            for mount, root in _list_cgroup_mounts(controller):
+                if PurePosixPath(path).is_relative_to(root):
+                    return mount / PurePosixPath(path).relative_to(root)
     return None
 
 
@@ -98,21 +103,32 @@ def is_cgroup_folder(path: Path) -> bool:
     return False
 
 
-def _list_cgroup_mounts() -> Iterator[tuple[Path, str]]:
-    """Yield the folders where control groups of version 2 are mounted, each with the group that stands there."""
+def _list_cgroup_mounts(controller: str = "") -> Iterator[tuple[Path, str]]:
+    """Yield the folders where control groups of version 2 are mounted, or those of version 1 with a controller.
+
+    Each comes with the group that stands there.
+    """
     for line in (_ROOT / "self/mountinfo").read_text(encoding="utf-8").splitlines():
-        fields, _, kind = line.partition(" - ")
+        fields, _, system = line.partition(" - ")
         root, mount = fields.split()[3:5]
-        if kind.startswith("cgroup2 "):
+        kind, _, options = system.split(maxsplit=2)
+        if (kind == "cgroup" and controller in options.split(",")) if controller else kind == "cgroup2":
             yield Path(mount), root
 
 
 def count_out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed so far because memory ran out; 0 before Linux 4.13."""
-    with suppress(OSError):
-        for line in (_ROOT / "vmstat").read_text(encoding="ascii").splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
+    """Return how many processes the kernel has killed so far because memory ran out; 0 before Linux 4.13.
+
+    They are those of this process's control group, with the groups in it in version 2: other users and containers of the
+    machine have theirs. Without control groups of memory they are those of the whole machine.
+    """
+    group, old_group = find_cgroup_folder(), find_cgroup_folder("memory")
+    files = [group and group / "memory.events", old_group and old_group / "memory.oom_control", _ROOT / "vmstat"]
+    for file in filter(None, files):
+        with suppress(OSError, ValueError):
+            for line in file.read_text(encoding="ascii").splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
     return 0
 
 

@@ -18,8 +18,6 @@ TRANSIENT = Pattern(
     r"|\brpc|terminated|killed|exited"
 )
 """Words of exceptions that come from devices, networks or other processes: of these, two equal ones may be chance."""
-OUTCOME = "outcome-failed"
-"""The rule for the last line of kfjob's trainer, which repeats the message of its error."""
 _LOCAL_RANK = Pattern(r"\(exitcode: \d+\) local_rank: (\d{1,6}) ")
 
 
@@ -100,6 +98,6 @@ def _may_be_chance(failure: Occurrence) -> bool:
     """Return whether two rounds may end with this failure although the next one does not."""
     if failure.rule.futile_after is not None:
         return False
-    is_exception = failure.rule.subject is Subject.EXCEPTION or failure.in_exception or failure.rule.id == OUTCOME
+    is_exception = failure.rule.subject is Subject.EXCEPTION or failure.in_exception or failure.rule.wraps
     text = " ".join((failure.values.get("what", ""), *failure.evidence))
     return not is_exception or TRANSIENT.search(text) is not None

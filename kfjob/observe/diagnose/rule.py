@@ -129,7 +129,7 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     """Whether a line that its program calls a warning shows the failure too; else it is a warning here."""
 
     wraps: bool = False
-    """Whether an exception of this kind only repeats that another one was raised below it."""
+    """Whether it only repeats another failure: a rule that knows that one explains more."""
 
     in_script: bool = False
     """Whether a script may go on after it: later steps or success show recovery, and it is a warning while the job runs."""

@@ -210,7 +210,7 @@ RULES = (
         cause="kfjob's trainer ended by itself; its last line gives the reason",
         remedy="follow the message; `kfjob logs {job} --master` shows the lines before it",
         markers=("Outcome failed",),
-        unless=("by peer", "remote process exited", "Socket closed", "Broken pipe", "onnection refused", "Timed out waiting"),
         pattern=r"Outcome failed .*?(?:reason \"(?P<reason>.*)\")?$",
+        wraps=True,
     ),
 )
