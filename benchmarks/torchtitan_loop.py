@@ -5,7 +5,6 @@
 prints `{"ends": [END TIME OF EACH LOGGED STEP], "peak_memory": BYTES}`. It runs torchtitan's own Trainer on one GPU with its
 own Llama, layers and loss compiled, fp32 weights, bf16 computation and clipping, on random tokens. What the spec does not say
 is torchtitan's default. torchtitan 0.2.2 is the newest version that runs with torch 2.11; its loss has no chunks.
-`main` sets the variables that torchrun would set.
 """
 
 from __future__ import annotations
@@ -143,8 +142,13 @@ def make_config(spec: TrainSpec, folder: str) -> JobConfig:
     return config
 
 
-def main() -> None:
+def set_rank() -> None:
+    """Set the variables that torchrun would set for one process."""
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+
+
+def main() -> None:
+    set_rank()
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(TrainSpec.model_validate_json(sys.argv[1]), folder)
         if not torch.cuda.is_available():
