@@ -18,6 +18,8 @@ import shutil
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -80,12 +82,23 @@ def tokenize(plan: TokenizePlan, folder: Path, *, workers: int) -> dict[str, dic
         for task in unfinished:
             _tokenize_part(task)
     else:
-        with ProcessPoolExecutor(min(workers, len(unfinished)), multiprocessing.get_context("spawn")) as pool:
-            list(pool.map(_tokenize_part, unfinished))
+        _tokenize_in_parallel(unfinished, min(workers, len(unfinished)))
     counts = _join_parts(staging, tasks, plan, tokenizer)
     (staging / "whole").rename(folder)
     shutil.rmtree(staging)
     return counts
+
+
+def _tokenize_in_parallel(tasks: list[tuple[str, str, int]], workers: int) -> None:
+    try:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(_tokenize_part, tasks))
+    except BrokenProcessPool as error:
+        raise KfjobError(
+            f"one of {workers} processes was killed",
+            cause="most often the machine has no memory left; long documents take 170 times their size",
+            hint=f"use fewer: `--workers {max(1, workers // 2)}`; the finished parts are kept",
+        ) from error
 
 
 def _prepare_staging(staging: Path, plan: TokenizePlan) -> None:
@@ -126,19 +139,20 @@ def _tokenize_part(task: tuple[str, str, int]) -> None:
     unfinished = target.with_name(f"{target.name}.unfinished")
     unfinished.mkdir()
     names = {True: VALIDATION, False: TRAIN} if split == plan.train_split else dict.fromkeys((True, False), VALIDATION)
-    files = {name: {kind: (unfinished / f"{name}.{kind}").open("wb") for kind in FILE_SUFFIXES} for name in set(names.values())}
-    for item in source.read(part, source.lane_count(plan.parts), None):
-        document = encoder.encode(item)
-        if document.loss_mask is not None and not document.loss_mask[1:].any():
-            continue
-        out = files[names[_is_held_out(document.tokens, plan.held_out)]]
-        out["bin"].write(document.tokens.astype(_token_dtype(plan)).tobytes())
-        out["documents.bin"].write(np.array(len(document.tokens), dtype="<u8").tobytes())
-        if document.loss_mask is not None:
-            out["answers.bin"].write(document.loss_mask.tobytes())
-    for kinds in files.values():
-        for file in kinds.values():
-            file.close()
+    with ExitStack() as stack:
+        files = {
+            name: {kind: stack.enter_context((unfinished / f"{name}.{kind}").open("wb")) for kind in FILE_SUFFIXES}
+            for name in set(names.values())
+        }
+        for item in source.read(part, source.lane_count(plan.parts), None):
+            document = encoder.encode(item)
+            if document.loss_mask is not None and not document.loss_mask[1:].any():
+                continue
+            out = files[names[_is_held_out(document.tokens, plan.held_out)]]
+            out["bin"].write(document.tokens.astype(_token_dtype(plan)).tobytes())
+            out["documents.bin"].write(np.array(len(document.tokens), dtype="<u8").tobytes())
+            if document.loss_mask is not None:
+                out["answers.bin"].write(document.loss_mask.tobytes())
     unfinished.rename(target)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from kfjob.errors import KfjobError
 from kfjob.trainer.data.documents import Document, LossMask
+from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, check_size, count_characters
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 PLAIN_TEMPLATE = (
@@ -25,6 +26,8 @@ PLAIN_TEMPLATE = (
 """For tokenizers without a template: `user: …`, `assistant: …` followed by an end-of-text token."""
 _GENERATION_BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
+MAX_MESSAGES = 4000
+"""Messages of a conversation; the template renders the ones before each answer again, which takes a minute for so many."""
 Span = tuple[int, int]
 """A range of characters of a text: begin and end."""
 Message = Mapping[str, Any]
@@ -47,6 +50,7 @@ class ChatEncoder:
         """Return the messages, or the prompt and the completion, of a valid record."""
         if not isinstance(record, Mapping):
             raise TypeError("it is not a JSON object")
+        check_size(count_characters([record.get(name) for name in self.columns]), MAX_DOCUMENT_CHARACTERS, "it", "characters")
         if record.get("messages") is not None:
             messages = _check_messages(record["messages"], "messages")
             return {"messages": messages, "tools": record.get("tools"), "prompt_messages": 0}
@@ -138,6 +142,7 @@ def mask_tokens(spans: Sequence[Span], answers: Sequence[Span]) -> LossMask:
 def _check_messages(value: Any, field: str) -> Sequence[Message]:
     if not isinstance(value, list) or not value:
         raise TypeError(f"`{field}` is not a list of messages")
+    check_size(len(value), MAX_MESSAGES, f"`{field}`", "messages")
     for message in value:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
             raise TypeError(f"a message in `{field}` has no role or no content")

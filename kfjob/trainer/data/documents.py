@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kfjob.trainer.data.records import OTHER_FIELDS, OTHER_FORMAT
+from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, OTHER_FIELDS, OTHER_FORMAT, check_size
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 Tokens = npt.NDArray[np.int64]
@@ -74,6 +74,7 @@ class TextEncoder:
             raise LookupError(f"no field `{self._field}`{_describe_fields(record)}")
         if not isinstance(text := record[self._field], str):
             raise TypeError(f"the field `{self._field}` is not text")
+        check_size(len(text), MAX_DOCUMENT_CHARACTERS, "the text", "characters")
         return text.strip() or None
 
     def encode(self, item: str) -> Document:

@@ -22,7 +22,11 @@ from kfjob.spec.train import Packing
 from kfjob.trainer.data.documents import Document, Encoder
 from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens, split_document
 from kfjob.trainer.data.permutation import mix, permute
-from kfjob.trainer.data.records import Offset, Source
+from kfjob.trainer.data.records import Offset, Reader, Source, count_characters
+from kfjob.units import MIB
+
+MAX_WINDOW_CHARACTERS = 64 * MIB
+"""Characters of the records that a lane shuffles at once; a window of long documents has fewer than `shuffle_window`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +103,7 @@ class Lane(ABC):
         cursor, has_records = replace(cursor, item=0, token=0), cursor.offset is not None
         while True:
             reader = lanes.source.read(self._number, lanes.count, cursor.offset)
-            while records := list(islice(reader, lanes.window)):
+            while records := _read_window(reader, lanes.window):
                 has_records = True
                 key = mix(cursor.window, mix(cursor.epoch, self._key))
                 yield cursor, [records[permute(index, len(records), key)] for index in range(len(records))]
@@ -111,6 +115,17 @@ class Lane(ABC):
                     hint="use a smaller `lanes` (a multiple of the number of ranks), or shorter documents",
                 )
             cursor = Cursor(epoch=cursor.epoch + 1)
+
+
+def _read_window(reader: Reader, count: int) -> list[Any]:
+    """Return the next records: `count`, or fewer if they are long or the last ones."""
+    records, characters = [], 0
+    for record in islice(reader, count):
+        records.append(record)
+        characters += count_characters(record)
+        if characters > MAX_WINDOW_CHARACTERS:
+            break
+    return records
 
 
 class StreamLane(Lane):

@@ -10,7 +10,20 @@ from typing import Any, BinaryIO
 from kfjob.errors import KfjobError
 from kfjob.parsing import parse_json
 from kfjob.trainer.data.content import fingerprint_files
-from kfjob.trainer.data.records import Extract, Offset, Reader, describe_files, extract_record, record_error
+from kfjob.trainer.data.records import (
+    MAX_RECORD_BYTES,
+    Extract,
+    Offset,
+    OversizedError,
+    Reader,
+    describe_files,
+    extract_record,
+    record_error,
+)
+from kfjob.units import MIB
+
+_PIECE = MIB
+"""Bytes to read at once where the content of lines does not matter."""
 
 
 class LineFiles:
@@ -37,7 +50,8 @@ class LineFiles:
             return share
         with self.paths[number].open("rb") as file:
             file.seek(share - self.file_begin(number) - 1)
-            file.readline()
+            while (piece := file.readline(_PIECE)) and not piece.endswith(b"\n"):
+                pass
             return self.file_begin(number) + file.tell()
 
     def file_at(self, offset: int) -> int:
@@ -83,18 +97,23 @@ class _LineReader(Reader):
             self._path, self._file_end = self._files.paths[number], self._files.ends[number]
             self._file = self._path.open("rb")
             self._file.seek(self._offset - self._files.file_begin(number))
-        return self._file.readline()
+        return self._file.readline(MAX_RECORD_BYTES + 1)
+
+    def _describe_long_line(self) -> str:
+        kind = "a document" if self._path.suffix == ".txt" else "a record"
+        return f"each line is {kind}, and this one has more than {MAX_RECORD_BYTES // MIB} MiB"
 
     def _parse(self, line: bytes, offset: int) -> Any:
+        size = len(line)
         if not (line := line.strip()):
             return None
 
         def location() -> str:
-            with self._path.open("rb") as file:
-                preceding = file.read(offset - self._files.file_begin(self._files.file_at(offset)))
-            number = preceding.count(b"\n") + 1
-            return f"line {number} of `{self._path}`"
+            begin = offset - self._files.file_begin(self._files.file_at(offset))
+            return f"line {_count_line_ends(self._path, begin) + 1} of `{self._path}`"
 
+        if size > MAX_RECORD_BYTES:
+            raise record_error(location(), OversizedError(self._describe_long_line()))
         try:
             record = parse_json(line) if self._path.suffix == ".jsonl" else {self._files.text_field: line.decode()}
         except ValueError as error:
@@ -108,3 +127,13 @@ class _LineReader(Reader):
 
     def __del__(self) -> None:
         self._close()
+
+
+def _count_line_ends(path: Path, end: int) -> int:
+    """Return the number of line ends in the first `end` bytes of a file."""
+    count = 0
+    with path.open("rb") as file:
+        while end > 0 and (piece := file.read(min(end, _PIECE))):
+            count += piece.count(b"\n")
+            end -= len(piece)
+    return count

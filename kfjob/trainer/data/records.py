@@ -8,15 +8,51 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kfjob.errors import KfjobError
+from kfjob.units import MIB
 
 OTHER_FORMAT = ", but `messages`"
 """The end of the cause when a record of text is a conversation."""
 OTHER_FIELDS = "; the record has "
 """Precedes the fields of a record that has no field for the text."""
+MAX_RECORD_BYTES = 64 * MIB
+"""Size of a line or of a Parquet row of training data; the longest novels have 10 MiB, and 60 MiB with escapes in JSON."""
+MAX_DOCUMENT_CHARACTERS = 32 * MIB
+"""Characters of a document or a conversation; a tokenizer takes 170 bytes of memory for each of them."""
+DIVIDE_HINT = "divide it into several records"
 Offset = Any
 """The JSON value with which a source finds a record again; None is the beginning of a lane."""
 Extract = Callable[[Mapping[str, Any]], Any]
 """Returns the part of a record that is needed; None skips it. Raises LookupError, TypeError or ValueError."""
+
+
+class OversizedError(ValueError):
+    """A record is too large to be tokenised."""
+
+
+def check_size(size: int, limit: int, name: str, unit: str) -> None:
+    """Check the size of `name`, a part of a record.
+
+    Raises:
+        OversizedError: it is larger than the limit.
+    """
+    if size > limit:
+        raise OversizedError(f"{name} has {size:,} {unit}, the limit is {limit:,}")
+
+
+def count_characters(value: Any) -> int:
+    """Return the number of characters in a record: of a text, or of all texts in a value of JSON."""
+    if isinstance(value, str):
+        return len(value)
+    count, values = 0, [value]
+    while values:
+        part = values.pop()
+        if isinstance(part, str):
+            count += len(part)
+        elif isinstance(part, Mapping):
+            values += part.values()
+        elif isinstance(part, list):
+            values += part
+    return count
 
 
 class Reader(ABC, Iterator[Any]):
@@ -66,4 +102,6 @@ def record_error(location: str, error: Exception) -> KfjobError:
     hint = "set `data_format: chat` to read conversations" if str(cause).endswith(OTHER_FORMAT) else None
     if OTHER_FIELDS in str(cause):
         hint = "set `text_field` to the field that holds the text"
+    if isinstance(error, OversizedError):
+        hint = DIVIDE_HINT
     return KfjobError(f"cannot read {location}", cause=str(cause), hint=hint)

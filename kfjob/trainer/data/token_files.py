@@ -24,10 +24,16 @@ from kfjob.spec.train import Packing
 from kfjob.spec.train_rules import TOKENS_HEADER
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens
+from kfjob.units import GIB
 
 HEADER = TOKENS_HEADER
 FILE_SUFFIXES = ("bin", "documents.bin", "answers.bin")
 """The ends of the names of a split's files; only conversations have the last one."""
+MAX_PACKED_PARTS = 200_000_000
+"""Parts of documents that are packed into samples; each rank takes 100 bytes of memory for each of them."""
+_PART_SIZE = 100
+_BLOCK = 1 << 20
+"""Numbers to compare at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +155,7 @@ def open_split(folder: Path, split: str) -> Split:
         raise KfjobError(f"no split `{split}` in `{folder}`", location="data", hint=f"it has {', '.join(header.tokens)}")
     tokens = _map_file(folder / f"{split}.bin", np.dtype(header.dtype).newbyteorder("<"), header.tokens[split], "tokens")
     ends = _map_file(folder / f"{split}.documents.bin", np.dtype("<u8"), header.documents[split], "documents")
-    if (ends[1:] < ends[:-1]).any() or int(ends[-1] if len(ends) else 0) != len(tokens):
+    if int(ends[-1] if len(ends) else 0) != len(tokens) or len(ends) > len(tokens) or not _is_ascending(ends):
         raise KfjobError(
             f"`{folder / split}.documents.bin` does not divide the {len(tokens)} tokens of the split into documents"
         )
@@ -157,6 +163,12 @@ def open_split(folder: Path, split: str) -> Split:
     if header.answers:
         loss_mask = _map_file(folder / f"{split}.answers.bin", np.dtype(np.bool_), header.tokens[split], "tokens")
     return Split(tokens=tokens, ends=ends, loss_mask=loss_mask)
+
+
+def _is_ascending(ends: npt.NDArray[np.unsignedinteger]) -> bool:
+    """Return whether no number is smaller than the one before it, in little memory."""
+    blocks = (ends[begin : begin + _BLOCK + 1] for begin in range(0, len(ends), _BLOCK))
+    return not any((block[1:] < block[:-1]).any() for block in blocks)
 
 
 def _map_file(path: Path, dtype: np.dtype[Any], count: int, unit: str) -> npt.NDArray[Any]:
@@ -185,6 +197,14 @@ def open_samples(folder: Path, split: str, length: int, packing: Packing) -> Str
             size = f"`{folder / split}.bin` has {len(files.tokens)} tokens"
             raise KfjobError(f"{size}, less than one sample of {length + 1}")
         return StreamSamples(tokens=files.tokens, length=length)
+    parts = len(files.ends) + len(files.tokens) // length
+    if parts > MAX_PACKED_PARTS:
+        raise KfjobError(
+            f"`{folder / split}.bin` has {parts:,} parts of documents to pack, the limit is {MAX_PACKED_PARTS:,}",
+            location="packing",
+            cause=f"each rank would need {parts * _PART_SIZE // GIB:,} GiB of memory for their order",
+            hint="use `packing: stream`" if files.loss_mask is None else "tokenise the conversations in several folders",
+        )
     samples = PackedSamples(files, length, packing=packing, padding=read_header(folder).end_of_text)
     if not len(samples):
         raise KfjobError(f"no tokens to train on in `{folder / split}.bin`", location="data")
