@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -28,6 +29,8 @@ from kfjob.spec.train import TrainSpec
 
 OWN_TRAINER = "kfjob.trainer"
 """The module of kfjob's trainer, which reads these arguments."""
+_SPEC_FIELD = re.compile(r"`train\.(\w+)(?:\.(\w+))?(?:: (\w+))?`")
+"""A field in the hint of a job spec, such as `train.lora.quantize: nf4`."""
 
 
 def to_argv(spec: TrainSpec) -> list[str]:
@@ -66,7 +69,7 @@ def parse_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
     try:
         spec = validate_fields(TrainSpec, translation.values)
     except ValidationError as error:
-        problems += [make_problem(detail, TrainSpec, _show_path) for detail in list_errors(error)]
+        problems += [_add_hint(make_problem(detail, TrainSpec, _show_path), detail["type"]) for detail in list_errors(error)]
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
@@ -137,11 +140,30 @@ class _Parser:
             self.fields[name] = value
 
 
+def _add_hint(problem: Problem, kind: str) -> Problem:
+    if problem.path == "--max-steps" and kind == "greater_than":
+        return replace(problem, hint="`--dry-run` checks a run without a step; `--epochs` trains on all of the data")
+    field = TrainSpec.model_fields.get(problem.path.removeprefix("--").replace("-", "_"))
+    return replace(problem, hint=field.description) if kind == "missing" and field else problem
+
+
 def _suggest_argument(name: str) -> str:
     """Return a hint for an unknown argument: the field that other programs call so, or the most similar argument."""
-    field = suggest_field((name,), TrainSpec).field
+    suggestion = suggest_field((name,), TrainSpec)
+    if suggestion.is_explained:
+        return _SPEC_FIELD.sub(_show_argument, suggestion.hint)
+    field = suggestion.field
     similar = [str(field[0])] if field and len(field) == 1 else difflib.get_close_matches(name, SCRIPT_ARGUMENTS, n=1)
     return f"did you mean `{_make_flag(similar[0])}`?" if similar else "`--help` lists all arguments"
+
+
+def _show_argument(match: re.Match[str]) -> str:
+    """Return a field of the spec, with its value if it has one, as it is on the command line."""
+    name, part, value = match.groups()
+    if not part:
+        return f"`{_make_flag(name)}{f'={value}' if value else ''}`"
+    text = json.dumps({part: value or "…"}, separators=(",", ":"), ensure_ascii=False)
+    return f"`{_make_flag(name)}='{text}'`"
 
 
 def _is_switch(name: str) -> bool:

@@ -140,6 +140,7 @@ _PARALLEL_HINT = (
 )
 _PARALLEL_HINTS = dict.fromkeys(
     (
+        *("sequence_parallel", "num_experts_per_rank", "virtual_pipeline_model_parallel_size", "pp_size"),
         *("tensor_parallel", "tensor_parallel_size", "tensor_parallel_degree", "tensor_model_parallel_size", "tp", "tp_size"),
         *("pipeline_parallel", "pipeline_parallel_size", "pipeline_parallel_degree", "pipeline_model_parallel_size", "pp"),
         *("expert_parallel", "expert_parallel_size", "expert_parallel_degree", "expert_model_parallel_size", "ep", "ep_size"),
@@ -209,6 +210,37 @@ _TRAIN_HINTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "task_type": ("", "the trainer trains causal language models only; remove it"),
         **dict.fromkeys(
+            ("optim", "optimizer", "optimizer_type"),
+            (
+                "",
+                "the trainer's optimiser is AdamW: `train.lr`, `train.betas`, `train.eps`, `train.weight_decay`; remove it",
+            ),
+        ),
+        **dict.fromkeys(
+            ("global_batch_size", "global_train_batch_size", "total_batch_size"),
+            ("", "it is `train.micro_batch_size` x `train.gradient_accumulation_steps` x the number of ranks"),
+        ),
+        **dict.fromkeys(
+            ("report_to", "log_with", "logger"),
+            ("", "`train.wandb_project` logs to W&B, `train.tensorboard_dir` to TensorBoard"),
+        ),
+        **dict.fromkeys(
+            ("do_train", "do_eval", "do_predict", "evaluation_strategy", "eval_strategy", "evaluate_during_training"),
+            ("", "the trainer always trains, and evaluates if `train.eval_every` is set; remove it"),
+        ),
+        **dict.fromkeys(
+            ("save_strategy", "logging_strategy"),
+            ("", "the intervals are steps: `train.checkpoint_every` and `train.log_every`; remove it"),
+        ),
+        **dict.fromkeys(
+            ("push_to_hub", "hub_model_id"), ("", "the trainer uploads nothing; `kfjob-export --upload` does afterwards")
+        ),
+        **dict.fromkeys(
+            ("deepspeed_config", "ds_config"),
+            ("", "`train.strategy: deepspeed` with `train.zero_stage` needs no file; see docs/guides/deepspeed.md"),
+        ),
+        "remove_unused_columns": ("", "the trainer reads only the columns that it needs; remove it"),
+        **dict.fromkeys(
             ("workers", "num_workers", "dataloader_num_workers", "data_workers", "loader_workers"),
             ("", "the trainer has no worker processes for data; remove it"),
         ),
@@ -229,6 +261,8 @@ class Suggestion:
     hint: str
     field: Path | None = None
     """The only field with the meaning below the same root; None without a field or with several."""
+    is_explained: bool = False
+    """Whether the hint is an explanation of this name, such as why there is no such field."""
 
 
 def suggest_field(path: Path, root: type[BaseModel], *, value: object = None) -> Suggestion:
@@ -322,7 +356,7 @@ def _suggest_known_name(word: str, section: Path, model: type[BaseModel] | None,
         return _suggest_by_hint(row, root)
     if getattr(model, "takes_script_arguments", False) and (argument := SCRIPT_ARGUMENTS.get(word)):
         if argument.result[0] != "`":
-            return Suggestion(hint=f"`{word}`: {argument.meaning}")
+            return Suggestion(hint=f"`{word}`: {argument.meaning}", is_explained=True)
         return _suggest([("train", *parse_path(argument.result.strip("`")))], root, "use {}")
     paths = (
         [parse_path(field)] if (field := _fields_by_word().get(word)) else list(list_fields(find_root_model()).get(word, ()))
@@ -349,7 +383,7 @@ def _fields_by_word() -> Mapping[str, str]:
 
 def _suggest_by_hint(row: tuple[str, str], root: type[BaseModel]) -> Suggestion:
     field, hint = row
-    return Suggestion(hint=hint, field=_below(parse_path(field), root) if field else None)
+    return Suggestion(hint=hint, field=_below(parse_path(field), root) if field else None, is_explained=True)
 
 
 def _suggest(paths: list[Path], root: type[BaseModel], form: str) -> Suggestion:

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kfjob.errors import KfjobError, SpecError
+from kfjob.errors import KfjobError, SpecError, explain_os_error
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.redact import write_error
 
@@ -63,9 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         if arguments.upload:
             summary += f"\n{upload(arguments.folder, arguments.upload, private=not arguments.public)}"
-    except KfjobError as error:
-        write_error(error)
-        return error.exit_code
+    except (KfjobError, OSError) as error:
+        problem = explain_os_error(error) if isinstance(error, OSError) else error
+        write_error(problem)
+        return problem.exit_code
     sys.stdout.write(summary + "\n")
     return 0
 
@@ -143,11 +144,12 @@ def upload(folder: Path, name: str, *, private: bool = True) -> str:
 def _open_checkpoint(location: str, pins: ExitStack) -> tuple[Any, TrainSpec]:
     """Return the checkpoint at a location, or the newest one in it, and its spec; verified, and pinned by `pins`."""
     from kfjob.trainer.checkpoint import Checkpoint, list_checkpoints
+    from kfjob.trainer.manifest import NO_CHECKPOINT_HINT
     from kfjob.trainer.pins import pin
     from kfjob.trainer.storage import open_storage, split_location
 
     if "://" not in location and not Path(location).exists():
-        raise KfjobError(f"`{location}` does not exist", hint="use a checkpoint, or the `checkpoint_dir` of the training")
+        raise KfjobError(f"`{location}` does not exist", hint=NO_CHECKPOINT_HINT)
     checkpoints = list_checkpoints(open_storage(location))
     if checkpoints:
         checkpoint = checkpoints[0]

@@ -27,6 +27,7 @@ from kfjob.parsing import parse_json, read_document
 from kfjob.trainer.process_identity import ProcessIdentity
 
 MANIFEST_FILE = "manifest.json"
+NO_CHECKPOINT_HINT = "use a checkpoint, such as `checkpoints/step-000100`, or the `checkpoint_dir` of a training"
 VERSION = 1
 MAX_STEP = 2**53
 """Steps of a run; a manifest with a larger number is damaged."""
@@ -170,7 +171,11 @@ class Manifest:
         """
         try:
             text = read_document(folder / MANIFEST_FILE).decode()
-        except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise DamagedError(
+                f"`{folder}` has no readable {MANIFEST_FILE}", cause=str(error), hint=NO_CHECKPOINT_HINT
+            ) from error
+        except ValueError as error:
             raise DamagedError(f"`{folder}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
         except OSError as error:
             raise unreadable(f"{folder}/{MANIFEST_FILE}", str(error)) from error

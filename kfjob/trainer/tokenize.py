@@ -14,6 +14,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from kfjob.errors import KfjobError, UsageError
+from kfjob.errors import KfjobError, UsageError, explain_os_error
 from kfjob.parsing import parse_json
 from kfjob.trainer.data.records import Source
 from kfjob.trainer.data.sources import local_path, make_encoder, open_source, split_files
@@ -36,6 +37,8 @@ from kfjob.trainer.data.tokenizer import FILES, TextTokenizer, open_tokenizer
 from kfjob.trainer.redact import write_error
 
 _PLAN = "plan.json"
+_FIELD = re.compile(r"`(tokenizer|data_format|text_field|data_config|data_revision|data_split)(?:: (\w+))?`")
+"""A field of the trainer's spec, in a hint, that this command has as an option."""
 TRAIN, VALIDATION = "train", "validation"
 
 
@@ -187,7 +190,12 @@ def _join_parts(
                         shutil.copyfileobj(file, out)
         counts[name] = {"tokens": int(ends[-1]), "documents": len(ends)}
     if TRAIN not in counts:
-        raise KfjobError(f"no tokens to train on in `{plan.data}`")
+        cause = (
+            f"no {'conversation has an answer' if chat else 'document has text'}"
+            if not counts
+            else "`--held-out` takes all documents"
+        )
+        raise KfjobError(f"no tokens to train on in `{plan.data}`", cause=cause, hint="use data with more documents")
     (whole / "tokenizer").mkdir()
     for name in FILES:
         if (tokenizer.folder / name).exists():
@@ -237,13 +245,16 @@ def parse_arguments(argv: Sequence[str]) -> tuple[TokenizePlan, Path, int]:
     arguments = _make_parser().parse_args(argv)
     data = local_path(arguments.data) or Path(arguments.data)
     if not 0 <= arguments.held_out < 1 or (arguments.held_out and arguments.validation_split):
-        raise UsageError("--held-out must be at least 0 and below 1, and excludes --validation-split")
+        hint = "`--held-out 0.05` holds out 5 % of the documents"
+        raise UsageError("--held-out must be at least 0 and below 1, and excludes --validation-split", hint=hint)
     validation = arguments.validation_split
     if not validation and not arguments.held_out and data.is_dir() and split_files(data, VALIDATION):
         validation = VALIDATION
     tokenizer = arguments.tokenizer or str(data / "tokenizer")
     if not arguments.tokenizer and not (data / "tokenizer").exists():
-        raise UsageError("no tokenizer", hint="set `--tokenizer` to a folder with tokenizer.json")
+        raise UsageError(
+            "no tokenizer", hint="set `--tokenizer` to a folder with tokenizer.json, or to a model on the hub, such as `gpt2`"
+        )
     plan = TokenizePlan(
         data=str(data) if data.exists() else arguments.data,
         tokenizer=tokenizer,
@@ -258,14 +269,22 @@ def parse_arguments(argv: Sequence[str]) -> tuple[TokenizePlan, Path, int]:
     return plan, Path(arguments.folder).expanduser(), max(1, arguments.workers)
 
 
+def _show_option(match: re.Match[str]) -> str:
+    """Return a field of the trainer's spec, with its value if it has one, as the option of this command."""
+    name, value = match.groups()
+    return f"`--{name.replace('_', '-')}{f' {value}' if value else ''}`"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Tokenise the data that the command line names."""
     try:
         plan, folder, workers = parse_arguments(sys.argv[1:] if argv is None else argv)
         counts = tokenize(plan, folder, workers=workers)
-    except KfjobError as error:
-        write_error(error)
-        return error.exit_code
+    except (KfjobError, OSError) as error:
+        problem = explain_os_error(error) if isinstance(error, OSError) else error
+        problem.hint = _FIELD.sub(_show_option, problem.hint) if problem.hint else None
+        write_error(problem)
+        return problem.exit_code
     summary = (f"{count['tokens']} tokens of {count['documents']} documents for {split}" for split, count in counts.items())
     sys.stdout.write(f"{folder}: {', '.join(summary)}\n")
     return 0

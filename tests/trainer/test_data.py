@@ -264,6 +264,39 @@ def test_tokenize_names_a_missing_data_file(tmp_path, capsys, name):
     assert f"error: no data at `{name}`" in capsys.readouterr().err
 
 
+def test_tokenize_suggests_a_similar_file(tmp_path, capsys):
+    (tmp_path / "corpus.txt").write_text("text\n")
+    assert tokenize.main([str(tmp_path / "corpsu.txt"), str(tmp_path / "out")]) == 1
+    assert f"hint: did you mean `{tmp_path}/corpus.txt`?\n" in capsys.readouterr().err
+    assert tokenize.main([str(tmp_path / "nope" / "corpus.txt"), str(tmp_path / "out")]) == 1
+    assert f"hint: `{tmp_path}` has no `nope`; " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("a.jsonl", '{"content": "a"}\n', [], "hint: set `--text-field` to the field that holds the text"),
+        ("a.jsonl", '{"messages": []}\n', [], "hint: set `--data-format chat` to read conversations"),
+        ("a.jsonl", '[{"text": "a"}]\n', [], "cause: it is not a JSON object; each line of a .jsonl file is one"),
+        ("a.jsonl.gz", "x", [], "hint: decompress it first"),
+        ("a.json", "[]", [], "hint: convert it to .jsonl: one JSON object per line, with the text in the field `text`"),
+        ("a.txt", "\n\n", [], "cause: no document has text\nhint: use data with more documents"),
+        ("a.txt", "", [], "cause: the size is 0 bytes\nhint: write it again, or use another"),
+        ("a.txt", "text\n", ["--held-out", "5"], "hint: `--held-out 0.05` holds out 5 % of the documents"),
+    ],
+)
+def test_tokenize_says_what_to_do_next(text_folder, tmp_path, capsys, name, content, options, message):
+    (tmp_path / name).write_text(content)
+    arguments = [str(tmp_path / name), str(tmp_path / "out"), "--tokenizer", str(text_folder / "tokenizer"), "--workers", "1"]
+    assert tokenize.main([*arguments, *options]) != 0
+    assert message in capsys.readouterr().err
+
+
+def test_tokenize_into_a_folder_that_cannot_be_written_is_an_error(text_folder, capsys):
+    assert tokenize.main([str(text_folder), "/proc/out"]) == 1
+    assert capsys.readouterr().err == "error: `/proc/.out.partial` cannot be used\n  cause: No such file or directory\n"
+
+
 def test_missing_tokenizer_file_is_not_looked_up_on_the_hub(monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("the hub is asked"))
     with pytest.raises(KfjobError, match=r"no tokenizer at `nope\.json`"):

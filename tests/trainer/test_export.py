@@ -24,6 +24,23 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
+def test_folder_without_a_checkpoint_gets_a_hint(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    assert main([str(tmp_path / "data"), str(tmp_path / "model")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: `{tmp_path}/data` has no readable manifest.json\n")
+    assert error.endswith("hint: use a checkpoint, such as `checkpoints/step-000100`, or the `checkpoint_dir` of a training\n")
+
+
+def test_target_that_cannot_be_written_is_an_error(monkeypatch, capsys):
+    def fail(*_, **__):
+        raise PermissionError(13, "Permission denied", "/models/x")
+
+    monkeypatch.setattr("kfjob.trainer.export.export", fail)
+    assert main(["checkpoints", "/models/x"]) == 1
+    assert capsys.readouterr().err == "error: `/models/x` cannot be used\n  cause: Permission denied\n"
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_exported_model_gives_the_same_logits(workers, tiny, tmp_path, family):
     """Train sharded on two ranks, export, then load with transformers and with this trainer as pretrained weights."""

@@ -91,6 +91,50 @@ def make_spec(text: str) -> TrainSpec:
     return TrainSpec(**SMALL | {"data": text or "/data"}, checkpoint_dir=text or None, resume=resume, wandb_entity=text)
 
 
+@pytest.mark.parametrize(
+    ("argument", "hint"),
+    [
+        ("--tensor-parallel=2", "kfjob does not support tensor, pipeline or expert parallelism; `--strategy` shards the model"),
+        ("--pipeline-parallel=2", "and `--context-parallel` divides long samples (docs/guides/strategies.md)"),
+        ("--tp=2", "kfjob does not support tensor, pipeline or expert parallelism"),
+        ("--per_device_train_batch_size=2", "did you mean `--micro-batch-size`?"),
+        ("--learning_rate=2", "did you mean `--lr`?"),
+        ("--load_in_4bit", '`--lora=\'{"quantize":"nf4"}\'` keeps the frozen model in 4 bits (QLoRA)'),
+        ("--report_to=wandb", "`--wandb-project` logs to W&B, `--tensorboard-dir` to TensorBoard"),
+        ("--optim=adamw", "the trainer's optimiser is AdamW: `--lr`, `--betas`, `--eps`, `--weight-decay`; remove it"),
+        ("--do_train", "the trainer always trains, and evaluates if `--eval-every` is set; remove it"),
+        ("--save_strategy=steps", "the intervals are steps: `--checkpoint-every` and `--log-every`; remove it"),
+        ("--num_workers=4", "the trainer has no worker processes for data; remove it"),
+        ("--global-batch-size=4", "it is `--micro-batch-size` x `--gradient-accumulation-steps` x the number of ranks"),
+        ("--foo=2", "`--help` lists all arguments"),
+    ],
+)
+def test_argument_of_another_trainer_gets_its_meaning(argument, hint):
+    with pytest.raises(SpecError) as error:
+        from_argv([*to_argv(TrainSpec(**SMALL)), argument])
+    (problem,) = error.value.problems
+    assert problem.title == f"unknown argument `{argument.partition('=')[0]}`"
+    assert hint in problem.hint
+    assert "train." not in problem.hint
+
+
+def test_arguments_of_the_hugging_face_trainer_that_have_the_same_name():
+    spec = from_argv([*to_argv(TrainSpec(**SMALL)), "--bf16", "--gradient_accumulation_steps", "4"])
+    assert (spec.precision, spec.gradient_accumulation_steps) == ("bf16", 4)
+
+
+def test_missing_argument_is_described():
+    with pytest.raises(SpecError) as error:
+        from_argv(["--max-steps=3"])
+    assert [problem.title for problem in error.value.problems] == ["`--model` is missing", "`--data` is missing"]
+    assert error.value.problems[1].hint.startswith("Data: a .jsonl, .txt or .parquet file, a folder")
+
+
+def test_run_without_a_step_gets_an_alternative():
+    with pytest.raises(SpecError, match="`--dry-run` checks a run without a step"):
+        from_argv(["--model=tiny-llama", "--data=synthetic", "--max-step=0"])
+
+
 @given(spec=specs)
 @example(make_spec(""))
 @example(make_spec("null"))

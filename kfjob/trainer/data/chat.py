@@ -15,7 +15,7 @@ import numpy as np
 
 from kfjob.errors import KfjobError
 from kfjob.trainer.data.documents import Document, LossMask
-from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, check_size, count_characters
+from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, NO_OBJECT, check_size, count_characters
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 PLAIN_TEMPLATE = (
@@ -49,7 +49,7 @@ class ChatEncoder:
     def extract(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the messages, or the prompt and the completion, of a valid record."""
         if not isinstance(record, Mapping):
-            raise TypeError("it is not a JSON object")
+            raise TypeError(NO_OBJECT)
         check_size(count_characters([record.get(name) for name in self.columns]), MAX_DOCUMENT_CHARACTERS, "it", "characters")
         if record.get("messages") is not None:
             messages = _check_messages(record["messages"], "messages")

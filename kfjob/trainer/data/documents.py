@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, OTHER_FIELDS, OTHER_FORMAT, check_size
+from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, NO_OBJECT, OTHER_FIELDS, OTHER_FORMAT, check_size
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 Tokens = npt.NDArray[np.int64]
@@ -70,7 +70,9 @@ class TextEncoder:
 
     def extract(self, record: Mapping[str, Any]) -> str | None:
         """Return the text without surrounding white space; None if it is empty."""
-        if not isinstance(record, Mapping) or self._field not in record:
+        if not isinstance(record, Mapping):
+            raise TypeError(NO_OBJECT)
+        if self._field not in record:
             raise LookupError(f"no field `{self._field}`{_describe_fields(record)}")
         if not isinstance(text := record[self._field], str):
             raise TypeError(f"the field `{self._field}` is not text")

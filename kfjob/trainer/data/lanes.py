@@ -112,7 +112,7 @@ class Lane(ABC):
                 raise KfjobError(
                     f"{lanes.source.name} is too small for the number of lanes",
                     cause="no document begins in the share of one lane",
-                    hint="use a smaller `lanes` (a multiple of the number of ranks), or shorter documents",
+                    hint="use more documents, shorter ones, or a smaller `lanes` (a multiple of the number of ranks)",
                 )
             cursor = Cursor(epoch=cursor.epoch + 1)
 

@@ -12,6 +12,8 @@ from kfjob.units import MIB
 
 OTHER_FORMAT = ", but `messages`"
 """The end of the cause when a record of text is a conversation."""
+NO_OBJECT = "it is not a JSON object; each line of a .jsonl file is one, without `[`, `]` and commas between them"
+"""The cause when a record is another JSON value."""
 OTHER_FIELDS = "; the record has "
 """Precedes the fields of a record that has no field for the text."""
 MAX_RECORD_BYTES = 64 * MIB

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,9 @@ from kfjob.trainer.data.tokenizer import TextTokenizer, open_tokenizer
 
 CONTENT_KEYS = ("content", "template")
 """The keys of an identity that depend on the content of the data; remote data has none."""
+_COMPRESSED_SUFFIXES = (".gz", ".zst", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".lz4")
+_MAX_ENTRIES = 10_000
+"""Names in a folder that are compared with the one of a missing file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,12 +165,22 @@ def open_source(
         return HubSplit(data, config, split, revision=revision, extract=encoder.extract)
     paths = [path] if path.is_file() else split_files(path, split)
     if not paths:
-        raise KfjobError(f"no {split}.jsonl, .txt or .parquet in `{path}`", location="data")
+        hint = "name the files so, or set `data` to one file, or to a folder of `kfjob-tokenize`"
+        raise KfjobError(f"no {split}.jsonl, .txt or .parquet in `{path}`", location="data", hint=hint)
     if not any(file.stat().st_size for file in paths):
-        raise KfjobError(f"no text in {describe_files(paths)}", location="data", cause="the size is 0 bytes")
+        raise KfjobError(
+            f"no text in {describe_files(paths)}",
+            location="data",
+            cause="the size is 0 bytes",
+            hint="write it again, or use another",
+        )
     if paths[0].suffix not in TEXT_SUFFIXES:
         raise KfjobError(
-            f"`{paths[0]}` does not end in {', '.join(TEXT_SUFFIXES[:-1])} or {TEXT_SUFFIXES[-1]}", location="data"
+            f"`{paths[0]}` does not end in {', '.join(TEXT_SUFFIXES[:-1])} or {TEXT_SUFFIXES[-1]}",
+            location="data",
+            hint="decompress it first"
+            if paths[0].suffix in _COMPRESSED_SUFFIXES
+            else "convert it to .jsonl: one JSON object per line, with the text in the field `text`",
         )
     if paths[0].suffix == ".parquet":
         return ParquetFiles(paths, columns=encoder.columns, extract=encoder.extract)
@@ -182,7 +198,17 @@ def local_path(data: str) -> Path | None:
         return path
     if can_be_repository(data):
         return None
-    raise KfjobError(f"no data at `{path}`", location="data", hint="the path is read inside the container that trains")
+    raise KfjobError(f"no data at `{path}`", location="data", hint=_describe_missing(path))
+
+
+def _describe_missing(path: Path) -> str:
+    """Return a hint for a path that does not exist: a similar one, or the last folder that exists."""
+    folder = next(parent for parent in path.absolute().parents if parent.is_dir())
+    names = [entry.name for entry in islice(folder.iterdir(), _MAX_ENTRIES)] if os.access(folder, os.R_OK) else []
+    part = path.absolute().relative_to(folder).parts[0]
+    if similar := difflib.get_close_matches(part, names, n=1):
+        return f"did you mean `{folder / similar[0]}`?"
+    return f"`{folder}` has no `{part}`; a job reads the path in the container that trains"
 
 
 def split_files(folder: Path, split: str) -> list[Path]:

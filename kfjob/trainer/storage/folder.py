@@ -221,7 +221,14 @@ class FolderStorage:
         except OSError as error:
             if action == "write to" and (full := describe_write_error(error, self.path / "file")):
                 raise KfjobError(full[0], location="checkpoint_dir", cause=str(error), hint=full[1]) from error
-            raise KfjobError(f"cannot {action} `{self.location}`", location="checkpoint_dir", cause=str(error)) from error
+            raise KfjobError(
+                f"cannot {action} `{self.location}`",
+                location="checkpoint_dir",
+                cause=str(error),
+                hint="use a folder that every rank can write to, such as one in a mounted volume"
+                if action == "write to"
+                else None,
+            ) from error
 
 
 def _file_size(path: Path) -> int | None:
