@@ -68,8 +68,6 @@ class CheckpointWriter:
         self.storage, self._state, self._full = storage, state, full
         self._keep_last, self._keep_every = keep_last, keep_every
         self._on_error, self._before_commit, self._asynchronous = on_error, before_commit, asynchronous
-        self.last: Checkpoint | None = None
-        """The last complete checkpoint of this writer."""
         self._loop_ranks, self._ranks, self._on_commit = ranks, ranks.with_own_group(), on_commit
         # The class that DefaultStager wraps; torch 2.11 closes DefaultStager after the first use.
         self._pinned = ranks.device.type == "cuda"
@@ -153,13 +151,13 @@ class CheckpointWriter:
             if self._on_error == "continue" and not isinstance(error, PeerError):
                 log.error("Checkpoint %s not written: %s", name, error.title)
             raise
-        self.last = Checkpoint(storage=self.storage, name=name, manifest=manifest)
-        log.info(metrics.checkpoint_line(name, self.last.path, time.monotonic() - began))
+        checkpoint = Checkpoint(storage=self.storage, name=name, manifest=manifest)
+        log.info(metrics.checkpoint_line(name, checkpoint.path, time.monotonic() - began))
         for note_commit in self._on_commit:
-            note_commit(self.last)
+            note_commit(checkpoint)
         with self._ranks.fail_together():
             if self._ranks.is_rank_zero:
-                self._delete_old()
+                self._delete_old(newest=name)
 
     def _write_and_commit(self, name: str, state: dict[str, Any], weights: dict[str, torch.Tensor], manifest: Manifest) -> None:
         ranks, storage = self._ranks, self.storage
@@ -218,14 +216,16 @@ class CheckpointWriter:
         extra = (staging / ".metadata", staging / FULL_WEIGHTS_FILE) if self._ranks.is_rank_zero else ()
         return [*shards, *(path for path in extra if path.exists())]
 
-    def _delete_old(self) -> None:
-        """Delete checkpoints beyond `keep_last` and `keep_every`; only complete ones count, and the last saved one stays."""
+    def _delete_old(self, *, newest: str) -> None:
+        """Delete checkpoints beyond `keep_last` and `keep_every`; only complete ones count, and `newest`, just saved, stays.
+
+        After a roll-back it may have a lower step than others.
+        """
         if not self._keep_last:
             return
         try:
             for old in list_checkpoints(self.storage)[self._keep_last :]:
-                is_last = self.last is not None and old.name == self.last.name
-                if not is_last and (not self._keep_every or old.manifest.step % self._keep_every):
+                if old.name != newest and (not self._keep_every or old.manifest.step % self._keep_every):
                     delete_unless_pinned(self.storage, old.name)
         except KfjobError as error:  # the new checkpoint is complete
             log.warning("Old checkpoints not deleted: %s", error.title)
