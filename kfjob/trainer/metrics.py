@@ -157,7 +157,7 @@ class Outcome:
 
     outcome: Literal["finished", "stopped", "failed"]
     step: int | None = None
-    """The last step; None if the run failed before its first one."""
+    """The last step; None if the run ended before its first one."""
     loss: float | None = None
     """The loss of that step; None if the run took none, or failed before the loss was read."""
     checkpoint: str | None = None

@@ -58,13 +58,13 @@ class Progress:
         self.committed = checkpoint
 
     def make_outcome(self, error: Exception | None = None) -> Outcome:
-        """Return the outcome of a run that ends here; one that fails before its first step has no step."""
+        """Return the outcome of a run that ends here; one that has neither taken nor saved a step has no step."""
         reason = self.stop_reason
         if error:
             reason = error.title if isinstance(error, KfjobError) else f"{type(error).__name__}: {error}"
         return Outcome(
             outcome="failed" if error else "stopped" if self.stop_reason else "finished",
-            step=None if error and not self.step else self.step,
+            step=self.step if self.step or self.is_saved else None,
             loss=self.loss,
             checkpoint=self.committed.path if self.committed else None,
             reason=reason,

@@ -18,7 +18,7 @@ from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import PeerError, Ranks
 from kfjob.trainer.dry_run import print_dry_run
-from kfjob.trainer.metrics import Outcome, StartupTimer, log, start_logging
+from kfjob.trainer.metrics import StartupTimer, log, start_logging
 from kfjob.trainer.progress import Progress
 from kfjob.trainer.redact import redact, write_error
 from kfjob.trainer.stop_request import SIGNAL_REASON, StopRequest, end_on_signal
@@ -61,12 +61,11 @@ def _end_if_due(stop: StopRequest, progress: Progress, number: int) -> None:
     """End this process if the signal requires it; the other ranks need not answer."""
     if not stop.must_end_at_once():
         return
-    checkpoint, step = progress.committed, progress.step if stop.has_begun else None
     if stop.has_begun:
-        newest = checkpoint.name if checkpoint else "the start of the run"
+        newest = progress.committed.name if progress.committed else "the start of the run"
         log.warning("Note second signal: the run ends at once, and nothing after %s is saved", newest)
-    path = checkpoint.path if checkpoint else None
-    log.warning(Outcome(outcome="stopped", step=step, checkpoint=path, reason=SIGNAL_REASON).line())
+    progress.stop_reason = SIGNAL_REASON
+    log.warning(progress.make_outcome().line())
     sys.stdout.flush()
     os._exit(128 + number)
 
