@@ -22,7 +22,7 @@ from kfjob.trainer import metrics
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import DamagedError, Manifest
 from kfjob.trainer.metrics import log
-from kfjob.trainer.model_settings import find_different_settings, read_attention, read_settings
+from kfjob.trainer.model_settings import find_different_settings, read_settings
 from kfjob.trainer.shapes import full_shape
 from kfjob.trainer.storage import Storage
 from kfjob.trainer.storage.base import not_shared
@@ -165,7 +165,6 @@ def load_checkpoint(
     from kfjob.trainer.dcp_reader import load_tensors
 
     _check_shapes(checkpoint, parameter_shapes(model))
-    _check_heads(checkpoint, read_attention(model))
     _check_settings(checkpoint, read_settings(model))
     tensors = state.state_dict()
     load_tensors(checkpoint, tensors, trusted=trusted)
@@ -208,14 +207,6 @@ def list_frozen(model: nn.Module) -> set[str]:
     """Return the names of the parameters that are not trained; tied ones have several."""
     parameters = model.named_parameters(remove_duplicate=False)
     return {name.removeprefix("module.") for name, parameter in parameters if not parameter.requires_grad}
-
-
-def _check_heads(checkpoint: Checkpoint, attention: dict[str, int]) -> None:
-    """Check that the attention has the same heads; checkpoints of earlier versions do not tell."""
-    stored = checkpoint.manifest.attention
-    if different := [name for name in stored if stored[name] != attention.get(name)]:
-        lines = [f"{name}: {stored[name]} in the checkpoint, {attention.get(name)} in the model" for name in different]
-        raise _of_another_model(checkpoint, "with other attention heads", lines)
 
 
 def _check_settings(checkpoint: Checkpoint, settings: dict[str, Any]) -> None:

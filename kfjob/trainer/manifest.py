@@ -100,8 +100,6 @@ class Manifest:
     data_position: Annotated[dict[str, Any], AfterValidator(_check_position)]
     spec: dict[str, Any]
     torch_version: str
-    attention: dict[str, int] = field(default_factory=dict)
-    """The numbers of attention heads, which `parameters` does not show."""
     model_settings: dict[str, Any] = field(default_factory=dict)
     """What else changes the model's results and is not in `parameters`; checkpoints of earlier versions do not tell."""
     base: dict[str, str] = field(default_factory=dict)

@@ -24,18 +24,9 @@ _FIXED_ROTARY = {"default", "linear", "llama3"}
 """Rotary embeddings that do not depend on the longest sequence."""
 
 
-_ATTENTION = ("num_attention_heads", "num_key_value_heads", "head_dim")
-
-
-def read_attention(model: nn.Module) -> dict[str, int]:
-    """Return the settings of the attention that the shapes of the parameters do not show."""
-    config = _find_config(model)
-    return {name: value for name in _ATTENTION if isinstance(value := getattr(config, name, None), int)}
-
-
 def read_settings(model: nn.Module) -> dict[str, Any]:
     """Return the settings of a model, wrapped or not, by name; nested ones have names with dots."""
-    config = _find_config(model)
+    config: Any = getattr(getattr(model, "module", model), "config", None)
     if config is None or not hasattr(config, "to_dict"):
         return {}
     text = json.dumps(config.to_dict(), default=str, sort_keys=True)
@@ -54,10 +45,6 @@ def find_different_settings(stored: Mapping[str, Any], present: Mapping[str, Any
     """
     common = [name for name in stored if name in present]
     return [name for name in common if stored[name] != present[name] and name.endswith(_TRAINING_ENDINGS) == training]
-
-
-def _find_config(model: nn.Module) -> Any:
-    return getattr(getattr(model, "module", model), "config", None)
 
 
 def _is_ignored(name: str) -> bool:

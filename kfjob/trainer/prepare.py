@@ -30,7 +30,7 @@ from kfjob.trainer.lease import hold_lease
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import log
 from kfjob.trainer.model import build_model
-from kfjob.trainer.model_settings import read_attention, read_settings
+from kfjob.trainer.model_settings import read_settings
 from kfjob.trainer.optim import ReduceOnPlateau
 from kfjob.trainer.profiler import explain_out_of_memory
 from kfjob.trainer.progress import Progress, record_outcome
@@ -144,7 +144,6 @@ def _describe_run(spec: TrainSpec, ranks: Ranks, model: nn.Module, data: RunData
         agents=list(ranks.agents),
         global_batch=global_batch,
         parameters=parameter_shapes(model),
-        attention=read_attention(model),
         model_settings=read_settings(model),
         base=identify_base(spec, ranks),
         data_identity=data.identity,

@@ -246,7 +246,7 @@ def test_other_attention_heads_are_refused(workers, tiny, tmp_path):
     (message,) = workers.run(
         "error_of_training", {"spec": spec | {"model": shape | {"num_attention_heads": 8}, "max_steps": 2}}
     )
-    assert "error: step-000001 is of a model with other attention heads" in message
+    assert "error: step-000001 is of a model with other settings" in message
     assert "num_attention_heads: 4 in the checkpoint, 8 in the model" in message
 
 
