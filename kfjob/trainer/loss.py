@@ -162,9 +162,13 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the saved gradients, scaled."""
-        scale = gradients[0]
-        hidden, weight, bias = (None if saved is None else saved.mul_(scale.to(saved.dtype)) for saved in ctx.saved_tensors)
+        """Return the saved gradients, scaled.
+
+        The scale has one dimension, so that a product with a gradient in 16 bits is computed in fp32, in its memory. Without a
+        dimension CUDA would round the scale to 16 bits, an error of up to 0.4 % in every gradient.
+        """
+        scale = gradients[0].reshape(1)
+        hidden, weight, bias = (None if saved is None else saved.mul_(scale) for saved in ctx.saved_tensors)
         return hidden, weight, bias, None, None, None
 
 

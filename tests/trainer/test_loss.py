@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
@@ -106,6 +107,35 @@ def test_chunked_gradients_equal_autograd():
         assert torch.allclose(actual, reference, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_scale_of_chunked_gradients_is_not_rounded(dtype):
+    """A loss is divided by its tokens: 1 / 381 has no exact value in 16 bits. The products are computed in fp32, in place."""
+    draw = torch.Generator().manual_seed(6)
+    hidden, weight = (torch.randn(size, 16, generator=draw).to(dtype).requires_grad_() for size in (40, 72))
+    targets = torch.randint(0, 72, (40,), generator=draw)
+    scale = torch.tensor(1 / 381)
+    whole, scaled = (ChunkedCrossEntropy.apply(hidden, weight, None, targets, 16) for _ in range(2))
+    gradients = torch.autograd.grad(whole, (hidden, weight))
+    with Products() as products:
+        results = torch.autograd.grad(scaled, (hidden, weight), scale)
+    for gradient, result in zip(gradients, results, strict=True):
+        assert torch.equal(result, (gradient.float() * scale).to(dtype))
+    assert products.dtypes == [torch.float32] * 2
+
+
+class Products(TorchDispatchMode):
+    """Records the dtype in which CUDA computes each product in place. A CPU does not round a factor without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: list[torch.dtype] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
+        if function is torch.ops.aten.mul_.Tensor:
+            self.dtypes.append(torch.result_type(*args))
+        return function(*args, **(kwargs or {}))
+
+
 def test_compiled_chunks_equal_eager_ones():
     """Loss and gradients in bf16; the last chunk is shorter. A compiled chunk has half as many tokens more."""
     draw = torch.Generator().manual_seed(5)
@@ -128,8 +158,6 @@ def test_compiled_chunks_equal_eager_ones():
 
 def test_full_logits_are_never_allocated():
     """The largest tensor is one chunk's logits, not those of all tokens."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     class Largest(TorchDispatchMode):
         elements = 0
 
