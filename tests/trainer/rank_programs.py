@@ -399,6 +399,15 @@ def train_with_nan(
         trainer.token_loss, metrics.progress_line = token_loss, progress_line
 
 
+def train_as_on_cpu_with_fp16(ranks: Ranks, *, spec: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+    """Train, with NaN or without, on a CPU of which DeepSpeed believes that it has units for fp16: torch needs none."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+
+    with mock.patch.object(CPU_Accelerator, "is_fp16_supported", return_value=True):
+        return train_with_nan(ranks, spec=spec, **({"steps": [], "rank": 0} | arguments))
+
+
 def error_of_train_with_nan(ranks: Ranks, **arguments: Any) -> str:
     """Return the error message of `train_with_nan`."""
     try:

@@ -69,6 +69,31 @@ def test_resume_from_any_step_is_bit_exact(workers, spec_of, tmp_path, case):
     assert bool(scales[0]) == (precision == "fp16")
 
 
+@pytest.mark.parametrize(("stage", "ranks"), [(1, 1), (2, 2), (3, 2)])
+def test_loss_scale_of_deepspeed_is_restored(workers, tiny, tmp_path, stage, ranks):
+    """The gradients of steps 2 and 3 overflow, and the second overflow halves the scale."""
+    spec = tiny | ZERO[stage] | {"precision": "fp16", "micro_batch_size": 8 // ranks, "checkpoint_dir": str(tmp_path / "whole")}
+    overflow = {"steps": [2, 3], "rank": 0, "loss": False}
+    (whole, *_) = workers.run("train_as_on_cpu_with_fp16", {"spec": spec, **overflow}, world_size=ranks)
+    spec |= {"checkpoint_dir": str(tmp_path / "parts")}
+    (first, *_) = workers.run("train_as_on_cpu_with_fp16", {"spec": spec, **overflow, "stop_after": 4}, world_size=ranks)
+    (second, *_) = workers.run("train_as_on_cpu_with_fp16", {"spec": spec}, world_size=ranks)
+    assert losses(first) + losses(second) == losses(whole)
+    at_stop, resumed, expected = (
+        Manifest.read(tmp_path / path).loss_scale for path in ("parts/step-000004", "parts/step-000006", "whole/step-000006")
+    )
+    assert at_stop == {"cur_scale": 2**15, "cur_iter": 4, "last_overflow_iter": 2, "cur_hysteresis": 1}
+    assert resumed == expected == at_stop | {"cur_iter": 6}
+
+
+def test_loss_scale_of_another_strategy_is_ignored(workers, tiny, tmp_path):
+    spec = tiny | {"precision": "fp16", "micro_batch_size": 8, "checkpoint_dir": str(tmp_path)}
+    for step, change in enumerate((ZERO[2], {"strategy": "none"}, ZERO[3]), start=1):
+        workers.run("train_as_on_cpu_with_fp16", {"spec": spec | change | {"max_steps": step}})
+    scales = [Manifest.read(tmp_path / f"step-00000{step}").loss_scale for step in (1, 2, 3)]
+    assert [scale.get("cur_iter", scale.get("_growth_tracker")) for scale in scales] == [1, 1, 1]
+
+
 @pytest.mark.parametrize("name", ["ddp", "fsdp", "zero-2"])
 def test_stop_before_the_first_step_is_bit_exact(workers, spec_of, tmp_path, name):
     """The optimiser of the checkpoint has counted no step."""

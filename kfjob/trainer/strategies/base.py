@@ -137,6 +137,6 @@ class SingleProcess:
         return dict(self._scaler.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the loss scaler, if this run and the one before have one."""
-        if state and self._scaler.is_enabled():
+        """Restore the loss scaler, if this run and the one before have one; DeepSpeed's has other fields, and is ignored."""
+        if state.keys() == self._scaler.state_dict().keys():
             self._scaler.load_state_dict(dict(state))

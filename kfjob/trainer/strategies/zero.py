@@ -29,6 +29,8 @@ from kfjob.units import MIB
 
 SUB_GROUP_SIZE = 100_000_000
 """Optimiser elements to read from files at once; DeepSpeed holds four host buffers of this size."""
+SCALER_FIELDS = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
+"""What changes in the loss scaler (deepspeed 0.19, runtime/fp16/loss_scaler.py DynamicLossScaler)."""
 LOCK_TRIAL_BYTES = 64 * MIB
 """Bytes to lock as a trial: more than a container with the usual limit of 8 MiB or 64 KiB can lock."""
 
@@ -49,6 +51,7 @@ class DeepSpeed:
         _check_precision(spec, self._deepspeed.accelerator.get_accelerator())
         self._deepspeed.init_distributed(dist_init_required=False, verbose=False)
         self._swapper: Any = None
+        self._scaler: Any = None
         if spec.disk_offload:
             _check_disk_offload()
 
@@ -81,6 +84,7 @@ class DeepSpeed:
         engine: Any = model
         for line in self._ranks.all_gather(device_line(engine, self._ranks.rank, self._spec)):
             log.info(line)
+        self._scaler = getattr(engine.optimizer, "loss_scaler", None)
         optimizer: torch.optim.Optimizer = engine.optimizer
         return optimizer
 
@@ -111,11 +115,14 @@ class DeepSpeed:
         return ZeroState(engine, self._ranks) if self._spec.zero_stage else ModelState(engine.module, optimizer)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: a resumed run begins with DeepSpeed's initial loss scale."""
-        return {}
+        """Return the state of DeepSpeed's loss scaler."""
+        return {name: getattr(self._scaler, name) for name in SCALER_FIELDS} if self._spec.precision == "fp16" else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Ignore the loss scaler of another strategy."""
+        """Restore the loss scaler; that of another strategy has other fields, and is ignored."""
+        if state.keys() == self.state_dict().keys():
+            for name, value in state.items():
+                setattr(self._scaler, name, value)
 
 
 @contextmanager
