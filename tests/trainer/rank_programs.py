@@ -30,6 +30,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 from torch._subclasses import FakeTensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfjob.errors import KfjobError
@@ -54,11 +56,13 @@ from kfjob.trainer.process_identity import ProcessIdentity
 from kfjob.trainer.profiler import StepProfiler
 from kfjob.trainer.resume import find_checkpoint, roll_back
 from kfjob.trainer.step import Stepper
+from kfjob.trainer.stochastic_rounding import StochasticAdamW
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage, split_location
 from kfjob.trainer.storage.folder import FolderStorage
 from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
+from kfjob.trainer.training_run import TrainingRun
 from kfjob.trainer.weights import PretrainedWeights
 
 LINEAR = torch.nn.functional.linear
@@ -399,13 +403,13 @@ def train_with_nan(
         trainer.token_loss, metrics.progress_line = token_loss, progress_line
 
 
-def train_as_on_cpu_with_fp16(ranks: Ranks, *, spec: dict[str, Any], **arguments: Any) -> dict[str, Any]:
-    """Train, with NaN or without, on a CPU of which DeepSpeed believes that it has units for fp16: torch needs none."""
+def train_as_on_cpu_with_fp16(ranks: Ranks, *, spec: dict[str, Any], steps: Sequence[int] = (), **options: Any) -> Any:
+    """Train, with NaN in `steps` or without, on a CPU that DeepSpeed takes for one with units for fp16; torch needs none."""
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
     with mock.patch.object(CPU_Accelerator, "is_fp16_supported", return_value=True):
-        return train_with_nan(ranks, spec=spec, **({"steps": [], "rank": 0} | arguments))
+        return train_with_nan(ranks, spec=spec, steps=list(steps), rank=0, **options)
 
 
 def error_of_train_with_nan(ranks: Ranks, **arguments: Any) -> str:
@@ -415,6 +419,71 @@ def error_of_train_with_nan(ranks: Ranks, **arguments: Any) -> str:
     except KfjobError as error:
         return str(error)
     raise AssertionError("the run raised no error")
+
+
+def error_of_train_with_infinite_norm(ranks: Ranks, *, spec: dict[str, Any], step: int) -> str:
+    """Return the error message of a run whose gradient norm is infinite in a step; the loss and each gradient are finite.
+
+    Clipping makes the gradients of that step 0, so the weights stay finite, too.
+    """
+    calls = 0
+
+    def add_gradients(model: Any, *batch: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        loss = token_loss(model, *batch)
+        if calls != step:
+            return loss
+        weight = model.get_input_embeddings().weight
+        return loss + ((weight - weight.detach()) * 1e38).sum() * count_targets(torch.stack(batch[:2], 1).numpy())
+
+    with mock.patch("kfjob.trainer.step.token_loss", add_gradients):
+        return error_of_training(ranks, spec=spec)
+
+
+def record_speeds(ranks: Ranks, *, spec: dict[str, Any], nan_at: int) -> list[tuple[int, float]]:
+    """Return the logged speeds by a clock on which a step takes 1 s, and everything else between two steps 1000 s.
+
+    The loss of micro-batch `nan_at` is NaN.
+    """
+    now, speeds = 0.0, []
+
+    def pass_time(original: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal now
+            now += seconds
+            return original(*args, **kwargs)
+
+        return call
+
+    def record_speed(step: int, **values: Any) -> str:
+        speeds.append((step, values["speed"]))
+        return ""
+
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context
+        for name in ("evaluate", "save", "roll_back"):
+            patch(mock.patch.object(TrainingRun, name, pass_time(getattr(TrainingRun, name), 1000)))
+        patch(mock.patch.object(Stepper, "take", pass_time(Stepper.take, 1)))
+        patch(mock.patch.object(metrics, "Throughput", partial(metrics.Throughput, lambda: now)))
+        patch(mock.patch.object(metrics, "progress_line", record_speed))
+        train_with_nan(ranks, spec=spec, steps=[nan_at], rank=0)
+    return speeds
+
+
+def round_shards(ranks: Ranks) -> list[float]:
+    """Return this rank's shard of a parameter in bf16 after a step. All its values were equal, and so were the gradients.
+
+    Of four ranks each two hold the same shard.
+    """
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    placements = [Replicate(), Shard(0)]
+    parameter = torch.nn.Parameter(distribute_tensor(torch.full((128, 2), 0.02, dtype=torch.bfloat16), mesh, placements))
+    parameter.grad = distribute_tensor(torch.ones(128, 2, dtype=torch.bfloat16), mesh, placements)
+    StochasticAdamW([parameter], lr=3e-5, betas=(0.9, 0.95), eps=1e-8, seed=1).step()
+    local: Any = parameter.detach()
+    values: list[float] = local.to_local().flatten().tolist()
+    return values
 
 
 def save_not_finite(ranks: Ranks, *, spec: dict[str, Any], source: str, step: int) -> None:
@@ -1029,6 +1098,21 @@ def delete_while_resuming(ranks: Ranks, *, spec: dict[str, Any], folder: str) ->
         return int(run_training(ranks, spec=spec)["outcome"]["step"])
     finally:
         trainer.load_checkpoint = load_checkpoint
+
+
+def delete_after_resuming(ranks: Ranks, *, spec: dict[str, Any], folder: str) -> list[str]:
+    """Return the checkpoints in `folder` that another run could not delete in the first step of a run that resumes from one."""
+    storage = open_storage(folder)
+    begin_step = StepProfiler.begin_step
+
+    def delete_and_begin(self: StepProfiler, step: int) -> None:
+        for name in storage.list_names():
+            delete_unless_pinned(storage, name)
+        begin_step(self, step)
+
+    with mock.patch.object(StepProfiler, "begin_step", delete_and_begin):
+        train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())
+    return storage.list_names()
 
 
 def fail_some_ranks(ranks: Ranks, *, failing: list[int]) -> str:

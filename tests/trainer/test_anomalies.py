@@ -9,6 +9,7 @@ import pytest
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.anomalies import MAX_SKIPS, AnomalyDetector
+from kfjob.trainer.metrics import OUTCOME_FILE
 from kfjob.trainer.pins import pin
 from kfjob.trainer.storage import open_storage
 
@@ -161,6 +162,18 @@ def test_launch_after_a_second_roll_back_resumes_from_the_older_checkpoint(worke
         assert not set(used) & {sample for batch in second["batches"] for sample in batch}
 
 
+def test_failed_run_names_the_checkpoint_to_which_it_was_rolled_back(workers, tiny, tmp_path):
+    """Step 5 fails twice, step 3 twice: the checkpoint of step 4 was passed over."""
+    folder = tmp_path / "c"
+    spec = tiny | ROLL_BACK | {"checkpoint_dir": str(folder), "strategy": "none"}
+    (message,) = workers.run("error_of_train_with_nan", {"spec": spec, "steps": [5, 6, 7, 8], "rank": 0})
+    assert "cause: the run was rolled back 3 times" in message
+    outcome = json.loads((folder / OUTCOME_FILE).read_text())
+    assert (outcome["step"], outcome["checkpoint"]) == (2, str(folder / "step-000002"))
+    assert (folder / "step-000002").is_dir()
+    assert not (folder / "step-000004").exists()
+
+
 @pytest.mark.parametrize(
     ("stage", "settings"), [*((stage, {}) for stage in range(4)), (2, {"on_spike": "stop", "log_every": 10})], ids=str
 )
@@ -183,6 +196,12 @@ def test_transient_nan_between_progress_lines_is_found(workers, tiny):
     arguments = {"spec": spec, "steps": [2], "rank": 1, "gradients": False}
     for message in workers.run("error_of_train_with_nan", arguments, world_size=2):
         assert "not finite since the last check at step 3" in message
+
+
+def test_infinite_norm_between_progress_lines_is_found(workers, tiny):
+    spec = tiny | {"strategy": "none", "log_every": 3}
+    (message,) = workers.run("error_of_train_with_infinite_norm", {"spec": spec, "step": 2})
+    assert "the loss or the gradient norm was not finite since the last check at step 3" in message
 
 
 def test_stop_saves_no_model_with_nan(workers, tiny, tmp_path):

@@ -158,6 +158,7 @@ def test_compiled_chunks_equal_eager_ones():
 
 def test_full_logits_are_never_allocated():
     """The largest tensor is one chunk's logits, not those of all tokens."""
+
     class Largest(TorchDispatchMode):
         elements = 0
 

@@ -73,7 +73,7 @@ def test_resume_from_any_step_is_bit_exact(workers, spec_of, tmp_path, case):
 def test_loss_scale_of_deepspeed_is_restored(workers, tiny, tmp_path, stage, ranks):
     """The gradients of steps 2 and 3 overflow, and the second overflow halves the scale."""
     spec = tiny | ZERO[stage] | {"precision": "fp16", "micro_batch_size": 8 // ranks, "checkpoint_dir": str(tmp_path / "whole")}
-    overflow = {"steps": [2, 3], "rank": 0, "loss": False}
+    overflow = {"steps": [2, 3], "loss": False}
     (whole, *_) = workers.run("train_as_on_cpu_with_fp16", {"spec": spec, **overflow}, world_size=ranks)
     spec |= {"checkpoint_dir": str(tmp_path / "parts")}
     (first, *_) = workers.run("train_as_on_cpu_with_fp16", {"spec": spec, **overflow, "stop_after": 4}, world_size=ranks)
@@ -122,6 +122,17 @@ def test_stop_in_the_middle_of_a_step_is_bit_exact(workers, spec_of, tmp_path, n
         assert (first["outcome"]["step"], first["outcome"]["reason"]) == (2, "signal")
         assert losses(first) + losses(second) == losses(expected)
         assert second["batches"] == expected["batches"][2 * 8 // ranks :]
+
+
+def test_stop_in_the_middle_of_the_first_step_is_bit_exact(workers, spec_of, tmp_path):
+    """The optimiser has no state yet, and torch creates none while there are gradients."""
+    spec = spec_of("shuffled") | {"strategy": "none", "micro_batch_size": 1, "gradient_accumulation_steps": 4, "max_steps": 2}
+    (plain,) = workers.run("run_training", {"spec": spec})
+    spec |= {"checkpoint_dir": str(tmp_path / "c")}
+    (stopped,) = workers.run("run_training", {"spec": spec, "stop_after": 0, "micro_batches": 2})
+    (resumed,) = workers.run("run_training", {"spec": spec})
+    assert stopped["outcome"]["checkpoint"] == str(tmp_path / "c" / "step-000000")
+    assert losses(resumed) == losses(plain)
 
 
 def test_stop_during_an_evaluation(workers, tiny, tmp_path):

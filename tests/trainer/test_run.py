@@ -283,6 +283,13 @@ def test_indivisible_global_batch_is_an_error(workers, tiny, tmp_path):
     assert "a global batch of 4 samples cannot be kept with 2 ranks" in messages[0]
 
 
+def test_speed_counts_neither_evaluations_nor_saves_nor_roll_backs(workers, tiny, tmp_path):
+    """A step has 4 samples and takes 1 s. The third one is taken twice, because its loss is NaN the first time."""
+    spec = tiny | {"strategy": "none", "eval_every": 1, "checkpoint_every": 1, "checkpoint_dir": str(tmp_path / "c")}
+    (speeds,) = workers.run("record_speeds", {"spec": spec | {"on_nan": "roll_back", "max_steps": 5}, "nan_at": 3})
+    assert speeds == [[1, 4.0], [2, 4.0], [3, 2.0], [4, 4.0], [5, 4.0]]
+
+
 def test_run_ends_after_its_epochs(workers, tiny, tokenised_folder):
     tokens = json.loads((Path(tokenised_folder) / "tokens.json").read_text())["tokens"]["train"]
     spec = tiny | {"strategy": "none", "data": str(tokenised_folder), "sequence_length": 64, "max_steps": None, "epochs": 2}

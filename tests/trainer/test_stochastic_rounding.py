@@ -103,6 +103,14 @@ def test_fine_tuning_in_bf16_is_that_in_fp32():
     assert moved["nearest"] < 0.5
 
 
+def test_shards_are_rounded_by_different_numbers_and_replicas_by_the_same(workers):
+    shards = workers.run("round_shards", {}, world_size=4)
+    assert all(len(set(shard)) > 1 for shard in shards)
+    assert shards[0] == shards[2]
+    assert shards[1] == shards[3]
+    assert shards[0] != shards[1]
+
+
 @pytest.mark.parametrize(
     ("change", "world_size", "replicas"),
     [

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -276,6 +277,22 @@ def make_checkpoint(storage, name):
     (storage.path / name).mkdir(parents=True)
 
 
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_storage_that_cannot_flush_is_refused(storage, monkeypatch, kind):
+    fsync = os.fsync
+
+    def refuse(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) == (kind == "folder"):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        fsync(descriptor)
+
+    storage.create()
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(KfjobError, match="cannot write to") as raised:
+        storage.probe(".probe-1-0")
+    assert "Invalid argument" in str(raised.value.cause)
+
+
 def test_retention_keeps_a_pinned_checkpoint(storage, ended):
     make_checkpoint(storage, "step-000001")
     with pin(storage, "step-000001"):
@@ -322,6 +339,14 @@ def test_resume_pins_the_checkpoint_of_another_folder(workers, tiny, tmp_path):
     arguments = {"spec": spec | {"resume": str(tmp_path / "c" / "step-000001")}, "folder": str(tmp_path / "c")}
     assert workers.run("delete_while_resuming", arguments, world_size=2) == [2, 2]
     assert [path.name for path in (tmp_path / "c").glob("*step*")] == ["step-000001"]
+
+
+def test_resume_releases_the_checkpoint_of_another_folder_once_it_is_loaded(workers, tiny, tmp_path):
+    """A run of weeks must not keep a checkpoint that it does not read any more."""
+    spec = tiny | {"strategy": "none", "max_steps": 2}
+    workers.run("run_training", {"spec": spec | {"checkpoint_dir": str(tmp_path / "c"), "max_steps": 1}})
+    arguments = {"spec": spec | {"resume": str(tmp_path / "c" / "step-000001")}, "folder": str(tmp_path / "c")}
+    assert workers.run("delete_after_resuming", arguments) == [[]]
 
 
 def test_folder_that_the_ranks_do_not_share_is_an_error_at_the_start(workers, tmp_path):
