@@ -18,8 +18,7 @@ import pytest
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import tokenize
-from kfjob.trainer.data import chat, lanes, line_files, parquet, parquet_plan, records, token_files
-from kfjob.trainer.data.parquet_pages import PageError, read_pages
+from kfjob.trainer.data import chat, lanes, line_files, parquet, records, token_files
 from kfjob.trainer.data.sources import make_encoder, open_data, open_source
 from kfjob.trainer.data.tokenizer import open_tokenizer
 
@@ -74,30 +73,13 @@ def write(path, columns, **options):
     return path
 
 
-def conversation(count):
-    """Return one row with a conversation of `count` messages."""
-    roles, contents = share(["user"], count), share(["hello there " * 1000], count)
-    return pa.ListArray.from_arrays(
-        pa.array([0, count], pa.int32()), pa.StructArray.from_arrays([roles, contents], ["role", "content"])
-    )
-
-
-@pytest.mark.parametrize(
-    ("columns", "options", "cause"),
-    [
-        ({"text": ["y" * (80 * MIB)]}, {"use_dictionary": False}, "without compression, more than 250 times as many"),
-        ({"messages": conversation(40_000_000)}, {}, "a page has 40,000,000 values; the limit is 33,554,432"),
-        ({"messages": conversation(2_000_000)}, {}, "it takes 23,"),
-    ],
-    ids=["page", "values", "shared values"],
-)
-def test_small_parquet_file_does_not_fill_the_memory(text_folder, tmp_path, columns, options, cause):
-    file = write(tmp_path / "bomb.parquet", columns, **options)
+def test_value_that_expands_to_more_than_a_record_is_refused(text_folder, tmp_path):
+    file = write(tmp_path / "bomb.parquet", {"text": ["y" * (80 * MIB)]}, use_dictionary=False)
     assert file.stat().st_size < 100_000
-    output = read_in_little_memory(file, text_folder, "chat" if "messages" in columns else "text")
-    assert output.startswith("error: cannot read ro")
-    assert cause in output
-    assert "\nhint: " in output
+    output = read_in_little_memory(file, text_folder)
+    assert output.startswith(f"error: cannot read row group 1 of `{file}`\n")
+    assert "a value of `text` has 83,886," in output
+    assert "\nhint: divide it into several records" in output
 
 
 def test_rows_that_share_a_long_text_are_read_in_little_memory(text_folder, tmp_path):
@@ -116,51 +98,12 @@ def test_page_does_not_decompress_to_more_than_its_header_says(text_folder, tmp_
     assert "cannot read row group 1" in read_in_little_memory(file, text_folder)
 
 
-def test_long_rows_follow_one_by_one(text_folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("limit", [1, 30_000, 300_000])
+def test_rows_are_the_same_in_smaller_batches(text_folder, tmp_path, monkeypatch, limit):
     texts = [f"{number} " + "long text " * 1000 for number in range(10)] * 20
     file = write(tmp_path / "long.parquet", {"text": texts}, row_group_size=90)
-    expected = [text.strip() for text in texts]
-    assert read(file, text_folder) == expected
-    for limit in (50_000, 300_000):  # below a row of the encoded column, and below a batch
-        monkeypatch.setattr(parquet_plan, "MAX_ROWS_BYTES", limit)
-        monkeypatch.setattr(parquet, "MAX_ROWS_BYTES", limit)
-        assert read(file, text_folder) == expected
-
-
-@pytest.mark.parametrize("options", [{}, {"data_page_version": "2.0"}, {"compression": "snappy"}, {"row_group_size": 7}])
-def test_nested_columns_are_read_as_pyarrow_does(text_folder, tmp_path, monkeypatch, options):
-    rows = [
-        {"messages": [{"role": "user", "content": f"{n} {m}" if m else None} for m in range(n % 5 + 1)]} for n in range(300)
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "chat.parquet", **options)
-    monkeypatch.setattr(parquet_plan, "MAX_ROWS_BYTES", 1000)
-    monkeypatch.setattr(parquet, "MAX_ROWS_BYTES", 1000)
-    assert [record["messages"] for record in read(tmp_path / "chat.parquet", text_folder, "chat")] == [
-        row["messages"] for row in rows
-    ]
-
-
-@pytest.mark.parametrize(("encoding", "rows"), [("DELTA_BYTE_ARRAY", 31), ("DELTA_LENGTH_BYTE_ARRAY", 64), ("PLAIN", 64)])
-def test_values_that_share_their_beginning_are_read_in_smaller_batches(text_folder, tmp_path, encoding, rows):
-    texts = ["z" * (8 * MIB)] * 3
-    path = write(tmp_path / "texts.parquet", {"text": texts}, use_dictionary=False, column_encoding={"text": encoding})
-    with parquet.open_file(path) as file:
-        assert parquet_plan.plan_group(file, path, 0, ["text"]).rows == rows
-    assert read(path, text_folder) == texts
-
-
-def test_pages_of_a_file_are_read_to_its_last_value(tmp_path):
-    file = write(
-        tmp_path / "text.parquet", {"text": [str(n) * 50 for n in range(5000)]}, data_page_size=1000, write_batch_size=64
-    )
-    chunk = pq.ParquetFile(file).metadata.row_group(0).column(0)
-    begin = min(chunk.dictionary_page_offset, chunk.data_page_offset)
-    pages = list(read_pages(file, begin, chunk.total_compressed_size, chunk.num_values))
-    assert pages[0].is_dictionary
-    assert len(pages) > 3
-    assert sum(page.values for page in pages[1:]) == 5000
-    with pytest.raises(PageError):
-        list(read_pages(file, begin + 1, chunk.total_compressed_size, chunk.num_values))
+    monkeypatch.setattr(parquet, "MAX_BATCH_BYTES", limit)
+    assert read(file, text_folder) == [text.strip() for text in texts]
 
 
 def test_damaged_parquet_file_is_an_error_with_its_row_group(text_folder, tmp_path):

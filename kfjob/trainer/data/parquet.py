@@ -1,7 +1,4 @@
-"""Parquet files as one sequence of rows; only the needed columns are read, a few rows of one row group at a time.
-
-`parquet_plan` decides before each row group how it can be read in little memory.
-"""
+"""Parquet files as one sequence of rows; only the needed columns are read, a few rows of one row group at a time."""
 
 from __future__ import annotations
 
@@ -14,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from kfjob.errors import KfjobError
 from kfjob.trainer.data.content import fingerprint_files
-from kfjob.trainer.data.parquet_plan import MAX_ROWS_BYTES, GroupPlan, measure_rows, plan_group
 from kfjob.trainer.data.records import (
+    DIVIDE_HINT,
     MAX_RECORD_BYTES,
     Extract,
     Offset,
     OversizedError,
     Reader,
+    check_size,
     describe_files,
     extract_record,
-    record_error,
 )
 from kfjob.units import MIB
 
@@ -31,7 +28,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet
 
-_BUFFER = 1 << 16
+MAX_BATCH_BYTES = 256 * MIB
+"""Size of the rows of a Parquet file to decode at once, for which the file's metadata is trusted."""
+_BATCH = 64
+"""Rows to decode at once. A lane holds only these rows and the pages they come from in memory."""
 
 
 class ParquetFiles:
@@ -54,10 +54,9 @@ class ParquetFiles:
         self.identity: dict[str, Any] = {"kind": "rows", "files": len(paths), "rows": self.ends[-1]}
         self.identity["content"] = fingerprint_files(paths)
         with open_file(paths[0]) as file:
-            schema = file.schema_arrow
-        self.columns = [name for name in columns if name in schema.names] or schema.names
+            names = file.schema_arrow.names
+        self.columns = [name for name in columns if name in names] or names
         self._lane_edges: dict[int, list[int]] = {}
-        self._plans: dict[tuple[int, int], GroupPlan] = {}
 
     def lane_count(self, requested: int) -> int:
         """Return `requested`: lanes can begin at any row."""
@@ -72,22 +71,22 @@ class ParquetFiles:
             self._lane_edges[lanes] = aligned if len(set(aligned)) == lanes + 1 else shares
         return self._lane_edges[lanes][lane]
 
-    def read_group(self, number: int, group: int) -> Iterator[tuple[pa.RecordBatch, pa.Schema | None]]:
-        """Yield the rows of a row group of the file with this number, in part encoded, and their types without the encoding.
+    def read_group(self, number: int, group: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group of the file with this number.
 
         Raises:
-            KfjobError: it would take too much memory, or is damaged.
+            KfjobError: its values are too large, or it is damaged.
         """
         path = self.paths[number]
-        if (plan := self._plans.get((number, group))) is None:
-            with open_file(path) as file:
-                plan = self._plans[number, group] = plan_group(file, path, group, self.columns)
         try:
-            with open_file(path, plan.encoded_columns) as file:
-                for batch in file.iter_batches(plan.rows, row_groups=[group], columns=self.columns, use_threads=False):
-                    yield batch, plan.schema
+            with open_file(path) as file:
+                rows = _count_rows_at_once(file.metadata.row_group(group), self.columns)
+                yield from file.iter_batches(rows, row_groups=[group], columns=self.columns, use_threads=False)
         except (OSError, MemoryError, ValueError, NotImplementedError) as error:  # pyarrow's errors are subclasses
-            raise KfjobError(f"cannot read row group {group + 1} of `{path}`", location="data", cause=str(error)) from error
+            hint = DIVIDE_HINT if isinstance(error, OversizedError) else "write the file, or download it, again"
+            raise KfjobError(
+                f"cannot read row group {group + 1} of `{path}`", location="data", cause=str(error), hint=hint
+            ) from error
 
     def read(self, lane: int, lanes: int, offset: Offset) -> Reader:
         """Read the rows of a lane."""
@@ -121,39 +120,37 @@ class _RowReader(Reader):
     def _read_from(self, row: int) -> Any:
         """Yield the records from a row to the end of the files."""
         first = bisect_right(self._files.ends, row)
-        offset = self._files.ends[first - 1] if first else 0
-        for (number, group, _), end in zip(self._files.groups[first:], self._files.ends[first:], strict=True):
-            for batch, schema in self._files.read_group(number, group):
-                if row < offset + batch.num_rows:
-                    yield from self._decode(batch.slice(max(0, row - offset)), schema, max(row, offset))
-                offset += batch.num_rows
-            if offset != end:
-                title = (
-                    f"row group {group + 1} of `{self._files.paths[number]}` has another number of rows than its metadata says"
-                )
-                raise KfjobError(title, location="data")
-
-    def _decode(self, rows: pa.RecordBatch, schema: pa.Schema | None, number: int) -> Iterator[dict[str, Any]]:
-        """Yield the records of rows; `number` is that of the first."""
-        size = measure_rows(rows)
-        if size > MAX_ROWS_BYTES and rows.num_rows > 1:
-            for index in range(rows.num_rows):
-                yield from self._decode(rows.slice(index, 1), schema, number + index)
-            return
-        if size > MAX_RECORD_BYTES and rows.num_rows == 1:
-            limit = f"it takes {size // MIB:,} MiB, the limit is {MAX_RECORD_BYTES // MIB} MiB"
-            raise record_error(self._location(number), OversizedError(limit))
-        yield from _cast(rows, schema).to_pylist()
+        skip = row - (self._files.ends[first - 1] if first else 0)
+        for number, group, expected in self._files.groups[first:]:
+            count = 0
+            for batch in self._files.read_group(number, group):
+                count += batch.num_rows
+                if skip >= batch.num_rows:
+                    skip -= batch.num_rows
+                    continue
+                yield from batch.slice(skip).to_pylist()
+                skip = 0
+            if count != expected:
+                title = f"row group {group + 1} of `{self._files.paths[number]}` has {count} rows, its metadata says {expected}"
+                raise KfjobError(title, location="data", hint="write the file, or download it, again")
 
 
-def _cast(rows: pa.RecordBatch, schema: pa.Schema | None) -> pa.RecordBatch:
-    """Return the rows without the encoding."""
-    if schema is None:
-        return rows
-    import pyarrow as pa
+def _count_rows_at_once(group: pyarrow.parquet.RowGroupMetaData, columns: Sequence[str]) -> int:
+    """Return how many rows fit into `MAX_BATCH_BYTES`.
 
-    columns = [column.cast(schema.field(name).type) for name, column in zip(rows.schema.names, rows.columns, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+    Rows that share a value store it once, so each may take as much memory as the whole row group.
+
+    Raises:
+        OversizedError: a value is larger than a record may be.
+    """
+    rows = _BATCH
+    for chunk in map(group.column, range(group.num_columns)):
+        size, values = chunk.total_uncompressed_size, max(1, chunk.num_values)
+        if chunk.path_in_schema.split(".")[0] not in columns:
+            continue
+        check_size(size // values, MAX_RECORD_BYTES, f"a value of `{chunk.path_in_schema}`", "bytes")
+        rows = max(1, min(rows, MAX_BATCH_BYTES // max(1, size)))
+    return rows
 
 
 def _group_sizes(path: Path) -> Iterator[int]:
@@ -162,8 +159,8 @@ def _group_sizes(path: Path) -> Iterator[int]:
             yield file.metadata.row_group(group).num_rows
 
 
-def open_file(path: Path, encoded_columns: Sequence[str] = ()) -> pyarrow.parquet.ParquetFile:
-    """Open the file without read-ahead; the values of `encoded_columns` stay numbers of a dictionary.
+def open_file(path: Path) -> pyarrow.parquet.ParquetFile:
+    """Open the file without read-ahead.
 
     Raises:
         KfjobError: pyarrow is not installed, or the file is not Parquet.
@@ -173,6 +170,6 @@ def open_file(path: Path, encoded_columns: Sequence[str] = ()) -> pyarrow.parque
     except ImportError as error:
         raise KfjobError(f"`{path}` needs pyarrow", location="data", hint="run `pip install pyarrow`") from error
     try:
-        return pyarrow.parquet.ParquetFile(path, read_dictionary=list(encoded_columns), buffer_size=_BUFFER, pre_buffer=False)
+        return pyarrow.parquet.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False)
     except (OSError, pyarrow.ArrowInvalid) as error:
         raise KfjobError(f"cannot read `{path}`", location="data", cause=str(error)) from error
