@@ -17,7 +17,7 @@ NO_OBJECT = "it is not a JSON object; each line of a .jsonl file is one, without
 OTHER_FIELDS = "; the record has "
 """Precedes the fields of a record that has no field for the text."""
 MAX_RECORD_BYTES = 64 * MIB
-"""Size of a line of training data, or of a value in a Parquet file; the longest novels have 10 MiB, and 60 MiB with escapes in JSON."""
+"""Size of a line of training data, or of a value in a Parquet file; novels have up to 10 MiB, 60 MiB with JSON escapes."""
 MAX_DOCUMENT_CHARACTERS = 32 * MIB
 """Characters of a document or a conversation; a tokenizer takes 170 bytes of memory for each of them."""
 DIVIDE_HINT = "divide it into several records"
