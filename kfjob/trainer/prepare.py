@@ -170,6 +170,8 @@ def _log_start(run: TrainingRun, start: Checkpoint | None, total_steps: int) -> 
     if factor := get_router_factor(run.model):
         log.info(metrics.router_line(factor))
     log.info(metrics.resume_line(start.name if start else None, start.path if start else None))
+    if start and start.manifest.step >= total_steps:
+        log.info("Note step %s of %s is done: raise `max_steps` or `epochs` to train on", start.manifest.step, total_steps)
     if run.writer is None:
         log.info("Note this run writes no checkpoint: `checkpoint_dir` is not set")
     if warning := find_slow_precision(spec, run.ranks.device):

@@ -190,11 +190,8 @@ def _join_parts(
                         shutil.copyfileobj(file, out)
         counts[name] = {"tokens": int(ends[-1]), "documents": len(ends)}
     if TRAIN not in counts:
-        cause = (
-            f"no {'conversation has an answer' if chat else 'document has text'}"
-            if not counts
-            else "`--held-out` takes all documents"
-        )
+        no_document = "no conversation has an answer" if chat else "no document has text"
+        cause = "`--held-out` takes all documents" if counts else no_document
         raise KfjobError(f"no tokens to train on in `{plan.data}`", cause=cause, hint="use data with more documents")
     (whole / "tokenizer").mkdir()
     for name in FILES:

@@ -21,6 +21,8 @@ from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.metrics import log
 from kfjob.trainer.redact import redact_urls
 
+_WRITE_HINT = "use a path in a folder that this user can write to"
+
 
 class Tracker(Protocol):
     """Records the metrics of a run."""
@@ -98,7 +100,9 @@ class JsonLinesTracker:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
-            raise KfjobError(f"cannot write to `{path}`", location="metrics_file", cause=str(error)) from error
+            raise KfjobError(
+                f"cannot write to `{path}`", location="metrics_file", cause=str(error), hint=_WRITE_HINT
+            ) from error
 
     def log_metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write the line with one call, so that readers and kills never see a part of it."""
@@ -136,7 +140,7 @@ class TensorBoardTracker:
             self._writer = SummaryWriter(str(folder))
             self._writer.flush()
         except OSError as error:
-            raise KfjobError(f"cannot write to `{folder}`", location=self.field, cause=str(error)) from error
+            raise KfjobError(f"cannot write to `{folder}`", location=self.field, cause=str(error), hint=_WRITE_HINT) from error
 
     def log_metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write one scalar for each metric."""

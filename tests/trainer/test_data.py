@@ -273,19 +273,26 @@ def test_tokenize_suggests_a_similar_file(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "options", "message"),
+    "case",
     [
         ("a.jsonl", '{"content": "a"}\n', [], "hint: set `--text-field` to the field that holds the text"),
         ("a.jsonl", '{"messages": []}\n', [], "hint: set `--data-format chat` to read conversations"),
         ("a.jsonl", '[{"text": "a"}]\n', [], "cause: it is not a JSON object; each line of a .jsonl file is one"),
         ("a.jsonl.gz", "x", [], "hint: decompress it first"),
         ("a.json", "[]", [], "hint: convert it to .jsonl: one JSON object per line, with the text in the field `text`"),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n',
+            ["--data-format", "chat"],
+            "`completion`; the record has `text`\nhint: rename the fields, or set ",
+        ),
         ("a.txt", "\n\n", [], "cause: no document has text\nhint: use data with more documents"),
         ("a.txt", "", [], "cause: the size is 0 bytes\nhint: write it again, or use another"),
         ("a.txt", "text\n", ["--held-out", "5"], "hint: `--held-out 0.05` holds out 5 % of the documents"),
     ],
 )
-def test_tokenize_says_what_to_do_next(text_folder, tmp_path, capsys, name, content, options, message):
+def test_tokenize_says_what_to_do_next(text_folder, tmp_path, capsys, case):
+    name, content, options, message = case
     (tmp_path / name).write_text(content)
     arguments = [str(tmp_path / name), str(tmp_path / "out"), "--tokenizer", str(text_folder / "tokenizer"), "--workers", "1"]
     assert tokenize.main([*arguments, *options]) != 0

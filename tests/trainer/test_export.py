@@ -33,7 +33,7 @@ def test_folder_without_a_checkpoint_gets_a_hint(tmp_path, capsys):
 
 
 def test_target_that_cannot_be_written_is_an_error(monkeypatch, capsys):
-    def fail(*_, **__):
+    def fail(*_: object, **__: object):
         raise PermissionError(13, "Permission denied", "/models/x")
 
     monkeypatch.setattr("kfjob.trainer.export.export", fail)

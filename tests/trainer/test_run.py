@@ -218,6 +218,7 @@ def test_finished_run_is_not_repeated(workers, tiny, tmp_path):
     assert second["losses"] == {}
     assert (tmp_path / "step-000006").stat().st_ino == written
     assert second["outcome"] == first["outcome"]
+    assert "Note step 6 of 6 is done: raise `max_steps` or `epochs` to train on" in workers.log()
 
 
 def test_keep_last_deletes_older_checkpoints(workers, tiny, tmp_path):

@@ -229,9 +229,8 @@ def test_run_without_torchrun(tiny, tmp_path, capsys):
 def test_traceback_only_with_debug(tiny, tmp_path, capsys, debug):
     assert main(to_argv(TrainSpec(**tiny | {"data": str(tmp_path / "no"), "debug": debug}))) == 1
     output = capsys.readouterr()
-    assert output.err.endswith(
-        f"error: no data at `{tmp_path}/no`\n  --> data\nhint: `{tmp_path}` has no `no`; a job reads the path in the container that trains\n"
-    )
+    hint = f"`{tmp_path}` has no `no`; a job reads the path in the container that trains"
+    assert output.err.endswith(f"error: no data at `{tmp_path}/no`\n  --> data\nhint: {hint}\n")
     assert ("Traceback" in output.err) is debug
     assert re.search(r"E \[run\.py:\d+\] Outcome failed step none loss none checkpoint none reason ", output.out)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kfjob.errors import KfjobError
-from kfjob.trainer.data.documents import Document, LossMask
+from kfjob.trainer.data.documents import Document, LossMask, describe_fields
 from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, NO_OBJECT, check_size, count_characters
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
@@ -55,7 +55,7 @@ class ChatEncoder:
             messages = _check_messages(record["messages"], "messages")
             return {"messages": messages, "tools": record.get("tools"), "prompt_messages": 0}
         if record.get("prompt") is None or record.get("completion") is None:
-            raise LookupError("neither `messages` nor `prompt` and `completion`")
+            raise LookupError(f"neither `messages` nor `prompt` and `completion`{describe_fields(record)}")
         prompt, completion = record["prompt"], record["completion"]
         if isinstance(prompt, str) and isinstance(completion, str):
             return {"prompt": prompt, "completion": completion}

@@ -45,7 +45,7 @@ class Encoder(Protocol):
         """Tokenise what `extract` returned."""
 
 
-def _describe_fields(record: Any) -> str:
+def describe_fields(record: Any) -> str:
     """Return the end of a message about a record without its text: the fields that it has."""
     if not isinstance(record, Mapping) or not record:
         return ""
@@ -73,7 +73,7 @@ class TextEncoder:
         if not isinstance(record, Mapping):
             raise TypeError(NO_OBJECT)
         if self._field not in record:
-            raise LookupError(f"no field `{self._field}`{_describe_fields(record)}")
+            raise LookupError(f"no field `{self._field}`{describe_fields(record)}")
         if not isinstance(text := record[self._field], str):
             raise TypeError(f"the field `{self._field}` is not text")
         check_size(len(text), MAX_DOCUMENT_CHARACTERS, "the text", "characters")

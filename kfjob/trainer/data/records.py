@@ -104,6 +104,8 @@ def record_error(location: str, error: Exception) -> KfjobError:
     hint = "set `data_format: chat` to read conversations" if str(cause).endswith(OTHER_FORMAT) else None
     if OTHER_FIELDS in str(cause):
         hint = "set `text_field` to the field that holds the text"
+        if str(cause).startswith("neither "):
+            hint = "rename the fields, or set `data_format: text` if the records are no conversations"
     if isinstance(error, OversizedError):
         hint = DIVIDE_HINT
     return KfjobError(f"cannot read {location}", cause=str(cause), hint=hint)

@@ -63,7 +63,8 @@ def open_tokenizer(location: Path | str) -> TextTokenizer:
         hint = "set `tokenizer` to a folder with tokenizer.json"
         raise KfjobError(f"no tokenizer at `{path}`", location="tokenizer", hint=hint) from error
     except Exception as error:  # the library raises no narrower one
-        raise KfjobError(f"cannot read the tokenizer `{folder}`", location="tokenizer", cause=str(error)) from error
+        hint = "set `tokenizer` to the tokenizer.json that `tokenizers` or transformers has saved, or to its folder"
+        raise KfjobError(f"cannot read the tokenizer `{folder}`", location="tokenizer", cause=str(error), hint=hint) from error
     if tokenizer.truncation is not None or tokenizer.padding is not None:  # documents are divided and filled up later
         tokenizer.no_truncation()
         tokenizer.no_padding()
