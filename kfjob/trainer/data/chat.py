@@ -15,7 +15,7 @@ import numpy as np
 
 from kfjob.errors import KfjobError
 from kfjob.trainer.data.documents import Document, LossMask, describe_fields
-from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, NO_OBJECT, check_size, count_characters
+from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, NO_OBJECT, RecordError, check_size, count_characters
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 PLAIN_TEMPLATE = (
@@ -49,13 +49,14 @@ class ChatEncoder:
     def extract(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the messages, or the prompt and the completion, of a valid record."""
         if not isinstance(record, Mapping):
-            raise TypeError(NO_OBJECT)
+            raise RecordError(NO_OBJECT)
         check_size(count_characters([record.get(name) for name in self.columns]), MAX_DOCUMENT_CHARACTERS, "it", "characters")
         if record.get("messages") is not None:
             messages = _check_messages(record["messages"], "messages")
             return {"messages": messages, "tools": record.get("tools"), "prompt_messages": 0}
         if record.get("prompt") is None or record.get("completion") is None:
-            raise LookupError(f"neither `messages` nor `prompt` and `completion`{describe_fields(record)}")
+            hint = "rename the fields, or set `data_format: text` if the records are no conversations"
+            raise RecordError(f"neither `messages` nor `prompt` and `completion`{describe_fields(record)}", hint=hint)
         prompt, completion = record["prompt"], record["completion"]
         if isinstance(prompt, str) and isinstance(completion, str):
             return {"prompt": prompt, "completion": completion}
@@ -141,9 +142,9 @@ def mask_tokens(spans: Sequence[Span], answers: Sequence[Span]) -> LossMask:
 
 def _check_messages(value: Any, field: str) -> Sequence[Message]:
     if not isinstance(value, list) or not value:
-        raise TypeError(f"`{field}` is not a list of messages")
+        raise RecordError(f"`{field}` is not a list of messages")
     check_size(len(value), MAX_MESSAGES, f"`{field}`", "messages")
     for message in value:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
-            raise TypeError(f"a message in `{field}` has no role or no content")
+            raise RecordError(f"a message in `{field}` has no role or no content")
     return value

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, NO_OBJECT, OTHER_FIELDS, OTHER_FORMAT, check_size
+from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, NO_OBJECT, RecordError, check_size
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 Tokens = npt.NDArray[np.int64]
@@ -45,14 +45,10 @@ class Encoder(Protocol):
         """Tokenise what `extract` returned."""
 
 
-def describe_fields(record: Any) -> str:
+def describe_fields(record: Mapping[str, Any]) -> str:
     """Return the end of a message about a record without its text: the fields that it has."""
-    if not isinstance(record, Mapping) or not record:
-        return ""
-    if "messages" in record:
-        return OTHER_FORMAT
     names = [f"`{str(name)[:_MAX_NAME]}`" for name in islice(record, _MAX_FIELDS)]
-    return f"{OTHER_FIELDS}{', '.join(names)}{', …' if len(record) > _MAX_FIELDS else ''}"
+    return f"; the record has {', '.join(names)}{', …' if len(record) > _MAX_FIELDS else ''}" if names else ""
 
 
 class TextEncoder:
@@ -71,11 +67,15 @@ class TextEncoder:
     def extract(self, record: Mapping[str, Any]) -> str | None:
         """Return the text without surrounding white space; None if it is empty."""
         if not isinstance(record, Mapping):
-            raise TypeError(NO_OBJECT)
+            raise RecordError(NO_OBJECT)
+        if self._field not in record and "messages" in record:
+            hint = "set `data_format: chat` to read conversations"
+            raise RecordError(f"no field `{self._field}`, but `messages`", hint=hint)
         if self._field not in record:
-            raise LookupError(f"no field `{self._field}`{describe_fields(record)}")
+            hint = "set `text_field` to the field that holds the text"
+            raise RecordError(f"no field `{self._field}`{describe_fields(record)}", hint=hint)
         if not isinstance(text := record[self._field], str):
-            raise TypeError(f"the field `{self._field}` is not text")
+            raise RecordError(f"the field `{self._field}` is not text")
         check_size(len(text), MAX_DOCUMENT_CHARACTERS, "the text", "characters")
         return text.strip() or None
 

@@ -11,11 +11,12 @@ from kfjob.errors import KfjobError
 from kfjob.parsing import parse_json
 from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.records import (
+    DIVIDE_HINT,
     MAX_RECORD_BYTES,
     Extract,
     Offset,
-    OversizedError,
     Reader,
+    RecordError,
     describe_files,
     extract_record,
     record_error,
@@ -113,7 +114,7 @@ class _LineReader(Reader):
             return f"line {_count_line_ends(self._path, begin) + 1} of `{self._path}`"
 
         if size > MAX_RECORD_BYTES:
-            raise record_error(location(), OversizedError(self._describe_long_line()))
+            raise record_error(location(), RecordError(self._describe_long_line(), hint=DIVIDE_HINT))
         try:
             record = parse_json(line) if self._path.suffix == ".jsonl" else {self._files.text_field: line.decode()}
         except ValueError as error:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from kfjob.errors import KfjobError
 from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.records import (
-    DIVIDE_HINT,
     MAX_RECORD_BYTES,
     Extract,
     Offset,
-    OversizedError,
     Reader,
+    RecordError,
     check_size,
     describe_files,
     extract_record,
@@ -83,7 +82,7 @@ class ParquetFiles:
                 rows = _count_rows_at_once(file.metadata.row_group(group), self.columns)
                 yield from file.iter_batches(rows, row_groups=[group], columns=self.columns, use_threads=False)
         except (OSError, MemoryError, ValueError, NotImplementedError) as error:  # pyarrow's errors are subclasses
-            hint = DIVIDE_HINT if isinstance(error, OversizedError) else "write the file, or download it, again"
+            hint = error.hint if isinstance(error, RecordError) else "write the file, or download it, again"
             raise KfjobError(
                 f"cannot read row group {group + 1} of `{path}`", location="data", cause=str(error), hint=hint
             ) from error
@@ -141,7 +140,7 @@ def _count_rows_at_once(group: pyarrow.parquet.RowGroupMetaData, columns: Sequen
     Rows that share a value store it once, so each may take as much memory as the whole row group.
 
     Raises:
-        OversizedError: a value is larger than a record may be.
+        RecordError: a value is larger than a record may be.
     """
     rows = _BATCH
     for chunk in map(group.column, range(group.num_columns)):

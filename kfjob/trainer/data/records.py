@@ -10,12 +10,8 @@ from typing import Any, Protocol
 from kfjob.errors import KfjobError
 from kfjob.units import MIB
 
-OTHER_FORMAT = ", but `messages`"
-"""The end of the cause when a record of text is a conversation."""
 NO_OBJECT = "it is not a JSON object; each line of a .jsonl file is one, without `[`, `]` and commas between them"
 """The cause when a record is another JSON value."""
-OTHER_FIELDS = "; the record has "
-"""Precedes the fields of a record that has no field for the text."""
 MAX_RECORD_BYTES = 64 * MIB
 """Size of a line of training data, or of a value in a Parquet file; novels have up to 10 MiB, 60 MiB with JSON escapes."""
 MAX_DOCUMENT_CHARACTERS = 32 * MIB
@@ -27,18 +23,23 @@ Extract = Callable[[Mapping[str, Any]], Any]
 """Returns the part of a record that is needed; None skips it. Raises LookupError, TypeError or ValueError."""
 
 
-class OversizedError(ValueError):
-    """A record is too large to be tokenised."""
+class RecordError(ValueError):
+    """A record cannot be used."""
+
+    def __init__(self, cause: str, *, hint: str | None = None) -> None:
+        """Keep what the user can do, `hint`, with the cause."""
+        super().__init__(cause)
+        self.hint = hint
 
 
 def check_size(size: int, limit: int, name: str, unit: str) -> None:
     """Check the size of `name`, a part of a record.
 
     Raises:
-        OversizedError: it is larger than the limit.
+        RecordError: it is larger than the limit.
     """
     if size > limit:
-        raise OversizedError(f"{name} has {size:,} {unit}, the limit is {limit:,}")
+        raise RecordError(f"{name} has {size:,} {unit}, the limit is {limit:,}", hint=DIVIDE_HINT)
 
 
 def count_characters(value: Any) -> int:
@@ -101,11 +102,5 @@ def extract_record(extract: Extract, record: Mapping[str, Any], location: Callab
 def record_error(location: str, error: Exception) -> KfjobError:
     """Return the error for an unreadable record."""
     cause = error.args[0] if isinstance(error, LookupError) and error.args else error
-    hint = "set `data_format: chat` to read conversations" if str(cause).endswith(OTHER_FORMAT) else None
-    if OTHER_FIELDS in str(cause):
-        hint = "set `text_field` to the field that holds the text"
-        if str(cause).startswith("neither "):
-            hint = "rename the fields, or set `data_format: text` if the records are no conversations"
-    if isinstance(error, OversizedError):
-        hint = DIVIDE_HINT
+    hint = error.hint if isinstance(error, RecordError) else None
     return KfjobError(f"cannot read {location}", cause=str(cause), hint=hint)
