@@ -149,10 +149,10 @@ def test_empty_file_is_named_as_empty(tiny, text_folder, tmp_path):
     assert caught.value.cause == "the size is 0 bytes"
 
 
-def test_hint_of_the_format_is_not_shown_when_it_is_set(tiny, text_folder, chat_folder):
+def test_text_with_the_format_of_conversations_gets_a_hint(tiny, text_folder, chat_folder):
     with pytest.raises(KfjobError) as caught:
         open_run(tiny, data=str(text_folder), data_format="chat", sequence_length=96).train.read_batch(1)
-    assert caught.value.hint is None
+    assert caught.value.hint == "rename the fields, or set `data_format: text` if the records are no conversations"
     with pytest.raises(KfjobError) as caught:
         open_run(tiny, data=str(chat_folder)).train.read_batch(1)
     assert "data_format: chat" in str(caught.value.hint)
