@@ -1,29 +1,25 @@
-"""The trainer and torchtitan on a CPU, with the same model and batch, in one run: the CPU time of a step.
+"""The trainer and torchtitan on a CPU, with the same model and batch, in one process: the time of a step.
 
-    python -m benchmarks.torchtitan_cpu [--rounds N]                             # needs torchtitan (gpu_wheels.txt)
+    python -m benchmarks.torchtitan_cpu [--compile] [--steps N]                  # needs torchtitan (gpu_wheels.txt)
 
-torchtitan runs only on GPUs, so what it asks about one gets faked answers here; the model, the loop, the loss and the optimiser
-are its own. Both train a Llama of 21 million parameters in fp32 with one thread, layers eager or compiled. Load changes CPU
-time least; that of the start and the compilation is taken off by a second, shorter run. This says how much work each does on
-the host and in the model, nothing about a GPU.
+torchtitan runs only on GPUs, so what it asks about one gets faked answers here; the model, the step, the loss and the optimiser
+are its own. Both train a Llama of 21 million parameters in fp32 with one thread, layers eager or compiled. Their steps
+alternate, so that they see the same load. This says how much work each does on the host and in the model, nothing about a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
-import statistics
 import tempfile
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
-from benchmarks.trainer_gpu import ENVIRONMENT, run_python, run_trainer
+import torch
+
+from benchmarks.trainer_cpu import AlternatingSteps, medians
 from kfjob.spec.train import TrainSpec
 
-SHORT, LONG = 2, 12
-"""Steps of the two runs."""
 SPEC: dict[str, Any] = {
     "model": {
         "vocab_size": 8192,
@@ -40,92 +36,81 @@ SPEC: dict[str, Any] = {
     "sequence_length": 512,
     "micro_batch_size": 2,
     "loss_chunk": 0,
-    "log_every": 2,
-    "peak_tflops": 0.1,
-    "max_steps": LONG,
 }
+WARM_UP = 3
+"""Steps that do not count."""
 
 
-def run_torchtitan(spec: TrainSpec) -> None:
-    """Train in this process."""
-    import torch
+class FakedDevices:
+    """The CPU as a module like `torch.cuda`."""
+
+    def set_device(self, device: object) -> None:
+        """Do nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.cpu, name)
+
+
+def fake_devices() -> None:
+    """Replace what torchtitan asks about its GPU and about the ranks, which kfjob has joined."""
     import torchtitan.components.metrics
     import torchtitan.distributed.parallel_dims
     import torchtitan.distributed.utils
     import torchtitan.tools.utils
 
-    from benchmarks.torchtitan_loop import make_config, set_rank
-
-    class FakedDevices:
-        """The CPU as a module like `torch.cuda`."""
-
-        def set_device(self, device: object) -> None: ...
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(torch.cpu, name)
-
-    statistics_of_no_memory = dict.fromkeys(
-        ("max_active_gib", "max_active_pct", "max_reserved_gib", "max_reserved_pct", "num_alloc_retries", "num_ooms"), 0
-    )
-    faked_monitor = SimpleNamespace(
-        device_name="cpu",
-        get_peak_stats=lambda: SimpleNamespace(**statistics_of_no_memory),
-        reset_peak_stats=lambda: None,
-    )
+    names = ("max_active_gib", "max_active_pct", "max_reserved_gib", "max_reserved_pct", "num_alloc_retries", "num_ooms")
+    no_memory = SimpleNamespace(**dict.fromkeys(names, 0))
+    monitor = SimpleNamespace(device_name="cpu", get_peak_stats=lambda: no_memory, reset_peak_stats=lambda: None)
     for module in (torchtitan.tools.utils, torchtitan.distributed.utils, torchtitan.distributed.parallel_dims):
         vars(module).update(device_type="cpu", device_module=FakedDevices())
-    vars(torchtitan.components.metrics).update(build_device_memory_monitor=lambda: faked_monitor)
-    vars(torchtitan.distributed.utils).update(set_pg_timeouts=lambda **_: None)
+    vars(torchtitan.components.metrics).update(build_device_memory_monitor=lambda: monitor)
+    vars(torchtitan.distributed.utils).update(init_distributed=lambda *_, **__: 1)
 
+
+def make_torchtitan_step(spec: TrainSpec, folder: str) -> Callable[[], object]:
+    """Return a function that takes torchtitan's next step."""
+    fake_devices()
     from torchtitan.train import Trainer
 
+    from benchmarks.torchtitan_loop import make_config, set_rank
+
     set_rank()
-    with tempfile.TemporaryDirectory() as folder, mock.patch("torch.cuda.max_memory_allocated", return_value=0):
-        config = make_config(spec.model_copy(update={"precision": "bf16"}), folder)
-        config.training.mixed_precision_param = "float32"
-        config.optimizer.implementation = "foreach"  # this torchtitan has its fused form for GPUs
-        Trainer(config).train()
+    config = make_config(spec.model_copy(update={"precision": "bf16"}), folder)
+    config.training.mixed_precision_param = "float32"
+    config.optimizer.implementation = "foreach"  # this torchtitan has its fused form for GPUs
+    trainer = Trainer(config)
+    batches = trainer.batch_generator(trainer.dataloader)
+
+    def take_step() -> None:
+        trainer.step += 1
+        trainer.train_step(batches)
+
+    return take_step
 
 
-def measure(program: str, spec: TrainSpec) -> float:
-    """Return the CPU time of a step in seconds."""
-    times = []
-    for steps in (SHORT, LONG):
-        of_length, before = spec.model_copy(update={"max_steps": steps}), read_clock()
-        if program == "torchtitan":
-            run_python("-m", "benchmarks.torchtitan_cpu", "--loop", of_length.model_dump_json())
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                run_trainer(of_length, Path(folder) / "figures.jsonl")
-        times.append(read_clock() - before)
-    return (times[1] - times[0]) / (LONG - SHORT)
+def measure(spec: TrainSpec) -> str:
+    """Train with both; return the line of the table."""
+    from kfjob.trainer.distributed import Ranks
+    from kfjob.trainer.metrics import StartupTimer
+    from kfjob.trainer.train import train
 
-
-def read_clock() -> float:
-    """Return the CPU time of all children that have ended, in seconds."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    ranks = Ranks.join()
+    with tempfile.TemporaryDirectory() as folder:
+        stepper: Any = AlternatingSteps(make_torchtitan_step(spec, folder))
+        train(spec, ranks, stepper, StartupTimer())
+    (wall, cpu), (base_wall, base_cpu) = (medians(stepper.durations[name][WARM_UP:]) for name in ("kfjob", "baseline"))
+    times = f"kfjob {wall:.2f} s, torchtitan {base_wall:.2f} s, ratio {wall / base_wall:.2f}"
+    return f"{times}; of CPU {cpu:.2f} s and {base_cpu:.2f} s, ratio {cpu / base_cpu:.2f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--loop", metavar="SPEC", help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, default=20, help="default: %(default)s")
+    parser.add_argument("--compile", action="store_true", help="compile the layers")
     options = parser.parse_args()
-    ENVIRONMENT["OMP_NUM_THREADS"] = "1"  # of the child processes
-    if options.loop:
-        run_torchtitan(TrainSpec.model_validate_json(options.loop))
-        return
-    for compiled in (False, True):
-        spec = TrainSpec.model_validate(SPEC | {"compile": compiled})
-        times: dict[str, list[float]] = {"torchtitan": [], "kfjob": []}
-        for _ in range(options.rounds):
-            for program, measured in times.items():
-                measured.append(measure(program, spec))
-        titan, own = (statistics.median(measured) for measured in times.values())
-        ratios = ", ".join(f"{kfjob / base:.2f}" for base, kfjob in zip(*times.values(), strict=True))
-        form = "compiled" if compiled else "eager"
-        print(f"{form:<8} kfjob {own:.2f} s, torchtitan {titan:.2f} s, ratio {own / titan:.2f} (rounds: {ratios})", flush=True)
+    torch.set_num_threads(1)
+    spec = TrainSpec.model_validate(SPEC | {"max_steps": options.steps, "compile": options.compile})
+    print(f"{'compiled' if options.compile else 'eager'}: {measure(spec)}", flush=True)
 
 
 if __name__ == "__main__":

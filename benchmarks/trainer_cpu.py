@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +40,19 @@ IMPORTS = "import torch, torch.distributed; from transformers.models.llama impor
 
 
 class AlternatingSteps:
-    """Replaces the trainer's StopRequest, which the loop asks once per micro-batch, to run and time a hand-written step."""
+    """Replaces the trainer's StopRequest, which the loop asks once per micro-batch, to run and time a step of a baseline."""
 
-    def __init__(self, spec: TrainSpec, device: Any) -> None:
+    def __init__(self, baseline: Callable[[], object]) -> None:
         """Start with a step of the trainer."""
-        from benchmarks.plain_loops import PlainLoop
-
-        self._by_hand = PlainLoop(spec, device)
-        self.durations: dict[str, list[tuple[float, float]]] = {"kfjob": [], "by hand": []}
+        self._baseline = baseline
+        self.durations: dict[str, list[tuple[float, float]]] = {"kfjob": [], "baseline": []}
         self._since = clocks()
 
     def ask(self, ranks: object) -> None:  # noqa: ARG002 -- the signature of StopRequest
-        """Run a hand-written step; never request a stop."""
+        """Run a step of the baseline; never request a stop."""
         self._lap("kfjob")
-        self._by_hand.step().item()
-        self._lap("by hand")
+        self._baseline()
+        self._lap("baseline")
 
     def _lap(self, name: str) -> None:
         (wall, cpu), self._since = self._since, clocks()
@@ -68,13 +66,15 @@ def clocks() -> tuple[float, float]:
 
 def run_alternating_steps(spec: TrainSpec) -> None:
     """Train with both loops on each rank; print the durations on rank 0."""
+    from benchmarks.plain_loops import PlainLoop
     from kfjob.trainer.distributed import Ranks
     from kfjob.trainer.metrics import StartupTimer, start_logging
     from kfjob.trainer.train import train
 
     ranks = Ranks.join()
     start_logging(verbose=ranks.is_rank_zero)
-    stepper: Any = AlternatingSteps(spec, ranks.device)
+    loop = PlainLoop(spec, ranks.device)
+    stepper: Any = AlternatingSteps(lambda: loop.step().item())
     train(spec, ranks, stepper, StartupTimer())
     if ranks.is_rank_zero:
         print(json.dumps(stepper.durations))
@@ -90,7 +90,7 @@ def step(rounds: int) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         result = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
         durations = json.loads(result.stdout.splitlines()[-1])
-        (wall, cpu), (base_wall, base_cpu) = (medians(durations[name][rounds:]) for name in ("kfjob", "by hand"))
+        (wall, cpu), (base_wall, base_cpu) = (medians(durations[name][rounds:]) for name in ("kfjob", "baseline"))
         print(
             f"{strategy} on {ranks}: kfjob {1e3 * wall:.1f} ms, by hand {1e3 * base_wall:.1f}, ratio {wall / base_wall:.3f}",
             end="",
