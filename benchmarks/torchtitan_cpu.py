@@ -1,10 +1,11 @@
 """The trainer and torchtitan on a CPU, with the same model and batch, in one process: the time of a step.
 
-    python -m benchmarks.torchtitan_cpu [--compile] [--steps N]                  # needs torchtitan (gpu_wheels.txt)
+    OMP_NUM_THREADS=1 python -m benchmarks.torchtitan_cpu [--compile] [--strategy fsdp] [--steps N]
 
-torchtitan runs only on GPUs, so what it asks about one gets faked answers here; the model, the step, the loss and the optimiser
-are its own. Both train a Llama of 21 million parameters in fp32 with one thread, layers eager or compiled. Their steps
-alternate, so that they see the same load. This says how much work each does on the host and in the model, nothing about a GPU.
+It needs torchtitan (gpu_wheels.txt), which runs only on GPUs: what it asks about one gets faked answers here. The model, the
+step, the loss and the optimiser are its own. Both train a Llama of 21 million parameters in fp32, layers eager or compiled, and
+their steps alternate, so that they see the same load. torchtitan wraps nothing on one rank, so the default strategy is `none`.
+This says how much work each does on the host and in the model, nothing about a GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ SPEC: dict[str, Any] = {
         "num_key_value_heads": 4,
         "tie_word_embeddings": False,
     },
-    "strategy": "fsdp",
     "precision": "fp32",
     "data": "synthetic",
     "sequence_length": 512,
@@ -107,10 +107,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=20, help="default: %(default)s")
     parser.add_argument("--compile", action="store_true", help="compile the layers")
+    parser.add_argument("--strategy", default="none", help="of kfjob, default: %(default)s")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    spec = TrainSpec.model_validate(SPEC | {"max_steps": options.steps, "compile": options.compile})
-    print(f"{'compiled' if options.compile else 'eager'}: {measure(spec)}", flush=True)
+    changes = {"max_steps": options.steps, "compile": options.compile, "strategy": options.strategy}
+    spec = TrainSpec.model_validate(SPEC | changes)
+    print(f"{options.strategy}, {'compiled' if options.compile else 'eager'}: {measure(spec)}", flush=True)
 
 
 if __name__ == "__main__":

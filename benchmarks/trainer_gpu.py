@@ -72,6 +72,8 @@ CHUNKED: dict[str, Any] = {"loss_chunk": 1024}
 SELECTIVE: dict[str, Any] = {"activation_checkpointing": True, "recompute": "cheap"}
 DOCUMENTS: dict[str, Any] = {"packing": "documents"}
 RARE_LOGS: dict[str, Any] = {"log_every": 10}
+ALONE: dict[str, Any] = {"strategy": "none"}
+"""As torchtitan on one GPU: nothing is wrapped for FSDP."""
 FP8: dict[str, Any] = {"precision": "fp8"}
 ROWWISE: dict[str, Any] = FP8 | {"fp8_recipe": "rowwise"}
 TINY: dict[str, Any] = {
@@ -99,6 +101,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
         Case("1B compiled", ONE_B | COMPILED),
         Case("1B compiled, chunked loss", ONE_B | COMPILED | CHUNKED),
         Case("1B compiled, chunked loss, log every 10", ONE_B | COMPILED | CHUNKED | RARE_LOGS),
+        Case("1B without FSDP, as above", ONE_B | COMPILED | CHUNKED | RARE_LOGS | ALONE),
         Case("1B by hand, compiled whole", ONE_B | COMPILED, "by-hand"),
         Case("1B by hand, compiled by layer", ONE_B | COMPILED, "by-layer"),
         Case("1B by hand, by layer, log every 10", ONE_B | COMPILED | RARE_LOGS, "by-layer"),
@@ -107,6 +110,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     ),
     "8B-block": (
         Case("8B block compiled, chunked loss", BLOCK | COMPILED | CHUNKED | RARE_LOGS),
+        Case("8B block without FSDP, as above", BLOCK | COMPILED | CHUNKED | RARE_LOGS | ALONE),
         Case("8B block selective, compiled, chunked", BLOCK | SELECTIVE | COMPILED | CHUNKED | RARE_LOGS),
         Case("8B block by hand, compiled by layer", BLOCK | COMPILED | RARE_LOGS, "by-layer"),
         Case("8B block by hand, compiled whole", BLOCK | COMPILED | RARE_LOGS, "by-hand"),
