@@ -137,7 +137,7 @@ class Manifest:
             version = body.get("version")
             is_intact = body.pop("checksum") == _checksum(body)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise DamagedError(f"`{checkpoint}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
+            raise no_manifest(checkpoint, error) from error
         if isinstance(version, int) and version != VERSION:  # its checksum may be another one, too
             raise KfjobError(
                 f"`{checkpoint}` has version {version}, this trainer reads {VERSION}",
@@ -169,12 +169,8 @@ class Manifest:
         """
         try:
             text = read_document(folder / MANIFEST_FILE).decode()
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise DamagedError(
-                f"`{folder}` has no readable {MANIFEST_FILE}", cause=str(error), hint=NO_CHECKPOINT_HINT
-            ) from error
-        except ValueError as error:
-            raise DamagedError(f"`{folder}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
+        except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+            raise no_manifest(str(folder), error) from error
         except OSError as error:
             raise unreadable(f"{folder}/{MANIFEST_FILE}", str(error)) from error
         return cls.from_json(text, str(folder))
@@ -186,6 +182,12 @@ _TYPE = TypeAdapter(Manifest)
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+
+
+def no_manifest(checkpoint: str, error: Exception) -> DamagedError:
+    """Return the error for a path or URL without a manifest, or with one that is no JSON."""
+    hint = NO_CHECKPOINT_HINT if isinstance(error, (FileNotFoundError, NotADirectoryError)) else None
+    return DamagedError(f"`{checkpoint}` has no readable {MANIFEST_FILE}", cause=str(error), hint=hint)
 
 
 def unreadable(path: str, cause: str) -> KfjobError:

@@ -27,7 +27,7 @@ PLAIN_TEMPLATE = (
 _GENERATION_BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 MAX_MESSAGES = 4000
-"""Messages of a conversation; the template renders the ones before each answer again, which takes a minute for so many."""
+"""Messages of a conversation. For each answer the template renders all earlier messages again: a minute for 4000."""
 Span = tuple[int, int]
 """A range of characters of a text: begin and end."""
 Message = Mapping[str, Any]

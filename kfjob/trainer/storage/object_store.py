@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from kfjob.errors import KfjobError
 from kfjob.parsing import MAX_DOCUMENT_BYTES, ParseError
-from kfjob.trainer.manifest import MANIFEST_FILE, NO_CHECKPOINT_HINT, DamagedError, Manifest, unreadable
+from kfjob.trainer.manifest import MANIFEST_FILE, Manifest, no_manifest, unreadable
 from kfjob.trainer.storage.base import CHECKPOINT_NAME, MAX_CONTENT, MAX_FILE, PROBE, check_file
 from kfjob.trainer.storage.staging import close_folder, open_folder
 from kfjob.units import MIB
@@ -75,12 +75,8 @@ class ObjectStorage:
         path = f"{self.location}/{name}"
         try:
             text = self._read(self._path(name, MANIFEST_FILE), MAX_DOCUMENT_BYTES).decode(errors="replace")
-        except FileNotFoundError as error:
-            raise DamagedError(
-                f"`{path}` has no readable {MANIFEST_FILE}", cause=str(error), hint=NO_CHECKPOINT_HINT
-            ) from error
-        except ParseError as error:
-            raise DamagedError(f"`{path}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
+        except (FileNotFoundError, ParseError) as error:
+            raise no_manifest(path, error) from error
         except KfjobError:
             raise
         except Exception as error:  # every file system of fsspec has its own exceptions
