@@ -13,8 +13,6 @@ from pathlib import Path
 
 import torch
 
-from kfjob.spec.models import ModelShape
-from kfjob.spec.train import TrainSpec
 from kfjob.trainer.checkpoint import ModelState, parameter_shapes, prepare_storage
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.distributed import Ranks
@@ -22,6 +20,8 @@ from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.model import build_model
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.strategies import make_strategy
+from kfjob.trainspec.models import ModelShape
+from kfjob.trainspec.train_spec import TrainSpec
 
 SHAPE = ModelShape(
     vocab_size=16384,

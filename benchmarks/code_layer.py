@@ -20,7 +20,7 @@ import yaml
 
 from kfjob import attach
 from kfjob.api.settings import Settings
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from tests.cluster.facts import Space
 from tests.cluster.facts import space as make_space
 from tests.image.builders import buildah

@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[1]
 ROUNDS = 3
 WORK = r"""
 import json, time
-from kfjob.events import LogLine
-from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
+from kfjob.joblog.events import LogLine
+from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.view.reduction import reduce
+from kfjob.joblog.view.job_view import JobView
 
 COUNT = 50_000
 NOUNS = ("shard", "cache", "token", "stream", "worker", "bucket", "index", "row", "codec", "frame", "object", "page")

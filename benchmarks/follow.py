@@ -25,8 +25,8 @@ from pathlib import Path
 from statistics import median
 
 from kfjob.backends.base import JobRef
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.events import PodPhase
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.joblog.events import PodPhase
 from tests.cluster.facts import space
 from tests.cluster.kwok import CACHE
 

@@ -17,11 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from kfjob.backends.local import machine
-from kfjob.backends.local.backend import LocalBackend
-from kfjob.compile.torchrun import operator_environment
-from kfjob.events import JobChanged, JobPhase
+from kfjob.joblog.events import JobChanged, JobPhase
+from kfjob.local import machine
+from kfjob.local.backend import LocalBackend
 from kfjob.plan import Context, JobPlan, resolve
+from kfjob.plan.agent import operator_environment
 from kfjob.spec.job import JobSpec
 
 PROGRAM = """

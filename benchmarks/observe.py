@@ -12,11 +12,11 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 
-from kfjob.events import Event, LogLine
-from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.events import Event, LogLine
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 COUNT = 100_000
 BLOCK = 1 << 14

@@ -25,10 +25,10 @@ import torch
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from kfjob.spec.train import TrainSpec, resolve_micro_batch_size
 from kfjob.trainer.data.synthetic import Synthetic
 from kfjob.trainer.metrics import peak_memory
 from kfjob.trainer.model import build_meta_model
+from kfjob.trainspec.train_spec import TrainSpec, resolve_micro_batch_size
 
 
 def fresh_model(spec: TrainSpec, device: torch.device) -> Any:

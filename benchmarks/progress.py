@@ -20,17 +20,19 @@ ROOT = Path(__file__).parents[1]
 ROUNDS = 3
 WORK = r"""
 import json, sys, time
-from kfjob.events import LogLine
-from kfjob.observe import prefilter
-from kfjob.observe.view import JobView
 try:
-    from kfjob.observe.reduction import reduce_all
-    from kfjob.spec.observe_config import ObserveConfig
-    make = lambda: prefilter.Prefilter(ObserveConfig()).select
+    from kfjob.joblog.events import LogLine
+    from kfjob.joblog.observe_config import ObserveConfig
+    from kfjob.joblog.output import prefilter
+    from kfjob.joblog.view.job_view import JobView
+    from kfjob.joblog.view.reduction import reduce_all
 except ImportError:
-    from kfjob.observe.config import ObserveConfig
-    from kfjob.observe.view import fold as reduce_all
-    make = lambda: prefilter.Sieve(ObserveConfig()).sift
+    from kfjob.events import LogLine
+    from kfjob.observe import prefilter
+    from kfjob.observe.reduction import reduce_all
+    from kfjob.observe.view import JobView
+    from kfjob.spec.observe_config import ObserveConfig
+make = lambda: prefilter.Prefilter(ObserveConfig()).select
 
 COUNT, BLOCK, SECONDS = 20_000, 1 << 16, 2.0  # some logs take less than a millisecond, so they are read many times
 

@@ -20,10 +20,10 @@ import yaml
 
 from kfjob.api.planning import resolve_spec
 from kfjob.api.specs.render import format_manifests
-from kfjob.compile.pytorchjob import compile_manifests
+from kfjob.kinds.pytorchjob.manifest import compile_manifests
 from kfjob.plan import Context
+from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load_spec
 
 SPECS = Path(__file__).parents[1] / "tests" / "golden" / "specs"
 CONTEXT = Context(backend="kubernetes", launch="20261121-083000-gold")

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.trainer_cpu import AlternatingSteps, medians
-from kfjob.spec.train import TrainSpec
+from kfjob.trainspec.train_spec import TrainSpec
 
 SPEC: dict[str, Any] = {
     "model": {

@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from kfjob.spec.arguments import to_argv
-from kfjob.spec.train import TrainSpec
+from kfjob.trainspec.arguments import to_argv
+from kfjob.trainspec.train_spec import TrainSpec
 
 TINY: dict[str, Any] = {"model": "tiny-llama", "data": "synthetic", "sequence_length": 256, "precision": "fp32"}
 CASES = (("none", 1), ("ddp", 1), ("fsdp", 1), ("ddp", 2), ("fsdp", 2))

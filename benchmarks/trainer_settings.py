@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the program runs from a checkout
 
 from benchmarks.trainer_gpu import read_steps, run_python  # noqa: E402
-from kfjob.spec.arguments import to_argv  # noqa: E402
-from kfjob.spec.models import ModelShape  # noqa: E402
-from kfjob.spec.train import TrainSpec  # noqa: E402
+from kfjob.trainspec.arguments import to_argv  # noqa: E402
+from kfjob.trainspec.models import ModelShape  # noqa: E402
+from kfjob.trainspec.train_spec import TrainSpec  # noqa: E402
 
 SHAPE = ModelShape(
     vocab_size=2048,

@@ -26,39 +26,40 @@ if TYPE_CHECKING:
     from kfjob.api.settings import Settings as Settings
     from kfjob.api.specs.sdk import from_pytorchjob as from_pytorchjob
     from kfjob.api.specs.sdk import to_pytorchjob as to_pytorchjob
-    from kfjob.errors import AlreadyExists as AlreadyExists
-    from kfjob.errors import BackendError as BackendError
-    from kfjob.errors import Forbidden as Forbidden
-    from kfjob.errors import JobFailed as JobFailed
-    from kfjob.errors import JobStopped as JobStopped
-    from kfjob.errors import JobUnfinished as JobUnfinished
-    from kfjob.errors import KfjobError as KfjobError
-    from kfjob.errors import NoEvidence as NoEvidence
-    from kfjob.errors import NotFound as NotFound
-    from kfjob.errors import Problem as Problem
-    from kfjob.errors import Refused as Refused
-    from kfjob.errors import SpecError as SpecError
-    from kfjob.errors import Unreachable as Unreachable
-    from kfjob.errors import UsageError as UsageError
-    from kfjob.errors import WaitTimeout as WaitTimeout
-    from kfjob.events import JobPhase as JobPhase
-    from kfjob.events import JobSnapshot as JobSnapshot
-    from kfjob.events import PodPhase as PodPhase
+    from kfjob.base.errors import AlreadyExists as AlreadyExists
+    from kfjob.base.errors import BackendError as BackendError
+    from kfjob.base.errors import Forbidden as Forbidden
+    from kfjob.base.errors import JobFailed as JobFailed
+    from kfjob.base.errors import JobStopped as JobStopped
+    from kfjob.base.errors import JobUnfinished as JobUnfinished
+    from kfjob.base.errors import KfjobError as KfjobError
+    from kfjob.base.errors import NoEvidence as NoEvidence
+    from kfjob.base.errors import NotFound as NotFound
+    from kfjob.base.errors import Problem as Problem
+    from kfjob.base.errors import Refused as Refused
+    from kfjob.base.errors import SpecError as SpecError
+    from kfjob.base.errors import Unreachable as Unreachable
+    from kfjob.base.errors import UsageError as UsageError
+    from kfjob.base.errors import WaitTimeout as WaitTimeout
+    from kfjob.base.version import __version__ as __version__
     from kfjob.image.references import ImageRef as ImageRef
-    from kfjob.observe.diagnose.diagnosis import Diagnosis as Diagnosis
-    from kfjob.observe.master import Confidence as Confidence
-    from kfjob.observe.master import Master as Master
-    from kfjob.observe.training import Training as Training
-    from kfjob.observe.view import JobView as JobView
+    from kfjob.joblog.diagnose.diagnosis import Diagnosis as Diagnosis
+    from kfjob.joblog.events import JobPhase as JobPhase
+    from kfjob.joblog.events import JobSnapshot as JobSnapshot
+    from kfjob.joblog.events import PodPhase as PodPhase
+    from kfjob.joblog.master.evidence import Confidence as Confidence
+    from kfjob.joblog.master.evidence import Master as Master
+    from kfjob.joblog.progress.training import Training as Training
+    from kfjob.joblog.view.job_view import JobView as JobView
     from kfjob.spec.image import ImageSpec as ImageSpec
     from kfjob.spec.job import JobSpec as JobSpec
+    from kfjob.spec.master import MasterPod as MasterPod
     from kfjob.spec.pod import EnvFromSource as EnvFromSource
     from kfjob.spec.pod import EnvVarSource as EnvVarSource
     from kfjob.spec.pod import Pod as Pod
     from kfjob.spec.pod import Resources as Resources
     from kfjob.spec.rendezvous import Elastic as Elastic
     from kfjob.spec.rendezvous import Rendezvous as Rendezvous
-    from kfjob.spec.roles import MasterPod as MasterPod
     from kfjob.spec.scheduling import Gang as Gang
     from kfjob.spec.scheduling import HyperPod as HyperPod
     from kfjob.spec.scheduling import Placement as Placement
@@ -66,42 +67,41 @@ if TYPE_CHECKING:
     from kfjob.spec.scheduling import RunPolicy as RunPolicy
     from kfjob.spec.scheduling import Scheduling as Scheduling
     from kfjob.spec.scheduling import Toleration as Toleration
-    from kfjob.spec.train import TrainSpec as TrainSpec
     from kfjob.spec.volumes import Volume as Volume
     from kfjob.spec.watchdog import Watchdog as Watchdog
-
-__version__ = "0.1.0"
+    from kfjob.trainspec.train_spec import TrainSpec as TrainSpec
 
 _MODULES = {
-    "AlreadyExists": "kfjob.errors",
-    "BackendError": "kfjob.errors",
-    "Confidence": "kfjob.observe.master",
-    "Diagnosis": "kfjob.observe.diagnose.diagnosis",
+    "__version__": "kfjob.base.version",
+    "AlreadyExists": "kfjob.base.errors",
+    "BackendError": "kfjob.base.errors",
+    "Confidence": "kfjob.joblog.master.evidence",
+    "Diagnosis": "kfjob.joblog.diagnose.diagnosis",
     "Elastic": "kfjob.spec.rendezvous",
     "EnvVarSource": "kfjob.spec.pod",
     "EnvFromSource": "kfjob.spec.pod",
-    "Forbidden": "kfjob.errors",
+    "Forbidden": "kfjob.base.errors",
     "Gang": "kfjob.spec.scheduling",
     "HyperPod": "kfjob.spec.scheduling",
     "ImageRef": "kfjob.image.references",
     "ImageSpec": "kfjob.spec.image",
-    "JobFailed": "kfjob.errors",
-    "JobPhase": "kfjob.events",
-    "JobSnapshot": "kfjob.events",
+    "JobFailed": "kfjob.base.errors",
+    "JobPhase": "kfjob.joblog.events",
+    "JobSnapshot": "kfjob.joblog.events",
     "JobSpec": "kfjob.spec.job",
-    "JobStopped": "kfjob.errors",
-    "JobUnfinished": "kfjob.errors",
-    "JobView": "kfjob.observe.view",
-    "KfjobError": "kfjob.errors",
-    "Master": "kfjob.observe.master",
-    "NoEvidence": "kfjob.errors",
-    "NotFound": "kfjob.errors",
-    "MasterPod": "kfjob.spec.roles",
+    "JobStopped": "kfjob.base.errors",
+    "JobUnfinished": "kfjob.base.errors",
+    "JobView": "kfjob.joblog.view.job_view",
+    "KfjobError": "kfjob.base.errors",
+    "Master": "kfjob.joblog.master.evidence",
+    "NoEvidence": "kfjob.base.errors",
+    "NotFound": "kfjob.base.errors",
+    "MasterPod": "kfjob.spec.master",
     "Placement": "kfjob.spec.scheduling",
     "Pod": "kfjob.spec.pod",
-    "PodPhase": "kfjob.events",
-    "Problem": "kfjob.errors",
-    "Refused": "kfjob.errors",
+    "PodPhase": "kfjob.joblog.events",
+    "Problem": "kfjob.base.errors",
+    "Refused": "kfjob.base.errors",
     "Rendezvous": "kfjob.spec.rendezvous",
     "Resources": "kfjob.spec.pod",
     "Restarts": "kfjob.spec.scheduling",
@@ -109,14 +109,14 @@ _MODULES = {
     "RunPolicy": "kfjob.spec.scheduling",
     "Scheduling": "kfjob.spec.scheduling",
     "Settings": "kfjob.api.settings",
-    "SpecError": "kfjob.errors",
+    "SpecError": "kfjob.base.errors",
     "Toleration": "kfjob.spec.scheduling",
-    "TrainSpec": "kfjob.spec.train",
-    "Training": "kfjob.observe.training",
-    "Unreachable": "kfjob.errors",
-    "UsageError": "kfjob.errors",
+    "TrainSpec": "kfjob.trainspec.train_spec",
+    "Training": "kfjob.joblog.progress.training",
+    "Unreachable": "kfjob.base.errors",
+    "UsageError": "kfjob.base.errors",
     "Volume": "kfjob.spec.volumes",
-    "WaitTimeout": "kfjob.errors",
+    "WaitTimeout": "kfjob.base.errors",
     "Watchdog": "kfjob.spec.watchdog",
     "apply": "kfjob.api.jobs",
     "attach": "kfjob.api.jobs",
@@ -129,7 +129,7 @@ _MODULES = {
     "to_pytorchjob": "kfjob.api.specs.sdk",
 }
 
-__all__ = [*_MODULES, "__version__"]  # noqa: PLE0604 - a table of names
+__all__ = [*_MODULES]  # noqa: PLE0604 - a table of names
 
 
 def __getattr__(name: str) -> Any:

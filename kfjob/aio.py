@@ -23,12 +23,12 @@ from typing import Any, ParamSpec, TypeVar
 from kfjob.api import jobs
 from kfjob.api import run as sync
 from kfjob.api.settings import STOP_TIMEOUT
-from kfjob.concurrency import Task
-from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.master import Master
-from kfjob.observe.training import Training
-from kfjob.observe.view import JobView
+from kfjob.base.concurrency import Task
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
+from kfjob.joblog.master.evidence import Master
+from kfjob.joblog.progress.training import Training
+from kfjob.joblog.view.job_view import JobView
 
 P = ParamSpec("P")
 T = TypeVar("T")

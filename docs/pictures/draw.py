@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,17 +35,17 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 import kfjob
-from kfjob import events
 from kfjob.cli.display import Display, style_message
 from kfjob.cli.panel import panel
-from kfjob.observe.diagnose.ranking import diagnose
-from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.log_spans import LogSpans
-from kfjob.observe.program_output import ProgramOutput
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
+from kfjob.joblog import events, observe_config
+from kfjob.joblog.diagnose.ranking import diagnose
+from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.lines.time_spans import LogSpans
+from kfjob.joblog.output.program_output import ProgramOutput
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
+from kfjob.objects import names
 from kfjob.report.page import Report, render_page
-from kfjob.spec import observe_config
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -108,7 +109,11 @@ class Recording:
     @property
     def first_view(self) -> JobView:
         """The view before the first event."""
-        return JobView(config=observe_config.decode(self.job.observe_config or "", job=self.job.name) or fail(), local=True)
+        return JobView(
+            config=observe_config.decode(self.job.observe_config or "", name_pods=partial(names.pod_names, self.job.name))
+            or fail(),
+            local=True,
+        )
 
 
 def fail() -> Any:

@@ -11,10 +11,10 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
-from kfjob.backend_kinds import KINDS
-from kfjob.errors import UsageError
+from kfjob.base.backend_kinds import KINDS
+from kfjob.base.errors import UsageError
+from kfjob.base.text import join_names
 from kfjob.redaction import cut_text
-from kfjob.text import join_names
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,15 +13,15 @@ from typing import Literal
 
 from kfjob.api import kubeconfig
 from kfjob.api.planning import Planned
-from kfjob.errors import Problem, Unreachable
+from kfjob.base.errors import Problem, Unreachable
+from kfjob.base.shells import find_scripts
+from kfjob.base.text import join_names
 from kfjob.lint.check import find_role_path, list_roles
 from kfjob.lint.job import Job
 from kfjob.lint.storage import find_checkpoint_folder, find_volume, overrides_key
 from kfjob.plan.job_scripts import find_job_script
 from kfjob.plan.launch_commands import split_commands
-from kfjob.shells import find_scripts
 from kfjob.spec.pod import Resources
-from kfjob.text import join_names
 
 _SYSTEM_FOLDERS = tuple(map(Path, ("/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")))
 """Folders that images have too."""

@@ -12,19 +12,19 @@ from kfjob.api.excerpts import mark_previous
 from kfjob.api.logs.merge import merge_logs
 from kfjob.api.reader import JobReader, find_source, name_job, open_view
 from kfjob.backends.base import LogRange
-from kfjob.errors import KfjobError
-from kfjob.events import Event, LinesSkipped, LogGap, LogLine, PodChanged, Tick
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.occurrences import JobHistory
-from kfjob.observe.diagnose.ranking import diagnose
-from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.diagnose.warnings import DistinctWarning
-from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
+from kfjob.base.errors import KfjobError
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.occurrences import JobHistory
+from kfjob.joblog.diagnose.ranking import diagnose
+from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.warnings import DistinctWarning
+from kfjob.joblog.events import Event, LinesSkipped, LogGap, LogLine, PodChanged, Tick
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 from kfjob.redaction import Redactor
 from kfjob.redaction.structs import redact_struct
-from kfjob.spec.observe_config import ObserveConfig
 
 
 @dataclass(frozen=True)

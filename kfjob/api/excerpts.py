@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from kfjob.api.reader import JobReader
 from kfjob.backends.base import LogRange
-from kfjob.errors import NotFound
-from kfjob.events import LogGap, LogLine, PodChanged, PodPhase
+from kfjob.base.errors import NotFound
+from kfjob.joblog.events import LogGap, LogLine, PodChanged, PodPhase
 
 HEAD_BYTES = 256 * 1024
 """Size of the beginning to read of a log; an agent prints its first rendezvous result within the first kilobytes,

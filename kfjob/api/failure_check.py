@@ -13,9 +13,9 @@ from pathlib import Path
 from kfjob.api.diagnose import examine
 from kfjob.api.reader import open_folder
 from kfjob.api.settings import load_current_settings
-from kfjob.errors import KfjobError
-from kfjob.observe.diagnose.futile_restarts import find_futile_restart
-from kfjob.observe.diagnose.issues import describe
+from kfjob.base.errors import KfjobError
+from kfjob.joblog.diagnose.futile_restarts import find_futile_restart
+from kfjob.joblog.diagnose.issues import describe
 
 
 def explain_futile_restart(folder: Path) -> str:

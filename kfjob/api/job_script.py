@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kfjob.api.target import Target
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
+from kfjob.base.shells import find_script_file
+from kfjob.base.units import MIB
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
 from kfjob.plan.job_scripts import find_job_script
-from kfjob.shells import find_script_file
-from kfjob.units import MIB
 
 _MAX_SCRIPT_BYTES = MIB
 """Size of a script that the lint rules read."""

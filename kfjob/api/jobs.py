@@ -15,15 +15,15 @@ from kfjob.api.reader import open_job
 from kfjob.api.run import Run, make_code_layer
 from kfjob.api.settings import STOP_TIMEOUT, Settings, load_current_settings
 from kfjob.api.target import find_job_target, find_target, make_target
-from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
-from kfjob.errors import NotFound
-from kfjob.events import JobSnapshot
-from kfjob.parsing import read_named_text
+from kfjob.base.common_types import JsonMapping, JsonObject, Notify, ignore_notice
+from kfjob.base.errors import NotFound
+from kfjob.base.parsing import read_named_text
+from kfjob.joblog.events import JobSnapshot
 from kfjob.redaction import cut_text
 
 if TYPE_CHECKING:
+    from kfjob.source.spec_text import LoadedSpec
     from kfjob.spec.job import JobSpec
-    from kfjob.spec.source import LoadedSpec
 
 
 @check_arguments
@@ -176,8 +176,8 @@ def _load_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> 
     """Return the spec of a model, of a mapping with its fields, or of a file."""
     from kfjob.api.lifecycle.spec_file import record_file
     from kfjob.api.planning import finish_draft
+    from kfjob.source.spec_text import LoadedSpec, Positions, draft_fields, draft_spec
     from kfjob.spec.job import JobSpec
-    from kfjob.spec.source import LoadedSpec, Positions, draft_fields, draft_spec
 
     if isinstance(spec, JobSpec):
         return LoadedSpec(spec, Positions())

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from msgspec import Struct, ValidationError, convert
 
-from kfjob.errors import Unreachable
-from kfjob.parsing import MAX_KUBECONFIG_BYTES, ParseError, read_document
-from kfjob.spec.yaml_loader import load_yaml
+from kfjob.base.errors import Unreachable
+from kfjob.base.parsing import MAX_KUBECONFIG_BYTES, ParseError, read_document
+from kfjob.source.yaml_loader import load_yaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kfjob.api.planning import Planned
-from kfjob.errors import Problem
-from kfjob.parsing import ParseError, parse_json, read_document
+from kfjob.base.errors import Problem
+from kfjob.base.parsing import ParseError, parse_json, read_document
+from kfjob.base.text import plural
 from kfjob.plan import JobPlan
-from kfjob.spec.models import PRESETS, find_config_problems
-from kfjob.spec.train import TrainSpec, get_shape, resolve_micro_batch_size, resolve_packing
-from kfjob.spec.train_rules import SYNTHETIC, TOKENS_HEADER, can_be_repository
-from kfjob.text import plural
+from kfjob.trainspec.models import PRESETS, find_config_problems
+from kfjob.trainspec.rules import SYNTHETIC, TOKENS_HEADER, can_be_repository
+from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_micro_batch_size, resolve_packing
 
 _SIMILAR = 0.8
 _MANY_PASSES = 10

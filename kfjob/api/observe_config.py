@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
-from kfjob.common_types import JsonMapping
-from kfjob.errors import KfjobError
-from kfjob.events import JobSnapshot
-from kfjob.parsing import parse_json
-from kfjob.spec import api_objects
-from kfjob.spec.observe_config import ObserveConfig, decode, read_manifest
+from kfjob.base.common_types import JsonMapping
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import parse_json
+from kfjob.joblog.events import JobSnapshot
+from kfjob.joblog.observe_config import ObserveConfig, decode
+from kfjob.kinds.pytorchjob.observation import read_manifest
+from kfjob.objects import api_objects, names
 
 
 def read_observe_config(snapshot: JobSnapshot) -> ObserveConfig:
     """Return what observation needs of the job's spec. A job that others submitted shows only its pods."""
-    if snapshot.observe_config and (config := decode(snapshot.observe_config, job=snapshot.name)):
+    if snapshot.observe_config and (
+        config := decode(snapshot.observe_config, name_pods=partial(names.pod_names, snapshot.name))
+    ):
         return config
     with suppress(
         KfjobError, ValueError, LookupError, TypeError, AttributeError, RecursionError
@@ -31,13 +35,15 @@ def read_observe_config(snapshot: JobSnapshot) -> ObserveConfig:
 def from_pytorchjob(job: JsonMapping) -> ObserveConfig:
     """Return what kfjob recorded in the manifest of a PyTorchJob, else what the manifest shows."""
     record = (job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_OBSERVE_CONFIG)
-    return (decode(record, job=job["metadata"]["name"]) if record else None) or read_manifest(job)
+    return (decode(record, name_pods=partial(names.pod_names, job["metadata"]["name"])) if record else None) or read_manifest(
+        job
+    )
 
 
 def _from_spec(text: str) -> ObserveConfig:
     """Plan the recorded spec again: for jobs of a kfjob that did not record the configuration."""
     from kfjob.plan import Context, resolve
-    from kfjob.spec.source import load_spec
+    from kfjob.source.spec_text import load_spec
 
     spec = load_spec(text).spec
     image = {} if spec.image else {"image": "unknown"}  # a plan for a cluster needs one

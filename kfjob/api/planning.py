@@ -12,16 +12,17 @@ from secrets import choice
 from kfjob.api.job_script import read_script, read_shell_script
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, explain_namespace, find_target
-from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
-from kfjob.compile.pytorchjob import check_overrides, compile_manifests
-from kfjob.errors import KfjobError, Problem, SpecError
+from kfjob.base.common_types import JsonMapping, JsonObject, Notify, ignore_notice
+from kfjob.base.errors import KfjobError, Problem, SpecError
+from kfjob.base.text import plural
+from kfjob.kinds.pytorchjob.manifest import check_overrides, compile_manifests
 from kfjob.lint.check import lint
 from kfjob.plan import DEFAULT_ETCD_IMAGE, Context, JobPlan, resolve
+from kfjob.source.spec_text import Draft, LoadedSpec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.paths import join_path, parse_path
 from kfjob.spec.repair import CheckedFields
-from kfjob.spec.source import Draft, LoadedSpec, Positions
-from kfjob.text import plural
+from kfjob.validation.paths import join_path, parse_path
+from kfjob.validation.positions import Positions
 
 _SEVERITIES = ("error", "warning", "note")
 

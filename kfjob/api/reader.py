@@ -16,12 +16,12 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_job_target
 from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.common_types import Notify
-from kfjob.errors import NotFound
-from kfjob.events import JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
-from kfjob.observe.diagnose.log_source import LogSource
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.base.common_types import Notify
+from kfjob.base.errors import NotFound
+from kfjob.joblog.diagnose.log_source import LogSource
+from kfjob.joblog.events import JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.view.job_view import JobView
 
 FRESH_SECONDS = 0.5
 """How long the snapshot that found a job answers the first question about it."""

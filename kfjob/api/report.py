@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
-from kfjob import __version__
 from kfjob.api.diagnose import examine
 from kfjob.api.reader import JobReader
 from kfjob.api.secrets import find_secrets
-from kfjob.events import JobSnapshot
-from kfjob.observe.log_spans import LogSpans
-from kfjob.parsing import ParseError, parse_json
+from kfjob.base.parsing import ParseError, parse_json
+from kfjob.base.version import __version__
+from kfjob.joblog.events import JobSnapshot
+from kfjob.joblog.lines.time_spans import LogSpans
 from kfjob.redaction import Redactor
 from kfjob.report.page import Report, render_page
-from kfjob.spec.yaml_writer import write_yaml
+from kfjob.source.yaml_writer import write_yaml
 
 
 def make_report(reader: JobReader) -> str:

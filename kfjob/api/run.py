@@ -18,17 +18,17 @@ from kfjob.api.reader import ArchiveReader, JobReader, LiveReader
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.view import read_view
 from kfjob.backends.base import LogRange
-from kfjob.common_types import JsonMapping, Notify, ignore_notice
-from kfjob.errors import JobFailed, JobStopped, KfjobError, NotFound, UsageError
-from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
-from kfjob.observe.master import Master
-from kfjob.observe.training import Training
-from kfjob.observe.view import JobView
+from kfjob.base.common_types import JsonMapping, Notify, ignore_notice
+from kfjob.base.errors import JobFailed, JobStopped, KfjobError, NotFound, UsageError
+from kfjob.joblog.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
+from kfjob.joblog.master.evidence import Master
+from kfjob.joblog.progress.training import Training
+from kfjob.joblog.view.job_view import JobView
 from kfjob.redaction import Redactor, cut_text
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
-    from kfjob.observe.diagnose.diagnosis import Diagnosis
+    from kfjob.joblog.diagnose.diagnosis import Diagnosis
 
 
 class HtmlPage(str):
@@ -55,8 +55,8 @@ class HtmlPage(str):
 class Run:
     """One launch of a job, as `submit`, `attach` or `Run.relaunch` return it.
 
-    Every method reads the job again. The methods raise errors of `kfjob.errors`; `Unreachable` and `Forbidden` are possible
-    everywhere, `NotFound` means that the job is gone.
+    Every method reads the job again. The methods raise errors of `kfjob.base.errors`; `Unreachable` and `Forbidden` are
+    possible everywhere, `NotFound` means that the job is gone.
     """
 
     def __init__(self, reader: LiveReader | ArchiveReader) -> None:
@@ -281,7 +281,7 @@ def make_code_layer(code: str | Path | None) -> CodeLayer | None:
 
 
 def _compile_filter(include: str | None) -> Callable[[str], bool] | None:
-    from kfjob.patterns import Pattern, PatternError
+    from kfjob.base.patterns import Pattern, PatternError
 
     if include is None:
         return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kfjob.events import JobPhase, JobSnapshot, PodPhase
-from kfjob.observe.diagnose.rule import Role, Severity
-from kfjob.parsing import ParseError, parse_json
+from kfjob.base.parsing import ParseError, parse_json
+from kfjob.joblog.diagnose.rule import Role, Severity
+from kfjob.joblog.events import JobPhase, JobSnapshot, PodPhase
 from kfjob.redaction import collect_secrets
 from kfjob.redaction.structs import list_identifiers
 

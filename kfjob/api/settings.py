@@ -9,12 +9,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kfjob.backend_kinds import KINDS, find_name
-from kfjob.errors import Problem, SpecError
-from kfjob.file_access import OTHER_OWNER, find_foreign_access
-from kfjob.parsing import ParseError, parse_json, parse_toml, read_document
-from kfjob.spec.names import DNS_1123, MAX_LABEL
-from kfjob.units import MIB
+from kfjob.base.backend_kinds import KINDS, find_name
+from kfjob.base.errors import Problem, SpecError
+from kfjob.base.file_access import OTHER_OWNER, find_foreign_access
+from kfjob.base.parsing import ParseError, parse_json, parse_toml, read_document
+from kfjob.base.units import MIB
+from kfjob.objects.names import DNS_1123, MAX_LABEL
 
 if TYPE_CHECKING:
     from kfjob.spec.instances import Instance

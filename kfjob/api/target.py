@@ -9,14 +9,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kfjob.api import kubeconfig
+from kfjob.api.open_backend import open_cluster, open_machine
 from kfjob.api.settings import Settings
-from kfjob.backend_kinds import KINDS, BackendKind, BackendName, find_name
 from kfjob.backends import folder
 from kfjob.backends.base import Backend, ClusterBackend, MachineBackend
-from kfjob.backends.open import open_cluster, open_machine
-from kfjob.common_types import Notify, ignore_notice
-from kfjob.errors import Forbidden, NotFound, Unreachable, UsageError
-from kfjob.events import JobSnapshot
+from kfjob.base.backend_kinds import KINDS, BackendKind, BackendName, find_name
+from kfjob.base.common_types import Notify, ignore_notice
+from kfjob.base.errors import Forbidden, NotFound, Unreachable, UsageError
+from kfjob.joblog.events import JobSnapshot
 
 if TYPE_CHECKING:
     from kfjob.plan import Origin

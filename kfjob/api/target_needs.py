@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kfjob.api.cluster_needs import find_cluster_needs, find_code
 from kfjob.api.local_data import find_data_problems
 from kfjob.api.planning import Planned
-from kfjob.errors import Problem
+from kfjob.base.errors import Problem
 
 _SPEC_FIELDS = ("command", "resources")
 """Fields whose problem on this machine is one of the spec; a missing etcd is one of the machine."""

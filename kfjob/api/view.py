@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from kfjob.api.excerpts import mark_newest, read_excerpt, read_previous_excerpt
 from kfjob.api.reader import JobReader, open_view
-from kfjob.concurrency import map_parallel
-from kfjob.errors import KfjobError
-from kfjob.events import Tick
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
+from kfjob.base.concurrency import map_parallel
+from kfjob.base.errors import KfjobError
+from kfjob.joblog.events import Tick
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 THREADS = 16
 """Logs to read at the same time."""

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import LogRange
 from kfjob.backends.saved_logs import find_saved_logs
-from kfjob.errors import NotFound
-from kfjob.events import (
+from kfjob.base.errors import NotFound
+from kfjob.joblog.events import (
     END_UNKNOWN,
     TRAINING_CONTAINER,
     JobChanged,

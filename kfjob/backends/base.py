@@ -1,6 +1,6 @@
 """The interfaces of backends, the only ones that `kfjob.api` uses: every backend, a cluster, and this machine.
 
-Backends report facts (`kfjob.events`); `kfjob.observe` interprets them. The contract suite in tests/contract checks every
+Backends report facts (`kfjob.joblog.events`); `kfjob.joblog` interprets them. The contract suite in tests/contract checks every
 backend against the docstrings here.
 """
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
 
-from kfjob.backend_kinds import KINDS, BackendKind, BackendName
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.errors import Refused
-from kfjob.events import (
+from kfjob.base.backend_kinds import KINDS, BackendKind, BackendName
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import Refused
+from kfjob.joblog.events import (
     TRAINING_CONTAINER,
     JobChanged,
     JobSnapshot,

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from kfjob.units import KIB, MIB
+from kfjob.base.units import KIB, MIB
 
 SAMPLE = 16 * KIB
 """Bytes of a log in which the names of pods are searched."""

@@ -14,11 +14,11 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
-from kfjob.backend_kinds import BackendName
 from kfjob.backends.base import FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange, Permission
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.errors import AlreadyExists, NotFound, Refused
-from kfjob.events import (
+from kfjob.base.backend_kinds import BackendName
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import AlreadyExists, NotFound, Refused
+from kfjob.joblog.events import (
     Event,
     JobChanged,
     JobPhase,
@@ -31,8 +31,8 @@ from kfjob.events import (
     PodChanged,
     WorkloadStatus,
 )
+from kfjob.objects import api_objects
 from kfjob.plan import JobPlan
-from kfjob.spec import api_objects
 
 
 class _Job(Struct):

@@ -24,10 +24,10 @@ from pathlib import Path
 from msgspec import json
 from msgspec.structs import replace
 
-from kfjob.errors import BackendError, NotFound, Refused
-from kfjob.events import TRAINING_CONTAINER, JobSnapshot, KubernetesEvent, WorkloadStatus
-from kfjob.file_access import OTHER_OWNER, find_foreign_access, name_file, open_private
-from kfjob.parsing import decode_json, read_document
+from kfjob.base.errors import BackendError, NotFound, Refused
+from kfjob.base.file_access import OTHER_OWNER, find_foreign_access, name_file, open_private
+from kfjob.base.parsing import decode_json, read_document
+from kfjob.joblog.events import TRAINING_CONTAINER, JobSnapshot, KubernetesEvent, WorkloadStatus
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 RUN = ".run"

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kfjob.backends import log_file
 from kfjob.backends.base import LineFilter
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
 
 
 class RawLine(Struct, frozen=True):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from kfjob.backends.line_splitter import LINE_BYTES, LineSplitter, describe_dropped
-from kfjob.units import SECOND, check_time
+from kfjob.base.units import SECOND, check_time
 
 if TYPE_CHECKING:  # the supervisor writes timestamps and does not need `base`
     from kfjob.backends.base import LogRange

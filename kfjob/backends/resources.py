@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kfjob.common_types import JsonMapping
-from kfjob.spec import api_objects
+from kfjob.base.common_types import JsonMapping
+from kfjob.objects import api_objects
 
 CORE = "v1"
 APPS = "apps/v1"

@@ -17,8 +17,8 @@ from typing import IO
 
 from kfjob.backends import folder
 from kfjob.backends.combined_log import SAMPLE, find_prefix, is_log_of_one, split_log
-from kfjob.errors import BackendError, NotFound, UsageError, explain_os_error
-from kfjob.units import GIB, KIB, MIB
+from kfjob.base.errors import BackendError, NotFound, UsageError, explain_os_error
+from kfjob.base.units import GIB, KIB, MIB
 
 MAX_UNPACKED_BYTES = 4 * GIB
 """Size of all saved logs that are unpacked or read from standard input; the rest is left out."""

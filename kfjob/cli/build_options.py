@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.base.errors import UsageError
 from kfjob.cli.image_options import BUILDERS, ImageOptions
 from kfjob.cli.options import Command, Result, notify
-from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
     from kfjob.api.settings import Settings
-    from kfjob.compile.images import ImageChange
+    from kfjob.kinds.images import ImageChange
 
 
 def build_options(command: Command[Result]) -> Command[Result]:

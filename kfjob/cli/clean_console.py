@@ -9,8 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from kfjob.base.printable import clean_text
 from kfjob.cli.output import find_stream, redact
-from kfjob.printable import clean_text
 
 
 class CleanConsole(Console):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kfjob.base.errors import UsageError
 from kfjob.cli.output import write_data
-from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -108,7 +108,7 @@ def _list_pods(ctx: click.Context) -> list[str]:
 
 
 def _list_presets(_ctx: click.Context) -> Iterable[str]:
-    from kfjob.spec.models import PRESETS
+    from kfjob.trainspec.models import PRESETS
 
     return PRESETS
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.base.errors import UsageError
+from kfjob.base.printable import encode_json
+from kfjob.base.text import join_names
 from kfjob.cli.completion import FILE
 from kfjob.cli.options import notify, output_option
 from kfjob.cli.output import write_data
 from kfjob.cli.spec_source import Source, read_spec, read_text, spec_argument
-from kfjob.errors import UsageError
-from kfjob.printable import encode_json
-from kfjob.text import join_names
 
 if TYPE_CHECKING:
     from kfjob.convert.conversion import Conversion
@@ -57,7 +57,7 @@ def import_pytorchjob(*, file: str, name: str | None, at: str | None, verbose: b
     another object, such as an AppWrapper, a Katib Experiment or an Argo Workflow.
     """
     from kfjob.api.specs.imports import import_pytorchjob as convert
-    from kfjob.convert.found_jobs import Choice
+    from kfjob.kinds.pytorchjob.found_jobs import Choice
 
     _print(convert(read_text(file, "manifest"), file=file, choice=Choice(name=name, path=at)), output, verbose=verbose)
 
@@ -75,7 +75,7 @@ def import_accelerate(*, file: str, program: tuple[str, ...], name: str | None, 
     """
     from kfjob.api.specs.imports import check_conversion
     from kfjob.convert.accelerate import from_accelerate
-    from kfjob.spec.source import parse_yaml
+    from kfjob.source.spec_text import parse_yaml
 
     config, _ = parse_yaml(read_text(file, "config"), file=file)
     _print(check_conversion(from_accelerate(config, program=program, name=name), image=image), output)
@@ -120,7 +120,7 @@ def export_accelerate(*, source: Source, output: str) -> None:
 
 
 def _print(conversion: Conversion, output: str, *, verbose: bool = False) -> None:
-    from kfjob.spec.substitute import escape_references
+    from kfjob.source.substitute import escape_references
 
     spec = escape_references(conversion.spec)
     if output == "json":
@@ -138,6 +138,6 @@ def _print(conversion: Conversion, output: str, *, verbose: bool = False) -> Non
 
 
 def _format(data: object, output: str) -> str:
-    from kfjob.spec.yaml_writer import write_yaml
+    from kfjob.source.yaml_writer import write_yaml
 
     return encode_json(data, indent=2) + "\n" if output == "json" else write_yaml([data])

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
+from kfjob.base.errors import NoEvidence
+from kfjob.base.text import join_names, plural
+from kfjob.base.units import SECOND, check_time
 from kfjob.cli.colours import colour_marks
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, progress_option, target_options
 from kfjob.cli.output import print_json
-from kfjob.errors import NoEvidence
-from kfjob.text import join_names, plural
-from kfjob.units import SECOND, check_time
 
 if TYPE_CHECKING:
     from kfjob.api.diagnose import Examination
-    from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
-    from kfjob.observe.diagnose.warnings import DistinctWarning
+    from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
+    from kfjob.joblog.diagnose.warnings import DistinctWarning
 
 MAX_NAMES = 3
 """Other pods that one line of a diagnosis names."""
@@ -44,7 +44,7 @@ def diagnose(
     """
     from kfjob.api.diagnose import examine
     from kfjob.api.reader import describe_ref, find_source, name_job
-    from kfjob.observe.diagnose.log_source import LogSource
+    from kfjob.joblog.diagnose.log_source import LogSource
 
     reader = open_reader(job, folder, settings, pattern=pattern)
     examined = examine(reader)
@@ -86,10 +86,10 @@ def diagnosis_text(name: str, diagnosis: Diagnosis) -> list[str]:
 
 def _verdict(diagnosis: Diagnosis) -> list[str]:
     """Return what is known of a job without an error that explains its end."""
-    from kfjob.observe.diagnose.diagnosis import Verdict
+    from kfjob.joblog.diagnose.diagnosis import Verdict
 
     if diagnosis.silence:
-        from kfjob.observe.silence import describe_last_lines, describe_next_step, describe_silence
+        from kfjob.joblog.view.silence import describe_last_lines, describe_next_step, describe_silence
 
         lines = [f"no error was found so far; {describe_silence(diagnosis.silence)}", "the last lines:"]
         lines += [f"    {text}" for text in describe_last_lines(diagnosis.silence)]
@@ -144,7 +144,7 @@ def _location(issue: Issue) -> str:
     parts.append(f"rank {issue.rank}" if issue.rank is not None else "")
     parts.append(f"line {issue.line}{' of the previous container' if issue.previous else ''}" if issue.line else "")
     if issue.time is not None and check_time(issue.time) is not None:
-        from kfjob.observe.timestamps import has_year
+        from kfjob.joblog.lines.timestamps import has_year
 
         day = "%Y-%m-%d" if has_year(issue.time) else "%m-%d"
         after = "" if issue.is_dated else "after "
@@ -171,7 +171,7 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _drop_unknown_years(value: Any) -> Any:
     """Return the value without the times whose year is unknown."""
-    from kfjob.observe.timestamps import has_year
+    from kfjob.joblog.lines.timestamps import has_year
 
     if isinstance(value, dict):
         return {
@@ -184,7 +184,7 @@ def _drop_unknown_years(value: Any) -> Any:
 def warnings_text(examined: Examination) -> str:
     """Return a table of the warnings, the important ones first."""
     from kfjob.cli.formatting import format_table
-    from kfjob.observe.master import format_ranks
+    from kfjob.joblog.master.evidence import format_ranks
 
     rows = []
     for warning in examined.warnings:

@@ -11,6 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from kfjob.api.reader import describe_ref
+from kfjob.base.errors import KfjobError
+from kfjob.base.text import plural
 from kfjob.cli.diagnose import diagnosis_json
 from kfjob.cli.formatting import local_clock
 from kfjob.cli.output import print_json, redact
@@ -18,22 +20,20 @@ from kfjob.cli.panel import panel
 from kfjob.cli.reminders import SilenceReminder, StageReminder
 from kfjob.cli.summary import read_program_lines, summarize
 from kfjob.cli.view_text import news_text, progress_json, progress_line, view_json
-from kfjob.errors import KfjobError
-from kfjob.events import JobChanged, JobPhase, PodPhase, Tick
-from kfjob.observe.agent_records import AgentEventKind
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.ranking import diagnose
-from kfjob.observe.diagnose.rule import Role
-from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.program_output import OutputLine, ProgramOutput
-from kfjob.observe.view import JobView, News
-from kfjob.text import plural
+from kfjob.joblog.agents.records import AgentEventKind
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.ranking import diagnose
+from kfjob.joblog.diagnose.rule import Role
+from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.events import JobChanged, JobPhase, PodPhase, Tick
+from kfjob.joblog.output.program_output import OutputLine, ProgramOutput
+from kfjob.joblog.view.job_view import JobView, News
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from kfjob.api.reader import LiveReader
-    from kfjob.events import Event
+    from kfjob.joblog.events import Event
 
 PROGRESS_EVERY = 5.0
 """Seconds between two progress lines of the plain display."""

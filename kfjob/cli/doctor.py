@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.base.errors import UsageError
 from kfjob.cli.options import Settings, output_option, target_options
 from kfjob.cli.output import print_json
-from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from kfjob.api.doctor.findings import Finding

@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import click
 
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import KfjobError, Problem, SpecError, UsageError
 from kfjob.cli.colours import colour_marks, wants_colour
 from kfjob.cli.output import print_json
-from kfjob.common_types import JsonObject
-from kfjob.errors import KfjobError, Problem, SpecError, UsageError
 
 
 def print_error(err: KfjobError, argv: Sequence[str]) -> None:
@@ -60,10 +60,10 @@ def _find_field(option: str, ctx: click.Context) -> str:
     """Return the field of a job spec that an unknown option names, if the command has `--set`; "" without one."""
     if not any("--set" in param.opts for param in ctx.command.params):
         return ""
+    from kfjob.base.text import snake_case
     from kfjob.spec.job import JobSpec
-    from kfjob.spec.paths import join_path
-    from kfjob.spec.synonyms import suggest_field
-    from kfjob.text import snake_case
+    from kfjob.validation.paths import join_path
+    from kfjob.validation.synonyms import suggest_field
 
     name = snake_case(option)
     field = (name,) if name in JobSpec.model_fields else suggest_field((name,), JobSpec).field

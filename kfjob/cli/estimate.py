@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.base.text import plural
 from kfjob.cli.options import Settings, notify, output_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import Number
 from kfjob.cli.spec_source import Source, read_spec, spec_argument
-from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.specs.estimate import Estimate
@@ -54,8 +54,8 @@ def estimate(
 
 
 def _format(result: Estimate) -> Iterator[str]:
-    from kfjob.spec.memory_table import describe_memory
-    from kfjob.spec.models import count_embedding_parameters
+    from kfjob.trainspec.memory_table import describe_memory
+    from kfjob.trainspec.models import count_embedding_parameters
 
     model = result.train.model if isinstance(result.train.model, str) else "the model"
     outside = result.parameters - count_embedding_parameters(result.shape)
@@ -77,8 +77,8 @@ def _format(result: Estimate) -> Iterator[str]:
 
 
 def _format_gpu_memory(result: Estimate) -> Iterator[str]:
-    from kfjob.spec.memory import RESERVED
-    from kfjob.units import GIB, format_gib
+    from kfjob.base.units import GIB, format_gib
+    from kfjob.trainspec.memory import RESERVED
 
     own = [f"; this one needs {format_gib(row.needed)}" for row in result.rows if row.is_own]
     yield f"a GPU needs {RESERVED // GIB} GiB more than the peak, for the CUDA context, NCCL and fragmentation{''.join(own)}"

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.base.concurrency import waiting_for
 from kfjob.cli.colours import colour_marks
 from kfjob.cli.completion import JOB
 from kfjob.cli.exit_codes import INTERRUPTED, job_exit_code
 from kfjob.cli.open_reader import open_live_or_archived
 from kfjob.cli.options import Settings, output_option, quiet_option, target_options
 from kfjob.cli.parameter_types import DURATION
-from kfjob.concurrency import waiting_for
 
 if TYPE_CHECKING:
     from kfjob.api.reader import ArchiveReader, LiveReader
-    from kfjob.events import JobPhase
+    from kfjob.joblog.events import JobPhase
 
 
 @click.command()
@@ -71,8 +71,8 @@ def _wait_for_phase(reader: LiveReader | ArchiveReader, timeout: float | None) -
 
 def _print_cause(reader: LiveReader | ArchiveReader) -> None:
     from kfjob.api.diagnose import examine
+    from kfjob.base.errors import KfjobError
     from kfjob.cli.diagnose import first_cause
-    from kfjob.errors import KfjobError
 
     with suppress(KfjobError):  # the exit code is the answer; the cause is extra
         click.echo(colour_marks("\n".join(first_cause(examine(reader).diagnosis))), err=True)
@@ -80,8 +80,8 @@ def _print_cause(reader: LiveReader | ArchiveReader) -> None:
 
 def _print_untrained(reader: LiveReader | ArchiveReader) -> None:
     from kfjob.api.view import read_view
+    from kfjob.base.errors import KfjobError
     from kfjob.cli.view_text import untrained_text
-    from kfjob.errors import KfjobError
 
     with suppress(KfjobError):
         if text := untrained_text(read_view(reader)):
@@ -100,9 +100,9 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
     if not isinstance(reader, LiveReader):
         click.echo(f"`{name}` has ended; `kfjob status {name}` shows its state", err=True)
         return job_exit_code(reader.snapshot().job.phase)
+    from kfjob.base.errors import JobStopped
     from kfjob.cli.display import Display, JsonDisplay, LiveDisplay
-    from kfjob.errors import JobStopped
-    from kfjob.observe.program_output import ProgramOutput
+    from kfjob.joblog.output.program_output import ProgramOutput
 
     kinds = {"json": JsonDisplay, "plain": Display}
     shown = None if quiet or output == "json" else ProgramOutput(since=since)

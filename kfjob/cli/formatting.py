@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from kfjob.units import SECOND, check_time
+from kfjob.base.units import SECOND, check_time
 
 MAX_SECONDS = 1000 * 365 * 86400
 """Longest duration to show; a longer one comes from a wrong number and is shown as `?`."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.base.errors import UsageError
 from kfjob.cli.options import collect_options
 from kfjob.cli.parameter_types import Count
-from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from kfjob.spec.image import ImageSpec

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
+from kfjob.base.errors import KfjobError, UsageError
 from kfjob.cli.colours import colour_marks, wants_colour
 from kfjob.cli.completion import FILE, INSTANCE, MODEL
 from kfjob.cli.parameter_types import Count
-from kfjob.errors import KfjobError, UsageError
 
 DEFAULT_NAME = "train"
 """The name of a job that gets no other."""

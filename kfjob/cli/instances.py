@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.base.text import join_names, plural
 from kfjob.cli.completion import INSTANCE
 from kfjob.cli.options import notify, output_option
 from kfjob.cli.output import print_json
-from kfjob.text import join_names, plural
 
 if TYPE_CHECKING:
     from kfjob.api.specs.instances import Comparison

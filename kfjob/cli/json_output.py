@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from kfjob.printable import encode_json
-from kfjob.units import SECOND, check_time
+from kfjob.base.printable import encode_json
+from kfjob.base.units import SECOND, check_time
 
 _TIME_NAMES = ("time", "created", "started", "ended", "last_ended")
 """The names of times in models; names that end in `_time` are times too."""

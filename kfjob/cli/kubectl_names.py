@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kfjob.errors import UsageError
-from kfjob.spec.api_objects import PYTORCHJOB, PYTORCHJOB_GROUP
+from kfjob.base.errors import UsageError
+from kfjob.objects.api_objects import PYTORCHJOB, PYTORCHJOB_GROUP
 
 if TYPE_CHECKING:
     from kfjob.api.reader import JobReader

@@ -16,8 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kfjob import units
-from kfjob.text import plural
+from kfjob.base import units
+from kfjob.base.text import plural
 
 _ROOT = Path(__file__).parents[1]
 _UNITS = {

@@ -9,15 +9,15 @@ from zlib import crc32
 
 import click
 
+from kfjob.base.common_types import Notify
+from kfjob.base.printable import encode_json
 from kfjob.cli.json_output import format_rfc3339
-from kfjob.common_types import Notify
-from kfjob.events import LogGap
-from kfjob.printable import encode_json
+from kfjob.joblog.events import LogGap
 
 if TYPE_CHECKING:
     from kfjob.api.excerpts import Line
-    from kfjob.events import LogLine
-    from kfjob.patterns import Pattern
+    from kfjob.base.patterns import Pattern
+    from kfjob.joblog.events import LogLine
 
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta", "bright_yellow")
 _NO_TIMES = "the saved logs have no timestamps, so `--since` and `--timestamps` have no effect (`kubectl logs --timestamps`)"

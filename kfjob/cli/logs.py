@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
+from kfjob.base.errors import NoEvidence, UsageError
+from kfjob.base.text import plural
 from kfjob.cli.completion import JOB, POD
 from kfjob.cli.kubectl_names import POD_PREFIX
 from kfjob.cli.log_printer import LineFormat, LogPrinter
@@ -18,9 +20,7 @@ from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, collect_options, from_option, notify, output_option, target_options
 from kfjob.cli.output import open_log_output
 from kfjob.cli.parameter_types import PATTERN, SINCE, Count
-from kfjob.errors import NoEvidence, UsageError
-from kfjob.events import TRAINING_CONTAINER
-from kfjob.text import plural
+from kfjob.joblog.events import TRAINING_CONTAINER
 
 if TYPE_CHECKING:
     from kfjob.api.excerpts import Line
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kfjob.api.logs.selection import PodSelection
     from kfjob.api.reader import JobReader
     from kfjob.backends.base import LogRange
-    from kfjob.patterns import Pattern
+    from kfjob.base.patterns import Pattern
 
 Patterns = tuple["Pattern", ...]
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.base.errors import UsageError
 from kfjob.cli.completion import JOB
 from kfjob.cli.kubectl_names import check_has_pods, name_pod
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, progress_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import DURATION
-from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from kfjob.api.reader import JobReader
-    from kfjob.observe.master import Master
+    from kfjob.joblog.master.evidence import Master
 
 
 @click.command()
@@ -71,7 +71,7 @@ def _cached_answer(job: str | None, settings: Settings) -> Master | None:
     """Return the cached answer if it is still valid; this needs one request at most."""
     from kfjob.api.master import cache
     from kfjob.api.target import find_target
-    from kfjob.common_types import ignore_notice
+    from kfjob.base.common_types import ignore_notice
 
     if job is None:
         return None
@@ -113,7 +113,7 @@ def _print_rounds(reader: JobReader, output: str) -> None:
     """
     from kfjob.api.view import read_view
     from kfjob.cli.view_text import rounds_json, rounds_text
-    from kfjob.observe.master import Master
+    from kfjob.joblog.master.evidence import Master
 
     view = read_view(reader)
     if output == "json":

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kfjob.base.errors import NotFound, UsageError
+from kfjob.base.text import join_names
 from kfjob.cli.options import Settings, notify
 from kfjob.cli.output import hide_secrets
-from kfjob.errors import NotFound, UsageError
-from kfjob.text import join_names
 
 MAX_NAMES = 5
 """Files that a note names."""
@@ -49,7 +49,7 @@ def open_reader(job: str | None, folder: str | None, settings: Settings, *, patt
 
 
 def _check_pattern(pattern: str, folder: str | None) -> None:
-    from kfjob.spec.progress import refuse_pattern
+    from kfjob.joblog.progress.pattern import refuse_pattern
 
     if folder is None:
         hint = "`kfjob progress JOB --progress PATTERN` tries a pattern on a job; `progress` in the spec keeps it"

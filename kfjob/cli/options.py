@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kfjob.api.settings import Settings, expand_path, load_current_settings
-from kfjob.backend_kinds import KINDS
+from kfjob.base.backend_kinds import KINDS
+from kfjob.base.errors import UsageError
 from kfjob.cli.completion import FILE
-from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer

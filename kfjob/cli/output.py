@@ -14,8 +14,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TextIO, cast
 
+from kfjob.base.printable import clean_text
 from kfjob.cli.json_output import format_json
-from kfjob.printable import clean_text
 from kfjob.redaction import Redactor
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kfjob.base.text import plural
 from kfjob.cli.formatting import format_age, local_clock, sparkline
 from kfjob.cli.view_text import (
     first_loss_text,
@@ -15,12 +16,11 @@ from kfjob.cli.view_text import (
     speed_text,
     step_text,
 )
-from kfjob.observe.master import Master
-from kfjob.observe.silence import describe_processes, describe_silence, find_silence
-from kfjob.observe.startup import find_stage
-from kfjob.observe.training import describe_divergence, format_loss
-from kfjob.observe.view import JobView
-from kfjob.text import plural
+from kfjob.joblog.master.evidence import Master
+from kfjob.joblog.progress.training import describe_divergence, format_loss
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.silence import describe_processes, describe_silence, find_silence
+from kfjob.joblog.view.startup import find_stage
 
 if TYPE_CHECKING:
     from rich.console import Group

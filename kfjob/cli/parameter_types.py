@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
 
 if TYPE_CHECKING:
-    from kfjob.patterns import Pattern
+    from kfjob.base.patterns import Pattern
 
 
 MAX_COUNT = 10**9
@@ -71,7 +71,7 @@ class Number(click.FloatRange):
 
 
 def _describe_word(text: str, *, whole: bool) -> str:
-    from kfjob.spec.number_words import suggest_number
+    from kfjob.validation.number_words import suggest_number
 
     suggestion = suggest_number(text, whole=whole)
     return f"`{text}` is not a {'whole ' if whole else ''}number{f'; write `{suggestion}`' if suggestion else ''}"
@@ -100,7 +100,7 @@ class Since(click.ParamType):  # type: ignore[type-arg]  # generic in newer vers
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return nanoseconds since the epoch."""
-        from kfjob.observe.timestamps import parse_rfc3339
+        from kfjob.joblog.lines.timestamps import parse_rfc3339
 
         if isinstance(value, int):
             return value
@@ -115,7 +115,7 @@ class Since(click.ParamType):  # type: ignore[type-arg]  # generic in newer vers
 
 def _read_seconds(text: str) -> float | None:
     """Return the seconds of a duration; None if the text is no duration."""
-    from kfjob.spec.durations import parse_duration
+    from kfjob.validation.durations import parse_duration
 
     try:
         seconds = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else parse_duration(text)
@@ -131,7 +131,7 @@ class Expression(click.ParamType):  # type: ignore[type-arg]  # generic in newer
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Pattern:
         """Return the compiled expression."""
-        from kfjob.patterns import Pattern, PatternError
+        from kfjob.base.patterns import Pattern, PatternError
 
         pattern = value if isinstance(value, Pattern) else Pattern(value)
         try:

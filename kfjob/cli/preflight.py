@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.backend_kinds import KINDS
+from kfjob.base.backend_kinds import KINDS
+from kfjob.base.common_types import ignore_notice
+from kfjob.base.text import plural
+from kfjob.base.units import MIB
 from kfjob.cli.options import Settings, notify, output_option, python_option, strict_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import DURATION
 from kfjob.cli.spec_source import Source, read_spec, spec_or_template
 from kfjob.cli.template_source import plan_source
-from kfjob.common_types import ignore_notice
-from kfjob.text import plural
-from kfjob.units import MIB
 
 if TYPE_CHECKING:
     from kfjob.api.preflight.result import Preflight
     from kfjob.api.preflight.run import TrialResult
     from kfjob.api.preflight.trial_results import PodReport
-    from kfjob.errors import Problem
+    from kfjob.base.errors import Problem
 
 _RUN_HELP = (
     "If the checks pass, run a short job, `<job>-preflight`, that tests nine collectives on the job's nodes and in its image."
@@ -108,7 +108,7 @@ def _trial_text(result: TrialResult) -> list[str]:
 
 
 def _pod_row(pod: PodReport) -> tuple[str, ...]:
-    from kfjob.observe.master import format_ranks
+    from kfjob.joblog.master.evidence import format_ranks
 
     resolved = sum(fact["ok"] for fact in pod.dns.values())
     port = pod.port or {}

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kfjob.base.errors import SpecError, UsageError
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, target_options
 from kfjob.cli.output import print_json
-from kfjob.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
-    from kfjob.observe.view import JobView
+    from kfjob.joblog.view.job_view import JobView
 
 
 @click.command()
@@ -30,7 +30,7 @@ def progress(*, job: str | None, folder: str | None, pattern: str | None, output
     pattern reads instead.
     """
     if pattern is not None:
-        from kfjob.spec.progress import refuse_pattern
+        from kfjob.joblog.progress.pattern import refuse_pattern
 
         refuse_pattern(pattern)
     try:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.base.errors import UsageError
+from kfjob.base.text import plural
 from kfjob.cli.image_options import ImageOptions
 from kfjob.cli.options import combine, include_option
-from kfjob.errors import UsageError
-from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.images.push_code import CodePushResult

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.api.settings import load_current_settings
+from kfjob.base.errors import BackendError
+from kfjob.base.parsing import ParseError, read_document
 from kfjob.cli.image_options import ImageOptions, image_options
 from kfjob.cli.options import debug_option, notify, output_option
 from kfjob.cli.output import print_json
 from kfjob.cli.push_code import push_code, push_code_options
 from kfjob.cli.spec_source import read_text
-from kfjob.errors import BackendError
-from kfjob.parsing import ParseError, read_document
 
 if TYPE_CHECKING:
     from kfjob.api.images.push_code import CodePushResult
@@ -83,7 +83,7 @@ def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> PushResult:
 
 
 def _pin(file: Path, image: str) -> None:
-    from kfjob.spec.pin import pin_image
+    from kfjob.source.pin import pin_image
 
     target = file.resolve()  # write to the target of a link, and keep the link
     try:

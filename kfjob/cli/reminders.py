@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kfjob.observe.silence import describe_last_lines, describe_processes, describe_silence, find_silence
-from kfjob.observe.stall import format_pause
-from kfjob.observe.startup import Stage, StageKind, find_stage
-from kfjob.observe.view import JobView
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.silence import describe_last_lines, describe_processes, describe_silence, find_silence
+from kfjob.joblog.view.stall import format_pause
+from kfjob.joblog.view.startup import Stage, StageKind, find_stage
 
 STAGE_AFTER = 2
 """Seconds that a stage without progress lasts before it is worth a line."""

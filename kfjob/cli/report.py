@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from kfjob.backends.folder import check_name
+from kfjob.base.errors import UsageError
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, progress_option, target_options
 from kfjob.cli.output import write_bytes
-from kfjob.errors import UsageError
 
 _FORMATS = ("json", "yaml", "text", "table", "name", "html")
 

@@ -35,9 +35,9 @@ def _end_late(pipe: int) -> None:
     while (number := os.read(pipe, 1)[0]) not in (signal.SIGINT, *_SIGNALS):
         pass
     time.sleep(CLEANUP_SECONDS)
-    if programs := sys.modules.get("kfjob.programs"):  # an import could wait for the main thread
+    if programs := sys.modules.get("kfjob.base.programs"):  # an import could wait for the main thread
         programs.kill_programs()
-    if concurrency := sys.modules.get("kfjob.concurrency"):
+    if concurrency := sys.modules.get("kfjob.base.concurrency"):
         with suppress(OSError):
             os.write(2, "".join(f"warning: {notice}\n" for notice in concurrency.cleanup_notices).encode())
     os._exit(SIGNAL_BASE + number)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import to_builtins
 
+from kfjob.base.printable import encode_json
 from kfjob.cli.options import Settings, notify, output_option, python_option, target_options
 from kfjob.cli.output import print_json, write_data
 from kfjob.cli.parameter_types import Count
 from kfjob.cli.spec_source import Source, read_spec, spec_or_template
 from kfjob.cli.template_source import plan_source, read_job_template
-from kfjob.printable import encode_json
 from kfjob.redaction import Redactor
 
 if TYPE_CHECKING:

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.base.errors import NotFound, UsageError
+from kfjob.base.parsing import MAX_TEXT, ParseError, read_named_text
+from kfjob.base.shells import NAME, is_name
+from kfjob.base.units import MIB
 from kfjob.cli.completion import FILE, SPEC_FILE
 from kfjob.cli.options import Settings, collect_options
 from kfjob.cli.output import hide_secrets
-from kfjob.errors import NotFound, UsageError
-from kfjob.parsing import MAX_TEXT, ParseError, read_named_text
 from kfjob.redaction import collect_secrets
-from kfjob.shells import NAME, is_name
-from kfjob.units import MIB
 
 if TYPE_CHECKING:
     from kfjob.api.lifecycle.spec_change import SpecChange
     from kfjob.api.planning import PlanCheck
     from kfjob.api.specs.template_files import Template
-    from kfjob.spec.env_file import EnvFile
-    from kfjob.spec.source import LoadedSpec
+    from kfjob.source.env_file import EnvFile
+    from kfjob.source.spec_text import LoadedSpec
 
 
 _SHORT = 6
@@ -97,8 +97,8 @@ class Source:
             NotFound: an env file does not exist.
             SpecError: an env file or a variable is not well formed.
         """
-        from kfjob.errors import Problem, SpecError
-        from kfjob.spec.env_file import EnvFile, parse_env_file, select_variables
+        from kfjob.base.errors import Problem, SpecError
+        from kfjob.source.env_file import EnvFile, parse_env_file, select_variables
 
         environment = dict(os.environ) if self.env else {}
         only = self.only_names or ()
@@ -132,7 +132,7 @@ class Source:
             UsageError: `--progress` is not a pattern of progress lines, or no file uses a name of `--var` or `--keep`.
         """
         from kfjob.api.specs.template_files import Template
-        from kfjob.spec.progress import refuse_pattern
+        from kfjob.joblog.progress.pattern import refuse_pattern
 
         if self.progress:
             refuse_pattern(self.progress)
@@ -150,7 +150,7 @@ class Source:
 
     def _read_exported(self) -> dict[str, str]:
         """Return the exported variables that have another value in a pod, such as `HOME` and `RANK`."""
-        from kfjob.spec.variables import is_run_time
+        from kfjob.shell.variables import is_run_time
 
         return {name: value for name, value in os.environ.items() if is_run_time(name)} if self.env else {}
 
@@ -160,7 +160,7 @@ class Source:
         Raises:
             UsageError: they do not use a name, which may be misspelt.
         """
-        from kfjob.spec.variables import find_names
+        from kfjob.shell.variables import find_names
 
         used = {*used, *(name for text in templates for name in find_names(text))}
         named = [("--var", variable.partition("=")[0]) for variable in self.variables]
@@ -265,7 +265,7 @@ def read_spec(source: Source, settings: Settings | None = None, *, check: PlanCh
         SpecError: the spec is not valid; it holds every problem.
     """
     from kfjob.api.lifecycle.spec_file import record_file
-    from kfjob.spec.source import draft_spec
+    from kfjob.source.spec_text import draft_spec
 
     text = source.read()
     record = record_file(Path(source.spec), text) if source.spec and source.spec != "-" else ""

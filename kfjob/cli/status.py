@@ -10,13 +10,13 @@ import click
 from msgspec import to_builtins
 
 from kfjob.backends.folder import list_folders
+from kfjob.base.text import plural
 from kfjob.cli.colours import colour_states
 from kfjob.cli.completion import JOB
 from kfjob.cli.kubectl_names import check_has_pods, check_is_cluster, name_job, name_pod
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, notify, output_option, progress_option, target_options
 from kfjob.cli.output import print_json
-from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.target import Target

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kfjob.base.common_types import ignore_notice
+from kfjob.base.errors import KfjobError, Problem, SpecError
 from kfjob.cli.build_options import build_image, build_options, image_change
 from kfjob.cli.error_output import describe_problem
 from kfjob.cli.image_options import ImageOptions
@@ -24,8 +26,6 @@ from kfjob.cli.options import (
 from kfjob.cli.output import print_json, write_data
 from kfjob.cli.spec_source import Source, read_spec, spec_or_template
 from kfjob.cli.template_source import plan_source, read_job_template
-from kfjob.common_types import ignore_notice
-from kfjob.errors import KfjobError, Problem, SpecError
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from kfjob.api.planning import Planned
     from kfjob.api.specs.dry_run import DryRun
     from kfjob.api.specs.template import PlannedTemplate
-    from kfjob.common_types import JsonObject
-    from kfjob.compile.images import ImageChange
-    from kfjob.spec.source import LoadedSpec
+    from kfjob.base.common_types import JsonObject
+    from kfjob.kinds.images import ImageChange
+    from kfjob.source.spec_text import LoadedSpec
 
 _DRY_RUN_HELP = "Create nothing. `client` checks the spec here; `server` sends it to the API server as a dry run."
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from kfjob.backends import folder
 from kfjob.backends.base import LogRange
+from kfjob.base.errors import KfjobError
+from kfjob.base.text import plural
 from kfjob.cli.diagnose import first_cause
 from kfjob.cli.formatting import format_age, sparkline
 from kfjob.cli.view_text import last_line_rows, no_progress_text, outcome_text, progress_line, speed_text
-from kfjob.errors import KfjobError
-from kfjob.events import JobPhase, LogLine
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.master import Confidence, Master, describe_ranks
-from kfjob.observe.program_lines import ProgramLines, condense_lines
-from kfjob.observe.reading import FormatName
-from kfjob.observe.training import format_loss
-from kfjob.observe.view import JobView
-from kfjob.text import plural
+from kfjob.joblog.agents.program_lines import ProgramLines, condense_lines
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.events import JobPhase, LogLine
+from kfjob.joblog.master.evidence import Confidence, Master, describe_ranks
+from kfjob.joblog.progress.reading import FormatName
+from kfjob.joblog.progress.training import format_loss
+from kfjob.joblog.view.job_view import JobView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kfjob.base.errors import UsageError
 from kfjob.cli.options import Settings, notify
 from kfjob.cli.spec_source import Source
-from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from kfjob.api.specs.template import PlannedTemplate
@@ -33,7 +33,7 @@ def read_job_template(source: Source, settings: Settings) -> Template:
         UsageError: there is no PyTorchJob.
     """
     from kfjob.api.specs.template import has_inner_job, list_kinds
-    from kfjob.spec.api_objects import PYTORCHJOB
+    from kfjob.objects.api_objects import PYTORCHJOB
 
     template = source.read_template()
     kinds = list_kinds(template, settings)

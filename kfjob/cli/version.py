@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kfjob import __version__
-from kfjob.programs import TooMuchOutputError, run_program
-from kfjob.units import KIB
+from kfjob.base.programs import TooMuchOutputError, run_program
+from kfjob.base.units import KIB
+from kfjob.base.version import __version__
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _GIT_SECONDS = 10

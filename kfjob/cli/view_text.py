@@ -8,18 +8,18 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
+from kfjob.base.text import format_figure, join_names, plural
 from kfjob.cli.formatting import format_age, format_duration, format_table, sparkline, utc_clock
-from kfjob.events import JobPhase
-from kfjob.observe.agent_records import RendezvousResult
-from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
-from kfjob.observe.master import Master, format_ranks
-from kfjob.observe.pods import PodView
-from kfjob.observe.reading import FormatName
-from kfjob.observe.silence import describe_last_lines, describe_next_step, describe_silence, find_silence
-from kfjob.observe.startup import describe_ending, describe_joining, find_end_of_some
-from kfjob.observe.training import Training, describe_divergence, format_loss
-from kfjob.observe.view import JobView, News
-from kfjob.text import format_figure, join_names, plural
+from kfjob.joblog.agents.records import RendezvousResult
+from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
+from kfjob.joblog.events import JobPhase
+from kfjob.joblog.master.evidence import Master, format_ranks
+from kfjob.joblog.pods.state import PodView
+from kfjob.joblog.progress.reading import FormatName
+from kfjob.joblog.progress.training import Training, describe_divergence, format_loss
+from kfjob.joblog.view.job_view import JobView, News
+from kfjob.joblog.view.silence import describe_last_lines, describe_next_step, describe_silence, find_silence
+from kfjob.joblog.view.startup import describe_ending, describe_joining, find_end_of_some
 
 MAX_ROUNDS = 5
 """Rendezvous rounds in a table; the newest ones are shown."""

@@ -10,14 +10,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kfjob.common_types import JsonMapping, JsonObject
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import Problem, SpecError
+from kfjob.base.parsing import parse_json
+from kfjob.base.text import plural
 from kfjob.convert.accelerate_trainer import convert_trainer
 from kfjob.convert.conversion import Conversion, Note, make_job_name
-from kfjob.errors import Problem, SpecError
-from kfjob.parsing import parse_json
-from kfjob.spec import api_objects
+from kfjob.objects import api_objects
 from kfjob.spec.job import JobSpec
-from kfjob.text import plural
 
 _DISTRIBUTED_TYPES = {"FSDP": "use_fsdp", "DEEPSPEED": "use_deepspeed", "MULTI_GPU": "multi_gpu"}
 _ON_GPUS = (*_DISTRIBUTED_TYPES, "MEGATRON_LM", "TP")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kfjob.common_types import JsonObject
+from kfjob.base.common_types import JsonObject
 from kfjob.convert.conversion import Conversion, Note
-from kfjob.spec.train import TrainSpec
+from kfjob.trainspec.train_spec import TrainSpec
 
 _SHARDING = {"full": "FULL_SHARD", "shard_grad_op": "SHARD_GRAD_OP", "hybrid": "HYBRID_SHARD"}
 _SHARDING |= {"hybrid_shard_grad_op": "_HYBRID_SHARD_ZERO2", "no_shard": "NO_SHARD"}

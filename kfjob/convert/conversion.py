@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kfjob.common_types import JsonObject
+from kfjob.base.common_types import JsonObject
 
 NEW_ID_REASON = (
     "left out: kfjob creates one for each launch, so that a relaunch never joins the rendezvous of an earlier launch"

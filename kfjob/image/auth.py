@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfjob.errors import Forbidden, UsageError
+from kfjob.base.errors import Forbidden, UsageError
 from kfjob.image import ecr
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.client import Registry

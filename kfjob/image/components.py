@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from kfjob.parsing import ParseError, read_document
-from kfjob.text import plural
+from kfjob.base.parsing import ParseError, read_document
+from kfjob.base.text import plural
 
 State = Literal["present", "missing", "broken"]
 

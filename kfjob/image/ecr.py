@@ -13,19 +13,38 @@ import contextlib
 import json
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from kfjob.errors import Forbidden, KfjobError, Refused, UsageError
+from kfjob.base.errors import Forbidden, KfjobError, Refused, UsageError
 from kfjob.image import ecr_errors
 from kfjob.image.references import ImageRef, format_ecr_host
 from kfjob.image.registry.secrets import Login, Secret
-from kfjob.spec.image import RepositoryOptions
 
 PUBLIC_HOST = "public.ecr.aws"
 PUBLIC_REGION = "us-east-1"
 ATTEMPTS = 8
 CONNECT_SECONDS = 10
 """Timeout of a connection to the ECR API."""
+
+
+class RepositorySettings(Protocol):
+    """Settings of a repository that is created, as `kfjob.spec.image.RepositoryOptions` describes them."""
+
+    @property
+    def scan_on_push(self) -> bool:
+        """Whether every pushed image is scanned."""
+
+    @property
+    def immutable_tags(self) -> bool:
+        """Whether a push to a tag that exists is refused."""
+
+    @property
+    def keep_images(self) -> int | None:
+        """The number of newest images to keep; None: all."""
+
+    @property
+    def kms_key(self) -> str | None:
+        """The KMS key; None: AES-256."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +142,7 @@ class PrivateRegistry:
             )
         return response is not None
 
-    def ensure_repository(self, name: str, options: RepositoryOptions) -> bool:
+    def ensure_repository(self, name: str, options: RepositorySettings) -> bool:
         """Create the repository if it does not exist, and return whether it was created. An existing one is not changed.
 
         Raises:
@@ -199,9 +218,9 @@ class PublicRegistry:
     def _client(self) -> Any:
         return self.account.make_client("ecr-public", PUBLIC_REGION)
 
-    def ensure_repository(self, name: str, options: RepositoryOptions) -> bool:
+    def ensure_repository(self, name: str, options: RepositorySettings) -> bool:
         """Create the repository if it does not exist, and return whether it was created. `name` starts with the alias."""
-        if options != RepositoryOptions():
+        if options.scan_on_push or options.immutable_tags or options.keep_images or options.kms_key:
             hint = "remove these options"
             raise UsageError("the public ECR has no scans, lifecycle rules, keys or immutable tags", hint=hint)
         alias, _, repository = name.partition("/")

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kfjob.errors import BackendError, Forbidden, KfjobError, Refused, Unreachable, UsageError
+from kfjob.base.errors import BackendError, Forbidden, KfjobError, Refused, Unreachable, UsageError
 
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired")
 _UNKNOWN = ("InvalidClientTokenId", "UnrecognizedClientException", "InvalidSignatureException", "SignatureDoesNotMatch")

@@ -12,12 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from kfjob.errors import NotFound, Refused, UsageError
+from kfjob.base.errors import NotFound, Refused, UsageError
+from kfjob.base.parsing import ParseError, read_document
+from kfjob.base.text import join_names
+from kfjob.base.units import MIB
 from kfjob.image.ignore import IgnorePatterns, parse_ignore
 from kfjob.image.secret_files import MAX_CONTENT_BYTES, find_secret_folder, is_secret_file
-from kfjob.parsing import ParseError, read_document
-from kfjob.text import join_names
-from kfjob.units import MIB
 
 IGNORE_FILE = ".dockerignore"
 DEFAULT_IGNORE = "**/.git\n.hg\n.svn\n.venv\n**/__pycache__\n**/*.pyc\n**/.ipynb_checkpoints\n**/.*_cache\n**/.DS_Store\n"

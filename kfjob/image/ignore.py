@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from kfjob.errors import UsageError
+from kfjob.base.errors import UsageError
+from kfjob.base.patterns import PatternError
 from kfjob.image.path_patterns import PathPatterns
-from kfjob.patterns import PatternError
 
 MAX_PATTERNS = 1000
 """Patterns of a `.dockerignore`; each is matched against each path."""

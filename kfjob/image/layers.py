@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from kfjob.errors import BackendError, Refused
+from kfjob.base.errors import BackendError, Refused
 from kfjob.image.folder import Entry, Folder
 from kfjob.image.registry.uploads import FileBlob
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.errors import Refused, UsageError
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import Refused, UsageError
+from kfjob.base.text import plural
 from kfjob.image.layers import Layer
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.documents import (
@@ -29,7 +30,6 @@ from kfjob.image.registry.documents import (
     parse_platform,
 )
 from kfjob.image.registry.uploads import BytesBlob
-from kfjob.text import plural
 
 CODE_LABEL = "dev.kfjob.code.layer"
 """The diff id of the layer that kfjob added, so that the next layer replaces it."""

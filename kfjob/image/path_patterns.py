@@ -1,7 +1,7 @@
 """Match a path against many glob patterns, in linear time. No I/O.
 
-RE2 (`kfjob.patterns`) runs the regular expression that Docker's builder derives from a glob: its time stays linear for patterns
-such as `**/*a*a*a*b`.
+RE2 (`kfjob.base.patterns`) runs the regular expression that Docker's builder derives from a glob: its time stays linear for
+patterns such as `**/*a*a*a*b`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
-from kfjob.patterns import Pattern, PatternError
+from kfjob.base.patterns import Pattern, PatternError
 
 _TOKEN = re.compile(r"\*\*/(?=.)|\*\*|\*|\?|\\.?|\[[^\]]*\]|[^*?\\\[]+|.", re.DOTALL)
 _REPEATABLE = ("(?:.*/)?", ".*", "[^/]*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
-from kfjob.errors import UsageError
+from kfjob.base.errors import UsageError
 from kfjob.image.references import parse_reference
 
 _WORD = re.compile(r"(?<![a-z0-9])(your|change-?_?me|replace-?_?me|placeholder|todo)(?![a-z0-9])")

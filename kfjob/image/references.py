@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kfjob.errors import UsageError
+from kfjob.base.errors import UsageError
 
 DOCKER_HUB = "docker.io"
 DEFAULT_TAG = "latest"

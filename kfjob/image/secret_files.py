@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from kfjob.token_shapes import find_token
+from kfjob.redaction.token_shapes import find_token
 
 MAX_CONTENT_BYTES = 1024 * 1024
 """Size of a file whose content is searched for secrets; larger files are judged by their names only."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from kfjob.common_types import JsonMapping
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.errors import Problem
+from kfjob.base.common_types import JsonMapping
+from kfjob.base.errors import Problem
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.lint.catalogue import BY_ID, RULES
 from kfjob.lint.job import Job
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
-from kfjob.spec.roles import MasterPod, get_master_path, make_master_spec
+from kfjob.spec.master import MasterPod, get_master_path, make_master_spec
 
 
 def lint(

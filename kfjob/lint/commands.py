@@ -6,15 +6,18 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from kfjob.compile.torchrun import operator_environment
+from kfjob.base.shells import find_scripts
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
+from kfjob.plan.agent import operator_environment
 from kfjob.plan.launch_commands import split_commands
-from kfjob.plan.programs import (
+from kfjob.redaction import redact_command
+from kfjob.shell.commands import (
     LAUNCHER_COMMANDS,
     NO_PYTHON,
     NOT_PYTHON,
     OTHER_STARTERS,
+    Launcher,
     Program,
     find_launcher,
     get_basename,
@@ -22,9 +25,6 @@ from kfjob.plan.programs import (
     is_python,
     split_program,
 )
-from kfjob.redaction import redact_command
-from kfjob.shells import find_scripts
-from kfjob.spec.rendezvous import Launcher
 
 _VARIABLE = re.compile(r"(?<![$\\])\$[A-Z_][A-Z0-9_]*")
 _REFERENCE = re.compile(r"(?<!\$)\$\(([A-Za-z_][A-Za-z0-9_]*)\)")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kfjob.base.text import plural
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.lint.torchrun import read_torchrun_flags
-from kfjob.spec.api_objects import count_replicas
-from kfjob.text import plural
+from kfjob.objects.api_objects import count_replicas
 
 TEN = 10
 

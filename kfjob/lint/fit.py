@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kfjob.base.units import GIB, format_gib, parse_quantity
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.plan import JobPlan
-from kfjob.spec.memory import RESERVED, MemoryEstimate, estimate_memory
-from kfjob.spec.memory_changes import CHANGES
-from kfjob.spec.memory_setup import MemorySetup, make_setup
-from kfjob.spec.models import count_parameters
-from kfjob.spec.train_defaults import Device, choose_defaults
-from kfjob.units import GIB, format_gib, parse_quantity
+from kfjob.trainspec.defaults import Device, choose_defaults
+from kfjob.trainspec.memory import RESERVED, MemoryEstimate, estimate_memory
+from kfjob.trainspec.memory_changes import CHANGES
+from kfjob.trainspec.memory_setup import MemorySetup, make_setup
+from kfjob.trainspec.models import count_parameters
 
 
 def setup(job: Job, *, nodes: int = 0) -> MemorySetup | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kfjob.base.text import plural
+from kfjob.base.units import GIB, parse_quantity
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
+from kfjob.objects.api_objects import EFA_RESOURCE
 from kfjob.plan.resolve import count_processes
-from kfjob.spec.api_objects import EFA_RESOURCE
 from kfjob.spec.instances import NEURON_VARIABLES, suggest_instance
-from kfjob.text import plural
-from kfjob.units import GIB, parse_quantity
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount path in the pod
 _BF16_CAPABILITY = "compute capability 8.0"

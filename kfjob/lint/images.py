@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from kfjob.common_types import JsonMapping
-from kfjob.errors import Problem, UsageError
+from kfjob.base.common_types import JsonMapping
+from kfjob.base.errors import Problem, UsageError
 from kfjob.image.placeholders import find_placeholder
 from kfjob.image.references import parse_reference
 from kfjob.lint.job import CONTAINER_LISTS, Job

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from kfjob.common_types import JsonMapping
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.events import TRAINING_CONTAINER
+from kfjob.base.common_types import JsonMapping
+from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
 from kfjob.plan.launch_commands import UnconnectedProgram, find_unconnected_nodes
+from kfjob.shell.run_length import split_scripts
 from kfjob.spec.job import JobSpec
-from kfjob.spec.run_length import split_scripts
 
 CONTAINER_LISTS = ("initContainers", "containers")
 """The fields of a pod that hold containers."""

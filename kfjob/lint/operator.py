@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kfjob.events import TRAINING_CONTAINER
+from kfjob.base.text import plural
+from kfjob.joblog.events import TRAINING_CONTAINER
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.spec.api_objects import find_training_container
-from kfjob.text import plural
+from kfjob.objects.api_objects import find_training_container
 
 _SHUTDOWN_TIMEOUT = 30
 """Seconds that torchrun gives its processes after SIGTERM (torch `--shutdown-timeout`)."""

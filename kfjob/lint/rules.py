@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from kfjob.errors import Problem
+from kfjob.base.errors import Problem
 from kfjob.lint.job import Job
 
 Severity = Literal["error", "warning", "note"]

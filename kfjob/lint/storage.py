@@ -10,8 +10,8 @@ from typing import Any
 
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.spec.synonyms import find_field
 from kfjob.spec.volumes import Volume
+from kfjob.validation.synonyms import find_field
 
 _NODE_LOCAL = {"empty_dir": "an `empty_dir`, which is deleted with its pod", "host_path": "a folder of each node"}
 _READ_ONLY_KINDS = {"config_map": "a config map", "secret": "a secret"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
-from kfjob.errors import UsageError
+from kfjob.base.errors import UsageError
 from kfjob.image.references import parse_reference
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule

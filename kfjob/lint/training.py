@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from kfjob.base.text import plural
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.spec.train import TrainSpec, get_shape, resolve_final_lr
-from kfjob.spec.train_defaults import Device, choose_defaults
-from kfjob.text import plural
+from kfjob.trainspec.defaults import Device, choose_defaults
+from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_final_lr
 
 _CONFIGURATIONS: Mapping[str, str] = MappingProxyType(
     {

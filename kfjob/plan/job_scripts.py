@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from kfjob.plan.launch_commands import split_commands
-from kfjob.plan.programs import find_script
+from kfjob.shell.commands import find_script
 
 _FOLDER_OPTIONS = ("--cwd", "--directory", "-C", "--chdir")
 """Options by which runners and `env` start a program in another folder."""

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kfjob.plan.programs import (
+from kfjob.base.shells import SHELLS, find_own_script, is_shell
+from kfjob.shell.commands import (
     CLUSTER_LAUNCHERS,
     CONNECTING,
     LAUNCHER_COMMANDS,
@@ -19,15 +20,14 @@ from kfjob.plan.programs import (
     OTHER_STARTERS,
     RUNNERS,
     WRAPPERS,
+    Launcher,
     find_command_problems,
     find_launcher,
     get_basename,
     is_python,
     split_program,
 )
-from kfjob.shells import SHELLS, find_own_script, is_shell
 from kfjob.spec.job import JobSpec
-from kfjob.spec.rendezvous import Launcher
 
 _WRAPPERS = (*WRAPPERS, "command")  # `command` is a part of shells
 _PROGRAMS = frozenset({*SHELLS, *_WRAPPERS, *RUNNERS, *OTHER_STARTERS})

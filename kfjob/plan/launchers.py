@@ -10,11 +10,10 @@ import base64
 import json
 from collections.abc import Iterator
 
-from kfjob.errors import Problem
-from kfjob.plan.programs import DEEPSPEED_MODULE, find_command_problems, is_python, split_program
-from kfjob.spec.arguments import OWN_TRAINER, to_argv
+from kfjob.base.errors import Problem
+from kfjob.shell.commands import DEEPSPEED_MODULE, Launcher, find_command_problems, is_python, split_program
 from kfjob.spec.job import JobSpec
-from kfjob.spec.rendezvous import Launcher
+from kfjob.trainspec.arguments import OWN_TRAINER, to_argv
 
 _ACCELERATE_MODES = frozenset({"--cpu", "--multi_gpu", "--tpu", "--use_deepspeed", "--use_fsdp"})
 """`accelerate launch` takes one of them at most (accelerate 1.15, commands/launch.py `_validate_launch_command`)."""

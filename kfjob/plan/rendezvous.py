@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kfjob.objects import names
 from kfjob.plan.values import Context, Decisions, RendezvousPlan
-from kfjob.spec import names
 from kfjob.spec.job import JobSpec
 from kfjob.spec.volumes import Volume
 

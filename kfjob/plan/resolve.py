@@ -11,22 +11,23 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kfjob.common_types import JsonObject
-from kfjob.errors import Problem, SpecError, UsageError
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import Problem, SpecError, UsageError
+from kfjob.base.units import MIB, parse_quantity
 from kfjob.image.references import parse_reference
+from kfjob.joblog.observe_config import Limits, ObserveConfig
+from kfjob.objects import api_objects, names
 from kfjob.plan import environment, launchers, rendezvous
 from kfjob.plan.launch_commands import find_unconnected_nodes
 from kfjob.plan.values import GRACE_SECONDS, Context, Decisions, JobPlan
-from kfjob.spec import api_objects, instances, names
+from kfjob.shell.run_length import find_run_length
+from kfjob.spec import instances
 from kfjob.spec.fields import UNLIMITED
 from kfjob.spec.instances import HYPERPOD_PREFIX, Instance
 from kfjob.spec.job import SPEC_VERSION, JobSpec
-from kfjob.spec.observe_config import Limits, ObserveConfig
+from kfjob.spec.master import get_master_path, make_master_spec
 from kfjob.spec.pod import Resources
-from kfjob.spec.roles import get_master_path, make_master_spec
-from kfjob.spec.run_length import find_run_length
 from kfjob.spec.scheduling import Restarts, Scheduling, Toleration
-from kfjob.units import MIB, parse_quantity
 
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the C library's path
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"

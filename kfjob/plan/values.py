@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from kfjob.backend_kinds import KINDS, BackendKind, BackendName
-from kfjob.common_types import JsonMapping
-from kfjob.spec import names
+from kfjob.base.backend_kinds import KINDS, BackendKind, BackendName
+from kfjob.base.common_types import JsonMapping
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.objects import names
+from kfjob.shell.commands import Launcher
 from kfjob.spec.instances import Instance
-from kfjob.spec.observe_config import ObserveConfig
 from kfjob.spec.pod import EnvFromSource, EnvVarSource, Pod, Resources
-from kfjob.spec.rendezvous import Launcher
 from kfjob.spec.scheduling import Restarts, RunPolicy, Scheduling
 from kfjob.spec.volumes import Volume
 

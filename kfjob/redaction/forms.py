@@ -13,7 +13,7 @@ from functools import lru_cache
 from html import unescape
 from typing import NamedTuple
 
-from kfjob.printable import NARROW_SEQUENCE, SEQUENCE
+from kfjob.base.printable import NARROW_SEQUENCE, SEQUENCE
 from kfjob.redaction import languages
 
 _UNUSUAL = r"[^\n\t -~]"

@@ -19,8 +19,8 @@ from kfjob.redaction.forms import Form, fold_text, list_forms
 from kfjob.redaction.known import KnownSecrets, get_credentials
 from kfjob.redaction.markup import find_markup
 from kfjob.redaction.names import Strength, is_ambiguous, is_secret_name, rate_name
+from kfjob.redaction.token_shapes import AWS_KEY, TOKEN_SHAPES, find_shape
 from kfjob.redaction.values import is_harmless, is_secret_setting, looks_random
-from kfjob.token_shapes import AWS_KEY, TOKEN_SHAPES, find_shape
 
 REDACTED = "[redacted]"
 _CUT = 300

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kfjob.base.shells import find_scripts
 from kfjob.redaction.redactor import REDACTED, Redactor
-from kfjob.shells import find_scripts
 
 _TOKEN = re.compile(
     r"""(?P<word>(?>(?:[^\s;&|<>()"'\\$]++|\\.|\$'(?>(?:[^'\\]++|\\.)*)(?:'|\Z)|\$\([^()]*+\)|\$|"(?>(?:[^"\\]++|\\.)*)(?:"|\Z)|'[^']*+(?:'|\Z)|\\\Z)+))"""

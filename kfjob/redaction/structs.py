@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from kfjob.common_types import IDENTIFIER
+from kfjob.base.common_types import IDENTIFIER
 from kfjob.redaction.redactor import Redactor
 
 S = TypeVar("S", bound=Struct)

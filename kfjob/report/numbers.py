@@ -6,9 +6,9 @@ import math
 import sys
 import time
 
-from kfjob.observe.timestamps import has_year
-from kfjob.text import format_figure
-from kfjob.units import SECOND, check_time
+from kfjob.base.text import format_figure
+from kfjob.base.units import SECOND, check_time
+from kfjob.joblog.lines.timestamps import has_year
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 """Seconds."""

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.warnings import DistinctWarning
-from kfjob.observe.log_spans import LogSpan
-from kfjob.observe.view import JobView
+from kfjob.base.text import plural
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.warnings import DistinctWarning
+from kfjob.joblog.lines.time_spans import LogSpan
+from kfjob.joblog.view.job_view import JobView
 from kfjob.report import assets, sections
 from kfjob.report.numbers import format_time
 from kfjob.report.templating import make_environment
 from kfjob.report.timeline import lay_out_timeline
-from kfjob.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kfjob.events import JobPhase
-from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
-from kfjob.observe.diagnose.warnings import DistinctWarning
-from kfjob.observe.master import Master, format_ranks
-from kfjob.observe.training import Training
-from kfjob.observe.view import JobView
+from kfjob.base.text import plural
+from kfjob.base.units import SECOND
+from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
+from kfjob.joblog.diagnose.warnings import DistinctWarning
+from kfjob.joblog.events import JobPhase
+from kfjob.joblog.master.evidence import Master, format_ranks
+from kfjob.joblog.progress.training import Training
+from kfjob.joblog.view.job_view import JobView
 from kfjob.report.charts import Chart, Curve, lay_out_chart
 from kfjob.report.numbers import format_duration, format_number, format_time
 from kfjob.report.timeline import pod_order
-from kfjob.text import plural
-from kfjob.units import SECOND
 
 MAX_WARNINGS = 100
 """Warnings in a report."""

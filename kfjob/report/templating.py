@@ -12,7 +12,7 @@ from collections.abc import Callable
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from kfjob.printable import clean_text
+from kfjob.base.printable import clean_text
 
 _CODE = Markup("<code>{}</code>")
 _MARK = "\ufffd"  # in place of a control character

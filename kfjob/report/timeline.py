@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.log_spans import LogSpan
-from kfjob.observe.pods import PodView
-from kfjob.observe.view import JobView
+from kfjob.base.text import plural
+from kfjob.base.units import SECOND
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.lines.time_spans import LogSpan
+from kfjob.joblog.pods.state import PodView
+from kfjob.joblog.view.job_view import JobView
 from kfjob.report.numbers import choose_time_ticks, format_duration, format_number, format_time, format_time_of_day
-from kfjob.text import plural
-from kfjob.units import SECOND
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM, ROW_HEIGHT = 1080, 190, 16, 34, 26, 22
 FAILURE_WIDTH = 6

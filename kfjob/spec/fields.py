@@ -9,10 +9,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from kfjob.spec import names, shell_syntax
-from kfjob.spec.base import SpecModel, field_error
-from kfjob.spec.number_words import suggest_quantity
-from kfjob.units import parse_quantity
+from kfjob.base.units import parse_quantity
+from kfjob.objects import names
+from kfjob.shell import syntax as shell_syntax
+from kfjob.validation.models import SpecModel, field_error
+from kfjob.validation.number_words import suggest_quantity
 
 _LARGEST_QUANTITY = 2.0**63
 """Kubernetes cuts larger quantities to this number."""

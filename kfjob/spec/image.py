@@ -6,9 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from kfjob.spec.base import SpecModel, field_error
-
-BUILDERS = ("docker", "buildah", "podman", "nerdctl", "finch")
+from kfjob.image.build.engines import BUILDERS
+from kfjob.validation.models import SpecModel, field_error
 
 AUTO = "auto"
 

@@ -18,8 +18,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Literal
 
-from kfjob.parsing import parse_json
-from kfjob.spec.float8 import LOWEST_CAPABILITY
+from kfjob.base.parsing import parse_json
+from kfjob.trainspec.float8 import LOWEST_CAPABILITY
 
 HYPERPOD_PREFIX = "ml."
 

@@ -10,10 +10,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from kfjob.common_types import Notify, ignore_notice
-from kfjob.errors import Problem
-from kfjob.spec import instances, names, pytorchjob_schema
-from kfjob.spec.base import FieldProblem, SpecModel, field_error, field_errors, two_programs_error
+from kfjob.base.errors import Problem
+from kfjob.base.text import plural
+from kfjob.joblog.progress.pattern import PROGRESS_GROUPS, check_pattern
+from kfjob.objects import names, pytorchjob_schema
+from kfjob.shell.commands import Launcher
+from kfjob.spec import instances
 from kfjob.spec.fields import (
     ENV_NAME_PATTERN,
     Arguments,
@@ -27,21 +29,20 @@ from kfjob.spec.fields import (
     SharedMemory,
     find_duplicate,
 )
-from kfjob.spec.number_words import suggest_number
-from kfjob.spec.paths import join_path
+from kfjob.spec.master import MasterField, find_master_problems
 from kfjob.spec.pod import EnvEntry, EnvFromSource, EnvVarSource, Pod, Resources
-from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
-from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, TorchrunOptions
+from kfjob.spec.rendezvous import Elastic, Rendezvous, RendezvousField, TorchrunOptions
 from kfjob.spec.repair import check_fields
-from kfjob.spec.roles import MasterField, find_master_problems
-from kfjob.spec.root_model import root_model
 from kfjob.spec.scheduling import Restarts, RestartsField, RunPolicy, Scheduling
-from kfjob.spec.train import TrainSpec
-from kfjob.spec.value_suggestions import suggest_choice
 from kfjob.spec.volumes import Volume
 from kfjob.spec.watchdog import Watchdog
-from kfjob.spec.yaml_text import Positions
-from kfjob.text import plural
+from kfjob.trainspec.train_spec import TrainSpec
+from kfjob.validation.models import FieldProblem, SpecModel, field_error, field_errors, two_programs_error
+from kfjob.validation.number_words import suggest_number
+from kfjob.validation.paths import join_path
+from kfjob.validation.positions import Positions
+from kfjob.validation.root_model import root_model
+from kfjob.validation.suggestions import suggest_choice
 
 __all__ = ["SPEC_VERSION", "JobSpec", "Rendezvous", "Resources", "Restarts", "Volume"]
 
@@ -186,13 +187,6 @@ class JobSpec(SpecModel):
     def has_master(self) -> bool:
         """Whether the first pod is a Master."""
         return not self.is_dynamic if self.master is None else self.master is not False
-
-    @classmethod
-    def from_pytorchjob(cls, job: Any, *, notify: Notify = ignore_notice) -> JobSpec:
-        """Return the spec of a PyTorchJob; `kfjob.from_pytorchjob` is the same function and describes it."""
-        from kfjob.api.specs.sdk import from_pytorchjob
-
-        return from_pytorchjob(job, notify=notify)
 
     @classmethod
     def _list_problems(cls, error: ValidationError, fields: object = None) -> list[Problem]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kfjob.common_types import JsonObject
-from kfjob.errors import Problem, SpecError
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import Problem, SpecError
 from kfjob.spec.job import SPEC_VERSION
 
 STEPS: Mapping[int, Callable[[JsonObject], JsonObject]] = {}

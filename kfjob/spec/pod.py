@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
-from kfjob.events import TRAINING_CONTAINER
-from kfjob.spec import api_objects, pytorchjob_schema
-from kfjob.spec.base import SpecModel, field_error
+from kfjob.base.units import parse_quantity
+from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.objects import api_objects, pytorchjob_schema
 from kfjob.spec.fields import (
     AbsolutePath,
     DnsLabel,
@@ -20,7 +20,7 @@ from kfjob.spec.fields import (
     Size,
     find_duplicate,
 )
-from kfjob.units import parse_quantity
+from kfjob.validation.models import SpecModel, field_error
 
 RESOURCE_NAMES = {
     "cpu": "cpu",

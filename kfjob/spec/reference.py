@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kfjob.common_types import JsonObject
+from kfjob.base.common_types import JsonObject
 from kfjob.spec.job import JobSpec
 
 _HEAD = """\

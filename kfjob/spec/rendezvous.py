@@ -6,12 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from kfjob.spec import pytorchjob_schema
-from kfjob.spec.base import SpecModel, field_error
+from kfjob.objects import pytorchjob_schema
 from kfjob.spec.fields import EnvValue, ObjectName, SecretRef
+from kfjob.validation.models import SpecModel, field_error
 
 RendezvousBackend = Literal["c10d", "etcd", "etcd-v2", "static"]
-Launcher = Literal["torchrun", "launch", "deepspeed", "accelerate", "python"]
 LAST_PORT = 65535
 
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.errors import Problem
-from kfjob.spec.base import list_errors, two_programs_error, validate_fields
-from kfjob.spec.paths import Path, parse_path
-from kfjob.spec.problems import find_path, make_problem
-from kfjob.spec.synonyms import suggest_field
-from kfjob.spec.train import TrainSpec
-from kfjob.spec.yaml_text import Positions
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import Problem
+from kfjob.trainspec.train_spec import TrainSpec
+from kfjob.validation.models import list_errors, two_programs_error, validate_fields
+from kfjob.validation.paths import Path, parse_path
+from kfjob.validation.positions import Positions
+from kfjob.validation.problems import find_path, make_problem
+from kfjob.validation.synonyms import suggest_field
 
 if TYPE_CHECKING:
     from kfjob.spec.job import JobSpec  # which imports this module

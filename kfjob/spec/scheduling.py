@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from kfjob.spec import pytorchjob_schema
-from kfjob.spec.base import SpecModel, field_error
-from kfjob.spec.durations import parse_duration
+from kfjob.objects import pytorchjob_schema
 from kfjob.spec.fields import LabelValue, MetadataKey, ObjectName
-from kfjob.spec.number_words import suggest_duration
-from kfjob.spec.value_suggestions import suggest_truth
+from kfjob.validation.durations import parse_duration
+from kfjob.validation.models import SpecModel, field_error
+from kfjob.validation.number_words import suggest_duration
+from kfjob.validation.suggestions import suggest_truth
 
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1

@@ -13,10 +13,10 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from kfjob.spec.lora import LoraSpec
 from kfjob.spec.reference import format_row
-from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
-from kfjob.spec.train import TrainSpec
+from kfjob.trainspec.lora import LoraSpec
+from kfjob.trainspec.train_spec import TrainSpec
+from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS
 
 _HEAD = """\
 # Arguments of the trainer

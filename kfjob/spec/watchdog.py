@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from kfjob.spec.base import SpecModel
 from kfjob.spec.scheduling import Seconds
+from kfjob.validation.models import SpecModel
 
 
 class Watchdog(SpecModel):

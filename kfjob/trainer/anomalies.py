@@ -8,9 +8,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
-from kfjob.text import format_decimal
+from kfjob.base.errors import KfjobError
+from kfjob.base.text import format_decimal
+from kfjob.trainspec.train_spec import TrainSpec
 
 WINDOW = 50
 """Losses to compare a spike with."""

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.context import Context, set_context
+from kfjob.trainspec.train_spec import TrainSpec
 
 NAME = "kfjob_documents"
 """The name in transformers' attention interface."""

@@ -6,14 +6,14 @@ import hashlib
 import json
 from pathlib import Path
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec, get_shape
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.hub import fetch_folder
 from kfjob.trainer.manifest import describe_file
 from kfjob.trainer.model import CONFIG
 from kfjob.trainer.weights import FILES, PretrainedWeights
+from kfjob.trainspec.train_spec import TrainSpec, get_shape
 
 
 def identify_base(spec: TrainSpec, ranks: Ranks | None = None) -> dict[str, str]:

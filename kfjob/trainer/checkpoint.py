@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.trainer import metrics
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import DamagedError, Manifest

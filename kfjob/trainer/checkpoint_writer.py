@@ -21,8 +21,7 @@ from typing import Any, Self
 
 import torch
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import OnSaveError, TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer import metrics
 from kfjob.trainer.anomalies import HINT
 from kfjob.trainer.checkpoint import Checkpoint, CheckpointState, NotFiniteError, is_finite, list_checkpoints
@@ -33,6 +32,7 @@ from kfjob.trainer.metrics import log
 from kfjob.trainer.pins import delete_unless_pinned
 from kfjob.trainer.storage import Storage
 from kfjob.trainer.storage.base import describe_write_error
+from kfjob.trainspec.train_spec import OnSaveError, TrainSpec
 
 Files = dict[str, dict[str, Any]]
 """Files of a checkpoint by name, as `describe_file` describes them."""

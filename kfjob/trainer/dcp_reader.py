@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.garbage import pause_collection
 from kfjob.trainer.metadata_unpickler import MetadataUnpickler, UnknownTypeError
 

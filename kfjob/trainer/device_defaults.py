@@ -1,4 +1,4 @@
-"""The device of a run, for the defaults of the trainer that depend on it (`kfjob.spec.train_defaults`)."""
+"""The device of a run, for the defaults of the trainer that depend on it (`kfjob.trainspec.defaults`)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from kfjob.spec.train import TrainSpec, get_shape
-from kfjob.spec.train_defaults import Defaults, Device, choose_defaults
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.model import build_meta_model, read_shape
 from kfjob.trainer.strategies.base import COMPUTE_DTYPES
+from kfjob.trainspec.defaults import Defaults, Device, choose_defaults
+from kfjob.trainspec.train_spec import TrainSpec, get_shape
 
 
 def choose_device_defaults(spec: TrainSpec, ranks: Ranks, *, samples: int) -> Defaults:

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store
 from torch.distributed.device_mesh import init_device_mesh
 
-from kfjob.errors import KfjobError
-from kfjob.text import plural
+from kfjob.base.errors import KfjobError
+from kfjob.base.text import plural
 from kfjob.trainer.context import Context
 from kfjob.trainer.environment import check_meeting_point, read_place
 from kfjob.trainer.process_identity import ProcessIdentity, boot_id, find_agent

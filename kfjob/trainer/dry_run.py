@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from kfjob.spec.memory_table import describe_memory
-from kfjob.spec.train import TrainSpec, get_shape
-from kfjob.spec.train_defaults import OPEN_FIELDS, Defaults, Device, choose_defaults
-from kfjob.text import join_names
+from kfjob.base.text import join_names
 from kfjob.trainer.device_defaults import find_own_device
 from kfjob.trainer.float8 import convert_linear_layers
 from kfjob.trainer.lora import add_adapters, is_adapted
 from kfjob.trainer.metrics import default_line
 from kfjob.trainer.model import build_meta_model, find_wrap_units, has_tied_embeddings, read_shape
 from kfjob.trainer.shapes import count_frozen
+from kfjob.trainspec.defaults import OPEN_FIELDS, Defaults, Device, choose_defaults
+from kfjob.trainspec.memory_table import describe_memory
+from kfjob.trainspec.train_spec import TrainSpec, get_shape
 
 __all__ = ["describe_memory", "describe_modules", "print_dry_run"]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 
 _SMALLEST = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
 """The variables, each with its smallest value, which is also its default."""

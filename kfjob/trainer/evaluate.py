@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from kfjob.spec.train import TrainSpec
 from kfjob.trainer.data.batches import count_targets, to_batch
 from kfjob.trainer.data.packing import IGNORE, Sample
 from kfjob.trainer.data.prefetch import Prefetcher
@@ -18,6 +17,7 @@ from kfjob.trainer.data.stream import SampleStream
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.stop_request import StopRequest
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 class Evaluation(NamedTuple):

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.context import Context, get_context
 from kfjob.trainer.data.packing import IGNORE
 from kfjob.trainer.shapes import full_shape
+from kfjob.trainspec.train_spec import TrainSpec
 
 NAME = "kfjob_grouped"
 """The name in transformers' interface of experts."""

@@ -19,9 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kfjob.errors import KfjobError, SpecError, explain_os_error
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError, SpecError, explain_os_error
 from kfjob.trainer.redact import write_error
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,11 +17,11 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from kfjob.errors import KfjobError
-from kfjob.spec.float8 import LOWEST_CAPABILITY, can_convert
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.checkpoint import ModelState
 from kfjob.trainer.layers import find_linear_layers
+from kfjob.trainspec.float8 import LOWEST_CAPABILITY, can_convert
+from kfjob.trainspec.train_spec import TrainSpec
 
 _HINT = "use `precision: bf16`, or for a trial `fp8_emulate: true`"
 

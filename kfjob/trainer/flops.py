@@ -1,4 +1,4 @@
-"""Model FLOPs utilisation of a run; `kfjob.spec.flops` has the formula and the peaks of the devices."""
+"""Model FLOPs utilisation of a run; `kfjob.trainspec.flops` has the formula and the peaks of the devices."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from kfjob.spec.flops import flops_per_token, peak_flops
-from kfjob.spec.train import TrainSpec
 from kfjob.trainer.experts import count_idle
+from kfjob.trainspec.flops import flops_per_token, peak_flops
+from kfjob.trainspec.train_spec import TrainSpec
 
 __all__ = ["device_peak_flops", "flops_per_token", "model_flops_per_token", "peak_flops"]
 

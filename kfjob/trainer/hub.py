@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train_rules import can_be_repository
+from kfjob.base.errors import KfjobError
+from kfjob.trainspec.rules import can_be_repository
 
 
 def fetch_folder(location: Path | str, files: Sequence[str], *, kind: str, revision: str | None = None) -> Path:

@@ -15,7 +15,7 @@ import torch.nn.attention.varlen  # registers its operator
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from kfjob.spec.train import TrainSpec
+from kfjob.trainspec.train_spec import TrainSpec
 
 _ROUTERS = frozenset({"gate", "router", "shared_expert_gate"})
 """Names of the layers of transformers that choose experts."""

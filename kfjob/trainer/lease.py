@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
 from kfjob.trainer.process_identity import ProcessIdentity, identify_process

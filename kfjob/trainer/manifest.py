@@ -22,8 +22,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from kfjob.errors import KfjobError
-from kfjob.parsing import parse_json, read_document
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import parse_json, read_document
 from kfjob.trainer.process_identity import ProcessIdentity
 
 MANIFEST_FILE = "manifest.json"

@@ -41,11 +41,11 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Literal
 
-from kfjob.spec.train_defaults import Choice
-from kfjob.text import format_decimal, plural
+from kfjob.base.text import format_decimal, plural
+from kfjob.base.units import GIB
 from kfjob.trainer.redact import redact, redact_urls
 from kfjob.trainer.storage import Storage
-from kfjob.units import GIB
+from kfjob.trainspec.defaults import Choice
 
 OUTCOME_FILE = "outcome.json"
 log = logging.getLogger("kfjob.trainer")

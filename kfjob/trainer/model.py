@@ -17,10 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from kfjob.errors import KfjobError, SpecError
-from kfjob.spec.models import ModelShape, count_parameters
-from kfjob.spec.train import Precision, TrainSpec, get_shape
-from kfjob.text import plural
+from kfjob.base.errors import KfjobError, SpecError
+from kfjob.base.text import plural
 from kfjob.trainer.attention import use_document_attention
 from kfjob.trainer.context import Context
 from kfjob.trainer.experts import prepare_experts
@@ -35,6 +33,8 @@ from kfjob.trainer.strategies import Strategy
 from kfjob.trainer.strategies.base import COMPUTE_DTYPES
 from kfjob.trainer.weights import FILES as WEIGHT_FILES
 from kfjob.trainer.weights import PretrainedWeights
+from kfjob.trainspec.models import ModelShape, count_parameters
+from kfjob.trainspec.train_spec import Precision, TrainSpec, get_shape
 
 CONFIG = "config.json"
 _CLASSES = {

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from kfjob.errors import KfjobError
-from kfjob.spec.nf4 import BLOCK, SCALES, can_quantize, can_shard
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.layers import find_linear_layers
+from kfjob.trainspec.nf4 import BLOCK, SCALES, can_quantize, can_shard
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 def quantizes(spec: TrainSpec) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from kfjob.spec.train import TrainSpec, resolve_final_lr, resolve_warmup_steps
 from kfjob.trainer.shapes import full_shape
 from kfjob.trainer.stochastic_rounding import StochasticAdamW
+from kfjob.trainspec.train_spec import TrainSpec, resolve_final_lr, resolve_warmup_steps
 
 
 def make_optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.AdamW:

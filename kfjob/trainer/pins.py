@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from os import getpid
 
-from kfjob.errors import KfjobError
-from kfjob.parsing import parse_json
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import parse_json
 from kfjob.trainer.metrics import log
 from kfjob.trainer.process_identity import ProcessIdentity, identify_process
 from kfjob.trainer.storage import Storage

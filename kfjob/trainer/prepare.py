@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec, resolve_eval_batch_size, resolve_micro_batch_size
-from kfjob.text import join_names, plural
+from kfjob.base.errors import KfjobError
+from kfjob.base.text import join_names, plural
 from kfjob.trainer import metrics
 from kfjob.trainer.base_model import check_base, describe_base, identify_base
 from kfjob.trainer.checkpoint import (
@@ -42,6 +41,7 @@ from kfjob.trainer.storage import open_storage
 from kfjob.trainer.strategies import describe_strategy, make_strategy
 from kfjob.trainer.trackers import open_trackers
 from kfjob.trainer.training_run import TrainingRun, compute_total_steps
+from kfjob.trainspec.train_spec import TrainSpec, resolve_eval_batch_size, resolve_micro_batch_size
 
 
 def prepare_run(

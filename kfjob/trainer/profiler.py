@@ -10,14 +10,14 @@ from typing import Any, Self
 
 import torch
 
-from kfjob.errors import KfjobError
-from kfjob.spec.memory import estimate_memory
-from kfjob.spec.memory_changes import describe_savings
-from kfjob.spec.memory_setup import make_setup
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
+from kfjob.base.units import GIB
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
-from kfjob.units import GIB
+from kfjob.trainspec.memory import estimate_memory
+from kfjob.trainspec.memory_changes import describe_savings
+from kfjob.trainspec.memory_setup import make_setup
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 class StepProfiler:

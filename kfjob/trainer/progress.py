@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.data.stream import Position
 from kfjob.trainer.distributed import PeerError, Ranks

@@ -14,8 +14,7 @@ from pathlib import Path
 import torch
 from torch._C._distributed_c10d import Store
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.distributed import PeerError, Ranks
 from kfjob.trainer.dry_run import print_dry_run
 from kfjob.trainer.metrics import StartupTimer, log, start_logging
@@ -23,6 +22,7 @@ from kfjob.trainer.progress import Progress
 from kfjob.trainer.redact import redact, write_error
 from kfjob.trainer.stop_request import SIGNAL_REASON, StopRequest, end_on_signal
 from kfjob.trainer.train import train
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 def run_rank(spec: TrainSpec, startup: StartupTimer, store: Store | None = None) -> int:

@@ -16,11 +16,11 @@ from types import FrameType
 from torch._C._distributed_c10d import FileStore, Store
 from torch.multiprocessing.spawn import ProcessExitedException, spawn
 
-from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import use_loopback
 from kfjob.trainer.environment import read_place
 from kfjob.trainer.metrics import StartupTimer
 from kfjob.trainer.run import run_rank
+from kfjob.trainspec.train_spec import TrainSpec
 
 GRACE_PERIOD = 60.0
 """Seconds that the other ranks have to exit after one has failed."""

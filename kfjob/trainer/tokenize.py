@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from kfjob.errors import KfjobError, UsageError, explain_os_error
-from kfjob.parsing import parse_json
+from kfjob.base.errors import KfjobError, UsageError, explain_os_error
+from kfjob.base.parsing import parse_json
 from kfjob.trainer.data.records import Source
 from kfjob.trainer.data.sources import local_path, make_encoder, open_source, split_files
 from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER

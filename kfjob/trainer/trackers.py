@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.metrics import log
 from kfjob.trainer.redact import redact_urls
+from kfjob.trainspec.train_spec import TrainSpec
 
 _WRITE_HINT = "use a path in a folder that this user can write to"
 

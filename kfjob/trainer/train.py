@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from kfjob.spec.train import TrainSpec, resolve_micro_batch_size
 from kfjob.trainer import flops, metrics
 from kfjob.trainer.anomalies import AnomalyDetector
 from kfjob.trainer.data.prefetch import Prefetcher
@@ -22,6 +21,7 @@ from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.strategies import log_communication
 from kfjob.trainer.trackers import Trackers
 from kfjob.trainer.training_run import TrainingRun
+from kfjob.trainspec.train_spec import TrainSpec, resolve_micro_batch_size
 
 
 def train(

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
-from kfjob.text import plural
+from kfjob.base.errors import KfjobError
+from kfjob.base.text import plural
 from kfjob.trainer import metrics
 from kfjob.trainer.checkpoint import Checkpoint, CheckpointState
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
@@ -26,6 +25,7 @@ from kfjob.trainer.resume import roll_back
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.strategies import Strategy
 from kfjob.trainer.trackers import Trackers
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 @dataclass(frozen=True, kw_only=True)

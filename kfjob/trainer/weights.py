@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from kfjob.errors import KfjobError
-from kfjob.parsing import parse_json_object, read_document
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import parse_json_object, read_document
 from kfjob.trainer.lora import base_name, is_adapter
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"

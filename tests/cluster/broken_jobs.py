@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.objects import pod_changed
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.compile.pytorchjob import compile_manifests
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
+from kfjob.cluster import requests
+from kfjob.cluster.objects import pod_changed
+from kfjob.cluster.requests import Request
+from kfjob.kinds.pytorchjob.manifest import compile_manifests
 from tests.cluster.facts import PATIENCE, Space
 
 Job = dict[str, Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.backends.kubernetes.backend import KubernetesBackend
+from kfjob.cluster.backend import KubernetesBackend
 from tests.cluster.facts import Space
 from tests.cluster.facts import space as make_space
 

@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.backends.kubernetes.client import Client
-from kfjob.backends.kubernetes.connect import connect
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.cluster.client import Client
+from kfjob.cluster.connect import connect
+from kfjob.cluster.requests import Request
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 from tests.cluster.outage import Proxy

@@ -18,13 +18,13 @@ from typing import Any
 import yaml
 
 from kfjob.backends.base import JobRef
-from kfjob.backends.kubernetes.client import Client
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.backends.local.machine import free_port
 from kfjob.backends.log_file import format_timestamp
-from kfjob.errors import KfjobError
-from kfjob.events import JobSnapshot, PodPhase
-from kfjob.spec import api_objects
+from kfjob.base.errors import KfjobError
+from kfjob.cluster.client import Client
+from kfjob.cluster.requests import Request
+from kfjob.joblog.events import JobSnapshot, PodPhase
+from kfjob.local.machine import free_port
+from kfjob.objects import api_objects
 from tests.cluster.facts import PATIENCE, ROOT, Space
 
 STATE = Path(os.environ.get("KFJOB_CLUSTER_STATE", "/var/lib/kfjob-cluster"))

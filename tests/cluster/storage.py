@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
+from kfjob.cluster.requests import Request
 from tests.cluster.facts import Space
 
 SHARED = "/run/kfjob/shared"  # as in tests/cluster/harness/settings.sh; writable for all users

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kfjob.backends.kubernetes import requests
+from kfjob.cluster import requests
 from tests.cluster.facts import Space, needs_own_cluster
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))

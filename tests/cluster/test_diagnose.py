@@ -11,9 +11,9 @@ import pytest
 from kfjob.api.jobs import attach
 from kfjob.api.run import Run
 from kfjob.api.settings import Settings
-from kfjob.events import JobPhase
-from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
-from kfjob.observe.diagnose.rule import UNKNOWN_VALUE
+from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
+from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE
+from kfjob.joblog.events import JobPhase
 from tests.cluster import facts
 from tests.cluster.broken_jobs import BOUNDED, OPEN, bound, stub_registry, submitted, surroundings
 from tests.cluster.facts import PATIENCE, Space

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kfjob.backends.kubernetes import requests
+from kfjob.cluster import requests
 from tests.cluster.shell import Shell
 
 SPEC = """\

@@ -23,7 +23,7 @@ import pytest
 
 from kfjob import ImageSpec
 from kfjob.api.images.push_image import PushResult, build_and_push
-from kfjob.errors import Refused
+from kfjob.base.errors import Refused
 from tests.cluster.facts import ROOT, needs_own_cluster
 from tests.cluster.test_image import CLUSTER_REGISTRY, base_image, pip_secrets
 from tests.image.builders import Buildah, buildah

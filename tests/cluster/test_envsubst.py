@@ -8,8 +8,8 @@ from collections.abc import Collection
 import pytest
 import yaml
 
-from kfjob.common_types import JsonObject
-from kfjob.compile.template import render
+from kfjob.base.common_types import JsonObject
+from kfjob.source.template.fill import render
 
 VALUES = {
     "JOB": "llama-7b",

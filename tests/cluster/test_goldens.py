@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from kfjob.backends.base import JobRef
-from kfjob.backends.kubernetes import requests
-from kfjob.compile.torchrun import operator_environment
-from kfjob.spec import names
+from kfjob.cluster import requests
+from kfjob.objects import names
+from kfjob.plan.agent import operator_environment
 from tests.cluster.facts import PATIENCE, Space
 
 GOLDENS = sorted((Path(__file__).parents[1] / "golden" / "manifests").glob("*.yaml"))

@@ -22,8 +22,8 @@ import pytest
 import urllib3
 import yaml
 
-from kfjob.backends.local.machine import free_port
-from kfjob.errors import Forbidden
+from kfjob.base.errors import Forbidden
+from kfjob.local.machine import free_port
 from tests.cluster.facts import ROOT, Space, needs_own_cluster
 from tests.image.aws import HOST, MotoAws, moto_aws
 from tests.image.builders import buildah

@@ -10,19 +10,19 @@ import pytest
 from msgspec import structs
 
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.backends.kubernetes.client import Client
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.backends.kubernetes.transport import Stream, Transport
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, WaitTimeout
-from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodPhase
-from kfjob.observe.prefilter import prefilter_factory
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
+from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, WaitTimeout
+from kfjob.cluster import requests
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.cluster.client import Client
+from kfjob.cluster.requests import Request
+from kfjob.cluster.transport import Stream, Transport
+from kfjob.joblog.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodPhase
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import prefilter_factory
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.spec.job import Volume
-from kfjob.spec.observe_config import ObserveConfig
 from tests.cluster.facts import PATIENCE, Space, until
 
 EXITS_ON_SIGTERM = [

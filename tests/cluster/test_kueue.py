@@ -15,9 +15,9 @@ import pytest
 from kfjob.api.jobs import attach
 from kfjob.api.run import Run
 from kfjob.api.settings import Settings
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.events import JobPhase, WorkloadStatus
-from kfjob.observe.diagnose.diagnosis import Issue
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.joblog.diagnose.diagnosis import Issue
+from kfjob.joblog.events import JobPhase, WorkloadStatus
 from tests.cluster.facts import Space, needs_own_cluster, script, until
 
 pytestmark = pytest.mark.long  # the first run builds Kueue, in minutes

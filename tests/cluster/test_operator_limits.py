@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.backends.kubernetes import requests
+from kfjob.cluster import requests
 from tests.cluster.facts import Space, until
 
 FIRST_FAILS = "import os, sys, time; 'worker-0' in os.uname().nodename and sys.exit(3); time.sleep(600)"

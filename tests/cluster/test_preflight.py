@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
+from kfjob.cluster.requests import Request
 from tests.cluster import test_bad_input
 from tests.cluster.facts import Space, until
 from tests.cluster.facts import space as make_space

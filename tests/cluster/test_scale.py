@@ -18,9 +18,9 @@ from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.events import LogGap, LogLine, PodChanged
-from kfjob.observe.master import Confidence
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.joblog.events import LogGap, LogLine, PodChanged
+from kfjob.joblog.master.evidence import Confidence
 from tests.cluster.facts import PATIENCE, Space
 from tests.cluster.kwok import Kwok, append, kwok, training
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.events import JobChanged, JobPhase
+from kfjob.cluster import requests
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.joblog.events import JobChanged, JobPhase
 from tests.cluster.facts import Space
 
 HOST = "shared-etcd"

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from kfjob.backends.kubernetes import requests
-from kfjob.errors import NotFound
+from kfjob.base.errors import NotFound
+from kfjob.cluster import requests
 from tests.cluster.facts import ROOT, Space
 from tests.cluster.shell import Shell
 

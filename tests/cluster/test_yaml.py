@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from kfjob.compile.template import parse
-from kfjob.errors import SpecError
-from kfjob.spec.yaml_writer import write_yaml
+from kfjob.base.errors import SpecError
+from kfjob.source.template.fill import parse
+from kfjob.source.yaml_writer import write_yaml
 from tests.cluster.facts import ROOT
 from tests.golden.test_manifests import SPECS, compile_spec
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kfjob.backends.base import JobRef
-from kfjob.backends.local.backend import LocalBackend
-from kfjob.errors import NotFound
+from kfjob.base.errors import NotFound
+from kfjob.local.backend import LocalBackend
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 from tests.contract.side import Side

@@ -10,12 +10,12 @@ from itertools import groupby
 import pytest
 
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.errors import AlreadyExists, NotFound
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase
-from kfjob.observe.master import EvidenceKind, Master
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.base.errors import AlreadyExists, NotFound
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase
+from kfjob.joblog.master.evidence import EvidenceKind, Master
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 from tests.contract.side import Side
 
 COUNT = ["python3", "-c", "import time\nfor i in range(6):\n    print('line', i, flush=True)\n    time.sleep(0.4)"]

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from kfjob import errors
+from kfjob.base import errors
 
 SOURCE = Path(errors.__file__).parent
 

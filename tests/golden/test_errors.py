@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.planning import resolve_spec
-from kfjob.errors import SpecError
+from kfjob.base.errors import SpecError
 from kfjob.plan import Context
-from kfjob.spec.source import load_spec
+from kfjob.source.spec_text import load_spec
 
 SPECS = sorted((Path(__file__).parent / "errors").glob("*.yaml"))
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.specs.sdk import to_model
-from kfjob.common_types import JsonObject
-from kfjob.compile.pytorchjob import compile_manifests, compile_pytorchjob
+from kfjob.base.common_types import JsonObject
+from kfjob.kinds.pytorchjob.manifest import compile_manifests, compile_pytorchjob
+from kfjob.objects import api_objects
 from kfjob.plan import Context, JobPlan, resolve
-from kfjob.spec import api_objects
-from kfjob.spec.source import load_spec
-from kfjob.spec.yaml_writer import write_yaml
+from kfjob.source.spec_text import load_spec
+from kfjob.source.yaml_writer import write_yaml
 
 HERE = Path(__file__).parent
 SPECS = sorted((HERE / "specs").glob("*.yaml"))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kfjob.joblog.diagnose.rules import RULES as DIAGNOSIS_RULES
 from kfjob.lint.catalogue import RULES as LINT_RULES
-from kfjob.observe.diagnose.rules import RULES as DIAGNOSIS_RULES
 from tests.golden.command_tree import contexts
 from tests.golden.message_catalogue import error_catalogue, notice_catalogue, package_modules, texts_of
 

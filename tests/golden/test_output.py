@@ -11,13 +11,13 @@ import pytest
 
 from kfjob.api.target import Target
 from kfjob.backends.fake import FakeBackend
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.backends.kubernetes.client import Backoff, Client
-from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.events import JobPhase, KubernetesEvent, PodPhase
+from kfjob.base.units import SECOND
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.cluster.client import Backoff, Client
+from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.cluster.requests import Request
 from kfjob.image import components
-from kfjob.units import SECOND
+from kfjob.joblog.events import JobPhase, KubernetesEvent, PodPhase
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell
 from tests.unit.diagnose.cases import RECORDED

@@ -16,7 +16,7 @@ from typing import Any
 import boto3
 import urllib3
 
-from kfjob.backends.local.machine import free_port
+from kfjob.local.machine import free_port
 
 ACCOUNT = "123456789012"
 REGION = "eu-west-1"

@@ -20,11 +20,11 @@ from typing import Any
 
 import yaml
 
-from kfjob.backends.local.machine import free_port
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import Login, LoginSource, Secret, anonymous
 from kfjob.image.registry.transport import RetryPolicy
+from kfjob.local.machine import free_port
 from tests.image.aws import HOST
 
 USER, PASSWORD = "AWS", "a-password-that-must-never-be-seen"

@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kfjob.backends.local.machine import free_port
-from kfjob.errors import BackendError, Forbidden, Refused, Unreachable, UsageError
+from kfjob.base.errors import BackendError, Forbidden, Refused, Unreachable, UsageError
 from kfjob.image import ecr
 from kfjob.image.references import parse_reference
 from kfjob.image.registry.secrets import Login
+from kfjob.local.machine import free_port
 from kfjob.spec.image import RepositoryOptions
 from tests.image.aws import ACCOUNT, HOST, REGION, MotoAws
 from tests.image.conftest import clear_aws

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kfjob.api.images.push_image import Listener, build_and_push
-from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable, UsageError
+from kfjob.base.errors import BackendError, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.image.build import engine_process
 from tests.image.builders import CLASSIC, Dockerd, buildah, dockerd, with_shell
 from tests.image.images import push_image

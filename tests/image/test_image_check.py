@@ -14,8 +14,8 @@ import pytest
 from kfjob.api.images.check import ImageInspector, check_plan_images
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
-from kfjob.backends.local.machine import free_port
-from kfjob.errors import Forbidden, NotFound, Refused, UsageError
+from kfjob.base.errors import Forbidden, NotFound, Refused, UsageError
+from kfjob.local.machine import free_port
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 from tests.image.images import FORMS, push_image

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kfjob.api.images.push_image import build_and_push
-from kfjob.errors import Unreachable
+from kfjob.base.errors import Unreachable
 from kfjob.image.build import engine_process
 from tests.image.builders import dockerd, with_shell
 from tests.image.modules import program

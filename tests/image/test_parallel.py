@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import Forbidden
+from kfjob.base.errors import Forbidden
 from kfjob.image.build.archive import BuiltImage
 from kfjob.image.build.push import push_built_image
 from kfjob.image.references import parse_reference

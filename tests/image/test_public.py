@@ -13,7 +13,7 @@ import pytest
 
 from kfjob.api.images.check import ImageInspector
 from kfjob.api.images.push_code import push_code
-from kfjob.errors import Forbidden
+from kfjob.base.errors import Forbidden
 from tests.image.conftest import clear_aws
 from tests.image.images import push_image
 from tests.image.registries import HURRIED, PASSWORD, USER, RealRegistry, known, real_registry

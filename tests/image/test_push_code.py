@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from kfjob.api.images.push_code import CodePushResult, push_code
+from kfjob.base.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.cli.commands import run
-from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.image.image_copy import CopyResult
 from kfjob.image.mutate import BASE_DIGEST, BASE_NAME, CODE_LABEL
 from kfjob.image.registry import documents as docs

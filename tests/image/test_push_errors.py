@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.images.push_image import Listener, build_and_push
-from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, UsageError
+from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, UsageError
 from kfjob.image import ecr
 from kfjob.image.build import engine_process
 from kfjob.image.registry.secrets import Login, Secret

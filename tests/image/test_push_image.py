@@ -13,9 +13,9 @@ import pytest
 from kfjob import ImageSpec, push_image
 from kfjob.api.images.build import CONTENT_LABEL, compute_content_hash, make_build_request
 from kfjob.api.images.push_image import Listener, build_and_push
+from kfjob.base.common_types import ignore_notice
+from kfjob.base.errors import UsageError
 from kfjob.cli.commands import run
-from kfjob.common_types import ignore_notice
-from kfjob.errors import UsageError
 from kfjob.image.mutate import BASE_DIGEST, BASE_NAME
 from kfjob.image.registry.documents import OCI_MANIFEST
 from tests.image.aws import ACCOUNT, HOST, REGION, MotoAws

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.backends.local.machine import free_port
-from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.image.auth import open_registry
 from kfjob.image.references import parse_reference
 from kfjob.image.registry.client import Registry
@@ -20,6 +19,7 @@ from kfjob.image.registry.documents import OCI_CONFIG, OCI_MANIFEST, compute_dig
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import Login, Secret
 from kfjob.image.registry.uploads import BytesBlob, FileBlob, RemoteBlob, mount_blob, upload_blob
+from kfjob.local.machine import free_port
 from tests.image.proxy import Cut, ProxiedRequest, Proxy, Reply, proxy_before
 from tests.image.registries import (
     HURRIED,

@@ -13,12 +13,12 @@ import pytest
 
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.local import processes
-from kfjob.backends.local.backend import LocalBackend
-from kfjob.backends.local.identity import read_identity
-from kfjob.backends.local.supervisor import IDENTITY
-from kfjob.errors import NotFound
-from kfjob.events import JobSnapshot, LogLine
+from kfjob.base.errors import NotFound
+from kfjob.joblog.events import JobSnapshot, LogLine
+from kfjob.local import processes
+from kfjob.local.backend import LocalBackend
+from kfjob.local.identity import read_identity
+from kfjob.local.supervisor import IDENTITY
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 

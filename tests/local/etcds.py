@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kfjob.backends.local.machine import free_port
+from kfjob.local.machine import free_port
 
 PATIENCE = 60.0
 

@@ -18,8 +18,8 @@ from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef
-from kfjob.events import JobPhase
-from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role
+from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role
+from kfjob.joblog.events import JobPhase
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
 
 PROGRAMS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.backends.base import LogRange
-from kfjob.events import JobPhase, LogLine
+from kfjob.joblog.events import JobPhase, LogLine
 from kfjob.plan import DEFAULT_ETCD_IMAGE
 from tests.local.conftest import Here
 from tests.local.etcds import LEASE, Etcd, serving

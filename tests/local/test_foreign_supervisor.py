@@ -14,11 +14,11 @@ import pytest
 
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
-from kfjob.backends.local import cgroup
-from kfjob.backends.local.identity import ProcessIdentity, identify_process, read_identity
-from kfjob.backends.local.proc import find_pid_namespace, read_start_time
-from kfjob.backends.local.supervisor import GROUP, IDENTITY
-from kfjob.errors import BackendError
+from kfjob.base.errors import BackendError
+from kfjob.local import cgroup
+from kfjob.local.identity import ProcessIdentity, identify_process, read_identity
+from kfjob.local.proc import find_pid_namespace, read_start_time
+from kfjob.local.supervisor import GROUP, IDENTITY
 from tests.local.conftest import PATIENCE, Here
 
 SLEEP = "import time\nprint('asleep')\ntime.sleep(600)"
@@ -110,7 +110,7 @@ def test_only_the_control_group_of_the_job_is_opened(tmp_path: Path, monkeypatch
     group = mount / "session" / "kfjob-uid"
     group.mkdir(parents=True)
     (mount / "link").symlink_to(group.parent)
-    monkeypatch.setattr("kfjob.backends.local.proc._list_cgroup_mounts", lambda: iter([(mount, "/")]))
+    monkeypatch.setattr("kfjob.local.proc._list_cgroup_mounts", lambda: iter([(mount, "/")]))
     monkeypatch.setattr(cgroup, "find_cgroup_folder", lambda: mount / "session")
     assert cgroup.open_cgroup(group, uid="uid") is not None
     for path in (

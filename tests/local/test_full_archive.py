@@ -18,7 +18,7 @@ from kfjob.api.target import Target, make_target
 from kfjob.api.lifecycle.stop import stop
 from kfjob.backends.fake import FakeBackend
 from kfjob.cli.commands import run
-from kfjob.events import LogLine
+from kfjob.joblog.events import LogLine
 from tests.unit.api import script
 
 disk, free = Path(sys.argv[1]), int(sys.argv[2])

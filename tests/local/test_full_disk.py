@@ -14,8 +14,8 @@ PREPARE = """
 import errno, os, signal, sys
 from pathlib import Path
 from kfjob.backends import folder
-from kfjob.backends.local.backend import LocalBackend
-from kfjob.events import JobPhase
+from kfjob.local.backend import LocalBackend
+from kfjob.joblog.events import JobPhase
 from tests.local.conftest import Here
 
 disk, code = Path(sys.argv[1]), "import os, sys, time\\nwhile not os.path.exists(os.environ['GO']): time.sleep(0.02)\\n"
@@ -107,7 +107,7 @@ assert here.get(ref).job.message == "outcome unknown (disk full)"
 
 def test_stop_on_a_full_disk_loses_no_outcome(tmp_path: Path):
     program = """
-from kfjob.errors import BackendError
+from kfjob.base.errors import BackendError
 ref = start("sys.exit(0)")
 fill()
 go.touch()

@@ -11,7 +11,7 @@ import pytest
 
 from kfjob.api.jobs import attach
 from kfjob.api.settings import Settings
-from kfjob.observe.master import Confidence, Master
+from kfjob.joblog.master.evidence import Confidence, Master
 from tests.local.conftest import Here
 
 TRAIN = """

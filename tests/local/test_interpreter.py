@@ -12,13 +12,13 @@ import pytest
 from kfjob.api.observe_config import read_observe_config
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
-from kfjob.backends.local import temporary
-from kfjob.backends.local.backend import LocalBackend
-from kfjob.backends.local.installer import find_installer
-from kfjob.backends.local.interpreter import Interpreter
-from kfjob.errors import NotFound, Refused
-from kfjob.events import JobPhase
-from kfjob.spec.arguments import OWN_TRAINER
+from kfjob.base.errors import NotFound, Refused
+from kfjob.joblog.events import JobPhase
+from kfjob.local import temporary
+from kfjob.local.backend import LocalBackend
+from kfjob.local.installer import find_installer
+from kfjob.local.interpreter import Interpreter
+from kfjob.trainspec.arguments import OWN_TRAINER
 from tests.local.conftest import Here
 
 OWN = Path(sys.executable).parent
@@ -64,7 +64,7 @@ def test_own_trainer_runs_with_own_python_where_that_has_torch(tmp_path: Path, m
     user = make_environment(tmp_path / "user", "python3", "torchrun") / "bin"
     assert Interpreter().find_program(TRAIN, str(user)) == str(OWN / "torchrun")
     tool = make_environment(tmp_path / "tool", "python", "kfjob") / "bin" / "python"  # kfjob without torch, as `uv tool` has it
-    monkeypatch.setattr("kfjob.backends.local.interpreter.OWN", tool)
+    monkeypatch.setattr("kfjob.local.interpreter.OWN", tool)
     assert Interpreter().find_program(TRAIN, str(OWN)) == str(OWN / "torchrun")
     bare = make_environment(tmp_path / "bare", "torchrun", "python", code="#!/bin/sh\nexit 1\n") / "bin"
     with pytest.raises(Refused, match=r"`.*/bare/bin/python` does not have kfjob") as error:
@@ -98,7 +98,7 @@ def test_a_chosen_python_that_does_not_exist_is_refused(tmp_path: Path):
 def test_a_chosen_python_that_does_not_answer_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, cause: str
 ):
-    monkeypatch.setattr("kfjob.backends.local.interpreter._IMPORT_SECONDS", 1)
+    monkeypatch.setattr("kfjob.local.interpreter._IMPORT_SECONDS", 1)
     chosen = make_environment(tmp_path / "chosen", "python", "torchrun", code=code)
     with pytest.raises(Refused, match="does not work as a Python") as error:
         Interpreter(chosen=chosen).find_program(TRAIN, "/bin")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kfjob.backends.base import LogRange
+from kfjob.base.errors import SpecError
 from kfjob.convert.accelerate import from_accelerate
-from kfjob.errors import SpecError
-from kfjob.events import JobPhase, LogLine
+from kfjob.joblog.events import JobPhase, LogLine
 from tests.local.conftest import Here
 
 SHOW = """

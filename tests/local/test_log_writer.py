@@ -12,11 +12,11 @@ import pytest
 
 from kfjob.backends import log_file
 from kfjob.backends.base import LogRange
-from kfjob.backends.local import log_writer
-from kfjob.backends.local.child import ChildProcess, ExitWatcher
-from kfjob.backends.local.log_writer import LogWriter
-from kfjob.backends.local.processes import Guard
-from kfjob.events import JobPhase
+from kfjob.joblog.events import JobPhase
+from kfjob.local import log_writer
+from kfjob.local.child import ChildProcess, ExitWatcher
+from kfjob.local.log_writer import LogWriter
+from kfjob.local.processes import Guard
 from tests.local.conftest import Here
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.backends.local import proc
+from kfjob.local import proc
 
 MACHINE = 12
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from kfjob.backends import folder
-from kfjob.backends.local import machine, placement
-from kfjob.backends.local.interpreter import Interpreter
-from kfjob.backends.local.launch_spec import LaunchSpec
-from kfjob.errors import Refused
-from kfjob.events import JobPhase
+from kfjob.base.errors import Refused
+from kfjob.joblog.events import JobPhase
+from kfjob.local import machine, placement
+from kfjob.local.interpreter import Interpreter
+from kfjob.local.launch_spec import LaunchSpec
 from kfjob.plan import JobPlan
 from kfjob.plan.job_scripts import find_job_script
-from kfjob.plan.programs import find_script
+from kfjob.shell.commands import find_script
 from tests.local.conftest import PATIENCE, Here
 
 SHOW = "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'argv': sys.argv[1:]}))"

@@ -15,11 +15,11 @@ import pytest
 
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
-from kfjob.backends.local import child, processes
-from kfjob.backends.local.cgroup import make_cgroup
-from kfjob.backends.local.launch import LOCK
-from kfjob.backends.local.supervisor import STOP
-from kfjob.errors import BackendError
+from kfjob.base.errors import BackendError
+from kfjob.local import child, processes
+from kfjob.local.cgroup import make_cgroup
+from kfjob.local.launch import LOCK
+from kfjob.local.supervisor import STOP
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
 
 pytestmark = pytest.mark.local
@@ -97,7 +97,7 @@ def kill_supervisor(here: Here, ref: JobRef, *, with_guard: bool) -> None:
 KILL = (
     """
 import time
-from kfjob.backends.local import proc, subreaper
+from kfjob.local import proc, subreaper
 subreaper.become_subreaper()
 """
     + START_CHAINS
@@ -125,7 +125,7 @@ def test_chains_of_forks_end_without_control_groups(tmp_path: Path):
 
 
 def test_children_that_cannot_be_killed_in_time_are_reported():
-    code = "from kfjob.backends.local import subreaper\nimport subprocess\n"
+    code = "from kfjob.local import subreaper\nimport subprocess\n"
     code += "child = subprocess.Popen(['sleep', '600'])\n"
     code += "kill, subreaper.os.kill = subreaper.os.kill, lambda *_: None\n"  # as for a process that waits in the kernel
     code += "print(subreaper.kill_children(timeout=0) == [child.pid])\nkill(child.pid, 9)\n"
@@ -165,7 +165,7 @@ def test_stop_names_the_processes_that_remain(here: Here):
 SUBMITTER = """
 import json, os, sys
 from pathlib import Path
-from kfjob.backends.local import backend
+from kfjob.local import backend
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
 
@@ -266,6 +266,6 @@ def test_submit_that_another_command_stops_says_so(here: Here, tmp_path: Path, m
     ended.write_text(f'#!/bin/sh\ntouch "$4/{folder.RUN}/{STOP}"\n')
     ended.chmod(0o700)
     plan = here.plan("pass")
-    monkeypatch.setattr("kfjob.backends.local.launch.sys.executable", str(ended))
+    monkeypatch.setattr("kfjob.local.launch.sys.executable", str(ended))
     with pytest.raises(BackendError, match="another command stopped job `job` while it started"):
         here.backend.submit(plan)

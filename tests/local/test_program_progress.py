@@ -13,7 +13,7 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.api.view import read_view
 from kfjob.backends.base import JobRef
-from kfjob.observe.master import Master
+from kfjob.joblog.master.evidence import Master
 from kfjob.report.sections import make_charts
 from tests.local.conftest import NAMESPACE, Here
 

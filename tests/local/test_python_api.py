@@ -15,8 +15,8 @@ import pytest
 
 from kfjob import JobFailed, JobPhase, JobSpec, JobStopped, NotFound, Run, SpecError, aio, attach, list_jobs, stop, submit
 from kfjob.api.settings import Settings
-from kfjob.concurrency import Task
-from kfjob.errors import AlreadyExists, Refused, WaitTimeout
+from kfjob.base.concurrency import Task
+from kfjob.base.errors import AlreadyExists, Refused, WaitTimeout
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)

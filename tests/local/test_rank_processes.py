@@ -15,9 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from kfjob.backends import folder
-from kfjob.backends.local.processes import MARK
-from kfjob.backends.local.rank_processes import ProcessWatcher, add_processes
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase, ProcessState, RankProcess
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase, ProcessState, RankProcess
+from kfjob.local.processes import MARK
+from kfjob.local.rank_processes import ProcessWatcher, add_processes
 from tests.local.conftest import PATIENCE, Here
 
 
@@ -72,7 +72,7 @@ def test_processes_are_looked_at_only_while_the_log_stays_as_it_is(tmp_path: Pat
     )
     process = RankProcess(pid=12, rank=0)
     pods = (replace(snapshot.pods[0], processes=(process,)),)
-    monkeypatch.setattr("kfjob.backends.local.rank_processes.add_processes", lambda state: replace(state, pods=pods))
+    monkeypatch.setattr("kfjob.local.rank_processes.add_processes", lambda state: replace(state, pods=pods))
     log = folder.log_path(tmp_path, "a-worker-0")
     log.parent.mkdir()
     watcher = ProcessWatcher(interval=0)

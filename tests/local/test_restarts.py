@@ -8,9 +8,9 @@ import pytest
 
 from kfjob.api.target import FAILURE_CHECK
 from kfjob.backends.base import LogRange
-from kfjob.backends.local.agent import Agent, RestartBackoff
-from kfjob.backends.local.backend import LocalBackend
-from kfjob.events import JobPhase, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.joblog.events import JobPhase, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.local.agent import Agent, RestartBackoff
+from kfjob.local.backend import LocalBackend
 from tests.local.conftest import PATIENCE, Here
 
 COUNT_LIVES = """

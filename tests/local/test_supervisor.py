@@ -15,10 +15,10 @@ import pytest
 
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
-from kfjob.backends.local import processes
-from kfjob.backends.local.backend import LocalBackend
-from kfjob.errors import AlreadyExists, BackendError, NotFound, Refused, WaitTimeout
-from kfjob.events import JobPhase, PodPhase
+from kfjob.base.errors import AlreadyExists, BackendError, NotFound, Refused, WaitTimeout
+from kfjob.joblog.events import JobPhase, PodPhase
+from kfjob.local import processes
+from kfjob.local.backend import LocalBackend
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
 
 pytestmark = pytest.mark.local
@@ -66,7 +66,7 @@ signal.signal(signal.SIGTERM, end)
 SUBMITTER = """
 import fcntl, json, sys, termios, time
 from pathlib import Path
-from kfjob.backends.local.backend import LocalBackend
+from kfjob.local.backend import LocalBackend
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
 
@@ -305,10 +305,10 @@ def test_the_state_is_the_owners_alone(here: Here):
 
 
 def test_the_supervisor_imports_nothing_heavy():
-    code = "import sys, kfjob.backends.local.supervisor\nprint(*sys.modules)"
+    code = "import sys, kfjob.local.supervisor\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "pydantic", "kubernetes", "yaml", "boto3", "kfjob.plan", "kfjob.spec.job"} & set(loaded)
-    assert "kfjob.backends.local.agent" in loaded
+    assert "kfjob.local.agent" in loaded
 
 
 def test_a_module_in_the_working_directory_does_not_confuse_the_supervisor(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kfjob.backends import folder
-from kfjob.errors import Refused
-from kfjob.events import JobPhase, PodPhase
+from kfjob.base.errors import Refused
+from kfjob.joblog.events import JobPhase, PodPhase
 from tests.local.conftest import PATIENCE, Here
 
 WAIT = """

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer import tokenize
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import LaneStream, merge_positions
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 def main(spec: dict[str, Any], folder: Path) -> dict[str, Any]:

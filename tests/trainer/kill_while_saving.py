@@ -24,7 +24,6 @@ import torch
 import torch.distributed.checkpoint.state_dict
 from torch.distributed.checkpoint import state_dict_saver
 
-from kfjob.spec.train import TrainSpec
 from kfjob.trainer import checkpoint, checkpoint_writer
 from kfjob.trainer.checkpoint import ModelState, parameter_shapes, prepare_storage
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
@@ -34,6 +33,7 @@ from kfjob.trainer.model import build_meta_model, build_model
 from kfjob.trainer.resume import find_checkpoint
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.strategies import make_strategy
+from kfjob.trainspec.train_spec import TrainSpec
 
 SPEC = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=8, strategy="none", precision="fp32")
 

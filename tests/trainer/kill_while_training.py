@@ -26,7 +26,6 @@ import torch.distributed.checkpoint.state_dict_loader
 import torch.distributed.checkpoint.state_dict_saver
 from torch._C._distributed_c10d import FileStore
 
-from kfjob.spec.train import TrainSpec
 from kfjob.trainer import metrics
 from kfjob.trainer.checkpoint import list_checkpoints
 from kfjob.trainer.distributed import Ranks
@@ -34,6 +33,7 @@ from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.train import train
+from kfjob.trainspec.train_spec import TrainSpec
 
 TIMEOUT = 120.0
 

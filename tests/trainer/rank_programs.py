@@ -34,9 +34,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec, resolve_eval_batch_size, resolve_micro_batch_size
-from kfjob.spec.train_defaults import Device
+from kfjob.base.errors import KfjobError
 from kfjob.trainer import checkpoint, checkpoint_writer, device_defaults, metrics
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.data.batches import HostBatches, count_targets, to_batch
@@ -64,6 +62,8 @@ from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
 from kfjob.trainer.training_run import TrainingRun
 from kfjob.trainer.weights import PretrainedWeights
+from kfjob.trainspec.defaults import Device
+from kfjob.trainspec.train_spec import TrainSpec, resolve_eval_batch_size, resolve_micro_batch_size
 
 LINEAR = torch.nn.functional.linear
 TO_LIST = torch.Tensor.tolist

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.anomalies import MAX_SKIPS, AnomalyDetector
 from kfjob.trainer.metrics import OUTCOME_FILE
 from kfjob.trainer.pins import pin
 from kfjob.trainer.storage import open_storage
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 def detector(**settings):

@@ -13,11 +13,11 @@ from torch._subclasses import FakeTensorMode
 from torch.nn.attention.varlen import varlen_attn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kfjob.spec.train import TrainSpec
 from kfjob.trainer.attention import NAME, attend, use_document_attention
 from kfjob.trainer.data.batches import find_documents, to_batch
 from kfjob.trainer.data.packing import IGNORE
 from kfjob.trainer.loss import token_loss
+from kfjob.trainspec.train_spec import TrainSpec
 
 LENGTH = 56
 """Tokens in a sample; no dimension of the models is equal to it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.trainer import checkpoint
 from kfjob.trainer.export import export
 from kfjob.trainer.manifest import Manifest

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kfjob.errors import KfjobError, SpecError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError, SpecError
 from kfjob.trainer.attention import use_document_attention
 from kfjob.trainer.context import Context
+from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.test_attention import make_model
 from tests.trainer.test_run import losses
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer import tokenize
 from kfjob.trainer.data import tiny_text
 from kfjob.trainer.data.line_files import LineFiles
@@ -18,6 +17,7 @@ from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import merge_positions
 from kfjob.trainer.data.synthetic import DOCUMENTS
 from kfjob.trainer.data.tokenizer import open_tokenizer
+from kfjob.trainspec.train_spec import TrainSpec
 
 KINDS: dict[str, dict[str, object]] = {
     "text": {},

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.spec.source import load_spec
+from kfjob.source.spec_text import load_spec
 from kfjob.trainer import export, tokenize
 from kfjob.trainer.data.sources import open_data
 

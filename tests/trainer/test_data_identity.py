@@ -7,12 +7,12 @@ import shutil
 
 import pytest
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.sources import is_same_data, open_data
 from kfjob.trainer.data.tokenizer import open_tokenizer
 from kfjob.trainer.tokenize import parse_arguments, tokenize
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 def open_run(spec, **changes):

@@ -15,17 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer import tokenize
 from kfjob.trainer.data import chat, lanes, line_files, parquet, records, token_files
 from kfjob.trainer.data.sources import make_encoder, open_data, open_source
 from kfjob.trainer.data.tokenizer import open_tokenizer
+from kfjob.trainspec.train_spec import TrainSpec
 
 MIB = 1 << 20
 READ = """
 import sys
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.data.sources import make_encoder, open_source
 from kfjob.trainer.data.tokenizer import open_tokenizer
 

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kfjob.spec.train import TrainSpec
+from kfjob.base.units import GIB
 from kfjob.trainer import device_defaults
 from kfjob.trainer.device_defaults import find_device, find_obstacle, find_slow_precision
-from kfjob.units import GIB
+from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.test_run import global_batches, losses
 
 

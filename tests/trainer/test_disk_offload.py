@@ -53,8 +53,8 @@ def test_disk_offload_is_bit_exact_and_resumes(workers, tiny, tmp_path, case):
 WITHOUT_LOCK_TRIAL = "from kfjob.trainer.strategies import zero; zero.LOCK_TRIAL_BYTES = 0; "
 WITH_LOW_LOCK_LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (2**20, 2**20)); "
 PROGRAM = """
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
+from kfjob.trainspec.train_spec import TrainSpec
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.strategies import make_strategy
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
-from kfjob.spec.train_defaults import Device
+from kfjob.base.errors import KfjobError
+from kfjob.base.units import GIB
 from kfjob.trainer import dry_run
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.dry_run import describe_memory, describe_modules, print_dry_run
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.profiler import explain_out_of_memory, suggest_changes
-from kfjob.units import GIB
+from kfjob.trainspec.defaults import Device
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 def test_dry_run_needs_neither_data_nor_ranks():

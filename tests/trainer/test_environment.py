@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfjob.errors import KfjobError, SpecError
-from kfjob.spec.arguments import from_argv
+from kfjob.base.errors import KfjobError, SpecError
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.environment import check_home_folders, check_meeting_point, read_place
 from kfjob.trainer.metrics import Outcome, log, start_logging
 from kfjob.trainer.progress import Progress, record_outcome
 from kfjob.trainer.run import _report_failure
 from kfjob.trainer.storage import open_storage
+from kfjob.trainspec.arguments import from_argv
 
 PASSWORD = "hunter2-4711"  # noqa: S105 -- test data
 URL = f"http://user:{PASSWORD}@127.0.0.1:1/ck"

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
-from kfjob.errors import KfjobError
-from kfjob.spec.float8 import count_converted
-from kfjob.spec.models import PRESETS
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.export import main
 from kfjob.trainer.float8 import check_float8, convert_linear_layers, is_converted
 from kfjob.trainer.model import build_meta_model
+from kfjob.trainspec.float8 import count_converted
+from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.test_run import losses
 
 BAND = 0.03

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
 
 import kfjob
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.trainer import checkpoint
 from kfjob.trainer.dcp_reader import _DataPlanner, load_tensors, read_metadata
 from kfjob.trainer.export import main

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.backends.local.machine import free_port
+from kfjob.local.machine import free_port
 from kfjob.plan.launchers import make_command
 from kfjob.spec.job import JobSpec
 from kfjob.trainer.__main__ import main

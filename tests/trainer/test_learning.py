@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from kfjob.spec.train import TrainSpec
 from kfjob.trainer import tokenize
 from kfjob.trainer.data import tiny_text
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.model import build_model
 from kfjob.trainer.strategies import make_strategy
+from kfjob.trainspec.train_spec import TrainSpec
 
 log = logging.getLogger(__name__)
 SMALL = {

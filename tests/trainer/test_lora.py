@@ -16,14 +16,14 @@ import transformers
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
-from kfjob.errors import KfjobError
-from kfjob.spec.lora import LoraSpec, count_adapters, count_trained, list_linear_layers
-from kfjob.spec.models import PRESETS, ModelShape, count_parameters
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.dry_run import describe_modules
 from kfjob.trainer.export import main
 from kfjob.trainer.lora import add_adapters, base_name, is_adapter
 from kfjob.trainer.model import build_meta_model
+from kfjob.trainspec.lora import LoraSpec, count_adapters, count_trained, list_linear_layers
+from kfjob.trainspec.models import PRESETS, ModelShape, count_parameters
+from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.conftest import save_tiny_llama
 from tests.trainer.test_model import build
 from tests.trainer.test_pretrained import make_config, save_model

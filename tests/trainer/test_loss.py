@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.data.batches import count_targets, to_batch
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import IGNORE, best_fit, pack_documents
@@ -19,6 +18,7 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.loss import ChunkedCrossEntropy, chunk_head, token_loss
 from kfjob.trainer.model import build_model
 from kfjob.trainer.strategies import SingleProcess, make_strategy
+from kfjob.trainspec.train_spec import TrainSpec
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 FAMILIES = {

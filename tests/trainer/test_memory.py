@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from kfjob.spec.memory import HOST_PROCESS, count_layer_parameters, estimate_memory
-from kfjob.spec.memory_setup import FP32, make_setup
-from kfjob.spec.models import count_embedding_parameters
-from kfjob.spec.train import TrainSpec
+from kfjob.trainspec.memory import HOST_PROCESS, count_layer_parameters, estimate_memory
+from kfjob.trainspec.memory_setup import FP32, make_setup
+from kfjob.trainspec.models import count_embedding_parameters
+from kfjob.trainspec.train_spec import TrainSpec
 
 # With these widths no weight count is a multiple of 2 x 77 tokens, and every part is visible in the sum.
 SHAPE = {

@@ -3,9 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kfjob.errors import KfjobError
-from kfjob.spec.models import PRESETS, ModelShape, count_parameters
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.model import (
     build_meta_model,
@@ -17,6 +15,8 @@ from kfjob.trainer.model import (
 )
 from kfjob.trainer.optim import compute_learning_rate, make_optimizer
 from kfjob.trainer.strategies import SingleProcess
+from kfjob.trainspec.models import PRESETS, ModelShape, count_parameters
+from kfjob.trainspec.train_spec import TrainSpec
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
 FAMILIES = ["llama", "mistral", "qwen2", "gpt_neox"]

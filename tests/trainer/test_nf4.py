@@ -13,14 +13,14 @@ import transformers
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
-from kfjob.errors import KfjobError
-from kfjob.spec.lora import LoraSpec
-from kfjob.spec.models import ModelShape
-from kfjob.spec.nf4 import count_bytes, list_quantized
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.export import main
 from kfjob.trainer.model import build_base_model
 from kfjob.trainer.nf4 import is_quantized
+from kfjob.trainspec.lora import LoraSpec
+from kfjob.trainspec.models import ModelShape
+from kfjob.trainspec.nf4 import count_bytes, list_quantized
+from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.test_model import build
 from tests.trainer.test_run import have_same_state, losses, run_in_stages
 

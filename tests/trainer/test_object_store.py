@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.checkpoint import list_checkpoints
 from kfjob.trainer.export import export
 from kfjob.trainer.lease import LEASE_FILE, Lease

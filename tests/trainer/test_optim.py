@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from kfjob.errors import SpecError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import SpecError
 from kfjob.trainer.optim import ReduceOnPlateau, compute_learning_rate
+from kfjob.trainspec.train_spec import TrainSpec
 
 STEPS = 101
 

@@ -10,14 +10,14 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.data.chat import ChatEncoder, mask_tokens
 from kfjob.trainer.data.documents import Document, TextEncoder
 from kfjob.trainer.data.packing import IGNORE, best_fit, pack_documents, split_document
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.token_files import open_samples
 from kfjob.trainer.data.tokenizer import open_tokenizer
+from kfjob.trainspec.train_spec import TrainSpec
 
 CHATML = (
     "{{ bos_token }}{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"

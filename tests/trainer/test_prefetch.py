@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.data.prefetch import DEPTH, Prefetcher
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import SampleStream
+from kfjob.trainspec.train_spec import TrainSpec
 
 CPU = torch.device("cpu")
 KINDS = {"stream": {}, "documents": {"packing": "documents"}, "synthetic": {"data": "synthetic"}}

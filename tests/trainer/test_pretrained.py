@@ -13,11 +13,11 @@ import pytest
 import torch
 import transformers
 
-from kfjob.errors import KfjobError
-from kfjob.spec.memory import count_layer_parameters
-from kfjob.spec.models import ModelShape, count_parameters
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.model import make_config_arguments
 from kfjob.trainer.weights import INDEX, PretrainedWeights
+from kfjob.trainspec.memory import count_layer_parameters
+from kfjob.trainspec.models import ModelShape, count_parameters
 from tests.trainer.fake_hub import FakeHub
 
 SHAPE = {"vocab_size": 320, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 10, "num_attention_heads": 4}
@@ -121,8 +121,8 @@ def test_families_without_a_preset_have_transformers_losses(workers, tiny, tmp_p
 
 FROM_THE_HUB = """
 import sys
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
+from kfjob.trainspec.train_spec import TrainSpec
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.dry_run import print_dry_run
 from kfjob.trainer.model import build_model

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kfjob.spec.train import TrainSpec
 from kfjob.trainer.data.stream import ShuffledStream
 from kfjob.trainer.evaluate import is_evaluation_due
+from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.test_run import losses, run_in_stages
 
 TOLERANCE = 2e-6
@@ -119,7 +119,7 @@ def test_data_works_without_datasets_and_pyarrow(tiny, tokenised_folder, tmp_pat
         "import sys\n"
         "for name in ('datasets', 'pyarrow', 'pandas', 'accelerate'):\n"
         "    sys.modules[name] = None\n"
-        "from kfjob.spec.train import TrainSpec\n"
+        "from kfjob.trainspec.train_spec import TrainSpec\n"
         "from kfjob.trainer.data.sources import open_data\n"
         "for data in sys.argv[2:]:\n"
         "    spec = TrainSpec.model_validate_json(sys.argv[1]).model_copy(update={'data': data})\n"

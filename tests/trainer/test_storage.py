@@ -16,9 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import KfjobError
-from kfjob.spec.arguments import to_argv
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer import lease as lease_module
 from kfjob.trainer.__main__ import main
 from kfjob.trainer.lease import LEASE_FILE, PATIENCE_SECONDS, Lease, LostLeaseError
@@ -27,6 +25,8 @@ from kfjob.trainer.pins import delete_unless_pinned, pin
 from kfjob.trainer.process_identity import identify_process
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.storage.staging import close_folder, open_folder
+from kfjob.trainspec.arguments import to_argv
+from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.manifests import make_manifest
 
 

@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from kfjob.errors import KfjobError, UsageError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError, UsageError
 from kfjob.trainer import tokenize
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.token_files import HEADER, open_split, read_header
 from kfjob.trainer.data.tokenizer import open_tokenizer
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 def tokenize_folder(source, target, *options: str, workers=1):

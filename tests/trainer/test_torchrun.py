@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.backends.local.machine import free_port
-from kfjob.spec.arguments import to_argv
-from kfjob.spec.train import TrainSpec
+from kfjob.local.machine import free_port
 from kfjob.trainer.__main__ import main
+from kfjob.trainspec.arguments import to_argv
+from kfjob.trainspec.train_spec import TrainSpec
 
 pytestmark = pytest.mark.local
 

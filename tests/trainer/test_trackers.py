@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.errors import KfjobError
-from kfjob.spec.flops import shape_flops_per_token
-from kfjob.spec.models import PRESETS
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer import flops
 from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.lora import add_adapters
@@ -18,6 +15,9 @@ from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.shapes import count_frozen
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.trackers import Trackers, open_trackers
+from kfjob.trainspec.flops import shape_flops_per_token
+from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.manifests import make_manifest
 
 # tokens/s of a GPU, what is model, and the MFU that was published with it, in per cent

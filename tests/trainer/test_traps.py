@@ -11,12 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from kfjob.spec.train import TrainSpec
 from kfjob.trainer import distributed
 from kfjob.trainer.checkpoint import ModelState
 from kfjob.trainer.checkpoint_writer import open_checkpoint_writer
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.storage import open_storage
+from kfjob.trainspec.train_spec import TrainSpec
 
 TRAINER = Path(distributed.__file__).parent
 

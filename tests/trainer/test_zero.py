@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from kfjob.spec.memory import estimate_memory
-from kfjob.spec.memory_setup import make_setup
-from kfjob.spec.models import PRESETS, count_parameters
-from kfjob.spec.train import TrainSpec
+from kfjob.trainspec.memory import estimate_memory
+from kfjob.trainspec.memory_setup import make_setup
+from kfjob.trainspec.models import PRESETS, count_parameters
+from kfjob.trainspec.train_spec import TrainSpec
 
 # Stage 3 does not shard parameters of up to 100 000 elements (stage3_param_persistence_threshold): the matrices are larger.
 SHAPE = {"vocab_size": 512, "hidden_size": 320, "intermediate_size": 640, "num_hidden_layers": 2, "num_attention_heads": 4}

@@ -22,11 +22,11 @@ from typing import Any, Self
 
 from torch.distributed import run as torchrun
 
-from kfjob.backends.local.machine import free_port
-from kfjob.spec.train import TrainSpec
+from kfjob.local.machine import free_port
 from kfjob.trainer import metrics
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.run import run_rank
+from kfjob.trainspec.train_spec import TrainSpec
 
 TIMEOUT = 300.0
 HEARTBEATS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=10"

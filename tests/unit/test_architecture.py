@@ -6,7 +6,7 @@ import re
 import subprocess
 import tomllib
 
-from kfjob.spec.api_objects import DEVICE_RESOURCES
+from kfjob.objects.api_objects import DEVICE_RESOURCES
 from tests.wheels import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -66,4 +66,4 @@ def test_names_of_devices_have_one_owner():
         for resource in DEVICE_RESOURCES
         if f'"{resource}"' in file.read_text("utf-8") or f'.{resource}"' in file.read_text("utf-8")
     }
-    assert owners == {"kfjob/spec/api_objects.py"}
+    assert owners == {"kfjob/objects/api_objects.py"}

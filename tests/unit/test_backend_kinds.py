@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import kfjob
-from kfjob.backend_kinds import KINDS, BackendName, find_name
+from kfjob.base.backend_kinds import KINDS, BackendName, find_name
 
 ROOT = Path(kfjob.__file__).parent
 CHOOSES = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import kfjob
+from kfjob.base.errors import KfjobError
 from kfjob.cli.main import main
-from kfjob.errors import KfjobError
 from kfjob.trainer.data.token_files import read_header
 
 ROOT = Path(kfjob.__file__).parent
@@ -33,7 +33,7 @@ OWN = {
     "trainer/storage/folder.py": "the probe that it has just written",
     "trainer/tokenize.py": "the plan that the trainer has written to its own folder",
 }
-"""Modules that read whole files without `kfjob.parsing`, and why they may."""
+"""Modules that read whole files without `kfjob.base.parsing`, and why they may."""
 
 
 def reads_whole_files(source: str) -> bool:
@@ -44,7 +44,7 @@ def reads_whole_files(source: str) -> bool:
 
 def test_whole_files_are_read_within_a_limit():
     modules = {str(file.relative_to(ROOT)) for file in ROOT.rglob("*.py") if reads_whole_files(file.read_text())}
-    assert modules - OWN.keys() == set(), "read them with `kfjob.parsing.read_document`"
+    assert modules - OWN.keys() == set(), "read them with `kfjob.base.parsing.read_document`"
     assert OWN.keys() - modules == set(), "these calls are gone"
 
 

@@ -16,7 +16,7 @@ from kfjob.backends.folder import previous_log_path
 from kfjob.backends.saved_logs import find_saved_logs
 from kfjob.cli.log_printer import LineFormat, LogPrinter
 from kfjob.cli.main import main
-from kfjob.events import LogLine
+from kfjob.joblog.events import LogLine
 
 PODS = ("train-worker-0", "train-worker-10")
 AGENT = "I1121 06:18:58.464000 1 torch/distributed/elastic/agent/server/api.py:552] [default] Starting worker group"

@@ -9,10 +9,10 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from kfjob.concurrency import Task, map_parallel
-from kfjob.errors import Problem, SpecError
-from kfjob.text import format_decimal, format_figure, join_names, plural
-from kfjob.units import parse_quantity
+from kfjob.base.concurrency import Task, map_parallel
+from kfjob.base.errors import Problem, SpecError
+from kfjob.base.text import format_decimal, format_figure, join_names, plural
+from kfjob.base.units import parse_quantity
 
 
 @pytest.mark.parametrize(

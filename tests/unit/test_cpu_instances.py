@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.compile.pytorchjob import compile_pytorchjob
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.lint.check import lint
 from kfjob.lint.fit import find_device
 from kfjob.plan import Context, resolve

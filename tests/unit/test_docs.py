@@ -12,7 +12,7 @@ import click
 import pytest
 
 from kfjob.cli.commands import COMMANDS, kfjob
-from kfjob.spec.source import load_spec
+from kfjob.source.spec_text import load_spec
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])

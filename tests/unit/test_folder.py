@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import LogRange
-from kfjob.errors import BackendError, NotFound
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
-from kfjob.parsing import MAX_DOCUMENT_BYTES
+from kfjob.base.errors import BackendError, NotFound
+from kfjob.base.parsing import MAX_DOCUMENT_BYTES
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
 
 POD = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, uid="u-0", exit_code=3, reason="Error", created=5)
 SNAPSHOT = JobSnapshot(

@@ -47,7 +47,7 @@ def test_what_a_submit_begins_with_has_no_http_client_of_its_own():
 
 
 def test_supervisor_of_a_local_job_starts_without_pydantic():
-    program = "import sys, kfjob.backends.local.supervisor; print(*sys.modules)"
+    program = "import sys, kfjob.local.supervisor; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()).isdisjoint({*HEAVY, "pydantic", "yaml"})
 

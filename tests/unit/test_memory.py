@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from kfjob.spec.lora import LoraSpec, count_trained, list_linear_layers
-from kfjob.spec.memory import count_layer_parameters, estimate_memory
-from kfjob.spec.memory_changes import describe_savings
-from kfjob.spec.memory_setup import MemorySetup, make_setup
-from kfjob.spec.memory_table import list_rows
-from kfjob.spec.models import PRESETS, count_embedding_parameters, count_parameters
-from kfjob.spec.train import TrainSpec
-from kfjob.units import GIB
+from kfjob.base.units import GIB
+from kfjob.trainspec.lora import LoraSpec, count_trained, list_linear_layers
+from kfjob.trainspec.memory import count_layer_parameters, estimate_memory
+from kfjob.trainspec.memory_changes import describe_savings
+from kfjob.trainspec.memory_setup import MemorySetup, make_setup
+from kfjob.trainspec.memory_table import list_rows
+from kfjob.trainspec.models import PRESETS, count_embedding_parameters, count_parameters
+from kfjob.trainspec.train_spec import TrainSpec
 
 LLAMA = MemorySetup(
     shape=PRESETS["llama-2-7b"],

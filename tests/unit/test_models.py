@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.errors import SpecError
-from kfjob.spec.models import PRESETS, ModelShape, count_embedding_parameters, count_parameters, find_config_problems
+from kfjob.base.errors import SpecError
+from kfjob.trainspec.models import PRESETS, ModelShape, count_embedding_parameters, count_parameters, find_config_problems
 
 PUBLISHED = {
     "llama-2-7b": 6738415616,

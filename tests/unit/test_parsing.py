@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 
 import kfjob
-from kfjob.parsing import (
+from kfjob.base.parsing import (
     MAX_DEPTH,
     ParseError,
     ShapeError,
@@ -68,7 +68,7 @@ GUARDED = {
     ("trainer/model_settings.py", "json.loads"): "the text is this process's own",
     ("trainer/weights.py", "safetensors.safe_open"): "`_wrap_errors`; the header is parsed in Rust within a limit of its size",
 }
-"""The calls that are safe without `kfjob.parsing`, and why."""
+"""The calls that are safe without `kfjob.base.parsing`, and why."""
 
 
 def find_parsers(source: str) -> set[str]:
@@ -99,7 +99,7 @@ def _name_parser(node: ast.AST, modules: dict[str, str], functions: dict[str, st
 
 def test_every_parser_is_guarded():
     calls = {(str(file.relative_to(ROOT)), name) for file in ROOT.rglob("*.py") for name in find_parsers(file.read_text())}
-    assert calls - GUARDED.keys() == set(), "parse with `kfjob.parsing`"
+    assert calls - GUARDED.keys() == set(), "parse with `kfjob.base.parsing`"
     assert GUARDED.keys() - calls == set(), "these calls are gone"
 
 
@@ -115,7 +115,7 @@ def test_every_parser_is_guarded():
         "import pickle\nclass A(pickle.Unpickler): pass",
         "def f():\n    import tomllib\n    return tomllib.load(x)",
         "Model.model_validate_json(x)",
-        "from kfjob.spec.yaml_loader import Loader\nLoader(x)",
+        "from kfjob.source.yaml_loader import Loader\nLoader(x)",
         "import yaml\nyaml.safe_load_all(x)",
     ],
 )

@@ -2,9 +2,9 @@
 
 It also means the same on every supported Python.
 
-All patterns are found automatically: a new one takes part. Patterns of `kfjob.patterns` are RE2's and linear by design; they
-must compile here. A pattern of `re` is searched in long texts within a limit of CPU time: a linear one needs a hundredth of it,
-a quadratic one more.
+All patterns are found automatically: a new one takes part. Patterns of `kfjob.base.patterns` are RE2's and linear by design;
+they must compile here. A pattern of `re` is searched in long texts within a limit of CPU time: a linear one needs a
+hundredth of it, a quadratic one more.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import kfjob
-from kfjob.observe.diagnose.rules import RULES
-from kfjob.observe.lines import MATCHED_CHARACTERS, clean_line, cut_line
-from kfjob.patterns import Pattern
+from kfjob.base.patterns import Pattern
+from kfjob.joblog.diagnose.rules import RULES
+from kfjob.joblog.lines.text import MATCHED_CHARACTERS, clean_line, cut_line
 
 ROOT = Path(kfjob.__file__).parent
 CPU_SECONDS = 0.06
@@ -43,19 +43,19 @@ COMMON_SEPARATORS = ("", "-", "\n")
 """Separators of the short test; the long one takes all."""
 METHODS = ("search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
 OF_USERS = {
-    "kfjob.spec.pytorchjob_schema": "the patterns of the CRD, for values of the user's own file",
+    "kfjob.objects.pytorchjob_schema": "the patterns of the CRD, for values of the user's own file",
     "kfjob.redaction.redactor": "an alternation of escaped secrets",
-    "kfjob.token_shapes": "the rows of `TOKEN_SHAPES`, whose patterns are searched below",
-    "kfjob.observe.agent_blocks": "the names in `FIELDS` and `SETTINGS`, each with one repeat at most",
-    "kfjob.observe.prefilter": "the escaped prefix of a table's header, of limited length",
+    "kfjob.redaction.token_shapes": "the rows of `TOKEN_SHAPES`, whose patterns are searched below",
+    "kfjob.joblog.agents.unprefixed_lines": "the names in `FIELDS` and `SETTINGS`, each with one repeat at most",
+    "kfjob.joblog.output.prefilter": "the escaped prefix of a table's header, of limited length",
     "kfjob.image.build.engine_process": "a loop over the table `_SYMPTOMS`, which is searched below",
 }
 """Modules that pass a variable to `re`, and why that is safe."""
 
 
 ANCHORED = {
-    "kfjob.compile.api_rules": "a function takes the form from a table and matches it whole",
-    "kfjob.spec.env_file": "a function takes the pattern and matches it at one position",
+    "kfjob.objects.api_rules": "a function takes the form from a table and matches it whole",
+    "kfjob.source.env_file": "a function takes the pattern and matches it at one position",
 }
 """Modules whose constants are used by `match` only, in a form that is not found."""
 
@@ -146,7 +146,7 @@ def inline_uses(module: str) -> Iterator[Use]:
             text = eval(compile(ast.Expression(node.args[0]), module, "eval"), namespace, locals_)  # noqa: S307 - our own source
         except NameError:
             if node in local:
-                assert module in OF_USERS, f"{module}:{node.lineno} passes a variable to `re`: use kfjob.patterns.Pattern"
+                assert module in OF_USERS, f"{module}:{node.lineno} passes a variable to `re`: use kfjob.base.patterns.Pattern"
             continue
         if node.func.attr != "compile" or node in local:
             method = node.func.attr if node.func.attr in {"match", "fullmatch"} else "search"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.compile.torchrun import Placement, make_local_agent, operator_environment
-from kfjob.errors import SpecError
+from kfjob.base.errors import SpecError
 from kfjob.plan import Context, resolve, spec_hash
-from kfjob.plan.programs import starts_workers
+from kfjob.plan.agent import Placement, make_local_agent, operator_environment
+from kfjob.shell.commands import starts_workers
 from kfjob.spec.job import JobSpec, Rendezvous, Resources, Volume
 
 KUBERNETES = Context(backend="kubernetes", launch="l1", namespace="there")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.printable import clean_text, encode_json, is_clean
+from kfjob.base.printable import clean_text, encode_json, is_clean
 
 TEXTS = [
     ("\x1b[31mred\x1b[0m", "red"),

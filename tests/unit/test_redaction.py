@@ -8,7 +8,7 @@ import re
 import pytest
 
 from kfjob.redaction import REDACTED, Redactor, collect_secrets, find_secret, is_secret_name
-from kfjob.token_shapes import TOKEN_SHAPES
+from kfjob.redaction.token_shapes import TOKEN_SHAPES
 
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"
 AWS_SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # noqa: S105 - from AWS's documentation

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kfjob.errors import SpecError
+from kfjob.base.errors import SpecError
 from kfjob.redaction import REDACTED, Redactor, redact_command
 from kfjob.spec.job import JobSpec
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.printable import clean_text
+from kfjob.base.printable import clean_text
 from kfjob.redaction import REDACTED, Redactor
 from kfjob.redaction.forms import fold_text, list_forms
 from tests.unit.mangled import DISGUISES, PASSWORD, SPACES, TOKEN, disguise, full_width, shows_secret

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from kfjob.backends.kubernetes.errors import make_error
-from kfjob.backends.kubernetes.requests import Request
+from kfjob.cluster.errors import make_error
+from kfjob.cluster.requests import Request
 from kfjob.redaction import REDACTED, Redactor, remember_credential
 
 EVENTS = """

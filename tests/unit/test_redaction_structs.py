@@ -7,11 +7,11 @@ from typing import Literal
 import pytest
 from msgspec import Struct, convert, to_builtins
 
-from kfjob.common_types import Identifier
-from kfjob.events import JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase
-from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue, Verdict
-from kfjob.observe.diagnose.rule import Role, Severity
-from kfjob.observe.diagnose.warnings import DistinctWarning
+from kfjob.base.common_types import Identifier
+from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue, Verdict
+from kfjob.joblog.diagnose.rule import Role, Severity
+from kfjob.joblog.diagnose.warnings import DistinctWarning
+from kfjob.joblog.events import JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase
 from kfjob.redaction import REDACTED, Redactor, remember_credential
 from kfjob.redaction.structs import redact_struct
 

@@ -6,16 +6,16 @@ import re
 from pathlib import Path
 
 import kfjob
-from kfjob import parsing
-from kfjob.backends.kubernetes.exchange import DEFAULT_LIMITS
+from kfjob.base import parsing
 from kfjob.cli import limits_reference as limits
 from kfjob.cli import python_reference as python
 from kfjob.cli import reference as commands
 from kfjob.cli.commands import COMMANDS
+from kfjob.cluster.exchange import DEFAULT_LIMITS
 from kfjob.image.registry.transport import DEFAULT_RETRIES
 from kfjob.spec import reference as spec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.train import TrainSpec
+from kfjob.trainspec.train_spec import TrainSpec
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -64,7 +64,7 @@ def test_limits_have_the_values_of_the_code():
 
 def test_a_limit_has_the_unit_of_its_name(tmp_path: Path):
     (tmp_path / "a.py").write_text('''
-from kfjob.units import MIB, SECOND
+from kfjob.base.units import MIB, SECOND
 MAX_BYTES = 4 * MIB
 """Size of a file."""
 WAIT_SECONDS = 90.0

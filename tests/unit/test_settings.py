@@ -11,7 +11,7 @@ from kfjob.api.kubeconfig import KubeContext, find_kube_context
 from kfjob.api.planning import make_launch_id
 from kfjob.api.settings import load_settings
 from kfjob.api.target import choose_backend, make_target
-from kfjob.errors import SpecError, Unreachable
+from kfjob.base.errors import SpecError, Unreachable
 
 KUBECONFIG = """
 current-context: b

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.errors import Problem, SpecError
+from kfjob.base.errors import Problem, SpecError
+from kfjob.source.spec_text import load_spec, parse_yaml
 from kfjob.spec.migrate import migrate
-from kfjob.spec.source import load_spec, parse_yaml
 
 GOOD = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
 

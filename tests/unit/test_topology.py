@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kfjob.compile.merge import merge
-from kfjob.compile.pytorchjob import compile_manifests, compile_pytorchjob
-from kfjob.compile.torchrun import Placement, make_local_agent, operator_environment
-from kfjob.errors import SpecError
+from kfjob.base.errors import SpecError
+from kfjob.kinds.pytorchjob.manifest import compile_manifests, compile_pytorchjob
+from kfjob.objects.merge import merge
 from kfjob.plan import Context, JobPlan, resolve
+from kfjob.plan.agent import Placement, make_local_agent, operator_environment
 from kfjob.spec.job import JobSpec
 
 KUBERNETES = Context(backend="kubernetes", launch="l1")

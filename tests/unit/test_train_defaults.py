@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.spec.arguments import from_argv, to_argv
-from kfjob.spec.memory import RESERVED, estimate_memory
-from kfjob.spec.memory_setup import make_setup
-from kfjob.spec.models import PRESETS
-from kfjob.spec.train import TrainSpec
-from kfjob.spec.train_defaults import USABLE, Device, choose_defaults, predict_choices
-from kfjob.units import GIB
+from kfjob.base.units import GIB
+from kfjob.trainspec.arguments import from_argv, to_argv
+from kfjob.trainspec.defaults import USABLE, Device, choose_defaults, predict_choices
+from kfjob.trainspec.memory import RESERVED, estimate_memory
+from kfjob.trainspec.memory_setup import make_setup
+from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.train_spec import TrainSpec
 
 GPU = Device(kind="cuda", memory=80 * GIB)
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kfjob.errors import SpecError
-from kfjob.spec.arguments import format_help, from_argv, to_argv
-from kfjob.spec.lora import LoraSpec, count_trained, list_targets
-from kfjob.spec.models import PRESETS, ModelShape
-from kfjob.spec.train import (
+from kfjob.base.errors import SpecError
+from kfjob.trainspec.arguments import format_help, from_argv, to_argv
+from kfjob.trainspec.lora import LoraSpec, count_trained, list_targets
+from kfjob.trainspec.models import PRESETS, ModelShape
+from kfjob.trainspec.rules import SYNTHETIC
+from kfjob.trainspec.train_spec import (
     Precision,
     Schedule,
     Sharding,
@@ -25,7 +26,6 @@ from kfjob.spec.train import (
     resolve_final_lr,
     resolve_warmup_steps,
 )
-from kfjob.spec.train_rules import SYNTHETIC
 
 SMALL = {"model": "tiny-llama", "data": "/data", "max_steps": 10, "sequence_length": 128}
 

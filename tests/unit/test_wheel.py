@@ -23,9 +23,9 @@ KINDS = {".py", ".typed", ".html", ".css", ".js", ".json"}
 RENDER = """
 import sys
 import kfjob
-from kfjob.observe.diagnose.diagnosis import Diagnosis, Verdict
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.observe.view import JobView
+from kfjob.joblog.diagnose.diagnosis import Diagnosis, Verdict
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.view.job_view import JobView
 from kfjob.report.page import Report, render_page
 assert kfjob.__file__.startswith(sys.argv[1]), kfjob.__file__
 diagnosis = Diagnosis(headline="", verdict=Verdict.UNKNOWN)

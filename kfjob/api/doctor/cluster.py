@@ -10,12 +10,12 @@ from typing import Any
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
 from kfjob.backends.base import Inventory, Permission, find_api_version
 from kfjob.backends.resources import APPS, CORE, CUSTOM_RESOURCE_DEFINITIONS, is_node_ready
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.errors import BackendError, Forbidden, Refused
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import BackendError, Forbidden, Refused
+from kfjob.base.text import plural
+from kfjob.base.units import parse_quantity
+from kfjob.objects import api_objects
 from kfjob.plan.resolve import INSTANCE_LABEL
-from kfjob.spec import api_objects
-from kfjob.text import plural
-from kfjob.units import parse_quantity
 
 INSTALL = "kubectl apply --server-side -k manifests/operator"
 GRANT = "kubectl apply -n {namespace} -f manifests/rbac/submitter.yaml"

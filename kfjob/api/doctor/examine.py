@@ -11,7 +11,7 @@ from kfjob.api.doctor.findings import Finding, error_finding, fail, ok, run_chec
 from kfjob.api.settings import Settings
 from kfjob.api.target import make_target
 from kfjob.backends.base import Inventory
-from kfjob.errors import KfjobError, UsageError
+from kfjob.base.errors import KfjobError, UsageError
 
 API_SERVER = "api server"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 
 Verdict = Literal["ok", "warn", "fail"]
 Subject = TypeVar("Subject")

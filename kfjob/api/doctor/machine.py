@@ -14,13 +14,13 @@ from pathlib import Path
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
 from kfjob.api.kubeconfig import find_kube_context
 from kfjob.api.settings import Settings
-from kfjob.text import plural
-from kfjob.units import GIB, format_gib
+from kfjob.base.text import plural
+from kfjob.base.units import GIB, format_gib
+from kfjob.image.build.engines import BUILDERS
 
 OLDEST_PYTHON = (3, 11)
 DISK_WARN, DISK_FAIL = 10 * GIB, GIB
 INSTALL_TRAINER = "scripts/env trainer (in a checkout), or pip install 'PATH[trainer]' (PATH: a checkout or a kfjob wheel)"
-BUILDERS = ("docker", "buildah", "podman", "nerdctl", "finch")
 
 
 @dataclass(frozen=True, kw_only=True)

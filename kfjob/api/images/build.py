@@ -16,19 +16,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kfjob import __version__
-from kfjob.common_types import Notify
-from kfjob.errors import BackendError, NotFound, UsageError
-from kfjob.file_access import name_file
+from kfjob.base.common_types import Notify
+from kfjob.base.errors import BackendError, NotFound, UsageError
+from kfjob.base.file_access import name_file
+from kfjob.base.parsing import ParseError, read_document
+from kfjob.base.text import join_names
+from kfjob.base.units import MIB
+from kfjob.base.version import __version__
 from kfjob.image import auth
 from kfjob.image.build import archive, base_images, engine_process
 from kfjob.image.build.engines import BuildRequest, Engine, make_build_command, make_export_command
 from kfjob.image.folder import IGNORE_FILE, MAX_IGNORE_BYTES, format_secrets_warning, read_folder, read_ignore_file
 from kfjob.image.mutate import BASE_DIGEST, BASE_NAME
-from kfjob.parsing import ParseError, read_document
 from kfjob.spec.image import ImageSpec
-from kfjob.text import join_names
-from kfjob.units import MIB
 
 CONTENT_LABEL = "dev.kfjob.content"
 """The label with the content hash of an image."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from kfjob.api.images.required_images import RequiredImage, find_required_images
 from kfjob.api.target import Target
-from kfjob.common_types import JsonMapping, Notify
-from kfjob.concurrency import map_parallel
-from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, UsageError
+from kfjob.base.common_types import JsonMapping, Notify
+from kfjob.base.concurrency import map_parallel
+from kfjob.base.errors import Forbidden, KfjobError, NotFound, Refused, UsageError
 from kfjob.image.references import ImageRef, parse_reference
-from kfjob.spec import names
+from kfjob.objects import names
 
 if TYPE_CHECKING:
     from kfjob.api.images.pull_secrets import PullSecret
@@ -133,7 +133,7 @@ def inspect_images(
 def check_plan_images(target: Target, plan: JobPlan, *, notify: Notify, inspector: ImageInspector | None = None) -> None:
     """Check the images of a plan's manifests, as `check_images` does."""
     if target.kind.has_images and target.settings.image_check:
-        from kfjob.compile.pytorchjob import compile_manifests
+        from kfjob.kinds.pytorchjob.manifest import compile_manifests
 
         architecture = plan.instance.architecture if plan.instance else ""
         check_images(target, compile_manifests(plan), notify=notify, inspector=inspector, architecture=architecture)

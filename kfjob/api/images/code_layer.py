@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfjob.api.target import Target
-from kfjob.common_types import Notify
-from kfjob.errors import UsageError
+from kfjob.base.common_types import Notify
+from kfjob.base.errors import UsageError
+from kfjob.base.text import plural
 from kfjob.image.references import parse_reference
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
-from kfjob.spec.roles import MasterPod
-from kfjob.text import plural
+from kfjob.spec.master import MasterPod
 
 if TYPE_CHECKING:
     from kfjob.image.registry.uploads import ReportProgress

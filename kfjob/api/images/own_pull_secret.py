@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kfjob.api.target import Target
-from kfjob.common_types import JsonObject
-from kfjob.errors import Forbidden, UsageError
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import Forbidden, UsageError
 from kfjob.image.references import DOCKER_HUB, ImageRef, parse_reference
+from kfjob.objects import api_objects
 from kfjob.plan import JobPlan
-from kfjob.spec import api_objects
 
 if TYPE_CHECKING:
     from kfjob.image.registry.secrets import Login

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from kfjob.backends.base import Inventory
 from kfjob.backends.resources import CORE
-from kfjob.common_types import JsonMapping
-from kfjob.concurrency import map_parallel
-from kfjob.errors import Forbidden, KfjobError
+from kfjob.base.common_types import JsonMapping
+from kfjob.base.concurrency import map_parallel
+from kfjob.base.errors import Forbidden, KfjobError
+from kfjob.base.parsing import parse_json
 from kfjob.image.references import ImageRef
 from kfjob.image.registry.docker_config import find_login
 from kfjob.image.registry.secrets import LoginSource
-from kfjob.parsing import parse_json
 
 _THREADS = 8
 """Pull secrets to read at the same time."""

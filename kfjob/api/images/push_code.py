@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kfjob.errors import UsageError
+from kfjob.base.errors import UsageError
 from kfjob.image.auth import open_registry
 from kfjob.image.folder import read_folder, refuse_secrets
 from kfjob.image.image_copy import CopyResult, Repository, copy_image

@@ -20,8 +20,8 @@ from kfjob.api.images.build import (
     make_build_request,
     make_labels,
 )
-from kfjob.common_types import JsonObject, Notify, ignore_notice
-from kfjob.errors import AlreadyExists, KfjobError, Refused, UsageError
+from kfjob.base.common_types import JsonObject, Notify, ignore_notice
+from kfjob.base.errors import AlreadyExists, KfjobError, Refused, UsageError
 from kfjob.image import auth, ecr
 from kfjob.image.build import archive, engine_process
 from kfjob.image.build.engines import BuildRequest

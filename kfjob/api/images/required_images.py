@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kfjob.common_types import JsonMapping
-from kfjob.compile.pod_templates import PodTemplate, read_pod_templates
-from kfjob.events import TRAINING_CONTAINER
-from kfjob.spec.api_objects import find_training_container
+from kfjob.base.common_types import JsonMapping
+from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.kinds.pod_templates import PodTemplate, read_pod_templates
+from kfjob.objects.api_objects import find_training_container
 
 _ARCHITECTURE = "kubernetes.io/arch"
 

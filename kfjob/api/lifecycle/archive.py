@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from kfjob.api.secrets import find_secrets
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import Backend, JobRef, LogRange
-from kfjob.concurrency import Task, map_parallel
-from kfjob.errors import BackendError, KfjobError, NotFound
-from kfjob.events import JobSnapshot, LogLine, PodPhase
-from kfjob.file_access import name_file, open_private
+from kfjob.base.concurrency import Task, map_parallel
+from kfjob.base.errors import BackendError, KfjobError, NotFound
+from kfjob.base.file_access import name_file, open_private
+from kfjob.joblog.events import JobSnapshot, LogLine, PodPhase
 from kfjob.redaction import LineRedactor, Redactor
 from kfjob.redaction.structs import redact_struct
 

@@ -11,11 +11,11 @@ from kfjob.api.lifecycle.stop import stop
 from kfjob.api.target import Target
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
-from kfjob.errors import JobStopped
-from kfjob.events import JobChanged, JobPhase
-from kfjob.observe.limits import find_exceeded_limit
-from kfjob.observe.silence import describe_silence, find_silence
-from kfjob.observe.view import LIMIT_EXCEEDED, JobView
+from kfjob.base.errors import JobStopped
+from kfjob.joblog.events import JobChanged, JobPhase
+from kfjob.joblog.view.job_view import LIMIT_EXCEEDED, JobView
+from kfjob.joblog.view.limits import find_exceeded_limit
+from kfjob.joblog.view.silence import describe_silence, find_silence
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from kfjob.api.lifecycle.recorded_spec import parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live
 from kfjob.api.lifecycle.spec_change import have_same_fields, list_changes
 from kfjob.api.planning import Planned
-from kfjob.errors import AlreadyExists, BackendError, Forbidden
-from kfjob.events import JobSnapshot
+from kfjob.base.errors import AlreadyExists, BackendError, Forbidden
+from kfjob.base.units import SECOND, check_time
+from kfjob.joblog.events import JobSnapshot
 from kfjob.spec.job import JobSpec
-from kfjob.units import SECOND, check_time
 
 _MAX_CHANGES = 10
 """Changed fields that an error lists."""

@@ -11,9 +11,9 @@ from kfjob.api.images.code_layer import CodeLayer, add_code_layer
 from kfjob.api.local_data import find_local_problems
 from kfjob.api.planning import Planned, plan_job
 from kfjob.api.target import Target
-from kfjob.common_types import Notify
-from kfjob.errors import Problem
-from kfjob.spec.source import LoadedSpec
+from kfjob.base.common_types import Notify
+from kfjob.base.errors import Problem
+from kfjob.source.spec_text import LoadedSpec
 
 
 def check_spec(

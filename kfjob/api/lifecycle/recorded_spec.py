@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kfjob.errors import BackendError, SpecError
-from kfjob.events import JobSnapshot
+from kfjob.base.errors import BackendError, SpecError
+from kfjob.joblog.events import JobSnapshot
 from kfjob.spec.job import JobSpec
 
 _SHOWN_PROBLEMS, _SHOWN_CHARACTERS = 5, 1000

@@ -22,15 +22,16 @@ from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
 from kfjob.backends.resources import is_creatable
-from kfjob.common_types import JsonObject, Notify, ignore_notice
-from kfjob.compile.launch_record import restore_objects
-from kfjob.errors import NotFound, UsageError
-from kfjob.events import JobSnapshot
-from kfjob.parsing import ParseError
-from kfjob.spec import api_objects
-from kfjob.spec.api_objects import describe_name
+from kfjob.base.common_types import JsonObject, Notify, ignore_notice
+from kfjob.base.errors import NotFound, UsageError
+from kfjob.base.parsing import ParseError
+from kfjob.joblog.events import JobSnapshot
+from kfjob.kinds.launch_record import restore_objects
+from kfjob.objects import api_objects
+from kfjob.objects.api_objects import describe_name
+from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import LoadedSpec, Positions
+from kfjob.validation.positions import Positions
 
 
 def relaunch(

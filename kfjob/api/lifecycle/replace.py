@@ -9,8 +9,8 @@ from kfjob.api.lifecycle.stop import stop
 from kfjob.api.reader import LiveReader
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
-from kfjob.errors import AlreadyExists, NotFound
-from kfjob.events import JobSnapshot
+from kfjob.base.errors import AlreadyExists, NotFound
+from kfjob.joblog.events import JobSnapshot
 
 
 def find_live(target: Target, job: str) -> JobSnapshot | None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from kfjob.api.planning import finish_draft
 from kfjob.api.settings import Settings
-from kfjob.compile.manifest_diff import MISSING, Difference, differences, format_path, get_value
-from kfjob.errors import UsageError
+from kfjob.base.errors import UsageError
+from kfjob.objects.differences import MISSING, Difference, differences, format_path, get_value
 from kfjob.redaction import REDACTED, Redactor, collect_secrets
+from kfjob.source.spec_text import LoadedSpec, draft_fields
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import LoadedSpec, draft_fields
 
 _MAX_VALUE = 200
 """Characters of a value in the list of changes."""

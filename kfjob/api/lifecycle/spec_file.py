@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from kfjob.parsing import read_named_text
+from kfjob.base.parsing import read_named_text
 
 _DIGITS = 16
 

@@ -11,9 +11,9 @@ from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import find_newest_launch
 from kfjob.backends.base import JobRef
-from kfjob.concurrency import waiting_for
-from kfjob.errors import NotFound
-from kfjob.events import JobSnapshot
+from kfjob.base.concurrency import waiting_for
+from kfjob.base.errors import NotFound
+from kfjob.joblog.events import JobSnapshot
 
 
 def stop(target: Target, job: str, *, timeout: float = STOP_TIMEOUT, archive_logs: bool = True, uid: str = "") -> Path | None:

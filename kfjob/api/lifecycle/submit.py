@@ -14,8 +14,8 @@ from kfjob.api.observe_config import read_observe_config
 from kfjob.api.planning import Planned, plan_job
 from kfjob.api.reader import LiveReader, make_ref
 from kfjob.api.target import Target
-from kfjob.common_types import Notify, ignore_notice
-from kfjob.spec.source import LoadedSpec
+from kfjob.base.common_types import Notify, ignore_notice
+from kfjob.source.spec_text import LoadedSpec
 
 
 class Submission(NamedTuple):

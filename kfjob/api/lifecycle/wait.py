@@ -10,11 +10,11 @@ from kfjob.api.logs.event_poller import add_cluster_events
 from kfjob.api.logs.event_stream import stream_events
 from kfjob.api.reader import LiveReader, open_view
 from kfjob.backends.base import LineFilterFactory
-from kfjob.errors import WaitTimeout
-from kfjob.events import Event, JobPhase, Tick
-from kfjob.observe.prefilter import prefilter_factory
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
+from kfjob.base.errors import WaitTimeout
+from kfjob.joblog.events import Event, JobPhase, Tick
+from kfjob.joblog.output.prefilter import prefilter_factory
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
 
 
 def follow_job(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kfjob.api.excerpts import Line
 from kfjob.api.logs.merge import take_last
-from kfjob.events import LogLine
-from kfjob.observe.program_lines import ProgramFilter
+from kfjob.joblog.agents.program_lines import ProgramFilter
+from kfjob.joblog.events import LogLine
 
 _FIRST_FACTOR, _NEXT_FACTOR, _FIRST_EXTRA = 4, 8, 500
 """Lines to read for each line of a tail, then the factor for each further attempt; agents print most lines of a short job."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from kfjob.backends.base import Backend, JobRef
-from kfjob.errors import KfjobError
-from kfjob.events import Event, JobChanged, KubernetesEvent, LinesSkipped, LogLine, OpenLine, Tick, WorkloadStatus
+from kfjob.base.errors import KfjobError
+from kfjob.joblog.events import Event, JobChanged, KubernetesEvent, LinesSkipped, LogLine, OpenLine, Tick, WorkloadStatus
 
 INTERVAL_SECONDS = 10.0
 """Time between two reads of the cluster's events."""

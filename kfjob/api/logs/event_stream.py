@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 from kfjob.api.logs.multiplexer import Multiplexer
 from kfjob.backends.base import Backend, JobRef, LineFilterFactory, LogEvent, LogRange
-from kfjob.events import Event, LogLine, OpenLine, PodChanged, PodPhase, Tick
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import Event, LogLine, OpenLine, PodChanged, PodPhase, Tick
 
 TICK_SECONDS = 1.0
 FIRST_LINE_SECONDS = 3.0

@@ -14,10 +14,10 @@ from kfjob.api.logs.selection import PodSelection
 from kfjob.api.master.cache import find_master
 from kfjob.api.reader import JobReader, LiveReader
 from kfjob.backends.base import LogRange
-from kfjob.common_types import Notify
-from kfjob.errors import NoEvidence, NotFound
-from kfjob.events import JobChanged, LogGap, LogLine, PodChanged, PodPhase
-from kfjob.units import SECOND
+from kfjob.base.common_types import Notify
+from kfjob.base.errors import NoEvidence, NotFound
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import JobChanged, LogGap, LogLine, PodChanged, PodPhase
 
 SILENT_SECONDS = 10.0
 """Silence of the followed pod after which another pod may print progress."""

@@ -18,11 +18,11 @@ from kfjob.api.logs.selection import PodSelection, has_restarted_after_failure
 from kfjob.api.reader import JobReader
 from kfjob.api.view import read_view
 from kfjob.backends.base import LogRange
-from kfjob.concurrency import map_parallel
-from kfjob.errors import NoEvidence, NotFound
-from kfjob.events import LogLine, PodChanged
-from kfjob.file_access import name_file
-from kfjob.observe.diagnose.diagnosis import Issue
+from kfjob.base.concurrency import map_parallel
+from kfjob.base.errors import NoEvidence, NotFound
+from kfjob.base.file_access import name_file
+from kfjob.joblog.diagnose.diagnosis import Issue
+from kfjob.joblog.events import LogLine, PodChanged
 
 THREADS = 16
 """Logs to read at the same time. The logs of more pods are written to disk first and merged from there."""

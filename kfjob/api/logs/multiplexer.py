@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from kfjob.errors import KfjobError, NotFound
+from kfjob.base.errors import KfjobError, NotFound
 
 T = TypeVar("T")
 

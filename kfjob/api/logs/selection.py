@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kfjob.errors import NotFound, UsageError
-from kfjob.events import PodChanged, PodPhase
-from kfjob.observe.master import format_ranks
-from kfjob.observe.pods import PodView
-from kfjob.observe.view import JobView
-from kfjob.text import join_names
+from kfjob.base.errors import NotFound, UsageError
+from kfjob.base.text import join_names
+from kfjob.joblog.events import PodChanged, PodPhase
+from kfjob.joblog.master.evidence import format_ranks
+from kfjob.joblog.pods.state import PodView
+from kfjob.joblog.view.job_view import JobView
 
 LAST = -1
 """Stands for the last rank."""

@@ -22,12 +22,12 @@ from kfjob.api.master.discover import discover_master
 from kfjob.api.reader import JobReader, LiveReader
 from kfjob.api.target import Target
 from kfjob.backends import folder
-from kfjob.errors import KfjobError
-from kfjob.events import JobSnapshot, PodChanged
-from kfjob.observe.master import Confidence, Master
-from kfjob.parsing import parse_json, read_document
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.units import SECOND
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import parse_json, read_document
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import JobSnapshot, PodChanged
+from kfjob.joblog.master.evidence import Confidence, Master
+from kfjob.joblog.observe_config import ObserveConfig
 
 LIFETIME_NANOSECONDS = 300 * SECOND
 """Lifetime of the cached name of the pod that prints progress."""

@@ -17,14 +17,14 @@ from msgspec import Struct, field
 from kfjob.api.excerpts import TAIL_LINES, Line, add_head, read_excerpt, read_tail
 from kfjob.api.reader import JobReader, open_view
 from kfjob.api.view import THREADS, advance_to_now, read_view
-from kfjob.concurrency import map_parallel
-from kfjob.errors import NotFound, WaitTimeout
-from kfjob.events import JobSnapshot, PodChanged, PodPhase
-from kfjob.observe.addresses import find_address_owner
-from kfjob.observe.master import Confidence, Master, NoMaster
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.units import SECOND
+from kfjob.base.concurrency import map_parallel
+from kfjob.base.errors import NotFound, WaitTimeout
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import JobSnapshot, PodChanged, PodPhase
+from kfjob.joblog.master.addresses import find_address_owner
+from kfjob.joblog.master.evidence import Confidence, Master, NoMaster
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 T = TypeVar("T")
 

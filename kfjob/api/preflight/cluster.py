@@ -13,12 +13,12 @@ from kfjob.api.preflight.pod_requirements import Reference, find_references, sum
 from kfjob.api.preflight.result import CheckResults
 from kfjob.backends.base import Inventory, find_api_version
 from kfjob.backends.resources import CORE, CREATABLE_KINDS, is_node_ready
-from kfjob.compile.pod_templates import PodTemplate
-from kfjob.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
+from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
+from kfjob.base.text import join_names, plural
+from kfjob.kinds.pod_templates import PodTemplate
+from kfjob.objects import api_objects
+from kfjob.objects.api_objects import describe_name
 from kfjob.plan import JobPlan
-from kfjob.spec import api_objects
-from kfjob.spec.api_objects import describe_name
-from kfjob.text import join_names, plural
 
 _SHARED_ACCESS_MODES = {"ReadWriteMany", "ReadOnlyMany"}
 _REPORTED_ELSEWHERE = re.compile(r"exceeded quota|failed quota|error looking up service account|no PriorityClass with name")

@@ -12,9 +12,9 @@ from kfjob.api.preflight.machine import check_machine
 from kfjob.api.preflight.result import CheckResults, Preflight, sort_problems
 from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
-from kfjob.compile.pod_templates import read_pod_templates
-from kfjob.errors import Problem
-from kfjob.spec.source import LoadedSpec
+from kfjob.base.errors import Problem
+from kfjob.kinds.pod_templates import read_pod_templates
+from kfjob.source.spec_text import LoadedSpec
 
 
 def examine(loaded: LoadedSpec, *, settings: Settings, inspector: ImageInspector | None = None) -> Preflight:

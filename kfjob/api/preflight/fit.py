@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kfjob.api.preflight.pod_requirements import format_amount, sum_requests
-from kfjob.common_types import JsonMapping
-from kfjob.compile.pod_templates import PodTemplate
-from kfjob.spec import api_objects
-from kfjob.text import plural
-from kfjob.units import parse_quantity
+from kfjob.base.common_types import JsonMapping
+from kfjob.base.text import plural
+from kfjob.base.units import parse_quantity
+from kfjob.kinds.pod_templates import PodTemplate
+from kfjob.objects import api_objects
 
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 

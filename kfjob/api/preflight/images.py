@@ -10,7 +10,7 @@ from kfjob.api.preflight.cluster import PreflightJob
 from kfjob.api.preflight.result import CheckResults
 from kfjob.api.target import Target
 from kfjob.backends.resources import CORE
-from kfjob.errors import Forbidden
+from kfjob.base.errors import Forbidden
 
 
 def check_images(job: PreflightJob, target: Target, results: CheckResults, *, inspector: ImageInspector | None = None) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kfjob.api.preflight.fit import list_required_expressions, matches_expression, tolerates
-from kfjob.common_types import JsonMapping
+from kfjob.base.common_types import JsonMapping
+from kfjob.base.units import parse_quantity
 from kfjob.plan.resolve import INSTANCE_LABEL
 from kfjob.spec.instances import find_instance
-from kfjob.units import parse_quantity
 
 API_VERSION = "karpenter.sh/v1"
 RESOURCE = "nodepools"

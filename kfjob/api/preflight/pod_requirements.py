@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from kfjob.common_types import JsonMapping
-from kfjob.compile.pod_templates import PodTemplate
+from kfjob.base.common_types import JsonMapping
+from kfjob.base.units import GIB, parse_quantity
+from kfjob.kinds.pod_templates import PodTemplate
 from kfjob.spec.job import JobSpec
-from kfjob.units import GIB, parse_quantity
 
 Kind = Literal["secret", "config map", "claim", "service account", "priority class"]
 ReferenceKey = tuple[str, str, str]

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from kfjob.api.preflight.pod_requirements import format_amount, sum_limits, sum_requests
-from kfjob.common_types import JsonMapping
-from kfjob.compile.pod_templates import PodTemplate
-from kfjob.spec import api_objects
-from kfjob.units import parse_quantity
+from kfjob.base.common_types import JsonMapping
+from kfjob.base.units import parse_quantity
+from kfjob.kinds.pod_templates import PodTemplate
+from kfjob.objects import api_objects
 
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _ROUNDING = 1e-9

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kfjob.backend_kinds import BackendName
-from kfjob.errors import Problem
+from kfjob.base.backend_kinds import BackendName
+from kfjob.base.errors import Problem
 
 
 @dataclass

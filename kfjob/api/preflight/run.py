@@ -18,13 +18,13 @@ from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
 from kfjob.backends.base import LogRange
-from kfjob.common_types import JsonObject, Notify
-from kfjob.concurrency import map_parallel, waiting_for
-from kfjob.errors import KfjobError, NotFound, Problem, WaitTimeout
-from kfjob.events import JobPhase, LogLine, PodChanged
+from kfjob.base.common_types import JsonObject, Notify
+from kfjob.base.concurrency import map_parallel, waiting_for
+from kfjob.base.errors import KfjobError, NotFound, Problem, WaitTimeout
+from kfjob.base.text import plural
+from kfjob.joblog.events import JobPhase, LogLine, PodChanged
 from kfjob.plan import JobPlan
-from kfjob.spec.source import LoadedSpec
-from kfjob.text import plural
+from kfjob.source.spec_text import LoadedSpec
 
 THREADS = 16
 """Logs of a trial to read at the same time."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
-from kfjob.common_types import JsonObject
-from kfjob.compile.pytorchjob import check_overrides
-from kfjob.events import TRAINING_CONTAINER
+from kfjob.base.common_types import JsonObject
+from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.kinds.pytorchjob.manifest import check_overrides
+from kfjob.objects import names
 from kfjob.plan import Context, JobPlan, resolve
-from kfjob.spec import names
 from kfjob.spec.job import JobSpec
 
 SUFFIX = "-preflight"

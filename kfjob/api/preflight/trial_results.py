@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.errors import Problem
-from kfjob.parsing import parse_json
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import Problem
+from kfjob.base.parsing import parse_json
+from kfjob.base.text import join_names, plural
+from kfjob.base.units import MIB
 from kfjob.plan import JobPlan
-from kfjob.text import join_names, plural
-from kfjob.units import MIB
 
 PREFIX = '{"kfjob": "'
 DEFAULT_SHM = 64 * MIB

@@ -6,9 +6,9 @@ from kfjob.api.planning import plan_job
 from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
 from kfjob.backends.base import FieldChange
-from kfjob.common_types import Notify
-from kfjob.errors import UsageError
-from kfjob.spec.source import LoadedSpec
+from kfjob.base.common_types import Notify
+from kfjob.base.errors import UsageError
+from kfjob.source.spec_text import LoadedSpec
 
 
 def diff_loaded(loaded: LoadedSpec, *, settings: Settings, notify: Notify) -> tuple[str, list[FieldChange]]:

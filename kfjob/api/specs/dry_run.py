@@ -11,8 +11,8 @@ from kfjob.api.planning import check_nothing, plan_job
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target
 from kfjob.api.target_needs import find_target_needs
-from kfjob.common_types import JsonObject, Notify
-from kfjob.spec.source import LoadedSpec
+from kfjob.base.common_types import JsonObject, Notify
+from kfjob.source.spec_text import LoadedSpec
 
 Mode = Literal["client", "server"]
 

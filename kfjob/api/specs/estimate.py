@@ -9,19 +9,19 @@ from kfjob.api.reader import open_job
 from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
 from kfjob.api.view import read_view
-from kfjob.common_types import JsonObject, Notify
-from kfjob.errors import NoEvidence, UsageError
+from kfjob.base.common_types import JsonObject, Notify
+from kfjob.base.errors import NoEvidence, UsageError
+from kfjob.joblog.master.evidence import Master
+from kfjob.joblog.view.job_view import JobView
 from kfjob.lint.fit import find_device, find_gpu_memory
-from kfjob.observe.master import Master
-from kfjob.observe.view import JobView
 from kfjob.plan import JobPlan
-from kfjob.spec.flops import peak_flops, shape_flops_per_token
-from kfjob.spec.lora import count_trained
-from kfjob.spec.memory_table import MemoryRow, list_rows
-from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
-from kfjob.spec.source import LoadedSpec
-from kfjob.spec.train import TrainSpec, get_shape, resolve_micro_batch_size
-from kfjob.spec.train_defaults import Choice, choose_defaults
+from kfjob.source.spec_text import LoadedSpec
+from kfjob.trainspec.defaults import Choice, choose_defaults
+from kfjob.trainspec.flops import peak_flops, shape_flops_per_token
+from kfjob.trainspec.lora import count_trained
+from kfjob.trainspec.memory_table import MemoryRow, list_rows
+from kfjob.trainspec.models import ModelShape, count_embedding_parameters, count_parameters
+from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_micro_batch_size
 
 DEFAULT_MFU = 0.4
 """The share of the peak FLOPs that is assumed: published runs of this kind reach 33 to 57 % (docs/guides/estimate.md)."""

@@ -11,14 +11,15 @@ from kfjob.api.planning import plan_job
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target
 from kfjob.api.target_needs import find_target_needs
-from kfjob.compile.torchrun import operator_environment
-from kfjob.errors import NotFound, Problem, Refused
+from kfjob.base.errors import NotFound, Problem, Refused
 from kfjob.lint.fit import find_device
 from kfjob.plan import JobPlan
+from kfjob.plan.agent import operator_environment
 from kfjob.redaction import Redactor, collect_secrets
+from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import LoadedSpec, Positions
-from kfjob.spec.train_defaults import Choice, predict_choices
+from kfjob.trainspec.defaults import Choice, predict_choices
+from kfjob.validation.positions import Positions
 
 _OF_PODS = (
     *("image", "image_pull_policy", "image_pull_secrets", "make_pull_secret", "network_profile", "resources", "shared_memory"),

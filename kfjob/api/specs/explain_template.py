@@ -8,14 +8,14 @@ from typing import Any
 
 from kfjob.api.specs.explain import Value
 from kfjob.api.specs.template import PlannedTemplate
-from kfjob.compile.containers import show_path
-from kfjob.compile.manifest import ManifestObject
-from kfjob.compile.torchrun import operator_environment
-from kfjob.errors import NotFound, Problem
+from kfjob.base.errors import NotFound, Problem
+from kfjob.objects import api_objects
+from kfjob.objects.api_objects import PYTORCHJOB
+from kfjob.objects.containers import show_path
+from kfjob.plan.agent import operator_environment
 from kfjob.redaction import Redactor, collect_secrets
-from kfjob.spec import api_objects
-from kfjob.spec.api_objects import PYTORCHJOB
-from kfjob.spec.paths import Path
+from kfjob.source.manifest import ManifestObject
+from kfjob.validation.paths import Path
 
 _DEFAULTS: tuple[tuple[Path, str], ...] = (
     (("nprocPerNode",), api_objects.DEFAULT_PROCESSES),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kfjob.api.planning import resolve_spec
+from kfjob.base.errors import UsageError
 from kfjob.convert.accelerate import to_accelerate
 from kfjob.convert.conversion import Conversion
-from kfjob.errors import UsageError
 from kfjob.plan import Context
-from kfjob.spec.source import LoadedSpec
+from kfjob.source.spec_text import LoadedSpec
 
 
 def export_accelerate(loaded: LoadedSpec) -> Conversion:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.convert.normalize import normalize_job
-from kfjob.errors import SpecError
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import SpecError
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
+from kfjob.kinds.pytorchjob.normalize import normalize_job
+from kfjob.objects import api_objects
 from kfjob.plan import Context, resolve
-from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
 
 FIXED = ("version", "name", "image", "overrides")

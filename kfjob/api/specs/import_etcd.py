@@ -6,14 +6,14 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.compile.containers import find_containers
-from kfjob.compile.manifest import ManifestObject
-from kfjob.compile.workload import find_workload
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.shells import find_own_script, is_shell
 from kfjob.convert.conversion import Note
+from kfjob.objects import api_objects, names
+from kfjob.objects.containers import find_containers
+from kfjob.objects.workload import find_workload
 from kfjob.plan.values import DEFAULT_ETCD_IMAGE
-from kfjob.shells import find_own_script, is_shell
-from kfjob.spec import api_objects, names
+from kfjob.source.manifest import ManifestObject
 
 _KEYWORDS = frozenset(("!", "{", "}", "do", "done", "elif", "else", "fi", "if", "then", "until", "while"))
 _PROBES = frozenset(("curl", "dig", "etcdctl", "getent", "host", "nc", "ncat", "netcat", "nslookup", "ping", "telnet", "wget"))

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kfjob.compile.manifest_diff import MISSING, Difference, ItemName, Path, format_path
-from kfjob.compile.merge import items_by_name
 from kfjob.convert.conversion import Note
-from kfjob.events import TRAINING_CONTAINER
-from kfjob.spec import api_objects, names
+from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.objects import api_objects, names
+from kfjob.objects.differences import MISSING, Difference, ItemName, Path, format_path
+from kfjob.objects.merge import items_by_name
 
 Pattern = tuple["str | ItemName", ...]
 """The first steps of a path in a PyTorchJob; `*` stands for any replica."""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kfjob.compile.manifest_diff import ItemName, Path, format_path
-from kfjob.compile.merge import items_by_name
 from kfjob.convert.conversion import Note
+from kfjob.objects.differences import ItemName, Path, format_path
+from kfjob.objects.merge import items_by_name
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 """A variable in a value, or an escaped dollar sign (Kubernetes v1.34, third_party/forked/golang/expansion/expand.go)."""

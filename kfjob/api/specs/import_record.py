@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kfjob.api.specs.import_compile import FIXED, compile_spec, remove_path
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.compile.manifest_diff import differences, format_path
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import SpecError
+from kfjob.base.parsing import parse_json
+from kfjob.base.text import join_names
 from kfjob.convert.conversion import Conversion, Note
-from kfjob.convert.normalize import normalize_job
-from kfjob.errors import SpecError
-from kfjob.parsing import parse_json
-from kfjob.spec import api_objects
+from kfjob.kinds.pytorchjob.normalize import normalize_job
+from kfjob.objects import api_objects
+from kfjob.objects.differences import differences, format_path
 from kfjob.spec.job import JobSpec
-from kfjob.text import join_names
 
 _MAX_PLACES = 3
 """Differences from the recorded spec that a note names."""

@@ -15,25 +15,25 @@ from kfjob.api.specs.import_etcd import find_replaceable_etcd, is_own_etcd, name
 from kfjob.api.specs.import_notes import split_additions
 from kfjob.api.specs.import_order import find_moves
 from kfjob.api.specs.import_record import read_recorded_spec
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.compile import template
-from kfjob.compile.job_check import EMPTY_WORKER, EMPTY_WORKER_REASON, find_job_problems, remove_empty_worker
-from kfjob.compile.manifest import ManifestObject, list_objects
-from kfjob.compile.manifest_diff import MISSING, Difference, differences, set_value, split_list
-from kfjob.compile.template import find_object_problem
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import Problem, SpecError
 from kfjob.convert.conversion import Conversion, Note
-from kfjob.convert.found_jobs import ANY_JOB, Choice, FoundJob, choose_job, find_jobs
-from kfjob.convert.normalize import normalize_job
-from kfjob.convert.pytorchjob import from_pytorchjob
-from kfjob.errors import Problem, SpecError
-from kfjob.events import TRAINING_CONTAINER
-from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
-from kfjob.spec import api_objects
-from kfjob.spec.foreign_formats import UNFILLED, describe_filling, find_template_problem
+from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.kinds.pytorchjob.check import EMPTY_WORKER, EMPTY_WORKER_REASON, find_job_problems, remove_empty_worker
+from kfjob.kinds.pytorchjob.found_jobs import ANY_JOB, Choice, FoundJob, choose_job, find_jobs
+from kfjob.kinds.pytorchjob.manifest_fields import find_manifest_path, use_manifest_names
+from kfjob.kinds.pytorchjob.normalize import normalize_job
+from kfjob.kinds.pytorchjob.spec_fields import from_pytorchjob
+from kfjob.objects import api_objects
+from kfjob.objects.differences import MISSING, Difference, differences, set_value, split_list
+from kfjob.objects.pytorchjob_schema import quote_fractions
+from kfjob.shell.variables import find_references
+from kfjob.source.foreign_formats import UNFILLED, describe_filling, find_template_problem
+from kfjob.source.manifest import ManifestObject, list_objects
+from kfjob.source.template import fill as template
+from kfjob.source.template.fill import find_object_problem
 from kfjob.spec.job import JobSpec
-from kfjob.spec.paths import Path, join_path
-from kfjob.spec.pytorchjob_schema import quote_fractions
-from kfjob.spec.variables import find_references
+from kfjob.validation.paths import Path, join_path
 
 _LOST_METADATA = {
     "ownerReferences": "the owner is another object, and a new job has none",

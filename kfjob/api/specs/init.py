@@ -9,15 +9,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from kfjob.api.specs.schema import FILE_NAME, build_schema
-from kfjob.errors import AlreadyExists, NotFound, SpecError
-from kfjob.file_access import name_file
+from kfjob.base.errors import AlreadyExists, NotFound, SpecError
+from kfjob.base.file_access import name_file
 from kfjob.plan.launch_commands import find_start_without_agent, find_unconnected
-from kfjob.plan.programs import find_command_problems
-from kfjob.spec.models import PRESETS
-from kfjob.spec.rendezvous import Launcher
-from kfjob.spec.source import LoadedSpec, draft_fields, load_spec
-from kfjob.spec.train_rules import SYNTHETIC, is_text_file
-from kfjob.spec.yaml_writer import is_ambiguous
+from kfjob.shell.commands import Launcher, find_command_problems
+from kfjob.source.spec_text import LoadedSpec, draft_fields, load_spec
+from kfjob.source.yaml_writer import is_ambiguous
+from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.rules import SYNTHETIC, is_text_file
 
 TRIAL_MODEL = "tiny-llama"
 """The model of a first spec: it trains on a laptop."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from kfjob.api.settings import INSTANCES_FILE, read_saved_instances
 from kfjob.backends import folder
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.errors import Forbidden, KfjobError, Unreachable
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import Forbidden, KfjobError, Unreachable
 from kfjob.spec.instances import Instance, add_instances, load_catalogue
 
 COMPARED = ("gpus", "gpu_memory", "neuron", "efa", "vcpus", "memory")

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from kfjob.api.planning import plan_job
 from kfjob.api.settings import Settings
 from kfjob.api.target import make_target
-from kfjob.common_types import JsonObject, Notify
-from kfjob.printable import encode_json
-from kfjob.spec.source import LoadedSpec
-from kfjob.spec.yaml_writer import write_yaml
+from kfjob.base.common_types import JsonObject, Notify
+from kfjob.base.printable import encode_json
+from kfjob.source.spec_text import LoadedSpec
+from kfjob.source.yaml_writer import write_yaml
 
 
 def render(loaded: LoadedSpec, *, settings: Settings, form: str, notify: Notify) -> str:

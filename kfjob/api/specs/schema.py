@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfjob.common_types import JsonObject
+from kfjob.base.common_types import JsonObject
 from kfjob.spec.job import JobSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -13,15 +13,16 @@ from kfjob.api.planning import plan_job
 from kfjob.api.settings import load_current_settings
 from kfjob.api.specs.imports import import_objects
 from kfjob.api.target import make_target
-from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
-from kfjob.compile.manifest import ManifestObject
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.compile.template import find_object_problem
-from kfjob.errors import Problem, SpecError, UsageError
-from kfjob.spec.api_objects import PYTORCHJOB
+from kfjob.base.common_types import JsonMapping, JsonObject, Notify, ignore_notice
+from kfjob.base.errors import Problem, SpecError, UsageError
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
+from kfjob.objects.api_objects import PYTORCHJOB
+from kfjob.source.manifest import ManifestObject
+from kfjob.source.spec_text import LoadedSpec
+from kfjob.source.template.fill import find_object_problem
 from kfjob.spec.job import JobSpec
-from kfjob.spec.paths import join_path
-from kfjob.spec.source import LoadedSpec, Positions
+from kfjob.validation.paths import join_path
+from kfjob.validation.positions import Positions
 
 if TYPE_CHECKING:
     from kubeflow.training.models import KubeflowOrgV1PyTorchJob

@@ -19,21 +19,22 @@ from kfjob.api.specs.template_checks import (
 from kfjob.api.specs.template_files import Template
 from kfjob.api.target import Target, make_target
 from kfjob.backends.resources import is_creatable
-from kfjob.common_types import JsonObject, Notify, ignore_notice
-from kfjob.compile.images import ImageChange, replace_image
-from kfjob.compile.job_check import EMPTY_WORKER, EMPTY_WORKER_REASON, remove_empty_worker
-from kfjob.compile.launch_record import add_observe_config, add_record
-from kfjob.compile.manifest import ManifestObject, find_namespaces, select_jobs
-from kfjob.compile.spec_limits import fit_to_spec
-from kfjob.compile.workload import find_workload
-from kfjob.convert.found_jobs import OWN_OBJECT, find_jobs
-from kfjob.errors import Problem, SpecError
+from kfjob.base.common_types import JsonObject, Notify, ignore_notice
+from kfjob.base.errors import Problem, SpecError
+from kfjob.base.text import join_names, plural
+from kfjob.kinds.images import ImageChange, replace_image
+from kfjob.kinds.launch_record import add_observe_config, add_record
+from kfjob.kinds.pytorchjob.check import EMPTY_WORKER, EMPTY_WORKER_REASON, remove_empty_worker
+from kfjob.kinds.pytorchjob.found_jobs import OWN_OBJECT, find_jobs
+from kfjob.kinds.pytorchjob.manifest_fields import find_manifest_path, use_manifest_names
+from kfjob.kinds.pytorchjob.spec_limits import fit_to_spec
 from kfjob.lint.images import IMAGE_RULES
-from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
-from kfjob.spec.api_objects import PYTORCHJOB, count_replicas
+from kfjob.objects.api_objects import PYTORCHJOB, count_replicas
+from kfjob.objects.workload import find_workload
+from kfjob.source.manifest import ManifestObject, find_namespaces, select_jobs
+from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import LoadedSpec, Positions
-from kfjob.text import join_names, plural
+from kfjob.validation.positions import Positions
 
 
 @dataclass(frozen=True, kw_only=True)

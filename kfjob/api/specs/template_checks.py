@@ -11,17 +11,17 @@ from kfjob.api.settings import Settings
 from kfjob.api.specs.imports import find_unfilled
 from kfjob.api.specs.template_files import Template
 from kfjob.backends.resources import is_creatable
-from kfjob.compile.api_check import find_object_faults
-from kfjob.compile.containers import find_containers
-from kfjob.compile.job_check import find_job_problems
-from kfjob.compile.manifest import ManifestObject, find_namespaces, select_jobs
-from kfjob.convert.found_jobs import find_jobs
-from kfjob.errors import Problem
+from kfjob.base.errors import Problem
+from kfjob.base.text import plural
+from kfjob.kinds.pytorchjob.check import find_job_problems
+from kfjob.kinds.pytorchjob.found_jobs import find_jobs
+from kfjob.kinds.pytorchjob.manifest_fields import use_manifest_names
 from kfjob.lint.images import find_image_problems
-from kfjob.lint.manifest_fields import use_manifest_names
-from kfjob.spec import shell_syntax
-from kfjob.spec.api_objects import PYTORCHJOB
-from kfjob.text import plural
+from kfjob.objects.api_check import find_object_faults
+from kfjob.objects.api_objects import PYTORCHJOB
+from kfjob.objects.containers import find_containers
+from kfjob.shell import syntax as shell_syntax
+from kfjob.source.manifest import ManifestObject, find_namespaces, select_jobs
 
 
 def check_job(objects: Sequence[ManifestObject], *, is_submitted: bool) -> Iterator[Problem]:

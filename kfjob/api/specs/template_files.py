@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kfjob.compile import template as engine
-from kfjob.compile.manifest import ManifestObject, list_objects
-from kfjob.errors import Problem, SpecError
+from kfjob.base.errors import Problem, SpecError
 from kfjob.redaction import Redactor, find_secret
-from kfjob.spec.foreign_formats import explain_language
+from kfjob.source.foreign_formats import explain_language
+from kfjob.source.manifest import ManifestObject, list_objects
+from kfjob.source.template import fill as engine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,10 @@ from kfjob.api.specs.template_files import Template
 from kfjob.api.target import Target, find_target
 from kfjob.backends.base import FieldChange
 from kfjob.backends.resources import outlives_job
-from kfjob.common_types import JsonObject, Notify, ignore_notice
-from kfjob.errors import AlreadyExists, UsageError
-from kfjob.spec.api_objects import PYTORCHJOB, describe_object
-from kfjob.text import join_names
+from kfjob.base.common_types import JsonObject, Notify, ignore_notice
+from kfjob.base.errors import AlreadyExists, UsageError
+from kfjob.base.text import join_names
+from kfjob.objects.api_objects import PYTORCHJOB, describe_object
 
 
 def check_template_target(settings: Settings) -> None:

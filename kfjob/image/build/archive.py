@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from kfjob.common_types import JsonObject
-from kfjob.errors import BackendError, Refused
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import BackendError, Refused
+from kfjob.base.parsing import parse_json, read_document
+from kfjob.base.units import MIB
 from kfjob.image.registry import documents
 from kfjob.image.registry.documents import Document
 from kfjob.image.registry.uploads import Blob, BytesBlob, FileBlob
-from kfjob.parsing import parse_json, read_document
-from kfjob.units import MIB
 
 _COMPRESSION_LEVEL = 6
 _PIECE = MIB

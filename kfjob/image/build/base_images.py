@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
 
-from kfjob.common_types import JsonObject
-from kfjob.errors import UsageError
-from kfjob.file_access import name_file
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import UsageError
+from kfjob.base.file_access import name_file
+from kfjob.base.parsing import ParseError, parse_json_object, read_document
 from kfjob.image.build.dockerfile import list_instructions, split_words
 from kfjob.image.build.engines import Engine
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.secrets import Login
-from kfjob.parsing import ParseError, parse_json_object, read_document
 
 _ARG = re.compile(r"^\s*ARG\s", re.IGNORECASE)
 _FROM = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)

@@ -13,11 +13,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from kfjob.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
+from kfjob.base.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
+from kfjob.base.programs import running
 from kfjob.image.build.dockerfile import has_heredoc
-from kfjob.image.build.engines import Engine
-from kfjob.programs import running
-from kfjob.spec.image import BUILDERS
+from kfjob.image.build.engines import BUILDERS, Engine
 
 ShowLine = Callable[[str], None]
 """Receives a line of an engine's output."""

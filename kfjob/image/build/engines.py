@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 EngineName = Literal["docker", "buildah", "podman", "nerdctl", "finch"]
+BUILDERS: tuple[EngineName, ...] = get_args(EngineName)
+"""The engines in the order in which kfjob looks for them on PATH."""
 
 Argv = list[str]
 

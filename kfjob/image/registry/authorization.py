@@ -15,12 +15,12 @@ from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
-from kfjob.common_types import JsonObject
-from kfjob.errors import Forbidden, KfjobError
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import Forbidden, KfjobError
+from kfjob.base.parsing import parse_json
 from kfjob.image.registry.errors import Operation, RetryableError, join_url, make_response_error
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, LoginSource, Secret
 from kfjob.image.registry.transport import Transport
-from kfjob.parsing import parse_json
 
 _PARAMETER = re.compile(r'(?<![a-zA-Z_])([a-zA-Z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^",\s]+))')
 _DEFAULT_LIFETIME_SECONDS = 60.0

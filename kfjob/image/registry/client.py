@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from kfjob.errors import KfjobError, Refused
+from kfjob.base.errors import KfjobError, Refused
+from kfjob.base.units import KIB, MIB
 from kfjob.image.registry.authorization import Authorization, Scopes
 from kfjob.image.registry.documents import ACCEPTED_TYPES, INDEX_TYPES, MANIFEST_TYPES, Document, TagList, parse_object
 from kfjob.image.registry.endpoints import Endpoint, Use
 from kfjob.image.registry.errors import Operation, RetryableError, join_url, make_response_error
 from kfjob.image.registry.secrets import LoginSource, anonymous
 from kfjob.image.registry.transport import DEFAULT_RETRIES, DOCUMENT_BYTES, Response, RetryPolicy, Transport
-from kfjob.units import KIB, MIB
 
 _PARTIAL, _REDIRECTS, _NOT_SUCCESS, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 206, range(300, 400), 300, 401, 403, 404
 _EXPIRED = b"authorization token has expired"

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import msgspec
 
-from kfjob.common_types import JsonMapping
-from kfjob.errors import Forbidden, UsageError
+from kfjob.base.common_types import JsonMapping
+from kfjob.base.errors import Forbidden, UsageError
+from kfjob.base.parsing import ParseError, decode_json, parse_json, read_document
+from kfjob.base.programs import TooMuchOutputError, run_program
+from kfjob.base.units import MIB
 from kfjob.image.references import DOCKER_HUB
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, Secret
-from kfjob.parsing import ParseError, decode_json, parse_json, read_document
-from kfjob.programs import TooMuchOutputError, run_program
-from kfjob.units import MIB
 
 HUB_KEY = "https://index.docker.io/v1/"
 """Docker Hub's key in these files."""

@@ -14,9 +14,9 @@ from typing import Any, Required, TypedDict
 
 import msgspec
 
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.errors import Refused
-from kfjob.parsing import parse_json
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import Refused
+from kfjob.base.parsing import parse_json
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"

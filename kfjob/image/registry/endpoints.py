@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from kfjob.common_types import JsonMapping
-from kfjob.errors import UsageError
-from kfjob.parsing import parse_toml, read_document
-from kfjob.units import MIB
+from kfjob.base.common_types import JsonMapping
+from kfjob.base.errors import UsageError
+from kfjob.base.parsing import parse_toml, read_document
+from kfjob.base.units import MIB
 
 Use = Literal["pull", "push"]
 MAX_HOSTS_BYTES = MIB

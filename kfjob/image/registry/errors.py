@@ -9,8 +9,8 @@ from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
-from kfjob.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, Unreachable
-from kfjob.parsing import parse_json
+from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.parsing import parse_json
 
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _TOO_LARGE = 401, 403, 404, 409, 413
 _LOGIN_HINT = "`docker login` (for ECR `aws sso login`) as a user with the right, and check the registry in the image's name"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from kfjob.concurrency import map_parallel
+from kfjob.base.concurrency import map_parallel
 from kfjob.image.registry.uploads import ReportProgress, ignore_progress
 
 TRANSFER_THREADS = 4

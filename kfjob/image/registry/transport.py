@@ -15,8 +15,10 @@ from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 
-from kfjob.concurrency import Task, Watchdog
-from kfjob.errors import Refused, Unreachable, UsageError
+from kfjob.base.concurrency import Task, Watchdog
+from kfjob.base.errors import Refused, Unreachable, UsageError
+from kfjob.base.parsing import ParseError, read_document
+from kfjob.base.units import KIB, MIB
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.errors import (
     RETRIED_STATUSES,
@@ -26,8 +28,6 @@ from kfjob.image.registry.errors import (
     make_connection_error,
     make_response_error,
 )
-from kfjob.parsing import ParseError, read_document
-from kfjob.units import KIB, MIB
 
 _MAX_CONNECTIONS = 8
 """Idle connections to one host that stay open for the next request."""

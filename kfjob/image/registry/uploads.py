@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlencode
 
-from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.units import MIB
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.errors import RetryableError, join_url
 from kfjob.image.registry.transport import Response
-from kfjob.units import MIB
 
 CHUNK_SIZE = 8 * MIB
 """ECR accepts parts of 5 MiB and more; a broken connection costs at most one chunk."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.data.documents import Document, LossMask, describe_fields
 from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, NO_OBJECT, RecordError, check_size, count_characters
 from kfjob.trainer.data.tokenizer import TextTokenizer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.data.records import Extract, Offset, Reader, extract_record
 from kfjob.trainer.hub import first_line
 

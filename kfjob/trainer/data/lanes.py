@@ -16,14 +16,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from kfjob.common_types import JsonMapping, JsonObject
-from kfjob.errors import KfjobError
-from kfjob.spec.train import Packing
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import KfjobError
+from kfjob.base.units import MIB
 from kfjob.trainer.data.documents import Document, Encoder
 from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens, split_document
 from kfjob.trainer.data.permutation import mix, permute
 from kfjob.trainer.data.records import Offset, Reader, Source, count_characters
-from kfjob.units import MIB
+from kfjob.trainspec.train_spec import Packing
 
 MAX_WINDOW_CHARACTERS = 64 * MIB
 """Characters of the records that a lane shuffles at once; a window of long documents has fewer than `shuffle_window`."""

@@ -7,8 +7,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kfjob.errors import KfjobError
-from kfjob.parsing import parse_json
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import parse_json
+from kfjob.base.units import MIB
 from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.records import (
     DIVIDE_HINT,
@@ -21,7 +22,6 @@ from kfjob.trainer.data.records import (
     extract_record,
     record_error,
 )
-from kfjob.units import MIB
 
 _PIECE = MIB
 """Bytes to read at once where the content of lines does not matter."""

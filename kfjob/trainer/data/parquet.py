@@ -9,7 +9,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
+from kfjob.base.units import MIB
 from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.records import (
     MAX_RECORD_BYTES,
@@ -21,7 +22,6 @@ from kfjob.trainer.data.records import (
     describe_files,
     extract_record,
 )
-from kfjob.units import MIB
 
 if TYPE_CHECKING:
     import pyarrow as pa

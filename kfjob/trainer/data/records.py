@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from kfjob.errors import KfjobError
-from kfjob.units import MIB
+from kfjob.base.errors import KfjobError
+from kfjob.base.units import MIB
 
 NO_OBJECT = "it is not a JSON object; each line of a .jsonl file is one, without `[`, `]` and commas between them"
 """The cause when a record is another JSON value."""

@@ -11,10 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kfjob.errors import KfjobError
-from kfjob.parsing import parse_json_object, read_document
-from kfjob.spec.train import TrainSpec, get_shape, resolve_eval_batch_size, resolve_packing
-from kfjob.spec.train_rules import SYNTHETIC, TEXT_SUFFIXES, can_be_repository, make_epochs_problem
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import parse_json_object, read_document
 from kfjob.trainer.data.chat import ChatEncoder
 from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.documents import Encoder, TextEncoder
@@ -28,6 +26,8 @@ from kfjob.trainer.data.stream import LaneStream, Samples, SampleStream, Sequent
 from kfjob.trainer.data.synthetic import Synthetic
 from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER, open_samples, read_header
 from kfjob.trainer.data.tokenizer import TextTokenizer, open_tokenizer
+from kfjob.trainspec.rules import SYNTHETIC, TEXT_SUFFIXES, can_be_repository, make_epochs_problem
+from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_eval_batch_size, resolve_packing
 
 CONTENT_KEYS = ("content", "template")
 """The keys of an identity that depend on the content of the data; remote data has none."""

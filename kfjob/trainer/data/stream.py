@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.data.lanes import Cursor, Lanes
 from kfjob.trainer.data.packing import Sample
 from kfjob.trainer.data.permutation import mix, permute_many

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 
 VOCAB_SIZE = 2048
 END_OF_TEXT = "<|endoftext|>"

@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 
-from kfjob.errors import KfjobError
-from kfjob.parsing import parse_json_object, read_document
-from kfjob.spec.train import Packing
-from kfjob.spec.train_rules import TOKENS_HEADER
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import parse_json_object, read_document
+from kfjob.base.units import GIB
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens
-from kfjob.units import GIB
+from kfjob.trainspec.rules import TOKENS_HEADER
+from kfjob.trainspec.train_spec import Packing
 
 HEADER = TOKENS_HEADER
 FILE_SUFFIXES = ("bin", "documents.bin", "answers.bin")

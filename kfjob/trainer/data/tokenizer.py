@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kfjob.errors import KfjobError
-from kfjob.parsing import ParseError, parse_json_object, read_document
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import ParseError, parse_json_object, read_document
 from kfjob.trainer.hub import fetch_folder
 
 CONFIG = "tokenizer_config.json"

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
+from kfjob.base.units import MIB
 from kfjob.trainer.manifest import Manifest
-from kfjob.units import MIB
 
 CHECKPOINT_NAME = re.compile(r"step-(\d+)$")
 MAX_FILE = MIB

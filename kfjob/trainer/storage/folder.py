@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kfjob.errors import KfjobError
-from kfjob.parsing import ParseError, read_document
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import ParseError, read_document
 from kfjob.trainer.manifest import Manifest, describe_file, sync_folder, unreadable
 from kfjob.trainer.storage.base import (
     CHECKPOINT_NAME,

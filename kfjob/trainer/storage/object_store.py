@@ -13,12 +13,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any
 
-from kfjob.errors import KfjobError
-from kfjob.parsing import MAX_DOCUMENT_BYTES, ParseError
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import MAX_DOCUMENT_BYTES, ParseError
+from kfjob.base.units import MIB
 from kfjob.trainer.manifest import MANIFEST_FILE, Manifest, no_manifest, unreadable
 from kfjob.trainer.storage.base import CHECKPOINT_NAME, MAX_CONTENT, MAX_FILE, PROBE, check_file
 from kfjob.trainer.storage.staging import close_folder, open_folder
-from kfjob.units import MIB
 
 PART = 5 * MIB
 """The smallest part of an upload in parts."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.float8 import check_float8
 from kfjob.trainer.strategies.base import SingleProcess, Strategy, accept_always
 from kfjob.trainer.strategies.fsdp import FullyShardedDataParallel
 from kfjob.trainer.strategies.replicas import DataParallel, DistributedDataParallel
 from kfjob.trainer.strategies.zero import DeepSpeed, log_communication
+from kfjob.trainspec.train_spec import TrainSpec
 
 __all__ = ["SingleProcess", "Strategy", "accept_always", "describe_strategy", "log_communication", "make_strategy"]
 

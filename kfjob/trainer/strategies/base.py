@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from kfjob.spec.train import TrainSpec
 from kfjob.trainer.checkpoint import CheckpointState, ModelState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.optim import make_optimizer
+from kfjob.trainspec.train_spec import TrainSpec
 
 COMPUTE_DTYPES = {
     "fp32": torch.float32,

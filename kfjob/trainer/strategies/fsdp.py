@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import Shard
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.checkpoint import CheckpointState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.experts import is_experts_parameter
@@ -28,6 +27,7 @@ from kfjob.trainer.float8 import Float8ModelState, compute_scales, gather_in_flo
 from kfjob.trainer.metrics import log
 from kfjob.trainer.nf4 import list_whole
 from kfjob.trainer.strategies.base import COMPUTE_DTYPES, Accept, SingleProcess, accept_always
+from kfjob.trainspec.train_spec import TrainSpec
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

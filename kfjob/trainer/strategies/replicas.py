@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.base.errors import KfjobError
 from kfjob.trainer.checkpoint import CheckpointState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
 from kfjob.trainer.nf4 import is_quantized
 from kfjob.trainer.strategies.base import SingleProcess
+from kfjob.trainspec.train_spec import TrainSpec
 
 
 class DistributedDataParallel(SingleProcess):

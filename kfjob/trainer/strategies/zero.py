@@ -17,15 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec, resolve_micro_batch_size
+from kfjob.base.errors import KfjobError
+from kfjob.base.units import MIB
 from kfjob.trainer.checkpoint import CheckpointState, ModelState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
 from kfjob.trainer.optim import make_optimizer
 from kfjob.trainer.strategies.base import COMPUTE_DTYPES, Accept, accept_always, clip_gradients
 from kfjob.trainer.strategies.zero_state import ZeroState
-from kfjob.units import MIB
+from kfjob.trainspec.train_spec import TrainSpec, resolve_micro_batch_size
 
 SUB_GROUP_SIZE = 100_000_000
 """Optimiser elements to read from files at once; DeepSpeed holds four host buffers of this size."""

@@ -94,7 +94,7 @@ job_image() { # print the name of the project's image; build and push it if its 
   fi
   echo "$REGISTRY_NAME/$image"
 }
-project_version() { sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$ROOT/kfjob/__init__.py"; }
+project_version() { sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$ROOT/kfjob/base/version.py"; }
 job_sources() ( # BASE: print the image's sources
   cd "$ROOT" || exit
   echo "$1"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.spec.job import JobSpec
-from kfjob.units import SECOND
 
 START = 1_795_000_000 * SECOND
 SPEC = JobSpec(name="train", image="a:1", nodes=2, command=["torchrun", "train.py"]).model_dump_json(exclude_defaults=True)

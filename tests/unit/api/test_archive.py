@@ -10,8 +10,8 @@ import pytest
 from kfjob.api.lifecycle.archive import archive_job
 from kfjob.backends import folder
 from kfjob.backends.fake import FakeBackend
-from kfjob.concurrency import Task
-from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.base.concurrency import Task
+from kfjob.joblog.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 
 PODS = ("train-worker-0", "train-worker-1")
 

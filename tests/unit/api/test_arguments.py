@@ -14,7 +14,7 @@ from kfjob.api.arguments import check_arguments
 from kfjob.api.jobs import attach
 from kfjob.api.reader import LiveReader
 from kfjob.api.run import HtmlPage, Run
-from kfjob.errors import KfjobError, NotFound, UsageError
+from kfjob.base.errors import KfjobError, NotFound, UsageError
 from tests.unit.api import script
 
 

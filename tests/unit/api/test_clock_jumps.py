@@ -11,9 +11,9 @@ import pytest
 
 from kfjob.api.logs import event_stream
 from kfjob.backends.base import JobRef
-from kfjob.backends.kubernetes.exec_plugin import needs_renewal
-from kfjob.events import JobChanged, Tick
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.cluster.exec_plugin import needs_renewal
+from kfjob.joblog.events import JobChanged, Tick
 
 YEAR = 365 * 24 * 3600
 JUMPS = pytest.mark.parametrize("jump", [YEAR, -YEAR])

@@ -10,11 +10,11 @@ import pytest
 from kfjob.api.images import code_layer
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer
 from kfjob.api.target import Target
-from kfjob.common_types import ignore_notice
-from kfjob.errors import UsageError
+from kfjob.base.common_types import ignore_notice
+from kfjob.base.errors import UsageError
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
-from kfjob.spec.roles import MasterPod
+from kfjob.spec.master import MasterPod
 
 SPEC = {"name": "job", "image": "r.example/a:1", "nodes": 2, "command": "torchrun t.py", "rendezvous": "static"}
 NO_TARGET = cast("Target", None)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from kfjob.events import JobPhase, PodPhase
+from kfjob.joblog.events import JobPhase, PodPhase
 from tests.unit.api import script
 
 VALID = "name: train\nimage: a:1\nnodes: 2\ncommand: torchrun train.py\n"

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from kfjob.backends.fake import FakeBackend
+from kfjob.base.errors import Unreachable
 from kfjob.cli.commands import run
-from kfjob.errors import Unreachable
 from tests.unit.api import script
 
 

@@ -24,10 +24,10 @@ from kfjob.api.view import THREADS
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
-from kfjob.events import Event, JobPhase, JobSnapshot, LogGap, LogLine, PodChanged, PodPhase
-from kfjob.observe.master import Confidence, Master
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import Event, JobPhase, JobSnapshot, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.joblog.master.evidence import Confidence, Master
+from kfjob.joblog.observe_config import ObserveConfig
 from tests.unit.api import script
 
 PODS = 64

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from kfjob.spec.memory_table import MemoryRow, describe_memory, list_rows
-from kfjob.spec.train import TrainSpec
-from kfjob.units import GIB
+from kfjob.base.units import GIB
+from kfjob.trainspec.memory_table import MemoryRow, describe_memory, list_rows
+from kfjob.trainspec.train_spec import TrainSpec
 from tests.unit.api import script
 
 SPEC = """\

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kfjob import events
 from kfjob.cli.json_output import format_json, format_rfc3339
-from kfjob.observe.timestamps import parse_rfc3339
+from kfjob.joblog import events
+from kfjob.joblog.lines.timestamps import parse_rfc3339
 from tests.unit.api import script
 
 NANOSECONDS = 1_795_000_000_000_000_001

@@ -12,10 +12,10 @@ import pytest
 from kfjob.api.logs import event_stream
 from kfjob.api.logs.event_stream import EventStream
 from kfjob.backends.base import Backend, JobRef, LogRange
-from kfjob.events import JobChanged, JobPhase, LogLine, PodChanged, PodPhase, Tick
-from kfjob.observe.reduction import reduce
-from kfjob.observe.startup import find_stage
-from kfjob.observe.view import JobView
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine, PodChanged, PodPhase, Tick
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
+from kfjob.joblog.view.startup import find_stage
 from tests.unit.api import script
 from tests.unit.observe.test_startup import CONFIG, launch
 

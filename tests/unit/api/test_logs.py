@@ -26,9 +26,9 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
-from kfjob.errors import NotFound, UsageError
-from kfjob.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.base.errors import NotFound, UsageError
+from kfjob.joblog.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.joblog.observe_config import ObserveConfig
 from tests.unit.api import script
 
 

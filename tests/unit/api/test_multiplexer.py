@@ -17,9 +17,9 @@ from kfjob.api.logs.event_stream import EventStream
 from kfjob.api.logs.multiplexer import MAX_BYTES, MAX_ITEMS, Multiplexer
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
-from kfjob.errors import KfjobError, NotFound
-from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
-from kfjob.units import MIB
+from kfjob.base.errors import KfjobError, NotFound
+from kfjob.base.units import MIB
+from kfjob.joblog.events import JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
 
 
 def wait_until_stable(count: Callable[[], int], seconds: float = 20.0) -> int:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kfjob.api.observe_config import from_pytorchjob, read_observe_config
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.joblog.observe_config import Limits, ObserveConfig, decode, encode
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
+from kfjob.objects import names
+from kfjob.objects.api_objects import ANNOTATION_OBSERVE_CONFIG
 from kfjob.plan import Context, resolve
-from kfjob.spec.api_objects import ANNOTATION_OBSERVE_CONFIG
-from kfjob.spec.observe_config import Limits, ObserveConfig, decode, encode
-from kfjob.spec.source import load_spec
+from kfjob.source.spec_text import load_spec
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden" / "specs").glob("*.yaml"))
 CONTEXT = Context(backend="kubernetes", launch="l")
@@ -85,9 +87,10 @@ def test_damaged_record_leaves_the_pods(record):
 
 
 def test_annotation_of_a_newer_version_is_read():
-    config = decode('{"nodes": 2, "master": true, "invented_later": 1}', job="a")
+    config = decode('{"nodes": 2, "master": true, "invented_later": 1}', name_pods=partial(names.pod_names, "a"))
     assert config == ObserveConfig(workers=("a-master-0", "a-worker-0"))
-    assert decode(encode(ObserveConfig(rendezvous="etcd")), job="a") == ObserveConfig(rendezvous="etcd")
+    config = ObserveConfig(rendezvous="etcd")
+    assert decode(encode(config), name_pods=partial(names.pod_names, "a")) == config
 
 
 def test_job_of_another_tool_shows_its_pods():

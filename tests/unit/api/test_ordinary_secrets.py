@@ -9,7 +9,7 @@ import pytest
 
 from kfjob.api.secrets import find_secrets
 from kfjob.backends import folder
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, PodChanged, PodPhase
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, PodChanged, PodPhase
 from tests.unit.api.conftest import Shell
 
 POD = PodChanged(pod="train-worker-0", phase=PodPhase.FAILED, uid="uid-of-a-pod", node="node-7", reason="Error", exit_code=1)

@@ -6,7 +6,7 @@ import json
 
 from msgspec.structs import replace
 
-from kfjob.events import JobPhase, PodPhase
+from kfjob.joblog.events import JobPhase, PodPhase
 from tests.unit.api import script
 
 LOST = "no log is left of what `train-worker-1` printed before the restart"

@@ -11,8 +11,8 @@ from kfjob.api.target import Target
 from kfjob.api.view import read_view
 from kfjob.backends import folder
 from kfjob.backends.fake import FakeBackend
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.joblog.observe_config import ObserveConfig
 from tests.unit.api import script
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import kfjob as api
-from kfjob.backends.kubernetes.job_update import manifest_for_live_job
-from kfjob.backends.kubernetes.objects import snapshot
-from kfjob.compile.pytorchjob import compile_pytorchjob
+from kfjob.cluster.job_update import manifest_for_live_job
+from kfjob.cluster.objects import snapshot
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
+from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load_spec
 from tests.unit.api import script
 
 TRAIN = "train: {model: tiny-llama, data: synthetic, max_steps: 100, checkpoint_dir: /ckpt}"

@@ -6,12 +6,12 @@ import pytest
 
 import kfjob
 from kfjob.api.run import HtmlPage
-from kfjob.errors import SpecError
-from kfjob.events import JobChanged, JobPhase, JobSnapshot
-from kfjob.observe.diagnose.diagnosis import Diagnosis, Verdict
-from kfjob.observe.epochs import Position
-from kfjob.observe.training import Training
-from kfjob.observe.view import JobView
+from kfjob.base.errors import SpecError
+from kfjob.joblog.diagnose.diagnosis import Diagnosis, Verdict
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot
+from kfjob.joblog.progress.epochs import Position
+from kfjob.joblog.progress.training import Training
+from kfjob.joblog.view.job_view import JobView
 from kfjob.spec.job import JobSpec
 from kfjob.spec.pod import Resources
 from tests.unit.api import script

@@ -14,13 +14,14 @@ import kfjob as api
 from kfjob.api.preflight.examine import examine
 from kfjob.api.settings import Settings, load_settings
 from kfjob.backends.fake import FakeBackend
-from kfjob.backends.kubernetes.objects import snapshot
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.errors import AlreadyExists
-from kfjob.events import JobChanged, JobPhase
+from kfjob.base.errors import AlreadyExists
+from kfjob.cluster.objects import snapshot
+from kfjob.joblog.events import JobChanged, JobPhase
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
+from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import LoadedSpec, Positions
+from kfjob.validation.positions import Positions
 
 SPEC = JobSpec(name="train", image="a:1", command=["python", "a.py"])
 OTHER = SPEC.model_copy(update={"image": "b:1"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.api.jobs import attach
-from kfjob.errors import UsageError
+from kfjob.base.errors import UsageError
 from tests.unit.api import script
 
 

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from kfjob.backends.kubernetes import client
+from kfjob.cluster import client
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT
 
 PROGRAM = """
-from kfjob.backends.kubernetes import client
+from kfjob.cluster import client
 client.CONTACT_SECONDS = 1.2
 from kfjob.cli.main import main
 main()

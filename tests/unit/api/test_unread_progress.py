@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from kfjob.events import Event, JobPhase
-from kfjob.observe.progress import custom_format
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import Event, JobPhase
+from kfjob.joblog.progress.formats import custom_format
 from tests.unit.api import script
 
 LAYOUTS = {"loss": "[worker] <loss> {loss} after warming", "letters": "loss({loss}) of sample {name}"}

@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfjob.backends.kubernetes.fake import FakeStream
-from kfjob.backends.kubernetes.requests import Request
+from kfjob.cluster.fake import FakeStream
+from kfjob.cluster.requests import Request
 
 Key = tuple[str, str, str]  # namespace, resource, name
 

@@ -15,12 +15,12 @@ import pytest
 from kfjob import submit
 from kfjob.api.images.build import compute_content_hash, make_build_request
 from kfjob.api.settings import INSTANCES_FILE, load_settings, read_saved_instances
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
+from kfjob.base.parsing import ParseError, read_document
 from kfjob.image.components import _inspect_aws_ofi_nccl, _inspect_efa
 from kfjob.image.folder import IGNORE_FILE, read_folder
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.endpoints import Endpoint, find_endpoint
-from kfjob.parsing import ParseError, read_document
 from kfjob.spec.image import ImageSpec
 from tests.hostile_server import wait_until
 from tests.unit.api.conftest import Shell

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kfjob.backends import folder
-from kfjob.spec import api_objects
+from kfjob.objects import api_objects
 from tests.unit.api.conftest import Shell
 from tests.unit.api.script import block, progress
 from tests.unit.cli.object_server import ObjectServer

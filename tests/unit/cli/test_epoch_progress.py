@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kfjob.base.units import SECOND
 from kfjob.cli.display import Display
 from kfjob.cli.view_text import progress_line
-from kfjob.events import JobChanged, JobPhase, LogLine
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.units import SECOND
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 from tests.unit.cli.test_panel import PODS, create_display, draw, feed, log_line
 from tests.unit.observe.test_general import read as read_log
 

@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from kfjob.api.reader import LiveReader
+from kfjob.base.units import SECOND
 from kfjob.cli.display import Display
-from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, Tick
-from kfjob.observe.program_output import ProgramOutput
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
-from kfjob.units import SECOND
+from kfjob.joblog.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, Tick
+from kfjob.joblog.output.program_output import ProgramOutput
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
 from tests.unit.diagnose.cases import START, block, line, progress
 
 PODS = ("a-worker-0", "a-worker-1")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kfjob.backends.kubernetes.fake import FakeStream, refused, reply
-from kfjob.backends.kubernetes.requests import Request
+from kfjob.cluster.fake import FakeStream, refused, reply
+from kfjob.cluster.requests import Request
 from tests.unit.api.conftest import Shell
 from tests.unit.cli.conftest import serve
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT

@@ -15,7 +15,9 @@ from kfjob.cli.diagnose import diagnosis_json, diagnosis_text
 from kfjob.cli.formatting import format_age, local_clock, sparkline, utc_clock
 from kfjob.cli.panel import panel
 from kfjob.cli.view_text import rounds_json, rounds_text, status_text, training_json, view_json
-from kfjob.events import (
+from kfjob.joblog.diagnose.ranking import diagnose
+from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.events import (
     Event,
     JobChanged,
     JobPhase,
@@ -29,15 +31,13 @@ from kfjob.events import (
     Tick,
     WorkloadStatus,
 )
-from kfjob.observe.diagnose.ranking import diagnose
-from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.log_spans import LogSpans
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
+from kfjob.joblog.lines.time_spans import LogSpans
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
 from kfjob.report.charts import Curve, lay_out_chart
 from kfjob.report.numbers import choose_ticks, choose_time_ticks, format_duration, format_number, format_time
 from kfjob.report.page import Report, render_page
-from kfjob.spec.observe_config import ObserveConfig
 
 MAX_PAGE = 2_000_000
 NOW = 1_795_000_000 * 10**9

@@ -14,10 +14,10 @@ from kfjob.backends import folder
 from kfjob.backends.fake import FakeBackend
 from kfjob.backends.folder import check_name
 from kfjob.backends.line_splitter import LINE_BYTES
-from kfjob.errors import BackendError, SpecError
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodPhase
-from kfjob.spec.source import load_spec
-from kfjob.spec.yaml_text import MAX_PROBLEMS
+from kfjob.base.errors import BackendError, SpecError
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodPhase
+from kfjob.source.spec_text import load_spec
+from kfjob.source.yaml_text import MAX_PROBLEMS
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell, fake
 

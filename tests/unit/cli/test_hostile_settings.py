@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.backends.kubernetes import exec_plugin
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
+from kfjob.cluster import exec_plugin
 from kfjob.image.folder import MAX_DEPTH, read_folder
 from tests.hostile_server import json_answer, serve
 from tests.unit.api.conftest import Shell

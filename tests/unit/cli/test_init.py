@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kfjob.api.specs.init import Answers, format_spec
-from kfjob.spec.source import load_spec
+from kfjob.source.spec_text import load_spec
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_the_spec_of_two_nodes_names_the_launcher_that_connects_them(kfjob, here
 
 @pytest.mark.parametrize("command", [("validate",), ("submit", "--dry-run=client"), ("submit",)])
 def test_gpus_that_this_machine_lacks_are_an_error_before_a_submit(kfjob, here, monkeypatch, command):
-    monkeypatch.setattr("kfjob.backends.local.machine.gpus", lambda: ("0",))
+    monkeypatch.setattr("kfjob.local.machine.gpus", lambda: ("0",))
     (here / "train.py").touch()
     (here / "job.yaml").write_text("name: t\ncommand: torchrun train.py\nresources: {gpus: 2}\n")
     assert kfjob(*command, "job.yaml", "--backend", "local") in (1, 2)

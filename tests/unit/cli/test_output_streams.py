@@ -15,9 +15,9 @@ import pytest
 
 from kfjob.api.logs.merge import THREADS
 from kfjob.backends import folder
+from kfjob.base.errors import BackendError
 from kfjob.cli import commands
-from kfjob.errors import BackendError
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 
 KFJOB = f'"{sys.executable}" -c "from kfjob.cli.main import main; main()"'
 

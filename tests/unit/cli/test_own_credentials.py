@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.image.registry.authorization import _encode_basic
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.endpoints import Endpoint

@@ -16,10 +16,10 @@ from kfjob.backends.base import JobRef
 from kfjob.cli import formatting, view_text
 from kfjob.cli.display import Display, JsonDisplay
 from kfjob.cli.panel import panel
-from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
-from kfjob.observe.reduction import reduce, reduce_all
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce, reduce_all
 from kfjob.trainer import metrics
 
 SECOND = 1_000_000_000

@@ -12,8 +12,8 @@ from kfjob import JobSpec
 from kfjob.api.images import check
 from kfjob.api.run import Run
 from kfjob.api.settings import Settings
-from kfjob.concurrency import Task
-from kfjob.errors import AlreadyExists, KfjobError, NotFound
+from kfjob.base.concurrency import Task
+from kfjob.base.errors import AlreadyExists, KfjobError, NotFound
 from tests.unit.cli.object_server import ObjectServer
 
 SPEC = JobSpec(name="train", image="a:1", nodes=2, command=["torchrun", "train.py"])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kfjob.base.errors import UsageError
 from kfjob.cli.commands import kfjob
-from kfjob.errors import UsageError
 
 PATTERN = r"alpha (?P<step>\d+) beta (?P<loss>[\d.]+)"
 

@@ -14,7 +14,7 @@ import yaml
 
 from kfjob.api.specs import instances
 from kfjob.api.specs.schema import build_schema
-from kfjob.errors import Forbidden
+from kfjob.base.errors import Forbidden
 from kfjob.spec.instances import Instance, load_catalogue
 from tests.unit.cli.json_schema import accepts
 
@@ -54,7 +54,7 @@ def test_explain_shows_the_origin_of_every_value(kfjob, spec):
 
 def test_explain_shows_every_decision_of_the_plan(kfjob, spec):
     from kfjob.plan import Context, resolve
-    from kfjob.spec.source import load_spec
+    from kfjob.source.spec_text import load_spec
 
     values = explain(kfjob, spec)
     context = Context(backend="kubernetes", launch="l", namespace_reason=values["namespace"]["reason"])

@@ -13,12 +13,12 @@ from kfjob.api.settings import INSTANCES_FILE, read_saved_instances
 from kfjob.api.specs.instances import save_instances
 from kfjob.backends import folder
 from kfjob.backends.fake import FakeBackend
-from kfjob.backends.local import launch_spec, reserved_state
-from kfjob.backends.local.launch_spec import LaunchSpec
-from kfjob.backends.local.log_writer import LogWriter
-from kfjob.errors import Refused
-from kfjob.events import JobPhase, PodPhase
-from kfjob.file_access import find_foreign_access
+from kfjob.base.errors import Refused
+from kfjob.base.file_access import find_foreign_access
+from kfjob.joblog.events import JobPhase, PodPhase
+from kfjob.local import launch_spec, reserved_state
+from kfjob.local.launch_spec import LaunchSpec
+from kfjob.local.log_writer import LogWriter
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell, fake
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
 from kfjob.api.observe_config import from_pytorchjob
-from kfjob.compile.launch_record import restore_objects
-from kfjob.errors import UsageError
-from kfjob.spec.observe_config import ObserveConfig, decode
+from kfjob.base.errors import UsageError
+from kfjob.joblog.observe_config import ObserveConfig, decode
+from kfjob.kinds.launch_record import restore_objects
+from kfjob.objects import names
 
 TEMPLATE = """
 apiVersion: v1
@@ -594,7 +596,7 @@ def test_progress_pattern_is_recorded_with_the_job(kfjob, cluster, template):
     pattern = r"it (?P<step>\d+) l (?P<loss>\S+)"
     assert kfjob("submit", *template, "--progress", pattern) == 0
     metadata = cluster.objects["default", "pytorchjobs", "fsdp"]["metadata"]
-    config = decode(metadata["annotations"]["kfjob.dev/observe-config"], job="fsdp")
+    config = decode(metadata["annotations"]["kfjob.dev/observe-config"], name_pods=partial(names.pod_names, "fsdp"))
     assert config == ObserveConfig(workers=("fsdp-worker-0", "fsdp-worker-1"), rendezvous="etcd", progress_pattern=pattern)
     launch = metadata["labels"]["kfjob.dev/launch"]
     _, again = restore_objects(metadata["annotations"]["kfjob.dev/manifest"], previous_launch=launch, launch="new")

@@ -13,7 +13,7 @@ PROGRAM = """
 import sys
 import click
 from kfjob.cli import commands
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.redaction import remember_credential
 
 def fail():

@@ -9,11 +9,11 @@ import pytest
 
 from kfjob.cli.panel import panel
 from kfjob.cli.view_text import progress_json, progress_line, status_text
-from kfjob.events import JobPhase, PodPhase
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
+from kfjob.joblog.events import JobPhase, PodPhase
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 from kfjob.report.charts import Curve, lay_out_chart
-from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.api import script
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kfjob import concurrency
+from kfjob.base import concurrency
+from kfjob.base.concurrency import Task, reporting_waits, waiting_for
 from kfjob.cli.commands import run
 from kfjob.cli.wait_notices import WaitPrinter
-from kfjob.concurrency import Task, reporting_waits, waiting_for
 
 KUBECONFIG = """
 apiVersion: v1
@@ -39,8 +39,8 @@ def silent_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
         monkeypatch.setenv("KUBECONFIG", str(file))
         monkeypatch.setenv("KFJOB_STATE", str(tmp_path / "state"))
         monkeypatch.delenv("KFJOB_BACKEND", raising=False)
-        monkeypatch.setattr("kfjob.backends.kubernetes.client.CONTACT_SECONDS", 1.2)
-        monkeypatch.setattr("kfjob.backends.kubernetes.client.RESPONSE_SECONDS", 0.2)
+        monkeypatch.setattr("kfjob.cluster.client.CONTACT_SECONDS", 1.2)
+        monkeypatch.setattr("kfjob.cluster.client.RESPONSE_SECONDS", 0.2)
         yield f"http://127.0.0.1:{port}"
 
 

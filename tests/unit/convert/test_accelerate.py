@@ -9,13 +9,14 @@ import pytest
 import yaml
 
 from kfjob.api.specs.exports import export_accelerate
-from kfjob.compile.pytorchjob import compile_pytorchjob
+from kfjob.base.errors import SpecError, UsageError
 from kfjob.convert.accelerate import from_accelerate
-from kfjob.errors import SpecError, UsageError
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
+from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import LoadedSpec, Positions
-from kfjob.spec.train import TrainSpec
+from kfjob.trainspec.train_spec import TrainSpec
+from kfjob.validation.positions import Positions
 
 FSDP = """
 compute_environment: LOCAL_MACHINE

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from kfjob.api.specs.imports import import_pytorchjob
+from kfjob.base.errors import SpecError
 from kfjob.convert.conversion import Conversion
-from kfjob.convert.found_jobs import Choice
-from kfjob.errors import SpecError
+from kfjob.kinds.pytorchjob.found_jobs import Choice
 from kfjob.spec.job import JobSpec
 from kfjob.spec.scheduling import HyperPod
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from kfjob.api.specs.imports import import_pytorchjob
-from kfjob.compile.pytorchjob import compile_pytorchjob
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
 

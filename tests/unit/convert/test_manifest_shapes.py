@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from kfjob.api.specs import import_compile, imports
 from kfjob.api.specs.import_notes import find_addition, split_additions
 from kfjob.api.specs.imports import import_pytorchjob
-from kfjob.compile.manifest_diff import ItemName, differences, split_list
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.convert.normalize import normalize_job
-from kfjob.errors import SpecError
+from kfjob.base.errors import SpecError
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
+from kfjob.kinds.pytorchjob.normalize import normalize_job
 from kfjob.lint.check import lint
+from kfjob.objects.differences import ItemName, differences, split_list
+from kfjob.objects.pytorchjob_schema import quote_fractions
 from kfjob.plan import Context, resolve
+from kfjob.source.spec_text import load_spec
+from kfjob.source.substitute import escape_references
 from kfjob.spec.job import JobSpec
-from kfjob.spec.pytorchjob_schema import quote_fractions
-from kfjob.spec.source import load_spec
-from kfjob.spec.substitute import escape_references
 
 CONTEXT = Context(backend="kubernetes", launch="l1", namespace="team")
 

@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfjob.api.specs.imports import import_pytorchjob
-from kfjob.common_types import JsonObject
-from kfjob.compile.manifest_diff import MISSING, differences, format_path
-from kfjob.compile.pytorchjob import compile_manifests, compile_pytorchjob
-from kfjob.convert.normalize import normalize_job
-from kfjob.errors import SpecError
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import SpecError
+from kfjob.kinds.pytorchjob.manifest import compile_manifests, compile_pytorchjob
+from kfjob.kinds.pytorchjob.normalize import normalize_job
+from kfjob.objects import api_objects
+from kfjob.objects.differences import MISSING, differences, format_path
 from kfjob.plan import Context, resolve
-from kfjob.spec import api_objects
+from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load_spec
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "specs"
 CONTEXT = Context(backend="kubernetes", launch="l1", namespace="team")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import kfjob
-from kfjob.errors import SpecError, UsageError
+from kfjob.base.errors import SpecError, UsageError
 from kfjob.spec.job import JobSpec
 
 SPEC = {"name": "llama", "image": "registry.test/llama:7", "nodes": 2, "command": "torchrun train.py"}
@@ -34,7 +34,7 @@ def spec(**fields: object) -> JobSpec:
 )
 def test_spec_survives_the_round_trip(fields):
     original = spec(**fields, namespace="team")
-    assert JobSpec.from_pytorchjob(kfjob.to_pytorchjob(original)) == original
+    assert kfjob.from_pytorchjob(kfjob.to_pytorchjob(original)) == original
 
 
 def test_model_is_what_submit_creates():
@@ -116,7 +116,7 @@ def run_without_sdk(program: str) -> subprocess.CompletedProcess[str]:
 def test_missing_extra_is_an_error_with_a_hint():
     program = """
 from kfjob import JobSpec, to_pytorchjob
-from kfjob.errors import UsageError
+from kfjob.base.errors import UsageError
 try:
     to_pytorchjob(JobSpec(name="llama", image="registry.test/llama:7", command="torchrun train.py"))
 except UsageError as err:

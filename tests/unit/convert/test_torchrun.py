@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kfjob.base.errors import SpecError
 from kfjob.convert.torchrun import from_torchrun
-from kfjob.errors import SpecError
 from kfjob.spec.job import JobSpec
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kfjob.events import Event, LogLine
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.ranking import diagnose
-from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.ranking import diagnose
+from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.events import Event, LogLine
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
 
 RECORDED = Path(__file__).parents[2] / "data" / "agent-logs"
 START = 1_795_000_000 * SECOND

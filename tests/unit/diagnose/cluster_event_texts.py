@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from kfjob.events import KubernetesEvent, WorkloadStatus
+from kfjob.joblog.events import KubernetesEvent, WorkloadStatus
 
 MAKING = "Error creating: "
 START = 1_795_000_000_000_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.events import Event, JobChanged, JobPhase, LogLine
-from kfjob.observe.diagnose.diagnosis import Issue
+from kfjob.joblog.diagnose.diagnosis import Issue
+from kfjob.joblog.events import Event, JobChanged, JobPhase, LogLine
 from tests.unit.diagnose.cases import examine
 
 FRAMES = """Traceback (most recent call last):

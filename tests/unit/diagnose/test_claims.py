@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase
-from kfjob.observe.diagnose.diagnosis import Issue
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.diagnose.diagnosis import Issue
+from kfjob.joblog.events import Event, JobChanged, JobPhase, PodChanged, PodPhase
 from tests.unit.diagnose.cases import START, block, examine, line, lines, progress
 
 A, B = "a-worker-0", "a-worker-1"

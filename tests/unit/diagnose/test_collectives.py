@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.events import JobChanged, JobPhase, LogLine
-from kfjob.observe.diagnose.collectives import MAX_RANKS, Collective, Timeouts, find_difference
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.rule import Role
-from kfjob.observe.diagnose.rules import BY_ID
+from kfjob.joblog.diagnose.collectives import MAX_RANKS, Collective, Timeouts, find_difference
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.rule import Role
+from kfjob.joblog.diagnose.rules import BY_ID
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine
 from tests.unit.diagnose.cases import block, examine, line
 
 OLD, NEW = "[Rank {rank}]", "[PG ID 0 PG GUID 0(default_pg) Rank {rank}]"

@@ -8,9 +8,9 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from kfjob.events import JobPhase, KubernetesEvent, LogLine, PodPhase
+from kfjob.joblog.events import JobPhase, KubernetesEvent, LogLine, PodPhase
 from kfjob.spec.job import JobSpec
-from kfjob.spec.train import TrainSpec
+from kfjob.trainspec.train_spec import TrainSpec
 from tests.unit.api import script
 from tests.unit.diagnose.cases import RECORDED, START
 

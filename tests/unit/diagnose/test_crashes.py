@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.events import JobChanged, JobPhase, LogLine
-from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
+from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine
 from tests.unit.diagnose.cases import examine
 
 RECORDED = Path(__file__).parents[2] / "data" / "crashes"

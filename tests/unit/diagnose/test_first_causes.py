@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.events import JobChanged, JobPhase, LogLine
-from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine
 from tests.unit.diagnose.cases import examine
 
 TYPE_ERROR = """Traceback (most recent call last):

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from kfjob.events import Event, LogLine, PodPhase
-from kfjob.observe.diagnose.futile_restarts import find_futile_restart
-from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
+from kfjob.joblog.diagnose.futile_restarts import find_futile_restart
+from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.events import Event, LogLine, PodPhase
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
 from tests.unit.api import script
 
 AGENT = "E1121 06:38:10.000000 1 torch/distributed/elastic/multiprocessing/api.py:1002]"

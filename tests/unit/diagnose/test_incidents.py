@@ -7,15 +7,15 @@ from itertools import zip_longest
 
 import pytest
 
-from kfjob.events import JobChanged, JobPhase, LogLine
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.incidents.incident import MAX_MESSAGE, Incident, Kind, Mark
-from kfjob.observe.diagnose.incidents.reader import MAX_STREAMS, IncidentReader
-from kfjob.observe.diagnose.rule import Severity
-from kfjob.observe.diagnose.rules import BY_ID
-from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.timestamps import Timestamp
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.incidents.incident import MAX_MESSAGE, Incident, Kind, Mark
+from kfjob.joblog.diagnose.incidents.reader import MAX_STREAMS, IncidentReader
+from kfjob.joblog.diagnose.rule import Severity
+from kfjob.joblog.diagnose.rules import BY_ID
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine
+from kfjob.joblog.lines.timestamps import Timestamp
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import Prefilter
 from tests.unit.diagnose.cases import examine, lines
 from tests.unit.diagnose.library_texts import MESSAGES, TEXTS, Text
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.cli.commands import run
-from kfjob.events import LogLine
+from kfjob.joblog.events import LogLine
 from tests.unit.diagnose.cases import block, examine, line
 
 

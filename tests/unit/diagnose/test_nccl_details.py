@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.nccl_details import MAX_DISTANCE
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.nccl_details import MAX_DISTANCE
 from tests.unit.diagnose.cases import block, examine, lines
 
 WARN = "a-worker-0:101:160 [{gpu}] transport/nvls.cc:140 NCCL WARN Cuda failure {code} 'odd state'"

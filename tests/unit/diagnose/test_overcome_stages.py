@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.events import Event, KubernetesEvent, PodChanged, PodPhase
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import Event, KubernetesEvent, PodChanged, PodPhase
 from tests.unit.diagnose.cases import START, examine
 
 POD = "a-worker-0"

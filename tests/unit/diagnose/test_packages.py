@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import packages_distributions
 
 import pytest
 
-from kfjob.events import Event, JobChanged, JobPhase
-from kfjob.observe.diagnose.packages import ANY_PACKAGE, find_package
-from kfjob.spec.observe_config import ObserveConfig, decode, encode
+from kfjob.joblog.diagnose.packages import ANY_PACKAGE, find_package
+from kfjob.joblog.events import Event, JobChanged, JobPhase
+from kfjob.joblog.observe_config import ObserveConfig, decode, encode
+from kfjob.objects import names
 from tests.unit.diagnose.cases import examine, line
 
 
@@ -47,4 +49,4 @@ def test_names_are_those_of_the_installed_packages():
 
 def test_installer_is_recorded_with_the_job():
     config = ObserveConfig(installer="uv add")
-    assert decode(encode(config), job="a") == config
+    assert decode(encode(config), name_pods=partial(names.pod_names, "a")) == config

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kfjob.observe.diagnose.incidents.incident import Mark
-from kfjob.observe.diagnose.incidents.reader import IncidentReader
-from kfjob.observe.diagnose.matching import find_equals
-from kfjob.observe.diagnose.occurrences import match_rules
-from kfjob.observe.diagnose.rule import RuleMatch, Subject
-from kfjob.observe.diagnose.rules import GROUPS, RULES, sort_rules
-from kfjob.observe.diagnose.states import format_pod
-from kfjob.observe.timestamps import Timestamp
+from kfjob.joblog.diagnose.incidents.incident import Mark
+from kfjob.joblog.diagnose.incidents.reader import IncidentReader
+from kfjob.joblog.diagnose.matching import find_equals
+from kfjob.joblog.diagnose.occurrences import match_rules
+from kfjob.joblog.diagnose.rule import RuleMatch, Subject
+from kfjob.joblog.diagnose.rules import GROUPS, RULES, sort_rules
+from kfjob.joblog.diagnose.states import format_pod
+from kfjob.joblog.lines.timestamps import Timestamp
 from tests.unit.diagnose.framework_texts import TEXTS as FRAMEWORK_TEXTS
 from tests.unit.diagnose.library_texts import MESSAGES, TEXTS
 from tests.unit.diagnose.texts import LINES, PODS

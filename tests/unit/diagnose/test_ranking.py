@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.events import TERMINATING, Event, JobChanged, JobPhase, LogGap, PodChanged, PodPhase, Tick
-from kfjob.observe.diagnose.occurrences import MAX_OCCURRENCES, MAX_SYMPTOMS
-from kfjob.observe.diagnose.rule import Severity
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.diagnose.occurrences import MAX_OCCURRENCES, MAX_SYMPTOMS
+from kfjob.joblog.diagnose.rule import Severity
+from kfjob.joblog.events import TERMINATING, Event, JobChanged, JobPhase, LogGap, PodChanged, PodPhase, Tick
+from kfjob.joblog.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import START, block, examine, line, lines, progress
 
 A, B = "a-worker-0", "a-worker-1"

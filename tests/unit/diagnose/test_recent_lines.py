@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.observe.diagnose import recent_lines
-from kfjob.observe.diagnose.recent_lines import MAX_LINES, RecentLines, find_timestamp
-from kfjob.observe.timestamps import Timestamp
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.diagnose import recent_lines
+from kfjob.joblog.diagnose.recent_lines import MAX_LINES, RecentLines, find_timestamp
+from kfjob.joblog.lines.timestamps import Timestamp
 
 DATED = "2026-11-21 07:10:48 step"
 LINES = st.lists(

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from kfjob.events import Event, LogLine
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.rule import Severity
-from kfjob.observe.diagnose.rules import BY_ID
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.rule import Severity
+from kfjob.joblog.diagnose.rules import BY_ID
+from kfjob.joblog.events import Event, LogLine
+from kfjob.joblog.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import RECORDED, examine, recorded
 from tests.unit.diagnose.library_texts import Text
 from tests.unit.diagnose.test_ranking import IMPORT

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from kfjob.base.units import SECOND
 from kfjob.cli.diagnose import diagnosis_text
-from kfjob.events import END_UNKNOWN, Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
-from kfjob.observe.diagnose.activity import find_step, has_full_bar, reports_success
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.rule import Role
-from kfjob.observe.prefilter import Prefilter
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.units import SECOND
+from kfjob.joblog.diagnose.activity import find_step, has_full_bar, reports_success
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.rule import Role
+from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import Prefilter
 from tests.unit.diagnose.cases import START, block, examine, line, lines, progress
 
 ENDED = JobChanged(phase=JobPhase.STOPPED, reason=END_UNKNOWN)

@@ -12,9 +12,9 @@ import pytest
 from pydantic import BaseModel
 
 from kfjob.cli.commands import kfjob
-from kfjob.events import LogLine, PodChanged, PodPhase
-from kfjob.observe.diagnose.rule import Rule, Severity, Subject
-from kfjob.observe.diagnose.rules import RULES
+from kfjob.joblog.diagnose.rule import Rule, Severity, Subject
+from kfjob.joblog.diagnose.rules import RULES
+from kfjob.joblog.events import LogLine, PodChanged, PodPhase
 from kfjob.spec.job import JobSpec
 from tests.unit.diagnose.cases import examine
 from tests.unit.diagnose.texts import LINES

@@ -7,13 +7,13 @@ from itertools import zip_longest
 
 import pytest
 
-from kfjob.events import Event, JobChanged, JobPhase
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.ranking import diagnose
-from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.diagnose.warnings import DistinctWarning
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.ranking import diagnose
+from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.warnings import DistinctWarning
+from kfjob.joblog.events import Event, JobChanged, JobPhase
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
 from tests.unit.diagnose.cases import line, lines, recorded
 from tests.unit.diagnose.library_texts import MESSAGES
 

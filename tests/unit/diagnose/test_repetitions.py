@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from kfjob.observe.diagnose import repetitions
-from kfjob.observe.diagnose.incidents.incident import Incident
-from kfjob.observe.diagnose.incidents.reader import IncidentReader
-from kfjob.observe.diagnose.matching import Explanation, explain
-from kfjob.observe.diagnose.ranking import diagnose
-from kfjob.observe.diagnose.repetitions import MAX_EXPLAINED, MAX_TEXTS, RepeatedTexts, mask_numbers
-from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
+from kfjob.joblog.diagnose import repetitions
+from kfjob.joblog.diagnose.incidents.incident import Incident
+from kfjob.joblog.diagnose.incidents.reader import IncidentReader
+from kfjob.joblog.diagnose.matching import Explanation, explain
+from kfjob.joblog.diagnose.ranking import diagnose
+from kfjob.joblog.diagnose.repetitions import MAX_EXPLAINED, MAX_TEXTS, RepeatedTexts, mask_numbers
+from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
 from tests.unit.diagnose.cases import line, lines
 
 POD = "a-worker-0"

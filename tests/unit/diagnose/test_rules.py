@@ -8,17 +8,17 @@ import string
 import pytest
 from msgspec.structs import replace
 
-from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase, WorkloadStatus
-from kfjob.observe.diagnose.incidents.incident import Mark
-from kfjob.observe.diagnose.incidents.reader import IncidentReader
-from kfjob.observe.diagnose.matching import explain
-from kfjob.observe.diagnose.occurrences import match_rules
-from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Rule, Severity, Subject
-from kfjob.observe.diagnose.rules import BY_ID, RULES, check_ids
-from kfjob.observe.diagnose.states import format_pod
-from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.timestamps import Timestamp
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.diagnose.incidents.incident import Mark
+from kfjob.joblog.diagnose.incidents.reader import IncidentReader
+from kfjob.joblog.diagnose.matching import explain
+from kfjob.joblog.diagnose.occurrences import match_rules
+from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role, Rule, Severity, Subject
+from kfjob.joblog.diagnose.rules import BY_ID, RULES, check_ids
+from kfjob.joblog.diagnose.states import format_pod
+from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase, WorkloadStatus
+from kfjob.joblog.lines.timestamps import Timestamp
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import Prefilter
 from tests.unit.diagnose.cases import START, examine
 from tests.unit.diagnose.cluster_event_texts import EVENTS, QUEUES
 from tests.unit.diagnose.library_texts import MESSAGES

@@ -6,14 +6,17 @@ import io
 
 from rich.console import Console
 
+from kfjob.base.units import SECOND
 from kfjob.cli.diagnose import diagnosis_text
 from kfjob.cli.panel import panel
 from kfjob.cli.reminders import SilenceReminder, StageReminder, find_next_reminder
 from kfjob.cli.view_text import status_text, view_json
-from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, ProcessState, RankProcess, Tick
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.silence import (
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, ProcessState, RankProcess, Tick
+from kfjob.joblog.observe_config import Limits, ObserveConfig
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
+from kfjob.joblog.view.silence import (
     MAX_LAST_LINES,
     MIN_SECONDS,
     LastLine,
@@ -22,9 +25,6 @@ from kfjob.observe.silence import (
     describe_last_lines,
     describe_silence,
 )
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import Limits, ObserveConfig
-from kfjob.units import SECOND
 from tests.unit.diagnose.cases import START, block, examine, line, progress
 
 STOPPED = ProcessState.STOPPED

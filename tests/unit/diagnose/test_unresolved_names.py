@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.events import JobChanged, JobPhase, LogLine
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine
 from tests.unit.diagnose.cases import examine
 
 HOST = "files.example.org"

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kfjob.base.units import SECOND
 from kfjob.cli.diagnose import diagnosis_text
-from kfjob.events import END_UNKNOWN, Event, JobChanged, JobPhase, PodChanged, PodPhase
-from kfjob.observe.agent_records import ResultSource
-from kfjob.observe.diagnose.diagnosis import Verdict
-from kfjob.observe.diagnose.endings import GAP
-from kfjob.observe.diagnose.rule import Role, Severity
-from kfjob.observe.diagnose.rules import BY_ID
-from kfjob.units import SECOND
+from kfjob.joblog.agents.records import ResultSource
+from kfjob.joblog.diagnose.diagnosis import Verdict
+from kfjob.joblog.diagnose.endings import GAP
+from kfjob.joblog.diagnose.rule import Role, Severity
+from kfjob.joblog.diagnose.rules import BY_ID
+from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, PodChanged, PodPhase
 from tests.unit.diagnose.cases import RECORDED, START, block, examine, line, lines, progress, recorded
 from tests.unit.diagnose.library_texts import TEXTS
 from tests.unit.diagnose.texts import LINES

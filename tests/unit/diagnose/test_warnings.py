@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.observe.diagnose.warnings import MAX_DISTINCT, WarningCounter
+from kfjob.joblog.diagnose.warnings import MAX_DISTINCT, WarningCounter
 from tests.unit.diagnose.cases import block, examine, line, progress, recorded
 
 A, B = "a-worker-0", "a-worker-1"

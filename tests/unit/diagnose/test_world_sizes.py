@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.events import JobChanged, JobPhase, LogLine
-from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.world_sizes import WorldSize, read_world_size
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.world_sizes import WorldSize, read_world_size
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine
+from kfjob.joblog.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import examine
 
 

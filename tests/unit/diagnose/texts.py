@@ -6,7 +6,7 @@ text is from memory of the named file, and nothing here provokes it.
 
 from __future__ import annotations
 
-from kfjob.events import JobChanged, JobPhase, PodChanged, PodPhase
+from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase
 from tests.unit.diagnose.library_texts import TEXTS, Text
 
 _GLOG = "W1121 06:37:49.644000 1 torch/distributed/elastic"
@@ -545,7 +545,7 @@ PODS: list[tuple[str, PodChanged, str]] = [
             phase=PodPhase.RUNNING,
             exit_code=137,
         ),
-        "kfjob/backends/kubernetes/objects.py `_with_last_end`",
+        "kfjob/cluster/objects.py `_with_last_end`",
     ),
     (
         "ephemeral-storage-full",
@@ -590,7 +590,7 @@ PODS: list[tuple[str, PodChanged, str]] = [
     (
         "local-not-started",
         _pod("NotStarted", "the job's own etcd did not start", phase=PodPhase.FAILED),
-        "kfjob/backends/local",
+        "kfjob/local",
     ),
     (
         "crash-loop",
@@ -615,7 +615,7 @@ JOBS: list[tuple[str, JobChanged, str]] = [
     (
         "local-etcd-failed",
         JobChanged(phase=JobPhase.FAILED, reason="EtcdFailed", message="etcd ended with 1"),
-        "kfjob/backends/local",
+        "kfjob/local",
     ),
     (
         "limit-exceeded",

@@ -8,10 +8,10 @@ from typing import Any
 
 from kfjob.api.doctor import cluster
 from kfjob.api.doctor.findings import Finding, run_checks
-from kfjob.backends.kubernetes.client import Backoff, Client
-from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
-from kfjob.backends.kubernetes.inventory import KubernetesInventory
-from kfjob.backends.kubernetes.requests import Request
+from kfjob.cluster.client import Backoff, Client
+from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.cluster.inventory import KubernetesInventory
+from kfjob.cluster.requests import Request
 
 Respond = Callable[[Request], FakeStream]
 

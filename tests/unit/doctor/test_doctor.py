@@ -14,8 +14,8 @@ from moto import mock_aws
 from kfjob.api.doctor import aws
 from kfjob.api.doctor.examine import examine
 from kfjob.api.settings import Settings
-from kfjob.backends.kubernetes import client
 from kfjob.cli.commands import run
+from kfjob.cluster import client
 from tests.hostile_server import Answer, serve
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT
 

@@ -13,7 +13,7 @@ import pytest
 from kfjob.api.doctor import machine
 from kfjob.api.doctor.findings import Finding
 from kfjob.api.settings import Settings
-from kfjob.units import GIB
+from kfjob.base.units import GIB
 
 KUBECONFIG = "current-context: test\ncontexts: [{name: test, context: {cluster: c, namespace: ml}}]\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
+from kfjob.base.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.image.build import archive, base_images, engine_process, engines
 from kfjob.image.build.engines import BuildRequest, Engine
 from kfjob.image.registry import documents

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kfjob.errors import KfjobError, UsageError
+from kfjob.base.errors import KfjobError, UsageError
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.transport import RetryPolicy

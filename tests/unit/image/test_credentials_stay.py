@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from urllib3.util import parse_url
 
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, Secret

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import Forbidden, UsageError
+from kfjob.base.errors import Forbidden, UsageError
 from kfjob.image.registry import docker_config
 from kfjob.image.registry.docker_config import find_stored_login
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, Secret

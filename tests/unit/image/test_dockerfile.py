@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.images.build import compute_content_hash, describe_choice, make_build_request
-from kfjob.common_types import ignore_notice
-from kfjob.errors import NotFound, Refused
+from kfjob.base.common_types import ignore_notice
+from kfjob.base.errors import NotFound, Refused
 from kfjob.image.build.base_images import find_base_images, find_final_base
 from kfjob.image.build.dockerfile import list_instructions
 from kfjob.image.folder import read_folder

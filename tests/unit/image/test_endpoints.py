@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import UsageError
+from kfjob.base.errors import UsageError
 from kfjob.image.registry.endpoints import Endpoint, find_endpoint, list_config_folders
 
 HOSTS = """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import NotFound, Refused, UsageError
+from kfjob.base.errors import NotFound, Refused, UsageError
 from kfjob.image.folder import format_secrets_warning, read_folder, refuse_secrets
 from kfjob.image.layers import MTIME, pack_layer
 

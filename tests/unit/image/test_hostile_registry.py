@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.errors import KfjobError, Refused, Unreachable
+from kfjob.base.errors import KfjobError, Refused, Unreachable
 from kfjob.image.metadata import read_metadata
 from kfjob.image.references import parse_reference
 from kfjob.image.registry import client, uploads

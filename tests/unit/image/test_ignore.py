@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.errors import UsageError
+from kfjob.base.errors import UsageError
 from kfjob.image.ignore import MAX_PATTERNS, parse_ignore
 from kfjob.image.path_patterns import PathPatterns, _translate
 from tests.unit.test_patterns import cpu_limit

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.errors import UsageError
+from kfjob.base.errors import UsageError
 from kfjob.image.references import EcrHost, ImageRef, format_ecr_host, parse_reference
 
 SHA = "sha256:" + "0a" * 32

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from kfjob.backends.base import JobRef
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.backends.kubernetes.client import Backoff, Client
-from kfjob.backends.kubernetes.errors import ConnectionLost
-from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.errors import NotFound, Refused, Unreachable
+from kfjob.base.errors import NotFound, Refused, Unreachable
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.cluster.client import Backoff, Client
+from kfjob.cluster.errors import ConnectionLost
+from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
 

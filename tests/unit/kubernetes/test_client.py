@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.client import Backoff, Client, retry_delay
-from kfjob.backends.kubernetes.errors import ConnectionLost
-from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
-from kfjob.errors import BackendError, KfjobError, NotFound, Unreachable
+from kfjob.base.errors import BackendError, KfjobError, NotFound, Unreachable
+from kfjob.cluster import requests
+from kfjob.cluster.client import Backoff, Client, retry_delay
+from kfjob.cluster.errors import ConnectionLost
+from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 
 GET = requests.get("pods", "ml", "p")
 CREATE = requests.create(
@@ -81,7 +81,7 @@ def test_retry_after_is_followed_within_reason():
 
 
 def _whole(stream: FakeStream, headers: dict[str, str]):
-    from kfjob.backends.kubernetes.exchange import Response
+    from kfjob.cluster.exchange import Response
 
     return Response(stream.status, headers, b"".join(stream.chunks()))
 

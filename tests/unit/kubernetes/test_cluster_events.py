@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kfjob.backends.kubernetes.client import Client
-from kfjob.backends.kubernetes.cluster_events import EventSelector, kubernetes_event, read_events, workload_status
-from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.events import KubernetesEvent, WorkloadStatus
+from kfjob.cluster.client import Client
+from kfjob.cluster.cluster_events import EventSelector, kubernetes_event, read_events, workload_status
+from kfjob.cluster.fake import FakeStream, FakeTransport
+from kfjob.cluster.requests import Request
+from kfjob.joblog.events import KubernetesEvent, WorkloadStatus
 
 CREATED, LATER, EARLIER = "2026-11-21T12:00:00Z", "2026-11-21T12:00:05Z", "2026-11-21T11:59:59Z"
 NOON = 1_795_262_400_000_000_000

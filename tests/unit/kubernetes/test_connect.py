@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.backends.kubernetes import client, requests, transport
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.backends.kubernetes.connect import connect
-from kfjob.errors import Forbidden, Unreachable, UsageError
+from kfjob.base.errors import Forbidden, Unreachable, UsageError
+from kfjob.cluster import client, requests, transport
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.cluster.connect import connect
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.backends.kubernetes.container_runs import ContainerRun, LogPosition, NextRun, NoRun, list_runs, next_run, select_run
+from kfjob.cluster.container_runs import ContainerRun, LogPosition, NextRun, NoRun, list_runs, next_run, select_run
 
 
 def pod(state: dict[str, Any] | None = None, last: str = "", restarts: int = 0, phase: str = "Running") -> dict[str, Any]:

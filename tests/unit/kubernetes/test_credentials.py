@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kfjob.backends.kubernetes import connect as connect_module
-from kfjob.backends.kubernetes.connect import connect
-from kfjob.backends.kubernetes.credentials import make_headers
-from kfjob.errors import Forbidden, Unreachable
+from kfjob.base.errors import Forbidden, Unreachable
+from kfjob.cluster import connect as connect_module
+from kfjob.cluster.connect import connect
+from kfjob.cluster.credentials import make_headers
 from tests.hostile_server import json_answer, serve
 from tests.unit.kubernetes.test_connect import kubeconfig
 from tests.unit.kubernetes.test_hostile_server import GET

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.backends.kubernetes.cursor import DISORDER, LogCursor
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.cluster.cursor import DISORDER, LogCursor
 
 MILLISECOND = 1_000_000
 START = 1_795_253_000 * SECOND
@@ -95,7 +95,7 @@ def test_a_resumed_tail_does_not_begin_before_the_tail():
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr("kfjob.backends.kubernetes.cursor.MAX_TIMES", 100)
+    monkeypatch.setattr("kfjob.cluster.cursor.MAX_TIMES", 100)
     cursor = LogCursor()
     assert all(cursor.is_new(START + at) for at in range(1000))
     cursor.resume()

@@ -12,8 +12,9 @@ import pytest
 import urllib3.connection
 import urllib3.exceptions
 
-from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.errors import (
+from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused
+from kfjob.cluster import requests
+from kfjob.cluster.errors import (
     Conflict,
     ConnectionLost,
     Expired,
@@ -22,7 +23,6 @@ from kfjob.backends.kubernetes.errors import (
     make_unreachable,
     map_exception,
 )
-from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused
 
 JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
 CREATE = requests.create(JOB)

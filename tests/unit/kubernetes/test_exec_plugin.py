@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.backends.kubernetes import exec_plugin
-from kfjob.backends.kubernetes.connect import connect
-from kfjob.errors import Forbidden
+from kfjob.base.errors import Forbidden
+from kfjob.cluster import exec_plugin
+from kfjob.cluster.connect import connect
 from tests.hostile_server import json_answer, serve
 from tests.unit.kubernetes.test_connect import kubeconfig
 from tests.unit.kubernetes.test_hostile_server import GET

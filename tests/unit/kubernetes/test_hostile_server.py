@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import urllib3
 
-from kfjob.backends.kubernetes import cluster_events, requests
-from kfjob.backends.kubernetes.client import Backoff, Client
-from kfjob.backends.kubernetes.exchange import Limits
-from kfjob.backends.kubernetes.transport import PooledTransport
-from kfjob.backends.kubernetes.watch import ObjectWatch
-from kfjob.concurrency import Task
-from kfjob.errors import KfjobError, Unreachable
+from kfjob.base.concurrency import Task
+from kfjob.base.errors import KfjobError, Unreachable
+from kfjob.cluster import cluster_events, requests
+from kfjob.cluster.client import Backoff, Client
+from kfjob.cluster.exchange import Limits
+from kfjob.cluster.transport import PooledTransport
+from kfjob.cluster.watch import ObjectWatch
 from tests.hostile_server import (
     MEBIBYTE,
     Answer,
@@ -86,7 +86,7 @@ def test_an_answer_that_drips_is_given_up(respond, send):
 
 def read_log(client: Client) -> bytes:
     """Return a log, as `PodLog` reads it; a lost connection is an error for a user."""
-    from kfjob.backends.kubernetes.errors import ConnectionLost, make_unreachable
+    from kfjob.cluster.errors import ConnectionLost, make_unreachable
 
     try:
         stream = client.open(LOG, read_timeout=10.0, total_seconds=client.limits.log_seconds)
@@ -263,8 +263,8 @@ def test_a_watch_that_always_ends_is_opened_less_and_less_often(kind):
 
 
 def test_a_watch_that_drips_ends(monkeypatch):
-    monkeypatch.setattr("kfjob.backends.kubernetes.watch.WATCH_SECONDS", 0)
-    monkeypatch.setattr("kfjob.backends.kubernetes.watch.READ_TIMEOUT_MARGIN", 0.3)
+    monkeypatch.setattr("kfjob.cluster.watch.WATCH_SECONDS", 0)
+    monkeypatch.setattr("kfjob.cluster.watch.READ_TIMEOUT_MARGIN", 0.3)
 
     def respond(hostile: HostileServer, received: Received) -> Answer:
         if "watch=true" in received.path:

@@ -9,10 +9,10 @@ import pytest
 
 from kfjob.backends import base
 from kfjob.backends.fake import EmptyInventory, FakeBackend
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.backends.kubernetes.client import Client
-from kfjob.backends.kubernetes.fake import FakeTransport, reply
-from kfjob.backends.local.backend import LocalBackend
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.cluster.client import Client
+from kfjob.cluster.fake import FakeTransport, reply
+from kfjob.local.backend import LocalBackend
 
 
 def client() -> Client:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kfjob.backends.kubernetes.job_update import job_changes, manifest_to_apply
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.errors import Refused
+from kfjob.base.errors import Refused
+from kfjob.cluster.job_update import job_changes, manifest_to_apply
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 

@@ -15,13 +15,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kfjob.backends.base import JobRef, LogEvent, LogRange
-from kfjob.backends.kubernetes.client import Client
-from kfjob.backends.kubernetes.errors import ConnectionLost
-from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
-from kfjob.backends.kubernetes.logs import read_pod_log
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.errors import Forbidden, NotFound, Unreachable
-from kfjob.events import LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, PodPhase
+from kfjob.base.errors import Forbidden, NotFound, Unreachable
+from kfjob.cluster.client import Client
+from kfjob.cluster.errors import ConnectionLost
+from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.cluster.logs import read_pod_log
+from kfjob.cluster.requests import Request
+from kfjob.joblog.events import LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, PodPhase
 
 SECOND = 1_000_000_000
 START = 1_795_253_000 * SECOND
@@ -214,7 +214,7 @@ def test_skipped_lines_are_counted_and_one_line_per_second_comes():
 
 def test_a_progress_bar_is_reported_while_its_line_is_open(monkeypatch):
     clock = itertools.count(step=0.3)
-    monkeypatch.setattr("kfjob.backends.kubernetes.logs.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("kfjob.cluster.logs.time.monotonic", lambda: next(clock))
     bar = "".join(f"\r {at}%|" for at in range(100))
     logs = [(START, "Loss: 1"), (START + SECOND, bar), (START + 2 * SECOND, "Loss: 2")]
     events = kubelet(logs, chunk=9).follow_losses()
@@ -356,7 +356,7 @@ def test_an_unknown_container_is_an_error():
 
 def test_a_long_outage_is_an_error(monkeypatch):
     clock = itertools.count(step=30.0)
-    monkeypatch.setattr("kfjob.backends.kubernetes.client.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("kfjob.cluster.client.time.monotonic", lambda: next(clock))
     pod = kubelet(HUNDRED, cuts=[0] * 1000, clean=[False] * 1000)
     with pytest.raises(Unreachable, match="connection reset"):
         pod.follow()

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.backends.kubernetes.client import Backoff, Client
-from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.errors import KfjobError
+from kfjob.base.errors import KfjobError
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.cluster.client import Backoff, Client
+from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.cluster.requests import Request
 
 RECORDED = Path(__file__).parent / "recorded"
 JOB = json.loads((RECORDED / "job-running.json").read_text())

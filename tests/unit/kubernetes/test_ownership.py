@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfjob.backends.kubernetes.job_update import job_changes
-from kfjob.backends.kubernetes.ownership import owned_keys, take_over_patch
+from kfjob.cluster.job_update import job_changes
+from kfjob.cluster.ownership import owned_keys, take_over_patch
 
 
 def entry(manager: str, operation: str, *labels: str, **more: Any) -> dict[str, Any]:

@@ -16,14 +16,14 @@ import pytest
 from kubernetes import config
 
 from kfjob.backends.base import LogRange
-from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.connect import connect
-from kfjob.backends.kubernetes.errors import ConnectionLost
-from kfjob.backends.kubernetes.fake import FakeStream, refused
-from kfjob.backends.kubernetes.logs import read_pod_log
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.errors import Forbidden
-from kfjob.events import LogLine
+from kfjob.base.errors import Forbidden
+from kfjob.cluster import requests
+from kfjob.cluster.connect import connect
+from kfjob.cluster.errors import ConnectionLost
+from kfjob.cluster.fake import FakeStream, refused
+from kfjob.cluster.logs import read_pod_log
+from kfjob.cluster.requests import Request
+from kfjob.joblog.events import LogLine
 from tests.unit.kubernetes.test_connect import kubeconfig
 from tests.unit.kubernetes.test_logs import POD, REF, SECOND, START, Kubelet, kubelet
 
@@ -151,7 +151,7 @@ def test_a_service_accounts_token(front: FakeFront, url: str, tmp_path: Path, mo
         loader.load_and_set(client_configuration)
 
     monkeypatch.setattr(config, "load_incluster_config", of_pod)
-    monkeypatch.setattr("kfjob.backends.kubernetes.connect._POD_NAMESPACE", namespace)
+    monkeypatch.setattr("kfjob.cluster.connect._POD_NAMESPACE", namespace)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)

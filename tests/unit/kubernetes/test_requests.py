@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kfjob.backends.kubernetes import requests
+from kfjob.cluster import requests
 
 SECOND = 1_000_000_000
 MANIFEST = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}

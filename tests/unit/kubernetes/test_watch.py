@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from kfjob.backends.base import JobRef
-from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.backends.kubernetes.client import Client
-from kfjob.backends.kubernetes.errors import ConnectionLost
-from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
-from kfjob.backends.kubernetes.requests import Request
-from kfjob.backends.kubernetes.watch import ItemChange, JobState, ObjectWatch, Snapshot
-from kfjob.errors import BackendError, Forbidden
-from kfjob.events import JobChanged, JobPhase, PodChanged, PodPhase
+from kfjob.base.errors import BackendError, Forbidden
+from kfjob.cluster import requests
+from kfjob.cluster.backend import KubernetesBackend
+from kfjob.cluster.client import Client
+from kfjob.cluster.errors import ConnectionLost
+from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.cluster.requests import Request
+from kfjob.cluster.watch import ItemChange, JobState, ObjectWatch, Snapshot
+from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase
 
 RESET = ConnectionLost("connection reset", sent=True)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from kfjob.base.units import GIB
 from kfjob.lint.fit import suggest_changes
-from kfjob.spec.memory import RESERVED, estimate_memory
-from kfjob.spec.memory_setup import MemorySetup
-from kfjob.spec.models import PRESETS
-from kfjob.units import GIB
+from kfjob.trainspec.memory import RESERVED, estimate_memory
+from kfjob.trainspec.memory_setup import MemorySetup
+from kfjob.trainspec.models import PRESETS
 from tests.unit.lint import cases
 from tests.unit.lint.test_rules import lint_job
 

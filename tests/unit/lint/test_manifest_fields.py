@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import Problem
-from kfjob.lint import manifest_fields
-from kfjob.lint.manifest_fields import find_manifest_path, use_manifest_names
+from kfjob.base.errors import Problem
+from kfjob.kinds.pytorchjob import manifest_fields
+from kfjob.kinds.pytorchjob.manifest_fields import find_manifest_path, use_manifest_names
 from kfjob.spec.job import JobSpec
 
 WORKER = ("spec", "pytorchReplicaSpecs", "Worker")

@@ -8,7 +8,7 @@ import pytest
 
 from kfjob.lint.check import lint
 from kfjob.plan import resolve
-from kfjob.spec.source import load_spec
+from kfjob.source.spec_text import load_spec
 from tests.unit.lint import cases
 from tests.unit.lint.test_rules import KUBERNETES, lint_job
 

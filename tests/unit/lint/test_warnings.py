@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kfjob as api
-from kfjob.errors import SpecError
+from kfjob.base.errors import SpecError
 from kfjob.lint.reference import render_reference
 from tests.unit.api.conftest import fake, kfjob
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kfjob.observe.agent_log import AgentLog
-from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult, ResultSource
+from kfjob.joblog.agents.reader import AgentLog
+from kfjob.joblog.agents.records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult, ResultSource
 
 FIELDS = (
     "restart_count=1",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfjob.observe.figures.bars import Bar, Counts, find_bar
+from kfjob.joblog.progress.figures.bars import Bar, Counts, find_bar
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from kfjob.base.units import SECOND
 from kfjob.cli.view_text import remaining_text
-from kfjob.events import JobChanged, JobPhase, LogLine, OpenLine, Tick
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.units import SECOND
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine, OpenLine, Tick
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 STEPS = 60
 UP = "\x1b[A"

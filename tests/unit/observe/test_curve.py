@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.events import Event
-from kfjob.observe.reading import Reading
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.training import MAX_POINTS, Training, format_loss
-from kfjob.observe.view import JobView
+from kfjob.joblog.events import Event
+from kfjob.joblog.progress.reading import Reading
+from kfjob.joblog.progress.training import MAX_POINTS, Training, format_loss
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 from tests.unit.api import script
 
 

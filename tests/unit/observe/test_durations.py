@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kfjob.base.units import SECOND
 from kfjob.cli.view_text import speed_text
-from kfjob.events import LogLine
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.training import Training
-from kfjob.observe.view import JobView
-from kfjob.units import SECOND
+from kfjob.joblog.events import LogLine
+from kfjob.joblog.progress.training import Training
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 TIMES = (1.25, 0.52, 0.55, 0.51, 0.53, 0.5, 0.54, 0.5)
 """Seconds of the steps of a program; the first one compiles."""

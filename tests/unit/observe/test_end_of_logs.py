@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfjob.events import END_UNKNOWN, Event, JobChanged, JobPhase, LogLine
-from kfjob.observe.diagnose.ranking import diagnose
-from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import ENDED_WELL, ENDED_WITH_ERROR, UNKNOWN_END, JobView
+from kfjob.joblog.diagnose.ranking import diagnose
+from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, LogLine
+from kfjob.joblog.view.job_view import ENDED_WELL, ENDED_WITH_ERROR, UNKNOWN_END, JobView
+from kfjob.joblog.view.reduction import reduce
 from tests.unit.api import script
 
 AGENT = "I1121 06:38:10.000000 1 torch/distributed/elastic/agent/server/api.py:879]"

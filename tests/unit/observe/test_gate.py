@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from kfjob.events import LogLine
-from kfjob.observe import progress
-from kfjob.observe.general.skeletons import may_hold_progress
-from kfjob.observe.general.state import ReaderState
-from kfjob.observe.log_progress import read_progress
-from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.progress import FORMATS, ProgressFormat, progress_reader
-from kfjob.observe.reading import Reading
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.events import LogLine
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.progress import formats as progress
+from kfjob.joblog.progress.formats import FORMATS, ProgressFormat, progress_reader
+from kfjob.joblog.progress.general.skeletons import may_hold_progress
+from kfjob.joblog.progress.general.state import ReaderState
+from kfjob.joblog.progress.log_progress import read_progress
+from kfjob.joblog.progress.reading import Reading
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 NOISE = (
     "a:312:1 [0] NCCL INFO Channel 03/0 : 1[1] -> 7[7] via P2P/CUMEM",

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.events import JobChanged, JobPhase, LogLine, OpenLine, Tick
-from kfjob.observe.figures.line import parse_line
-from kfjob.observe.figures.messages import find_message
-from kfjob.observe.general.state import ReaderState
-from kfjob.observe.general.templates import MAX_SAMPLES, MAX_TEMPLATES
-from kfjob.observe.log_progress import read_progress
-from kfjob.observe.master import Master
-from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.progress import progress_reader
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.training import Training
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine, OpenLine, Tick
+from kfjob.joblog.master.evidence import Master
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.progress.figures.line import parse_line
+from kfjob.joblog.progress.figures.messages import find_message
+from kfjob.joblog.progress.formats import progress_reader
+from kfjob.joblog.progress.general.state import ReaderState
+from kfjob.joblog.progress.general.templates import MAX_SAMPLES, MAX_TEMPLATES
+from kfjob.joblog.progress.log_progress import read_progress
+from kfjob.joblog.progress.training import Training
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 from tests.unit.observe.general_families import FAMILIES, OTHER_WORK
 from tests.unit.observe.general_formats import FORMATS, LOSSES, NO_PROGRESS, STEPS, Values
 from tests.unit.observe.general_programs import PROGRAMS

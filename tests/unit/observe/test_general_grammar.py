@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfjob.observe.training import Training
+from kfjob.joblog.progress.training import Training
 from tests.unit.observe.test_general import PREFIXES, read
 
 Row = tuple[int, float]

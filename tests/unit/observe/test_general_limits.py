@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kfjob.observe.general.state import ReaderState
-from kfjob.observe.log_progress import read_progress
-from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.progress import progress_reader
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.progress.formats import progress_reader
+from kfjob.joblog.progress.general.state import ReaderState
+from kfjob.joblog.progress.log_progress import read_progress
 from tests.unit.observe.general_formats import FORMATS
 
 MAX_STATE = 1_000_000

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfjob.events import Event, JobPhase, PodPhase, Tick
-from kfjob.observe.limits import find_exceeded_limit
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import Limits, ObserveConfig
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import Event, JobPhase, PodPhase, Tick
+from kfjob.joblog.observe_config import Limits, ObserveConfig
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.limits import find_exceeded_limit
+from kfjob.joblog.view.reduction import reduce_all
 from tests.unit.api import script
 
 AFTER = script.START + 100 * SECOND

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.observe import vocabulary
-from kfjob.observe.general.gate import make_gate
-from kfjob.observe.general.markers import FOREIGN_MARKERS, MAIN_MARKERS, MORE_MARKERS, RARE_MARKERS
-from kfjob.observe.general.skeletons import may_hold_progress
-from kfjob.observe.meanings import Quantity, find_meaning, split_name
-from kfjob.observe.prefilter import RARE_SAMPLE, RARE_WHOLE, Prefilter, find_markers
-from kfjob.observe.progress import FORMATS, progress_reader
-from kfjob.observe.translations import TRANSLATIONS
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.lines import vocabulary
+from kfjob.joblog.lines.meanings import Quantity, find_meaning, split_name
+from kfjob.joblog.lines.translations import TRANSLATIONS
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import RARE_SAMPLE, RARE_WHOLE, Prefilter, find_markers
+from kfjob.joblog.progress.formats import FORMATS, progress_reader
+from kfjob.joblog.progress.general.gate import make_gate
+from kfjob.joblog.progress.general.markers import FOREIGN_MARKERS, MAIN_MARKERS, MORE_MARKERS, RARE_MARKERS
+from kfjob.joblog.progress.general.skeletons import may_hold_progress
 
 FIGURES = {Quantity.STEP, Quantity.EPOCH, Quantity.LOSS, Quantity.LR, Quantity.SPEED}
 COUNTERS = [

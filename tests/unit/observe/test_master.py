@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from kfjob.errors import NoEvidence
-from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
-from kfjob.observe.addresses import find_address_owner
-from kfjob.observe.master import Master, NoMaster, format_ranks
-from kfjob.observe.pods import PodView
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.units import SECOND
+from kfjob.base.errors import NoEvidence
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.joblog.master.addresses import find_address_owner
+from kfjob.joblog.master.evidence import Master, NoMaster, format_ranks
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.pods.state import PodView
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 START = 1795242000 * SECOND
 RUNNING = JobChanged(phase=JobPhase.RUNNING)

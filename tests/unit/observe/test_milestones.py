@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.events import LogLine
-from kfjob.observe import milestones
-from kfjob.observe.milestones import (
+from kfjob.joblog.events import LogLine
+from kfjob.joblog.progress import milestones
+from kfjob.joblog.progress.formats import KFJOB_TRAINER, progress_reader
+from kfjob.joblog.progress.milestones import (
     Checkpoint,
     DamagedCheckpoint,
     DataMismatch,
@@ -24,9 +25,8 @@ from kfjob.observe.milestones import (
     Trace,
     TrainerOutcome,
 )
-from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
 from kfjob.trainer import metrics
 
 TRAINER = Path(metrics.__file__).parent

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kfjob.cli.view_text import remaining_text, status_text
-from kfjob.events import Event, PodPhase, Tick
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.startup import find_stage
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.events import Event, PodPhase, Tick
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
+from kfjob.joblog.view.startup import find_stage
 from tests.unit.api import script
 
 AGENT = "I1121 06:37:49.644000 1 torch/distributed/elastic/agent/server/api.py:900]"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from kfjob.base.units import SECOND
 from kfjob.cli.view_text import progress_json, remaining_text, step_text
-from kfjob.events import JobChanged, JobPhase, LogLine
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.units import SECOND
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 
 def read(lines: list[str], *, steps: int | None = None, epochs: int | None = None) -> JobView:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
-from kfjob.observe.pod_problems import MAX_EVENTS
-from kfjob.observe.reduction import MAX_NEWS, reduce_all
-from kfjob.observe.view import JobView
+from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
+from kfjob.joblog.pods.problems import MAX_EVENTS
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import MAX_NEWS, reduce_all
 
 POD = "a-worker-0"
 QUOTA = 'Error creating: pods "a-worker-0" is forbidden: exceeded quota: small'

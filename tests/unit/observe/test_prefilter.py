@@ -12,17 +12,18 @@ from ahocorasick_rs import BytesAhoCorasick
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.observe import literal_search, milestones, vocabulary
-from kfjob.observe import prefilter as prefilter_module
-from kfjob.observe.agent_log import AgentLog
-from kfjob.observe.diagnose.incidents import exceptions, native
-from kfjob.observe.diagnose.literals import is_suspicious
-from kfjob.observe.diagnose.occurrences import match_rules
-from kfjob.observe.diagnose.rule import Subject
-from kfjob.observe.lines import clean_line
-from kfjob.observe.prefilter import RARE_INTERVAL, RARE_SAMPLE, RARE_WHOLE, Prefilter, find_markers
-from kfjob.observe.progress import FORMATS, KFJOB_TRAINER, progress_reader
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.agents.reader import AgentLog
+from kfjob.joblog.diagnose.incidents import exceptions, native
+from kfjob.joblog.diagnose.literals import is_suspicious
+from kfjob.joblog.diagnose.occurrences import match_rules
+from kfjob.joblog.diagnose.rule import Subject
+from kfjob.joblog.lines import literal_search, vocabulary
+from kfjob.joblog.lines.text import clean_line
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output import prefilter as prefilter_module
+from kfjob.joblog.output.prefilter import RARE_INTERVAL, RARE_SAMPLE, RARE_WHOLE, Prefilter, find_markers
+from kfjob.joblog.progress import milestones
+from kfjob.joblog.progress.formats import FORMATS, KFJOB_TRAINER, progress_reader
 from tests.unit.diagnose.texts import LINES
 
 DATA = Path(__file__).parents[2] / "data"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfjob.observe.prefixes import MAX_PARTS, Level, split_prefix, split_process, strip_stamps
+from kfjob.joblog.lines.prefixes import MAX_PARTS, Level, split_prefix, split_process, strip_stamps
 
 MESSAGE = "  step 10: loss 2.5"
 

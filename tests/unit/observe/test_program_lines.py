@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from kfjob.observe.program_lines import ProgramLines, condense_lines
-from kfjob.printable import is_clean
+from kfjob.base.printable import is_clean
+from kfjob.joblog.agents.program_lines import ProgramLines, condense_lines
 from tests.unit.observe.test_recordings import FILES, read
 
 AGENT_TRACEBACK = [

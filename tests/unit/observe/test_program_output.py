@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from kfjob.events import Event, JobPhase, LinesSkipped, PodPhase, Tick
-from kfjob.observe.program_output import OLD_LINES, OutputLine, ProgramOutput, find_printing_pod
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.units import SECOND
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import Event, JobPhase, LinesSkipped, PodPhase, Tick
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.program_output import OLD_LINES, OutputLine, ProgramOutput, find_printing_pod
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
 from tests.unit.api import script
 
 CONFIG = ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="c10d")

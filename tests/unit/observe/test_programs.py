@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.observe.master import Master
-from kfjob.observe.training import Training
+from kfjob.joblog.master.evidence import Master
+from kfjob.joblog.progress.training import Training
 from tests.unit.observe.test_general import read
 
 DATA = Path(__file__).parents[2] / "data"

@@ -1,4 +1,4 @@
-"""Progress lines of every trainer. kfjob/observe/progress.py has their sources."""
+"""Progress lines of every trainer. kfjob/joblog/progress/formats.py has their sources."""
 
 import math
 import re
@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.errors import SpecError
-from kfjob.observe.general.state import ReaderState
-from kfjob.observe.log_progress import read_progress
-from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.progress import FORMATS, ProgressReader, progress_reader
-from kfjob.observe.reading import Reading
-from kfjob.patterns import Match, Pattern
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.base.errors import SpecError
+from kfjob.base.patterns import Match, Pattern
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.progress.formats import FORMATS, ProgressReader, progress_reader
+from kfjob.joblog.progress.general.state import ReaderState
+from kfjob.joblog.progress.log_progress import read_progress
+from kfjob.joblog.progress.reading import Reading
 
 LINES: dict[str, tuple[str, dict[str, object]]] = {
     "ours and the reference's": (

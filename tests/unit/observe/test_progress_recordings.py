@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.events import LogLine
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.training import Training
-from kfjob.observe.view import JobView
+from kfjob.joblog.events import LogLine
+from kfjob.joblog.progress.training import Training
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 ROOT = Path(__file__).parents[2] / "data" / "progress"
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfjob.events import LinesSkipped, LogLine
-from kfjob.observe.agent_log import AgentLog
-from kfjob.observe.agent_records import RendezvousResult
-from kfjob.observe.master import Confidence, EvidenceKind, Master, NoMaster
-from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.agents.reader import AgentLog
+from kfjob.joblog.agents.records import RendezvousResult
+from kfjob.joblog.events import LinesSkipped, LogLine
+from kfjob.joblog.master.evidence import Confidence, EvidenceKind, Master, NoMaster
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 FEWER = settings(max_examples=40)  # each example is a whole log
 ROOT = Path(__file__).parents[2] / "data" / "agent-logs"

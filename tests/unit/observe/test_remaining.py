@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kfjob.base.units import SECOND
 from kfjob.cli.view_text import remaining_text
-from kfjob.events import JobChanged, JobPhase, LogLine
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.remaining import find_remaining
-from kfjob.observe.view import JobView
-from kfjob.units import SECOND
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine
+from kfjob.joblog.progress.remaining import find_remaining
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from kfjob.events import LogLine
-from kfjob.observe.figures import contents
-from kfjob.observe.figures.line import Figures, parse_message
-from kfjob.observe.general.skeletons import make_skeleton, may_hold_progress
-from kfjob.observe.prefilter import Prefilter
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.events import LogLine
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.progress.figures import contents
+from kfjob.joblog.progress.figures.line import Figures, parse_message
+from kfjob.joblog.progress.general.skeletons import make_skeleton, may_hold_progress
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 SHAPES = (
     "step {s} loss {v}",

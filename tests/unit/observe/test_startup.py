@@ -3,12 +3,12 @@
 from msgspec.structs import replace
 
 from kfjob.cli.view_text import status_text, view_json
-from kfjob.events import Event, PodPhase, Tick
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.startup import find_stage
-from kfjob.observe.training import Training
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.events import Event, PodPhase, Tick
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.progress.training import Training
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
+from kfjob.joblog.view.startup import find_stage
 from tests.unit.api import script
 
 CONFIG = ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="c10d")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kfjob.cli.view_text import speed_text
-from kfjob.events import LogLine
-from kfjob.observe.figures.line import parse_line
-from kfjob.observe.reduction import reduce_all
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
+from kfjob.joblog.events import LogLine
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.progress.figures.line import parse_line
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce_all
 
 
 @pytest.mark.parametrize(

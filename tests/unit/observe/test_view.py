@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kfjob.base.units import SECOND
 from kfjob.cli.view_text import first_loss_text, no_progress_text, restarts_text
-from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodChanged, PodPhase, Tick
-from kfjob.observe.lines import clean_line
-from kfjob.observe.pods import ContainerLog, PodView
-from kfjob.observe.progress import progress_reader
-from kfjob.observe.reduction import MAX_NEWS, reduce, reduce_all
-from kfjob.observe.timestamps import parse_glog, parse_rfc3339, resolve_year
-from kfjob.observe.training import MAX_POINTS
-from kfjob.observe.view import JobView
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.units import SECOND
+from kfjob.joblog.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodChanged, PodPhase, Tick
+from kfjob.joblog.lines.text import clean_line
+from kfjob.joblog.lines.timestamps import parse_glog, parse_rfc3339, resolve_year
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.pods.state import ContainerLog, PodView
+from kfjob.joblog.progress.formats import progress_reader
+from kfjob.joblog.progress.training import MAX_POINTS
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import MAX_NEWS, reduce, reduce_all
 from tests.unit.api import script
 
 START = 1795242000 * SECOND

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase
-from kfjob.observe.diagnose.ranking import diagnose
-from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.log_spans import LogSpans
-from kfjob.observe.reduction import reduce
-from kfjob.observe.view import JobView
+from kfjob.base.units import SECOND
+from kfjob.joblog.diagnose.ranking import diagnose
+from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase
+from kfjob.joblog.lines.time_spans import LogSpans
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
 from kfjob.report.page import Report
-from kfjob.spec.observe_config import ObserveConfig
-from kfjob.units import SECOND
 
 START = 1_795_262_400 * SECOND
 PODS = tuple(f"llama-worker-{index}" for index in range(4))

@@ -8,14 +8,14 @@ from kfjob.api.jobs import render
 from kfjob.api.planning import finish_draft, plan_job
 from kfjob.api.settings import load_current_settings
 from kfjob.api.target import make_target
-from kfjob.errors import Problem, SpecError
-from kfjob.spec.arguments import from_argv
+from kfjob.base.errors import Problem, SpecError
+from kfjob.source.spec_text import draft_spec, load_spec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.paths import parse_path
-from kfjob.spec.source import draft_spec, load_spec
-from kfjob.spec.synonyms import find_model, list_synonyms, suggest_field
-from kfjob.spec.train import TrainSpec
 from kfjob.spec.volumes import Volume
+from kfjob.trainspec.arguments import from_argv
+from kfjob.trainspec.train_spec import TrainSpec
+from kfjob.validation.paths import parse_path
+from kfjob.validation.synonyms import find_model, list_synonyms, suggest_field
 
 KUBERNETES = load_current_settings(backend="kubernetes", namespace="default")
 SEVERAL = """\

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kfjob.api.planning import resolve_spec
-from kfjob.compile.pytorchjob import compile_manifests
-from kfjob.errors import Problem, SpecError
+from kfjob.base.errors import Problem, SpecError
+from kfjob.kinds.pytorchjob.manifest import compile_manifests
 from kfjob.lint.check import lint
+from kfjob.objects import pytorchjob_schema
 from kfjob.plan import Context
-from kfjob.spec import pytorchjob_schema
+from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load_spec
 
 CONTEXT = Context(backend="kubernetes", launch="l1")
 SPECS = sorted((Path(__file__).parents[2] / "golden" / "specs").glob("*.yaml"))

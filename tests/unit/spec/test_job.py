@@ -9,11 +9,11 @@ from importlib import resources
 import pytest
 
 from kfjob.api.specs.instances import read_numbers
-from kfjob.errors import Problem, SpecError
+from kfjob.base.errors import Problem, SpecError
+from kfjob.base.units import parse_quantity
+from kfjob.source.spec_text import load_spec
 from kfjob.spec.instances import load_catalogue
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load_spec
-from kfjob.units import parse_quantity
 
 GOOD = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.spec.source import load_spec
+from kfjob.source.spec_text import load_spec
 
 SPEC = """name: a
 image: a:1

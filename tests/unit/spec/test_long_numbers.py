@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.parsing import ParseError
-from kfjob.spec.yaml_loader import MAX_NUMBER, load_yaml
+from kfjob.base.parsing import ParseError
+from kfjob.source.yaml_loader import MAX_NUMBER, load_yaml
 
 
 @pytest.mark.parametrize("number", ["1:" * MAX_NUMBER + "1", "9" * (MAX_NUMBER + 1), "1." + "5" * MAX_NUMBER])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.spec.manifest_yaml import ManifestLoader, read_value
-from kfjob.spec.yaml_writer import is_ambiguous, write_yaml
+from kfjob.source.manifest_yaml import ManifestLoader, read_value
+from kfjob.source.yaml_writer import is_ambiguous, write_yaml
 
 
 def read(text: str) -> Any:

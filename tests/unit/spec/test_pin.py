@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.errors import SpecError
-from kfjob.spec.pin import pin_image
+from kfjob.base.errors import SpecError
+from kfjob.source.pin import pin_image
 
 NEW = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/fsdp:1@sha256:" + "a" * 64
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.errors import SpecError, UsageError
-from kfjob.spec.progress import check_pattern, refuse_pattern
-from kfjob.spec.source import load_spec
+from kfjob.base.errors import SpecError, UsageError
+from kfjob.joblog.progress.pattern import check_pattern, refuse_pattern
+from kfjob.source.spec_text import load_spec
 
 SYNTAX, GROUPS = "`progress` is not a regular expression", "`progress` has neither a group `step` nor a group `loss`"
 

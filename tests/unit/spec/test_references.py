@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.image.build.base_images import find_base_images
-from kfjob.spec.variables import find_references
+from kfjob.shell.variables import find_references
 
 BACKTRACKING = re.compile(r"(?<![\\$])\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::?-([^}\n]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
 """The plain pattern, whose time is quadratic."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.compile.torchrun import Placement, make_local_agent
-from kfjob.errors import SpecError
+from kfjob.base.errors import SpecError
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.lint.check import lint
 from kfjob.plan import Context, resolve
+from kfjob.plan.agent import Placement, make_local_agent
+from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load_spec
 
 KUBERNETES = Context(backend="kubernetes", launch="l1")
 LOCAL = Context(backend="local", launch="l1")

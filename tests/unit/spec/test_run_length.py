@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from kfjob.joblog.observe_config import decode, encode
+from kfjob.kinds.pytorchjob.observation import read_manifest
+from kfjob.objects import names
 from kfjob.plan import Context, resolve
+from kfjob.shell.run_length import RunLength, find_run_length
 from kfjob.spec.job import JobSpec
-from kfjob.spec.observe_config import decode, encode, read_manifest
-from kfjob.spec.run_length import RunLength, find_run_length
 
 
 @pytest.mark.parametrize(
@@ -42,7 +46,7 @@ def test_plan_and_record_have_the_length():
     spec = JobSpec.model_validate({"name": "a", "image": "i", "command": ["train.py", "--epochs", "10"]})
     config = resolve(spec, Context(backend="kubernetes", launch="x")).observe_config
     assert (config.expected_epochs, config.expected_steps) == (10, None)
-    assert decode(encode(config), job="a") == config
+    assert decode(encode(config), name_pods=partial(names.pod_names, "a")) == config
 
 
 def test_length_is_read_from_a_manifest():

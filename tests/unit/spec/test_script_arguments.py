@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.errors import SpecError
-from kfjob.spec.arguments import from_argv, parse_argv, to_argv
-from kfjob.spec.models import count_parameters
-from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
-from kfjob.spec.script_translation import translate_arguments
-from kfjob.spec.source import load_spec, parse_yaml
-from kfjob.spec.train import TrainSpec, get_shape
+from kfjob.base.errors import SpecError
+from kfjob.source.spec_text import load_spec, parse_yaml
 from kfjob.spec.trainer_reference import format_page
+from kfjob.trainspec.arguments import from_argv, parse_argv, to_argv
+from kfjob.trainspec.models import count_parameters
+from kfjob.trainspec.script_translation import translate_arguments
+from kfjob.trainspec.train_spec import TrainSpec, get_shape
+from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS
 
 ROOT = Path(__file__).parents[3]
 FABRIC = [

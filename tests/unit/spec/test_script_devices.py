@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.errors import SpecError
+from kfjob.base.errors import SpecError
 from kfjob.lint.check import lint
 from kfjob.plan import Context, resolve
-from kfjob.spec.source import load_spec
+from kfjob.source.spec_text import load_spec
 
 SPEC = "name: a\nimage: a:1\n{job}\ntrain: {{model: tiny-llama, data: /d, max_steps: 1, precision: fp32, {train}}}\n"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from kfjob.errors import SpecError
+from kfjob.base.errors import SpecError
+from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load_spec
 
 
 def find_problem(command: object):

@@ -8,12 +8,12 @@ from typing import Any, get_args, get_origin
 import pytest
 import yaml
 
-from kfjob.errors import SpecError
+from kfjob.base.errors import SpecError
+from kfjob.base.text import snake_case
+from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load_spec
-from kfjob.spec.synonyms import find_model, list_fields, suggest_field
-from kfjob.spec.value_suggestions import list_choices, suggest_choice
-from kfjob.text import snake_case
+from kfjob.validation.suggestions import list_choices, suggest_choice
+from kfjob.validation.synonyms import find_model, list_fields, suggest_field
 
 
 def make_spec(field: str, value: Any) -> dict[str, Any]:

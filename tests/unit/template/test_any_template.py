@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kfjob.api.settings import Settings
 from kfjob.api.specs.template import plan_template
 from kfjob.api.specs.template_files import Template
-from kfjob.common_types import ignore_notice
-from kfjob.errors import SpecError
+from kfjob.base.common_types import ignore_notice
+from kfjob.base.errors import SpecError
 
 FIELDS = ("NAME", "IMAGE", "COMMAND", "ARGUMENT", "VALUE", "COUNT", "NOTE")
 JOB = """apiVersion: kubeflow.org/v1

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kfjob.compile import template
-from kfjob.compile.api_check import find_object_faults
-from kfjob.compile.job_check import find_job_problems
-from kfjob.compile.manifest import list_objects
-from kfjob.spec.paths import join_path, parse_path
+from kfjob.kinds.pytorchjob.check import find_job_problems
+from kfjob.objects.api_check import find_object_faults
+from kfjob.source.manifest import list_objects
+from kfjob.source.template import fill as template
+from kfjob.validation.paths import join_path, parse_path
 
 CONTAINER: Any = {"name": "pytorch", "image": "a:1"}
 POD = "spec.pytorchReplicaSpecs.Worker.template.spec"

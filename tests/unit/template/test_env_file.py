@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kfjob.errors import SpecError
-from kfjob.spec.env_file import parse_env_file
+from kfjob.base.errors import SpecError
+from kfjob.source.env_file import parse_env_file
 
 
 def read_env_file(text: str, **options: Any) -> dict[str, str]:

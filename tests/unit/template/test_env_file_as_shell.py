@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfjob.errors import SpecError
-from kfjob.spec.env_file import parse_env_file
+from kfjob.base.errors import SpecError
+from kfjob.source.env_file import parse_env_file
 
 EXAMPLES = 300
 NAMES = ["A", "B", "C", "LONG_1"]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.common_types import JsonObject
-from kfjob.compile.pytorchjob import compile_pytorchjob
-from kfjob.compile.template import render
-from kfjob.errors import SpecError
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import SpecError
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
+from kfjob.objects import api_objects
 from kfjob.plan import Context, resolve
-from kfjob.spec import api_objects
-from kfjob.spec.env_file import parse_env_file
-from kfjob.spec.source import load_spec
+from kfjob.source.env_file import parse_env_file
+from kfjob.source.spec_text import load_spec
+from kfjob.source.template.fill import render
 
 FOLDER = Path(__file__).parent
 MANIFESTS = FOLDER.parents[2] / "manifests"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kfjob.compile.job_check import find_job_problems
-from kfjob.compile.merge import merge
+from kfjob.kinds.pytorchjob.check import find_job_problems
+from kfjob.objects.merge import merge
 
 WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
 MASTER = ("spec", "pytorchReplicaSpecs", "Master")

@@ -15,11 +15,11 @@ from kfjob.api.specs.explain_template import explain_template
 from kfjob.api.specs.imports import check_conversion, import_objects
 from kfjob.api.specs.template import plan_template
 from kfjob.api.specs.template_files import Template
-from kfjob.backends.kubernetes.objects import will_have_pod
-from kfjob.common_types import ignore_notice
-from kfjob.compile import template as engine
-from kfjob.compile.manifest import list_objects
-from kfjob.compile.pod_templates import read_pod_templates
+from kfjob.base.common_types import ignore_notice
+from kfjob.cluster.objects import will_have_pod
+from kfjob.kinds.pod_templates import read_pod_templates
+from kfjob.source.manifest import list_objects
+from kfjob.source.template import fill as engine
 
 POD = {"containers": [{"name": "pytorch", "image": "team/train:3", "command": ["torchrun", "t.py"]}]}
 ROLE = {"replicas": 1, "restartPolicy": "OnFailure", "template": {"spec": POD}}

@@ -12,8 +12,8 @@ from kfjob.api.settings import Settings
 from kfjob.api.specs.imports import import_pytorchjob
 from kfjob.api.specs.template import PlannedTemplate, plan_template, render_template
 from kfjob.api.specs.template_files import Template
-from kfjob.common_types import ignore_notice
-from kfjob.errors import SpecError
+from kfjob.base.common_types import ignore_notice
+from kfjob.base.errors import SpecError
 
 POD: Any = {"spec": {"containers": [{"name": "pytorch", "image": "team/train:3", "command": ["torchrun", "t.py"]}]}}
 SETTINGS = Settings(state=Path("/nowhere"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.compile.manifest import list_objects
-from kfjob.compile.template import render
-from kfjob.compile.workload import find_workload
-from kfjob.errors import Problem
+from kfjob.base.errors import Problem
+from kfjob.objects.workload import find_workload
+from kfjob.source.manifest import list_objects
+from kfjob.source.template.fill import render
 
 TEXT = """# $COMMENT
 apiVersion: v1

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfjob.compile.template import render
+from kfjob.source.template.fill import render
 
 LITERAL = """
 export A=1 B=2; echo $B

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kfjob.compile.template import Rendered, render
-from kfjob.errors import SpecError
-from kfjob.shells import find_scripts
+from kfjob.base.errors import SpecError
+from kfjob.base.shells import find_scripts
+from kfjob.source.template.fill import Rendered, render
 
 SCRIPT = "LR=2; run $LR ${STEPS:-5}"
 

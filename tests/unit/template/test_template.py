@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.compile.template import render
-from kfjob.errors import SpecError
+from kfjob.base.errors import SpecError
+from kfjob.base.shells import SHELLS
 from kfjob.lint.commands import shell_variable
 from kfjob.redaction import redact_command
-from kfjob.shells import SHELLS
+from kfjob.source.template.fill import render
 
 HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"
 

@@ -1,0 +1,174 @@
+"""Read the events of a job's objects, and its state in a Kueue queue. Pure, except for `read_events`.
+
+The server can select events by one exact name only, and a job has many pods. So kfjob lists the events of the namespace in
+pages, and selects those of the job. Sources: core/v1 Event (an event of events.k8s.io has `eventTime` and `series` instead of
+timestamps and a count), Kueue apis/kueue/{v1beta1,v1beta2}/workload_types.go.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from msgspec import Struct
+
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import Forbidden, NotFound, Refused
+from kfjob.cluster import requests
+from kfjob.cluster.client import Client
+from kfjob.cluster.errors import Expired
+from kfjob.cluster.objects import parse_time
+from kfjob.joblog.events import KubernetesEvent, WorkloadStatus
+from kfjob.objects import api_objects, names
+
+_POD_SUFFIX = re.compile(r"(?:master|worker)-\d+")
+MAX_EVENT_PAGES = 200
+"""Pages of 500 events that one command reads; a cluster keeps its events for an hour."""
+EVENTS_SECONDS = 60.0
+"""Time after which no further page of events is requested."""
+_KINDS_BY_JOB_NAME = frozenset({"PodGroup", "HorizontalPodAutoscaler", "PodDisruptionBudget"})
+"""Kinds of which the operator creates one object per job, under the job's name."""
+
+
+class EventSelector(Struct, frozen=True, kw_only=True):
+    """Selects the events of one job."""
+
+    name: str
+    uid: str
+    created: int
+    claims: frozenset[str]
+
+    @classmethod
+    def for_job(cls, job: JsonObject) -> EventSelector:
+        """Return the selector for a job of the API."""
+        metadata = job["metadata"]
+        created = parse_time(metadata.get("creationTimestamp")) or 0
+        return cls(name=metadata["name"], uid=metadata["uid"], created=created, claims=frozenset(_claim_names(job)))
+
+    def matches(self, event: JsonObject) -> bool:
+        """Return whether an event is about this job, and not about an earlier job of the same name."""
+        about = event.get("involvedObject") or {}
+        kind, name = about.get("kind", ""), about.get("name", "")
+        if kind == api_objects.PYTORCHJOB:
+            return bool(about.get("uid") == self.uid)
+        if kind == "PersistentVolumeClaim" and name in self.claims:
+            return True  # a claim is older than the job
+        if (_last_time(event) or self.created) < self.created:
+            return False
+        if kind in _KINDS_BY_JOB_NAME and name == self.name:
+            return True
+        prefix = f"{self.name}-"
+        is_pod = name.startswith(prefix) and _POD_SUFFIX.fullmatch(name[len(prefix) :])
+        return bool(is_pod) or (name.startswith(prefix) and name.startswith(names.etcd_name(self.name)))
+
+
+def read_events(client: Client, job: JsonObject) -> list[KubernetesEvent | WorkloadStatus]:
+    """Return the events of the job and its state in a queue, oldest first, without those that the user may not read."""
+    namespace, selector = job["metadata"].get("namespace", ""), EventSelector.for_job(job)
+    events: list[KubernetesEvent | WorkloadStatus] = []
+    with suppress(Forbidden, Refused, NotFound):
+        events += [kubernetes_event(event) for event in _list_events(client, namespace) if selector.matches(event)]
+    if queue := (job["metadata"].get("labels") or {}).get(api_objects.LABEL_KUEUE_QUEUE):
+        events += _read_workloads(client, job, queue)
+    return sorted(events, key=lambda event: event.time or 0)
+
+
+def _read_workloads(client: Client, job: JsonObject, queue: str) -> list[WorkloadStatus]:
+    """Return the state of the job in its queue, in the newest version of Kueue's API that the cluster serves."""
+    namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
+    for api_version in api_objects.KUEUE_API_VERSIONS:
+        try:
+            response = client.call(requests.list_workloads(namespace, uid, api_version))
+        except NotFound:  # the cluster does not serve this version
+            continue
+        except Forbidden:
+            return [_make_unreadable_status(job, queue)] if _is_suspended(job) else []
+        except Refused:
+            return []
+        return [workload_status(workload) for workload in response.get("items") or ()]
+    return []
+
+
+def _is_suspended(job: JsonObject) -> bool:
+    """Return whether the job waits: Kueue suspends a job until it admits it."""
+    return bool(((job.get("spec") or {}).get("runPolicy") or {}).get("suspend"))
+
+
+def _make_unreadable_status(job: JsonObject, queue: str) -> WorkloadStatus:
+    message = (
+        f"you may not read why: list workloads in API group kueue.x-k8s.io is not allowed in `{job['metadata']['namespace']}` "
+        "(`manifests/rbac/submitter.yaml` has the right)"
+    )
+    time = parse_time(job["metadata"].get("creationTimestamp"))
+    return WorkloadStatus(name=job["metadata"]["name"], queue=queue, reason="Forbidden", message=message, time=time)
+
+
+def kubernetes_event(event: JsonObject) -> KubernetesEvent:
+    """Return an event of the API as a value."""
+    about, series = event.get("involvedObject") or {}, event.get("series") or {}
+    return KubernetesEvent(
+        kind=about.get("kind") or "",
+        name=about.get("name") or "",
+        reason=event.get("reason") or "",
+        message=(event.get("message") or "").strip(),
+        warning=event.get("type") == "Warning",
+        source=(event.get("source") or {}).get("component") or event.get("reportingComponent") or "",
+        count=series.get("count") or event.get("count") or 1,
+        first=parse_time(event.get("firstTimestamp")) or parse_time(event.get("eventTime")),
+        time=_last_time(event),
+        uid=event["metadata"].get("uid", ""),
+    )
+
+
+def workload_status(workload: JsonObject) -> WorkloadStatus:
+    """Return a Workload of Kueue as a value, with the condition that explains why the job waits.
+
+    A finished job does not wait. Kueue 0.15 and newer take its quota back, so that its workload is no longer admitted.
+    """
+    spec, status = workload.get("spec") or {}, workload.get("status") or {}
+    conditions = {one["type"]: one for one in status.get("conditions") or () if one.get("type")}
+    admitted = any((conditions.get(kind) or {}).get("status") == "True" for kind in ("Admitted", "Finished"))
+    reason: JsonObject = {}
+    if not admitted:
+        evicted = conditions.get("Evicted") or {}
+        waiting = conditions.get("QuotaReserved") or conditions.get("Admitted") or {}
+        reason = evicted if evicted.get("status") == "True" else waiting
+    return WorkloadStatus(
+        name=workload["metadata"]["name"],
+        queue=spec.get("queueName") or "",
+        cluster_queue=(status.get("admission") or {}).get("clusterQueue") or "",
+        admitted=admitted,
+        reason=reason.get("reason") or ("" if spec.get("active", True) else "Inactive"),
+        message=reason.get("message") or "",
+        time=parse_time(reason.get("lastTransitionTime") or workload["metadata"].get("creationTimestamp")),
+    )
+
+
+def _list_events(client: Client, namespace: str) -> Iterator[JsonObject]:
+    """Yield the events of the namespace, as far as the limits allow: the first pages hold the older events."""
+    page, deadline = "", time.monotonic() + EVENTS_SECONDS
+    for _ in range(MAX_EVENT_PAGES):
+        try:
+            response = client.call(requests.list_events(namespace, page=page))
+        except Expired:  # the server has dropped the rest of the list
+            return
+        yield from response.get("items") or ()
+        page = (response.get("metadata") or {}).get("continue") or ""
+        if not page or time.monotonic() > deadline:
+            return
+
+
+def _last_time(event: JsonObject) -> int | None:
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"), event.get("firstTimestamp"))
+    return next((time for text in times if (time := parse_time(text)) is not None), None)
+
+
+def _claim_names(job: JsonObject) -> Iterable[str]:
+    for replicas in ((job.get("spec") or {}).get("pytorchReplicaSpecs") or {}).values():
+        pod = ((replicas or {}).get("template") or {}).get("spec") or {}
+        for volume in pod.get("volumes") or ():
+            if claim := (volume.get("persistentVolumeClaim") or {}).get("claimName"):
+                yield claim

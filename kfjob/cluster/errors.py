@@ -1,0 +1,217 @@
+"""Map foreign errors (statuses of the API server, exceptions of urllib3) to errors of kfjob. No other module does this.
+
+no answer         ConnectionLost -> Unreachable
+400 422 other 4xx                   Refused, with the causes that the API names
+401                                 Forbidden
+403                                 Forbidden if a permission is missing, Refused by a webhook, a quota or pod security
+404                                 Refused if the resource itself does not exist (no operator), else NotFound
+409                                 AlreadyExists on create, else Conflict, which is a Refused
+410                                 Expired: the resource version is too old, list again
+429 and 5xx                         BackendError, after the retries
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.parsing import ParseError, decode_json
+from kfjob.cluster.requests import Request
+from kfjob.objects import api_objects
+from kfjob.redaction import Redactor, cut_text
+
+MESSAGE_BYTES = 500
+"""Size of the part of an error response that a message quotes if the response is no `Status` object, such as a proxy's page."""
+MESSAGE_LENGTH = 4000
+"""Characters of a message of the API server. An invalid job has one of 3000."""
+INSTALL_HINT = "an administrator installs it with `kubectl apply --server-side -k manifests/operator`"
+
+
+class Cause(Struct, frozen=True):
+    """A field that the API server refused, and the reason."""
+
+    field: str | None = None
+    message: str | None = None
+
+
+class Details(Struct, frozen=True):
+    """The object that a refusal is about."""
+
+    kind: str | None = None
+    causes: list[Cause] | None = None
+
+
+class Status(Struct, frozen=True):
+    """The API's `Status` object of a failure (meta/v1); without its fields if the response is no such object."""
+
+    kind: str = ""
+    reason: str | None = None
+    message: str | None = None
+    details: Details | None = None
+
+    @property
+    def causes(self) -> list[Cause]:
+        """The fields that the API server refused."""
+        return (self.details and self.details.causes) or []
+
+
+class ConnectionLost(Exception):
+    """The server did not answer, or its response ended too early. Internal to this backend; users see `Unreachable`."""
+
+    def __init__(self, cause: str, *, sent: bool, timed_out: bool = False, permanent: bool = False) -> None:
+        """`sent`: the server may have executed the request; `permanent`: a retry cannot help."""
+        super().__init__(cause)
+        self.cause = cause
+        self.sent = sent
+        self.timed_out = timed_out
+        self.permanent = permanent
+
+
+class Conflict(Refused):
+    """The object has changed, or another object has its name."""
+
+
+class Malformed(BackendError):
+    """An object of the API server has a field of another type. Asking again does not help."""
+
+
+class Expired(KfjobError):
+    """The resource version is too old to watch from (410 Gone). Internal to this backend."""
+
+
+def map_exception(err: Exception) -> ConnectionLost:
+    """Return the `ConnectionLost` for an exception of urllib3, ssl or the socket. Any other exception is raised again."""
+    from urllib3 import exceptions as u
+
+    text = _strip_object_names(err)
+    match err:
+        case u.ProxyError():
+            lost = ConnectionLost(f"the proxy does not answer: {_strip_object_names(err.original_error)}", sent=False)
+        case u.SSLError():
+            lost = ConnectionLost(f"TLS: {text}", sent=False, permanent="CERTIFICATE" in text.upper())
+        case u.NameResolutionError():
+            lost = ConnectionLost("the name cannot be resolved", sent=False)
+        case u.NewConnectionError():
+            lost = ConnectionLost(text.partition("Failed to establish a new connection: ")[2] or text, sent=False)
+        case u.ConnectTimeoutError():
+            lost = ConnectionLost("no connection in time", sent=False, timed_out=True)
+        case u.ReadTimeoutError():
+            lost = ConnectionLost("no answer in time", sent=True, timed_out=True)
+        case u.LocationValueError():  # the server's address in the kubeconfig
+            lost = ConnectionLost(f"not an address: {text}", sent=False, permanent=True)
+        case u.HTTPError() | OSError():
+            lost = ConnectionLost(text or type(err).__name__, sent=True)
+        case _:
+            raise err
+    return lost
+
+
+def make_unreachable(lost: ConnectionLost, host: str) -> Unreachable:
+    """Return the error for a user."""
+    hint = "check the address in the kubeconfig, VPN and proxy; `kubectl cluster-info` asks the same server"
+    if lost.permanent and lost.cause.startswith("TLS"):
+        hint = "the kubeconfig's certificate authority is not the one of this server; get a new kubeconfig"
+    return Unreachable(f"the API server `{host}` does not answer", cause=lost.cause, hint=hint)
+
+
+def make_error(request: Request, status: int, body: bytes) -> KfjobError:
+    """Return the error for a response whose status is not 2xx."""
+    failure = _parse_status(body)
+    message = failure.message or body[:MESSAGE_BYTES].decode(errors="replace").strip() or f"status {status}"
+    message = _quote(message)
+    match status:
+        case 401:
+            title = "the API server does not accept the credentials of the kubeconfig"
+            hint = f"log in again, or choose another context; `{_can_i(request)}` asks with the same credentials"
+            return Forbidden(title, cause=message, hint=hint)
+        case 403 | 404 | 409:
+            return {403: _make_forbidden, 404: _make_not_found, 409: _make_conflict}[status](request, failure, message)
+        case 410:
+            return Expired(message)
+        case _ if is_transient(status):
+            title = f"the API server failed to {request.verb} {_describe_object(request)}"
+            return BackendError(title, cause=f"{status}: {message}")
+        case _:
+            title = f"the API server refused to {request.verb} {_describe_object(request)}"
+            return Refused(title, cause=_list_causes(failure) or message)
+
+
+def is_transient(status: int) -> bool:
+    """Return whether the same request may succeed a moment later."""
+    return status == 429 or status >= 500  # noqa: PLR2004 - HTTP statuses are best known by their numbers
+
+
+def _make_forbidden(request: Request, failure: Status, message: str) -> KfjobError:
+    """A webhook and a quota use the same status as a missing permission (403): only the messages differ."""
+    if failure.kind and 'User "' not in message:
+        title = f"the cluster refused to {request.verb} {_describe_object(request)}"
+        return Refused(title, cause=_list_causes(failure) or message)
+    resource = request.resource + (f"/{request.subresource}" if request.subresource else "")
+    title = f"not allowed to {request.verb} {resource} in namespace `{request.namespace}`"
+    return Forbidden(title, cause=message, hint=f"ask for that right; `{_can_i(request)}` shows whether you have it")
+
+
+def _make_not_found(request: Request, failure: Status, message: str) -> KfjobError:
+    kind = failure.details.kind if failure.details else None
+    if kind == "namespaces" or message.startswith("namespaces "):
+        return NotFound(f"there is no namespace `{request.namespace}`", hint="`kubectl get namespaces` lists them")
+    if request.resource == api_objects.PYTORCHJOBS and not kind:  # no object in the response: the path itself is unknown
+        return Refused(
+            "the training operator is not installed in this cluster",
+            cause=f"it has no `{api_objects.PYTORCHJOB}`",
+            hint=INSTALL_HINT,
+        )
+    if request.resource == api_objects.PYTORCHJOBS:
+        hint = f"`kfjob list -n {request.namespace}` shows the jobs there"
+        return NotFound(f"there is no job `{request.name}` in namespace `{request.namespace}`", hint=hint)
+    return NotFound(f"there is no {request.resource.removesuffix('s')} `{request.name}` in namespace `{request.namespace}`")
+
+
+def _make_conflict(request: Request, failure: Status, message: str) -> KfjobError:
+    if request.verb == "create" and failure.reason == "AlreadyExists":
+        if request.resource == api_objects.PYTORCHJOBS:
+            hint = f"`kfjob stop {request.name}` removes it, `kfjob relaunch {request.name}` starts it again"
+            return AlreadyExists(f"there is a job `{request.name}` in namespace `{request.namespace}` already", hint=hint)
+        return AlreadyExists(f"there is a {_describe_object(request)} in namespace `{request.namespace}` already")
+    title = f"the API server refused to {request.verb} {_describe_object(request)}: the object has changed"
+    return Conflict(title, cause=message)
+
+
+def _describe_object(request: Request) -> str:
+    noun = {api_objects.PYTORCHJOBS: "job"}.get(request.resource, request.resource.removesuffix("s"))
+    if request.subresource == "log":
+        return f"the log of pod `{request.name}`"
+    return f"{noun} `{request.name}`" if request.name else f"{noun}s"
+
+
+def _can_i(request: Request) -> str:
+    """Return the `kubectl` command that checks the permission for a request."""
+    group = f".{api_objects.PYTORCHJOB_GROUP}" if request.resource == api_objects.PYTORCHJOBS else ""
+    subresource = f" --subresource={request.subresource}" if request.subresource else ""
+    return f"kubectl auth can-i {request.verb} {request.resource}{group}{subresource} -n {request.namespace}"
+
+
+def _parse_status(body: bytes) -> Status:
+    """Return the API's `Status` object; an empty one if the body holds none."""
+    try:
+        status = decode_json(body, Status)
+    except ParseError:
+        return Status()
+    return status if status.kind == "Status" else Status()
+
+
+def _quote(message: str) -> str:
+    """Return a message of the server without the user's credentials, which a server may repeat, and cut."""
+    return Redactor().text(cut_text(message, MESSAGE_LENGTH))
+
+
+def _list_causes(failure: Status) -> str:
+    """Return every cause that the API names, one per line."""
+    lines = (_quote(f"{cause.field or ''}: {cause.message or ''}".removeprefix(": ")) for cause in failure.causes)
+    return "\n".join(line for line in dict.fromkeys(lines) if not line.startswith("<nil>"))  # `<nil>` marks omitted causes
+
+
+def _strip_object_names(err: BaseException | None) -> str:
+    """Return the message without `<…Connection object at 0x…>: ` at its start."""
+    text = str(err)
+    return text.partition(">: ")[2] or text.partition("): ")[2] or text

@@ -1,0 +1,219 @@
+"""Requests to the API server, as values. Pure.
+
+A request knows its verb and resource in Kubernetes' own terms, so an error can name the missing permission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kfjob.backends.resources import CREATABLE_KINDS
+from kfjob.base.units import SECOND
+from kfjob.objects import api_objects
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+WATCH_SECONDS = 240
+"""Duration of one watch request; the server then ends it and kfjob resumes it. A dead connection is noticed by then."""
+EVENTS_PER_PAGE = 500
+
+Query = tuple[tuple[str, str], ...]
+
+DRY_RUN: Query = (("dryRun", "All"),)
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One HTTP request."""
+
+    method: str
+    path: str
+    verb: str  # create | get | list | watch | update | patch | delete
+    resource: str  # pytorchjobs | pods | services | …
+    namespace: str
+    name: str = ""
+    subresource: str = ""
+    query: Query = ()
+    body: Any = None  # sent as JSON: an object, or the operations of a JSON patch
+    content_type: str = JSON
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether sending the request twice has the same effect as sending it once: true for all but a create."""
+        return self.method != "POST"
+
+
+class Selection(Struct, frozen=True, kw_only=True):
+    """The objects that a list and a watch select: one resource of a namespace."""
+
+    resource: str
+    namespace: str
+    query: Query = ()
+    name: str = ""  # set if only one object can match
+
+    def list_request(self) -> Request:
+        """Return the request for all selected objects."""
+        return _request("GET", "list", self.resource, self.namespace, query=self.query)
+
+    def watch_request(self, resource_version: str) -> Request:
+        """Return the request for every change after `resource_version`."""
+        watch = (("watch", "true"), ("resourceVersion", resource_version), ("allowWatchBookmarks", "true"))
+        query = (*self.query, *watch, ("timeoutSeconds", str(WATCH_SECONDS)))
+        return _request("GET", "watch", self.resource, self.namespace, query=query)
+
+
+def select_object(resource: str, namespace: str, name: str) -> Selection:
+    """Select the object of a name."""
+    return Selection(resource=resource, namespace=namespace, name=name, query=(("fieldSelector", f"metadata.name={name}"),))
+
+
+def select_job_objects(resource: str, namespace: str, job: str) -> Selection:
+    """Select the pods or services that the operator created for a job."""
+    return Selection(resource=resource, namespace=namespace, query=(("labelSelector", f"{api_objects.LABEL_JOB_NAME}={job}"),))
+
+
+def select_jobs(namespace: str) -> Selection:
+    """Select all PyTorchJobs of a namespace."""
+    return Selection(resource=api_objects.PYTORCHJOBS, namespace=namespace)
+
+
+def get(resource: str, namespace: str, name: str) -> Request:
+    """Read one object."""
+    return _request("GET", "get", resource, namespace, name=name)
+
+
+def list_nodes() -> Request:
+    """Read all nodes."""
+    return Request(method="GET", path="/api/v1/nodes", verb="list", resource="nodes", namespace="")
+
+
+def create(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
+    """Create an object. The server rejects fields that it does not know; without that an old operator would ignore them.
+
+    With `dry_run`, the server runs webhooks, quotas and schema validation, and stores nothing.
+    """
+    resource = CREATABLE_KINDS[manifest["kind"]]
+    metadata = manifest["metadata"]
+    query = (("fieldManager", api_objects.FIELD_MANAGER), ("fieldValidation", "Strict"), *(DRY_RUN if dry_run else ()))
+    path = api_path(manifest["apiVersion"])
+    request = _request("POST", "create", resource, metadata["namespace"], group=path, query=query, body=manifest)
+    return replace(request, name=metadata.get("name", ""))  # a create has the name in the body, not in the path
+
+
+def dry_run_replace(manifest: Mapping[str, Any], *, resource_version: str) -> Request:
+    """Replace a job with `manifest` as a dry run: the server returns the result and stores nothing."""
+    metadata = manifest["metadata"]
+    query = (("fieldManager", api_objects.FIELD_MANAGER), ("fieldValidation", "Strict"), *DRY_RUN)
+    body = {**manifest, "metadata": {**metadata, "resourceVersion": resource_version}}
+    return _request(
+        "PUT", "update", api_objects.PYTORCHJOBS, metadata["namespace"], name=metadata["name"], query=query, body=body
+    )
+
+
+def get_object(manifest: Mapping[str, Any]) -> Request:
+    """Read the live object of a manifest."""
+    metadata, resource = manifest["metadata"], CREATABLE_KINDS[manifest["kind"]]
+    group = api_path(manifest["apiVersion"])
+    return _request("GET", "get", resource, metadata["namespace"], name=metadata["name"], group=group)
+
+
+def apply(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
+    """Apply a manifest on the server; with `dry_run` the server returns the result and stores nothing."""
+    metadata = manifest["metadata"]
+    force = ("force", "true")
+    query = (("fieldManager", api_objects.FIELD_MANAGER), force, ("fieldValidation", "Strict"), *(DRY_RUN if dry_run else ()))
+    resource = CREATABLE_KINDS[manifest["kind"]]
+    return _request(
+        "PATCH",
+        "patch",
+        resource,
+        metadata["namespace"],
+        name=metadata["name"],
+        group=api_path(manifest["apiVersion"]),
+        query=query,
+        body=manifest,
+        content_type=APPLY_PATCH,
+    )
+
+
+def patch(resource: str, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Request:
+    """Change an object by a JSON patch (RFC 6902)."""
+    return _request("PATCH", "patch", resource, namespace, name=name, body=operations, content_type=JSON_PATCH)
+
+
+def delete_job(namespace: str, name: str, uid: str) -> Request:
+    """Delete the job of this uid; it stays visible until everything that it owns is deleted."""
+    body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+    return _request("DELETE", "delete", api_objects.PYTORCHJOBS, namespace, name=name, body=body)
+
+
+def list_events(namespace: str, *, page: str = "") -> Request:
+    """Read one page of the events of a namespace."""
+    query = (("limit", str(EVENTS_PER_PAGE)), *((("continue", page),) if page else ()))
+    return _request("GET", "list", "events", namespace, query=query)
+
+
+def list_workloads(namespace: str, job_uid: str, api_version: str) -> Request:
+    """Read the Kueue Workload of a job (v0.14 pkg/controller/constants: the label with the job's uid)."""
+    query = (("labelSelector", f"{api_objects.LABEL_KUEUE_JOB_UID}={job_uid}"),)
+    return _request("GET", "list", api_objects.KUEUE_WORKLOADS, namespace, group=api_path(api_version), query=query)
+
+
+def pod_log(
+    namespace: str,
+    pod: str,
+    *,
+    container: str,
+    tail: int | None = None,
+    since: int | None = None,
+    previous: bool = False,
+    follow: bool = False,
+) -> Request:
+    """Read a container's log with timestamps. `since` is in nanoseconds; the API server truncates it to seconds."""
+    query = [("container", container), ("timestamps", "true")]
+    if tail is not None:
+        query.append(("tailLines", str(tail)))
+    if since is not None:
+        query.append(("sinceTime", datetime.fromtimestamp(since // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+    if previous:
+        query.append(("previous", "true"))
+    if follow:
+        query.append(("follow", "true"))
+    return _request("GET", "get", "pods", namespace, name=pod, subresource="log", query=tuple(query))
+
+
+def api_path(api_version: str) -> str:
+    """Return the path of an API version: `/api/v1`, `/apis/apps/v1`."""
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+
+
+def _request(
+    method: str,
+    verb: str,
+    resource: str,
+    namespace: str,
+    *,
+    name: str = "",
+    subresource: str = "",
+    group: str | None = None,
+    **more: Any,
+) -> Request:
+    group = group or api_path(api_objects.PYTORCHJOB_API_VERSION if resource == api_objects.PYTORCHJOBS else "v1")
+    parts = (group, "namespaces", quote(namespace, safe=""), resource, quote(name, safe=""), subresource)
+    path = "/".join(part for part in parts if part)
+    return Request(
+        method=method,
+        path=path,
+        verb=verb,
+        resource=resource,
+        namespace=namespace,
+        name=name,
+        subresource=subresource,
+        **more,
+    )

@@ -1,0 +1,32 @@
+"""The fields that kfjob reads of a Workload and a LocalQueue of kueue.x-k8s.io/v1beta1 and v1beta2 (Kueue apis/kueue)."""
+
+from __future__ import annotations
+
+from typing import Required, TypedDict
+
+from kfjob.cluster.shapes.meta import ConditionShape, MetadataShape, ObjectStatusShape
+
+
+class WorkloadSpecShape(TypedDict, total=False):
+    queueName: str | None
+    active: bool | None
+
+
+class AdmissionShape(TypedDict, total=False):
+    clusterQueue: str | None
+
+
+class WorkloadStatusShape(TypedDict, total=False):
+    conditions: list[ConditionShape] | None
+    admission: AdmissionShape | None
+
+
+class WorkloadShape(TypedDict, total=False):
+    metadata: Required[MetadataShape]
+    spec: WorkloadSpecShape | None
+    status: WorkloadStatusShape | None
+
+
+class LocalQueueShape(TypedDict, total=False):
+    metadata: Required[MetadataShape]
+    status: ObjectStatusShape | None

@@ -1,0 +1,223 @@
+"""What an occurrence of a symptom means in its job: how severe it is, and how well it explains the failure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kfjob.joblog.diagnose.job_evidence import JobEvidence
+from kfjob.joblog.diagnose.occurrences import Occurrence, Symptom
+from kfjob.joblog.diagnose.recovery import has_later_end, has_recovered, may_have_gone_on
+from kfjob.joblog.diagnose.repeated_failures import repeats_failure
+from kfjob.joblog.diagnose.rule import Role, Severity, Subject
+from kfjob.joblog.diagnose.rules import check_ids
+from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase
+
+_ABORTS = frozenset(check_ids("worker-aborted", "native-crash"))
+_SIGNALS = _ABORTS.union(check_ids("worker-crashed", "illegal-instruction", "arithmetic-signal", "bus-error"))
+"""Rules about a signal: the end of a process, without a reason."""
+_NEVER_PROVOKED = _SIGNALS.union(check_ids("worker-killed", "host-oom-kill"))
+"""Rules about processes that a signal ended: tests that passed do not explain it."""
+_CRASHES = frozenset(check_ids("assertion-failed", "crashed-in-call", "heap-corrupted", "openmp-error", "openmp-twice")).union(
+    check_ids("triton-assertion", "shm-too-small")
+)
+"""Rules about what led to a signal."""
+ENDS = _ABORTS.union(check_ids("worker-failed", "child-failed", "launcher-failed", "traceback-cut"))
+"""Rules about the end of a process: a suspect if nothing else in its pod tells why it ended."""
+_LATE = frozenset(check_ids("child-failed", "launcher-failed", "traceback-cut"))
+"""Rules of `ENDS` after which the output of a process may still arrive."""
+
+_THREADS = frozenset(check_ids("thread-died"))
+"""Rules about threads that ended while their process went on."""
+TIMEOUTS = frozenset(check_ids("nccl-timeout", "gloo-timeout", "store-wait-timeout"))
+"""Rules about ranks that waited for another one, which did not come."""
+_KILLS = frozenset(check_ids("pod-killed", "pod-terminated"))
+"""Rules about containers that something else ended."""
+_STOPS = frozenset(check_ids("agent-stopped"))
+"""Rules about agents that something else ended."""
+
+
+class Assessment(Struct, frozen=True):
+    """An occurrence with its meaning in this job."""
+
+    occurrence: Occurrence
+    severity: Severity
+    role: Role
+    recovered: bool
+    time: int | None
+    count: int = 1
+    provoked: bool = False  # an error that a run of tests contains, which ended well
+    suspected: bool = False  # the program went on after it, and no other error explains the failure
+    in_doubt: bool = False  # the program may have gone on after it
+
+    @property
+    def sort_key(self) -> tuple[int, int]:
+        """Key that sorts by time; assessments without a time come last."""
+        return (self.time if self.time is not None else 2**63, self.occurrence.order)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it is an error that the job has not recovered from."""
+        return self.severity is Severity.ERROR and not self.recovered
+
+    @property
+    def is_disconnect(self) -> bool:
+        """Whether an agent or a process lost its connection after it had joined a round."""
+        in_log = self.occurrence.line is not None
+        return self.is_error and self.role is Role.CONSEQUENCE and self.occurrence.after_join and in_log
+
+
+def assess_symptom(job: JobEvidence, symptom: Symptom) -> Assessment | None:
+    """Return the first occurrence that the job has not recovered from, else the last one.
+
+    If rounds end with the same error again and again, it is that of the first of these rounds: the restarts cured nothing, and
+    a round that only comes to the same step once more has not recovered.
+    """
+    occurrences = [occurrence for occurrence in symptom.occurrences if not occurrence.resolved]
+    near = job.view.reference_time
+    if any(repeats_failure(job.history, earlier, occurrences[-1], near=near) for earlier in occurrences[:-1]):
+        occurrences[-1] = replace(occurrences[-1], lasts=True)
+    assessments = [assess(job, occurrence, symptom.count) for occurrence in occurrences]
+    unrecovered = next((item for item in assessments if not item.recovered), None)
+    if unrecovered is None or not unrecovered.is_error:
+        return unrecovered or (assessments[-1] if assessments else None)
+    newest = unrecovered.occurrence
+    first = next((item for item in assessments if repeats_failure(job.history, item.occurrence, newest, near=near)), None)
+    return replace(unrecovered, occurrence=first.occurrence, time=first.time) if first else unrecovered
+
+
+def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessment:
+    """Return what the occurrence means in this job; `count` is how often it happened."""
+    rule = occurrence.rule
+    time = _find_time(job, occurrence)
+    role = _find_role(job, occurrence)
+    severity = rule.severity
+    if severity is Severity.ERROR and occurrence.in_warning and not (rule.permanent or rule.in_warnings):
+        severity = Severity.WARNING  # the program goes on after it
+    if rule.id in _THREADS and _precedes_timeout(job, occurrence, time):
+        severity = Severity.ERROR  # the other ranks waited for its process, which did not come
+    if severity is Severity.ERROR and rule.in_script and job.view.phase is not None and not job.view.phase.ended:
+        severity = Severity.WARNING  # the script may go on
+    provoked = severity is not Severity.HARMLESS and _is_provoked(job, occurrence)
+    is_error, severity = severity is Severity.ERROR, Severity.HARMLESS if provoked else severity
+    recovered = severity is Severity.ERROR and not rule.permanent and has_recovered(job, occurrence, time)
+    in_doubt = severity is Severity.ERROR and not recovered and role is Role.CAUSE and may_have_gone_on(job, occurrence)
+    if in_doubt:
+        role, recovered = Role.SUSPECT, has_later_end(job, occurrence)
+    if severity is Severity.ERROR and rule.harmless_before_join and not occurrence.after_join:
+        severity = _assess_before_join(job, occurrence, recovered=recovered)
+    elif (role is Role.CONSEQUENCE and _is_after_success(job, occurrence)) or (
+        role is not Role.CAUSE and _is_caused_by_stop(job, occurrence)
+    ):
+        severity, recovered = Severity.HARMLESS, False
+    return Assessment(occurrence, severity, role, recovered, time, count, provoked=provoked and is_error, in_doubt=in_doubt)
+
+
+def _is_provoked(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether the line belongs to a run of tests that ended well: tests provoke errors, but not the end of their run."""
+    pod = job.history.pods.get(occurrence.pod)
+    if pod is None or occurrence.mark is None or occurrence.in_previous_container or occurrence.rule.id in _NEVER_PROVOKED:
+        return False
+    return pod.suite_runs.contain(occurrence.mark.line, occurrence.stream, is_alone=pod.has_one_process)
+
+
+def _precedes_timeout(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:
+    """Return whether a collective timed out after the occurrence."""
+    symptoms = [symptom for symptom in job.history.symptoms() if symptom.rule.id in TIMEOUTS]
+    timeouts = (other for symptom in symptoms for other in symptom.occurrences)
+    return any(_is_before(time, occurrence, _find_time(job, other), other) for other in timeouts)
+
+
+def _is_before(time: int | None, occurrence: Occurrence, other_time: int | None, other: Occurrence) -> bool:
+    if occurrence.pod == other.pod or time is None or other_time is None:
+        return occurrence.order < other.order
+    return time <= other_time
+
+
+def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
+    """Return how well the occurrence explains the failure, given the others of its pod."""
+    rule = occurrence.rule
+    if occurrence.role is not rule.role:
+        return occurrence.role
+    pod = job.history.pods.get(occurrence.pod)
+    if rule.id in _SIGNALS and pod is not None and any(other.rule.id in _CRASHES for other in pod.symptoms.occurrences()):
+        return Role.SYMPTOM
+    if rule.id in ENDS and pod is not None:
+        is_explained = any(_explains_end(other, occurrence) for other in pod.symptoms.occurrences())
+        return Role.SYMPTOM if is_explained else Role.SUSPECT
+    return rule.role
+
+
+def _explains_end(other: Occurrence, end: Occurrence) -> bool:
+    """Return whether the other occurrence tells why the process of the same pod ended."""
+    if other.rule.id in ENDS or other.rule.subject is Subject.POD or other.rule.severity is not Severity.ERROR:
+        return False
+    if other.rule.role is Role.SYMPTOM:
+        return False
+    is_late = (
+        end.rule.id in _LATE and other.in_exception and other.rule.role is not Role.CONSEQUENCE and _in_same_round(other, end)
+    )
+    return end.rule.id in _ABORTS or other.order <= end.order or other.in_previous_container or is_late
+
+
+def _in_same_round(other: Occurrence, end: Occurrence) -> bool:
+    return other.mark is not None and end.mark is not None and other.mark.round_start == end.mark.round_start
+
+
+def _find_time(job: JobEvidence, occurrence: Occurrence) -> int | None:
+    """Return when it happened. The state of an ended container comes late, so the end of its log is used if earlier."""
+    near = job.view.reference_time
+    time = occurrence.timestamp.resolve(near)
+    pod = job.history.pods.get(occurrence.pod)
+    if pod and occurrence.rule.subject is Subject.POD and not occurrence.pod_waits:
+        end = pod.recent.timestamp().resolve(near)
+        return min(time, end) if time is not None and end is not None else time
+    return time
+
+
+def _is_after_success(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether the pod's agent had reported success before: peers may exit in any order."""
+    pod = job.history.pods.get(occurrence.pod)
+    return pod is not None and pod.finished is not None and occurrence.order > pod.finished
+
+
+def _is_caused_by_stop(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether the container or its agent ended because the job was stopped, or had succeeded: kfjob ends it then."""
+    pod = job.history.pods.get(occurrence.pod)
+    if occurrence.rule.subject is not Subject.POD:
+        was_stopped = job.view.phase is JobPhase.STOPPED and not job.view.is_end_unknown
+        was_ended = bool(pod and pod.state and pod.state.ended_by_kfjob)
+        return (was_stopped or was_ended or _is_being_removed(job)) and occurrence.rule.id in _STOPS
+    is_end = occurrence.rule.id in _KILLS and (pod is None or all(order < occurrence.order for order, _ in pod.starts))
+    return job.view.phase is JobPhase.STOPPED or (job.view.phase is JobPhase.SUCCEEDED and is_end)
+
+
+def _is_being_removed(job: JobEvidence) -> bool:
+    """Return whether all pods have been told to end: the job was deleted, and not one of its pods."""
+    states = [pod.state for pod in job.history.pods.values() if pod.state]
+    return any(state.reason == TERMINATING for state in states) and all(
+        state.reason == TERMINATING or state.phase.ended for state in states
+    )
+
+
+def _assess_before_join(job: JobEvidence, occurrence: Occurrence, *, recovered: bool) -> Severity:
+    """Return the severity of a failed connection of an agent that had not joined a round: the agent retries."""
+    pod = job.history.pods[occurrence.pod]
+    has_later_start = any(order > occurrence.order for order, _ in pod.starts)
+    if has_later_start or pod.finished or recovered or (pod.progress and pod.progress[0] > occurrence.order):
+        return Severity.HARMLESS
+    state = pod.state
+    gave_up = any(
+        other.order > occurrence.order
+        and other.rule.severity is Severity.ERROR
+        and (other.in_exception or other.raised or not other.rule.harmless_before_join)
+        for other in pod.symptoms.occurrences()
+    )
+    if (
+        gave_up
+        or occurrence.in_exception
+        or occurrence.raised
+        or (state and (state.phase is PodPhase.FAILED or state.restarts or state.exit_code))
+    ):
+        return Severity.ERROR
+    return Severity.HARMLESS if job.view.training.lines else Severity.WARNING

@@ -1,0 +1,236 @@
+"""Checks for symptoms that no single line shows; each belongs to the rule with its name (`loss_constant`: `loss-constant`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from kfjob.base.patterns import Pattern
+from kfjob.base.units import SECOND
+from kfjob.joblog.agents.program_lines import find_program_lines
+from kfjob.joblog.diagnose.absent_ranks import find_absent_ranks
+from kfjob.joblog.diagnose.collectives import find_difference
+from kfjob.joblog.diagnose.job_evidence import JobEvidence, Occurrences
+from kfjob.joblog.diagnose.occurrences import Occurrence, PodHistory
+from kfjob.joblog.diagnose.rule import Role, Severity, Subject
+from kfjob.joblog.diagnose.rules import BY_ID, check_ids
+from kfjob.joblog.events import JobPhase, PodPhase, ProcessState
+from kfjob.joblog.lines.timestamps import Timestamp
+from kfjob.joblog.master.evidence import describe_ranks
+from kfjob.joblog.progress.formats import KFJOB_TRAINER
+from kfjob.joblog.view.silence import describe_processes, find_halted
+from kfjob.joblog.view.stall import format_pause
+
+CONSTANT_READINGS = 20
+"""Readings after which an unchanged loss counts as constant."""
+OPERATOR_TIME = 30 * SECOND
+"""Time within which a running operator writes a status and creates pods."""
+ERROR_TIME = 10 * SECOND
+"""Time within which the own error of a lost peer may still arrive: logs of pods arrive independently."""
+JOIN_TIME = 120 * SECOND
+"""Time within which an agent that reaches the store joins a round or prints an error."""
+
+_EXIT_MESSAGE = Pattern(r"(?i)(?:fatal |usage )?error: *(?P<what>[^\n]{3,200})")
+_STACK = "`py-spy dump --pid PID` shows the stack of a process"
+_UNREACHABLE_STORE = check_ids("rendezvous-refused", "rendezvous-unresolvable", "rendezvous-no-route", "store-wait-timeout")
+
+
+def loss_not_finite(job: JobEvidence) -> Occurrences:
+    """The newest loss is not a finite number."""
+    training = job.view.training
+    if training.loss is not None and not math.isfinite(training.loss):
+        line, since = training.not_finite_line, training.not_finite_since
+        timestamp = Timestamp(time=line.time if line else training.last_time)
+        is_own = job.view.config.trainer == KFJOB_TRAINER or job.view.start is not None
+        occurrence = job.occurrence(
+            "loss-not-finite",
+            pod=training.pod,
+            timestamp=timestamp,
+            loss=training.loss,
+            since="" if since is None else f" since step {since}",
+            change="a lower `lr`, `grad_clip: 1.0` or bf16" if is_own else "a lower learning rate, gradient clipping or bf16",
+        )
+        if line is not None:
+            occurrence.line, occurrence.evidence = line.number + 1, (line.text,)
+        yield occurrence
+
+
+def loss_constant(job: JobEvidence) -> Occurrences:
+    """All points of the loss curve are equal."""
+    training = job.view.training
+    losses = {point.loss for point in training.curve}
+    if len(training.curve) >= CONSTANT_READINGS and len(losses) == 1 and training.loss in losses:
+        yield job.occurrence("loss-constant", pod=training.pod, loss=training.loss, count=training.lines)
+
+
+def exit_message(job: JobEvidence) -> Occurrences:
+    """A program ended with exit code 1 after an error that it printed itself, and no other error explains the end."""
+    for pod in job.history.pods.values():
+        symptom = pod.symptoms.get(("worker-failed", ""))
+        failure = symptom.occurrences[-1] if symptom and symptom.occurrences else None
+        if failure is None or failure.values.get("code") != "1" or any(map(_explains, pod.symptoms.occurrences())):
+            continue
+        lines = find_program_lines(reversed(failure.context))
+        if lines and (match := _EXIT_MESSAGE.match(lines[-1])):
+            rule, values = BY_ID["exit-message"], {**failure.values, "what": match["what"]}
+            yield replace(failure, rule=rule, values=values, evidence=(lines[-1],), context=(), line=None)
+
+
+def _explains(occurrence: Occurrence) -> bool:
+    """Return whether the occurrence says why a process ended."""
+    return occurrence.rule.severity is Severity.ERROR and occurrence.rule.role is not Role.SYMPTOM
+
+
+def stalled(job: JobEvidence) -> Occurrences:
+    """The job runs without progress."""
+    if job.view.stalled:
+        processes = find_halted(job.view) or [process for pod in job.view.pods.values() for process in pod.processes]
+        pause = format_pause(job.view.seconds_since_progress or 0)
+        yield job.occurrence("stalled", pause=pause, processes=describe_processes(processes) or _STACK)
+
+
+def process_stopped(job: JobEvidence) -> Occurrences:
+    """A signal has stopped a process of a local job that runs."""
+    if not job.view.running:
+        return
+    for name, pod in job.view.pods.items():
+        for process in pod.processes:
+            if process.state is ProcessState.STOPPED:
+                yield job.occurrence("process-stopped", pod=name, process=process, pid=process.pid)
+
+
+def operator_missing(job: JobEvidence) -> Occurrences:
+    """The job has no status."""
+    status = job.view.job
+    untouched = status and status.phase is JobPhase.PENDING and not status.reason and not job.view.pods
+    if untouched and job.age > OPERATOR_TIME and not any(event.kind == "PyTorchJob" for event in job.view.cluster_events):
+        yield job.occurrence("operator-missing", seconds=job.age // SECOND)
+
+
+def no_pods(job: JobEvidence) -> Occurrences:
+    """The job has a status but no pods, and no event gives a reason."""
+    status = job.view.job
+    has_reason = any(symptom.rule.subject is Subject.EVENT for symptom in job.history.job.values())
+    waits = status and status.phase is JobPhase.PENDING and status.reason and not job.view.pods
+    if waits and not has_reason and job.age > OPERATOR_TIME:
+        yield job.occurrence("no-pods", seconds=job.age // SECOND)
+
+
+def rendezvous_silent(job: JobEvidence) -> Occurrences:
+    """An agent has started, has not joined a round, and prints nothing."""
+    for name, pod in job.history.pods.items():
+        last, now = pod.recent.timestamp().resolve(job.view.reference_time), job.view.now
+        live = job.view.running and name in job.view.pods and job.view.pods[name].live
+        waits = pod.launch is not None and not pod.joined and not pod.symptoms
+        if live and waits and last and now and now - last > JOIN_TIME:
+            yield job.occurrence("rendezvous-silent", pod=name, evidence=pod.recent.last_text)
+
+
+def stale_store(job: JobEvidence) -> Occurrences:
+    """A pod got the same store address in all its rounds, and could not reach it."""
+    for name, pod in job.history.pods.items():
+        results = [member.result for item in job.view.rounds for member in item.members if member.pod == name]
+        addresses = {(result.master_addr, str(result.master_port)) for result in results}
+        failures = [
+            occurrence
+            for rule in _UNREACHABLE_STORE
+            for occurrence in pod.symptoms.occurrences()
+            if occurrence.rule.id == rule
+            and occurrence.after_join
+            and (occurrence.values.get("host"), occurrence.values.get("port")) in addresses
+        ]
+        if len(results) > 1 and len(addresses) == 1 and failures:
+            first = failures[0]
+            yield Occurrence(
+                rule=BY_ID["stale-store"],
+                pod=name,
+                values={"pod": name},
+                order=first.order,
+                timestamp=first.timestamp,
+                line=first.line,
+                rank=first.rank,
+                evidence=first.evidence,
+                after_join=True,
+            )
+
+
+def import_shortfall(job: JobEvidence) -> Occurrences:
+    """Fewer processes than expected have printed the import line."""
+    for name, history in job.history.pods.items():
+        symptom = history.symptoms.get(("shard-checkpoint-import", ""))
+        if symptom is None:
+            continue
+        pod = job.view.pods.get(name)
+        processes = job.view.config.processes_per_node or (len(pod.global_ranks) if pod else 0)
+        if processes and symptom.count < processes and len(history.starts) <= 1:
+            ranks = {occurrence.rank for occurrence in symptom.occurrences}
+            absent = sorted(set(pod.global_ranks if pod else ()) - ranks) if None not in ranks and len(ranks) > 1 else []
+            missing = f"rank {', '.join(map(str, absent))}" if absent else f"{processes - symptom.count} of them"
+            yield job.occurrence("import-shortfall", pod=name, count=symptom.count, processes=processes, missing=missing)
+
+
+def collectives_apart(job: JobEvidence) -> Occurrences:
+    """The ranks that timed out were in different collectives."""
+    timeouts = {rank: (name, item) for name, pod in job.history.pods.items() for rank, item in pod.timeouts.waited.items()}
+    difference = find_difference({rank: item.collective for rank, (_, item) in timeouts.items() if item.collective})
+    if difference is not None:
+        ranks, text = difference
+        name, timeout = timeouts[ranks[0]]
+        symptom = job.history.pods[name].symptoms.get(("nccl-timeout", ""))
+        timestamp = symptom.occurrences[0].timestamp if symptom else Timestamp()
+        occurrence = job.occurrence("collectives-apart", pod=name, timestamp=timestamp, evidence=timeout.text, difference=text)
+        occurrence.line, occurrence.rank = timeout.line, ranks[0] if len(ranks) == 1 else None
+        yield occurrence
+
+
+def left_early(job: JobEvidence) -> Occurrences:
+    """A pod succeeded, and others lost their connection or waited for it without an answer."""
+    for name, history in job.history.pods.items():
+        pod = job.view.pods.get(name)
+        if pod and history.has_succeeded and any(item.pod != name for item in job.disconnects):
+            timestamp, evidence = history.recent.timestamp(), history.recent.last_text
+            rule = "rank0-left-early" if pod.group_rank == 0 else "rank-left-early"
+            ranks = describe_ranks(pod.global_ranks) or "its ranks"
+            occurrence = job.occurrence(rule, pod=name, timestamp=timestamp, evidence=evidence, ranks=ranks)
+            if end := history.end:
+                occurrence.timestamp, occurrence.line, occurrence.evidence = end.timestamp, end.line, end.evidence
+            yield occurrence
+
+
+def peer_lost(job: JobEvidence) -> Occurrences:
+    """The log of a pod ends without an error when others lose their connection."""
+    near = job.view.reference_time
+    times = [(not item.timestamp.exact, time) for item in job.disconnects if (time := item.timestamp.resolve(near)) is not None]
+    if not times:
+        return
+    _, first = min(times)  # exact times come first: an inexact one is that of an earlier line
+    if job.view.running and job.view.now is not None and job.view.now < first + ERROR_TIME:
+        return
+    endpoints = {pod.launch.rdzv_endpoint.rpartition(":")[0] for pod in job.history.pods.values() if pod.launch}
+    absent = set(find_absent_ranks(job))
+    store_hosts = {host.partition(".")[0] for host in endpoints}
+    for name, pod in job.history.pods.items():
+        end = pod.recent.timestamp().resolve(near)
+        is_first = end is not None and end <= first + SECOND and all(item.pod != name for item in job.disconnects)
+        is_absent = pod.ranks and absent.issuperset(pod.ranks)  # `rank_absent` says more
+        if is_first and not is_absent and _ended_silently(pod) and not (job.view.running and _runs(pod)):
+            rule = "store-host-lost" if name in store_hosts else "peer-lost"
+            yield job.occurrence(rule, pod=name, timestamp=Timestamp(time=end), evidence=pod.recent.last_text)
+
+
+def _runs(pod: PodHistory) -> bool:
+    return pod.state is not None and pod.state.phase is PodPhase.RUNNING
+
+
+def _ended_silently(pod: PodHistory) -> bool:
+    """Return whether the log of a pod that had joined stops without success and without an error."""
+    has_problem = any(symptom.rule.severity is not Severity.HARMLESS for symptom in pod.symptoms.values())
+    return pod.joined and not pod.has_succeeded and not has_problem
+
+
+CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
+    loss_not_finite, loss_constant, exit_message, stalled, process_stopped, operator_missing, no_pods, rendezvous_silent,
+    stale_store, import_shortfall, collectives_apart, left_early, peer_lost,
+)  # fmt: skip

@@ -1,0 +1,167 @@
+"""The definition of a rule: a symptom, its cause and its remedy. Rules are data; `rules/` holds them.
+
+The texts of a rule may contain groups of its pattern in braces: `module {name} is not installed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from functools import cached_property
+
+from msgspec import Struct
+
+from kfjob.base.patterns import Match, Pattern
+from kfjob.joblog.diagnose.incidents.incident import Kind
+
+UNKNOWN_VALUE = "(unknown)"
+"""Stands for a value that this form of the symptom does not contain."""
+
+
+class Severity(StrEnum):
+    """How severe a symptom is."""
+
+    ERROR = "error"  # the job fails, cannot start, or computes wrong results
+    WARNING = "warning"  # the job continues, but not as it should
+    HARMLESS = "harmless"  # healthy jobs print it too
+
+
+class Role(StrEnum):
+    """How well a symptom explains a failure, the best first."""
+
+    CAUSE = "cause"  # explains the failure by itself
+    SUSPECT = "suspect"  # explains the failure if there is no cause, such as a killed process
+    CONSEQUENCE = "consequence"  # the effect of another process's failure
+    SYMPTOM = "symptom"  # shows that something ended, but not why
+
+    @property
+    def rank(self) -> int:
+        """The role's place in this order, 0 for the best."""
+        return list(Role).index(self)
+
+
+class Subject(StrEnum):
+    """The input that a rule is matched against."""
+
+    LOG = "log"  # the message of an incident, without colours and prefixes
+    EXCEPTION = "exception"  # an exception or a crash that no LOG rule matches
+    POD = "pod"  # `<phase> <reason> exit=<code> restarts=<n>: <message>`, see `states.format_pod`
+    JOB = "job"  # `<phase> <reason>: <message>`
+    EVENT = "event"  # `<kind> <reason>: <message>` of a Kubernetes event
+    QUEUE = "queue"  # `<reason>: <message>` of a job that its queue has not admitted
+    VIEW = "view"  # the whole job view: a function of `checks.py` or `waiting.py` finds it
+
+
+class RuleMatch(Struct, frozen=True):
+    """A rule that matches a text."""
+
+    rule: Rule
+    values: dict[str, str]
+    first_line: int = 0  # of the match within the text
+    last_line: int = 0
+    start: int = 0  # position of the match within the text
+
+
+class Rule(Struct, frozen=True, kw_only=True, dict=True):
+    """One known failure, or one known harmless message."""
+
+    id: str
+    title: str
+    """The failure as an error message."""
+
+    cause: str
+    """Why it happens."""
+
+    agent_cause: str = ""
+    """Why it happens in a pod whose log shows torchrun's agent; "" if `cause` fits too."""
+
+    remedy: str
+    """What to do next; "" if nothing has to be done."""
+
+    local_title: str = ""
+    """The title for a job of the local backend, whose pods are processes; "" if `title` fits too."""
+
+    local_cause: str = ""
+    """Why it happens in a job of the local backend; "" if `cause` fits too."""
+
+    local_remedy: str = ""
+    """What to do next for a job of the local backend, whose pods are processes; "" if `remedy` fits too."""
+
+    recovered_title: str = ""
+    """The title where the job has recovered from it; "" if `title` fits too."""
+
+    running_remedy: str = ""
+    """What to do first while the job still runs; "" if that is no different."""
+
+    markers: tuple[str, ...] = ()
+    """Literals of which every matching text contains at least one; other texts are not searched."""
+
+    unless: tuple[str, ...] = ()
+    """Literals that no matching text contains: they show another symptom."""
+
+    pattern: str = ""
+    subject: Subject = Subject.LOG
+    severity: Severity = Severity.ERROR
+    role: Role = Role.CAUSE
+
+    role_after_join: Role | None = None
+    """Role of an occurrence after the agent has joined a round; None: `role`."""
+
+    harmless_before_join: bool = False
+    """Whether it is harmless if the agent joins a round after it."""
+
+    permanent: bool = False
+    """Whether it remains an error even if training continues."""
+
+    futile_after: int | None = None
+    """Rounds that end with this failure after which a restart is futile; None: a restart may help."""
+
+    stack: tuple[str, ...] = ()
+    """Literals of which one stands in the innermost frames of the traceback; () if the frames do not matter."""
+
+    condition: Callable[[Mapping[str, str]], bool] | None = None
+    """What the values of the groups have to fulfil; None if the pattern is enough."""
+
+    kinds: tuple[Kind, ...] = ()
+    """Kinds of incidents that the rule needs; () for every kind."""
+
+    in_warnings: bool = False
+    """Whether a line that its program calls a warning shows the failure too; else it is a warning here."""
+
+    wraps: bool = False
+    """Whether it only repeats another failure: a rule that knows that one explains more."""
+
+    in_script: bool = False
+    """Whether a script may go on after it: later steps or success show recovery, and it is a warning while the job runs."""
+
+    link: str = ""
+    """URL of a document with more about it."""
+
+    @cached_property
+    def regex(self) -> Pattern:
+        """The pattern, which is compiled at its first search; in a log, `^` and `$` are the ends of a line."""
+        return Pattern(f"(?m){self.pattern}" if self.subject is Subject.LOG else self.pattern)
+
+    def match(self, text: str) -> RuleMatch | None:
+        """Return the match of the pattern, None if the text does not show this symptom."""
+        if self.markers and not any(marker in text for marker in self.markers):
+            return None
+        if any(literal in text for literal in self.unless) or not (match := self.regex.search(text)):
+            return None
+        values = _name_values(match)
+        if UNKNOWN_VALUE in values.values() and "\n" in text:  # a later line may have the name
+            for other in self.regex.find_all(text):
+                later = _name_values(other)
+                values = {name: later[name] if value == UNKNOWN_VALUE else value for name, value in values.items()}
+        if self.condition is not None and not self.condition(values):
+            return None
+        return RuleMatch(self, values, *match.lines, start=match.start)
+
+
+def _name_values(match: Match) -> dict[str, str]:
+    """Return the groups by name; `host2` is the host in another branch of the pattern."""
+    values: dict[str, str] = {}
+    for group, value in match.groupdict().items():
+        name = group.rstrip("0123456789")
+        values[name] = value or values.get(name, "")
+    return {name: value or UNKNOWN_VALUE for name, value in values.items()}

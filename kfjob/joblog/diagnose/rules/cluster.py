@@ -1,0 +1,261 @@
+"""Rules about pods and jobs on a cluster: configuration, volumes, scheduling, evictions, limits and the operator.
+
+The texts are those of the kubelet and the scheduler (Kubernetes v1.34), containerd, and the training operator (v1.9.3).
+"""
+
+from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
+
+RULES = (
+    Rule(
+        id="secret-missing",
+        title="secret `{name}` is missing, or lacks the key",
+        cause="the pod reads a value from it, and the kubelet cannot find it in the job's namespace",
+        remedy="create it in the job's namespace: `kubectl create secret generic {name} --from-literal=KEY=…`",
+        subject=Subject.POD,
+        markers=("ecret",),
+        pattern=r"secrets? \"(?P<name>[^\"]+)\" not found|couldn't find key \S+ in Secret [^/\s]+/(?P<name2>\S+)",
+    ),
+    Rule(
+        id="config-map-missing",
+        title="ConfigMap `{name}` is missing, or lacks the key",
+        cause="the pod reads a value or files from it, and the kubelet cannot find it in the job's namespace",
+        remedy="create it in the job's namespace: `kubectl create configmap {name} --from-file=…`",
+        subject=Subject.POD,
+        markers=("onfig",),
+        pattern=r"configmaps? \"(?P<name>[^\"]+)\" not found|couldn't find key \S+ in ConfigMap [^/\s]+/(?P<name2>\S+)",
+    ),
+    Rule(
+        id="container-config",
+        title="the container cannot be created",
+        cause="the kubelet's message gives the reason",
+        remedy="`kubectl describe pod {pod}` shows the whole message",
+        subject=Subject.POD,
+        markers=("CreateContainer",),
+        pattern=r"CreateContainer(?:Config)?Error",
+    ),
+    Rule(
+        id="claim-missing",
+        title="volume claim `{name}` does not exist",
+        cause="the job mounts a PersistentVolumeClaim that is not in its namespace",
+        remedy="create the claim, or correct `volumes`",
+        subject=Subject.POD,
+        markers=("persistentvolumeclaim",),
+        pattern=r"persistentvolumeclaim \"(?P<name>[^\"]+)\" not found",
+    ),
+    Rule(
+        id="claim-pending",
+        title="a volume claim of the job is not bound",
+        cause="no volume fits the claim: there is no storage class, no capacity, or no driver",
+        remedy=(
+            "`kubectl describe pvc` in the job's namespace shows the reason; a volume for many pods needs access mode "
+            "ReadWriteMany"
+        ),
+        subject=Subject.POD,
+        markers=("PersistentVolumeClaim", "persistent volumes to bind", "volume node affinity"),
+        pattern=r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes to bind"
+        r"|volume node affinity conflict",
+        role=Role.SUSPECT,  # an event of the claim gives the reason
+    ),
+    Rule(
+        id="no-gpu-free",
+        title="no node has {what} free",
+        cause=(
+            "the scheduler found no node with enough of it: all are in use, no node has that many, or the device plugin "
+            "does not run"
+        ),
+        remedy=("`kubectl describe nodes` shows what is allocatable; use fewer nodes or processes per node, wait, or scale up"),
+        subject=Subject.POD,
+        markers=("Insufficient ",),
+        pattern=r"Insufficient (?P<what>(?:nvidia|amd|aws\.amazon|vpc\.amazonaws|habana)\.[\w./-]*\w)",
+    ),
+    Rule(
+        id="no-capacity",
+        title="no node has enough {what} free",
+        cause="the scheduler found no node that can hold the pod",
+        remedy="lower `resources`, wait for other jobs, or scale up; `kubectl describe nodes` shows what is allocatable",
+        subject=Subject.POD,
+        markers=("Insufficient ", "Too many pods"),
+        pattern=r"Insufficient (?P<what>[\w./-]*\w)|(?P<what2>Too many pods)",
+    ),
+    Rule(
+        id="taint",
+        title="nodes have a taint that the job does not tolerate",
+        cause="the scheduler may not use them; GPU nodes often have the taint nvidia.com/gpu",
+        remedy=(
+            "add `scheduling.tolerations`; `kubectl get nodes -o custom-columns=N:.metadata.name,T:.spec.taints` shows the "
+            "taints"
+        ),
+        subject=Subject.POD,
+        markers=("untolerated taint",),
+        pattern=r"untolerated taint",
+    ),
+    Rule(
+        id="no-node-matches",
+        title="no node matches the job's node selector or affinity",
+        cause="no node has these labels (an instance type that the cluster lacks, or another zone)",
+        remedy="check `instance` and `scheduling.node_selector` against `kubectl get nodes --show-labels`",
+        subject=Subject.POD,
+        markers=("didn't match",),
+        pattern=r"didn't match (?:Pod's node affinity/selector|pod (?:anti-)?affinity|pod topology spread)",
+    ),
+    Rule(
+        id="unschedulable",
+        title="no node can take the pod",
+        cause="the scheduler's message gives the reason",
+        remedy="`kubectl describe pod {pod}` shows the whole message",
+        subject=Subject.POD,
+        markers=("Unschedulable", "SchedulingGated", "nodes are available"),
+        pattern=r"Unschedulable|SchedulingGated|nodes are available",
+    ),
+    Rule(
+        id="out-of-memory",
+        title="the container was killed: it used more memory than its limit",
+        cause="the kernel killed it (OOMKilled)",
+        remedy="raise `resources.memory`; fewer loader workers, a model on the meta device, and no CPU offload need less",
+        subject=Subject.POD,
+        markers=("OOMKilled",),
+        pattern=r"OOMKilled",
+    ),
+    Rule(
+        id="ephemeral-storage-full",
+        title="the pod was evicted: it filled the node's local disk",
+        cause=(
+            "data outside of its volumes (caches, checkpoints in the container, core dumps) exceeded its limit, or left "
+            "the node too little"
+        ),
+        remedy="write to a volume what the message names, or request more `ephemeral-storage`; an emptyDir needs a larger size",
+        subject=Subject.POD,
+        markers=("ephemeral", "mptyDir"),
+        pattern=r"low on resource: ephemeral-storage|ephemeral local storage usage exceeds|mptyDir volume .* exceeds the",
+    ),
+    Rule(
+        id="evicted",
+        title="the pod was evicted from its node",
+        cause=(
+            "the node ran low on memory, disk or process ids, was drained, or the pod was preempted by one with higher priority"
+        ),
+        remedy="request what the pod really uses (`resources`), raise the priority, then run `kfjob relaunch {job}`",
+        subject=Subject.POD,
+        markers=("Evicted", "Preempt", "was low on resource", "DisruptionTarget", "Shutdown", "Terminated"),
+        pattern=r"\bEvicted\b|Preempt(?:ed|ing|ion)|was low on resource|NodeShutdown|\bShutdown\b|DisruptionTarget",
+    ),
+    Rule(
+        id="node-lost",
+        title="the pod's node is lost",
+        cause="the node does not answer; its pod stays Terminating, and the operator waits for it indefinitely",
+        remedy=(
+            "check `kubectl get nodes`; remove the node, or run `kubectl delete pod {pod} --force`, then run `kfjob "
+            "relaunch {job}`"
+        ),
+        subject=Subject.POD,
+        markers=("NodeLost", "NodeNotReady", "Unknown "),
+        pattern=r"NodeLost|NodeNotReady|^Unknown \S",
+    ),
+    Rule(
+        id="container-start",
+        title="the container's command cannot be started",
+        local_title="the command cannot be started",
+        cause="the executable does not exist, or may not be run: {what}",
+        remedy="check `command` and the image: `docker run --entrypoint which IMAGE torchrun`",
+        local_remedy="check `command`: the executable must be on the PATH",
+        subject=Subject.POD,
+        markers=(
+            "executable file not found",
+            "StartError",
+            "RunContainerError",
+            "ContainerCannotRun",
+            "no such file or directory",
+        ),
+        pattern=r"^.*(?P<what>exec: \"[^\"]*\": executable file not found in \$PATH|stat [^:]*: no such file or directory)"
+        r"|^.*(?P<what2>`[^`]*` cannot be started: .*)|StartError|RunContainerError|ContainerCannotRun",
+    ),
+    Rule(
+        id="deadline",
+        title="the job exceeded its deadline",
+        cause="it was active for longer than `run.deadline` allows",
+        remedy=(
+            "raise the deadline, or resume from the last checkpoint with `kfjob relaunch {job}`; an operator older than v1.9.4 "
+            "has deleted the pods and their logs"
+        ),
+        local_remedy="raise the deadline, or resume from the last checkpoint with `kfjob relaunch {job}`",
+        subject=Subject.JOB,
+        markers=("deadline", "Deadline"),
+        pattern=r"longer than specified deadline|DeadlineExceeded",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="backoff-limit",
+        title="the job failed too often",
+        cause="its pods were restarted as often as `run.backoff_limit` allows",
+        remedy=(
+            "find out why the pods ended; an operator older than v1.9.4 has deleted them and their logs, and "
+            "`kfjob submit --follow` keeps the logs"
+        ),
+        local_remedy="`kfjob logs {job}` shows why the processes ended",
+        subject=Subject.JOB,
+        markers=("backoff limit", "BackoffLimit"),
+        pattern=r"reached the specified backoff limit|BackoffLimitExceeded",
+        role=Role.SYMPTOM,
+    ),
+    Rule(
+        id="suspended",
+        title="the job is suspended",
+        cause="it waits in a queue (Kueue) or was suspended by hand; it has no pods until it is resumed",
+        remedy="`kubectl get workloads` in the job's namespace shows its position in the queue",
+        subject=Subject.JOB,
+        markers=("Suspended",),
+        pattern=r"^Suspended",
+        severity=Severity.WARNING,
+    ),
+    Rule(
+        id="operator-missing",
+        title="the training operator does not process the job",
+        cause=(
+            "the job is {seconds} s old and has no status: the operator is not installed, does not run, or watches other "
+            "namespaces"
+        ),
+        remedy=(
+            "check `kubectl get deployments -A | grep training-operator`; `kubectl apply --server-side -k manifests/` "
+            "installs the operator"
+        ),
+        subject=Subject.VIEW,
+    ),
+    Rule(
+        id="no-pods",
+        title="the operator has created no pods for the job",
+        cause=(
+            "the job is {seconds} s old, and something blocks new pods: a resource quota, an admission webhook, or a "
+            "missing service account"
+        ),
+        remedy=(
+            "`kubectl get events` in the job's namespace shows the refusal; `kubectl describe quota` shows the remaining quota"
+        ),
+        subject=Subject.VIEW,
+    ),
+    Rule(
+        id="limit-exceeded",
+        title="kfjob stopped the job: {what}",
+        cause="the job exceeded a limit of its `watchdog`, and no earlier error explains it",
+        remedy=(
+            "`kfjob logs {job} --tail 20` shows what each pod did last; raise the limit in `watchdog` if the job was healthy"
+        ),
+        subject=Subject.JOB,
+        markers=("LimitExceeded",),
+        pattern=r"LimitExceeded: (?P<what>.*)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="crash-loop",
+        title="the container ends again and again",
+        local_title="the pod's process ends again and again",
+        cause=(
+            "it restarts after growing pauses, and the job may still report `Running`; its last lines before it ends show "
+            "the reason"
+        ),
+        remedy="`kfjob logs {job} --pod {pod} --previous` shows the last lines of the previous container",
+        subject=Subject.POD,
+        markers=("CrashLoopBackOff",),
+        pattern=r"CrashLoopBackOff",
+        role=Role.SYMPTOM,
+    ),
+)

@@ -1,0 +1,227 @@
+"""Rules about CUDA and its driver: errors of kernels and of the runtime, drivers, and GPUs that others use.
+
+The texts are from memory, and no test here provokes them: they are messages of the CUDA runtime and driver API (their error
+strings are fixed), NVML, cuBLAS and torch's allocator (c10/cuda/CUDACachingAllocator.cpp, CUDAFunctions.cpp).
+"""
+
+from collections.abc import Mapping
+
+from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Rule
+
+_UNITS = {"bytes": 1 / 2**30, "KiB": 1 / 2**20, "MiB": 1 / 2**10, "GiB": 1.0}
+_SHARE = 0.25
+"""Part of a card that others use before a failed allocation is their fault."""
+_SIZE = r"[\d.]+ (?:GiB|MiB|KiB|bytes)"
+
+
+def _is_used_by_others(values: Mapping[str, str]) -> bool:
+    """Return whether a large part of the card is neither free nor this process's."""
+    sizes = {name: _parse_size(values.get(name, "")) for name in ("total", "free", "reserved", "allocated", "unallocated")}
+    total, free = sizes["total"], sizes["free"]
+    own = max(sizes["reserved"], sizes["allocated"] + sizes["unallocated"])
+    return own > 0 and total - free - own > max(total * _SHARE, 1.5)  # a context and NCCL's buffers need less
+
+
+def _parse_size(text: str) -> float:
+    """Return a size in GiB; 0 if it is unknown."""
+    number, _, unit = text.partition(" ")
+    return float(number) * _UNITS.get(unit, 0) if text and text != UNKNOWN_VALUE else 0.0
+
+
+RULES = (
+    Rule(
+        id="gpu-used-by-others",
+        title="another process uses most of the GPU's memory",
+        cause="of {total} on the card, this program holds {allocated}, and {free} are free: other processes occupy the rest",
+        remedy=(
+            "`nvidia-smi` on the node shows the other processes: end them (an old run may still hold the card), or use a GPU "
+            "that is not "
+            "shared"
+        ),
+        markers=("out of memory",),
+        pattern=rf"out of memory\.[^\n]*?(?P<total>{_SIZE}) total capacity; (?P<allocated>{_SIZE}) already allocated; "
+        rf"(?P<free>{_SIZE}) free(?:; (?P<reserved>{_SIZE}) reserved in total)?"
+        rf"|out of memory\.[^\n]*?total capacity of (?P<total2>{_SIZE}) of which (?P<free2>{_SIZE}) is free\.[^\n]*?"
+        rf"(?P<allocated2>{_SIZE}) is allocated by PyTorch(?:[^\n]*?and (?P<unallocated>{_SIZE}) is reserved by PyTorch)?",
+        condition=_is_used_by_others,
+    ),
+    Rule(
+        id="gpu-busy",
+        title="another process uses the GPU exclusively",
+        cause=(
+            "the card is busy or unavailable: its compute mode allows one process, another process holds it, or MIG is being "
+            "changed"
+        ),
+        remedy="`nvidia-smi` shows the process and the compute mode: end it, or start one process per GPU",
+        markers=("busy or unavailable",),
+        pattern=r"devices?(?:\(s\))? (?:are|is|is/are) busy or unavailable",
+    ),
+    Rule(
+        id="fabric-manager",
+        title="the GPUs are not ready: the fabric manager does not run",
+        cause=(
+            "error 802: a machine with NVSwitch (HGX, DGX) needs nvidia-fabricmanager, of exactly the driver's version, "
+            "before CUDA works"
+        ),
+        remedy=(
+            "start it on the node: `systemctl restart nvidia-fabricmanager`; install the version of the driver, and check "
+            "`nvidia-smi -q` (Fabric)"
+        ),
+        markers=("Error 802", "system not yet initialized", "abric Manager"),
+        pattern=r"Error 802|system not yet initialized|[Ff]abric [Mm]anager (?:is not|not) (?:running|installed)",
+        in_warnings=True,
+    ),
+    Rule(
+        id="driver-mismatch",
+        title="the driver does not fit the CUDA of this program",
+        cause=(
+            "the image has a newer CUDA than the driver supports, and its forward compatibility libraries (cuda-compat) do "
+            "not work with "
+            "this GPU or this driver"
+        ),
+        remedy=(
+            "update the driver of the nodes, or use an image with an older CUDA and without cuda-compat in `LD_LIBRARY_PATH`"
+        ),
+        local_remedy="update the driver, or install torch for an older CUDA and remove cuda-compat from `LD_LIBRARY_PATH`",
+        markers=(
+            "Error 804",
+            "Error 803",
+            "forward compatibility was attempted",
+            "unsupported display driver",
+            "PTX was compiled with",
+        ),
+        pattern=(
+            r"Error 80[34]|forward compatibility was attempted|unsupported display driver"
+            r"|PTX was compiled with an unsupported toolchain"
+        ),
+        in_warnings=True,
+    ),
+    Rule(
+        id="nvml-mismatch",
+        title="the driver was updated while the node ran",
+        cause="the loaded kernel module and the NVIDIA libraries have different versions",
+        remedy="reboot the node, or unload the old module; drain it first (`kubectl drain`)",
+        local_remedy="reboot the machine, or unload the old kernel module",
+        markers=("Driver/library version mismatch",),
+        pattern=r"Driver/library version mismatch",
+        in_warnings=True,
+    ),
+    Rule(
+        id="gpu-access-lost",
+        title="the container has lost its GPUs",
+        cause=(
+            "NVML no longer has access to the devices: `systemctl daemon-reload` on the node resets the device cgroup of "
+            "containers "
+            "that the NVIDIA runtime set up"
+        ),
+        remedy=(
+            "restart the pod (`kfjob relaunch {job}`); on the nodes use the CDI mode of the NVIDIA container toolkit, or the "
+            "systemd cgroup "
+            "driver with device rules"
+        ),
+        local_remedy="restart the container, or the machine",
+        markers=(
+            "initialize NVML",
+            "NVML: Unknown",
+            "Can't communicate with the NVIDIA driver",
+            "couldn't communicate with the NVIDIA",
+        ),
+        pattern=r"[Ff]ailed to initialize NVML: (?:Unknown Error|Insufficient Permissions|GPU access blocked)"
+        r"|couldn't communicate with the NVIDIA driver",
+        in_warnings=True,
+    ),
+    Rule(
+        id="cuda-in-fork",
+        title="CUDA was used before the process was forked",
+        cause="a child process cannot use the CUDA context of its parent; data loaders and pools fork by default",
+        remedy='start processes with the method "spawn" (`multiprocessing_context="spawn"`), and keep CUDA out of the data set',
+        markers=("re-initialize CUDA in forked subprocess",),
+        pattern=r"re-initialize CUDA in forked subprocess",
+    ),
+    Rule(
+        id="illegal-memory-access",
+        title="a CUDA kernel used an invalid address",
+        cause=(
+            "a kernel read or wrote outside of its memory: a bug of a custom kernel, an extension or a library (flash-attn, "
+            "Triton, "
+            "xformers), or an index that nothing checks; the watchdog or a later call only reports it"
+        ),
+        remedy=(
+            "`CUDA_LAUNCH_BLOCKING=1` names the kernel, and `compute-sanitizer` the access; update the library that it "
+            "belongs to, or "
+            "switch to another kernel (such as the sdpa attention)"
+        ),
+        markers=(
+            "illegal memory access",
+            "ILLEGAL_ADDRESS",
+            "misaligned address",
+            "unspecified launch failure",
+            "illegal instruction was",
+            "Xid",
+            "invalid program counter",
+            "hardware stack error",
+        ),
+        pattern=r"illegal memory access|CUDA_ERROR_ILLEGAL_ADDRESS|misaligned address|unspecified launch failure"
+        r"|illegal instruction was encountered|invalid program counter|hardware stack error|Xid \([^)]*\): (?:13|31|43|45)\b",
+    ),
+    Rule(
+        id="gpu-full",
+        title="CUDA finds no free memory on the GPU",
+        cause="the card is full before torch's own allocator reports it: another process holds it, several processes share one "
+        "card, or a "
+        "library allocates beside torch",
+        remedy=(
+            "`nvidia-smi` shows the processes on the card: end old ones; use one process per GPU (`LOCAL_RANK`), a smaller "
+            "batch, or a "
+            "larger GPU"
+        ),
+        markers=("error: out of memory", "Error [CUDA]: out of memory", "hipErrorOutOfMemory"),
+        pattern=r"(?:CUDA|HIP) error: out of memory|Triton Error \[CUDA\]: out of memory|hipErrorOutOfMemory",
+    ),
+    Rule(
+        id="cuda-init",
+        title="CUDA cannot be initialised",
+        cause=(
+            "the driver, the container runtime or the card is in a bad state ({what}): the kernel module is not loaded, the "
+            "devices are "
+            "missing in the container, or the card needs a reset"
+        ),
+        remedy=(
+            "run `nvidia-smi` in the pod and on the node; check the device plugin and `CUDA_VISIBLE_DEVICES`; a reboot of "
+            "the node resets the "
+            "driver"
+        ),
+        local_remedy="run `nvidia-smi`, check `CUDA_VISIBLE_DEVICES`, and reload the driver (`modprobe nvidia_uvm`) or reboot",
+        markers=(
+            "CUDA unknown error",
+            "Error 999",
+            "error: initialization error",
+            "error: unknown error",
+            "cudaErrorInitializationError",
+        ),
+        pattern=(
+            r"(?P<what>CUDA unknown error|Error 999: unknown error|CUDA error: (?:initialization|unknown) error"
+            r"|cudaErrorInitializationError)"
+        ),
+        in_warnings=True,
+    ),
+    Rule(
+        id="cublas-failed",
+        title="a library of CUDA (cuBLAS, cuDNN, cuSOLVER) failed",
+        cause=(
+            "usually an earlier kernel got an index out of range (a token id that is not below the vocabulary size of the "
+            "embedding, a "
+            "label outside of its table), or the card has no memory left for the library's workspace"
+        ),
+        remedy=(
+            "run one step on the CPU or with `CUDA_LAUNCH_BLOCKING=1` to see the first error; compare the tokenizer with the "
+            "model's "
+            "`vocab_size`, and lower the batch size"
+        ),
+        markers=("CUBLAS_STATUS_", "CUDNN_STATUS_", "cuDNN error", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_"),
+        pattern=r"CUBLAS_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE)|CUDNN_STATUS_\w+|cuDNN error"
+        r"|(?:CUSOLVER|CUSPARSE)_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED|EXECUTION_FAILED|INTERNAL_ERROR)"
+        r"|CUFFT_(?:ALLOC_FAILED|INTERNAL_ERROR|EXEC_FAILED|SETUP_FAILED)",
+        unless=("CUBLAS_STATUS_ALLOC_FAILED",),
+    ),
+)

@@ -1,0 +1,295 @@
+"""Rules about files of weights and data, and about accounts for services outside of the cluster.
+
+The texts are from memory, and no test here provokes them: they are messages of torch (serialization.py,
+distributed/checkpoint), safetensors, pyarrow, datasets, CPython, wandb, boto3 and google-auth.
+"""
+
+from kfjob.joblog.diagnose.rule import Role, Rule
+
+RULES = (
+    Rule(
+        id="weights-only",
+        title="torch.load refuses the file: it holds more than tensors",
+        cause=(
+            "since torch 2.6, `torch.load` loads weights only by default, and the file holds other objects (numpy arrays, "
+            "classes)"
+        ),
+        remedy=(
+            "if you trust the file, pass `weights_only=False` or allow its classes with "
+            "`torch.serialization.add_safe_globals`; better, "
+            "save the weights again as plain tensors"
+        ),
+        markers=("eights only load failed", "WeightsUnpickler error", "Unsupported global: GLOBAL"),
+        pattern=r"[Ww]eights only load failed|WeightsUnpickler error|Unsupported global: GLOBAL",
+    ),
+    Rule(
+        id="torch-load-blocked",
+        title="transformers refuses to load pickled weights with this torch",
+        cause=(
+            "torch before 2.6 has a vulnerability in `torch.load`, so newer versions of transformers load only safetensors "
+            "with it"
+        ),
+        remedy="use torch 2.6 or newer, or convert the weights to safetensors",
+        markers=("serious vulnerability issue in `torch.load`",),
+        pattern=r"serious vulnerability issue in `torch\.load`",
+    ),
+    Rule(
+        id="weights-not-downloaded",
+        title="a weights file is not what its name says: usually a git-lfs pointer or a broken download",
+        cause=(
+            "the file was fetched without git lfs (it then holds a pointer of three lines), is an HTML page, or was copied "
+            "incompletely"
+        ),
+        remedy="download it again (`git lfs pull`, or `hf download REPO`), and compare its size with that on the hub",
+        markers=(
+            "deserializing header",
+            "HeaderTooLarge",
+            "HeaderTooSmall",
+            "InvalidHeader",
+            "invalid load key, ",
+            "MetadataIncompleteBuffer",
+        ),
+        pattern=(
+            r"[Ee]rror while deserializing header|Header(?:TooLarge|TooSmall)|InvalidHeader|invalid load key, '[v<{\\]"
+            r"|MetadataIncompleteBuffer"
+        ),
+    ),
+    Rule(
+        id="checkpoint-plan",
+        title="loading or saving a sharded checkpoint failed on the ranks",
+        cause=(
+            "the plan for the sharded state dict failed in the program: its state dict does not match the one that was saved "
+            "(keys, or "
+            "another state dict type), or a file is missing"
+        ),
+        remedy=(
+            "see the traceback of rank 0 below it; load with the same state dict type and the same model settings that saved "
+            "the "
+            "checkpoint"
+        ),
+        markers=("CheckpointException",),
+        pattern=r"CheckpointException",
+        role=Role.SUSPECT,
+        wraps=True,
+    ),
+    Rule(
+        id="checkpoint-world-size",
+        title="the checkpoint was saved with another number of ranks",
+        cause="its shards belong to another world size or parallel size, and this format cannot be resharded",
+        remedy=(
+            "use the number of ranks that it was saved with, or convert it (DeepSpeed: its universal format; Megatron: a "
+            "distributed "
+            "checkpoint; kfjob's trainer reshards)"
+        ),
+        markers=("world size", "world_size", "number of shards"),
+        pattern=r"(?:[Cc]heckpoint|[Ll]oad(?:ed|ing)?|saved)[^\n]*world[ _]size[^\n]*(?:but|differ|current|mismatch|expected"
+        r"|automatic adjustment)"
+        r"|world[ _]size[^\n]*(?:differ|match)[^\n]*(?:checkpoint|saved)",
+    ),
+    Rule(
+        id="data-unreadable",
+        title="a data file cannot be read as a table",
+        cause=(
+            "a row has another type or format than the others, a column is new or changes its type, or the file is not valid "
+            "JSON, "
+            "CSV or Parquet"
+        ),
+        remedy=(
+            "check the file read last: every row needs the same columns with one type (convert mixed ones to text), "
+            "and one "
+            "valid JSON object per line"
+        ),
+        markers=(
+            "ArrowInvalid",
+            "ArrowTypeError",
+            "JSON parse error",
+            "arquet",
+            "ParserError",
+            "CastError",
+            "Couldn't cast",
+            "BadZipFile",
+            "column names don't match",
+            "Error tokenizing data",
+        ),
+        pattern=r"ArrowInvalid|ArrowTypeError|JSON parse error|[Pp]arquet magic bytes not found|Could not open Parquet"
+        r"|ParserError|CastError"
+        r"|(?:Couldn't cast|BadZipFile|column names don't match|Error tokenizing data)",
+    ),
+    Rule(
+        id="json-file",
+        title="a file that the program reads as JSON is not JSON",
+        cause="the file is empty, ends early, or has another format: {what}",
+        remedy="open the file that the traceback names; copy it again if it differs from its source",
+        markers=("JSONDecodeError",),
+        pattern=r"JSONDecodeError: (?P<what>[^\n]*)",
+        stack=("fp.read()", "json.load(", "read_json", ".read_text(", ".read())", "open("),
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="json-text",
+        title="a text that the program reads as JSON is not JSON",
+        cause="the text is empty or has another format, such as an error page or a message: {what}",
+        remedy="print the text before the program parses it, and find out where it comes from",
+        markers=("JSONDecodeError",),
+        pattern=r"JSONDecodeError: (?P<what>[^\n]*)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="file-damaged",
+        title="the data that the program reads is incomplete or has another encoding",
+        cause="it ends early (an interrupted copy or download), is empty, or is not in the format that its reader expects",
+        remedy=(
+            "the traceback shows what the program reads; if it is a file, compare its size with the source, copy it again, "
+            "and remove caches that hold it"
+        ),
+        unless=("EOF when reading a line",),  # of `input()`
+        markers=(
+            "EOFError",
+            "UnicodeDecodeError",
+            "not a gzip",
+            "Not a gzipped",
+            "Compressed file ended",
+            "UnidentifiedImageError",
+            "image file is truncated",
+            "broken data stream",
+            "broken PNG file",
+            "Truncated File Read",
+            "UnpicklingError",
+            "DECORDError",
+        ),
+        pattern=r"EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|UnidentifiedImageError"
+        r"|image file is truncated|broken data stream when reading image|broken PNG file"
+        r"|Truncated File Read|DECORDError: "
+        r"|UnpicklingError: (?:pickle data was truncated|invalid load key)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="dataset-generation",
+        title="a data set could not be prepared",
+        cause="the exception before it gives the reason",
+        remedy="see the first exception of the chain; delete the data set's cache after you have fixed the file",
+        markers=("DatasetGenerationError", "DatasetGenerationCastError"),
+        pattern=r"DatasetGeneration(?:Cast)?Error",
+        role=Role.SUSPECT,
+        wraps=True,
+    ),
+    Rule(
+        id="import-wrapped",
+        title="a module of transformers or diffusers cannot be imported",
+        cause="another import below it failed; the message repeats the reason",
+        remedy="see the message after it; `python -c 'import transformers'` shows the whole traceback",
+        markers=("Failed to import ",),
+        pattern=r"Failed to import \S+ because of the following error",
+        role=Role.SUSPECT,
+        wraps=True,
+    ),
+    Rule(
+        id="wandb-login",
+        title="wandb is not logged in",
+        cause="Weights & Biases needs an API key, the container has none, and nobody can type one in",
+        remedy="pass `WANDB_API_KEY` as a secret, or set `WANDB_MODE=offline` (or disabled) in `env`",
+        markers=("api_key not configured", "wandb login", "WANDB_API_KEY", "API key must be", "wandb.errors"),
+        pattern=(
+            r"api_key not configured|wandb[^\n]*(?:API key|not logged in)|API key must be 40 characters"
+            r"|wandb\.errors\.AuthenticationError"
+        ),
+    ),
+    Rule(
+        id="wandb-failed",
+        title="wandb cannot reach its server, or the server refuses",
+        cause="Weights & Biases reports: {what}",
+        remedy="check the network and the rights of the key, or set `WANDB_MODE=offline` in `env`",
+        markers=("wandb: ERROR", "wandb.errors.", "wandb.sdk."),
+        pattern=r"wandb: ERROR (?P<what>[^\n]*)|wandb\.errors\.\w+: (?P<what2>[^\n]*)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="cloud-credentials",
+        title="the cloud storage refuses access",
+        cause="the pod has no credentials, expired ones, or a role without rights for the bucket: {what}",
+        remedy=(
+            "give the pod's service account a role that may read and write the bucket (IRSA, pod identity, workload "
+            "identity), or pass the "
+            "keys as a secret"
+        ),
+        local_remedy=(
+            "log in again (`aws sso login`, `gcloud auth application-default login`), or check the rights for the bucket"
+        ),
+        markers=(
+            "Unable to locate credentials",
+            "NoCredentialsError",
+            "AccessDenied",
+            "ExpiredToken",
+            "InvalidAccessKeyId",
+            "SignatureDoesNotMatch",
+            "DefaultCredentialsError",
+            "NoAuthHandlerFound",
+            "operation: Forbidden",
+            "AuthorizationFailure",
+        ),
+        pattern=r"(?P<what>Unable to locate credentials|NoCredentialsError|AccessDenied|ExpiredToken|InvalidAccessKeyId"
+        r"|SignatureDoesNotMatch"
+        r"|DefaultCredentialsError|operation: Forbidden|AuthorizationFailure)",
+    ),
+    Rule(
+        id="bucket-object-missing",
+        title="a bucket or an object in the cloud storage does not exist",
+        cause="the name or the region is wrong: {what}",
+        remedy="check the URL with `aws s3 ls` (or `gsutil ls`) and the same role",
+        markers=("NoSuchBucket", "NoSuchKey", "operation: Not Found", "PermanentRedirect"),
+        pattern=r"(?P<what>NoSuchBucket|NoSuchKey|operation: Not Found|PermanentRedirect)",
+    ),
+    Rule(
+        id="checkpoint-device",
+        title="the checkpoint was saved on GPUs that this process does not have",
+        cause="`torch.load` puts tensors on the device that they were saved from, such as cuda:7 or any GPU",
+        remedy='pass `map_location="cpu"` (or the GPU of `LOCAL_RANK`) to `torch.load`',
+        markers=("Attempting to deserialize object on",),
+        pattern=r"Attempting to deserialize object on",
+    ),
+    Rule(
+        id="checkpoint-write",
+        title="a checkpoint could not be written",
+        cause=(
+            "the disk or the volume refused the data in the middle of the file: it is full, over its quota, or the "
+            "connection to it was lost"
+        ),
+        remedy="check the space and the quota of the volume (`df -h`), keep fewer checkpoints, and remove the incomplete one",
+        markers=("PytorchStreamWriter failed", "unexpected pos "),
+        pattern=r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="storage-lost",
+        title="a network volume or a disk failed: {what}",
+        cause="the file system lost its server, its device, or the file was replaced on the server while it was open",
+        remedy=(
+            "check the volume and its server (`dmesg`, events of the pod), then relaunch; the newest complete checkpoint is "
+            "valid"
+        ),
+        markers=("Input/output error", "Stale file handle", "Transport endpoint is not connected", "Remote I/O error"),
+        pattern=(
+            r"\[Errno \d+\] (?P<what>Input/output error|Stale file handle|Transport endpoint is not connected"
+            r"|Remote I/O error)"
+        ),
+    ),
+    Rule(
+        id="model-files-missing",
+        title="the model folder has no usable weights",
+        cause=(
+            "files are missing, have another format, or are git-lfs pointers: the download was incomplete, or the folder is "
+            "a checkpoint of another kind"
+        ),
+        remedy="list the folder, download the model again (`hf download REPO`), or convert the checkpoint to safetensors",
+        markers=("Error no file named", "Unable to load weights from"),
+        pattern=r"Error no file named|Unable to load weights from (?:pytorch|safetensors)? ?checkpoint",
+    ),
+    Rule(
+        id="data-empty",
+        title="the data set is empty",
+        cause="no sample is left: the path or the split is wrong, a filter removed all, or there are fewer samples than ranks",
+        remedy="print the number of samples after each step of the preparation, and check the path and the split",
+        markers=("num_samples=0", "empty dataset", "Dataset is empty", "Stream contains no samples"),
+        pattern=r"got num_samples=0|Stream contains no samples|(?:Error|Exception): .*(?:[Ee]mpty dataset|[Dd]ataset is empty)",
+    ),
+)

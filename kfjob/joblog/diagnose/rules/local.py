@@ -1,0 +1,28 @@
+"""Rules about the local backend."""
+
+from kfjob.joblog.diagnose.rule import Role, Rule, Subject
+
+RULES = (
+    Rule(
+        id="local-not-started",
+        title="an agent was not started on this machine",
+        cause="{what}",
+        remedy="",
+        subject=Subject.POD,
+        markers=("NotStarted",),
+        pattern=r"NotStarted (?:exit=\S+ )?restarts=\d+: (?P<what>.*)",
+        role=Role.CONSEQUENCE,
+    ),
+    Rule(
+        id="local-etcd-failed",
+        title="the job's own etcd has ended",
+        cause="{what}",
+        remedy=(
+            "see the etcd log that the message names; `apt-get update && apt-get install etcd-server` installs a version that "
+            "torch supports"
+        ),
+        subject=Subject.JOB,
+        markers=("EtcdFailed",),
+        pattern=r"EtcdFailed: (?P<what>.*)",
+    ),
+)

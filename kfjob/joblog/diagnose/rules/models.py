@@ -1,0 +1,320 @@
+"""Rules about the model on its devices: placement, precision, and how it is spread over ranks.
+
+The texts are from memory, and no test here provokes them: they are messages of torch (aten/src/ATen,
+torch/csrc/distributed/c10d/reducer.cpp, torch/distributed/{utils,fsdp}), DeepSpeed (runtime/config.py,
+runtime/fp16/loss_scaler.py), Megatron-LM (core/tensor_parallel) and flash-attn.
+"""
+
+from kfjob.joblog.diagnose.rule import Role, Rule
+
+_DTYPES = "fp32, fp16 and bf16 do not mix"
+_DTYPE_MARKERS = (
+    "same dtype",
+    "expected scalar type",
+    "expected dtype",
+    "Found dtype",
+    "not implemented for '",
+    "dtypes match",
+    "Input type (",
+    "only support fp16 and bf16",
+    "same data type",
+    "dtype of input",
+)
+
+RULES = (
+    Rule(
+        id="device-mismatch",
+        title="the program puts tensors on different devices",
+        cause=(
+            "one operation got tensors on two devices: a part of the program uses a fixed one such as cuda:0, a "
+            "`device_map`, or "
+            "an input was not moved to the GPU of its local rank"
+        ),
+        remedy=(
+            'move model and inputs to the GPU of `LOCAL_RANK` (`torch.cuda.set_device(local_rank)`, then `.to("cuda")`), and '
+            "leave out `device_map` where every process has its own GPU"
+        ),
+        markers=("on the same device", "at least two devices", "Input type (", "same device as", "Expected object of device"),
+        pattern=r"tensors to be on the same device|found at least two devices|(?:must|should|expected to) be on the same device"
+        r"|Input type \(torch\.\w+\) and (?:weight|bias) type \(torch\.cuda\.|Input type \(torch\.cuda\.\w+\) and "
+        r"(?:weight|bias) type \(torch\.[A-Z]|Expected object of device type",
+    ),
+    Rule(
+        id="fsdp-mixed-parameters",
+        title="one FSDP unit holds parameters of different kinds",
+        cause="FSDP flattens the parameters of a unit into one tensor, so all need one dtype and the same `requires_grad`",
+        remedy=(
+            "load the whole model in one dtype (cast adapters and norms too), or set `use_orig_params=True` for frozen "
+            "parameters; "
+            "wrap quantised layers with the same quant_storage dtype"
+        ),
+        markers=("Must flatten tensors", "uniform dtype", "uniform requires_grad", "uniform original parameter dtype"),
+        pattern=(
+            r"Must flatten tensors with uniform|(?:expects|requires) uniform (?:original parameter )?(?:dtype|requires_grad)"
+        ),
+    ),
+    Rule(
+        id="dtype-float64",
+        title="an operation got float64 (Double) and another data type",
+        cause=(
+            "one tensor is float64 and the other is not ({what}); a likely reason is numpy, whose floats are float64 by default"
+        ),
+        remedy="convert the input: `tensor.float()`, or `array.astype(numpy.float32)` before `torch.from_numpy`",
+        markers=_DTYPE_MARKERS,
+        pattern=r"(?:have|be of|in) the same (?:dtype|data type), but got:? (?P<what>Double and \w+|\w+ and Double"
+        r"|double != \w+|\w+ != double)|(?P<what2>expected (?:scalar type|dtype) Double but (?:found|got) \w+"
+        r"|expected (?:scalar type|dtype) \w+ but (?:found|got) Double|Found dtype Double but expected \w+"
+        r"|Found dtype \w+ but expected Double)|(?P<what3>Input type \((?:double|torch\.(?:cuda\.)?DoubleTensor)\) and "
+        r"(?:weight|bias) type \([\w.]+\)|Input type \([\w.]+\) and (?:weight|bias) type "
+        r"\((?:double|torch\.(?:cuda\.)?DoubleTensor)\))",
+    ),
+    Rule(
+        id="dtype-mismatch",
+        title="an operation got two data types",
+        cause=(
+            f"its tensors have different precision ({_DTYPES}): a part of the model or an input was not cast, or no autocast "
+            f"is on; the message says `{{what}}`"
+        ),
+        remedy=(
+            "run the forward pass under `torch.autocast`, or load the model and its inputs in one dtype (`torch_dtype`, "
+            "`.to(dtype)`); adapters and norms that stay in fp32 need a cast"
+        ),
+        markers=_DTYPE_MARKERS,
+        pattern=r"(?:have|be of|in) the same (?P<what>(?:dtype|data type)(?:, but got:? \w+ (?:and|!=) \w+)?)"
+        r"|(?P<what2>expected (?:scalar type|dtype) \w+ but (?:found|got) \w+|Found dtype \w+ but expected \w+"
+        r"|not implemented for '(?:Half|BFloat16|c10::\w+)'|source and destination dtypes match|Input type \([^)]*\) and "
+        r"(?:weight|bias) type(?: \([^)]*\))?|only supports? fp16 and bf16|dtype of input .*(?:differ|match))",
+    ),
+    Rule(
+        id="flash-attention-gpu",
+        title="FlashAttention does not support this GPU",
+        cause="flash-attn needs Ampere (A100, sm_80) or a newer generation; this GPU (such as V100 or T4) is older",
+        remedy=('use another attention (`attn_implementation="sdpa"` or "eager"), or newer GPUs: A100, A10, L4, H100'),
+        markers=(
+            "is_sm80",
+            "is_sm90",
+            "FlashAttention only supports",
+            "Flash attention is only supported",
+            "flash attention requires",
+        ),
+        pattern=(
+            r"Expected (?:is_)?\w*is_sm[89]0|FlashAttention only supports \w+ GPUs|Flash [Aa]ttention is only supported on"
+            r"|flash attention requires"
+        ),
+    ),
+    Rule(
+        id="ddp-model-differs",
+        title="the ranks did not build the same model",
+        cause=(
+            "DDP compares the parameters of all ranks, and their number or shapes differ: the model depends on the rank or a "
+            "random "
+            "seed, or one rank failed before and has no parameters"
+        ),
+        remedy=(
+            "look for the first error in the log of the rank with fewer parameters; build the same model with the same "
+            "configuration on every rank, and freeze parameters everywhere alike"
+        ),
+        markers=("same model across all ranks", "inconsistent", "appears not to match", "same param in process"),
+        pattern=(
+            r"DDP expects same model across all ranks|rank \d+ has inconsistent|appears not to match (?:sizes|strides|shapes)"
+        ),
+    ),
+    Rule(
+        id="ddp-marked-twice",
+        title="DDP reduced a parameter twice in one step",
+        cause=(
+            "the backward pass reached it twice: activation checkpointing with re-entry, or a layer that the forward pass uses "
+            "several times, together with `find_unused_parameters=True`"
+        ),
+        remedy="use checkpointing with `use_reentrant=False`, set `static_graph=True`, or drop `find_unused_parameters`",
+        markers=("mark a variable ready only once", "marked as ready twice"),
+        pattern=r"mark a variable ready only once|marked as ready twice",
+    ),
+    Rule(
+        id="ddp-nothing-to-train",
+        title="no parameter of the model needs a gradient",
+        cause=(
+            "DDP, or the backward pass, got a model or a loss without trainable parameters: all are frozen, or adapters are "
+            "missing"
+        ),
+        remedy=(
+            "unfreeze parameters (`requires_grad_(True)`), add the adapter before wrapping, and compute the loss outside "
+            "`no_grad`"
+        ),
+        markers=("any parameters that require a gradient", "does not require grad and does not have a grad_fn"),
+        pattern=r"doesn't have any parameters that require a gradient|does not require grad and does not have a grad_fn",
+    ),
+    Rule(
+        id="inplace-change",
+        title="a tensor was changed in place before its gradient was computed",
+        cause=(
+            "an operation overwrote a value that the backward pass needs; in DDP the broadcast of buffers does so if the "
+            "forward "
+            "pass runs twice per step"
+        ),
+        remedy=(
+            "set `broadcast_buffers=False` in DDP, or replace the in-place operation; `torch.autograd.set_detect_anomaly` "
+            "names it"
+        ),
+        markers=("modified by an inplace operation",),
+        pattern=r"modified by an inplace operation",
+    ),
+    Rule(
+        id="batch-arithmetic",
+        title="the batch sizes do not multiply to the global one",
+        cause=(
+            "the global batch size must be the micro-batch size times the accumulation steps times the data parallel size "
+            "(the world size over the tensor, pipeline and context parallel sizes); a world size of 1 shows a missing launcher"
+        ),
+        remedy=(
+            "choose a global batch size that is a multiple of micro-batch size times data parallel size, or other numbers of "
+            'nodes; in DeepSpeed set all but one to "auto"; without a launcher, start the program with `torchrun`'
+        ),
+        markers=("Check batch related parameters", "atch size", "train_batch_size"),
+        pattern=r"Check batch related parameters|train_batch_size is not\s+equal"
+        r"|(?:global|total|train)[ _]batch[ _]size.{0,80}(?:divisible|must be equal|not equal)",
+    ),
+    Rule(
+        id="sequence-parallel-length",
+        title="the sequence length is not a multiple of the tensor parallel size",
+        cause=(
+            "sequence parallelism splits every sequence over the tensor parallel ranks, so its length must be divisible by "
+            "their number"
+        ),
+        remedy=(
+            "pad every sequence to a multiple of the tensor parallel size, choose another sequence length, or switch "
+            "sequence parallelism off"
+        ),
+        markers=("divisible by tensor parallel size", "equence length", "seq_length", "sequence dimension"),
+        pattern=r"tensor should be divisible by tensor parallel size|(?:[Ss]equence length|seq_length"
+        r"|sequence dimension)\b.{0,120}"
+        r"(?:divisible|multiple)",
+    ),
+    Rule(
+        id="parallel-sizes",
+        title="the parallel sizes do not fit the job or the model",
+        cause=(
+            "world size, tensor, pipeline, context and expert parallel sizes, attention heads and layers must divide each "
+            "other: {what}"
+        ),
+        remedy=(
+            "choose `nodes` times `processes_per_node` as a multiple of the product of the parallel sizes, and sizes that "
+            "divide the heads"
+        ),
+        markers=("divisible by", "not divisible", "world size ("),
+        pattern=r"(?P<what>[^\n]*(?:world[ _]size|parallel|num_attention_heads|attention heads|num_layers|data_parallel"
+        r"|hidden[ _]size)"
+        r"[^\n]*(?:is not|must be|should be|not) divisible by[^\n]*)",
+    ),
+    Rule(
+        id="loss-scale-minimum",
+        title="fp16 training overflows in every step",
+        cause=(
+            "the loss scale is at its minimum, and gradients still are not finite: values exceed the range of fp16, or "
+            "training diverges"
+        ),
+        remedy="train in bf16 (`train.precision: bf16`), lower the learning rate, or clip gradients",
+        markers=("loss scale already at minimum", "inimum loss scale", "scale has reached its minimum"),
+        pattern=r"loss scale already at minimum|[Mm]inimum loss scale reached|scale has reached its minimum",
+    ),
+    Rule(
+        id="matrix-shapes",
+        title="a layer got an input of another size ({columns} columns for {rows} rows)",
+        cause=(
+            "the matrices are {left}x{columns} and {rows}x{right}: usually the input size of a layer ({rows}) "
+            "differs from the size of the tensor before it ({columns})"
+        ),
+        remedy="set the layer's input size to the last dimension of its input, or reshape the input before the layer",
+        markers=("shapes cannot be multiplied",),
+        pattern=r"shapes cannot be multiplied \((?P<left>\d+)x(?P<columns>\d+) and (?P<rows>\d+)x(?P<right>\d+)\)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="tensor-shapes",
+        title="tensors have shapes that do not fit together",
+        cause="samples of a batch differ in length because nothing pads them, or a layer got an input of another size",
+        remedy=(
+            "pad or truncate the samples in the collate function, and compare the sizes in the message with the model's "
+            "configuration"
+        ),
+        markers=(
+            "stack expects each tensor",
+            "Sizes of tensors must match",
+            "must match the size of tensor",
+        ),
+        pattern=r"stack expects each tensor to be equal size|Sizes of tensors must match|size of tensor a \(\d+\) must match",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="process-group-missing",
+        title="the program uses collectives without a process group",
+        cause="`init_process_group` was not called in this process, was called twice, or the group was destroyed before",
+        remedy=(
+            "call `torch.distributed.init_process_group()` once per process before the model is wrapped, and start with "
+            "`torchrun`"
+        ),
+        markers=("rocess group has not been initialized", "initialize the default process group twice"),
+        pattern=r"rocess group has not been initialized|initialize the default process group twice",
+    ),
+    Rule(
+        id="backend-device",
+        title="the process group's backend cannot use these tensors",
+        cause=(
+            "NCCL works on GPU tensors only, gloo on CPU tensors: a collective got a tensor of the other kind, or the "
+            "backend was chosen wrongly"
+        ),
+        remedy='move the tensor to the GPU before the collective, or call `init_process_group("cpu:gloo,cuda:nccl")`',
+        markers=("Tensors must be CUDA and dense", "No backend type associated with device type", "must be on GPU"),
+        pattern=r"Tensors must be CUDA and dense|No backend type associated with device type",
+    ),
+    Rule(
+        id="torch-without-nccl",
+        title="this torch has no NCCL",
+        cause="a CPU build of torch, or one for another platform, is installed",
+        remedy="install torch with CUDA, or use the gloo backend",
+        markers=("have NCCL built in", "No module named 'torch._C._distributed"),
+        pattern=r"Distributed package doesn't have NCCL|No module named 'torch\._C\._distributed",
+    ),
+    Rule(
+        id="quantized-placement",
+        title="a quantised or spread model cannot be trained on these devices",
+        cause=(
+            "a model that was loaded with `device_map`, or in 8 or 4 bits, stays on the GPUs where it was loaded, and each "
+            "rank needs it on its own GPU"
+        ),
+        remedy="load it on the GPU of `LOCAL_RANK` (a `device_map` with that one device), or without a device map",
+        markers=(
+            "You can't train a model that has been loaded",
+            "device_map='auto'",
+            "is not supported for `8-bit` or `4-bit`",
+            "is not supported for `4-bit` or `8-bit`",
+        ),
+        pattern=r"You can't train a model that has been loaded|`\.to` is not supported for `[48]-bit`",
+    ),
+    Rule(
+        id="sharded-parameter",
+        title="the program uses a parameter that is sharded",
+        cause=(
+            "FSDP or ZeRO-3 keeps only a part of each parameter, so code that uses a weight outside of the wrapped forward "
+            "pass sees an empty tensor"
+        ),
+        remedy=(
+            "use it inside `FullyShardedDataParallel.summon_full_params` or `deepspeed.zero.GatheredParameters`, or wrap the "
+            "layers anew"
+        ),
+        markers=("'weight' must be 2-D", "weight should have at least three dimensions", "current model is torch.Size([0])"),
+        pattern=r"'weight' must be 2-D|weight should have at least three dimensions|current model is torch\.Size\(\[0\]\)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="loss-diverged",
+        title="the program stopped because the loss is not finite",
+        cause="training has diverged: the learning rate is too high, fp16 overflows, or a sample of the data is broken",
+        remedy=(
+            "resume from an earlier checkpoint with a lower learning rate, clip gradients, train in bf16, and look at the "
+            "last batch"
+        ),
+        markers=("oss is n", "oss is N", "oss is i", "Loss became", "the loss is"),
+        pattern=r"(?:Error|Exception): .*\b[Ll]oss (?:is|became|was) (?:nan|NaN|inf|not finite)",
+    ),
+)

@@ -1,0 +1,281 @@
+"""Rules about the network between processes: NCCL's transports, libfabric, gloo, names, ports, proxies and certificates.
+
+The texts are from memory, and no test here provokes them: they are messages of NCCL (src/misc/{ibvwrap,socket}.cc,
+src/transport/net_ib.cc, src/include/alloc.h), aws-ofi-nccl (src/nccl_ofi_*.c), gloo (gloo/transport/tcp), torch
+(csrc/distributed/c10d/socket.cpp), OpenSSL and Envoy.
+"""
+
+from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
+
+RULES = (
+    Rule(
+        id="nccl-gpu-memory",
+        title="a GPU has no memory left for NCCL's buffers",
+        cause="the program uses all memory of the card, or another process does, so NCCL cannot allocate its buffers on it",
+        remedy=(
+            "leave memory free on the GPU: a smaller batch, `torch.cuda.set_per_process_memory_fraction`, or a smaller "
+            "`NCCL_BUFFSIZE`; `nvidia-smi` shows other processes"
+        ),
+        markers=("Cuda failure", "Failed to CUDA", "ncclCudaMalloc"),
+        pattern=r"Cuda failure (?:\d+ )?'?out of memory|Failed to CUDA (?:host )?[cm]?alloc|ncclCudaMalloc\w* failed",
+    ),
+    Rule(
+        id="nccl-memlock",
+        title="the limit of locked memory is too low for RDMA",
+        cause=(
+            "NCCL must lock memory (`ulimit -l`) to register it with the network card, and the limit of the container does "
+            "not allow it"
+        ),
+        remedy=(
+            "raise the memlock limit to unlimited: add the capability IPC_LOCK in `pod.security_context`, and set "
+            "LimitMEMLOCK=infinity "
+            "for containerd on the nodes"
+        ),
+        local_remedy="raise the memlock limit (`ulimit -l unlimited`, or memlock in /etc/security/limits.conf)",
+        markers=("ibv_reg_", "ibv_create_", "ibv_alloc", "RLIMIT_MEMLOCK", "fi_mr_reg"),
+        pattern=r"ibv_reg_\w+ failed(?:\s+with error (?:Cannot allocate memory|Operation not permitted|Resource temporarily))?"
+        r"|ibv_(?:create|alloc)_\w+ failed|RLIMIT_MEMLOCK|fi_mr_reg\w* failed.*(?:Cannot allocate memory|-12)",
+        in_warnings=True,
+    ),
+    Rule(
+        id="nccl-ib-setup",
+        title="NCCL cannot connect two network cards over RDMA",
+        cause="the queue pair has a wrong address: another GID index (RoCE), a card in another subnet, or a port that is down",
+        remedy=(
+            "set `NCCL_IB_HCA` to the cards that all nodes share and `NCCL_IB_GID_INDEX` to the RoCE v2 index (`show_gids`); "
+            "`ibstat` shows the ports; `NCCL_IB_DISABLE=1` proves it"
+        ),
+        markers=("ibv_modify_qp", "ibv_query_gid", "ibv_open_device", "No such device"),
+        pattern=r"ibv_(?:modify_qp|query_gid|open_device|query_port)\w* failed",
+    ),
+    Rule(
+        id="nccl-ib-completion",
+        title="an RDMA transfer failed (status {status})",
+        cause=(
+            "status 12: the network card of the peer did not acknowledge in time, so a link, a switch, or the peer's node is "
+            "at fault; "
+            "5: the connection was torn down"
+        ),
+        remedy=(
+            "check the node of the peer that the message names and its links (`ibstat`, switch counters); raise "
+            "`NCCL_IB_TIMEOUT` to 22 "
+            "and `NCCL_IB_RETRY_CNT` to 13 on large fabrics"
+        ),
+        markers=("Got completion from peer", "Got completion with", "got completion"),
+        pattern=r"[Gg]ot completion (?:from peer \S+ )?with (?:status|error)[ =]?(?P<status>\d+)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="nccl-connect",
+        title="NCCL cannot connect to `{address}`",
+        cause=(
+            "the interface that NCCL picked does not lead to the peer ({why}): it is not routed between the nodes, has a "
+            "link-local IPv6 "
+            "address (fe80::), or a firewall blocks the ports"
+        ),
+        remedy=(
+            "set `NCCL_SOCKET_IFNAME` to the interface that all nodes share (usually `eth0`) and "
+            "`NCCL_SOCKET_FAMILY=AF_INET`; allow all "
+            "ports between the pods"
+        ),
+        markers=("Connect to ", "socketStartConnect", "socketPollConnect"),
+        pattern=r"(?:socketStartConnect|socketPollConnect)[^\n]*?Connect to (?P<address>[^\s<]+)(?:<\d+>)? (?:failed"
+        r"|returned)[^:\n]*: ?"
+        r"(?P<why>[^\n]*)|NCCL WARN (?:Net : )?Connect to (?P<address2>[^\s<]+)(?:<\d+>)? failed ?: ?(?P<why2>[^\n]*)",
+        unless=("Connection refused",),
+    ),
+    Rule(
+        id="nccl-loopback",
+        title="NCCL uses the loopback interface between the nodes",
+        cause=(
+            "a rank offers 127.0.0.1 to the others, which then connect to themselves: `NCCL_SOCKET_IFNAME` names lo, the pod "
+            "has "
+            "no other interface, or its host name resolves to 127.0.0.1"
+        ),
+        remedy=(
+            "set `NCCL_SOCKET_IFNAME` in `env` to the interface between the nodes (usually `eth0`, or `^lo`), and "
+            "correct "
+            "/etc/hosts"
+        ),
+        markers=("127.0.",),
+        pattern=r"(?:Connect to|onnect\w* (?:to|with)|from peer) 127\.\d+\.\d+\.\d+<\d+>",
+    ),
+    Rule(
+        id="http-denied",
+        title="`{host}` denies access (HTTP {code})",
+        cause=(
+            "401: the token or the password is missing or invalid; 403: the account is known, but has no right to this address"
+        ),
+        remedy="pass the credentials as a secret (`env` with secretKeyRef), and check the rights of the account at `{host}`",
+        local_remedy="check the credentials in the environment, and the rights of the account at `{host}`",
+        markers=("401 Client Error", "403 Client Error"),
+        pattern=r"(?P<code>40[13]) Client Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)",
+        unless=("huggingface.co", "hf.co"),
+    ),
+    Rule(
+        id="http-not-found",
+        title="`{host}` has nothing at the address (HTTP {code})",
+        cause="the URL is wrong or the file was removed: {path}",
+        remedy="check the URL in a browser or with `curl -I`, and correct it in `command` or `env`",
+        markers=("404 Client Error", "410 Client Error"),
+        pattern=r"(?P<code>404|410) Client Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)(?P<path>/\S*)?",
+        unless=("huggingface.co", "hf.co"),
+    ),
+    Rule(
+        id="http-unavailable",
+        title="the server `{host}` could not answer a request (HTTP {code})",
+        cause="429: this client sends too many requests; 5xx: the server, or a gateway before it, is down or overloaded",
+        remedy=(
+            "relaunch later; let one rank download and the others read the copy (`HF_HOME` on a shared volume, "
+            "`HF_HUB_OFFLINE=1`), "
+            "and retry with growing pauses"
+        ),
+        markers=(" Server Error", "429 Client Error"),
+        pattern=r"(?P<code>5\d\d) Server Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)"
+        r"|(?P<code2>429) Client Error: [^\n]*? for url: https?://(?P<host2>[^/\s]+)",
+        unless=("429 Client Error: Too Many Requests for url: https://huggingface.co",),
+    ),
+    Rule(
+        id="nccl-versions",
+        title="the ranks use different versions of NCCL",
+        cause="the images or the installed torch differ between the nodes, or `LD_LIBRARY_PATH` finds another libnccl first",
+        remedy="use one image on all nodes, and remove other copies of libnccl from `LD_LIBRARY_PATH`",
+        local_remedy="use one installation of torch, and remove other copies of libnccl from `LD_LIBRARY_PATH`",
+        markers=("ismatched NCCL", "NCCL version mismatch", "ncclInvalidUsage: mismatched"),
+        pattern=r"[Mm]ismatched NCCL version|NCCL version mismatch",
+    ),
+    Rule(
+        id="ofi-error",
+        title="libfabric or its NCCL plugin reports an error",
+        cause=(
+            "a transfer or a set-up step on the fabric (EFA) failed: the security group blocks it, the peer is gone, or "
+            "memory cannot be locked"
+        ),
+        remedy=(
+            "allow all traffic within the security group, check `fi_info -p efa` in the pod and the versions of aws-ofi-nccl "
+            "and libfabric; "
+            "`FI_LOG_LEVEL=warn` shows more"
+        ),
+        local_remedy="check `fi_info` and the versions of aws-ofi-nccl and libfabric; `FI_LOG_LEVEL=warn` shows more",
+        markers=("NET/OFI",),
+        pattern=r"NET/OFI .*(?:completed with error|failed|Unable to|Couldn't|unhandled|RC: -)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="gloo-hostname",
+        title="the host name `{name}` has no address, so gloo finds no interface",
+        cause=(
+            "gloo resolves the own host name of the machine, and that name cannot be resolved: it is neither in DNS nor in "
+            "/etc/hosts"
+        ),
+        remedy="give the host name an address in /etc/hosts, or set `GLOO_SOCKET_IFNAME` to the interface between the nodes",
+        markers=("rp != nullptr", "Unable to resolve hostname"),
+        pattern=r"rp != nullptr[^\n]*Unable to find address for: (?P<name>\S+)|Unable to resolve hostname to a \(local\)"
+        r" address(?:[^\n]*: (?P<name2>\S+))?",
+    ),
+    Rule(
+        id="gloo-loopback",
+        title="gloo offers a loopback address to the other nodes",
+        cause=(
+            "the host name of a node resolves to 127.0.0.1, so gloo advertises that address, and its peers connect to "
+            "themselves"
+        ),
+        remedy="set `GLOO_SOCKET_IFNAME` to the interface between the nodes (usually `eth0`), or correct /etc/hosts",
+        markers=("connectFullMesh failed", "SO_ERROR"),
+        pattern=r"(?:connectFullMesh failed|SO_ERROR)(?s:.*?)remote=\[127\.0\.[01]\.1\]",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="privileged-port",
+        title="the program may not listen on port {port}",
+        cause="ports below 1024 need privileges that the user of the process does not have",
+        remedy="use a port above 1023 (`rendezvous.port`)",
+        markers=("errno: 13 ", "EACCES"),
+        pattern=r"failed to bind to \S*:(?P<port>\d+) \(errno: 13|port: (?P<port2>\d+)[^\n]*EACCES",
+    ),
+    Rule(
+        id="address-not-local",
+        title="the store's address does not belong to this machine",
+        cause=(
+            "the process with the store can listen only on its own addresses: `MASTER_ADDR` or the endpoint names another host"
+        ),
+        remedy="set `rendezvous.endpoint` to the host of node rank 0, and give every node its own rank",
+        markers=("EADDRNOTAVAIL", "errno: 99 ", "annot assign requested address"),
+        pattern=r"EADDRNOTAVAIL|\(errno: 99 |\[Errno 99\] Cannot assign requested address",
+    ),
+    Rule(
+        id="rendezvous-unreachable",
+        title="the rendezvous store cannot be reached",
+        cause=(
+            "no process listens at the rendezvous endpoint, or its port is blocked, so the agent timed out connecting: on "
+            "the first "
+            "node no agent recognised the endpoint as its own address, or the address is wrong"
+        ),
+        remedy=(
+            "set `rendezvous.endpoint` to the host name or address of the first node, check that its port is open (`nc -zv "
+            "HOST PORT`), "
+            "or set `is_host=1` in `rendezvous.conf` there"
+        ),
+        markers=("connect() timed out", "connection to the C10d store has failed"),
+        pattern=r"connect\(\) timed out\.(?: Original timeout)?|connection to the C10d store has failed",
+        role=Role.SUSPECT,
+        role_after_join=Role.CONSEQUENCE,
+    ),
+    Rule(
+        id="certificate",
+        title="a certificate is not trusted",
+        cause="the server, or a proxy before it, presents a certificate whose authority the container does not know: {what}",
+        remedy=(
+            "add the authority to the image (`update-ca-certificates`) and set `REQUESTS_CA_BUNDLE` and `SSL_CERT_FILE` to "
+            "its bundle; "
+            "check the clock"
+        ),
+        local_remedy="set `REQUESTS_CA_BUNDLE` and `SSL_CERT_FILE` to a bundle with the authority; check the clock",
+        markers=(
+            "CERTIFICATE_VERIFY_FAILED",
+            "certificate verify failed",
+            "SSLCertVerificationError",
+            "x509: ",
+            "ertificate problem",
+            "ertificate verification failed",
+        ),
+        pattern=(
+            r"(?:CERTIFICATE_VERIFY_FAILED|certificate verify failed)\]?:? ?(?P<what>[^(\n]*)|SSLCertVerificationError"
+            r"|x509: (?P<what2>.*)|SSL certificate problem: (?P<what3>.*)|certificate verification failed\.? ?(?P<what4>.*)"
+        ),
+    ),
+    Rule(
+        id="proxy-refused",
+        title="the proxy refuses the connection",
+        cause="`HTTPS_PROXY` or `HTTP_PROXY` names a proxy that does not answer or does not allow this host",
+        remedy="correct the proxy, or add the host to `NO_PROXY` (cluster-internal names belong there)",
+        markers=("ProxyError", "Tunnel connection failed", "annot connect to proxy"),
+        pattern=r"ProxyError|Tunnel connection failed|[Cc]annot connect to proxy",
+    ),
+    Rule(
+        id="mesh-proxy",
+        title="the sidecar of a service mesh breaks the connection",
+        cause=(
+            "Envoy (Istio, Linkerd) intercepts the connections between the pods and answers itself: the mesh does not know "
+            "the process group's ports"
+        ),
+        remedy='switch off the injection for the job: the annotation `sidecar.istio.io/inject: "false"` on its pods',
+        markers=("upstream connect error", "istio-envoy", "RBAC: access denied", "no healthy upstream"),
+        pattern=r"upstream connect error or disconnect|istio-envoy|RBAC: access denied|no healthy upstream",
+    ),
+    Rule(
+        id="connect-hang",
+        title="the process group does not get past its first connections",
+        cause=(
+            "the log ends right after the store accepted the connection: other ranks have not started, or the sidecar of a "
+            "service mesh "
+            "(Istio, Linkerd) answers for the peers, so the ranks wait for each other"
+        ),
+        remedy=(
+            'check that every pod runs, and switch off the mesh for the job: annotation `sidecar.istio.io/inject: "false"`'
+        ),
+        local_remedy="check that every process runs: `kfjob status {job}`",
+        subject=Subject.VIEW,
+        severity=Severity.WARNING,
+    ),
+)

@@ -1,0 +1,236 @@
+"""Rules about configuration files, launchers, package versions, and services that the program calls.
+
+The texts are from memory, except that of PyYAML: they are messages of PyYAML, Hydra, OmegaConf, Pydantic, Open MPI, wandb,
+botocore, urllib3, protobuf, NumPy, cuDNN's wrapper in torch and CPython.
+"""
+
+from kfjob.joblog.diagnose.rule import Role, Rule
+
+RULES = (
+    Rule(
+        id="best-model-strategy",
+        title="the Trainer saves at other times than it evaluates",
+        cause="`load_best_model_at_end=True` needs an evaluation at every checkpoint",
+        remedy="give save_strategy and eval_strategy one value, and make save_steps a multiple of eval_steps",
+        markers=("load_best_model_at_end requires",),
+        pattern=r"load_best_model_at_end requires the (?:save|saving)",
+    ),
+    Rule(
+        id="yaml-syntax",
+        futile_after=1,
+        title="a configuration file is not valid YAML",
+        cause="the parser stops at {place}: usually a wrong indentation, a tab, or a value with a colon that needs quotes",
+        remedy="correct the line; `python -c 'import yaml; yaml.safe_load(open(\"FILE\"))'` checks the file",
+        markers=("yaml.scanner.", "yaml.parser.", "yaml.composer.", "yaml.constructor."),
+        pattern=r"yaml\.(?:scanner|parser|composer|constructor)\.\w+Error[^\n]*(?:\n[^\n]*){0,4}?"
+        r"in (?P<place>\"[^\"\n]*\", line \d+)|yaml\.(?:scanner|parser|composer|constructor)\.\w+Error",
+    ),
+    Rule(
+        id="hydra-override",
+        futile_after=1,
+        title="the configuration has no key `{name}`",
+        cause="the command line or the code sets or reads a key that the configuration does not define: it is misspelt or new",
+        remedy="correct the key in `command`; in Hydra `+{name}=VALUE` adds a new one",
+        markers=("Could not override", "ConfigAttributeError", "ConfigKeyError", "is not in struct"),
+        pattern=(
+            r"Could not override '(?P<name>[^']*)'|(?:ConfigAttributeError|ConfigKeyError): (?:Missing key "
+            r"|Key ')?(?P<name2>[\w.]+)"
+            r"|Key '(?P<name3>[^']*)' is not in struct"
+        ),
+    ),
+    Rule(
+        id="setting-missing",
+        futile_after=1,
+        title="the setting `{name}` has no value",
+        cause="the configuration declares it as mandatory (`???`) or refers to another value that is not set",
+        remedy="set it in `command` (`{name}=VALUE`), in the configuration file, or in `env` if it is an environment variable",
+        markers=("MissingMandatoryValue", "InterpolationKeyError", "InterpolationResolutionError", "Environment variable '"),
+        pattern=(
+            r"MissingMandatoryValue: Missing mandatory value: (?P<name>[\w.]+)"
+            r"|Interpolation key '(?P<name2>[^']*)' not found"
+            r"|Environment variable '(?P<name3>\w+)' not found"
+        ),
+        unless=("TORCHELASTIC_",),
+    ),
+    Rule(
+        id="config-missing",
+        futile_after=1,
+        title="Hydra does not find the configuration `{name}`",
+        cause="the folder or the name of the configuration is wrong, or the image does not contain it",
+        remedy="check `--config-path`, `--config-name` and the working directory; the message lists the choices",
+        markers=("annot find primary config", "MissingConfigException", "rimary config directory not found"),
+        pattern=r"annot find primary config '?(?P<name>[^'\s]+)|In '[^']*': Could not find '(?P<name2>[^']*)'"
+        r"|MissingConfigException|rimary config directory not found",
+    ),
+    Rule(
+        id="config-invalid",
+        futile_after=1,
+        title="a configuration has invalid values ({what})",
+        cause="the program validates its settings, and some are missing, unknown or of a wrong type; the message lists them",
+        remedy="correct the fields that the message names, in the configuration file or in `command`",
+        markers=("validation error",),
+        unless=("must be divisible by",),
+        pattern=r"(?P<what>\d+ validation errors? for \w+)",
+    ),
+    Rule(
+        id="wandb-denied",
+        title="wandb denies access to the project or the entity",
+        cause=(
+            "the API key is valid, but its account has no right (403) to write to this entity or project, or the "
+            "name is misspelt"
+        ),
+        remedy=(
+            "check `WANDB_ENTITY` and `WANDB_PROJECT` in `env` and the rights of the key's account, or set `WANDB_MODE=offline`"
+        ),
+        markers=("permission denied", "<Response [403]>", "PERMISSION_ERROR", "project not found", "entity"),
+        pattern=r"W&B API: permission denied|wandb[^\n]*(?:\[403\]|403 |permission denied|PERMISSION_ERROR)"
+        r"|(?:entity|project) \S+ not found during upsertBucket",
+        in_warnings=False,
+    ),
+    Rule(
+        id="wandb-timeout",
+        title="wandb did not answer in time",
+        cause="the start of the run needs the wandb server, and the container reaches it too slowly or not at all",
+        remedy=(
+            "give the pods access to api.wandb.ai (NAT or `HTTPS_PROXY`), raise the limit with `WANDB_INIT_TIMEOUT=300`, or "
+            "set "
+            "`WANDB_MODE=offline` in `env`"
+        ),
+        local_remedy="check the network, raise the limit with `WANDB_INIT_TIMEOUT=300`, or set `WANDB_MODE=offline`",
+        markers=("Run initialization has timed out", "communicating with wandb process"),
+        pattern=r"Run initialization has timed out|Error communicating with wandb process",
+    ),
+    Rule(
+        id="storage-throttled",
+        title="the object storage throttles the requests: there are too many",
+        cause="all ranks and loader workers read small objects under one prefix, faster than S3 (or its like) allows",
+        remedy=(
+            "read fewer and larger shards, spread them over several prefixes, use fewer loader workers, and retry with growing "
+            "pauses (`AWS_RETRY_MODE=adaptive` and `AWS_MAX_ATTEMPTS=10` in `env`)"
+        ),
+        markers=(
+            "(SlowDown)",
+            "(RequestLimitExceeded)",
+            "(ThrottlingException)",
+            "reduce your request rate",
+            "rateLimitExceeded",
+        ),
+        pattern=(
+            r"\((?:SlowDown|RequestLimitExceeded|ThrottlingException|Throttling)\)|reduce your request rate"
+            r"|rateLimitExceeded"
+        ),
+    ),
+    Rule(
+        id="clock-skew",
+        title="the clock of the node is wrong",
+        cause="a service compares the time of the request with its own, and they differ by more than it accepts",
+        remedy=(
+            "synchronise the clock of the node (`chronyc tracking`, or the NTP service), and relaunch on another node meanwhile"
+        ),
+        local_remedy="synchronise the clock (`chronyc tracking`, or the NTP service)",
+        markers=("RequestTimeTooSkewed", "Signature not yet current", "certificate is not yet valid", "Signature expired"),
+        pattern=r"RequestTimeTooSkewed|Signature not yet current|certificate is not yet valid|Signature expired: ",
+    ),
+    Rule(
+        id="service-refused",
+        title="nothing listens at `{host}:{port}`",
+        cause="the service that the program calls has not started yet, has ended, or listens at another port",
+        remedy=(
+            "check that the service runs (its pod and its log), its port and its name; wait for it before the program calls it"
+        ),
+        local_remedy="check that the service runs, its port and its name; wait for it before the program calls it",
+        markers=("Connection refused",),
+        pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=(?P<port>\d+)\)[^\n]*Connection refused"
+        r"|Error 111 connecting to (?P<host2>[^:\s]+):(?P<port2>\d+)",
+        unless=("huggingface.co",),
+    ),
+    Rule(
+        id="service-timeout",
+        title="`{host}` did not answer in time",
+        cause=(
+            "the connection exists or is tried, but the answer takes longer than the client waits: overload, or a blocked route"
+        ),
+        remedy="check the service and the route (`curl -v` in the pod); raise the client's timeout, or retry",
+        local_remedy="check the service and the route (`curl -v`); raise the client's timeout, or retry",
+        markers=("Read timed out", "ConnectTimeoutError", "ReadTimeoutError", "Connect timeout on endpoint URL"),
+        pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=\d+\)[^\n]*(?:timed out|TimeoutError)"
+        r"|Connect timeout on endpoint URL: \"https?://(?P<host2>[^/\"]+)",
+        unless=("huggingface.co", "hf.co"),
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="python-too-old",
+        futile_after=1,
+        title="the program needs a newer Python than the image has",
+        cause="it uses a language feature of a later version ({what}), such as `int | None` in annotations (Python 3.10)",
+        remedy="use an image with a newer Python, or add `from __future__ import annotations`",
+        local_remedy="use a newer Python, or add `from __future__ import annotations`",
+        markers=("unsupported operand type(s) for |", "'type' object is not subscriptable", "No module named 'tomllib'"),
+        pattern=r"(?P<what>unsupported operand type\(s\) for \|: '(?:type|NoneType|_GenericAlias|types\.\w+)'"
+        r"|'(?:type|ABCMeta)' object is not subscriptable|No module named 'tomllib')",
+    ),
+    Rule(
+        id="protobuf-version",
+        title="the installed protobuf does not fit a package",
+        cause="code that protoc generated needs another version of protobuf than the installed one",
+        remedy=(
+            "pin `protobuf` to the version that the package was made for (`protobuf<3.21`, or `protobuf<5`), or "
+            "update the package"
+        ),
+        markers=(
+            "Descriptors cannot be created directly",
+            "Descriptors cannot not be created",
+            "runtime_version' from 'google.protobuf",
+        ),
+        pattern=r"Descriptors cannot (?:not )?be created directly|'runtime_version' from 'google\.protobuf",
+    ),
+    Rule(
+        id="openssl-old",
+        title="Python's OpenSSL is too old for urllib3",
+        cause="urllib3 2 needs OpenSSL 1.1.1 or newer, and this Python was built with an older one or with LibreSSL",
+        remedy="pin `urllib3<2`, or use an image with a newer Python and OpenSSL",
+        local_remedy="pin `urllib3<2`, or use a Python with a newer OpenSSL",
+        markers=("urllib3 v2",),
+        pattern=r"urllib3 v2(?:\.0)? only supports OpenSSL",
+        in_warnings=False,
+    ),
+    Rule(
+        id="cudnn-version",
+        title="another version of cuDNN is loaded than the one that torch was built with",
+        cause="torch was compiled for cuDNN {built} and finds {loaded}: the system or `LD_LIBRARY_PATH` has another copy",
+        remedy="remove the folder with the other cuDNN from `LD_LIBRARY_PATH`, so that torch uses the one of its own wheel",
+        markers=("cuDNN version incompatibility",),
+        pattern=(
+            r"cuDNN version incompatibility: PyTorch was compiled\s+against \((?P<built>[\d, ]+)\) but found runtime version"
+            r" "
+            r"\((?P<loaded>[\d, ]+)\)|cuDNN version incompatibility"
+        ),
+    ),
+    Rule(
+        id="package-named",
+        title="package `{name}` is missing or too old",
+        cause="a library needs it for what the program asks for, and the installed version is missing or does not fit",
+        remedy="add `pip install -U {name}` to the Dockerfile, then run `kfjob push-image`",
+        local_remedy="run `pip install -U {name}`",
+        markers=("pip install ", "requires the latest version of", "to be installed"),
+        pattern=r"(?:Import|Value|Runtime)Error: [^\n]*requires? `(?P<name3>[\w-]+)`[^\n]* to be installed"
+        r"|ImportError: [^\n]*requires? the latest version of (?P<name2>[\w-]+)"
+        r"|(?:ImportError|ModuleNotFoundError|RuntimeError|ValueError): [^\n]*pip3? install (?:-U |--upgrade )?[`'\"]?"
+        r"(?P<name>[A-Za-z][\w.\[\]-]*\w\]?)",
+    ),
+    Rule(
+        id="flash-attention-missing",
+        title="flash-attn is not installed",
+        cause=(
+            "the model was asked for FlashAttention 2, and the package is missing in the image or does not fit "
+            "the installed torch"
+        ),
+        remedy='install a wheel of flash-attn for the installed torch and CUDA, or use `attn_implementation="sdpa"`',
+        markers=(
+            "FlashAttention2 has been toggled on",
+            "Flash Attention 2 is not available",
+            "flash_attn seems to be not installed",
+        ),
+        pattern=r"FlashAttention2 has been toggled on|Flash Attention 2 is not available|flash_attn seems to be not installed",
+    ),
+)

@@ -1,0 +1,106 @@
+"""The pod that prints progress, with the evidence for it. `discovery` finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from kfjob.base.errors import NoEvidence
+from kfjob.base.text import plural
+
+
+class EvidenceKind(StrEnum):
+    """Kinds of evidence, the strongest first."""
+
+    PROGRESS = "progress line"
+    OUTPUT = "line like progress"
+    GROUP_RANK = "group rank"
+    NODE_RANK = "node rank"
+    MASTER_ADDR = "master address"
+    PREDICTION = "prediction"
+
+
+class Confidence(StrEnum):
+    """How certain the result of a discovery is."""
+
+    CONFIRMED = "confirmed"
+    LIKELY = "likely"
+    PREDICTED = "predicted"
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """The log line that identifies the master; for a prediction the rule in words."""
+
+    kind: EvidenceKind
+    pod: str
+    quote: str
+    time: int | None = None
+
+
+class Store(Struct, frozen=True, kw_only=True):
+    """The host of the process group's store; `pod` is None if it is no pod of the job."""
+
+    address: str
+    port: int | None
+    pod: str | None
+
+
+class Master(Struct, frozen=True, kw_only=True):
+    """The pod that prints progress."""
+
+    pod: str
+    container: str
+    node: str
+    evidence: Evidence
+    confidence: Confidence
+    group_rank: int | None = None
+    global_ranks: tuple[int, ...] = ()
+    world_size: int | None = None
+    round_time: int | None = None  # time of its newest rendezvous result
+    store: Store | None = None
+    notes: tuple[str, ...] = ()
+
+    def explain(self) -> list[str]:
+        """Return the master, its evidence and its store in sentences."""
+        ranks = describe_ranks(self.global_ranks) or "ranks unknown"
+        node = f" on node `{self.node}`" if self.node else ""
+        source = "" if self.evidence.pod == self.pod else f" in the log of `{self.evidence.pod}`"
+        evidence = f"{self.evidence.kind}{source}: {self.evidence.quote}"
+        verb = "would print" if self.confidence is Confidence.PREDICTED else "prints"
+        lines = [f"`{self.pod}`{node} ({ranks}) {verb} progress, {self.confidence}", evidence]
+        if self.store and self.store.pod != self.pod:
+            owner = f"which is pod `{self.store.pod}`" if self.store.pod else "which belongs to no pod of the job"
+            lines.append(f"the store of its round is at `{self.store.address}`, {owner}")
+        return lines + list(self.notes)
+
+
+class NoMaster(Struct, frozen=True, kw_only=True):
+    """A discovery without a result: how much was searched, and why it was not enough."""
+
+    pods: int
+    lines: int
+    reasons: tuple[str, ...]
+    hint: str | None = None
+
+    def to_error(self, job: str) -> NoEvidence:
+        """Return the error for a command that needs the master."""
+        title = f"no master found for `{job}` in {plural(self.pods, 'pod')}, {plural(self.lines, 'line')}"
+        return NoEvidence(title, cause="\n".join(self.reasons), hint=self.hint)
+
+
+def describe_ranks(ranks: Collection[int]) -> str:
+    """Return `global rank 3` or `global ranks 0-7`; "" for no ranks."""
+    return f"global {'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks)}" if ranks else ""
+
+
+def format_ranks(ranks: Iterable[int]) -> str:
+    """Return ranks as ranges: `0-7`, `3`, `0, 2-3`."""
+    ranges: list[list[int]] = []
+    for rank in sorted(ranks):
+        if ranges and rank == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [rank]
+        else:
+            ranges.append([rank])
+    return ", ".join("-".join(map(str, bounds)) for bounds in ranges)

@@ -1,0 +1,200 @@
+"""A template stands for the lines of one layout. It counts as progress once its lines count up and their loss changes."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kfjob.joblog.lines.meanings import Phase, Quantity, has_owner, is_plain_epoch
+from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, FRAMES, STEP_TIME, SUM_OF_LOSSES, WEAK_COUNT
+from kfjob.joblog.progress.figures.line import DERIVED_SPEED, Counter, Figures
+
+MAX_TEMPLATES = 32
+"""Layouts of progress lines per container; the least recently seen one is dropped."""
+MAX_SAMPLES = 6
+"""First lines to keep of a layout. The reader reads them again once the layout counts."""
+MAX_EXAMPLE = 160
+"""Characters of the example of a layout."""
+MIN_LINES, MIN_WEAK_LINES = 2, 3
+"""`MIN_LINES` lines with a known loss and step confirm a template; weaker names and blocks need `MIN_WEAK_LINES`."""
+
+Key = tuple[object, ...]
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """The figures of one line, or of several lines of one step, with the position of the line."""
+
+    figures: Figures
+    time: int | None
+    number: int
+    text: str
+    block: int = -1  # number of the line that began the block; -1: the line stands alone
+
+
+class Choice(Struct, frozen=True):
+    """What counts in the lines of a template."""
+
+    name: str  # of the counter
+    quantity: Quantity | None
+    swapped: bool = False  # the second number of `0/100` counts
+    loss_name: str = ""  # the loss that changes, where the first one of equal losses does not
+
+
+class Template(Struct, frozen=True, kw_only=True):
+    """Lines of one layout."""
+
+    example: str
+    lines: int = 0
+    samples: tuple[Sample, ...] = ()  # empty after the confirmation
+    last: Sample | None = None
+    choice: Choice | None = None  # None until the template counts
+    fields: frozenset[str] = frozenset()
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the template counts as progress."""
+        return self.choice is not None
+
+    def with_sample(self, sample: Sample) -> Template:
+        """Return the template after one more line; a line of the same block replaces the sample before it."""
+        repeats = self.last is not None and sample.block >= 0 and sample.block == self.last.block
+        samples = self.samples
+        if not self.confirmed:
+            samples = (*(samples[:-1] if repeats else samples), sample)[-MAX_SAMPLES:]
+        return replace(self, lines=self.lines + (not repeats), samples=samples, last=sample)
+
+    def with_choice(self, choice: Choice) -> Template:
+        """Return the template that counts; its first lines are read again, so it needs them no more."""
+        return replace(self, choice=choice, samples=())
+
+
+def make_key(figures: Figures, *, joined: bool) -> Key:
+    """Return what lines of one template share: the names of the counters and of the loss."""
+    counters = tuple((counter.quantity, counter.name) for counter in figures.counters if counter.priority < WEAK_COUNT)
+    if joined:
+        return ("block", *counters[:1])
+    return (figures.is_bar, figures.is_epoch_bar, counters, figures.loss_name, is_count_only(figures))
+
+
+PERCENT = "%"
+
+
+def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
+    """Return the best counter that grows in the samples; None if none does."""
+    names: dict[str, Counter] = {}
+    for counter in samples[-1].figures.counters:
+        names.setdefault(counter.name, counter)
+    has_loss = samples[-1].figures.loss is not None
+    ordered = sorted(
+        names.values(),
+        key=lambda item: (has_loss and item.priority >= WEAK_COUNT, item.quantity is Quantity.EPOCH, item.priority),
+    )
+    for counter in ordered:
+        values = [find_counter(sample.figures, counter.name) for sample in samples]
+        known = [item for item in values if item is not None]
+        if _grows([item.value for item in known]):
+            return Choice(counter.name, counter.quantity)
+        totals = [item.total for item in known if item.total is not None]
+        if len(totals) == len(known) and len({item.value for item in known}) == 1 and _grows(totals):
+            return Choice(counter.name, counter.quantity, swapped=True)
+    percents = [sample.figures.percent for sample in samples if sample.figures.percent is not None]
+    has_counter = samples[-1].figures.loss_priority < SUM_OF_LOSSES or any(sample.figures.counters for sample in samples)
+    return Choice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
+
+
+def find_counter(figures: Figures, name: str) -> Counter | None:
+    """Return the counter of this name."""
+    return next((counter for counter in figures.counters if counter.name == name), None)
+
+
+def _grows(values: list[float]) -> bool:
+    """Return whether the values count up; they may begin again once."""
+    steps = [after - before for before, after in pairwise(values)]
+    return sum(step > 0 for step in steps) > sum(step < 0 for step in steps)
+
+
+def find_choice(template: Template) -> Choice | None:
+    """Return the counter if the lines so far are training progress."""
+    samples = template.samples
+    if len(samples) < MIN_LINES:
+        return None
+    choice = choose_counter(samples)
+    if choice is None:
+        return None
+    figures = samples[-1].figures
+    distinct = len({_position(sample.figures, choice) for sample in samples})
+    losses = [sample.figures.loss for sample in samples if sample.figures.loss is not None]
+    if len(set(losses)) == 1 and (name := _find_changing_loss(samples)):
+        choice = replace(choice, loss_name=name)
+        losses = [dict(sample.figures.other_losses).get(name, math.nan) for sample in samples]
+    if len(losses) >= MIN_LINES:
+        return choice if _confirms_loss(samples, losses, choice, distinct) else None
+    if not figures.is_bar and is_count_only(figures):
+        shows = _shows_training(samples, choice) or (figures.lr is not None and _counts_steps(figures, choice))
+        return choice if distinct >= MIN_WEAK_LINES and shows else None
+    has_speed = sum(_shows_speed(sample.figures) for sample in samples) >= MIN_WEAK_LINES
+    is_video = {counter.name for counter in figures.counters} <= FRAMES and not figures.has_reward
+    counts = choice.quantity is not None and not choice.swapped and not is_video
+    if figures.is_bar and counts and figures.speed is not None:
+        return choice if distinct >= MIN_LINES else None
+    return choice if has_speed and counts and distinct >= MIN_WEAK_LINES else None
+
+
+def _shows_speed(figures: Figures) -> bool:
+    """Return whether the line has the speed of training; a benchmark prints the time of a step, too."""
+    is_step_time = figures.speed_priority >= DERIVED_SPEED + STEP_TIME
+    is_training = figures.phase is Phase.TRAINING or figures.evaluation_loss is not None
+    return figures.speed is not None and (not is_step_time or is_training)
+
+
+def _counts_steps(figures: Figures, choice: Choice) -> bool:
+    """Return whether a clear name counts steps; a plural, such as `steps`, may be a setting."""
+    counter = find_counter(figures, choice.name)
+    is_step = counter is not None and counter.quantity is Quantity.STEP and counter.priority < CLEAR_COUNT
+    return is_step and not choice.swapped and not choice.name.endswith("s")
+
+
+def _find_changing_loss(samples: tuple[Sample, ...]) -> str:
+    """Return the first of the other losses that changes; "" if none does."""
+    for name, value in samples[-1].figures.other_losses:
+        if any(dict(sample.figures.other_losses).get(name, value) != value for sample in samples):
+            return name
+    return ""
+
+
+def is_count_only(figures: Figures) -> bool:
+    """Return whether the line has neither a loss nor a speed."""
+    return figures.loss is None and figures.speed is None
+
+
+def _shows_training(samples: tuple[Sample, ...], choice: Choice) -> bool:
+    """Return whether lines without loss and speed show training: they count epochs, or another figure changes with the step."""
+    counter = find_counter(samples[-1].figures, choice.name)
+    if counter is None or choice.swapped:
+        figures = samples[-1].figures
+        return counter is None and figures.phase is Phase.TRAINING and figures.counts(Quantity.EPOCH)  # `Train Epoch: 3 [10%]`
+    metrics = {sample.figures.metric for sample in samples} - {None}
+    if counter.priority >= CLEAR_COUNT and not (counter.total and samples[-1].figures.counts(Quantity.EPOCH)):
+        return len(metrics) >= MIN_LINES and all(sample.figures.has_reward for sample in samples)
+    is_epoch = counter.quantity is Quantity.EPOCH and counter.priority == 0 and is_plain_epoch(counter.name)
+    return (is_epoch and not has_owner(samples[-1].figures.words)) or len(metrics) >= MIN_LINES
+
+
+def _position(figures: Figures, choice: Choice) -> tuple[float | None, ...]:
+    counter = find_counter(figures, choice.name)
+    return (figures.percent,) if counter is None else (counter.value, counter.total if choice.swapped else None)
+
+
+def _confirms_loss(samples: tuple[Sample, ...], losses: list[float], choice: Choice, distinct: int) -> bool:
+    figures = samples[-1].figures
+    counter = find_counter(figures, choice.name)
+    has_name = figures.loss_priority < SUM_OF_LOSSES or (figures.is_bar and figures.loss_priority <= ANY_LOSS)
+    is_clear = has_name and counter is not None and samples[-1].block < 0
+    if distinct < (MIN_LINES if is_clear else MIN_WEAK_LINES):
+        return False
+    finite = {loss for loss in losses if math.isfinite(loss)}
+    broken = len(finite) < len(losses)
+    return len(finite) >= MIN_LINES or (is_clear and broken and distinct >= MIN_WEAK_LINES)

@@ -1,0 +1,143 @@
+"""JobPlan -> the objects that `render` shows and `submit` sends.
+
+The keys have the order in which people read them. Empty lists are left out: the operator panics on `rdzvConf: []` (v1.9.3,
+elastic.go).
+"""
+
+from __future__ import annotations
+
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import Problem, SpecError
+from kfjob.joblog.observe_config import encode
+from kfjob.kinds import etcd
+from kfjob.kinds import pod_template as pod
+from kfjob.objects import api_objects, pytorchjob_schema
+from kfjob.objects.merge import merge
+from kfjob.plan import JobPlan
+from kfjob.spec.job import SPEC_VERSION
+
+
+def compile_manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[JsonObject]:
+    """Return all objects of a job, the PyTorchJob first.
+
+    `owner_uid` is the PyTorchJob's uid, which is known after its creation. It makes the PyTorchJob the owner of the others.
+    """
+    objects = [compile_pytorchjob(plan)]
+    if plan.own_etcd_image:
+        objects += etcd.compile_etcd(plan, owner_uid=owner_uid)
+    return objects
+
+
+def compile_pytorchjob(plan: JobPlan) -> JsonObject:
+    """Return the PyTorchJob after the spec's overrides were merged into it."""
+    job = {
+        "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
+        "kind": api_objects.PYTORCHJOB,
+        "metadata": {
+            "name": plan.name,
+            "namespace": plan.namespace,
+            "labels": _labels(plan),
+            "annotations": _annotations(plan),
+        },
+        "spec": {
+            "nprocPerNode": plan.processes_per_node,
+            "runPolicy": _run_policy(plan),
+            **({"elasticPolicy": _elastic_policy(plan)} if plan.is_dynamic else {}),
+            "pytorchReplicaSpecs": _replicas(plan),
+        },
+    }
+    result: JsonObject = merge(job, plan.overrides)
+    return result
+
+
+def check_overrides(plan: JobPlan) -> None:
+    """Check that the overrides leave a valid PyTorchJob. The spec has checked them by themselves.
+
+    Raises:
+        SpecError: the result is not a valid PyTorchJob; the error holds all problems.
+    """
+    if not plan.overrides:
+        return
+    problems = [
+        Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {message}, after `overrides` were merged", path="overrides")
+        for path, message in pytorchjob_schema.find_problems(compile_pytorchjob(plan).get("spec"))
+    ]
+    if problems:
+        raise SpecError(problems)
+
+
+def _labels(plan: JobPlan) -> dict[str, str]:
+    labels = {**dict(plan.labels), **dict(plan.job_labels), **pod.own_labels(plan), api_objects.LABEL_SPEC_HASH: plan.spec_hash}
+    if plan.scheduling.queue:
+        labels[api_objects.LABEL_KUEUE_QUEUE] = plan.scheduling.queue
+    if plan.scheduling.queue_priority:
+        labels[api_objects.LABEL_KUEUE_PRIORITY] = plan.scheduling.queue_priority
+    return labels
+
+
+def _annotations(plan: JobPlan) -> dict[str, str]:
+    annotations = {**dict(plan.annotations), **dict(plan.job_annotations)}
+    if hyperpod := plan.scheduling.hyperpod:
+        annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] = str(hyperpod.auto_resume).lower()
+        annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES] = str(hyperpod.max_retries)
+    if plan.submitted_by:
+        annotations[api_objects.ANNOTATION_SUBMITTED_BY] = plan.submitted_by
+    if plan.spec_file:
+        annotations[api_objects.ANNOTATION_SPEC_FILE] = plan.spec_file
+    return annotations | {
+        api_objects.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION),
+        api_objects.ANNOTATION_SPEC: plan.spec_json,
+        api_objects.ANNOTATION_OBSERVE_CONFIG: encode(plan.observe_config),
+    }
+
+
+def _run_policy(plan: JobPlan) -> JsonObject:
+    run, policy = plan.run, {"cleanPodPolicy": plan.run.clean_pods}
+    fields = {
+        "activeDeadlineSeconds": run.deadline,
+        "backoffLimit": run.backoff_limit,
+        "ttlSecondsAfterFinished": run.ttl,
+        "suspend": run.suspend or None,
+        "schedulingPolicy": _gang(plan),
+    }
+    return policy | {key: value for key, value in fields.items() if value is not None}
+
+
+def _gang(plan: JobPlan) -> JsonObject | None:
+    if (gang := plan.scheduling.gang) is None:
+        return None
+    fields = {
+        "minAvailable": gang.min_available or plan.nodes,
+        "queue": gang.queue,
+        "priorityClass": gang.priority_class,
+        "scheduleTimeoutSeconds": gang.timeout,
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _replicas(plan: JobPlan) -> JsonObject:
+    workers = plan.nodes - plan.has_master
+    roles = (("Master", int(plan.has_master), plan.get_role(0)), ("Worker", workers, plan))
+    return {
+        kind: {"replicas": count, "restartPolicy": role.restarts.policy, "template": pod.compile_pod_template(role)}
+        for kind, count, role in roles
+        if count
+    }
+
+
+def _elastic_policy(plan: JobPlan) -> JsonObject:
+    rendezvous = plan.rendezvous
+    policy: JsonObject = {
+        "minReplicas": plan.min_nodes,
+        "maxReplicas": plan.max_nodes,
+        "rdzvBackend": rendezvous.backend,
+        "rdzvHost": rendezvous.host,
+        "rdzvPort": rendezvous.port,
+        "rdzvId": rendezvous.id,
+        "maxRestarts": plan.restarts.max,
+    }
+    if rendezvous.conf:
+        policy["rdzvConf"] = [{"key": key, "value": value} for key, value in rendezvous.conf]
+    if plan.metrics:
+        policy["metrics"] = [dict(metric) for metric in plan.metrics]
+    return policy

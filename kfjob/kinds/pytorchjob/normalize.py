@@ -1,0 +1,91 @@
+"""Bring PyTorchJobs into one form, so that two of them can be compared by meaning. Pure."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.kinds.pytorchjob.pod_fields import find_pull_policy, is_shared_memory
+from kfjob.objects import api_objects
+from kfjob.objects.api_objects import find_training_container, without_nulls
+from kfjob.objects.names import SHARED_MEMORY_VOLUME
+
+
+def normalize_job(job: JsonObject, *, keep_volume_names: bool = False) -> JsonObject:
+    """Return a PyTorchJob without the fields that the cluster and a launch add, and with one form for equal values.
+
+    The volume that a spec has as its `shared_memory` gets kfjob's name for it, but not with `keep_volume_names`: in a compiled
+    spec, a volume with another name is one of `volumes`.
+    """
+    job = deepcopy({key: job[key] for key in ("metadata", "spec")})
+    job["metadata"] = _normalize_metadata(job["metadata"], ("name", "namespace"))
+    if (run_policy := job["spec"].get("runPolicy") or {}).get("suspend") is False:
+        del run_policy["suspend"]  # the default, which the API server adds (operator v1.9.3, kubeflow.org_pytorchjobs.yaml)
+    policy = job["spec"].get("elasticPolicy") or {}
+    policy.pop("rdzvId", None)
+    if policy.get("maxRestarts") == 0:  # torchrun's default
+        del policy["maxRestarts"]
+    if processes := policy.pop("nProcPerNode", None):  # the older place of the number; the webhook forbids both
+        job["spec"].setdefault("nprocPerNode", str(processes))
+    if "rdzvConf" in policy:
+        policy["rdzvConf"] = sorted(policy["rdzvConf"], key=lambda pair: str(pair.get("key")))
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        template = (replica or {}).get("template") or {}
+        template["metadata"] = _normalize_metadata(template.get("metadata") or {}, ())
+        pod = template.get("spec") or {}
+        _normalize_pod(pod)
+        if not keep_volume_names:
+            _rename_shared_memory(pod, find_training_container(pod))
+    normalized: JsonObject = without_nulls(job)
+    return normalized
+
+
+def _normalize_metadata(metadata: JsonObject, keys: tuple[str, ...]) -> JsonObject:
+    normalized = {key: metadata[key] for key in keys if key in metadata}
+    for part in ("labels", "annotations"):
+        values = metadata.get(part) or {}
+        normalized[part] = {key: value for key, value in values.items() if key not in _ADDED_KEYS}
+    return normalized
+
+
+_ADDED_KEYS = api_objects.KEYS_OF_KFJOB | {api_objects.ANNOTATION_LAST_APPLIED}
+
+
+def _normalize_pod(spec: JsonObject) -> None:
+    container: Any = find_training_container(spec)
+    spec.pop("restartPolicy", None)  # the operator replaces it by the replica's (v1.9.3, pkg/core/pod.go `SetRestartPolicy`)
+    if (account := spec.pop("serviceAccount", None)) and "serviceAccountName" not in spec:  # the older name
+        spec["serviceAccountName"] = account
+    if spec.get("serviceAccountName") == "default":  # the admission's default
+        del spec["serviceAccountName"]
+    if "imagePullSecrets" in spec:  # the API server takes items without a name, and the kubelet skips them
+        spec["imagePullSecrets"] = [secret for secret in spec["imagePullSecrets"] or () if secret.get("name")]
+    if container:
+        container.setdefault("imagePullPolicy", find_pull_policy(str(container.get("image", ""))))
+    for toleration in spec.get("tolerations") or ():
+        toleration.setdefault("operator", "Equal")
+    resources = container.get("resources") or {}
+    for part, amounts in resources.items():
+        if part in ("limits", "requests"):
+            resources[part] = {key: str(amount) for key, amount in (amounts or {}).items()}
+    _normalize_env(container)
+
+
+def _normalize_env(container: JsonObject) -> None:
+    for variable in container.get("env") or ():
+        if "valueFrom" not in variable:
+            variable["value"] = str(variable.get("value", ""))
+        elif (field := variable["valueFrom"].get("fieldRef")) and field.get("apiVersion") == "v1":  # the default
+            del field["apiVersion"]
+        elif "divisor" in (resource := variable["valueFrom"].get("resourceFieldRef") or {}):
+            divisor = str(resource.pop("divisor"))
+            resource |= {"divisor": divisor} if divisor != "0" else {}  # the default, which the API server adds
+
+
+def _rename_shared_memory(spec: JsonObject, container: JsonMapping) -> None:
+    volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
+    for mount in container.get("volumeMounts") or ():
+        volume = volumes.get(mount["name"], {})
+        if is_shared_memory(spec, volume, mount):
+            volume["name"] = mount["name"] = SHARED_MEMORY_VOLUME

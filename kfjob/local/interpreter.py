@@ -1,0 +1,141 @@
+"""Find the programs of a job on this machine: on the user's PATH, or beside the Python that the user has chosen."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from kfjob.base.errors import Refused
+from kfjob.shell.commands import NOT_PYTHON, OTHER_STARTERS, PYTHON_STARTERS, is_python
+from kfjob.trainspec.arguments import OWN_TRAINER
+
+OWN = Path(sys.executable)
+"""The Python that runs kfjob. Its programs are used last, because the user's environment may have another torch."""
+_CHOICE = "`--python`, or `local_python` in `kfjob.toml`"
+_PROGRAMS = ("python", "python3", *OTHER_STARTERS, *NOT_PYTHON)
+"""Programs whose name a user may have misspelt."""
+_SIMILAR = 0.8
+"""The similarity of a misspelt name."""
+_IMPORT_SECONDS = 60
+"""Time that a Python has to say whether it finds the trainer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """Where a job finds `python`, `torchrun` and other programs."""
+
+    chosen: Path | None = None
+    """The Python that the user has chosen, or its virtual environment; None: the first on PATH."""
+
+    def search_path(self, path: str, argv: Sequence[str]) -> str:
+        """Return `path` with the chosen Python's folder first and that of kfjob's own Python last.
+
+        kfjob's trainer (`argv`) runs with kfjob's own Python, if that has torch.
+        """
+        folders = path.split(os.pathsep)
+        if self.chosen:
+            folders = [str(self._chosen_file().parent), *folders]
+        elif OWN_TRAINER in argv and (OWN.parent / "torchrun").exists():
+            folders = [str(OWN.parent), *folders]
+        return os.pathsep.join(dict.fromkeys([*folders, str(OWN.parent)]))
+
+    def find_program(self, argv: Sequence[str], path: str, *, folder: str = "") -> str:
+        """Return the file of the program of a command line; a relative path is relative to `folder`, where agents start.
+
+        `path` is the PATH of the agents before `search_path`.
+
+        Raises:
+            Refused: this machine, or the chosen Python, does not have the program, or kfjob's trainer is not beside it.
+        """
+        program = self._find(argv[0], self.search_path(path, argv), folder)
+        if OWN_TRAINER in argv:
+            _check_trainer(Path(program))
+        return program
+
+    def _find(self, name: str, path: str, folder: str) -> str:
+        if "/" in name:
+            # absolute, because a name without a folder (`Path("./x")` is `x`) would be searched on PATH
+            if file := shutil.which(Path(folder).absolute() / name):
+                return str(file)
+            raise _make_missing(name, folder)
+        if self.chosen and is_python(name):
+            return str(self._chosen_file())
+        if self.chosen and name in PYTHON_STARTERS:  # another environment's would start another Python
+            if file := shutil.which(name, path=str(self._chosen_file().parent)):
+                return file
+            raise Refused(
+                f"program `{name}` is not beside `{self._chosen_file()}`",
+                hint=f"install it in that environment, or choose another Python ({_CHOICE})",
+            )
+        if file := shutil.which(name, path=path):
+            return file
+        raise _make_missing(name, folder)
+
+    def _chosen_file(self) -> Path:
+        """Return the file of the chosen Python. Links are kept, because they lead out of a virtual environment.
+
+        Raises:
+            Refused: there is no such program.
+        """
+        chosen = Path(os.path.abspath(self.chosen or OWN))  # noqa: PTH100 - `resolve` would follow links
+        file = chosen / "bin" / "python" if os.path.isdir(chosen) else chosen  # noqa: PTH112 - False for an impossible path
+        if shutil.which(file):
+            return file
+        raise Refused(
+            f"there is no Python at `{chosen}`",
+            cause=f"`{file}` is not a program" if file != chosen else None,
+            hint=f"name a Python, or the folder of a virtual environment ({_CHOICE})",
+        )
+
+
+def _make_missing(name: str, folder: str) -> Refused:
+    """Return the error for a program that this machine does not have."""
+    file = Path(folder) / name
+    if not file.is_file():
+        similar = difflib.get_close_matches(name, _PROGRAMS, n=1, cutoff=_SIMILAR)
+        if similar and name not in _PROGRAMS:
+            return Refused(f"program `{name}` is not on this machine", hint=f"did you mean `{similar[0]}`?")
+        return Refused(
+            f"program `{name}` is not on this machine",
+            cause="it is neither on PATH nor beside kfjob's Python" if "/" not in name else None,
+            hint="install it, or run with `--backend kubernetes`",
+        )
+    can_execute = os.access(file, os.X_OK)
+    hint = f"write `./{name}`" if can_execute else f"run `chmod +x {name}`"
+    if name.endswith(".py"):
+        hint = f"write `python {name}`, or `torchrun {name}` for several processes"
+    cause = "its folder is not on PATH" if can_execute else f"`{file.absolute()}` cannot be executed"
+    return Refused(f"`{name}` is a file, not a program", cause=cause, hint=hint)
+
+
+@cache
+def _check_trainer(program: Path) -> None:
+    """Check that the Python beside a program finds kfjob's trainer, once: a plan is checked, and then each of its agents.
+
+    Raises:
+        Refused: it does not.
+    """
+    python = program if is_python(program.name) else program.parent / "python"
+    if program.parent == OWN.parent or not shutil.which(python):
+        return
+    code = f"import importlib.util as u, sys; sys.exit(u.find_spec({OWN_TRAINER.partition('.')[0]!r}) is None)"
+    argv = [str(python), "-P", "-c", code]  # -P: without the modules of the current folder
+    try:
+        has_trainer = subprocess.run(argv, capture_output=True, timeout=_IMPORT_SECONDS, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired) as err:
+        cause = getattr(err, "strerror", None) or f"it did not end within {_IMPORT_SECONDS} s"
+        hint = "choose another Python with `--python`"
+        raise Refused(f"`{python}` does not work as a Python", cause=cause, hint=hint) from err
+    if not has_trainer:
+        raise Refused(
+            f"`{python}` does not have kfjob, whose trainer the job runs",
+            cause=f"the job's `{program.name}` is in that environment",
+            hint=f"`uv pip install --python {python} 'kfjob[trainer]'`, or choose another Python with `--python`",
+        )

@@ -1,0 +1,167 @@
+"""Assign addresses, ports, folders, GPUs and programs of this machine to the agents of a plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from kfjob.backends import folder
+from kfjob.base.errors import Refused
+from kfjob.local import etcd, machine
+from kfjob.local.interpreter import Interpreter
+from kfjob.local.launch_spec import AgentSpec, EtcdSpec, LaunchSpec
+from kfjob.plan import JobPlan
+from kfjob.plan.agent import AgentProcess, Placement, make_local_agent
+from kfjob.plan.job_scripts import find_job_script
+from kfjob.shell.commands import starts_workers
+
+
+def build_launch_spec(
+    plan: JobPlan,
+    *,
+    uid: str,
+    launch: Path,
+    volumes: Path,
+    backoff_seconds: float,
+    failure_check: tuple[str, ...] = (),
+    interpreter: Interpreter,
+) -> tuple[LaunchSpec, tuple[str, ...]]:
+    """Return the launch spec for the supervisor, and the address of every agent. `launch` is the future launch folder.
+
+    Raises:
+        Refused: this machine lacks something that the job needs.
+    """
+    machine.check_capacity(plan)
+    own_etcd = etcd.etcd_spec(plan, launch) if plan.own_etcd_image else None
+    addresses = _addresses(plan)
+    endpoint = _endpoint(plan, addresses[0], own_etcd)
+    interface = machine.loopback_interface()
+    agents = []
+    for index, pod in enumerate(plan.pods):
+        role = plan.get_role(index)
+        folders = _folders(role, pod, launch, volumes)
+        placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
+        agents.append(_make_agent_spec(plan, index, make_local_agent(role, index, placement), interpreter))
+    spec = LaunchSpec(
+        uid=uid,
+        agents=tuple(agents),
+        etcd=own_etcd,
+        restart_policy=plan.restarts.policy,
+        backoff_seconds=backoff_seconds,
+        grace_seconds=plan.grace_seconds,
+        failure_check=() if plan.restarts.always else failure_check,
+    )
+    return spec, addresses
+
+
+def _addresses(plan: JobPlan) -> tuple[str, ...]:
+    """Return addresses that sort like the pod names: torch ranks agents by address (on a cluster: pod name)."""
+    by_name = dict(zip(sorted(plan.pods), sorted(machine.loopback_addresses(plan.nodes)), strict=True))
+    return tuple(by_name[pod] for pod in plan.pods)
+
+
+def _endpoint(plan: JobPlan, first: str, own_etcd: EtcdSpec | None) -> str:
+    if own_etcd:
+        return f"127.0.0.1:{own_etcd.port}"
+    if plan.rendezvous.backend in ("c10d", "static"):
+        return f"{first}:{machine.free_port()}"
+    return f"{plan.rendezvous.host}:{plan.rendezvous.port}"
+
+
+def _folders(plan: JobPlan, pod: str, launch: Path, volumes: Path) -> dict[str, str]:
+    """Return the folder that each mount path maps to."""
+    folders = {}
+    for volume in plan.volumes:
+        if volume.host_path is not None:
+            path = Path(volume.host_path)
+        elif volume.claim is not None:
+            path = volumes / volume.claim
+        else:
+            path = launch / folder.RUN / "empty" / pod / volume.name
+        folders[volume.mount_path] = str(path)
+    return folders
+
+
+def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
+    """Create the folders that `build_launch_spec` names; `staged` is the launch folder before it is renamed.
+
+    Raises:
+        Refused: a `host_path` does not exist.
+    """
+    for volume in (volume for role in plan.roles for volume in role.volumes):
+        if volume.claim is not None:
+            folder.make_private(volumes / volume.claim)
+        elif volume.empty_dir:
+            for pod in plan.pods:
+                folder.make_private(staged / folder.RUN / "empty" / pod / volume.name)
+        elif volume.host_path is not None and not Path(volume.host_path).exists():
+            raise Refused(
+                f"volume `{volume.name}`: `{volume.host_path}` is not on this machine",
+                hint=f"`mkdir -p {volume.host_path}`, or use `pvc`, which is a folder that kfjob makes",
+            )
+
+
+def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess, interpreter: Interpreter) -> AgentSpec:
+    env = dict(agent.env)
+    for name, value in (_gpus(plan, index) | _threads(plan)).items():
+        env.setdefault(name, value)
+    program = _find_agent_program(plan.get_role(index), agent, interpreter)
+    env["PATH"] = interpreter.search_path(_search_path(env), agent.argv)
+    return AgentSpec(
+        pod=agent.name,
+        argv=(program, *agent.argv[1:]),
+        env=env,
+        working_dir=agent.working_dir,
+        starts_workers=starts_workers(agent.argv),
+    )
+
+
+def find_program(plan: JobPlan, *, launch: Path, volumes: Path, interpreter: Interpreter) -> str:
+    """Return the file of the program that each agent of the plan starts, with the arguments of `build_launch_spec`.
+
+    Raises:
+        Refused: this machine does not have the program, its script or the folder where it starts.
+    """
+    return _find_agent_program(plan, _make_first_agent(plan, launch, volumes), interpreter)
+
+
+def find_script(plan: JobPlan, *, launch: Path, volumes: Path) -> Path | None:
+    """Return the file of the script that each agent of the plan runs; None without one. See `find_program`."""
+    agent = _make_first_agent(plan, launch, volumes)
+    script = find_job_script(agent.argv)
+    return Path(agent.working_dir, script) if script else None
+
+
+def _make_first_agent(plan: JobPlan, launch: Path, volumes: Path) -> AgentProcess:
+    addresses = ("127.0.0.1",) * plan.nodes
+    folders = _folders(plan, plan.pods[0], launch, volumes)
+    return make_local_agent(plan, 0, Placement(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=folders))
+
+
+def _find_agent_program(plan: JobPlan, agent: AgentProcess, interpreter: Interpreter) -> str:
+    if not machine.is_in_volume(plan, plan.pod.working_dir or plan.start_folder):  # else `make_volumes` creates the folder
+        machine.check_start_folder(plan)
+    machine.check_script(agent.argv, folder=agent.working_dir)
+    return interpreter.find_program(agent.argv, _search_path(agent.env), folder=agent.working_dir)
+
+
+def _search_path(env: Mapping[str, str]) -> str:
+    """Return the PATH of an agent before that of its interpreter is added."""
+    return env.get("PATH", os.environ.get("PATH", os.defpath))
+
+
+def _gpus(plan: JobPlan, index: int) -> dict[str, str]:
+    """Return the GPUs that an agent sees: as on a cluster the requested ones; without a request it uses the CPU."""
+    each = plan.get_role(index).resources.gpus
+    first = sum(plan.get_role(earlier).resources.gpus for earlier in range(index))
+    if not each and not plan.processes_per_node.isdecimal():  # `auto` and `gpu` use all GPUs
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(machine.gpus()[first : first + each]) if each else ""}
+
+
+def _threads(plan: JobPlan) -> dict[str, str]:
+    """Return the number of threads per process: the cores divided by the processes; torchrun's default is one thread."""
+    if "OMP_NUM_THREADS" in os.environ:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, machine.cores() // (plan.nodes * machine.processes(plan.processes_per_node))))}

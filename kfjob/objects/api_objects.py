@@ -1,0 +1,122 @@
+"""Kubernetes objects that kfjob writes and reads: API groups, kinds, resources, and the keys of labels and annotations.
+
+Sources: training operator v1.9.3 (pkg/apis/kubeflow.org/v1), Kueue v0.14 (pkg/controller/constants, apis/kueue/v1beta1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfjob.base.common_types import JsonMapping
+from kfjob.joblog.events import TRAINING_CONTAINER
+
+PYTORCHJOB_GROUP = "kubeflow.org"
+PYTORCHJOB_API_VERSION = f"{PYTORCHJOB_GROUP}/v1"
+PYTORCHJOB = "PyTorchJob"
+PYTORCHJOBS = "pytorchjobs"
+
+GPU_RESOURCE = "nvidia.com/gpu"
+"""The name under which the device plugin offers GPUs, and the taint that their nodes often have."""
+NEURON_RESOURCE = "aws.amazon.com/neuron"
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+DEVICE_RESOURCES = (GPU_RESOURCE, NEURON_RESOURCE, EFA_RESOURCE)
+
+DEFAULT_PROCESSES = "auto"
+DEFAULT_CLEAN_PODS = "None"
+DEFAULT_RESTART_POLICY = "OnFailure"
+DEFAULT_REPLICAS = 1
+"""This and the three before it are what the operator takes for a field that a job lacks (v1.9.3, pytorch_defaults.go)."""
+
+RUN_POLICY_FIELDS = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
+"""Fields of `runPolicy`. Before v1 they stood beside the replicas, where KubeDL still has them."""
+
+LABEL_JOB_NAME = "training.kubeflow.org/job-name"
+LABEL_REPLICA_TYPE = "training.kubeflow.org/replica-type"
+LABEL_REPLICA_INDEX = "training.kubeflow.org/replica-index"
+
+FIELD_MANAGER = "kfjob"
+LABEL_APP_NAME = "app.kubernetes.io/name"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_LAUNCH = "kfjob.dev/launch"
+LABEL_SPEC_HASH = "kfjob.dev/spec-hash"
+ANNOTATION_SPEC = "kfjob.dev/spec"
+ANNOTATION_SPEC_VERSION = "kfjob.dev/spec-version"
+ANNOTATION_OBSERVE_CONFIG = "kfjob.dev/observe-config"
+"""What observation needs of the spec, as JSON."""
+ANNOTATION_MANIFEST = "kfjob.dev/manifest"
+ANNOTATION_SUBMITTED_BY = "kfjob.dev/submitted-by"
+"""Who submitted the launch: `USER@HOST`, or the setting `user`."""
+ANNOTATION_SPEC_FILE = "kfjob.dev/spec-file"
+"""The digest and the path of the file of the submitted spec."""
+ANNOTATION_ACCELERATE = "kfjob.dev/accelerate"
+"""The keys of an Accelerate config that no field of a spec holds, as JSON."""
+ANNOTATION_SECRET_TIME = "kfjob.dev/made"  # noqa: S105 - a key
+"""When kfjob wrote the login into a pull secret."""
+KEYS_OF_KFJOB = frozenset(
+    {
+        LABEL_MANAGED_BY,
+        LABEL_LAUNCH,
+        LABEL_SPEC_HASH,
+        ANNOTATION_SPEC,
+        ANNOTATION_OBSERVE_CONFIG,
+        ANNOTATION_SPEC_VERSION,
+        ANNOTATION_MANIFEST,
+        ANNOTATION_SUBMITTED_BY,
+        ANNOTATION_SPEC_FILE,
+    }
+)
+"""The labels and annotations that kfjob adds to every job."""
+
+KUEUE_API_VERSIONS = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+"""The versions that kfjob can read, the newest first: Kueue 0.15 to 0.19 serve both, 0.20 does not serve v1beta1."""
+KUEUE_WORKLOADS = "workloads"
+"""The resource that holds the state of one queued job."""
+KUEUE_LOCAL_QUEUES = "localqueues"
+LABEL_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+LABEL_KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
+LABEL_KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
+"""Kueue writes this label on the Workload of a job."""
+
+SCHEDULING_API_VERSION = "scheduling.k8s.io/v1"
+"""The API version of PriorityClass."""
+
+ANNOTATION_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+ANNOTATION_HYPERPOD_AUTO_RESUME = "sagemaker.amazonaws.com/enable-job-auto-resume"
+ANNOTATION_HYPERPOD_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"
+LABEL_HYPERPOD_HEALTH = "sagemaker.amazonaws.com/node-health-status"
+HYPERPOD_HEALTHY = "Schedulable"
+LABEL_ISTIO_INJECT = "sidecar.istio.io/inject"
+
+
+def find_training_container(pod_spec: JsonMapping) -> dict[str, Any]:
+    """Return the container that the operator and kfjob treat as the training container; {} if the pod has none."""
+    return next((c for c in pod_spec.get("containers") or () if c.get("name") == TRAINING_CONTAINER), {})
+
+
+def count_replicas(replica: JsonMapping | None) -> int:
+    """Return the number of pods of one role of a PyTorchJob. A missing number and null are the operator's default."""
+    count: int | None = (replica or {}).get("replicas")
+    return DEFAULT_REPLICAS if count is None else count
+
+
+def is_list(item: JsonMapping) -> bool:
+    """Return whether an object is a List, which stands for its items: of any kind that ends with `List`."""
+    return str(item.get("kind", "")).endswith("List") and isinstance(item.get("items"), list)
+
+
+def describe_name(item: JsonMapping) -> str:
+    """Return the name of an object for messages; the API server completes a `generateName`, which is shown as `NAME…`."""
+    metadata = item["metadata"]
+    return str(metadata["name"] if "name" in metadata else f"{metadata['generateName']}…")
+
+
+def describe_object(item: JsonMapping) -> str:
+    """Return the kind and name of an object for messages."""
+    return f"{item['kind']} `{describe_name(item)}`"
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a manifest without keys that are null, at every depth: Kubernetes takes them as unset."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value

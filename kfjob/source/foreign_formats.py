@@ -1,0 +1,139 @@
+"""Recognise files of other programs that a user gives in place of a job spec, and say which command reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from kfjob.base.common_types import JsonMapping
+from kfjob.base.errors import Problem, SpecError
+from kfjob.objects.api_objects import PYTORCHJOB, is_list
+
+_IMPORT = "`kfjob import pytorchjob {file}` converts it to a job spec; `kfjob submit --template {file}` submits it as it is"
+_IMPORT_INNER = "`kfjob import pytorchjob {file}` converts its job to a job spec"
+_FIRST_SPEC = "`kfjob init` writes a first job spec"
+_MARKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    # keys that a format always has, what it is, and the hint
+    (
+        ("compute_environment", "distributed_type"),
+        "a configuration of Accelerate",
+        "`kfjob import accelerate {file} -- COMMAND`",
+    ),
+    (("zero_optimization",), "a configuration of DeepSpeed", "set `train.strategy: deepspeed` and `train.zero_stage`"),
+)
+_PYTORCHJOB_LINE = re.compile(rf"^[ \t]*[\"']?kind[\"']?:[ \t]*[\"']?\w*{PYTORCHJOB}\b", re.MULTILINE)
+_DOCUMENT = re.compile(r"^---(\s|$)", re.MULTILINE)
+
+
+def find_foreign_format(data: JsonMapping, file: str | None) -> Problem | None:
+    """Return the problem of a document of another program; None if it may be a job spec."""
+    if "kind" in data and ("apiVersion" in data or "metadata" in data or "spec" in data):
+        kind, name = data["kind"], _show_name(file)
+        items = data["items"] if is_list(data) else [data]
+        hint = _FIRST_SPEC
+        if any(isinstance(item, dict) and item.get("kind") == PYTORCHJOB for item in items):
+            hint = _IMPORT.format(file=name)
+        elif _may_hold_job(data):
+            hint = _IMPORT_INNER.format(file=name)
+        title = f"this is a Kubernetes object of the kind `{kind}`, not a job spec"
+        return Problem(title=title, path="kind", file=file, hint=hint)
+    if "name" in data:
+        return None
+    for keys, format_name, hint in _MARKS:
+        if all(key in data for key in keys):
+            title = f"this is {format_name}, not a job spec"
+            return Problem(title=title, path=keys[0], file=file, hint=hint.format(file=_show_name(file)))
+    return None
+
+
+def _may_hold_job(value: Any) -> bool:
+    """Return whether a value names a PyTorchJob: as the kind of an object inside it, or in a text."""
+    if isinstance(value, dict):
+        return any(_may_hold_job(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_may_hold_job(item) for item in value)
+    return isinstance(value, str) and PYTORCHJOB in value
+
+
+_TEMPLATES: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    # what only this language has, its name, and the hint; the last one is of several languages
+    (
+        re.compile(r"\{\{-?\s*(?:\.|\$\.|include |template |if |range |with |end\b|toYaml )"),
+        "a Helm",
+        "render it first: `helm template CHART`",
+    ),
+    (re.compile(r"\{%"), "a Jinja", "render it first with the program that owns it"),
+    (re.compile(r"\{\{"), "a Jinja or Go", "render it first with the program that owns it"),
+)
+_JSONNET = re.compile(r"(?:\s*(?://|#)[^\n]*\n)*\s*(?:local\s+\w+\s*=|function\s*\()")
+_VARIABLE = re.compile(r"^[ \t]*(?:-[ \t]+)?(?!value\b)[\w./-]+:[ \t]*[\"']?[^\s\"'#]*(\$\{?[A-Za-z_]\w*\}?)", re.MULTILINE)
+"""A field of an object, other than the value of a variable, that is a reference; shells read commands and values."""
+
+
+UNFILLED = "this is a template with variables, not a manifest"
+
+
+def describe_filling(file: str | None) -> str:
+    """Return the commands that read a template with variables."""
+    name = _show_name(file)
+    return (
+        f"`kfjob submit --template {name} --env-file FILE` fills it in and submits it as it is; "
+        f"`kfjob render --template {name} --env-file FILE | kfjob import pytorchjob -` makes a job spec"
+    )
+
+
+def find_language_problem(text: str, lines: Iterable[int], file: str | None) -> Problem | None:
+    """Return the problem of a template in another language than that of envsubst.
+
+    It is one if the language is in one of the lines that an error names, or if the text begins as Jsonnet does. Braces in
+    other lines are not the reason of the error: `docker ps --format '{{.ID}}'`.
+    """
+    if match := _JSONNET.match(text):
+        line = text.count("\n", 0, match.end()) + 1
+        return _make_language_problem("a Jsonnet", line, "render it first: `jsonnet FILE`", file)
+    parts = text.split("\n")
+    for line in lines:
+        for pattern, language, hint in _TEMPLATES if line <= len(parts) else ():
+            if pattern.search(parts[line - 1]):
+                return _make_language_problem(language, line, hint, file)
+    return None
+
+
+def _make_language_problem(language: str, line: int, hint: str, file: str | None) -> Problem:
+    return Problem(title=f"this is {language} template, not a manifest", file=file, line=line, hint=hint)
+
+
+def explain_language(text: str, problems: Iterable[Problem], *, file: str | None, expected: str) -> Problem | None:
+    """Return the problem of a template in another language if that language is on the line of one of the problems.
+
+    `expected` says what the text is not: `a job spec`.
+    """
+    language = find_language_problem(text, (problem.line for problem in problems if problem.line), file)
+    return replace(language, title=language.title.replace("a manifest", expected)) if language else None
+
+
+def find_template_problem(text: str, problems: Iterable[Problem], file: str | None) -> Problem | None:
+    """Return the problem of a text with other problems that is a template and no manifest; None if it may be a manifest."""
+    if problem := explain_language(text, problems, file=file, expected="a manifest"):
+        return problem
+    if match := _VARIABLE.search(text):
+        hint = describe_filling(file)
+        line, detail = text.count("\n", 0, match.start(1)) + 1, f"for example `{match[1]}`"
+        return Problem(title=UNFILLED, file=file, line=line, detail=detail, hint=hint)
+    return None
+
+
+def explain_documents(text: str, file: str | None) -> SpecError | None:
+    """Return the error for a text that cannot be parsed as one document because it is a manifest of several objects."""
+    match = _PYTORCHJOB_LINE.search(text)
+    if not match or not _DOCUMENT.search(text):
+        return None
+    line = text.count("\n", 0, match.start()) + 1
+    title = "these are Kubernetes objects with a PyTorchJob, not a job spec"
+    return SpecError([Problem(title=title, file=file, line=line, column=1, hint=_IMPORT.format(file=_show_name(file)))])
+
+
+def _show_name(file: str | None) -> str:
+    return file if file and not file.startswith("<") else "FILE"

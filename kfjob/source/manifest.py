@@ -1,0 +1,72 @@
+"""The objects of a manifest with their positions in the text, and the one namespace of a job's objects. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import Problem
+from kfjob.objects.api_objects import PYTORCHJOB, describe_object, is_list
+from kfjob.objects.containers import show_path
+from kfjob.source.template.fill import Rendered
+from kfjob.validation.paths import Path
+from kfjob.validation.positions import Positions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestObject:
+    """One object and where its fields are in the text."""
+
+    value: JsonObject
+    positions: Positions = field(default_factory=Positions)
+    path: Path = ()
+    """The object's path in its document, for an item of a List."""
+
+    @property
+    def kind(self) -> str:
+        """The object's kind."""
+        return str(self.value["kind"])
+
+    @property
+    def title(self) -> str:
+        """Kind and name, for messages."""
+        return describe_object(self.value)
+
+    @property
+    def namespace(self) -> str | None:
+        """The namespace that the manifest names; None without one."""
+        return self.value["metadata"].get("namespace") or None
+
+    def locate(self, problem: Problem, path: Path = (), *, at_key: bool = False) -> Problem:
+        """Return the problem with a path in the object and the position of that path, or of its nearest parent."""
+        located = self.positions.locate(problem, (*self.path, *path), at_key=at_key)
+        return replace(located, path=show_path(self.value, path))
+
+    def with_namespace(self, namespace: str) -> ManifestObject:
+        """Return the object with the namespace, if it names none."""
+        return replace(self, value=self.value | {"metadata": {"namespace": namespace} | self.value["metadata"]})
+
+
+def list_objects(rendered: Rendered) -> Iterator[ManifestObject]:
+    """Yield the objects of a manifest; a List stands for its items."""
+    for value, positions in zip(rendered.objects, rendered.positions, strict=True):
+        yield from _flatten(ManifestObject(value=value, positions=positions))
+
+
+def _flatten(item: ManifestObject) -> Iterator[ManifestObject]:
+    if not is_list(item.value):
+        yield item
+        return
+    for index, value in enumerate(item.value["items"]):
+        yield from _flatten(ManifestObject(value=value, positions=item.positions, path=(*item.path, "items", index)))
+
+
+def select_jobs(objects: Iterable[ManifestObject]) -> list[ManifestObject]:
+    """Return the PyTorchJobs."""
+    return [item for item in objects if item.kind == PYTORCHJOB]
+
+
+def find_namespaces(objects: Iterable[ManifestObject]) -> list[str]:
+    """Return the namespaces that the objects name, in their order."""
+    return list(dict.fromkeys(item.namespace for item in objects if item.namespace))
