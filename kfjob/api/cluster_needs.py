@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from kfjob.api import kubeconfig
-from kfjob.api.planning import Planned
+from kfjob.api.prepared import PreparedJob
 from kfjob.base.errors import Problem, Unreachable
 from kfjob.base.shells import find_scripts
 from kfjob.base.text import join_names
+from kfjob.kinds.registry import get_job
 from kfjob.lint.check import find_role_path, list_roles
 from kfjob.lint.job import Job
 from kfjob.lint.storage import find_checkpoint_folder, find_volume, overrides_key
@@ -42,7 +43,7 @@ _MAX_NAMES = 3
 """Files of this folder that a note names."""
 
 
-def find_missing_parts(planned: Planned, *, has_code: bool = False) -> Iterator[Problem]:
+def find_missing_parts(planned: PreparedJob, *, has_code: bool = False) -> Iterator[Problem]:
     """Yield what a spec without an image lacks for a cluster besides the image, as a spec that has run only here.
 
     The last item is the cluster itself, if no kubeconfig names one.
@@ -52,7 +53,7 @@ def find_missing_parts(planned: Planned, *, has_code: bool = False) -> Iterator[
         yield from _find_cluster(planned)
 
 
-def _find_cluster(planned: Planned) -> Iterator[Problem]:
+def _find_cluster(planned: PreparedJob) -> Iterator[Problem]:
     with suppress(Unreachable):  # the kubeconfig is damaged: the submit reports it
         if kubeconfig.find_current_context(planned.target.settings.context) is None:
             title = "no cluster is set up: no kubeconfig names one"
@@ -60,7 +61,7 @@ def _find_cluster(planned: Planned) -> Iterator[Problem]:
             yield Problem(title=title, hint=f"{hint}; `kfjob doctor` checks it", severity="warning")
 
 
-def find_cluster_needs(planned: Planned, *, has_code: bool = False) -> Iterator[Problem]:
+def find_cluster_needs(planned: PreparedJob, *, has_code: bool = False) -> Iterator[Problem]:
     """Yield what the pods of a job may lack, although this machine has it. With `has_code`, this folder comes to the pods.
 
     The job may be complete if it has an image: then what the image can have is only a note.
@@ -68,10 +69,10 @@ def find_cluster_needs(planned: Planned, *, has_code: bool = False) -> Iterator[
     yield from _find_for_roles(planned, lambda job: _find_needs(job, has_code=has_code))
 
 
-def _find_for_roles(planned: Planned, find: Callable[[Job], Iterable[Problem]]) -> Iterator[Problem]:
+def _find_for_roles(planned: PreparedJob, find: Callable[[Job], Iterable[Problem]]) -> Iterator[Problem]:
     """Yield what `find` finds in the pods of each role: what is the same for Workers and Master once."""
     known = set()
-    for job in list_roles(Job(planned.spec, planned.plan)):
+    for job in list_roles(Job(planned.spec, planned.plan, get_job(planned.compiled))):
         for problem in find(job):
             if problem.title not in known:
                 known.add(problem.title)
@@ -105,7 +106,7 @@ def _may_write_files(job: Job) -> bool:
     return not has_storage and not find_checkpoint_folder(job)
 
 
-def find_code(planned: Planned) -> Iterator[Problem]:
+def find_code(planned: PreparedJob) -> Iterator[Problem]:
     """Yield the files of this folder that the command names, or a note that the script is not among them."""
     yield from _find_for_roles(planned, _find_code)
 

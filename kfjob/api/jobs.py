@@ -14,7 +14,7 @@ from kfjob.api.arguments import MAX_NAME, check_arguments
 from kfjob.api.reader import open_job
 from kfjob.api.run import Run, make_code_layer
 from kfjob.api.settings import STOP_TIMEOUT, Settings, load_current_settings
-from kfjob.api.target import find_job_target, find_target, make_target
+from kfjob.api.target import find_job_target, find_target
 from kfjob.base.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.base.errors import NotFound
 from kfjob.base.parsing import read_named_text
@@ -22,6 +22,7 @@ from kfjob.joblog.events import JobSnapshot
 from kfjob.redaction import cut_text
 
 if TYPE_CHECKING:
+    from kfjob.api.spec_source import SpecSource
     from kfjob.source.spec_text import LoadedSpec
     from kfjob.spec.job import JobSpec
 
@@ -62,12 +63,12 @@ def submit(
     """
     from dataclasses import replace as replace_fields
 
-    from kfjob.api.lifecycle.submit import submit_loaded
+    from kfjob.api.lifecycle.submit import submit as submit_source
 
     current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
     target = find_target(replace_fields(current, strict=current.strict or strict), notify=notify)
-    loaded = _load_spec(spec, current)
-    return Run(submit_loaded(loaded, target, code=make_code_layer(code), replace=replace, notify=notify).reader)
+    source = _open_spec(spec, current)
+    return Run(submit_source(source, target, code=make_code_layer(code), replace=replace, notify=notify).reader)
 
 
 @check_arguments
@@ -87,10 +88,10 @@ def apply(
         NotFound: the job does not exist.
         Refused: the change needs a relaunch.
     """
-    from kfjob.api.lifecycle.submit import apply_loaded
+    from kfjob.api.lifecycle.start import apply as apply_source
 
     current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
-    return Run(apply_loaded(_load_spec(spec, current), find_target(current, notify=notify), notify=notify))
+    return Run(apply_source(_open_spec(spec, current), find_target(current, notify=notify), notify=notify))
 
 
 @check_arguments
@@ -107,12 +108,8 @@ def render(
     Raises:
         SpecError: every problem of the spec.
     """
-    from kfjob.api.planning import plan_job
-
     current = settings or load_current_settings(context=context, namespace=namespace)
-    planned = plan_job(_load_spec(spec, current), make_target(current, "kubernetes"))
-    planned.check_findings(notify)
-    return list(planned.manifests)
+    return list(_open_spec(spec, current).render(current, notify=notify))
 
 
 @check_arguments
@@ -170,6 +167,12 @@ def stop(
 
     current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
     return stop_job(find_job_target(job, current, notify=notify), job, timeout=timeout)
+
+
+def _open_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> SpecSource:
+    from kfjob.api.spec_source import SpecSource
+
+    return SpecSource(_load_spec(spec, settings))
 
 
 def _load_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> LoadedSpec:

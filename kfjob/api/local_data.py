@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
-from kfjob.api.planning import Planned
+from kfjob.api.prepared import PreparedJob
 from kfjob.base.errors import Problem
 from kfjob.base.parsing import ParseError, parse_json, read_document
 from kfjob.base.text import plural
@@ -20,7 +20,7 @@ _MANY_PASSES = 10
 """Passes over the data above which a run without `epochs` gets a note; gains end long before (Muennighoff et al. 2023)."""
 
 
-def find_local_problems(planned: Planned) -> Iterator[Problem]:
+def find_local_problems(planned: PreparedJob) -> Iterator[Problem]:
     """Yield the problems of the paths that a trainer on this machine reads; those in volumes are other folders."""
     if planned.target.kind.runs_on_this_machine and planned.spec.train:
         yield from find_data_problems(planned.spec.train, planned.plan)

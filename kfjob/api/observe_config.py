@@ -10,15 +10,15 @@ from kfjob.base.errors import KfjobError
 from kfjob.base.parsing import parse_json
 from kfjob.joblog.events import JobSnapshot
 from kfjob.joblog.observe_config import ObserveConfig, decode
-from kfjob.kinds.pytorchjob.observation import read_manifest
-from kfjob.objects import api_objects, names
+from kfjob.kinds.registry import find_kind, get_job, get_kind
+from kfjob.objects import api_objects
+from kfjob.objects.reading import get_annotation
 
 
 def read_observe_config(snapshot: JobSnapshot) -> ObserveConfig:
     """Return what observation needs of the job's spec. A job that others submitted shows only its pods."""
-    if snapshot.observe_config and (
-        config := decode(snapshot.observe_config, name_pods=partial(names.pod_names, snapshot.name))
-    ):
+    name_pods = partial(find_kind(snapshot.job_kind).name_hosts, snapshot.name)
+    if snapshot.observe_config and (config := decode(snapshot.observe_config, name_pods=name_pods)):
         return config
     with suppress(
         KfjobError, ValueError, LookupError, TypeError, AttributeError, RecursionError
@@ -26,18 +26,17 @@ def read_observe_config(snapshot: JobSnapshot) -> ObserveConfig:
         if snapshot.spec:
             return _from_spec(snapshot.spec)
         if snapshot.manifest:
-            (job,) = (item for item in parse_json(snapshot.manifest) if item["kind"] == api_objects.PYTORCHJOB)
-            return from_pytorchjob(job)
+            return from_manifest(get_job(parse_json(snapshot.manifest)))
     pods = sorted(snapshot.pods, key=lambda pod: (pod.replica_type != "Master", pod.replica_index))
     return ObserveConfig(workers=tuple(pod.pod for pod in pods))
 
 
-def from_pytorchjob(job: JsonMapping) -> ObserveConfig:
-    """Return what kfjob recorded in the manifest of a PyTorchJob, else what the manifest shows."""
-    record = (job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_OBSERVE_CONFIG)
-    return (decode(record, name_pods=partial(names.pod_names, job["metadata"]["name"])) if record else None) or read_manifest(
-        job
-    )
+def from_manifest(job: JsonMapping) -> ObserveConfig:
+    """Return what kfjob recorded in the manifest of a job, else what the manifest shows."""
+    kind = get_kind(job)
+    record = get_annotation(job, api_objects.ANNOTATION_OBSERVE_CONFIG)
+    name_pods = partial(kind.name_hosts, job["metadata"]["name"])
+    return (decode(record, name_pods=name_pods) if record else None) or kind.read_observe_config(job)
 
 
 def _from_spec(text: str) -> ObserveConfig:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from secrets import choice
 
 from kfjob.api.job_script import read_script, read_shell_script
+from kfjob.api.prepared import PlanCheck, PreparedJob, apply_strict, check_nothing, sort_problems
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, explain_namespace, find_target
-from kfjob.base.common_types import JsonMapping, JsonObject, Notify, ignore_notice
+from kfjob.base.common_types import JsonObject, ignore_notice
 from kfjob.base.errors import KfjobError, Problem, SpecError
 from kfjob.base.text import plural
-from kfjob.kinds.pytorchjob.manifest import check_overrides, compile_manifests
+from kfjob.kinds.base import JobKind
+from kfjob.kinds.registry import find_kind, get_job
 from kfjob.lint.check import lint
 from kfjob.plan import DEFAULT_ETCD_IMAGE, Context, JobPlan, resolve
 from kfjob.source.spec_text import Draft, LoadedSpec
@@ -23,55 +25,6 @@ from kfjob.spec.job import JobSpec
 from kfjob.spec.repair import CheckedFields
 from kfjob.validation.paths import join_path, parse_path
 from kfjob.validation.positions import Positions
-
-_SEVERITIES = ("error", "warning", "note")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Planned:
-    """A job as it would be submitted."""
-
-    spec: JobSpec
-    plan: JobPlan
-    target: Target
-    """The target, with the namespace of the plan."""
-    manifests: tuple[JsonObject, ...]
-    """The objects for the API server, the PyTorchJob first; none for the local backend."""
-    findings: tuple[Problem, ...]
-    """What the lint rules found, errors first, with positions in the text."""
-    warnings: tuple[Problem, ...]
-    """Fields of the text that are accepted but have no effect."""
-    positions: Positions = field(default_factory=Positions)
-    """Where the fields are in the text."""
-
-    @property
-    def summary(self) -> str:
-        """The job in one line."""
-        count = self.plan.processes_per_node
-        processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
-        return f"{plural(self.plan.nodes, 'node')}, {processes} per node, rendezvous {self.plan.rendezvous.backend}"
-
-    def check_findings(self, notify: Notify) -> None:
-        """Send every warning to `notify`.
-
-        Raises:
-            SpecError: a finding is an error; with the setting `strict`, a warning is one too.
-        """
-        strict = self.target.settings.strict
-        problems = _apply_strict([*self.warnings, *self.findings]) if strict else list(self.findings)
-        if any(problem.severity == "error" for problem in problems):
-            raise SpecError(_sort(problems))
-        for problem in (*self.warnings, *self.findings):
-            notify("\n".join(problem.lines()))
-
-
-PlanCheck = Callable[[Planned], Iterable[Problem]]
-"""Finds more problems of a plan than the lint rules; they have paths and no positions."""
-
-
-def check_nothing(_planned: Planned) -> Iterable[Problem]:
-    """Return no problems."""
-    return ()
 
 
 def plan_job(
@@ -81,37 +34,45 @@ def plan_job(
     launch: str | None = None,
     start_folder: str = "",
     check: PlanCheck = check_nothing,
-) -> Planned:
-    """Decide every value of the job for the target, compile its manifests and lint it.
-
-    `launch` is the id of a live launch; without it, the plan gets a new one. A local job starts in `start_folder`, or in the
-    current folder. What `check` finds is added to the findings.
+) -> PreparedJob:
+    """Decide every value of the job of a spec for the target, compile its objects and lint it; see `JobSource.prepare`.
 
     Raises:
         SpecError: every problem of the spec, with its position in the text.
     """
     try:
-        plan = resolve_spec(loaded.spec, loaded.positions, make_context(target, launch=launch, start_folder=start_folder))
+        context = make_context(target, launch=launch, start_folder=start_folder)
+        plan, objects = compile_spec(loaded.spec, loaded.positions, context, target.job_kind)
     except SpecError as err:
         checked = CheckedFields(JobSpec, spec=loaded.spec)
         more = _find_more_problems(checked, loaded.positions, target, err.problems, check=check)
         raise SpecError([*err.problems, *more]) from None
-    planned = Planned(
-        spec=loaded.spec,
-        plan=plan,
-        target=replace(target, namespace=plan.namespace),
-        manifests=tuple(compile_manifests(plan)) if target.kind.has_api_server else (),
-        findings=_lint(loaded, plan, target),
+    job = make_prepared(loaded.spec, plan, objects, target)
+    job = replace(
+        job,
+        file_record=loaded.file_record,
+        findings=tuple(lint_job(job, positions=loaded.positions)),
         warnings=loaded.warnings,
-        positions=loaded.positions,
+        locate=loaded.positions.locate_all,
     )
-    more = loaded.positions.locate_all(check(planned))
-    return replace(planned, findings=tuple(_sort([*planned.findings, *more]))) if more else planned
+    more = loaded.positions.locate_all(check(job))
+    return job.add_findings(more) if more else job
 
 
-def _apply_strict(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems with each warning as an error."""
-    return [replace(problem, severity="error") if problem.severity == "warning" else problem for problem in problems]
+def make_prepared(spec: JobSpec, plan: JobPlan, objects: Sequence[JsonObject], target: Target) -> PreparedJob:
+    """Return the job of a spec before anything was checked."""
+    count = plan.processes_per_node
+    processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
+    return PreparedJob(
+        name=plan.name,
+        launch=plan.launch,
+        target=replace(target, namespace=plan.namespace),
+        compiled=tuple(objects),
+        observe_config=plan.observe_config,
+        summary=f"{plural(plan.nodes, 'node')}, {processes} per node, rendezvous {plan.rendezvous.backend}",
+        resolved=(spec, plan),
+        records_spec=True,
+    )
 
 
 def finish_draft(draft: Draft, settings: Settings, *, check: PlanCheck = check_nothing) -> LoadedSpec:
@@ -131,7 +92,7 @@ def finish_draft(draft: Draft, settings: Settings, *, check: PlanCheck = check_n
             lambda other: _find_more_problems(other.checked, other.positions, target, check=check),
             (*draft.problems, *problems),
         )
-    raise SpecError(_sort([*draft.problems, *problems]))
+    raise SpecError(sort_problems([*draft.problems, *problems]))
 
 
 def _find_more_problems(
@@ -145,7 +106,7 @@ def _find_more_problems(
     more: list[Problem] = []
     if not problems:
         try:
-            resolve_spec(spec, Positions(), context)
+            compile_spec(spec, Positions(), context, target.job_kind)
         except SpecError as err:
             more = list(err.problems)
     checked = replace(checked, replaced=checked.replaced | replaced)
@@ -154,47 +115,32 @@ def _find_more_problems(
         spec = spec.model_copy(update={"image": "image"})
         checked = replace(checked, replaced=checked.replaced | {("image",)})
     with suppress(SpecError):
-        plan = resolve_spec(spec, Positions(), context)
-        needs = (need for need in check(_plan_draft(checked.spec or spec, plan, target)) if need.severity != "note")
-        script, shell_script = read_script(plan, target), read_shell_script(plan, target)
-        findings = [*lint(spec, plan, script=script, shell_script=shell_script, ignore=target.settings.ignore), *needs]
+        plan, objects = compile_spec(spec, Positions(), context, target.job_kind)
+        job = make_prepared(checked.spec or spec, plan, objects, target)
+        needs = (need for need in check(job) if need.severity != "note")
+        findings = [*lint_job(make_prepared(spec, plan, objects, target), is_strict=False), *needs]
         more += [problem for problem in findings if not checked.concerns_replaced(problem)]
     return positions.locate_all(replace(p, path=join_path(checked.find_origin(parse_path(p.path)))) for p in more)
 
 
-def _plan_draft(spec: JobSpec, plan: JobPlan, target: Target) -> Planned:
-    return Planned(spec=spec, plan=plan, target=target, manifests=(), findings=(), warnings=())
-
-
-def _sort(problems: Iterable[Problem]) -> list[Problem]:
-    return sorted(problems, key=lambda p: (_SEVERITIES.index(p.severity), p.line or 0, p.column or 0))
-
-
-def plan_manifest(loaded: LoadedSpec, target: Target, manifest: JsonMapping, *, etcd_image: str = "") -> Planned:
-    """Plan the spec that a user's PyTorchJob manifest was imported to; the lint rules also see the manifest.
-
-    `etcd_image` is the image of the etcd that the user's manifest creates beside the job.
-
-    Raises:
-        SpecError: every problem of the spec.
-    """
-    plan = resolve_spec(loaded.spec, loaded.positions, make_context(target))
-    findings = _lint(loaded, plan, target, manifest, etcd_image)
-    return Planned(spec=loaded.spec, plan=plan, target=target, manifests=(), findings=findings, warnings=loaded.warnings)
-
-
-def resolve_spec(spec: JobSpec, positions: Positions, context: Context) -> JobPlan:
-    """Resolve a spec and check its overrides.
+def compile_spec(spec: JobSpec, positions: Positions, context: Context, kind: JobKind) -> tuple[JobPlan, list[JsonObject]]:
+    """Resolve a spec, and compile the objects that the job has on a cluster.
 
     Raises:
         SpecError: every problem, with its position in the text.
     """
     try:
         plan = resolve(spec, context)
-        check_overrides(plan)
     except SpecError as err:
         raise SpecError(positions.locate_all(err.problems)) from None
-    return plan
+    if problems := list(kind.find_plan_problems(plan)):
+        raise SpecError(positions.locate_all(problems))
+    return plan, kind.compile(plan)
+
+
+def resolve_spec(spec: JobSpec, positions: Positions, context: Context) -> JobPlan:
+    """Return the plan of a spec for the default kind of jobs; see `compile_spec`."""
+    return compile_spec(spec, positions, context, find_kind(""))[0]
 
 
 def make_context(target: Target, *, launch: str | None = None, start_folder: str = "") -> Context:
@@ -217,17 +163,29 @@ def make_launch_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{suffix}"
 
 
-def _lint(
-    loaded: LoadedSpec, plan: JobPlan, target: Target, manifest: JsonMapping | None = None, etcd_image: str = ""
-) -> tuple[Problem, ...]:
+def lint_job(
+    job: PreparedJob,
+    *,
+    is_user_manifest: bool = False,
+    etcd_image: str = "",
+    positions: Positions | None = None,
+    is_strict: bool | None = None,
+) -> list[Problem]:
+    """Return what the lint rules find, errors first.
+
+    With `is_user_manifest` a user wrote the job's manifest, and `etcd_image` is the image of the etcd that it creates. With
+    `is_strict` (default: the setting), warnings are errors.
+    """
+    plan, settings = job.plan, job.target.settings
     findings = lint(
-        loaded.spec,
+        job.spec,
         plan,
-        user_manifest=manifest,
-        script=read_script(plan, target),
-        shell_script=read_shell_script(plan, target),
+        get_job(job.compiled),
+        is_user_manifest=is_user_manifest,
+        script=read_script(plan, job.target),
+        shell_script=read_shell_script(plan, job.target),
         etcd_image=etcd_image,
-        ignore=target.settings.ignore,
+        ignore=settings.ignore,
     )
-    problems = loaded.positions.locate_all(findings)
-    return tuple(_sort(_apply_strict(problems) if target.settings.strict else problems))
+    problems = positions.locate_all(findings) if positions else findings
+    return sort_problems(apply_strict(problems) if (settings.strict if is_strict is None else is_strict) else problems)

@@ -45,6 +45,7 @@ class Settings:
     aws_profile: str | None = None  # to push and pull images; None: as the AWS CLI selects it
     user: str | None = None  # who submits jobs, as their launches record it; None: USER@HOST
     strict: bool = False  # treat lint warnings as errors
+    job_kind: str = ""  # of the jobs that kfjob submits to a cluster; "": the default of `kfjob.kinds`
     image_check: bool = True  # before a job is created, check that its images exist for the nodes' processor
     ignore: frozenset[str] = frozenset()  # lint rules that a command turns off with `--ignore`
 
@@ -62,7 +63,7 @@ class Settings:
 _BOOLEANS = ("strict", "image_check")
 _PATHS = ("state", "local_python")
 """Settings that are paths; in a file, a relative one is relative to the file's folder."""
-_NAMES = tuple(field.name for field in fields(Settings) if field.name != "ignore")
+_NAMES = tuple(field.name for field in fields(Settings) if field.name not in ("ignore", "job_kind"))
 
 
 def _identify_process() -> str:

@@ -17,6 +17,8 @@ from kfjob.base.backend_kinds import KINDS, BackendKind, BackendName, find_name
 from kfjob.base.common_types import Notify, ignore_notice
 from kfjob.base.errors import Forbidden, NotFound, Unreachable, UsageError
 from kfjob.joblog.events import JobSnapshot
+from kfjob.kinds.base import JobKind
+from kfjob.kinds.registry import find_kind
 
 if TYPE_CHECKING:
     from kfjob.plan import Origin
@@ -40,6 +42,11 @@ class Target:
     def kind(self) -> BackendKind:
         """The capabilities of the backend."""
         return KINDS[self.name]
+
+    @property
+    def job_kind(self) -> JobKind:
+        """The kind of the jobs that are submitted to a cluster."""
+        return find_kind(self.settings.job_kind)
 
     @property
     def backend(self) -> Backend:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from kfjob.api.cluster_needs import find_cluster_needs, find_code
 from kfjob.api.local_data import find_data_problems
-from kfjob.api.planning import Planned
+from kfjob.api.prepared import PreparedJob
 from kfjob.base.errors import Problem
 
 _SPEC_FIELDS = ("command", "resources")
 """Fields whose problem on this machine is one of the spec; a missing etcd is one of the machine."""
 
 
-def find_target_needs(planned: Planned) -> Iterator[Problem]:
+def find_target_needs(planned: PreparedJob) -> Iterator[Problem]:
     """Yield what the pods of a job on a cluster may lack, or the GPUs, program, script and data that this machine lacks."""
     if planned.target.kind.has_api_server:
         yield from find_cluster_needs(planned)

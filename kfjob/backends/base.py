@@ -28,6 +28,7 @@ from kfjob.joblog.events import (
     PodChanged,
     WorkloadStatus,
 )
+from kfjob.objects.permissions import Permission
 
 if TYPE_CHECKING:  # read-only commands need no plan, and importing pydantic takes longer than the rest of such a command
     from kfjob.plan import JobPlan
@@ -41,6 +42,7 @@ class JobRef(Struct, frozen=True, kw_only=True):
     name: str
     uid: str
     launch: str = ""
+    job_kind: str = ""  # of a job on a cluster: PyTorchJob
 
     @property
     def kind(self) -> BackendKind:
@@ -68,27 +70,12 @@ LogEvent = LogLine | LogGap | LinesSkipped | OpenLine
 
 
 class FieldChange(Struct, frozen=True, kw_only=True):
-    """One field of a job that differs between the live job and a plan. None stands for a field that is not there."""
+    """One field of a job that differs between the live and the desired one. None stands for a field that is not there."""
 
     path: str
     live: Any
     desired: Any
     in_place: bool  # kfjob can change the live job; otherwise the change needs a relaunch
-
-
-class Permission(Struct, frozen=True, kw_only=True):
-    """One verb on one resource of a namespace."""
-
-    verb: str
-    resource: str
-    group: str = ""
-    subresource: str = ""
-
-    @property
-    def full_resource(self) -> str:
-        """The resource with its API group and subresource: `pytorchjobs.kubeflow.org/scale`."""
-        group, subresource = f".{self.group}" if self.group else "", f"/{self.subresource}" if self.subresource else ""
-        return f"{self.resource}{group}{subresource}"
 
 
 class Requirement(Struct, frozen=True, kw_only=True):
@@ -105,22 +92,6 @@ class Backend(Protocol):
 
     name: ClassVar[BackendName]
     """The name that users write; `KINDS` has its capabilities."""
-
-    def submit(self, plan: JobPlan) -> JobRef:
-        """Start the job: exactly the objects or processes that `compile` makes from the plan.
-
-        Raises:
-            AlreadyExists: a job of this name exists, running or ended; nothing was changed.
-            Refused, Forbidden, Unreachable: as the class says; nothing was left behind.
-        """
-
-    def apply(self, plan: JobPlan) -> JobRef:
-        """Change the live job to match the plan, where that works in place.
-
-        Raises:
-            NotFound: the job does not exist.
-            Refused: the change needs a relaunch.
-        """
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the job and its pods as they are now.
@@ -231,18 +202,34 @@ class ClusterBackend(Backend, Protocol):
     def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
         """Return the uid of the job of this name and its pods, from one request; ("", ()) if it has no pods."""
 
-    def create(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
-        """Create the objects of a template: the PyTorchJob first, then the others, which it will own.
+    def submit(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
+        """Create the objects of a job: the job itself first, then the others, which it will own.
 
         Returns the job, and the other objects that existed before; those stay unchanged and without an owner.
 
         Raises:
-            AlreadyExists: a job of this name exists; nothing was changed.
+            AlreadyExists: a job of this name exists, running or ended, or an object that is part of the launch; nothing was
+                changed.
             Refused, Forbidden, Unreachable: as the class says; nothing was left behind.
         """
 
-    def apply_object(self, manifest: JsonObject) -> None:
-        """Create an object, or change it to match the manifest, by a server-side apply."""
+    def apply(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
+        """Change the live objects of a job, where that works in place, and create those that do not exist.
+
+        Returns the job, and the objects that were not changed, because they do not belong to the job.
+
+        Raises:
+            NotFound: the job does not exist.
+            Refused: a change needs a relaunch, or kfjob did not submit the job; nothing was changed.
+        """
+
+    def diff(self, objects: Sequence[JsonObject]) -> builtins.list[FieldChange]:
+        """Return what the objects would change in the live ones, as the API server sees it; nothing is changed.
+
+        Raises:
+            NotFound: the job does not exist.
+            Refused: kfjob did not submit the job, or the API server would not accept the change of the job.
+        """
 
     def dry_run(self, objects: Sequence[JsonObject]) -> builtins.list[JsonObject]:
         """Return the objects as the API server would store them, after webhooks and validation; nothing is created.
@@ -251,31 +238,8 @@ class ClusterBackend(Backend, Protocol):
             AlreadyExists, Refused, Forbidden: the API server would not accept one of them.
         """
 
-    def diff(self, plan: JobPlan) -> builtins.list[FieldChange]:
-        """Return what the plan would change in the live job, as the API server sees it; nothing is changed.
-
-        Raises:
-            NotFound: the job does not exist.
-            Refused: kfjob did not submit the job, or the API server would not accept the change.
-        """
-
-    def diff_objects(self, objects: Sequence[JsonObject]) -> builtins.list[FieldChange]:
-        """Return what the objects of a template would change in those of the live job; nothing is changed.
-
-        Raises:
-            NotFound: the job does not exist.
-            Refused: kfjob did not submit the job, or the API server would not accept the change of the job.
-        """
-
-    def apply_objects(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
-        """Change the live objects of a template's job, and create those that do not exist.
-
-        Returns the job, and the objects that were not changed, because they do not belong to the job.
-
-        Raises:
-            NotFound: the job does not exist.
-            Refused: a change needs a relaunch, or kfjob did not submit the job; nothing was changed.
-        """
+    def apply_object(self, manifest: JsonObject) -> None:
+        """Create an object, or change it to match the manifest, by a server-side apply."""
 
     def node_architectures(self) -> frozenset[str]:
         """Return the architectures of the nodes (`amd64`, `arm64`); empty if the user may not list nodes."""
@@ -286,6 +250,22 @@ class ClusterBackend(Backend, Protocol):
 
 class MachineBackend(Backend, Protocol):
     """A backend on this machine."""
+
+    def submit(self, plan: JobPlan) -> JobRef:
+        """Start the agents of the plan.
+
+        Raises:
+            AlreadyExists: a job of this name exists, running or ended; nothing was changed.
+            Refused: this machine cannot run the job; nothing was left behind.
+        """
+
+    def apply(self, plan: JobPlan) -> JobRef:
+        """Change the live job to match the plan, where that works in place.
+
+        Raises:
+            NotFound: the job does not exist.
+            Refused: the change needs a relaunch.
+        """
 
     def check_requirements(self, plan: JobPlan) -> builtins.list[Requirement]:
         """Return what the plan needs from this machine, and whether it is there; nothing is started."""

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
-from kfjob.backends.base import FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange, Permission
+from kfjob.backends.base import FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange
 from kfjob.base.backend_kinds import BackendName
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import AlreadyExists, NotFound, Refused
@@ -31,8 +31,9 @@ from kfjob.joblog.events import (
     PodChanged,
     WorkloadStatus,
 )
+from kfjob.kinds.registry import get_job
 from kfjob.objects import api_objects
-from kfjob.plan import JobPlan
+from kfjob.objects.permissions import Permission
 
 
 class _Job(Struct):
@@ -78,25 +79,33 @@ class FakeBackend:
         self.jobs[namespace, name] = _Job(snapshot, list(script))
         return JobRef(backend=self.name, namespace=namespace, name=name, uid=snapshot.uid, launch=launch)
 
-    def submit(self, plan: JobPlan) -> JobRef:
-        """Add a job without events; it stays pending."""
-        self._check_name(plan.name, plan.namespace)
-        self.calls.append(("submit", plan.name))
-        return self.play(
-            plan.name,
-            namespace=plan.namespace,
-            spec=plan.spec_json,
-            launch=plan.launch,
-            submitted_by=plan.submitted_by,
-            spec_file=plan.spec_file,
-            start_folder=plan.start_folder,
+    def submit(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
+        """Add the job without events, so that it stays pending, and record the objects."""
+        metadata = get_job(objects)["metadata"]
+        annotations = metadata.get("annotations") or {}
+        self._check_name(metadata["name"], metadata["namespace"])
+        self.calls.append(("submit", metadata["name"]))
+        self.objects += objects
+        ref = self.play(
+            metadata["name"],
+            namespace=metadata["namespace"],
+            spec=annotations.get(api_objects.ANNOTATION_SPEC),
+            launch=(metadata.get("labels") or {}).get(api_objects.LABEL_LAUNCH) or "l1",
+            submitted_by=annotations.get(api_objects.ANNOTATION_SUBMITTED_BY) or "",
+            spec_file=annotations.get(api_objects.ANNOTATION_SPEC_FILE) or "",
         )
+        return ref, []
 
-    def apply(self, plan: JobPlan) -> JobRef:
+    def apply(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
         """Refuse the change."""
-        self.get(plan.name, namespace=plan.namespace)
-        hint = f"`kfjob relaunch {plan.name} --spec FILE` stops it and starts the new spec"
-        raise Refused(f"job `{plan.name}` cannot be changed in place", hint=hint)
+        name = self._get_owner(objects).name
+        hint = f"`kfjob relaunch {name} --spec FILE` stops it and starts the new spec"
+        raise Refused(f"job `{name}` cannot be changed in place", hint=hint)
+
+    def diff(self, objects: Sequence[JsonObject]) -> builtins.list[FieldChange]:
+        """Return no changes."""
+        self._get_owner(objects)
+        return []
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the newest states of the script."""
@@ -164,13 +173,6 @@ class FakeBackend:
         self.calls.append(("stop", ref.name))
         del self.jobs[ref.namespace, ref.name]
 
-    def create(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
-        """Add the PyTorchJob as a job without events, and record the objects."""
-        (metadata,) = (one["metadata"] for one in objects if one["kind"] == api_objects.PYTORCHJOB)
-        self._check_name(metadata["name"], metadata["namespace"])
-        self.objects += objects
-        return self.play(metadata["name"], namespace=metadata["namespace"]), []
-
     def apply_object(self, manifest: JsonObject) -> None:
         """Record the object."""
         self.objects.append(manifest)
@@ -179,23 +181,8 @@ class FakeBackend:
         """Return the objects unchanged."""
         return [*objects]
 
-    def diff(self, plan: JobPlan) -> builtins.list[FieldChange]:
-        """Return no changes."""
-        self.get(plan.name, namespace=plan.namespace)
-        return []
-
-    def diff_objects(self, objects: Sequence[JsonObject]) -> builtins.list[FieldChange]:
-        """Return no changes."""
-        self._get_owner(objects)
-        return []
-
-    def apply_objects(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
-        """Refuse the change."""
-        name = self._get_owner(objects).name
-        raise Refused(f"job `{name}` cannot be changed in place", hint=f"`kfjob stop {name}`, then `kfjob submit`")
-
     def _get_owner(self, objects: Sequence[JsonObject]) -> JobSnapshot:
-        (metadata,) = (one["metadata"] for one in objects if one["kind"] == api_objects.PYTORCHJOB)
+        metadata = get_job(objects)["metadata"]
         return self.get(metadata["name"], namespace=metadata["namespace"])
 
     def node_architectures(self) -> frozenset[str]:

@@ -1,16 +1,15 @@
-"""API versions and resources that kfjob reads or creates beside the PyTorchJob, and the state of nodes."""
+"""API versions and resources that kfjob reads or creates beside jobs, and the state of nodes."""
 
 from __future__ import annotations
 
 from kfjob.base.common_types import JsonMapping
-from kfjob.objects import api_objects
+from kfjob.kinds.registry import KINDS, is_job
 
 CORE = "v1"
 APPS = "apps/v1"
 CUSTOM_RESOURCE_DEFINITIONS = "apiextensions.k8s.io/v1"
 
-CREATABLE_KINDS = {
-    api_objects.PYTORCHJOB: api_objects.PYTORCHJOBS,
+_RESOURCES = {
     "ConfigMap": "configmaps",
     "CronJob": "cronjobs",
     "DaemonSet": "daemonsets",
@@ -31,7 +30,7 @@ CREATABLE_KINDS = {
     "ServiceAccount": "serviceaccounts",
     "StatefulSet": "statefulsets",
 }
-"""Kinds that a template may hold, with their resources. All of them have a namespace."""
+"""Kinds that a template may hold beside its job, with their resources. All of them have a namespace."""
 _KUBERNETES_GROUPS = frozenset(
     ("", "apps", "autoscaling", "batch", "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "resource.k8s.io")
 )
@@ -40,11 +39,13 @@ _LASTING_KINDS = frozenset(("PersistentVolumeClaim",))
 
 
 def is_creatable(item: JsonMapping) -> bool:
-    """Return whether kfjob can create an object: its kind is one of Kubernetes' own, or a PyTorchJob."""
-    group = item["apiVersion"].rpartition("/")[0]
-    own_group = api_objects.PYTORCHJOB_GROUP if item["kind"] == api_objects.PYTORCHJOB else None
-    is_known = group == own_group if own_group else group in _KUBERNETES_GROUPS
-    return is_known and item["kind"] in CREATABLE_KINDS
+    """Return whether kfjob can create an object: it is a job of a known kind, or of one of Kubernetes' own kinds."""
+    return is_job(item) or (item["kind"] in _RESOURCES and item["apiVersion"].rpartition("/")[0] in _KUBERNETES_GROUPS)
+
+
+def get_resource(item: JsonMapping) -> str:
+    """Return the resource of an object that kfjob can create, as URLs name it: `pods`."""
+    return KINDS[item["kind"]].resource if is_job(item) else _RESOURCES[item["kind"]]
 
 
 def outlives_job(item: JsonMapping) -> bool:

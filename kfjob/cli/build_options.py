@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,7 @@ from kfjob.cli.options import Command, Result, notify
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
     from kfjob.api.settings import Settings
-    from kfjob.kinds.images import ImageChange
+    from kfjob.cli.spec_source import BuildImage
 
 
 def build_options(command: Command[Result]) -> Command[Result]:
@@ -45,12 +46,16 @@ def build_options(command: Command[Result]) -> Command[Result]:
     return with_build
 
 
-def build_image(
-    image: str | None, build: ImageOptions, settings: Settings, *, dry_run: bool, code: CodeLayer | None = None
-) -> str:
-    """Build and push an image, and return its reference with the digest. The repository is that of `image`, if it is set.
+def plan_build(build: ImageOptions | None, settings: Settings, *, dry_run: bool, code: CodeLayer | None) -> BuildImage | None:
+    """Return the function that builds the image of a job; None without `--build`.
 
     A dry run builds nothing: the reference then has a digest only if the registry has the image.
+    """
+    return partial(_build_image, build=build, settings=settings, dry_run=dry_run, code=code) if build else None
+
+
+def _build_image(image: str | None, *, build: ImageOptions, settings: Settings, dry_run: bool, code: CodeLayer | None) -> str:
+    """Build and push an image, and return its reference with the digest. The repository is that of `image`, if it is set.
 
     Raises:
         UsageError: a dry run cannot tell what `code` changes, because the registry does not have the image.
@@ -68,22 +73,3 @@ def build_image(
         title = "a dry run cannot add `--code` to an image that is not built yet"
         raise UsageError(title, hint="leave `--code` out of the dry run")
     return str(ref)
-
-
-def image_change(
-    build: ImageOptions | None, code: CodeLayer | None, settings: Settings, *, dry_run: bool
-) -> ImageChange | None:
-    """Return the function that replaces a template's image; None if the image stays."""
-    if not build and not code:
-        return None
-
-    def change(image: str) -> str:
-        base = build_image(image, build, settings, dry_run=dry_run, code=code) if build else image
-        if not code:
-            return base
-        from kfjob.api.images.code_layer import push_code_layer
-        from kfjob.api.target import find_target
-
-        return push_code_layer(base, code, find_target(settings), notify=notify, dry_run=dry_run)
-
-    return change

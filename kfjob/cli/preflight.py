@@ -13,8 +13,7 @@ from kfjob.base.units import MIB
 from kfjob.cli.options import Settings, notify, output_option, python_option, strict_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import DURATION
-from kfjob.cli.spec_source import Source, read_spec, spec_or_template
-from kfjob.cli.template_source import plan_source
+from kfjob.cli.spec_source import Source, open_source, spec_or_template
 
 if TYPE_CHECKING:
     from kfjob.api.preflight.result import Preflight
@@ -60,23 +59,19 @@ def preflight(
     queue, and free nodes for every pod. It also sends the objects to the API server as a dry run. The exit code is 1 if the
     job cannot start.
     """
-    from kfjob.api.preflight.examine import examine, examine_planned
+    from kfjob.api.preflight.examine import examine
     from kfjob.api.preflight.run import run_trial
     from kfjob.api.preflight.trial import Trial
 
-    if source.templates:
-        planned = plan_source(source, settings)
-        planned.check_findings(ignore_notice)
-        loaded, result = planned.load_spec(), examine_planned(planned.plan_for_cluster(), locate=planned.locate_all)
-    else:
-        loaded = read_spec(source, settings)
-        result = examine(loaded, settings=settings)
+    job_source = open_source(source, settings)
+    job = job_source.prepare(job_source.find_target(settings, notify=ignore_notice), notify=notify)
+    result = examine(job)
     if output == "text":
         click.echo("\n".join(_result_text(result)))
     trial_result: TrialResult | None = None
     if should_run and result.passed:
         trial = Trial(timeout=timeout, sizes=sizes, seconds=seconds)
-        trial_result = run_trial(loaded, trial, settings=settings, notify=notify)
+        trial_result = run_trial(job.spec, trial, settings=settings, notify=notify)
         if output == "text":
             click.echo("\n".join(["", *_trial_text(trial_result)]))
     elif should_run:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 from msgspec import to_builtins
 
+from kfjob.base.common_types import ignore_notice
 from kfjob.base.printable import encode_json
 from kfjob.cli.options import Settings, notify, output_option, python_option, target_options
 from kfjob.cli.output import print_json, write_data
 from kfjob.cli.parameter_types import Count
-from kfjob.cli.spec_source import Source, read_spec, spec_or_template
-from kfjob.cli.template_source import plan_source, read_job_template
+from kfjob.cli.spec_source import Source, open_source, spec_or_template
 from kfjob.redaction import Redactor
-
-if TYPE_CHECKING:
-    from kfjob.api.specs.explain import Explanation
-    from kfjob.api.specs.explain_template import TemplateExplanation
 
 MAX_VALUE_WIDTH = 72
 """Characters of a value in a table of spec fields."""
@@ -40,17 +35,13 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
     The origin is the spec, the instance type, a default of kfjob, or the cluster. With --template it is the template, a
     variable, or the operator.
     """
-    from kfjob.api.specs.explain import explain as explain_spec
+    from kfjob.api.specs.explain_template import explain as explain_job
     from kfjob.api.target_needs import find_target_needs
     from kfjob.cli.formatting import format_table
 
-    explanation: Explanation | TemplateExplanation
-    if source.templates:
-        from kfjob.api.specs.explain_template import explain_template
-
-        explanation = explain_template(plan_source(source, settings))
-    else:
-        explanation = explain_spec(read_spec(source, settings, check=find_target_needs), settings=settings)
+    job_source = open_source(source, settings, check=find_target_needs)
+    target = job_source.find_target(settings, notify=ignore_notice)
+    explanation = explain_job(job_source.prepare(target, check=find_target_needs, notify=notify))
     for problem in () if operator_env else explanation.findings:
         notify("\n".join(problem.lines()))
     if operator_env:
@@ -78,14 +69,11 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
     The API server fills in its defaults first, as a dry run. Each change has a label: `in place` (`kfjob apply` makes it)
     or `needs a new launch` (`kfjob stop`, then `kfjob submit`).
     """
-    from kfjob.api.specs.diff import diff_loaded
+    from kfjob.api.lifecycle.start import diff as diff_source
 
-    if source.templates:
-        from kfjob.api.specs.template_job import diff_template
-
-        name, changes = diff_template(read_job_template(source, settings), settings, notify=notify)
-    else:
-        name, changes = diff_loaded(read_spec(source, settings), settings=settings, notify=notify)
+    job_source = open_source(source, settings)
+    target = job_source.find_target(settings, notify=notify, to_run=True)
+    name, changes = diff_source(job_source, target, notify=notify)
     if output == "json":
         print_json({"job": name, "changes": to_builtins(changes)}, indent=2)
         return
@@ -93,13 +81,12 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
         click.echo(f"{change.path}  ({'in place' if change.in_place else 'needs a new launch'})")
         click.echo(f"  - {_format_value(change.live)}\n  + {_format_value(change.desired)}")
     if not changes:
-        click.echo(f"no changes: `{name}` matches the {'template' if source.templates else 'spec'}", err=True)
+        click.echo(f"no changes: `{name}` matches the {job_source.noun}", err=True)
         return
-    arguments = source.format_template_options() if source.templates else source.name
     if all(change.in_place for change in changes):
-        click.echo(f"hint: `kfjob apply {arguments}` makes these changes in place", err=True)
+        click.echo(f"hint: `kfjob apply {source.arguments}` makes these changes in place", err=True)
     else:
-        hint = f"hint: `kfjob stop {name}`, then `kfjob submit {arguments}`; running pods cannot take the changes"
+        hint = f"hint: `kfjob stop {name}`, then `kfjob submit {source.arguments}`; running pods cannot take the changes"
         click.echo(hint, err=True)
 
 

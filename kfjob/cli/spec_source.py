@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +24,9 @@ from kfjob.redaction import collect_secrets
 
 if TYPE_CHECKING:
     from kfjob.api.lifecycle.spec_change import SpecChange
-    from kfjob.api.planning import PlanCheck
-    from kfjob.api.specs.template_files import Template
+    from kfjob.api.prepared import JobSource, PlanCheck
+    from kfjob.api.templates.template_files import Template
+    from kfjob.api.templates.template_source import TemplateSource
     from kfjob.source.env_file import EnvFile
     from kfjob.source.spec_text import LoadedSpec
 
@@ -34,6 +35,10 @@ _SHORT = 6
 """Characters of a `--var` without a `=` that a message shows, because it may be a secret."""
 _SEPARATOR = re.compile(r"[,\s]+|(?<=[\w}])(?=\$)")
 _LISTED_NAME = re.compile(rf"\$?(?:\{{(?P<braced>{NAME})\}}|(?P<bare>{NAME}))")
+
+
+BuildImage = Callable[[str | None], str]
+"""Builds and pushes an image, and returns its reference; it receives the image that it replaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +136,7 @@ class Source:
             SpecError: a value is not well formed.
             UsageError: `--progress` is not a pattern of progress lines, or no file uses a name of `--var` or `--keep`.
         """
-        from kfjob.api.specs.template_files import Template
+        from kfjob.api.templates.template_files import Template
         from kfjob.joblog.progress.pattern import refuse_pattern
 
         if self.progress:
@@ -169,6 +174,17 @@ class Source:
                 similar = difflib.get_close_matches(name, used, n=1)
                 hint = f"did you mean `{similar[0]}`?" if similar else None
                 raise UsageError(f"`{option} {name}`: nothing uses `${{{name}}}`", hint=hint)
+
+    def explain_backend(self, settings: Settings) -> tuple[str, str]:
+        """Return the backend that the source is checked for, and the reason."""
+        from kfjob.api.target import explain_backend
+
+        return ("kubernetes", "a template has objects of Kubernetes") if self.templates else explain_backend(settings)
+
+    @property
+    def arguments(self) -> str:
+        """What names the source on a command line."""
+        return self.format_template_options() if self.templates else self.name
 
     def format_template_options(self) -> str:
         """Return the options of the templates and their values as a command line."""
@@ -257,6 +273,50 @@ change_options = collect_options(
 """`--spec` and the options that change a spec; the command receives them as `change`."""
 
 
+def open_source(
+    source: Source,
+    settings: Settings,
+    *,
+    check: PlanCheck | None = None,
+    build: BuildImage | None = None,
+    is_submitted: bool = True,
+) -> JobSource:
+    """Return the spec or the templates as the source of a job. `build` makes the image that replaces the source's.
+
+    Raises:
+        NotFound: the file does not exist or cannot be read.
+        SpecError: the spec is not valid; it holds every problem.
+        UsageError: the templates have no job.
+    """
+    if source.templates:
+        return _open_templates(source, settings, build, is_submitted=is_submitted)
+    from kfjob.api.spec_source import SpecSource
+
+    loaded = read_spec(source, settings, check=check)
+    if build:
+        loaded = replace(loaded, spec=loaded.spec.model_copy(update={"image": build(loaded.spec.image)}))
+    return SpecSource(loaded)
+
+
+def _open_templates(source: Source, settings: Settings, build: BuildImage | None, *, is_submitted: bool) -> TemplateSource:
+    from kfjob.api.templates.template_source import TemplateSource
+    from kfjob.objects.api_objects import PYTORCHJOB
+
+    templates = TemplateSource(source.read_template(), build, is_submitted)
+    kinds = templates.list_kinds(settings)
+    if is_submitted and PYTORCHJOB not in kinds:
+        command = f"kfjob render {source.format_template_options()} | kubectl apply -f -"
+        title = f"`{source.name}` has no {PYTORCHJOB}: {', '.join(dict.fromkeys(kinds)) or 'it is empty'}"
+        hint = f"`{command}` creates its objects"
+        if templates.has_inner_job(settings):
+            has_values = templates.template.values or templates.template.exported
+            importing = f"kfjob render {source.format_template_options()} | kfjob import pytorchjob -"
+            importing = importing if has_values else f"kfjob import pytorchjob {source.name}"
+            hint += f"; `{importing}` makes a spec of the job"
+        raise UsageError(title, hint=hint)
+    return templates
+
+
 def read_spec(source: Source, settings: Settings | None = None, *, check: PlanCheck | None = None) -> LoadedSpec:
     """Return the spec of the source. With settings, its problems include what lint and `check` find for their target.
 
@@ -274,7 +334,8 @@ def read_spec(source: Source, settings: Settings | None = None, *, check: PlanCh
         hide_secrets(collect_secrets(draft.checked.spec.model_dump(mode="json", warnings=False)))
     if not draft.problems or settings is None:
         return replace(draft.finish(), file_record=record)
-    from kfjob.api.planning import check_nothing, finish_draft
+    from kfjob.api.planning import finish_draft
+    from kfjob.api.prepared import check_nothing
 
     return replace(finish_draft(draft, settings, check=check or check_nothing), file_record=record)
 

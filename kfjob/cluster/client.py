@@ -13,11 +13,12 @@ from msgspec import Struct, ValidationError, convert
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import BackendError, KfjobError
 from kfjob.base.parsing import ParseError, ShapeError, decode_json
-from kfjob.cluster.errors import ConnectionLost, Malformed, is_transient, make_error, make_unreachable
+from kfjob.cluster.errors import ConnectionLost, is_transient, make_error, make_unreachable
 from kfjob.cluster.exchange import DEFAULT_LIMITS, Exchanger, Limits, Response, is_success
 from kfjob.cluster.requests import Request
-from kfjob.cluster.shapes.by_resource import find_shape
+from kfjob.cluster.responses import find_shape
 from kfjob.cluster.transport import Stream, Transport
+from kfjob.objects.reading import Malformed
 from kfjob.redaction import cut_text
 
 CONTACT_SECONDS = 10.0

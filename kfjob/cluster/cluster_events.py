@@ -7,7 +7,6 @@ timestamps and a count), Kueue apis/kueue/{v1beta1,v1beta2}/workload_types.go.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -19,63 +18,63 @@ from kfjob.base.errors import Forbidden, NotFound, Refused
 from kfjob.cluster import requests
 from kfjob.cluster.client import Client
 from kfjob.cluster.errors import Expired
-from kfjob.cluster.objects import parse_time
 from kfjob.joblog.events import KubernetesEvent, WorkloadStatus
+from kfjob.kinds.base import JobKind
 from kfjob.objects import api_objects, names
+from kfjob.objects.reading import parse_time
 
-_POD_SUFFIX = re.compile(r"(?:master|worker)-\d+")
 MAX_EVENT_PAGES = 200
 """Pages of 500 events that one command reads; a cluster keeps its events for an hour."""
 EVENTS_SECONDS = 60.0
 """Time after which no further page of events is requested."""
-_KINDS_BY_JOB_NAME = frozenset({"PodGroup", "HorizontalPodAutoscaler", "PodDisruptionBudget"})
-"""Kinds of which the operator creates one object per job, under the job's name."""
 
 
 class EventSelector(Struct, frozen=True, kw_only=True):
     """Selects the events of one job."""
 
+    kind: JobKind
     name: str
     uid: str
     created: int
     claims: frozenset[str]
 
     @classmethod
-    def for_job(cls, job: JsonObject) -> EventSelector:
+    def for_job(cls, kind: JobKind, job: JsonObject) -> EventSelector:
         """Return the selector for a job of the API."""
         metadata = job["metadata"]
         created = parse_time(metadata.get("creationTimestamp")) or 0
-        return cls(name=metadata["name"], uid=metadata["uid"], created=created, claims=frozenset(_claim_names(job)))
+        claims = frozenset(_claim_names(kind, job))
+        return cls(kind=kind, name=metadata["name"], uid=metadata["uid"], created=created, claims=claims)
 
     def matches(self, event: JsonObject) -> bool:
         """Return whether an event is about this job, and not about an earlier job of the same name."""
         about = event.get("involvedObject") or {}
         kind, name = about.get("kind", ""), about.get("name", "")
-        if kind == api_objects.PYTORCHJOB:
+        if kind == self.kind.name:
             return bool(about.get("uid") == self.uid)
         if kind == "PersistentVolumeClaim" and name in self.claims:
             return True  # a claim is older than the job
         if (_last_time(event) or self.created) < self.created:
             return False
-        if kind in _KINDS_BY_JOB_NAME and name == self.name:
+        if kind in self.kind.named_after_job and name == self.name:
             return True
         prefix = f"{self.name}-"
-        is_pod = name.startswith(prefix) and _POD_SUFFIX.fullmatch(name[len(prefix) :])
+        is_pod = name.startswith(prefix) and self.kind.pod_suffix.fullmatch(name[len(prefix) :])
         return bool(is_pod) or (name.startswith(prefix) and name.startswith(names.etcd_name(self.name)))
 
 
-def read_events(client: Client, job: JsonObject) -> list[KubernetesEvent | WorkloadStatus]:
+def read_events(client: Client, kind: JobKind, job: JsonObject) -> list[KubernetesEvent | WorkloadStatus]:
     """Return the events of the job and its state in a queue, oldest first, without those that the user may not read."""
-    namespace, selector = job["metadata"].get("namespace", ""), EventSelector.for_job(job)
+    namespace, selector = job["metadata"].get("namespace", ""), EventSelector.for_job(kind, job)
     events: list[KubernetesEvent | WorkloadStatus] = []
     with suppress(Forbidden, Refused, NotFound):
         events += [kubernetes_event(event) for event in _list_events(client, namespace) if selector.matches(event)]
     if queue := (job["metadata"].get("labels") or {}).get(api_objects.LABEL_KUEUE_QUEUE):
-        events += _read_workloads(client, job, queue)
+        events += _read_workloads(client, kind, job, queue)
     return sorted(events, key=lambda event: event.time or 0)
 
 
-def _read_workloads(client: Client, job: JsonObject, queue: str) -> list[WorkloadStatus]:
+def _read_workloads(client: Client, kind: JobKind, job: JsonObject, queue: str) -> list[WorkloadStatus]:
     """Return the state of the job in its queue, in the newest version of Kueue's API that the cluster serves."""
     namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
     for api_version in api_objects.KUEUE_API_VERSIONS:
@@ -84,16 +83,12 @@ def _read_workloads(client: Client, job: JsonObject, queue: str) -> list[Workloa
         except NotFound:  # the cluster does not serve this version
             continue
         except Forbidden:
-            return [_make_unreadable_status(job, queue)] if _is_suspended(job) else []
+            # Kueue suspends a job until it admits it
+            return [_make_unreadable_status(job, queue)] if kind.is_suspended(job) else []
         except Refused:
             return []
         return [workload_status(workload) for workload in response.get("items") or ()]
     return []
-
-
-def _is_suspended(job: JsonObject) -> bool:
-    """Return whether the job waits: Kueue suspends a job until it admits it."""
-    return bool(((job.get("spec") or {}).get("runPolicy") or {}).get("suspend"))
 
 
 def _make_unreadable_status(job: JsonObject, queue: str) -> WorkloadStatus:
@@ -166,9 +161,8 @@ def _last_time(event: JsonObject) -> int | None:
     return next((time for text in times if (time := parse_time(text)) is not None), None)
 
 
-def _claim_names(job: JsonObject) -> Iterable[str]:
-    for replicas in ((job.get("spec") or {}).get("pytorchReplicaSpecs") or {}).values():
-        pod = ((replicas or {}).get("template") or {}).get("spec") or {}
-        for volume in pod.get("volumes") or ():
+def _claim_names(kind: JobKind, job: JsonObject) -> Iterable[str]:
+    for template in kind.read_pod_templates(job):
+        for volume in template.spec.get("volumes") or ():
             if claim := (volume.get("persistentVolumeClaim") or {}).get("claimName"):
                 yield claim

@@ -11,7 +11,7 @@ from enum import Enum
 from msgspec import Struct
 
 from kfjob.base.common_types import JsonObject
-from kfjob.cluster.objects import container_status
+from kfjob.cluster.pods import container_status
 from kfjob.joblog.events import PodPhase
 
 

@@ -4,7 +4,7 @@ no answer         ConnectionLost -> Unreachable
 400 422 other 4xx                   Refused, with the causes that the API names
 401                                 Forbidden
 403                                 Forbidden if a permission is missing, Refused by a webhook, a quota or pod security
-404                                 Refused if the resource itself does not exist (no operator), else NotFound
+404                                 Refused if the resource itself does not exist (no controller), else NotFound
 409                                 AlreadyExists on create, else Conflict, which is a Refused
 410                                 Expired: the resource version is too old, list again
 429 and 5xx                         BackendError, after the retries
@@ -17,14 +17,13 @@ from msgspec import Struct
 from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.base.parsing import ParseError, decode_json
 from kfjob.cluster.requests import Request
-from kfjob.objects import api_objects
+from kfjob.kinds.registry import KINDS
 from kfjob.redaction import Redactor, cut_text
 
 MESSAGE_BYTES = 500
 """Size of the part of an error response that a message quotes if the response is no `Status` object, such as a proxy's page."""
 MESSAGE_LENGTH = 4000
 """Characters of a message of the API server. An invalid job has one of 3000."""
-INSTALL_HINT = "an administrator installs it with `kubectl apply --server-side -k manifests/operator`"
 
 
 class Cause(Struct, frozen=True):
@@ -69,10 +68,6 @@ class ConnectionLost(Exception):
 
 class Conflict(Refused):
     """The object has changed, or another object has its name."""
-
-
-class Malformed(BackendError):
-    """An object of the API server has a field of another type. Asking again does not help."""
 
 
 class Expired(KfjobError):
@@ -155,13 +150,11 @@ def _make_not_found(request: Request, failure: Status, message: str) -> KfjobErr
     kind = failure.details.kind if failure.details else None
     if kind == "namespaces" or message.startswith("namespaces "):
         return NotFound(f"there is no namespace `{request.namespace}`", hint="`kubectl get namespaces` lists them")
-    if request.resource == api_objects.PYTORCHJOBS and not kind:  # no object in the response: the path itself is unknown
-        return Refused(
-            "the training operator is not installed in this cluster",
-            cause=f"it has no `{api_objects.PYTORCHJOB}`",
-            hint=INSTALL_HINT,
-        )
-    if request.resource == api_objects.PYTORCHJOBS:
+    if request.job_kind and not kind:  # no object in the response: the path itself is unknown
+        job_kind = KINDS[request.job_kind]
+        title = f"{job_kind.controller} is not installed in this cluster"
+        return Refused(title, cause=f"it has no `{job_kind.name}`", hint=job_kind.install_hint)
+    if request.job_kind:
         hint = f"`kfjob list -n {request.namespace}` shows the jobs there"
         return NotFound(f"there is no job `{request.name}` in namespace `{request.namespace}`", hint=hint)
     return NotFound(f"there is no {request.resource.removesuffix('s')} `{request.name}` in namespace `{request.namespace}`")
@@ -169,7 +162,7 @@ def _make_not_found(request: Request, failure: Status, message: str) -> KfjobErr
 
 def _make_conflict(request: Request, failure: Status, message: str) -> KfjobError:
     if request.verb == "create" and failure.reason == "AlreadyExists":
-        if request.resource == api_objects.PYTORCHJOBS:
+        if request.job_kind:
             hint = f"`kfjob stop {request.name}` removes it, `kfjob relaunch {request.name}` starts it again"
             return AlreadyExists(f"there is a job `{request.name}` in namespace `{request.namespace}` already", hint=hint)
         return AlreadyExists(f"there is a {_describe_object(request)} in namespace `{request.namespace}` already")
@@ -178,7 +171,7 @@ def _make_conflict(request: Request, failure: Status, message: str) -> KfjobErro
 
 
 def _describe_object(request: Request) -> str:
-    noun = {api_objects.PYTORCHJOBS: "job"}.get(request.resource, request.resource.removesuffix("s"))
+    noun = "job" if request.job_kind else request.resource.removesuffix("s")
     if request.subresource == "log":
         return f"the log of pod `{request.name}`"
     return f"{noun} `{request.name}`" if request.name else f"{noun}s"
@@ -186,7 +179,7 @@ def _describe_object(request: Request) -> str:
 
 def _can_i(request: Request) -> str:
     """Return the `kubectl` command that checks the permission for a request."""
-    group = f".{api_objects.PYTORCHJOB_GROUP}" if request.resource == api_objects.PYTORCHJOBS else ""
+    group = f".{KINDS[request.job_kind].group}" if request.job_kind else ""
     subresource = f" --subresource={request.subresource}" if request.subresource else ""
     return f"kubectl auth can-i {request.verb} {request.resource}{group}{subresource} -n {request.namespace}"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kfjob.backends.base import Permission
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.concurrency import map_parallel
 from kfjob.base.errors import NotFound, Refused
 from kfjob.cluster.client import Client
 from kfjob.cluster.requests import DRY_RUN, Query, Request, api_path
 from kfjob.objects import api_objects
+from kfjob.objects.permissions import Permission
 
 MAX_CONCURRENT_REQUESTS = 8
 """Concurrent requests of a check of the cluster."""

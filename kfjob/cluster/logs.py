@@ -23,11 +23,11 @@ from kfjob.cluster.client import RESPONSE_SECONDS, Backoff, Client, RetryPolicy
 from kfjob.cluster.container_runs import ContainerRun, LogPosition, NextRun, NoRun, next_run, select_run
 from kfjob.cluster.cursor import LogCursor
 from kfjob.cluster.errors import ConnectionLost, make_unreachable
-from kfjob.cluster.objects import container_names, owner_uid, pod_changed, will_have_pod
+from kfjob.cluster.pods import container_names, pod_changed
 from kfjob.cluster.requests import Request
 from kfjob.cluster.watch import Change, ObjectWatch, Snapshot, merge_watches
 from kfjob.joblog.events import TRAINING_CONTAINER, LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, PodPhase
-from kfjob.objects import api_objects
+from kfjob.kinds.registry import find_kind
 
 OPEN_LINE_SECONDS = 1.0
 """Minimum time between two `OpenLine` events of a container."""
@@ -87,6 +87,9 @@ class PodLog:
         self._ref = ref
         self._pod = pod
         self._range = log_range
+        self._kind = find_kind(ref.job_kind)
+        is_training = log_range.container == TRAINING_CONTAINER
+        self._container = self._kind.training_container if is_training else log_range.container
         self._pod_state = pod_state
         self._started = pod_state.started if pod_state else None  # of the training container
         self._line_filter = line_filter
@@ -111,7 +114,7 @@ class PodLog:
         for attempt in range(1, backoff.attempts + 1):
             pod = self._get_pod()
             try:
-                run = select_run(pod, self._range.container, previous=self._range.previous)
+                run = select_run(pod, self._container, previous=self._range.previous)
                 if run is None:
                     raise self._no_log(pod)
                 yield from self._stream(run, follow=False)
@@ -170,33 +173,37 @@ class PodLog:
 
     def _wait_for_pod(self) -> JsonObject | None:
         """Return the pod once the operator has created it; None if the job will not have it."""
-        job = requests.select_object(api_objects.PYTORCHJOBS, self._ref.namespace, self._ref.name)
+        job = requests.select_job(self._kind, self._ref.namespace, self._ref.name)
         pod = requests.select_object("pods", self._ref.namespace, self._pod)
         watches = [ObjectWatch(self._client, job), ObjectWatch(self._client, pod)]
         with contextlib.closing(merge_watches(watches)) as changes:
             for change in changes:
-                item = _find_item(change, lambda item: self._ref.uid in {item["metadata"]["uid"], owner_uid(item)})
-                if change.resource != api_objects.PYTORCHJOBS and item:
+                item = _find_item(change, self._belongs_to_job)
+                if change.resource != self._kind.resource and item:
                     return item
-                if change.resource == api_objects.PYTORCHJOBS and not (item and will_have_pod(item, self._pod)):
+                if change.resource == self._kind.resource and not (item and self._kind.will_have_pod(item, self._pod)):
                     return None
         return None
 
+    def _belongs_to_job(self, item: JsonObject) -> bool:
+        """Return whether an object is the job, or one of its pods."""
+        return self._ref.uid in {item["metadata"]["uid"], self._kind.find_job_uid(item)}
+
     def _check_pod(self, pod: JsonObject) -> None:
         """Check that the pod belongs to this job and has the container."""
-        if owner_uid(pod) != self._ref.uid:
+        if self._kind.find_job_uid(pod) != self._ref.uid:
             raise NotFound(f"there is no pod `{self._pod}` of this job", cause="a pod of that name belongs to something else")
-        self._started = pod_changed(pod, now=0).started
+        self._started = pod_changed(self._kind, pod, now=0).started
         containers = container_names(pod)
-        if self._range.container not in containers:
+        if self._container not in containers:
             hint = f"it has {', '.join(f'`{container}`' for container in containers)}"
-            raise NotFound(f"pod `{self._pod}` has no container `{self._range.container}`", hint=hint)
+            raise NotFound(f"pod `{self._pod}` has no container `{self._container}`", hint=hint)
 
     def _no_log(self, pod: JsonObject, cause: str | None = None) -> NotFound:
         if self._range.previous:
             title = f"pod `{self._pod}` has no log of a container before the last restart"
             return NotFound(title, cause=cause or "its container was not restarted", hint="leave out `--previous`")
-        state = pod_changed(pod, now=0)
+        state = pod_changed(self._kind, pod, now=0)
         cause = cause or " ".join(filter(None, (state.reason, state.message))) or f"the pod is {state.phase}"
         return NotFound(
             f"pod `{self._pod}` has no log yet", cause=cause, hint="with `--follow` it is shown as soon as there is one"
@@ -208,7 +215,7 @@ class PodLog:
         with contextlib.closing(watch.changes()) as changes:
             for change in changes:
                 pod = _find_item(change, lambda pod: pod["metadata"]["uid"] == pod_uid)
-                step = NoRun.END if pod is None else next_run(pod, self._range.container, self._position)
+                step = NoRun.END if pod is None else next_run(pod, self._container, self._position)
                 if step is not NoRun.WAIT:
                     return step
         return NoRun.END  # the client was closed
@@ -282,7 +289,7 @@ class PodLog:
         return requests.pod_log(
             self._ref.namespace,
             self._pod,
-            container=self._range.container,
+            container=self._container,
             tail=self._range.tail if is_start else None,
             since=self._range.since if self._cursor.since is None else self._cursor.since,
             previous=run.previous,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kfjob.base.common_types import JsonMapping, JsonObject
-from kfjob.cluster.shapes.meta import read_version
 from kfjob.objects import api_objects
+from kfjob.objects.shapes.meta import read_version
 
 Operations = list[JsonObject]
 """A JSON patch (RFC 6902)."""

@@ -13,8 +13,10 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.backends.resources import CREATABLE_KINDS
+from kfjob.backends.resources import get_resource
 from kfjob.base.units import SECOND
+from kfjob.kinds.base import JobKind
+from kfjob.kinds.registry import is_job
 from kfjob.objects import api_objects
 
 JSON = "application/json"
@@ -38,6 +40,7 @@ class Request(Struct, frozen=True, kw_only=True):
     resource: str  # pytorchjobs | pods | services | …
     namespace: str
     name: str = ""
+    job_kind: str = ""  # the kind, if the resource is that of jobs
     subresource: str = ""
     query: Query = ()
     body: Any = None  # sent as JSON: an object, or the operations of a JSON patch
@@ -56,16 +59,21 @@ class Selection(Struct, frozen=True, kw_only=True):
     namespace: str
     query: Query = ()
     name: str = ""  # set if only one object can match
+    api_version: str = "v1"
+    job_kind: str = ""  # the kind, if the resource is that of jobs
 
     def list_request(self) -> Request:
         """Return the request for all selected objects."""
-        return _request("GET", "list", self.resource, self.namespace, query=self.query)
+        return self._request("list", self.query)
 
     def watch_request(self, resource_version: str) -> Request:
         """Return the request for every change after `resource_version`."""
         watch = (("watch", "true"), ("resourceVersion", resource_version), ("allowWatchBookmarks", "true"))
-        query = (*self.query, *watch, ("timeoutSeconds", str(WATCH_SECONDS)))
-        return _request("GET", "watch", self.resource, self.namespace, query=query)
+        return self._request("watch", (*self.query, *watch, ("timeoutSeconds", str(WATCH_SECONDS))))
+
+    def _request(self, verb: str, query: Query) -> Request:
+        where = {"api_version": self.api_version, "job_kind": self.job_kind}
+        return _request("GET", verb, self.resource, self.namespace, query=query, **where)
 
 
 def select_object(resource: str, namespace: str, name: str) -> Selection:
@@ -73,14 +81,26 @@ def select_object(resource: str, namespace: str, name: str) -> Selection:
     return Selection(resource=resource, namespace=namespace, name=name, query=(("fieldSelector", f"metadata.name={name}"),))
 
 
-def select_job_objects(resource: str, namespace: str, job: str) -> Selection:
-    """Select the pods or services that the operator created for a job."""
-    return Selection(resource=resource, namespace=namespace, query=(("labelSelector", f"{api_objects.LABEL_JOB_NAME}={job}"),))
+def select_dependents(kind: JobKind, resource: str, namespace: str, job: str) -> Selection:
+    """Select the pods, or other dependents, of a job."""
+    return Selection(resource=resource, namespace=namespace, query=(("labelSelector", kind.select_pods(job)),))
 
 
-def select_jobs(namespace: str) -> Selection:
-    """Select all PyTorchJobs of a namespace."""
-    return Selection(resource=api_objects.PYTORCHJOBS, namespace=namespace)
+def select_job(kind: JobKind, namespace: str, name: str) -> Selection:
+    """Select the job of a name."""
+    selection = select_object(kind.resource, namespace, name)
+    return replace(selection, api_version=kind.api_version, job_kind=kind.name)
+
+
+def select_jobs(kind: JobKind, namespace: str) -> Selection:
+    """Select all jobs of a kind in a namespace."""
+    return Selection(resource=kind.resource, namespace=namespace, api_version=kind.api_version, job_kind=kind.name)
+
+
+def get_job(kind: JobKind, namespace: str, name: str) -> Request:
+    """Read one job."""
+    where = {"api_version": kind.api_version, "job_kind": kind.name}
+    return _request("GET", "get", kind.resource, namespace, name=name, **where)
 
 
 def get(resource: str, namespace: str, name: str) -> Request:
@@ -98,11 +118,11 @@ def create(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
 
     With `dry_run`, the server runs webhooks, quotas and schema validation, and stores nothing.
     """
-    resource = CREATABLE_KINDS[manifest["kind"]]
     metadata = manifest["metadata"]
     query = (("fieldManager", api_objects.FIELD_MANAGER), ("fieldValidation", "Strict"), *(DRY_RUN if dry_run else ()))
-    path = api_path(manifest["apiVersion"])
-    request = _request("POST", "create", resource, metadata["namespace"], group=path, query=query, body=manifest)
+    request = _request(
+        "POST", "create", get_resource(manifest), metadata["namespace"], query=query, body=manifest, **_locate(manifest)
+    )
     return replace(request, name=metadata.get("name", ""))  # a create has the name in the body, not in the path
 
 
@@ -111,16 +131,14 @@ def dry_run_replace(manifest: Mapping[str, Any], *, resource_version: str) -> Re
     metadata = manifest["metadata"]
     query = (("fieldManager", api_objects.FIELD_MANAGER), ("fieldValidation", "Strict"), *DRY_RUN)
     body = {**manifest, "metadata": {**metadata, "resourceVersion": resource_version}}
-    return _request(
-        "PUT", "update", api_objects.PYTORCHJOBS, metadata["namespace"], name=metadata["name"], query=query, body=body
-    )
+    where = {"namespace": metadata["namespace"], "name": metadata["name"], **_locate(manifest)}
+    return _request("PUT", "update", get_resource(manifest), query=query, body=body, **where)
 
 
 def get_object(manifest: Mapping[str, Any]) -> Request:
     """Read the live object of a manifest."""
-    metadata, resource = manifest["metadata"], CREATABLE_KINDS[manifest["kind"]]
-    group = api_path(manifest["apiVersion"])
-    return _request("GET", "get", resource, metadata["namespace"], name=metadata["name"], group=group)
+    metadata = manifest["metadata"]
+    return _request("GET", "get", get_resource(manifest), metadata["namespace"], name=metadata["name"], **_locate(manifest))
 
 
 def apply(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
@@ -128,29 +146,39 @@ def apply(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
     metadata = manifest["metadata"]
     force = ("force", "true")
     query = (("fieldManager", api_objects.FIELD_MANAGER), force, ("fieldValidation", "Strict"), *(DRY_RUN if dry_run else ()))
-    resource = CREATABLE_KINDS[manifest["kind"]]
     return _request(
         "PATCH",
         "patch",
-        resource,
+        get_resource(manifest),
         metadata["namespace"],
         name=metadata["name"],
-        group=api_path(manifest["apiVersion"]),
         query=query,
         body=manifest,
         content_type=APPLY_PATCH,
+        **_locate(manifest),
     )
 
 
-def patch(resource: str, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Request:
-    """Change an object by a JSON patch (RFC 6902)."""
-    return _request("PATCH", "patch", resource, namespace, name=name, body=operations, content_type=JSON_PATCH)
+def patch(manifest: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> Request:
+    """Change the live object of a manifest by a JSON patch (RFC 6902)."""
+    metadata = manifest["metadata"]
+    return _request(
+        "PATCH",
+        "patch",
+        get_resource(manifest),
+        metadata["namespace"],
+        name=metadata["name"],
+        body=operations,
+        content_type=JSON_PATCH,
+        **_locate(manifest),
+    )
 
 
-def delete_job(namespace: str, name: str, uid: str) -> Request:
+def delete_job(kind: JobKind, namespace: str, name: str, uid: str) -> Request:
     """Delete the job of this uid; it stays visible until everything that it owns is deleted."""
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
-    return _request("DELETE", "delete", api_objects.PYTORCHJOBS, namespace, name=name, body=body)
+    where = {"api_version": kind.api_version, "job_kind": kind.name}
+    return _request("DELETE", "delete", kind.resource, namespace, name=name, body=body, **where)
 
 
 def list_events(namespace: str, *, page: str = "") -> Request:
@@ -162,7 +190,7 @@ def list_events(namespace: str, *, page: str = "") -> Request:
 def list_workloads(namespace: str, job_uid: str, api_version: str) -> Request:
     """Read the Kueue Workload of a job (v0.14 pkg/controller/constants: the label with the job's uid)."""
     query = (("labelSelector", f"{api_objects.LABEL_KUEUE_JOB_UID}={job_uid}"),)
-    return _request("GET", "list", api_objects.KUEUE_WORKLOADS, namespace, group=api_path(api_version), query=query)
+    return _request("GET", "list", api_objects.KUEUE_WORKLOADS, namespace, api_version=api_version, query=query)
 
 
 def pod_log(
@@ -193,6 +221,11 @@ def api_path(api_version: str) -> str:
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 
+def _locate(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the API version of an object, and its kind if it is a job."""
+    return {"api_version": manifest["apiVersion"], "job_kind": manifest["kind"] if is_job(manifest) else ""}
+
+
 def _request(
     method: str,
     verb: str,
@@ -201,11 +234,10 @@ def _request(
     *,
     name: str = "",
     subresource: str = "",
-    group: str | None = None,
+    api_version: str = "v1",
     **more: Any,
 ) -> Request:
-    group = group or api_path(api_objects.PYTORCHJOB_API_VERSION if resource == api_objects.PYTORCHJOBS else "v1")
-    parts = (group, "namespaces", quote(namespace, safe=""), resource, quote(name, safe=""), subresource)
+    parts = (api_path(api_version), "namespaces", quote(namespace, safe=""), resource, quote(name, safe=""), subresource)
     path = "/".join(part for part in parts if part)
     return Request(
         method=method,

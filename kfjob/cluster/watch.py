@@ -18,14 +18,15 @@ from kfjob.base.concurrency import Task
 from kfjob.base.errors import BackendError, Unreachable
 from kfjob.base.parsing import ParseError, decode_json
 from kfjob.cluster.client import Client, RetryPolicy
-from kfjob.cluster.errors import ConnectionLost, Expired, Malformed, make_error
-from kfjob.cluster.objects import job_changed, owner_uid, pod_changed
+from kfjob.cluster.errors import ConnectionLost, Expired, make_error
+from kfjob.cluster.pods import pod_changed
 from kfjob.cluster.requests import WATCH_SECONDS, Request, Selection
-from kfjob.cluster.shapes.by_resource import check_item
-from kfjob.cluster.shapes.meta import WatchEventShape, read_version
+from kfjob.cluster.responses import check_item
 from kfjob.cluster.transport import Stream
 from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase
-from kfjob.objects import api_objects
+from kfjob.kinds.base import JobKind
+from kfjob.objects.reading import Malformed
+from kfjob.objects.shapes.meta import WatchEventShape, read_version
 
 OBJECT_BYTES = 16 * 1024 * 1024
 """Size of a watch event; etcd stores objects of at most 1.5 MB."""
@@ -157,19 +158,20 @@ def merge_watches(watches: Sequence[ObjectWatch]) -> Generator[Change]:
 class JobState:
     """The last reported state of one job and its pods. Pure: the caller passes the time (`now`)."""
 
-    def __init__(self, uid: str) -> None:
+    def __init__(self, kind: JobKind, uid: str) -> None:
         """Objects of other jobs are ignored, also of earlier and later jobs of the same name."""
+        self._kind = kind
         self._uid = uid
         self._job: JobChanged | None = None
         self._pods: dict[str, PodChanged] = {}  # by name; the operator re-creates a pod under the same name
 
     def take(self, change: Change, *, now: int) -> list[JobChanged | PodChanged]:
         """Return the events that a change causes."""
-        if change.resource == api_objects.PYTORCHJOBS:
+        if change.resource == self._kind.resource:
             return [*self._take_job(change, now)]
         if isinstance(change, ItemChange):
             return [*self._take_pod(change.item, deleted=change.deleted, now=now)]
-        own = [pod for pod in change.items if owner_uid(pod) == self._uid]
+        own = [pod for pod in change.items if self._kind.find_job_uid(pod) == self._uid]
         names = {pod["metadata"]["name"] for pod in own}
         deleted = [self._delete_pod(pod, now) for name, pod in list(self._pods.items()) if name not in names]
         return [*deleted, *(event for pod in own for event in self._take_pod(pod, deleted=False, now=now))]
@@ -180,7 +182,7 @@ class JobState:
         items = change.items if isinstance(change, Snapshot) else [] if change.deleted else [change.item]
         job = next((item for item in items if item["metadata"]["uid"] == self._uid), None)
         if job is not None:
-            new = job_changed(job, now=now)
+            new = self._kind.read_state(job, now=now)
         else:
             new = replace(
                 self._job or JobChanged(phase=JobPhase.STOPPED), phase=JobPhase.STOPPED, reason="", message="", time=now
@@ -190,9 +192,9 @@ class JobState:
             yield new
 
     def _take_pod(self, item: JsonObject, *, deleted: bool, now: int) -> Iterator[PodChanged]:
-        if owner_uid(item) != self._uid:
+        if self._kind.find_job_uid(item) != self._uid:
             return
-        new = pod_changed(item, now=now)
+        new = pod_changed(self._kind, item, now=now)
         old = self._pods.get(new.pod)
         if deleted:
             if old and old.uid == new.uid:

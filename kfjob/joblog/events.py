@@ -133,6 +133,7 @@ class PodChanged(Struct, frozen=True, kw_only=True):
     uid: Identifier = ""
     replica_type: Identifier = "Worker"  # Master | Worker
     replica_index: int = 0
+    host: Identifier = ""  # the name under which other pods reach it; "": the name of the pod
     node: Identifier = ""
     ip: Identifier = ""
     host_ip: Identifier = ""
@@ -258,6 +259,7 @@ class JobSnapshot(Struct, frozen=True, kw_only=True):
     uid: Identifier = ""
     launch: Identifier = ""  # launch id; "" for a job that kfjob did not submit
     backend: BackendName | None = None  # where the job runs or ran; None for saved logs, and in older records
+    job_kind: Identifier = ""  # of a job on a cluster: PyTorchJob
     image: str = ""
     spec: str | None = None  # the submitted spec (JSON); None for a job that kfjob did not submit from a spec
     manifest: str | None = None  # the submitted objects (JSON) of a template; None for a job from a spec

@@ -1,4 +1,4 @@
-"""A job's own etcd: a pod and a service that the PyTorchJob owns, and the init container in which the workers wait for it."""
+"""A job's own etcd: a pod and a service that the job owns, and the init container in which the workers wait for it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _CONTAINER_SECURITY: JsonObject = {
 """What the Pod Security Standard `restricted` demands."""
 
 
-def compile_etcd(plan: JobPlan, *, owner_uid: str | None) -> list[JsonObject]:
-    """Return the service and the pod. The service resolves only after the pod is ready."""
+def compile_etcd(plan: JobPlan) -> list[JsonObject]:
+    """Return the service and the pod, which the job owns once it exists. The service resolves only after the pod is ready."""
     name = names.etcd_name(plan.name)
     labels = {
         api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER,
@@ -52,14 +52,6 @@ def compile_etcd(plan: JobPlan, *, owner_uid: str | None) -> list[JsonObject]:
         api_objects.LABEL_APP_NAME: name,
     }
     metadata: JsonObject = {"name": name, "namespace": plan.namespace, "labels": labels}
-    if owner_uid:
-        owner = {
-            "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
-            "kind": api_objects.PYTORCHJOB,
-            "name": plan.name,
-            "uid": owner_uid,
-        }
-        metadata["ownerReferences"] = [owner | {"controller": False, "blockOwnerDeletion": True}]
     port = {"name": "client", "port": names.ETCD_PORT, "targetPort": names.ETCD_PORT}
     return [
         {

@@ -7,8 +7,7 @@ from copy import deepcopy
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import UsageError
-from kfjob.joblog.events import TRAINING_CONTAINER
-from kfjob.objects import api_objects
+from kfjob.kinds.registry import get_kind, is_job
 
 ImageChange = Callable[[str], str]
 """Returns the image to run in place of the image it receives."""
@@ -20,7 +19,8 @@ def replace_image(objects: Sequence[JsonObject], change: ImageChange) -> list[Js
     Raises:
         UsageError: the training containers have several images, or none.
     """
-    images = {str(container.get("image") or "") for container in _containers(objects) if _is_training(container)}
+    training = {get_kind(item).training_container for item in objects if is_job(item)}
+    images = {str(container.get("image") or "") for container in _containers(objects) if container.get("name") in training}
     if len(images) != 1 or not all(images):
         shown = ", ".join(f"`{image}`" for image in sorted(images) if image) or "none"
         hint = "use one image for all replicas, or push the image with `kfjob push-image`"
@@ -34,13 +34,8 @@ def replace_image(objects: Sequence[JsonObject], change: ImageChange) -> list[Js
     return new_objects
 
 
-def _is_training(container: JsonObject) -> bool:
-    return container.get("name") == TRAINING_CONTAINER
-
-
 def _containers(objects: Sequence[JsonObject]) -> Iterator[JsonObject]:
     for job in objects:
-        if job["kind"] == api_objects.PYTORCHJOB:
-            for replica in job["spec"]["pytorchReplicaSpecs"].values():
-                pod = replica["template"]["spec"]
-                yield from (*(pod.get("initContainers") or ()), *(pod.get("containers") or ()))
+        if is_job(job):
+            for template in get_kind(job).read_pod_templates(job):
+                yield from (*(template.spec.get("initContainers") or ()), *(template.spec.get("containers") or ()))

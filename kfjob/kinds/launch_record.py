@@ -1,6 +1,6 @@
 """Record the objects of a launch in an annotation, so that `relaunch` needs no template. Pure.
 
-The PyTorchJob carries all objects of its template as they were submitted. A template receives the launch id as `KFJOB_LAUNCH`.
+The job carries all objects of its template as they were submitted. A template receives the launch id as `KFJOB_LAUNCH`.
 The id is unique, so replacing it in the record gives the objects of another launch.
 """
 
@@ -16,11 +16,8 @@ from kfjob.base.errors import UsageError
 from kfjob.base.parsing import ShapeError, parse_json
 from kfjob.base.text import plural
 from kfjob.joblog.observe_config import encode
-from kfjob.kinds.images import ImageChange, replace_image
-from kfjob.kinds.pytorchjob.observation import read_manifest
+from kfjob.kinds.registry import get_job, get_kind, is_job
 from kfjob.objects import api_objects
-from kfjob.objects.pytorchjob_schema import UNKNOWN_FIELD, find_problems
-from kfjob.validation.paths import join_path
 
 MAX_BYTES = 200_000
 """Size of the record of a template's objects; Kubernetes allows 256 KiB for all annotations of an object (apimachinery,
@@ -47,7 +44,7 @@ _MANAGED_BY = {api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER}
 
 
 def add_record(objects: Sequence[JsonObject], *, launch: str) -> tuple[JsonObject, ...]:
-    """Return the objects with the launch's label and a record of all objects on the PyTorchJob.
+    """Return the objects with the launch's label and a record of all objects on the job.
 
     A label that says which tool manages the job stays as its author wrote it.
 
@@ -57,23 +54,29 @@ def add_record(objects: Sequence[JsonObject], *, launch: str) -> tuple[JsonObjec
     text = json.dumps([_without_data(item) for item in objects], ensure_ascii=False, separators=(",", ":"))
     labels = {api_objects.LABEL_LAUNCH: launch}
     record = {api_objects.ANNOTATION_MANIFEST: text} if len(text.encode()) <= MAX_BYTES else {}
-    return tuple(_add_metadata(item, labels, record) if item["kind"] == api_objects.PYTORCHJOB else item for item in objects)
+    return tuple(_add_metadata(item, labels, record) if is_job(item) else item for item in objects)
 
 
 def add_observe_config(objects: Sequence[JsonObject], *, progress: str) -> list[JsonObject]:
-    """Return the objects with what observation needs on the PyTorchJob; `progress` is the pattern of its progress lines."""
+    """Return the objects with what observation needs on the job; `progress` is the pattern of its progress lines."""
+    job = get_job(objects)
+    record = encode(get_kind(job).read_observe_config(job, progress=progress))
     return [
-        _add_metadata(item, {}, {api_objects.ANNOTATION_OBSERVE_CONFIG: encode(read_manifest(item, progress=progress))})
-        if item["kind"] == api_objects.PYTORCHJOB
-        else item
-        for item in objects
+        _add_metadata(item, {}, {api_objects.ANNOTATION_OBSERVE_CONFIG: record}) if item is job else item for item in objects
     ]
 
 
-def restore_objects(
-    record: str, *, previous_launch: str, launch: str, image: ImageChange | None = None
-) -> tuple[JsonObject, ...]:
-    """Return the objects of a record for another launch, with their image changed by `image`.
+def add_submit_record(objects: Sequence[JsonObject], *, submitter: str, spec_file: str) -> tuple[JsonObject, ...]:
+    """Return the objects with who submits the job, and the digest and the path of the file of its spec, on the job."""
+    records = {api_objects.ANNOTATION_SUBMITTED_BY: submitter, api_objects.ANNOTATION_SPEC_FILE: spec_file}
+    given = {key: value for key, value in records.items() if value}
+    job = get_job(objects)
+    metadata = {**job["metadata"], "annotations": {**(job["metadata"].get("annotations") or {}), **given}}
+    return tuple({**item, "metadata": metadata} if item is job and given else item for item in objects)
+
+
+def restore_objects(record: str, *, previous_launch: str, launch: str) -> list[JsonObject]:
+    """Return the objects of a record for another launch, without a record.
 
     Raises:
         ParseError: the record is not one that `add_record` has written.
@@ -86,22 +89,21 @@ def restore_objects(
             f"the template of this job creates secret {shown}, and kfjob does not record secrets",
             hint="stop the job and submit its template again, or create the secret outside the template",
         )
-    return add_record(replace_image(objects, image) if image else objects, launch=launch)
+    return objects
 
 
 def _parse_objects(record: str) -> list[JsonObject]:
-    """Return the objects, of which exactly one is a PyTorchJob that the operator accepts."""
+    """Return the objects, of which exactly one is a job that its controller accepts."""
     objects: list[JsonObject] = parse_json(record)
     try:
         convert(objects, list[_Object])
     except ValidationError as err:
         raise ShapeError(str(err)) from err
-    jobs = [item for item in objects if item["kind"] == api_objects.PYTORCHJOB]
+    jobs = [item for item in objects if is_job(item)]
     if len(jobs) != 1:
-        raise ShapeError(f"it has {plural(len(jobs), api_objects.PYTORCHJOB)}")
-    for problem in find_problems(api_objects.without_nulls(jobs[0]).get("spec", {})):
-        if not problem.message.startswith(UNKNOWN_FIELD):  # the API server drops unknown fields
-            raise ShapeError(f"`{join_path(('spec', *problem.path))}` {problem.message}")
+        raise ShapeError(f"it has {plural(len(jobs), 'job')}")
+    for problem in get_kind(jobs[0]).find_type_problems(jobs[0]):
+        raise ShapeError(problem)
     return objects
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.errors import Problem
-from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.lint.catalogue import BY_ID, RULES
 from kfjob.lint.job import Job
 from kfjob.lint.script import Script
@@ -19,8 +18,9 @@ from kfjob.spec.master import MasterPod, get_master_path, make_master_spec
 def lint(
     spec: JobSpec,
     plan: JobPlan,
+    manifest: JsonMapping,
     *,
-    user_manifest: JsonMapping | None = None,
+    is_user_manifest: bool = False,
     script: Script | None = None,
     shell_script: Script | None = None,
     etcd_image: str = "",
@@ -28,10 +28,11 @@ def lint(
 ) -> list[Problem]:
     """Return the violations of every rule that applies to the plan's backend and that neither the spec nor `ignore` turns off.
 
-    `user_manifest` is the PyTorchJob that a user wrote, if the spec was read from it, and `etcd_image` the image of the etcd
-    beside it. `script` is what the command starts, and `shell_script` the file of a shell.
+    `manifest` is the job that would be submitted; with `is_user_manifest` a user wrote it, and `etcd_image` is the image of the
+    etcd beside it. `script` is what the command starts, and `shell_script` the file of a shell.
     """
-    jobs = list(list_roles(Job(spec, plan, user_manifest, script, etcd_image, shell_script=shell_script)))
+    job = Job(spec, plan, manifest, is_user_manifest, script, etcd_image, shell_script=shell_script)
+    jobs = list(list_roles(job))
     ignored = {*spec.lint.ignore, *ignore}
     rules = [rule for rule in RULES if rule.id not in ignored and (rule.local or not plan.kind.runs_on_this_machine)]
     unknown_rules = [
@@ -59,7 +60,7 @@ def list_roles(job: Job) -> Iterator[Job]:
     if spec is None or plan is None:
         yield job
         return
-    workers = replace(job, role="Worker", manifest_of_all_roles=compile_pytorchjob(job.plan))
+    workers = replace(job, role="Worker")
     yield workers
     script = job.script if plan.words == job.plan.words else None
     yield replace(workers, spec=spec, plan=plan, script=script, role="Master")

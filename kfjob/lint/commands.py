@@ -59,7 +59,7 @@ def no_program(job: Job) -> Iterator[Violation]:
 
     Without `command`, `args` and `train` each pod starts the image's own entry point, which is often a shell that ends at once.
     """
-    if not job.spec.words and not job.spec.train and job.user_manifest is None:
+    if not job.spec.words and not job.spec.train and not job.is_user_manifest:
         message = "the pods start the image's own entry point: the job has no `command`, no `args` and no `train`"
         yield Violation(path="image", message=message, hint="set `command`, or `lint: {ignore: [no-program]}` if it is meant")
 
@@ -70,7 +70,7 @@ def replaced_command(job: Job) -> Iterator[Violation]:
 
     The pods would run the words of `overrides`, and everything that reads the spec would show and check other ones.
     """
-    if job.user_manifest is not None:
+    if job.is_user_manifest:
         return
     for field, own in (("command", job.plan.command), ("args", job.plan.args)):
         for container in job.training_containers:

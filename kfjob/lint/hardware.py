@@ -223,10 +223,10 @@ def shared_memory(job: Job) -> Iterator[Violation]:
     for container in job.training_containers:
         if not any(mount.get("mountPath") == _SHARED_MEMORY for mount in container.get("volumeMounts") or ()):
             path = job.find_container_path(container, "volumeMounts")
-            if job.user_manifest is None and job.plan.shared_memory is None:
+            if not job.is_user_manifest and job.plan.shared_memory is None:
                 path = "shared_memory"
             hint = "remove `shared_memory`, or set a size"
-            if job.user_manifest is not None:
+            if job.is_user_manifest:
                 hint = "mount a volume `emptyDir: {medium: Memory}` at /dev/shm"
             yield Violation(path=path, message="the pods have 64 MiB of shared memory", hint=hint)
             return
@@ -245,6 +245,6 @@ def shared_memory_size(job: Job) -> Iterator[Violation]:
             path="shared_memory",
             message=f"a pod has {shared} of shared memory, but {memory} of memory",
             hint="remove `shared_memory`: the default is half of the memory"
-            if job.user_manifest is None
+            if not job.is_user_manifest
             else "lower its `sizeLimit`",
         )

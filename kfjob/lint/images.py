@@ -77,6 +77,6 @@ def _images(job: Job) -> Iterator[tuple[str, str]]:
         if container.get("image"):
             containers.setdefault(container["image"], container)
     for image, container in containers.items():
-        is_added = job.user_manifest is None and job.spec.pod.init_containers
+        is_added = not job.is_user_manifest and job.spec.pod.init_containers
         path = "pod" if is_added else job.find_container_path(container, "image")
         yield "image" if image == job.plan.image else path, image

@@ -1,4 +1,4 @@
-"""The input of the rules: the spec, the plan, and the PyTorchJob after `overrides` were merged."""
+"""The input of the rules: the spec, the plan, and the job on a cluster after `overrides` were merged."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from functools import cached_property
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.joblog.events import TRAINING_CONTAINER
-from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
+from kfjob.kinds.base import PodTemplate
+from kfjob.kinds.registry import get_kind
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
 from kfjob.plan.launch_commands import UnconnectedProgram, find_unconnected_nodes
 from kfjob.shell.run_length import split_scripts
 from kfjob.spec.job import JobSpec
+from kfjob.validation.paths import join_path
 
 CONTAINER_LISTS = ("initContainers", "containers")
 """The fields of a pod that hold containers."""
@@ -25,25 +27,23 @@ class Job:
 
     spec: JobSpec
     plan: JobPlan
-    user_manifest: JsonMapping | None = None  # the PyTorchJob that a user wrote, if the spec was read from it
+    manifest: JsonMapping  # the job that would be submitted
+    is_user_manifest: bool = False  # whether a user wrote the manifest, and the spec was read from it
     script: Script | None = None  # the script that the command starts, if this machine has it
     etcd_image: str = ""  # of the etcd that the user's manifest creates beside the job
     role: str | None = None  # Master or Worker: only its pods; None: all pods
-    manifest_of_all_roles: JsonMapping | None = None  # the compiled PyTorchJob, if `plan` is that of one role
     shell_script: Script | None = None  # the file that a shell reads, if this machine has it: `bash run.sh`
 
     @cached_property
-    def manifest(self) -> JsonMapping:
-        """The PyTorchJob that would be submitted."""
-        return self.user_manifest or self.manifest_of_all_roles or compile_pytorchjob(self.plan)
+    def pod_templates(self) -> tuple[PodTemplate, ...]:
+        """The pod template of each replica."""
+        templates = get_kind(self.manifest).read_pod_templates(self.manifest)
+        return tuple(template for template in templates if self.role in (None, template.role))
 
     @cached_property
     def pods(self) -> tuple[JsonMapping, ...]:
         """The pod spec of each replica."""
-        replicas = self.manifest["spec"].get("pytorchReplicaSpecs") or {}
-        own = (replica for kind, replica in replicas.items() if self.role in (None, kind))
-        templates = ((replica or {}).get("template") or {} for replica in own)
-        return tuple(template.get("spec") or {} for template in templates)
+        return tuple(template.spec for template in self.pod_templates)
 
     @cached_property
     def training_containers(self) -> tuple[JsonMapping, ...]:
@@ -56,14 +56,13 @@ class Job:
 
         A path in the manifest begins with `overrides`, too, because that has the form of the manifest.
         """
-        if self.user_manifest is None:
+        if not self.is_user_manifest:
             return "overrides"
-        for kind, replica in self.manifest["spec"]["pytorchReplicaSpecs"].items():
-            pod = ((replica or {}).get("template") or {}).get("spec") or {}
+        for template in get_kind(self.manifest).read_pod_templates(self.manifest):
             for part in CONTAINER_LISTS:
-                for index, other in enumerate(pod.get(part) or ()):
+                for index, other in enumerate(template.spec.get(part) or ()):
                     if other is container:
-                        return f"overrides.spec.pytorchReplicaSpecs.{kind}.template.spec.{part}.{index}.{field}"
+                        return join_path(("overrides", *template.path, part, index, field))
         return "overrides"
 
     @cached_property

@@ -29,7 +29,7 @@ def secret_in_text(job: Job) -> Iterator[Violation]:
 
 
 def _hint(job: Job, path: str, name: str) -> str:
-    if name and job.user_manifest is not None:
+    if name and job.is_user_manifest:
         source = "valueFrom: {secretKeyRef: {name: SECRET, key: KEY}}"
         return f"put it into a secret, set `{source}` in place of `value`, and revoke this one"
     fields = {variable: field for field, variable in SECRET_VARIABLES.items()} | {"HUGGING_FACE_HUB_TOKEN": "hub_token"}

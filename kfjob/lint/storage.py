@@ -59,7 +59,7 @@ def replaced_mount(job: Job) -> Iterator[Violation]:
     `volumeMounts` in the overrides replaces the whole list if a volume is mounted twice, because its items then have no unique
     names. A volume that only the spec has would be mounted nowhere.
     """
-    if job.user_manifest is not None:
+    if job.is_user_manifest:
         return
     for container in job.training_containers:
         mounts = {(mount.get("name"), mount.get("mountPath")) for mount in container.get("volumeMounts") or ()}

@@ -134,7 +134,7 @@ def loglevel_hides_agent(job: Job) -> Iterator[Violation]:
         if not _may_start_agent(job):
             return
         message = f"`LOGLEVEL` is not set, and torchrun's default `{level}` hides the ranks of the agents"
-    hint = "remove it: kfjob sets INFO" if job.user_manifest is None else "set `LOGLEVEL` to INFO"
+    hint = "remove it: kfjob sets INFO" if not job.is_user_manifest else "set `LOGLEVEL` to INFO"
     yield Violation(path="env.LOGLEVEL", message=message, hint=hint)
 
 
@@ -222,7 +222,7 @@ def rendezvous_id_reused(job: Job) -> Iterator[Violation]:
             path="rendezvous.id",
             message=f"a relaunch meets the state of this launch under `{job.spec.rendezvous.id}`",
             hint="remove `id`, and each launch has its own"
-            if job.user_manifest is None
+            if not job.is_user_manifest
             else "set `rdzvId: ${KFJOB_LAUNCH}`, and each launch has its own",
         )
 

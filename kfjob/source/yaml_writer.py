@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import yaml
 
-from kfjob.base.printable import is_clean
+from kfjob.base.common_types import JsonObject
+from kfjob.base.printable import encode_json, is_clean
 from kfjob.source.manifest_yaml import resolve_plain
 
 _LIKE_ANOTHER_TYPE = re.compile(
@@ -59,3 +60,10 @@ def write_yaml(documents: Iterable[Any], *, width: int = 120) -> str:
 
 def _dump(documents: list[Any], width: int, *, allow_unicode: bool) -> str:
     return str(yaml.dump_all(documents, Dumper=_Writer, sort_keys=False, width=width, allow_unicode=allow_unicode))
+
+
+def format_manifests(manifests: Sequence[JsonObject], form: str) -> str:
+    """Return manifests as YAML documents, or as one List in JSON (`form` is `json`); `kubectl apply -f -` takes both."""
+    if form == "json":
+        return encode_json({"apiVersion": "v1", "kind": "List", "items": list(manifests)}, indent=2) + "\n"
+    return write_yaml(manifests)

@@ -12,7 +12,7 @@ from typing import Any
 
 from kfjob.base.errors import KfjobError
 from kfjob.cluster import requests
-from kfjob.cluster.objects import pod_changed
+from kfjob.cluster.pods import pod_changed
 from kfjob.cluster.requests import Request
 from kfjob.kinds.pytorchjob.manifest import compile_manifests
 from tests.cluster.facts import PATIENCE, Space

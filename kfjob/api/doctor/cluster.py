@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
-from kfjob.backends.base import Inventory, Permission, find_api_version
+from kfjob.backends.base import Inventory, find_api_version
 from kfjob.backends.resources import APPS, CORE, CUSTOM_RESOURCE_DEFINITIONS, is_node_ready
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import BackendError, Forbidden, Refused
 from kfjob.base.text import plural
 from kfjob.base.units import parse_quantity
 from kfjob.objects import api_objects
+from kfjob.objects.permissions import Permission
 from kfjob.plan.resolve import INSTANCE_LABEL
 
 INSTALL = "kubectl apply --server-side -k manifests/operator"

@@ -22,11 +22,11 @@ from kfjob.objects import names
 
 if TYPE_CHECKING:
     from kfjob.api.images.pull_secrets import PullSecret
+    from kfjob.api.prepared import PreparedJob
     from kfjob.image.metadata import ImageMetadata
     from kfjob.image.registry.client import Registry
     from kfjob.image.registry.secrets import LoginSource
     from kfjob.image.registry.transport import RetryPolicy
-    from kfjob.plan import JobPlan
 
 _THREADS = 4
 """Images to inspect at the same time."""
@@ -130,13 +130,11 @@ def inspect_images(
     return map_parallel(inspect, images, threads=_THREADS, name="image-check")
 
 
-def check_plan_images(target: Target, plan: JobPlan, *, notify: Notify, inspector: ImageInspector | None = None) -> None:
-    """Check the images of a plan's manifests, as `check_images` does."""
-    if target.kind.has_images and target.settings.image_check:
-        from kfjob.kinds.pytorchjob.manifest import compile_manifests
-
-        architecture = plan.instance.architecture if plan.instance else ""
-        check_images(target, compile_manifests(plan), notify=notify, inspector=inspector, architecture=architecture)
+def check_job_images(job: PreparedJob, *, notify: Notify, inspector: ImageInspector | None = None) -> None:
+    """Check the images of a job's objects, as `check_images` does."""
+    instance = job.resolved[1].instance if job.resolved else None
+    architecture = instance.architecture if instance else ""
+    check_images(job.target, job.objects, notify=notify, inspector=inspector, architecture=architecture)
 
 
 def check_images(

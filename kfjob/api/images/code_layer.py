@@ -1,4 +1,4 @@
-"""`submit --code` and `relaunch --code`: add a folder to the spec's image, and run the new image."""
+"""`submit --code` and `relaunch --code`: add a folder to the job's image, and run the new image."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kfjob.api.prepared import PreparedJob
 from kfjob.api.target import Target
 from kfjob.base.common_types import Notify
 from kfjob.base.errors import UsageError
 from kfjob.base.text import plural
 from kfjob.image.references import parse_reference
-from kfjob.plan import JobPlan
-from kfjob.spec.job import JobSpec
-from kfjob.spec.master import MasterPod
+from kfjob.kinds.images import ImageChange
 
 if TYPE_CHECKING:
     from kfjob.image.registry.uploads import ReportProgress
@@ -38,26 +37,18 @@ class CodeLayer:
     """Returns the context in which the progress of the upload is shown."""
 
 
-def add_code_layer(
-    spec: JobSpec, plan: JobPlan, layer: CodeLayer, target: Target, *, notify: Notify, dry_run: bool = False
-) -> JobSpec:
-    """Push the plan's images with the code layer, and return the spec with the new images, pinned by their digests.
+def change_code(layer: CodeLayer, job: PreparedJob, *, notify: Notify, dry_run: bool = False) -> ImageChange:
+    """Return the change of an image to one with the code layer, pinned by its digest.
 
     Raises:
         UsageError: the Master and the Workers have different images, and one tag is given for both.
-        KfjobError: the code cannot be pushed.
     """
-    images = {role.image: "" for role in plan.roles}
+    images = {role.image for role in job.resolved[1].roles} if job.resolved else set()
     if len(images) > 1 and layer.new_image and (tag := parse_reference(layer.new_image).tag):
         title = f"the Master and the Workers have different images, and the tag `{tag}` can name only one"
-        shown = ", ".join(f"`{image}`" for image in images)
+        shown = ", ".join(f"`{image}`" for image in dict.fromkeys(role.image for role in job.plan.roles))
         raise UsageError(title, cause=f"images: {shown}", hint="give the repository without a tag: each image gets its own")
-    for image in images:
-        images[image] = push_code_layer(image, layer, target, notify=notify, dry_run=dry_run)
-    update: dict[str, Any] = {"image": images[plan.image]}
-    if plan.master and isinstance(spec.master, MasterPod) and spec.master.image:
-        update["master"] = spec.master.model_copy(update={"image": images[plan.master.image]})
-    return spec.model_copy(update=update)
+    return lambda image: push_code_layer(image, layer, job.target, notify=notify, dry_run=dry_run)
 
 
 def push_code_layer(image: str, layer: CodeLayer, target: Target, *, notify: Notify, dry_run: bool = False) -> str:

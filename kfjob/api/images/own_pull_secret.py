@@ -11,6 +11,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from kfjob.api.prepared import PreparedJob
 from kfjob.api.target import Target
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Forbidden, UsageError
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
     from kfjob.image.registry.secrets import Login
 
 
-def apply_pull_secret(target: Target, plan: JobPlan) -> None:
-    """Create or renew the secret, if the plan has one.
+def apply_pull_secret(job: PreparedJob) -> None:
+    """Create or renew the secret, if the job has one.
 
     Raises:
         Forbidden: the user is not logged in to the registry, or not allowed to create secrets in the namespace.
     """
-    for role in {role.own_pull_secret: role for role in plan.roles if role.own_pull_secret}.values():
-        _apply_secret(target, role)
+    roles = job.resolved[1].roles if job.resolved else ()
+    for role in {role.own_pull_secret: role for role in roles if role.own_pull_secret}.values():
+        _apply_secret(job.target, role)
 
 
 def _apply_secret(target: Target, plan: JobPlan) -> None:

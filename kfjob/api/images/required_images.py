@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.joblog.events import TRAINING_CONTAINER
-from kfjob.kinds.pod_templates import PodTemplate, read_pod_templates
+from kfjob.kinds.base import PodTemplate
+from kfjob.kinds.registry import read_pod_templates
 from kfjob.objects.api_objects import find_training_container
 
 _ARCHITECTURE = "kubernetes.io/arch"

@@ -9,7 +9,7 @@ from enum import StrEnum
 from kfjob.api.lifecycle.recorded_spec import parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live
 from kfjob.api.lifecycle.spec_change import have_same_fields, list_changes
-from kfjob.api.planning import Planned
+from kfjob.api.prepared import PreparedJob
 from kfjob.base.errors import AlreadyExists, BackendError, Forbidden
 from kfjob.base.units import SECOND, check_time
 from kfjob.joblog.events import JobSnapshot
@@ -21,10 +21,15 @@ _MAX_NAME = 200
 """Characters of the submitter's name in an error."""
 
 
-def find_holder(planned: Planned) -> JobSnapshot | None:
-    """Return the job that has the name of the plan now; None without one, or if the user may not read jobs."""
+def find_holder(job: PreparedJob) -> JobSnapshot | None:
+    """Return the job that has the name of a job to submit; None without one, or if the user may not read jobs.
+
+    Without a recorded spec there is nothing to compare, and the API server says that the name is taken.
+    """
+    if not job.records_spec:
+        return None
     with suppress(Forbidden):  # the API server says that the name is taken
-        return find_live(planned.target, planned.plan.name)
+        return find_live(job.target, job.name)
     return None
 
 
@@ -41,7 +46,7 @@ class NameState(StrEnum):
     """Another job has it, which is not touched: `make_taken` says why."""
 
 
-def decide_name(holder: JobSnapshot | None, planned: Planned) -> NameState:
+def decide_name(holder: JobSnapshot | None, job: PreparedJob) -> NameState:
     """Return what a submit of the plan does, if `holder` is the job that has its name now."""
     if holder is None:
         return NameState.FREE
@@ -49,29 +54,29 @@ def decide_name(holder: JobSnapshot | None, planned: Planned) -> NameState:
     if recorded is None:
         return NameState.TAKEN
     if holder.job.phase.ended:
-        return NameState.REPLACE if _is_own(holder, planned) else NameState.TAKEN
-    is_same = have_same_fields(recorded, planned.spec) and not _starts_elsewhere(holder, planned)
+        return NameState.REPLACE if _is_own(holder, job) else NameState.TAKEN
+    is_same = have_same_fields(recorded, job.spec) and not _starts_elsewhere(holder, job)
     return NameState.SAME if is_same else NameState.TAKEN
 
 
-def _is_own(holder: JobSnapshot, planned: Planned) -> bool:
+def _is_own(holder: JobSnapshot, job: PreparedJob) -> bool:
     """Return whether the user submitted the job; all jobs in a state folder on this machine are its user's."""
-    return planned.target.kind.runs_on_this_machine or holder.submitted_by == planned.target.settings.submitter
+    return job.target.kind.runs_on_this_machine or holder.submitted_by == job.target.settings.submitter
 
 
-def _starts_elsewhere(holder: JobSnapshot, planned: Planned) -> bool:
-    is_here = planned.target.kind.runs_on_this_machine
-    return is_here and holder.start_folder != planned.plan.start_folder
+def _starts_elsewhere(holder: JobSnapshot, job: PreparedJob) -> bool:
+    is_here = job.target.kind.runs_on_this_machine
+    return is_here and holder.start_folder != job.plan.start_folder
 
 
-def make_taken(holder: JobSnapshot, planned: Planned) -> AlreadyExists:
+def make_taken(holder: JobSnapshot, job: PreparedJob) -> AlreadyExists:
     """Return the error for a job that cannot give its name to the plan's; it lists what the new spec changes."""
     name = holder.name
     recorded = _parse_recorded(holder)
     if recorded is None or holder.job.phase.ended:
-        return _make_kept(holder, planned, has_spec=recorded is not None)
-    changes = list_changes(recorded, planned.spec)
-    if _starts_elsewhere(holder, planned):
+        return _make_kept(holder, job, has_spec=recorded is not None)
+    changes = list_changes(recorded, job.spec)
+    if _starts_elsewhere(holder, job):
         changes += [f"the folder where it starts: {holder.start_folder}"]
     shown = [*changes[:_MAX_CHANGES], *([f"… and {len(changes) - _MAX_CHANGES} more"] if len(changes) > _MAX_CHANGES else [])]
     return AlreadyExists(
@@ -81,7 +86,7 @@ def make_taken(holder: JobSnapshot, planned: Planned) -> AlreadyExists:
     )
 
 
-def _make_kept(holder: JobSnapshot, planned: Planned, *, has_spec: bool) -> AlreadyExists:
+def _make_kept(holder: JobSnapshot, job: PreparedJob, *, has_spec: bool) -> AlreadyExists:
     """Return the error for a job that is not replaced without being asked: why, whose it is, and when it ended."""
     who = f"`{holder.submitted_by[:_MAX_NAME]}` submitted it" if holder.submitted_by else "it has no record of who submitted it"
     end = check_time(holder.job.ended)
@@ -91,8 +96,8 @@ def _make_kept(holder: JobSnapshot, planned: Planned, *, has_spec: bool) -> Alre
     if not has_spec:
         reason = "it was submitted from a template" if holder.manifest is not None else "it has no spec that kfjob can read"
         causes = [reason, *causes]
-    elif not _is_own(holder, planned):
-        causes += [f"you are `{planned.target.settings.submitter[:_MAX_NAME]}`"]
+    elif not _is_own(holder, job):
+        causes += [f"you are `{job.target.settings.submitter[:_MAX_NAME]}`"]
         hint += "\n`KFJOB_USER`, or `user` in kfjob.toml, gives you one name on every machine that submits your jobs"
     return AlreadyExists(f"job `{holder.name}` exists already", cause="\n".join(causes), hint=hint)
 

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from kfjob.api import observe_config
-from kfjob.api.images.check import check_images
-from kfjob.api.images.code_layer import CodeLayer, push_code_layer
-from kfjob.api.lifecycle.preparation import check_spec, prepare_launch
-from kfjob.api.lifecycle.recorded_spec import make_unusable, parse_recorded_spec
+from kfjob.api.images.code_layer import CodeLayer
+from kfjob.api.lifecycle.preparation import check_job, prepare_launch
+from kfjob.api.lifecycle.recorded_objects import RecordedObjects
+from kfjob.api.lifecycle.recorded_spec import parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live, replace_launch
 from kfjob.api.lifecycle.spec_change import SpecChange, describe_change
 from kfjob.api.lifecycle.spec_file import find_changed_file
-from kfjob.api.lifecycle.submit import start
-from kfjob.api.planning import Planned, make_launch_id, plan_job
+from kfjob.api.lifecycle.start import start
+from kfjob.api.prepared import PreparedJob
 from kfjob.api.reader import LiveReader, check_uid
 from kfjob.api.settings import STOP_TIMEOUT
+from kfjob.api.spec_source import SpecSource
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
-from kfjob.backends.resources import is_creatable
-from kfjob.base.common_types import JsonObject, Notify, ignore_notice
+from kfjob.base.common_types import Notify, ignore_notice
 from kfjob.base.errors import NotFound, UsageError
-from kfjob.base.parsing import ParseError
 from kfjob.joblog.events import JobSnapshot
-from kfjob.kinds.launch_record import restore_objects
-from kfjob.objects import api_objects
-from kfjob.objects.api_objects import describe_name
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
 from kfjob.validation.positions import Positions
@@ -63,16 +57,17 @@ def relaunch(
         check_uid(live, uid)
     record = live or _read_archived(target, job)
     if record.spec is not None:
-        submit = _prepare_spec(target, record, parse_recorded_spec(record, record.spec), change, code=code, notify=notify)
+        prepared = _prepare_spec(target, record, parse_recorded_spec(record, record.spec), change, code=code, notify=notify)
     elif change and record.manifest is not None:
         hint = f"`kfjob stop {record.name}`, then `kfjob submit --template FILE`, starts a changed template"
         raise UsageError(f"job `{record.name}` was submitted from a template, so it has no spec to change", hint=hint)
     elif record.manifest is not None:
-        submit = _prepare_manifest(target, record, record.manifest, code, notify)
+        source = RecordedObjects(record, record.manifest)
+        prepared = prepare_launch(source.prepare(target, notify=notify), source, code=code, notify=notify)
     else:
         hint = "write a spec and submit it"
         raise UsageError(f"job `{record.name}` has no record of its spec, because kfjob did not submit it", hint=hint)
-    return replace_launch(target, live, submit, timeout=timeout)
+    return replace_launch(target, live, partial(start, prepared), timeout=timeout)
 
 
 def _note_changed_file(target: Target, record: JobSnapshot, notify: Notify) -> None:
@@ -98,8 +93,8 @@ def _prepare_spec(
     *,
     code: CodeLayer | None,
     notify: Notify,
-) -> Callable[[], LiveReader]:
-    """Do everything that can fail before the old launch is stopped; return what submits the new one.
+) -> PreparedJob:
+    """Do everything that can fail before the old launch is stopped; return the job to start.
 
     A local job starts again where it was submitted, but a spec that replaces the recorded one starts in the current folder.
     """
@@ -109,49 +104,20 @@ def _prepare_spec(
         loaded = change.apply(recorded, replace(target.settings, backend=target.name))
     if not has_new_spec:
         loaded = replace(loaded, file_record=record.spec_file)
-    start_folder = "" if has_new_spec else record.start_folder
+    source = SpecSource(loaded, start_folder="" if has_new_spec else record.start_folder)
     if change:
-        planned = check_spec(loaded, target, notify=notify, start_folder=start_folder, has_code=code is not None)
-        _check_namespace(planned, record)
+        job = check_job(source, target, notify=notify, has_code=code is not None)
+        _check_namespace(job, record)
         for notice in describe_change(recorded, loaded.spec):
             notify(notice)
     else:
-        planned = plan_job(loaded, target, start_folder=start_folder)
+        job = source.prepare(target)
     if not has_new_spec:
         _note_changed_file(target, record, notify)
-    planned = prepare_launch(planned, loaded, code=code, notify=notify)
-    return partial(start, planned, spec_file=loaded.file_record)
+    return prepare_launch(job, source, code=code, notify=notify)
 
 
-def _check_namespace(planned: Planned, record: JobSnapshot) -> None:
-    if planned.plan.namespace != record.namespace:
-        title = f"job `{record.name}` is in namespace `{record.namespace}`, and the new spec in `{planned.plan.namespace}`"
+def _check_namespace(job: PreparedJob, record: JobSnapshot) -> None:
+    if job.namespace != record.namespace:
+        title = f"job `{record.name}` is in namespace `{record.namespace}`, and the new spec in `{job.namespace}`"
         raise UsageError(title, hint="a job keeps its namespace; `kfjob submit` starts one in another")
-
-
-def _prepare_manifest(
-    target: Target, record: JobSnapshot, manifest: str, code: CodeLayer | None, notify: Notify
-) -> Callable[[], LiveReader]:
-    change = (lambda image: push_code_layer(image, code, target, notify=notify)) if code else None
-    try:
-        objects = restore_objects(manifest, previous_launch=record.launch, launch=make_launch_id(), image=change)
-    except ParseError as err:
-        raise make_unusable(record, str(err)) from err
-    if foreign := next((item for item in objects if not _belongs(item, record)), None):
-        name = f"{foreign['metadata'].get('namespace') or ''}/{describe_name(foreign)}"
-        raise make_unusable(record, f"it holds {foreign['kind']} `{name}`, which is not an object of this job")
-    check_images(target, objects, notify=notify)
-    return partial(_create, target, objects)
-
-
-def _belongs(item: JsonObject, record: JobSnapshot) -> bool:
-    """Return whether kfjob could have created an object for the recorded job."""
-    name, namespace = item["metadata"].get("name"), item["metadata"].get("namespace")
-    is_other_job = item["kind"] == api_objects.PYTORCHJOB and name != record.name
-    return is_creatable(item) and namespace == record.namespace and not is_other_job
-
-
-def _create(target: Target, objects: tuple[JsonObject, ...]) -> LiveReader:
-    (pytorchjob,) = (item for item in objects if item["kind"] == api_objects.PYTORCHJOB)
-    ref, _ = target.cluster.create(objects)
-    return LiveReader(target, ref, observe_config.from_pytorchjob(pytorchjob))

@@ -6,16 +6,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kfjob.api.planning import Planned
 from kfjob.api.preflight import fit, node_pools, quota
 from kfjob.api.preflight.holder import check_holder
 from kfjob.api.preflight.pod_requirements import Reference, find_references, sum_requests
 from kfjob.api.preflight.result import CheckResults
+from kfjob.api.prepared import PreparedJob
 from kfjob.backends.base import Inventory, find_api_version
-from kfjob.backends.resources import CORE, CREATABLE_KINDS, is_node_ready
+from kfjob.backends.resources import CORE, get_resource, is_node_ready
 from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
 from kfjob.base.text import join_names, plural
-from kfjob.kinds.pod_templates import PodTemplate
+from kfjob.kinds.base import PodTemplate
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import describe_name
 from kfjob.plan import JobPlan
@@ -29,7 +29,7 @@ _REPORTED_ELSEWHERE = re.compile(r"exceeded quota|failed quota|error looking up 
 class PreflightJob:
     """The job to check, and its cluster."""
 
-    planned: Planned
+    planned: PreparedJob
     pods: tuple[PodTemplate, ...]
     cluster: Inventory
 
@@ -79,7 +79,7 @@ def check_references(job: PreflightJob, results: CheckResults) -> None:
         "priority class": _existence_check(api_objects.SCHEDULING_API_VERSION, "priorityclasses", namespaced=False),
     }
     passed = 0
-    created = {(_REFERENCE_KINDS.get(item["kind"]), item["metadata"].get("name")) for item in job.planned.manifests}
+    created = {(_REFERENCE_KINDS.get(item["kind"]), item["metadata"].get("name")) for item in job.planned.objects}
     for reference in find_references(job.pods, job.planned.spec):
         if (reference.kind, reference.name) in created:
             continue
@@ -178,7 +178,7 @@ def check_queue(job: PreflightJob, results: CheckResults) -> None:
 def check_quotas(job: PreflightJob, results: CheckResults) -> None:
     """Check all pods together against each quota of the namespace."""
     quotas = job.cluster.list_objects(CORE, "resourcequotas")
-    usage = quota.sum_usage(job.pods, job.planned.manifests)
+    usage = quota.sum_usage(job.pods, job.planned.objects)
     for item in quotas:
         name, spec = item["metadata"]["name"], item.get("spec") or {}
         if spec.get("scopes") or spec.get("scopeSelector"):
@@ -204,10 +204,10 @@ def _has_default_resources(job: PreflightJob) -> bool:
 
 def check_manifests(job: PreflightJob, results: CheckResults) -> None:
     """Send all manifests as a dry run to the API server and the operator's webhook."""
-    for manifest in job.planned.manifests:
+    for manifest in job.planned.objects:
         kind, name = manifest["kind"], describe_name(manifest)
         try:
-            job.cluster.dry_run_create(manifest["apiVersion"], CREATABLE_KINDS[kind], manifest)
+            job.cluster.dry_run_create(manifest["apiVersion"], get_resource(manifest), manifest)
         except AlreadyExists:
             continue  # `check_names` reports it
         except Refused as err:

@@ -14,7 +14,7 @@ from kfjob.api.preflight.pod_requirements import format_amount, sum_requests
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.text import plural
 from kfjob.base.units import parse_quantity
-from kfjob.kinds.pod_templates import PodTemplate
+from kfjob.kinds.base import PodTemplate
 from kfjob.objects import api_objects
 
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

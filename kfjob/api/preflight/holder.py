@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kfjob.api.lifecycle.name_holder import NameState, decide_name, make_taken
 from kfjob.api.lifecycle.replace import find_live
-from kfjob.api.planning import Planned
 from kfjob.api.preflight.result import CheckResults
+from kfjob.api.prepared import PreparedJob
 
 
-def check_holder(planned: Planned, results: CheckResults) -> bool:
+def check_holder(planned: PreparedJob, results: CheckResults) -> bool:
     """Check the job that has the name now, and add to the results what a submit does; return whether no job has it.
 
     Raises:

@@ -16,7 +16,7 @@ from kfjob.base.errors import Forbidden
 def check_images(job: PreflightJob, target: Target, results: CheckResults, *, inspector: ImageInspector | None = None) -> None:
     """Check every image in its registry, even if one registry fails, and add to the results."""
     architecture = job.plan.instance.architecture if job.plan.instance else ""
-    images = find_required_images(job.planned.manifests, architecture=architecture)
+    images = find_required_images(job.planned.objects, architecture=architecture)
     if not target.settings.image_check:
         for image in images:
             results.skip(f"image `{image.image}`", "`image_check` is off")

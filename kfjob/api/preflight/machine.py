@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kfjob.api.planning import Planned
 from kfjob.api.preflight.holder import check_holder
 from kfjob.api.preflight.result import CheckResults
+from kfjob.api.prepared import PreparedJob
 
 
-def check_machine(planned: Planned, results: CheckResults) -> None:
+def check_machine(planned: PreparedJob, results: CheckResults) -> None:
     """Check the job's name, cores, GPUs, program and mounted folders, and add to the results."""
     plan = planned.plan
     if check_holder(planned, results):

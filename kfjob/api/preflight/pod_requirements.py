@@ -8,7 +8,7 @@ from typing import Literal
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.units import GIB, parse_quantity
-from kfjob.kinds.pod_templates import PodTemplate
+from kfjob.kinds.base import PodTemplate
 from kfjob.spec.job import JobSpec
 
 Kind = Literal["secret", "config map", "claim", "service account", "priority class"]

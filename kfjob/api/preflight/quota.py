@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from kfjob.api.preflight.pod_requirements import format_amount, sum_limits, sum_requests
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.units import parse_quantity
-from kfjob.kinds.pod_templates import PodTemplate
+from kfjob.kinds.base import PodTemplate
 from kfjob.objects import api_objects
 
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")

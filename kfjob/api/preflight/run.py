@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kfjob.api.diagnose import examine
+from kfjob.api.lifecycle.start import start
 from kfjob.api.lifecycle.stop import stop
 from kfjob.api.lifecycle.wait import wait_for_end
-from kfjob.api.planning import make_context
+from kfjob.api.planning import make_context, make_prepared
 from kfjob.api.preflight.result import sort_problems
 from kfjob.api.preflight.trial import Trial, plan_trial
 from kfjob.api.preflight.trial_results import PodReport, TrialLog
@@ -20,11 +21,11 @@ from kfjob.api.target import find_target
 from kfjob.backends.base import LogRange
 from kfjob.base.common_types import JsonObject, Notify
 from kfjob.base.concurrency import map_parallel, waiting_for
-from kfjob.base.errors import KfjobError, NotFound, Problem, WaitTimeout
+from kfjob.base.errors import KfjobError, NotFound, Problem, SpecError, WaitTimeout
 from kfjob.base.text import plural
 from kfjob.joblog.events import JobPhase, LogLine, PodChanged
 from kfjob.plan import JobPlan
-from kfjob.source.spec_text import LoadedSpec
+from kfjob.spec.job import JobSpec
 
 THREADS = 16
 """Logs of a trial to read at the same time."""
@@ -74,7 +75,7 @@ class TrialResult:
         }
 
 
-def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: Notify) -> TrialResult:
+def run_trial(spec: JobSpec, trial: Trial, *, settings: Settings, notify: Notify) -> TrialResult:
     """Run the collectives on the job's nodes and in its image, and remove the trial afterwards.
 
     Raises:
@@ -82,13 +83,14 @@ def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: N
         SpecError, Refused, Forbidden, Unreachable: as for a submit.
     """
     target = find_target(settings, notify=notify)
-    plan = plan_trial(loaded.spec, make_context(target), trial)
-    backend = target.backend
-    ref = backend.submit(plan)
+    plan = plan_trial(spec, make_context(target), trial)
+    if problems := list(target.job_kind.find_plan_problems(plan)):
+        raise SpecError(problems)
+    reader = start(make_prepared(spec, plan, target.job_kind.compile(plan), target))
+    ref = reader.ref
     archive = None
     try:
         notify(f"`{plan.name}` runs the collectives on {plural(plan.nodes, 'node')}; it is removed afterwards")
-        reader = LiveReader(target, ref, plan.observe_config)
         phase, timeout_problem = _wait(reader, trial.timeout)
         log = _read_results(reader, plan)
         problems = _find_problems(reader, plan, log, phase, timeout_problem)

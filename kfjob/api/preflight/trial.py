@@ -14,7 +14,6 @@ from typing import Any
 
 from kfjob.base.common_types import JsonObject
 from kfjob.joblog.events import TRAINING_CONTAINER
-from kfjob.kinds.pytorchjob.manifest import check_overrides
 from kfjob.objects import names
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
@@ -43,9 +42,7 @@ def plan_trial(spec: JobSpec, context: Context, trial: Trial) -> JobPlan:
     patience = f"{_script_deadline(trial):g}"
     node_command = ("python3", "-c", START, "node", "--peers", peers, "--patience", patience, "--")
     master = replace(plan.master, command=(*node_command, *plan.master.command)) if plan.master else None
-    plan = replace(plan, command=(*node_command, *plan.command), master=master)
-    check_overrides(plan)
-    return plan
+    return replace(plan, command=(*node_command, *plan.command), master=master)
 
 
 def _script_deadline(trial: Trial) -> float:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kfjob.api.planning import plan_job
-from kfjob.api.settings import Settings
-from kfjob.api.target import Target, find_target
-from kfjob.api.target_needs import find_target_needs
+from kfjob.api.prepared import PreparedJob
+from kfjob.api.target import Target
 from kfjob.base.errors import NotFound, Problem, Refused
 from kfjob.lint.fit import find_device
 from kfjob.plan import JobPlan
 from kfjob.plan.agent import operator_environment
 from kfjob.redaction import Redactor, collect_secrets
-from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
 from kfjob.trainspec.defaults import Choice, predict_choices
-from kfjob.validation.positions import Positions
 
 _OF_PODS = (
     *("image", "image_pull_policy", "image_pull_secrets", "make_pull_secret", "network_profile", "resources", "shared_memory"),
@@ -64,21 +60,15 @@ class Explanation:
         return operator_environment(self.plan, node_rank)
 
 
-def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
-    """Return what would be submitted, value by value.
-
-    Raises:
-        SpecError: every problem of the spec.
-    """
-    target = find_target(settings)
-    planned = plan_job(loaded, target, check=find_target_needs)
-    plan = planned.plan
-    values = {value.path: value for value in _list_spec_values(loaded.spec, loaded.positions)}
+def explain_spec(job: PreparedJob) -> Explanation:
+    """Return what would be submitted, value by value."""
+    spec, plan, target = job.spec, job.plan, job.target
+    values = {value.path: value for value in _list_spec_values(spec, job.locate)}
     for decision in plan.decisions:
         path, from_spec = decision.path, decision.origin == "spec"
         location = values[path].location if path in values and from_spec else ""
         values[path] = Value(path=path, value=decision.value, origin=decision.origin, reason=decision.reason, location=location)
-    for choice in _list_choices(loaded.spec, plan):
+    for choice in _list_choices(spec, plan):
         path = f"train.{choice.field}"
         values[path] = Value(path=path, value=choice.value, origin="default", reason=f"because {choice.reason}")
     if plan.kind.runs_on_this_machine and "command" in values:
@@ -87,8 +77,8 @@ def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
         values = {value.path: value for value in _select_local(values.values())}
     order = {name: index for index, name in enumerate(JobSpec.model_fields)}
     ordered = sorted(values.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))
-    redactor = Redactor(collect_secrets(loaded.spec.model_dump(mode="json")))
-    return Explanation(plan=plan, values=tuple(_redact(value, redactor) for value in ordered), findings=planned.findings)
+    redactor = Redactor(collect_secrets(spec.model_dump(mode="json")))
+    return Explanation(plan=plan, values=tuple(_redact(value, redactor) for value in ordered), findings=job.findings)
 
 
 def _select_local(values: Iterable[Value]) -> Iterator[Value]:
@@ -126,13 +116,13 @@ def _redact(value: Value, redactor: Redactor) -> Value:
     return replace(value, value=redactor.value(value.value, name, is_environment=bool(dot)))
 
 
-def _list_spec_values(spec: JobSpec, positions: Positions) -> Iterator[Value]:
+def _list_spec_values(spec: JobSpec, locate: Callable[[Iterable[Problem]], list[Problem]]) -> Iterator[Value]:
     """Yield the values that the spec sets, and the defaults of its other fields."""
     set_paths = dict(_list_leaves(spec.model_dump(mode="json", exclude_unset=True)))
     for path, value in _list_leaves(spec.model_dump(mode="json")):
         location = ""
         if path in set_paths:
-            problem = positions.locate_all([Problem(title="", path=path)])[0]
+            (problem,) = locate([Problem(title="", path=path)])
             location = (problem.location() or "").partition(" (")[0] if problem.file else ""
         yield Value(path=path, value=value, origin="spec" if path in set_paths else "default", location=location)
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kfjob.api.specs.explain import Value
-from kfjob.api.specs.template import PlannedTemplate
+from kfjob.api.prepared import PreparedJob
+from kfjob.api.specs.explain import Explanation, Value, explain_spec
+from kfjob.api.templates.template_source import PreparedTemplate
 from kfjob.base.errors import NotFound, Problem
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import PYTORCHJOB
@@ -28,7 +29,7 @@ _REPLICA_DEFAULTS = (("replicas", str(api_objects.DEFAULT_REPLICAS)), ("restartP
 class TemplateExplanation:
     """The values of a template's objects, and what was found in them."""
 
-    planned: PlannedTemplate
+    planned: PreparedTemplate
     values: tuple[Value, ...]
 
     @property
@@ -43,7 +44,7 @@ class TemplateExplanation:
         Raises:
             SpecError: the job has errors that leave no plan.
         """
-        return self.planned.plan_for_cluster().plan.pods
+        return self.planned.plan.pods
 
     def operator_environment(self, node_rank: int) -> dict[str, str]:
         """Return what the operator will add to the environment of one pod.
@@ -54,7 +55,7 @@ class TemplateExplanation:
         """
         if not 0 <= node_rank < len(self.pods):
             raise NotFound(f"there is no node rank {node_rank}", hint=f"the ranks are 0 to {len(self.pods) - 1}")
-        env = operator_environment(self.planned.plan_for_cluster().plan, node_rank)
+        env = operator_environment(self.planned.plan, node_rank)
         policy = self.planned.job.value["spec"].get("elasticPolicy")
         given = {
             "PET_RDZV_ID": policy and policy.get("rdzvId"),
@@ -69,10 +70,15 @@ class TemplateExplanation:
         return env
 
 
-def explain_template(planned: PlannedTemplate) -> TemplateExplanation:
+def explain(job: PreparedJob) -> Explanation | TemplateExplanation:
+    """Return every value of a job: what its spec or its template says, and what kfjob and the operator add to it."""
+    return explain_template(job) if isinstance(job, PreparedTemplate) else explain_spec(job)
+
+
+def explain_template(planned: PreparedTemplate) -> TemplateExplanation:
     """Return the values of the PyTorchJob and of the objects beside it, in the order of the files."""
     values: list[Value] = []
-    for item in planned.objects:
+    for item in planned.manifest_objects:
         prefix = "" if item.kind == PYTORCHJOB else f"{item.title.replace('`', '')}: "
         redactor = Redactor(collect_secrets(item.value))
         hide = item.kind == "Secret"

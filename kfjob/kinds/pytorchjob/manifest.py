@@ -7,7 +7,7 @@ elastic.go).
 from __future__ import annotations
 
 from kfjob.base.common_types import JsonObject
-from kfjob.base.errors import Problem, SpecError
+from kfjob.base.errors import Problem
 from kfjob.joblog.observe_config import encode
 from kfjob.kinds import etcd
 from kfjob.kinds import pod_template as pod
@@ -17,15 +17,9 @@ from kfjob.plan import JobPlan
 from kfjob.spec.job import SPEC_VERSION
 
 
-def compile_manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[JsonObject]:
-    """Return all objects of a job, the PyTorchJob first.
-
-    `owner_uid` is the PyTorchJob's uid, which is known after its creation. It makes the PyTorchJob the owner of the others.
-    """
-    objects = [compile_pytorchjob(plan)]
-    if plan.own_etcd_image:
-        objects += etcd.compile_etcd(plan, owner_uid=owner_uid)
-    return objects
+def compile_manifests(plan: JobPlan) -> list[JsonObject]:
+    """Return all objects of a job, the PyTorchJob first."""
+    return [compile_pytorchjob(plan), *(etcd.compile_etcd(plan) if plan.own_etcd_image else ())]
 
 
 def compile_pytorchjob(plan: JobPlan) -> JsonObject:
@@ -50,20 +44,14 @@ def compile_pytorchjob(plan: JobPlan) -> JsonObject:
     return result
 
 
-def check_overrides(plan: JobPlan) -> None:
-    """Check that the overrides leave a valid PyTorchJob. The spec has checked them by themselves.
-
-    Raises:
-        SpecError: the result is not a valid PyTorchJob; the error holds all problems.
-    """
+def find_override_problems(plan: JobPlan) -> list[Problem]:
+    """Return why the overrides do not leave a valid PyTorchJob. The spec has checked them by themselves."""
     if not plan.overrides:
-        return
-    problems = [
+        return []
+    return [
         Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {message}, after `overrides` were merged", path="overrides")
         for path, message in pytorchjob_schema.find_problems(compile_pytorchjob(plan).get("spec"))
     ]
-    if problems:
-        raise SpecError(problems)
 
 
 def _labels(plan: JobPlan) -> dict[str, str]:
@@ -80,10 +68,6 @@ def _annotations(plan: JobPlan) -> dict[str, str]:
     if hyperpod := plan.scheduling.hyperpod:
         annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] = str(hyperpod.auto_resume).lower()
         annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES] = str(hyperpod.max_retries)
-    if plan.submitted_by:
-        annotations[api_objects.ANNOTATION_SUBMITTED_BY] = plan.submitted_by
-    if plan.spec_file:
-        annotations[api_objects.ANNOTATION_SPEC_FILE] = plan.spec_file
     return annotations | {
         api_objects.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION),
         api_objects.ANNOTATION_SPEC: plan.spec_json,

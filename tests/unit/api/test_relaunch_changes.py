@@ -9,7 +9,7 @@ import pytest
 
 import kfjob as api
 from kfjob.cluster.job_update import manifest_for_live_job
-from kfjob.cluster.objects import snapshot
+from kfjob.cluster.pods import snapshot
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
 from kfjob.source.spec_text import load_spec

@@ -15,7 +15,7 @@ from kfjob.api.preflight.examine import examine
 from kfjob.api.settings import Settings, load_settings
 from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import AlreadyExists
-from kfjob.cluster.objects import snapshot
+from kfjob.cluster.pods import snapshot
 from kfjob.joblog.events import JobChanged, JobPhase
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve

@@ -545,7 +545,7 @@ PODS: list[tuple[str, PodChanged, str]] = [
             phase=PodPhase.RUNNING,
             exit_code=137,
         ),
-        "kfjob/cluster/objects.py `_with_last_end`",
+        "kfjob/cluster/pods.py `_with_last_end`",
     ),
     (
         "ephemeral-storage-full",

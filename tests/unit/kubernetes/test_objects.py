@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kfjob.cluster.objects import newest_condition, parse_time, pod_changed, snapshot, will_have_pod
+from kfjob.objects.reading import parse_time
+from kfjob.cluster.pods import newest_condition, pod_changed, snapshot, will_have_pod
 from kfjob.joblog.events import JobPhase, PodPhase
 
 SECOND = 1_000_000_000

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kfjob.api.preflight import fit, pod_requirements, quota
-from kfjob.kinds.pod_templates import PodTemplate
+from kfjob.kinds.base import PodTemplate
 
 GPU = "nvidia.com/gpu"
 

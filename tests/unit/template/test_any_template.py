@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfjob.api.settings import Settings
-from kfjob.api.specs.template import plan_template
-from kfjob.api.specs.template_files import Template
+from kfjob.api.templates.template_source import plan_template
+from kfjob.api.templates.template_files import Template
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.errors import SpecError
 

@@ -10,8 +10,8 @@ import yaml
 
 from kfjob.api.settings import Settings
 from kfjob.api.specs.imports import import_pytorchjob
-from kfjob.api.specs.template import PlannedTemplate, plan_template, render_template
-from kfjob.api.specs.template_files import Template
+from kfjob.api.templates.template_source import PlannedTemplate, plan_template, render_template
+from kfjob.api.templates.template_files import Template
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.errors import SpecError
 

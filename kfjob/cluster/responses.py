@@ -8,8 +8,10 @@ import msgspec
 
 from kfjob.base.common_types import JsonObject
 from kfjob.cluster.requests import Request
-from kfjob.cluster.shapes.apps import DeploymentShape
-from kfjob.cluster.shapes.core import (
+from kfjob.kinds.registry import KINDS
+from kfjob.objects import api_objects
+from kfjob.objects.shapes.apps import DeploymentShape
+from kfjob.objects.shapes.core import (
     ClaimShape,
     DataShape,
     EventShape,
@@ -18,16 +20,13 @@ from kfjob.cluster.shapes.core import (
     PodShape,
     ResourceQuotaShape,
 )
-from kfjob.cluster.shapes.karpenter import NodePoolShape
-from kfjob.cluster.shapes.kubeflow import PyTorchJobShape
-from kfjob.cluster.shapes.kueue import LocalQueueShape, WorkloadShape
-from kfjob.cluster.shapes.meta import ListShape, ObjectShape, OwnObjectShape
-from kfjob.cluster.shapes.server import AccessReviewShape, ApiResourcesShape, DefinitionShape, VersionShape
-from kfjob.objects import api_objects
+from kfjob.objects.shapes.karpenter import NodePoolShape
+from kfjob.objects.shapes.kueue import LocalQueueShape, WorkloadShape
+from kfjob.objects.shapes.meta import ListShape, ObjectShape, OwnObjectShape
+from kfjob.objects.shapes.server import AccessReviewShape, ApiResourcesShape, DefinitionShape, VersionShape
 
 SHAPES: dict[str, tuple[Any, Any]] = {
     "pods": (PodShape, ListShape[PodShape]),
-    api_objects.PYTORCHJOBS: (PyTorchJobShape, ListShape[PyTorchJobShape]),
     "events": (EventShape, ListShape[EventShape]),
     api_objects.KUEUE_WORKLOADS: (WorkloadShape, ListShape[WorkloadShape]),
     api_objects.KUEUE_LOCAL_QUEUES: (LocalQueueShape, ListShape[LocalQueueShape]),
@@ -53,7 +52,7 @@ def find_shape(request: Request) -> Any:
     """Return the shape of the response to a request."""
     if request.verb == "delete":  # the object, or a Status
         return JsonObject
-    item, items = SHAPES.get(request.resource, _OTHER_SHAPES)
+    item, items = _find_shapes(request.resource)
     return items if request.verb == "list" else item
 
 
@@ -63,4 +62,12 @@ def check_item(resource: str, item: Any) -> None:
     Raises:
         msgspec.ValidationError: a field has another type, or a name is missing.
     """
-    msgspec.convert(item, SHAPES.get(resource, _OTHER_SHAPES)[0])
+    msgspec.convert(item, _find_shapes(resource)[0])
+
+
+def _find_shapes(resource: str) -> tuple[Any, Any]:
+    for kind in KINDS.values():
+        if kind.resource == resource:
+            lists: Any = ListShape
+            return kind.shape, lists[kind.shape]
+    return SHAPES.get(resource, _OTHER_SHAPES)

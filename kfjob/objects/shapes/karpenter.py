@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Required, TypedDict
 
-from kfjob.cluster.shapes.core import TaintShape
-from kfjob.cluster.shapes.meta import MetadataShape, Quantity, Texts
+from kfjob.objects.shapes.core import TaintShape
+from kfjob.objects.shapes.meta import MetadataShape, Quantity, Texts
 
 
 class NodeRequirementShape(TypedDict, total=False):

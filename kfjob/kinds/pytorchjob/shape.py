@@ -6,8 +6,8 @@ from typing import Annotated, Required, TypedDict
 
 from msgspec import Meta
 
-from kfjob.cluster.shapes.core import PodTemplateShape
-from kfjob.cluster.shapes.meta import ConditionShape, OwnMetadataShape
+from kfjob.objects.shapes.core import PodTemplateShape
+from kfjob.objects.shapes.meta import ConditionShape, OwnMetadataShape
 
 MAX_REPLICAS = 100_000
 """Pods of one job; etcd does not hold more."""

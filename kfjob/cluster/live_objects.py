@@ -1,8 +1,12 @@
-"""Compare the live objects of a template's job with the template, and change them where that is possible in place."""
+"""Compare the objects of a job with the live ones, and change these where that is possible in place.
+
+The kind of the job decides which of its fields can change. Objects that are part of the launch, such as the job's own etcd,
+live as long as the launch, so they change with a new one only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -10,35 +14,49 @@ from typing import Any
 from msgspec.structs import replace
 
 from kfjob.backends.base import FieldChange
-from kfjob.backends.resources import CREATABLE_KINDS
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import NotFound, Refused
 from kfjob.base.parsing import ParseError, parse_json
 from kfjob.cluster import ownership, requests
 from kfjob.cluster.client import Client
 from kfjob.cluster.errors import Conflict
-from kfjob.cluster.job_update import job_changes, refuse_changes
-from kfjob.cluster.objects import launch_of, owner_uid, with_owner
-from kfjob.cluster.shapes.meta import read_version
+from kfjob.kinds.base import JobKind
+from kfjob.kinds.registry import get_job, get_kind
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import describe_name
 from kfjob.objects.differences import MISSING, differences, format_path
+from kfjob.objects.reading import get_annotation, get_launch
+from kfjob.objects.shapes.meta import read_version
 
 _ATTEMPTS = 5
+_SHOWN_PATHS = 10
 _SERVER_FIELDS = frozenset(("apiVersion", "kind", "metadata", "status"))
 _WITHOUT_DEFAULTS = frozenset(("data", "binaryData", "metadata"))
 _HIDDEN = "(hidden)"
 """Stands for a value of a Secret."""
+_CHANGES_WITH_EACH_SUBMIT = frozenset(
+    {
+        api_objects.LABEL_LAUNCH,
+        api_objects.LABEL_SPEC_HASH,
+        api_objects.ANNOTATION_SPEC,
+        api_objects.ANNOTATION_SPEC_VERSION,
+        api_objects.ANNOTATION_OBSERVE_CONFIG,
+        api_objects.ANNOTATION_MANIFEST,
+    }
+)
+_KEPT_RECORDS = (api_objects.ANNOTATION_SUBMITTED_BY, api_objects.ANNOTATION_SPEC_FILE)
+"""Annotations of a live job that stay if the new manifest does not have them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveTemplate:
-    """The objects of a template and those of its live job."""
+class LiveObjects:
+    """The objects of a job as they should be, and the live ones."""
 
     client: Client
-    job: JsonObject  # the PyTorchJob of the template
+    kind: JobKind
+    job: JsonObject
     live_job: JsonObject
-    others: Sequence[tuple[JsonObject, JsonObject | None]]  # of the template, and the live object; None if there is none
+    others: Sequence[tuple[JsonObject, JsonObject | None]]  # the other objects, and the live ones; None if there is none
 
     @property
     def uid(self) -> str:
@@ -47,8 +65,11 @@ class LiveTemplate:
 
     @property
     def foreign(self) -> list[JsonObject]:
-        """The objects of the template whose live objects do not belong to the job."""
-        return [item for item, live in self.others if live and owner_uid(live) != self.uid]
+        """The objects whose live objects do not belong to the job."""
+        return [item for item, live in self.others if live and not self._is_own(live)]
+
+    def _is_own(self, live: JsonObject) -> bool:
+        return self.kind.find_job_uid(live) == self.uid
 
     def find_changes(self) -> list[FieldChange]:
         """Return every change, as the API server sees it; nothing is changed.
@@ -57,7 +78,7 @@ class LiveTemplate:
             Refused: the API server would not accept the change of the job.
         """
         request = requests.dry_run_replace(self.job, resource_version=read_version(self.live_job))
-        changes = job_changes(self.live_job, self.client.call(request))
+        changes = list_job_changes(self.kind, self.live_job, self.client.call(request))
         for item, live in self.others:
             changes += self._find_other_changes(item, live)
         return changes
@@ -66,8 +87,9 @@ class LiveTemplate:
         name = f"{item['kind']}/{describe_name(item)}"
         if live is None:
             return [FieldChange(path=name, live=None, desired="a new object", in_place=True)]
-        if owner_uid(live) != self.uid:
+        if not self._is_own(live):
             return []
+        in_place = not is_part_of_launch(item, self.job)
         try:
             new = self.client.call(requests.apply(self._own(item), dry_run=True))
         except Refused as err:
@@ -77,12 +99,12 @@ class LiveTemplate:
                 path=f"{name}: {format_path(difference.path)}",
                 live=None if difference.old is MISSING else difference.old,
                 desired=None if difference.new is MISSING else difference.new,
-                in_place=True,
+                in_place=in_place,
             )
             for difference in differences(_read_content(live), _read_content(new))
         ]
         changes += [
-            FieldChange(path=f"{name}: {'.'.join(path)}", live=value, desired=None, in_place=True)
+            FieldChange(path=f"{name}: {'.'.join(path)}", live=value, desired=None, in_place=in_place)
             for path, value in _list_removed(item, live, self._find_recorded(item))
         ]
         if item["kind"] == "Secret":
@@ -91,7 +113,7 @@ class LiveTemplate:
 
     def _find_recorded(self, item: JsonObject) -> JsonMapping:
         """Return the object as the live job's record has it; {} without a record."""
-        record = (self.live_job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_MANIFEST)
+        record = get_annotation(self.live_job, api_objects.ANNOTATION_MANIFEST)
         with suppress(ParseError, AttributeError, TypeError):  # someone else changed the record
             for recorded in parse_json(record) if record else ():
                 if recorded.get("kind") == item["kind"] and recorded["metadata"].get("name") == item["metadata"]["name"]:
@@ -105,23 +127,21 @@ class LiveTemplate:
         Raises:
             Refused: a change needs a relaunch; nothing was changed.
         """
-        refuse_changes(self.job["metadata"]["name"], self.find_changes())
+        _refuse_changes(self.job["metadata"]["name"], self.find_changes())
         metadata = {**self.job["metadata"], "uid": self.uid}  # so that an apply cannot create a new job
         job = self._apply({**self.job, "metadata": metadata}, self.live_job)
         for item, live in self.others:
             if live is None:
                 self.client.call(requests.create(self._own(item)))
-            elif owner_uid(live) == self.uid:
+            elif self._is_own(live):
                 self._apply(self._own(item), live)
         return job
 
     def _apply(self, item: JsonObject, live: JsonObject) -> JsonObject:
-        resource, metadata = CREATABLE_KINDS[item["kind"]], item["metadata"]
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 if operations := ownership.take_over_patch(live):
-                    patch = requests.patch(resource, metadata["namespace"], metadata["name"], operations)
-                    self.client.call(replace(patch, path=requests.get_object(item).path))
+                    self.client.call(requests.patch(item, operations))
                 break
             except Conflict:  # a controller has written the object's status since `live` was read
                 if attempt == _ATTEMPTS:
@@ -130,23 +150,75 @@ class LiveTemplate:
         return self.client.call(requests.apply(item))
 
     def _own(self, item: JsonObject) -> JsonObject:
-        return with_owner(item, self.job["metadata"]["name"], self.uid)
+        return with_owner(item, self.kind.make_owner_reference(self.job["metadata"]["name"], self.uid))
 
 
-def read_live_template(client: Client, objects: Sequence[JsonObject]) -> LiveTemplate:
-    """Return the objects of a template with the live ones. Objects whose name the API server makes are left out.
+def read_live_objects(client: Client, objects: Sequence[JsonObject]) -> LiveObjects:
+    """Return the objects of a job with the live ones. Objects whose name the API server makes are left out.
 
     Raises:
         NotFound: the job does not exist.
         Refused: kfjob did not submit the live job.
     """
-    (job,) = (item for item in objects if item["kind"] == api_objects.PYTORCHJOB)
+    job = get_job(objects)
     live_job = client.call(requests.get_object(job))
-    if not launch_of(live_job):
+    if not get_launch(live_job):
         title = f"job `{job['metadata']['name']}` was not submitted by kfjob"
         raise Refused(title, hint="change it with the tool that made it")
-    named = [item for item in objects if item is not job and "name" in item["metadata"]]
-    return LiveTemplate(client=client, job=job, live_job=live_job, others=[(item, _find(client, item)) for item in named])
+    others = [(item, _find(client, item)) for item in objects if item is not job and "name" in item["metadata"]]
+    return LiveObjects(client=client, kind=get_kind(job), job=_keep_records(job, live_job), live_job=live_job, others=others)
+
+
+def is_part_of_launch(item: JsonMapping, job: JsonMapping) -> bool:
+    """Return whether an object was made for exactly this launch of a job, such as its own etcd."""
+    return bool(launch := get_launch(job)) and get_launch(item) == launch
+
+
+def with_owner(item: JsonObject, owner: JsonObject) -> JsonObject:
+    """Return the object with an owner reference, so that it is deleted with its owner."""
+    return {**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}}
+
+
+def list_job_changes(kind: JobKind, live: JsonObject, manifest: JsonObject) -> list[FieldChange]:
+    """Return the changes from a live job to a manifest: of the spec, and of the labels and annotations that kfjob sets."""
+    return [*_list_metadata_changes(live, manifest), *_list_spec_changes(kind, live, manifest)]
+
+
+def _list_metadata_changes(live: JsonObject, manifest: JsonObject) -> Iterator[FieldChange]:
+    for part in ("labels", "annotations"):
+        old, new = live["metadata"].get(part) or {}, manifest["metadata"].get(part) or {}
+        for key in sorted((ownership.owned_keys(live, part) | set(new)) - _CHANGES_WITH_EACH_SUBMIT):
+            if old.get(key) != new.get(key):
+                yield FieldChange(path=f"metadata.{part}.{key}", live=old.get(key), desired=new.get(key), in_place=True)
+
+
+def _list_spec_changes(kind: JobKind, live: JsonObject, manifest: JsonObject) -> Iterator[FieldChange]:
+    for difference in differences({"spec": live["spec"]}, {"spec": manifest["spec"]}):
+        old, new = (None if value is MISSING else value for value in (difference.old, difference.new))
+        if old != new:
+            path = format_path(difference.path)
+            yield FieldChange(path=path, live=old, desired=new, in_place=kind.changes_in_place(path))
+
+
+def _refuse_changes(job: str, changes: Iterable[FieldChange]) -> None:
+    """Check that every change is possible in place.
+
+    Raises:
+        Refused: a change needs a relaunch.
+    """
+    paths = [change.path for change in changes if not change.in_place]
+    if paths:
+        more = f"\nand {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
+        hint = f"`kfjob stop {job}`, then `kfjob submit` with the changes; `kfjob relaunch` submits what is recorded"
+        title = f"these fields of job `{job}` cannot change while it exists"
+        raise Refused(title, cause="\n".join(paths[:_SHOWN_PATHS]) + more, hint=hint)
+
+
+def _keep_records(job: JsonObject, live: JsonObject) -> JsonObject:
+    """Return the job with what the live one records of its submit, where the job does not say it anew."""
+    annotations = dict(job["metadata"].get("annotations") or {})
+    kept = {key: value for key in _KEPT_RECORDS if key not in annotations and (value := get_annotation(live, key))}
+    return {**job, "metadata": {**job["metadata"], "annotations": annotations | kept}} if kept else job
 
 
 def _find(client: Client, item: JsonObject) -> JsonObject | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Required, TypedDict
 
-from kfjob.cluster.shapes.core import PodTemplateShape
-from kfjob.cluster.shapes.meta import Count, NamespacedMetadataShape
+from kfjob.objects.shapes.core import PodTemplateShape
+from kfjob.objects.shapes.meta import Count, NamespacedMetadataShape
 
 
 class DeploymentSpecShape(TypedDict, total=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Required, TypedDict
 
-from kfjob.cluster.shapes.meta import (
+from kfjob.objects.shapes.meta import (
     ConditionShape,
     Count,
     MetadataShape,

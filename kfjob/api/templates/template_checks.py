@@ -9,7 +9,7 @@ from typing import Literal
 
 from kfjob.api.settings import Settings
 from kfjob.api.specs.imports import find_unfilled
-from kfjob.api.specs.template_files import Template
+from kfjob.api.templates.template_files import Template
 from kfjob.backends.resources import is_creatable
 from kfjob.base.errors import Problem
 from kfjob.base.text import plural

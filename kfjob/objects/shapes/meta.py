@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import BackendError
-from kfjob.cluster.errors import Malformed
+from kfjob.objects.reading import Malformed
 
 T = TypeVar("T")
 

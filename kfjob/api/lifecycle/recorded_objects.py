@@ -1,0 +1,91 @@
+"""The objects that a job carries since it was submitted from a template, as the source of its next launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from kfjob.api.lifecycle.recorded_spec import make_unusable
+from kfjob.api.observe_config import from_manifest
+from kfjob.api.planning import make_launch_id
+from kfjob.api.prepared import PlanCheck, PreparedJob, check_nothing
+from kfjob.api.settings import Settings
+from kfjob.api.target import Target, find_target
+from kfjob.backends.resources import is_creatable
+from kfjob.base.common_types import JsonObject, Notify
+from kfjob.base.parsing import ParseError
+from kfjob.joblog.events import JobSnapshot
+from kfjob.kinds.images import replace_image
+from kfjob.kinds.launch_record import add_record, restore_objects
+from kfjob.kinds.registry import get_job, is_job
+from kfjob.objects.api_objects import describe_name
+
+if TYPE_CHECKING:
+    from kfjob.kinds.images import ImageChange
+
+
+@dataclass(frozen=True)
+class RecordedObjects:
+    """Implements `JobSource` for the record of a job's objects."""
+
+    record: JobSnapshot
+    manifest: str
+    noun: ClassVar[str] = "template"
+
+    def find_target(self, settings: Settings, *, notify: Notify, to_run: bool = False) -> Target:  # noqa: ARG002
+        """Return the target that the settings select."""
+        return find_target(settings, notify=notify)
+
+    def render(self, settings: Settings, *, notify: Notify) -> tuple[JsonObject, ...]:
+        """Return the objects of a new launch."""
+        return self.prepare(find_target(settings, notify=notify), notify=notify).objects
+
+    def prepare(
+        self,
+        target: Target,
+        *,
+        launch: str | None = None,
+        check: PlanCheck = check_nothing,  # noqa: ARG002 - the checks are those of a spec
+        notify: Notify,  # noqa: ARG002 - nothing is decided anew
+    ) -> PreparedJob:
+        """Return the recorded objects with another launch id.
+
+        Raises:
+            BackendError: somebody has damaged the record.
+            UsageError: the template had a Secret, which is not in the record.
+        """
+        launch = launch or make_launch_id()
+        try:
+            objects = restore_objects(self.manifest, previous_launch=self.record.launch, launch=launch)
+        except ParseError as err:
+            raise make_unusable(self.record, str(err)) from err
+        if foreign := next((item for item in objects if not _belongs(item, self.record)), None):
+            name = f"{foreign['metadata'].get('namespace') or ''}/{describe_name(foreign)}"
+            raise make_unusable(self.record, f"it holds {foreign['kind']} `{name}`, which is not an object of this job")
+        return self._prepare(target, objects, launch)
+
+    def change_images(self, job: PreparedJob, change: ImageChange | None) -> PreparedJob:
+        """Return the job with its training image changed."""
+        if change is None:
+            return job
+        objects = restore_objects(self.manifest, previous_launch=self.record.launch, launch=job.launch)
+        return self._prepare(job.target, replace_image(objects, change), job.launch)
+
+    def _prepare(self, target: Target, objects: Sequence[JsonObject], launch: str) -> PreparedJob:
+        return PreparedJob(
+            name=self.record.name,
+            launch=launch,
+            target=replace(target, namespace=self.record.namespace),
+            compiled=add_record(objects, launch=launch),
+            observe_config=from_manifest(get_job(objects)),
+            summary=f"job `{self.record.name}` as recorded",
+            resolved=None,
+        )
+
+
+def _belongs(item: JsonObject, record: JobSnapshot) -> bool:
+    """Return whether kfjob could have created an object for the recorded job."""
+    name, namespace = item["metadata"].get("name"), item["metadata"].get("namespace")
+    is_other_job = is_job(item) and name != record.name
+    return is_creatable(item) and namespace == record.namespace and not is_other_job

@@ -1,0 +1,109 @@
+"""Start a prepared job on its backend, or compare its live job with it and change that in place."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from kfjob.api.observe_config import read_observe_config
+from kfjob.api.prepared import JobSource, PreparedJob
+from kfjob.api.reader import LiveReader
+from kfjob.api.target import Target
+from kfjob.backends.base import FieldChange
+from kfjob.backends.resources import outlives_job
+from kfjob.base.common_types import JsonObject, Notify, ignore_notice
+from kfjob.base.errors import UsageError
+from kfjob.base.text import join_names
+from kfjob.kinds.launch_record import add_submit_record
+from kfjob.kinds.registry import is_job
+from kfjob.objects.api_objects import describe_object
+from kfjob.objects.reading import get_launch
+
+
+def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
+    """Submit the job to its backend, with a record of who submits it and of the file of its spec.
+
+    Raises:
+        AlreadyExists: a job with this name exists; nothing was changed.
+    """
+    target, submitter = job.target, job.target.settings.submitter if job.records_spec else ""
+    if target.kind.runs_on_this_machine:
+        plan = dataclasses.replace(job.plan, submitted_by=submitter, spec_file=job.file_record)
+        ref = target.machine.submit(plan)
+        snapshot = target.backend.get(
+            ref.name, namespace=ref.namespace
+        )  # its record also has the command that installs packages
+        return LiveReader(target, ref, read_observe_config(snapshot))
+    objects = add_submit_record(job.objects, submitter=submitter, spec_file=job.file_record)
+    ref, existing = target.cluster.submit(objects)
+    for item in existing:
+        notify(f"{describe_object(item)} exists already; it was not changed and stays when the job is removed")
+    for notice in describe_others([item for item in objects if item not in existing], "created with the job"):
+        notify(notice)
+    return LiveReader(target, ref, job.observe_config)
+
+
+def apply(source: JobSource, target: Target, *, notify: Notify = ignore_notice) -> LiveReader:
+    """Change the live job to what the source says, where that is possible in place. The launch stays the same.
+
+    Raises:
+        SpecError: every problem of the job.
+        NotFound: the job does not exist.
+        Refused: the change needs a relaunch, or kfjob did not submit the job.
+    """
+    job = prepare_for_live_job(source, target, notify=notify)
+    target = job.target
+    if target.kind.runs_on_this_machine:
+        return LiveReader(target, target.machine.apply(job.plan), job.observe_config)
+    objects = add_submit_record(job.objects, submitter="", spec_file=job.file_record)
+    ref, unchanged = target.cluster.apply(objects)
+    for item in unchanged:
+        reason = "keeps its data" if outlives_job(item) else "does not belong to the job"
+        notify(f"{describe_object(item)} {reason}; it was not changed")
+    return LiveReader(target, ref, job.observe_config)
+
+
+def diff(source: JobSource, target: Target, *, notify: Notify) -> tuple[str, list[FieldChange]]:
+    """Return the job's name and every change, with whether it works in place, after the API server has processed them.
+
+    Raises:
+        SpecError: every problem of the job.
+        NotFound: the job does not exist.
+        UsageError: the target is this machine.
+        Refused: kfjob did not submit the job, or the API server would not accept the change.
+    """
+    if not target.kind.has_api_server:
+        name = source.prepare(target, notify=notify).name
+        raise UsageError(
+            f"a job on this machine cannot be compared with a {source.noun}",
+            hint=f"`kfjob stop {name}`, then `kfjob submit`, starts it with the changed {source.noun}; "
+            "`--backend kubernetes` compares with the job of a cluster",
+        )
+    job = prepare_for_live_job(source, target, notify=notify, shows_findings=False)
+    return job.name, job.target.cluster.diff(job.objects)
+
+
+def prepare_for_live_job(source: JobSource, target: Target, *, notify: Notify, shows_findings: bool = True) -> PreparedJob:
+    """Return the job of a source with the launch id of the live job that has its name.
+
+    `notify` receives the notices of the source, and with `shows_findings` what lint found.
+
+    Raises:
+        SpecError: every problem of the job.
+        NotFound: the job does not exist.
+    """
+    job = source.prepare(target, notify=notify)
+    job.check_findings(notify if shows_findings else ignore_notice)
+    live = job.target.get_job(job.name)
+    return source.prepare(job.target, launch=live.launch or None, notify=ignore_notice)
+
+
+def describe_others(objects: Iterable[JsonObject], state: str) -> list[str]:
+    """Return a notice of the user's objects beside the job, and one of those that stay when it is removed."""
+    others: Sequence[JsonObject] = [item for item in objects if not is_job(item) and not get_launch(item)]
+    owned = [describe_object(item) for item in others if not outlives_job(item)]
+    lasting = [describe_object(item) for item in others if outlives_job(item)]
+    notices = [f"{state}: {join_names(owned)}; `kfjob stop` removes them too"] if owned else []
+    if lasting:
+        notices.append(f"{state}: {join_names(lasting)}; `kfjob stop` leaves volume claims, with their data")
+    return notices

@@ -1,0 +1,260 @@
+"""Manifest templates as the source of a job: fill them with the user's values, and check the job that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kfjob.api.observe_config import from_manifest
+from kfjob.api.planning import compile_spec, lint_job, make_context, make_launch_id, make_prepared
+from kfjob.api.prepared import PlanCheck, PreparedJob, check_nothing
+from kfjob.api.settings import Settings
+from kfjob.api.specs.imports import check_conversion, import_objects
+from kfjob.api.target import Target, find_target, make_target
+from kfjob.api.templates.template_checks import (
+    check_containers,
+    check_job,
+    check_others,
+    explain_structure,
+    find_object_problems,
+    say_once,
+)
+from kfjob.api.templates.template_files import Template
+from kfjob.backends.resources import is_creatable
+from kfjob.base.common_types import JsonObject, Notify, ignore_notice
+from kfjob.base.errors import Problem, SpecError, UsageError
+from kfjob.base.text import join_names, plural
+from kfjob.kinds.images import ImageChange, replace_image
+from kfjob.kinds.launch_record import add_observe_config, add_record
+from kfjob.kinds.pytorchjob.check import EMPTY_WORKER, EMPTY_WORKER_REASON, remove_empty_worker
+from kfjob.kinds.pytorchjob.found_jobs import OWN_OBJECT, find_jobs
+from kfjob.kinds.pytorchjob.manifest_fields import find_manifest_path, use_manifest_names
+from kfjob.kinds.pytorchjob.spec_limits import fit_to_spec
+from kfjob.kinds.registry import get_job
+from kfjob.lint.images import IMAGE_RULES
+from kfjob.objects.api_objects import PYTORCHJOB, count_replicas
+from kfjob.objects.workload import find_workload
+from kfjob.plan import JobPlan
+from kfjob.source.manifest import ManifestObject, find_namespaces, select_jobs
+from kfjob.spec.job import JobSpec
+from kfjob.validation.positions import Positions
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedTemplate(PreparedJob):
+    """The job of a template, with the objects as they are in its text."""
+
+    manifest_objects: tuple[ManifestObject, ...]
+    """In the order of the files; each has the job's namespace."""
+
+    @property
+    def job(self) -> ManifestObject:
+        """The job among the objects."""
+        (job,) = select_jobs(self.manifest_objects)
+        return job
+
+
+@dataclass(frozen=True)
+class TemplateSource:
+    """Implements `JobSource` for manifest templates."""
+
+    template: Template
+    build: ImageChange | None = None
+    """Builds the image that takes the place of the one in the template."""
+    is_submitted: bool = True
+    """Whether fields that kfjob's schema does not know are errors, because they would be lost, or only warnings."""
+    noun: ClassVar[str] = "template"
+
+    def find_target(self, settings: Settings, *, notify: Notify, to_run: bool = False) -> Target:
+        """Return the cluster.
+
+        Raises:
+            UsageError: the job is to run, and the settings select this machine.
+        """
+        if to_run and not find_target(settings, notify=notify).kind.has_api_server:
+            title = "this needs a cluster, and jobs run on this machine"
+            raise UsageError(title, hint="use `--backend kubernetes`")
+        return _find_cluster(settings)
+
+    def render(self, settings: Settings, *, notify: Notify) -> tuple[JsonObject, ...]:
+        """Return the objects for output. Without exactly one job they are not linted, and nothing is added.
+
+        Raises:
+            SpecError: a variable has no value, or the job has an error.
+        """
+        target = _find_cluster(settings)
+        if self.list_kinds(settings).count(PYTORCHJOB) == 1:
+            job = replace(self, is_submitted=False).prepare(target, notify=notify)
+            job.check_findings(notify)
+            return job.compiled
+        objects, target = _render(self.template, target, make_launch_id(), notify)
+        if len(select_jobs(objects)) > 1:
+            notify(f"`{self.template.name}` has {plural(len(select_jobs(objects)), PYTORCHJOB)}, so they are not linted")
+        if not settings.namespace:
+            return tuple(item.value for item in objects)
+        return tuple((item.with_namespace(target.namespace) if is_creatable(item.value) else item).value for item in objects)
+
+    def list_kinds(self, settings: Settings) -> list[str]:
+        """Return the kind of each object.
+
+        Raises:
+            SpecError: a variable has no value, or a file is not a manifest.
+        """
+        objects, _ = _render(self.template, _find_cluster(settings), make_launch_id(), ignore_notice)
+        return [item.kind for item in objects]
+
+    def has_inner_job(self, settings: Settings) -> bool:
+        """Return whether an object holds a job in a form that `import` reads.
+
+        Raises:
+            SpecError: a variable has no value, or a file is not a manifest.
+        """
+        objects, _ = _render(self.template, _find_cluster(settings), make_launch_id(), ignore_notice)
+        return bool(find_jobs([item.value for item in objects]))
+
+    def prepare(
+        self,
+        target: Target,
+        *,
+        launch: str | None = None,
+        check: PlanCheck = check_nothing,  # noqa: ARG002 - the checks are those of a spec
+        notify: Notify,
+    ) -> PreparedTemplate:
+        """Fill the template with its values, and find everything that is wrong with its objects.
+
+        `KFJOB_LAUNCH` (a launch id, for a rendezvous id) and `KFJOB_NAMESPACE` (the job's namespace) also have values.
+
+        Raises:
+            SpecError: a variable has no value, or the objects do not make one job in one namespace.
+        """
+        try:
+            job = self._prepare(target, launch or make_launch_id(), notify)
+        except SpecError as err:
+            raise SpecError(self.template.hide_secrets(err.problems)) from None
+        return replace(job, findings=tuple(self.template.hide_secrets(job.findings)))
+
+    def change_images(self, job: PreparedJob, change: ImageChange | None) -> PreparedJob:
+        """Return the job with the image that a build makes, and with its training image changed."""
+        build = self.build
+        if build is None and change is None:
+            return job
+        if not isinstance(job, PreparedTemplate):
+            raise TypeError("a template changes the images of its own job only")
+        values = replace_image(
+            [item.value for item in job.manifest_objects], lambda image: (change or str)((build or str)(image))
+        )
+        return replace(job, compiled=self._compile(values, job.launch))
+
+    def _prepare(self, target: Target, launch: str, notify: Notify) -> PreparedTemplate:
+        objects, target = _render(self.template, target, launch, notify)
+        if problems := list(find_object_problems(objects, self.template, target.settings.namespace)):
+            raise SpecError(problems)
+        objects = [_remove_empty_worker(item.with_namespace(target.namespace), notify) for item in objects]
+        findings = [*check_job(objects, is_submitted=self.is_submitted), *check_containers(objects, target.settings)]
+        findings = [explain_structure(problem, self.template) for problem in findings]
+        if language := self.template.explain_language(findings):
+            raise SpecError(language)
+        findings = say_once((*findings, *check_others(objects)))
+        resolved = None
+        if not any(finding.severity == "error" and finding.rule not in IMAGE_RULES for finding in findings):
+            resolved, more = _lint(objects, launch, target)
+            findings = say_once((*findings, *more))
+        (job,) = select_jobs(objects)
+        compiled = self._compile([item.value for item in objects], launch)
+        return PreparedTemplate(
+            name=job.value["metadata"].get("name", ""),
+            launch=launch,
+            target=target,
+            compiled=compiled,
+            observe_config=from_manifest(get_job(compiled)),
+            summary=_summarise(objects),
+            resolved=resolved,
+            findings=tuple(findings),
+            locate=lambda problems: [_locate_in_job(problem, job) for problem in problems],
+            manifest_objects=tuple(objects),
+        )
+
+    def _compile(self, values: Sequence[JsonObject], launch: str) -> tuple[JsonObject, ...]:
+        """Return the objects for the API server, with a record of them on the job."""
+        if self.template.progress:
+            values = add_observe_config(values, progress=self.template.progress)
+        return add_record(values, launch=launch)
+
+
+def _summarise(objects: Sequence[ManifestObject]) -> str:
+    (job,) = select_jobs(objects)
+    replicas = job.value["spec"]["pytorchReplicaSpecs"]
+    counts = (f"{kind} {count_replicas(replica)}" for kind, replica in replicas.items())
+    others = [item.title for item in objects if item is not job]
+    return f"{job.title}, replicas: {', '.join(counts)}{f'; with {join_names(others)}' if others else ''}"
+
+
+def _find_cluster(settings: Settings) -> Target:
+    return replace(make_target(settings, "kubernetes"), needs_cluster=True)
+
+
+def _render(template: Template, target: Target, launch: str, notify: Notify) -> tuple[list[ManifestObject], Target]:
+    """Return the objects, and the target with their namespace: the one that an object names, if no setting does."""
+    objects, notices = template.render({"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace})
+    named = [namespace for namespace in find_namespaces(objects) if namespace != target.namespace]
+    if len(named) == 1 and not target.settings.namespace:
+        target = replace(target, namespace=named[0])
+        objects, notices = template.render({"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace})
+    for notice in notices:
+        notify(notice)
+    return objects, target
+
+
+def _remove_empty_worker(item: ManifestObject, notify: Notify) -> ManifestObject:
+    """Return a PyTorchJob without a Worker that has no replicas; other objects stay."""
+    job = remove_empty_worker(item.value) if item.kind == PYTORCHJOB else item.value
+    if job is item.value:
+        return item
+    notify("\n".join([EMPTY_WORKER_REASON, f"  --> {item.locate(Problem(title=''), EMPTY_WORKER, at_key=True).location()}"]))
+    return replace(item, value=job)
+
+
+def _lint(
+    objects: Sequence[ManifestObject], launch: str, target: Target
+) -> tuple[tuple[JobSpec, JobPlan] | None, tuple[Problem, ...]]:
+    """Return the spec that the job can be imported to with its plan, and what the rules find in the job as it is.
+
+    A value that runs and that no spec can have is a note. If the job cannot be imported for another reason, the problems are
+    the reasons: they are values that Kubernetes or torchrun refuses too.
+    """
+    (item,) = select_jobs(objects)
+    fitted, limits = fit_to_spec(item.value)
+    notes = tuple(item.locate(Problem(title=limit.title, severity="note"), limit.path) for limit in limits)
+    importable = [replace(item, value=fitted) if member is item else member for member in objects]
+    job, values = item.value, [member.value for member in objects]
+    policy = job["spec"].get("elasticPolicy") or {}
+    file = item.positions.file
+    try:
+        conversion = check_conversion(import_objects(importable, file=file, choice=OWN_OBJECT, makes_etcd=False))
+        spec = _keep_rendezvous_id(JobSpec.model_validate(conversion.spec), job, values, launch)
+        store = find_workload(values, policy.get("rdzvHost") or "")
+        plan, _ = compile_spec(spec, Positions(file), make_context(target), target.job_kind)
+        imported = make_prepared(spec, plan, [job], target)
+        problems = lint_job(imported, is_user_manifest=True, etcd_image=store.image if store else "", positions=Positions(file))
+    except SpecError as err:
+        return None, tuple(_locate_in_job(problem, item) for problem in err.problems)
+    findings = (finding for finding in problems if finding.rule not in IMAGE_RULES)
+    return (spec, plan), (*(_locate_in_job(finding, item) for finding in findings), *notes)
+
+
+def _locate_in_job(problem: Problem, item: ManifestObject) -> Problem:
+    """Return a problem of the spec with the path and the position in the manifest; one with a position stays."""
+    if problem.line is not None:
+        return problem
+    return item.locate(use_manifest_names(problem), find_manifest_path(problem.path, item.value))
+
+
+def _keep_rendezvous_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonObject], launch: str) -> JobSpec:
+    """Return the spec with the job's own rendezvous id (torch's default is `none`), if launches share the id and its store."""
+    policy = job["spec"].get("elasticPolicy") or {}
+    rendezvous_id = policy.get("rdzvId") or "none"
+    brings_store = any(item["kind"] == "Service" and item["metadata"].get("name") == policy.get("rdzvHost") for item in objects)
+    if launch in rendezvous_id or brings_store:
+        return spec
+    return spec.model_copy(update={"rendezvous": spec.rendezvous.model_copy(update={"id": rendezvous_id})})

@@ -1,0 +1,174 @@
+"""The seam for kinds of jobs: everything that differs between kinds of jobs on a cluster is a member of `JobKind`.
+
+A kind is a folder beside this module and a row in `registry`. What reads a live job must not import pydantic, because it runs
+in commands that only read; methods that compile or check a spec import what they need when they are called.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct
+
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.joblog.events import TRAINING_CONTAINER, JobChanged, JobPhase
+from kfjob.objects.permissions import Permission
+from kfjob.objects.reading import find_owner_uid, parse_time
+
+if TYPE_CHECKING:
+    from kfjob.base.errors import Problem
+    from kfjob.joblog.observe_config import ObserveConfig
+    from kfjob.plan import JobPlan
+
+
+class Replica(Struct, frozen=True):
+    """How a pod belongs to its job."""
+
+    role: str  # Master | Worker
+    index: int  # among the pods of its role, in the order of node ranks
+    host: str = ""  # the name under which other pods reach it; "": the name of the pod
+
+
+class PodTemplate(Struct, frozen=True, kw_only=True):
+    """A pod template in the objects of a job, with the names of the pods that are created from it."""
+
+    names: tuple[str, ...]
+    metadata: JsonMapping
+    spec: JsonMapping
+    role: str = ""  # Master | Worker; "": a pod beside the job
+    path: tuple[str | int, ...] = ()  # of `spec` in its object
+
+
+class JobKind(ABC):
+    """One kind of job: how a plan becomes its objects, and how its objects and pods are read."""
+
+    name: ClassVar[str]
+    """The kind in its manifests: `PyTorchJob`."""
+    api_version: ClassVar[str]
+    resource: ClassVar[str]
+    """The resource in URLs: `pytorchjobs`."""
+    shape: ClassVar[Any]
+    """The type of the fields that kfjob reads; every answer of the API server is checked against it."""
+    controller: ClassVar[str]
+    """What creates the pods, for messages: `the training operator`."""
+    install_hint: ClassVar[str]
+    """The command that installs the controller."""
+    training_container: ClassVar[str] = TRAINING_CONTAINER
+    """Name of the container that trains. Events call it `TRAINING_CONTAINER` whatever its kind."""
+    dependents: ClassVar[tuple[str, ...]] = ("pods",)
+    """Core resources of which a job's name is free only when its objects are gone."""
+    pod_suffix: ClassVar[re.Pattern[str]]
+    """What follows the job's name and a hyphen in the names of its pods."""
+    named_after_job: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of which the controller creates one object under the job's own name."""
+    permissions: ClassVar[tuple[Permission, ...]]
+    """The rights without which a command of kfjob does not work."""
+    useful_permissions: ClassVar[tuple[Permission, ...]] = ()
+    """The rights that only some features need."""
+
+    @property
+    def group(self) -> str:
+        """The API group; "" for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    # from a plan to objects
+
+    @abstractmethod
+    def compile(self, plan: JobPlan) -> list[JsonObject]:
+        """Return the objects of a plan, the job first."""
+
+    def find_plan_problems(self, plan: JobPlan) -> Iterator[Problem]:  # noqa: ARG002 - a kind may have none
+        """Yield what this kind cannot express of a plan, with paths of the spec."""
+        yield from ()
+
+    def find_type_problems(self, job: JsonMapping) -> Iterator[str]:  # noqa: ARG002 - a kind may leave it to the API server
+        """Yield why the controller would refuse a manifest of this kind, for manifests that somebody may have edited."""
+        yield from ()
+
+    @abstractmethod
+    def name_hosts(self, job: str, nodes: int, *, master: bool) -> tuple[str, ...]:
+        """Return the names under which the pods of a job reach each other, by node rank."""
+
+    @abstractmethod
+    def read_pod_templates(self, job: JsonMapping) -> list[PodTemplate]:
+        """Return the pod templates in a job, in the order of node ranks."""
+
+    # from a live job to facts
+
+    @abstractmethod
+    def read_state(self, job: JsonMapping, *, now: int) -> JobChanged:
+        """Return the job's state, as its controller reports it."""
+
+    @abstractmethod
+    def select_pods(self, job: str) -> str:
+        """Return the label selector of the pods of a job, and of its other dependents."""
+
+    @abstractmethod
+    def read_replica(self, pod: JsonMapping) -> Replica:
+        """Return how a pod belongs to its job."""
+
+    @abstractmethod
+    def read_observe_config(self, job: JsonMapping, *, progress: str | None = None) -> ObserveConfig:
+        """Return what observation needs of a job that has no record of it, with the pattern of its progress lines."""
+
+    def find_job_uid(self, item: JsonMapping) -> str:
+        """Return the uid of the job that a pod or another dependent belongs to; "" for none."""
+        return find_owner_uid(item, self.name)
+
+    def will_have_pod(self, job: JsonMapping, pod: str) -> bool:
+        """Return whether the controller has created or will create a pod of this name for the job."""
+        names = (name for template in self.read_pod_templates(job) for name in template.names)
+        return not self.read_state(job, now=0).phase.ended and pod in names
+
+    def is_suspended(self, job: JsonMapping) -> bool:  # noqa: ARG002 - a kind may have no such field
+        """Return whether the job waits for somebody to resume it, such as a queue."""
+        return False
+
+    def changes_in_place(self, path: str) -> bool:
+        """Return whether the field at a path such as `spec.runPolicy.suspend` can change while the job exists."""
+        return path.startswith("metadata")
+
+    def make_owner_reference(self, job: str, uid: str) -> JsonObject:
+        """Return the reference that makes a job the owner of another object, so that this is deleted with the job."""
+        kind = {"apiVersion": self.api_version, "kind": self.name}
+        return {**kind, "name": job, "uid": uid, "controller": False, "blockOwnerDeletion": True}
+
+
+def read_conditions(job: JsonMapping, phases: Mapping[str, JobPhase], *, now: int) -> JobChanged:
+    """Return the state of a job whose controller reports it as conditions; `phases` has the types that describe a state."""
+    status = job.get("status") or {}
+    condition = _find_newest(status.get("conditions") or [], phases)
+    phase = phases[condition["type"]] if condition else JobPhase.PENDING
+    ended = parse_time(status.get("completionTime"))
+    if phase.ended and ended is None and condition:  # controllers set the completion time of successful jobs only
+        ended = parse_time(condition.get("lastTransitionTime"))
+    return JobChanged(
+        phase=phase,
+        reason=(condition.get("reason") if condition else "") or "",
+        message=(condition.get("message") if condition else "") or "",
+        created=parse_time(job["metadata"].get("creationTimestamp")),
+        started=parse_time(status.get("startTime")),
+        ended=ended if phase.ended else None,
+        time=now,
+    )
+
+
+def _find_newest(conditions: Sequence[JsonObject], phases: Mapping[str, JobPhase]) -> JsonObject | None:
+    """Return the condition that describes the job's state: a final one, else the newest that is true.
+
+    The training operator appends a condition, and removes the one that contradicts it first. So the order of the list decides
+    between conditions of the same second.
+    """
+    true = [one for one in conditions if one.get("status") == "True" and one.get("type") in phases]
+    for one in reversed(true):
+        if phases[one["type"]].ended:
+            return one
+    return max(enumerate(true), key=lambda pair: (pair[1].get("lastTransitionTime") or "", pair[0]), default=(0, None))[1]
+
+
+def permit(verbs: Iterable[str], resource: str, *, group: str = "", subresource: str = "") -> tuple[Permission, ...]:
+    """Return the permission for each verb on a resource."""
+    return tuple(Permission(verb=verb, resource=resource, group=group, subresource=subresource) for verb in verbs)

@@ -1,0 +1,133 @@
+"""PyTorchJobs of the Kubeflow training operator (v1.9.3), as a kind of job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.joblog.events import JobChanged, JobPhase
+from kfjob.kinds.base import JobKind, PodTemplate, Replica, permit, read_conditions
+from kfjob.kinds.pytorchjob.shape import PyTorchJobShape
+from kfjob.objects import api_objects, names
+from kfjob.validation.paths import join_path
+
+if TYPE_CHECKING:
+    from kfjob.base.errors import Problem
+    from kfjob.joblog.observe_config import ObserveConfig
+    from kfjob.plan import JobPlan
+
+_PHASES = {
+    "Created": JobPhase.PENDING,
+    "Running": JobPhase.RUNNING,
+    "Restarting": JobPhase.RESTARTING,
+    "Suspended": JobPhase.SUSPENDED,
+    "Succeeded": JobPhase.SUCCEEDED,
+    "Failed": JobPhase.FAILED,
+}
+"""The operator's conditions (pkg/util/status.go)."""
+_IN_PLACE = ("metadata", "spec.pytorchReplicaSpecs.Worker.replicas", "spec.runPolicy")
+"""Fields that change in place. The operator gives a changed pod template, environment or restart policy to new pods only, so
+one job would run two versions of itself; and running agents keep an elastic job's limits of their start (PET_NNODES)."""
+_INDEX = re.compile(r"[0-9]{1,6}")
+
+
+class PyTorchJob(JobKind):
+    """Implements `JobKind`. A PyTorchJob has Workers, and a Master if its agents need a master's address."""
+
+    name = api_objects.PYTORCHJOB
+    api_version = api_objects.PYTORCHJOB_API_VERSION
+    resource = api_objects.PYTORCHJOBS
+    shape = PyTorchJobShape
+    controller = "the training operator"
+    install_hint = "an administrator installs it with `kubectl apply --server-side -k manifests/operator`"
+    dependents = ("pods", "services")
+    pod_suffix = re.compile(r"(?:master|worker)-\d+")
+    named_after_job = frozenset({"PodGroup", "HorizontalPodAutoscaler", "PodDisruptionBudget"})
+    permissions = (
+        *permit(
+            ("create", "get", "list", "watch", "update", "patch", "delete"),
+            api_objects.PYTORCHJOBS,
+            group=api_objects.PYTORCHJOB_GROUP,
+        ),
+        *permit(("get", "list", "watch"), "pods"),
+        *permit(("get",), "pods", subresource="log"),
+        *permit(("list",), "services"),
+    )
+    useful_permissions = (
+        *permit(("create",), "pods"),
+        *permit(("create",), "services"),
+        *permit(("get", "list", "watch"), "events"),
+        *permit(("get", "update", "patch"), api_objects.PYTORCHJOBS, group=api_objects.PYTORCHJOB_GROUP, subresource="scale"),
+    )
+
+    def compile(self, plan: JobPlan) -> list[JsonObject]:
+        """Return the PyTorchJob, and the service and the pod of its own etcd."""
+        from kfjob.kinds.pytorchjob.manifest import compile_manifests
+
+        return compile_manifests(plan)
+
+    def find_plan_problems(self, plan: JobPlan) -> Iterator[Problem]:
+        """Yield why the plan's overrides do not leave a valid PyTorchJob."""
+        from kfjob.kinds.pytorchjob.manifest import find_override_problems
+
+        yield from find_override_problems(plan)
+
+    def find_type_problems(self, job: JsonMapping) -> Iterator[str]:
+        """Yield the values that do not fit the operator's schema."""
+        from kfjob.objects.pytorchjob_schema import UNKNOWN_FIELD, find_problems
+
+        for problem in find_problems(api_objects.without_nulls(job).get("spec", {})):
+            if not problem.message.startswith(UNKNOWN_FIELD):  # the API server drops unknown fields
+                yield f"`{join_path(('spec', *problem.path))}` {problem.message}"
+
+    def name_hosts(self, job: str, nodes: int, *, master: bool) -> tuple[str, ...]:
+        """Return the names of the pods: the operator makes a service for each pod, of the same name."""
+        return names.pod_names(job, nodes, master=master)
+
+    def read_pod_templates(self, job: JsonMapping) -> list[PodTemplate]:
+        """Return the templates of the Master and the Workers."""
+        templates = []
+        for role, replica in ((job.get("spec") or {}).get("pytorchReplicaSpecs") or {}).items():
+            count = api_objects.count_replicas(replica)
+            template = (replica or {}).get("template") or {}
+            templates.append(
+                PodTemplate(
+                    names=tuple(names.pod_name(job["metadata"]["name"], role, index) for index in range(count)),
+                    metadata=template.get("metadata") or {},
+                    spec=template.get("spec") or {},
+                    role=role,
+                    path=("spec", "pytorchReplicaSpecs", role, "template", "spec"),
+                )
+            )
+        return sorted(templates, key=lambda template: template.role != "Master")
+
+    def read_state(self, job: JsonMapping, *, now: int) -> JobChanged:
+        """Return the state that the operator's conditions describe."""
+        return read_conditions(job, _PHASES, now=now)
+
+    def select_pods(self, job: str) -> str:
+        """Return the selector of the operator's own label."""
+        return f"{api_objects.LABEL_JOB_NAME}={job}"
+
+    def read_replica(self, pod: JsonMapping) -> Replica:
+        """Return what the operator's labels say."""
+        labels = pod["metadata"].get("labels") or {}
+        index = labels.get(api_objects.LABEL_REPLICA_INDEX, "")
+        role = labels.get(api_objects.LABEL_REPLICA_TYPE, "worker").capitalize()
+        return Replica(role, int(index) if _INDEX.fullmatch(index) else 0)
+
+    def read_observe_config(self, job: JsonMapping, *, progress: str | None = None) -> ObserveConfig:
+        """Return what the manifest shows: its pods, its rendezvous and the length of its run."""
+        from kfjob.kinds.pytorchjob.observation import read_manifest
+
+        return read_manifest(job, progress=progress)
+
+    def is_suspended(self, job: JsonMapping) -> bool:
+        """Return `runPolicy.suspend`."""
+        return bool(((job.get("spec") or {}).get("runPolicy") or {}).get("suspend"))
+
+    def changes_in_place(self, path: str) -> bool:
+        """Return whether running pods can take the change."""
+        return path.startswith(_IN_PLACE)
