@@ -27,7 +27,7 @@ from statistics import median
 from kfjob.backends.base import JobRef
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.joblog.events import PodPhase
-from tests.cluster.facts import space
+from tests.cluster.facts import space, submit
 from tests.cluster.kwok import CACHE
 
 SECONDS = 20.0
@@ -93,7 +93,7 @@ def main() -> None:
     pods = int(sys.argv[1]) if len(sys.argv) > 1 else 64
     rate = float(sys.argv[2]) if len(sys.argv) > 2 else 2000.0
     with tempfile.TemporaryDirectory() as folder, space() as namespace, namespace.open() as backend:
-        ref = backend.submit(namespace.plan("many", ["python3", "-c", PRINTER, str(pods / rate)], nodes=pods))
+        ref = submit(backend, namespace.plan("many", ["python3", "-c", PRINTER, str(pods / rate)], nodes=pods))
         wait_until_running(backend, ref, pods)
         env = os.environ | {"KUBECONFIG": namespace.facts.kubeconfig, "KFJOB_STATE": f"{folder}/state"}
         by_label = ["-l", "training.kubeflow.org/job-name=many", "--max-log-requests", str(pods)]

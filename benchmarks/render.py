@@ -19,10 +19,10 @@ from pathlib import Path
 import yaml
 
 from kfjob.api.planning import resolve_spec
-from kfjob.api.specs.render import format_manifests
 from kfjob.kinds.pytorchjob.manifest import compile_manifests
 from kfjob.plan import Context
 from kfjob.source.spec_text import load_spec
+from kfjob.source.yaml_writer import format_manifests
 from kfjob.spec.job import JobSpec
 
 SPECS = Path(__file__).parents[1] / "tests" / "golden" / "specs"

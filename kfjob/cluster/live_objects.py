@@ -127,7 +127,7 @@ class LiveObjects:
         Raises:
             Refused: a change needs a relaunch; nothing was changed.
         """
-        _refuse_changes(self.job["metadata"]["name"], self.find_changes())
+        refuse_changes(self.job["metadata"]["name"], self.find_changes())
         metadata = {**self.job["metadata"], "uid": self.uid}  # so that an apply cannot create a new job
         job = self._apply({**self.job, "metadata": metadata}, self.live_job)
         for item, live in self.others:
@@ -166,7 +166,7 @@ def read_live_objects(client: Client, objects: Sequence[JsonObject]) -> LiveObje
         title = f"job `{job['metadata']['name']}` was not submitted by kfjob"
         raise Refused(title, hint="change it with the tool that made it")
     others = [(item, _find(client, item)) for item in objects if item is not job and "name" in item["metadata"]]
-    return LiveObjects(client=client, kind=get_kind(job), job=_keep_records(job, live_job), live_job=live_job, others=others)
+    return LiveObjects(client=client, kind=get_kind(job), job=keep_records(job, live_job), live_job=live_job, others=others)
 
 
 def is_part_of_launch(item: JsonMapping, job: JsonMapping) -> bool:
@@ -200,7 +200,7 @@ def _list_spec_changes(kind: JobKind, live: JsonObject, manifest: JsonObject) ->
             yield FieldChange(path=path, live=old, desired=new, in_place=kind.changes_in_place(path))
 
 
-def _refuse_changes(job: str, changes: Iterable[FieldChange]) -> None:
+def refuse_changes(job: str, changes: Iterable[FieldChange]) -> None:
     """Check that every change is possible in place.
 
     Raises:
@@ -214,7 +214,7 @@ def _refuse_changes(job: str, changes: Iterable[FieldChange]) -> None:
         raise Refused(title, cause="\n".join(paths[:_SHOWN_PATHS]) + more, hint=hint)
 
 
-def _keep_records(job: JsonObject, live: JsonObject) -> JsonObject:
+def keep_records(job: JsonObject, live: JsonObject) -> JsonObject:
     """Return the job with what the live one records of its submit, where the job does not say it anew."""
     annotations = dict(job["metadata"].get("annotations") or {})
     kept = {key: value for key in _KEPT_RECORDS if key not in annotations and (value := get_annotation(live, key))}

@@ -12,10 +12,10 @@ from typing import Any
 
 from kfjob.base.errors import KfjobError
 from kfjob.cluster import requests
-from kfjob.cluster.pods import pod_changed
 from kfjob.cluster.requests import Request
 from kfjob.kinds.pytorchjob.manifest import compile_manifests
 from tests.cluster.facts import PATIENCE, Space
+from tests.pytorchjobs import KIND, pod_changed
 
 Job = dict[str, Any]
 
@@ -162,7 +162,7 @@ def submitted(space: Space, jobs: dict[str, Broken], stub: str) -> Iterator[dict
         for name in names.values():
             with suppress(KfjobError):
                 job = space.client.call(requests.get("pytorchjobs", space.name, name))
-                space.client.call(requests.delete_job(space.name, name, job["metadata"]["uid"]))
+                space.client.call(requests.delete_job(KIND, space.name, name, job["metadata"]["uid"]))
 
 
 def _substitute(value: Any, values: dict[str, str]) -> Any:

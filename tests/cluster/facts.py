@@ -20,11 +20,13 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from kfjob.backends.base import ClusterBackend, JobRef
 from kfjob.base.errors import KfjobError
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
 from kfjob.cluster.connect import connect
 from kfjob.cluster.requests import Request
+from kfjob.kinds.registry import find_kind
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 from tests.cluster.outage import Proxy
@@ -111,6 +113,16 @@ class Space:
         job = JobSpec.model_validate({"name": name, "command": command, "image": self.facts.image, "volumes": volumes, **spec})
         context = Context(backend="kubernetes", launch=launch, namespace=self.name, etcd_image=self.facts.etcd_image)
         return resolve(job, context)
+
+
+def submit(backend: ClusterBackend, plan: JobPlan) -> JobRef:
+    """Submit the objects of a plan."""
+    return backend.submit(find_kind("").compile(plan))[0]
+
+
+def apply(backend: ClusterBackend, plan: JobPlan) -> JobRef:
+    """Change the live job to the objects of a plan."""
+    return backend.apply(find_kind("").compile(plan))[0]
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from kfjob.backends.base import JobRef
 from kfjob.cluster import requests
 from kfjob.objects import names
 from kfjob.plan.agent import operator_environment
-from tests.cluster.facts import PATIENCE, Space
+from tests.cluster.facts import PATIENCE, Space, submit
+from tests.pytorchjobs import KIND
 
 GOLDENS = sorted((Path(__file__).parents[1] / "golden" / "manifests").glob("*.yaml"))
 
@@ -59,7 +60,7 @@ def find_differences(manifest: Any, stored: Any, path: str = "spec") -> list[str
 def test_operator_environment_equals_the_pods_environment(spec: dict[str, Any], space: Space, name: str):
     plan = space.plan(name, ["true"], **spec)
     with space.open() as backend:
-        ref = backend.submit(plan)
+        ref = submit(backend, plan)
         pods = wait_for_pods(space, name, plan.nodes)
         stop(backend, ref)
     for index, pod in enumerate(plan.pods):
@@ -72,7 +73,7 @@ def wait_for_pods(space: Space, job: str, count: int) -> dict[str, Any]:
     """Wait until the job has `count` pods, and return them by name."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        listing = space.client.call(requests.select_job_objects("pods", space.name, job).list_request())
+        listing = space.client.call(requests.select_dependents(KIND, "pods", space.name, job).list_request())
         if len(listing["items"]) >= count:
             return {pod["metadata"]["name"]: pod for pod in listing["items"]}
         assert time.monotonic() < deadline, f"the operator created {len(listing['items'])} of {count} pods"

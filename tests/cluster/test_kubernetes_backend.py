@@ -22,8 +22,9 @@ from kfjob.joblog.output.prefilter import prefilter_factory
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
+from kfjob.kinds.registry import find_kind
 from kfjob.spec.job import Volume
-from tests.cluster.facts import PATIENCE, Space, until
+from tests.cluster.facts import PATIENCE, Space, apply, submit, until
 
 EXITS_ON_SIGTERM = [
     "python3",
@@ -40,7 +41,9 @@ def all_pods_run(backend: KubernetesBackend, ref: JobRef) -> bool:
 
 def exists(space: Space, resource: str, name: str) -> bool:
     try:
-        space.client.call(requests.get(resource, space.name, name))
+        is_job = resource == "pytorchjobs"
+        request = requests.get_job(find_kind(""), space.name, name) if is_job else requests.get(resource, space.name, name)
+        space.client.call(request)
     except NotFound:
         return False
     return True
@@ -48,7 +51,7 @@ def exists(space: Space, resource: str, name: str) -> bool:
 
 def test_own_etcd_is_created_and_deleted_with_the_job(space: Space, backend: KubernetesBackend, name: str):
     plan = space.plan(name, EXITS_ON_SIGTERM, rendezvous="etcd")
-    ref = backend.submit(plan)
+    ref = submit(backend, plan)
     etcd = f"{name}-etcd"
     for resource in ("pods", "services"):
         resource_object = space.client.call(requests.get(resource, space.name, etcd))
@@ -69,14 +72,14 @@ def test_job_is_deleted_if_its_etcd_cannot_be_created(space: Space, backend: Kub
     service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 1}]}}
     space.client.call(requests.create(service))
     with pytest.raises(AlreadyExists, match=f"there is a service `{name}-etcd`"):
-        backend.submit(space.plan(name, EXITS_ON_SIGTERM, rendezvous="etcd"))
+        submit(backend, space.plan(name, EXITS_ON_SIGTERM, rendezvous="etcd"))
     until(lambda: not exists(space, "pytorchjobs", name))
     assert exists(space, "services", f"{name}-etcd")
 
 
 def test_submitter_rights_are_sufficient(space: Space, name: str):
     with space.facts.user("submitter", space.name) as submitter:
-        ref = submitter.submit(space.plan(name, EXITS_ON_SIGTERM))
+        ref = submit(submitter, space.plan(name, EXITS_ON_SIGTERM))
         (line, *_) = submitter.logs(ref, f"{name}-worker-0", LogRange(follow=True, limit_bytes=3))
         assert isinstance(line, LogLine)
         assert line.text == "up"
@@ -84,14 +87,14 @@ def test_submitter_rights_are_sufficient(space: Space, name: str):
         assert name in {job.name for job in submitter.list(namespace=space.name)}
         watching = submitter.watch(ref)
         assert next(watching).phase is JobPhase.RUNNING
-        assert submitter.apply(space.plan(name, EXITS_ON_SIGTERM, launch="2")) == ref
+        assert apply(submitter, space.plan(name, EXITS_ON_SIGTERM, launch="1")) == ref
         submitter.stop(ref, timeout=PATIENCE)
         assert list(watching)[-1].phase is JobPhase.STOPPED
 
 
 def test_submitter_rights_are_sufficient_for_own_etcd(space: Space, name: str):
     with space.facts.user("submitter", space.name) as submitter:
-        ref = submitter.submit(space.plan(name, EXITS_ON_SIGTERM, rendezvous="etcd"))
+        ref = submit(submitter, space.plan(name, EXITS_ON_SIGTERM, rendezvous="etcd"))
         submitter.stop(ref, timeout=PATIENCE)
 
 
@@ -100,7 +103,7 @@ def test_error_names_the_missing_right(space: Space, name: str):
     plan = space.plan(name, EXITS_ON_SIGTERM)
     with space.facts.user("nobody", space.name) as nobody:
         calls: dict[str, Callable[[], object]] = {
-            "create pytorchjobs.kubeflow.org": lambda: nobody.submit(plan),
+            "create pytorchjobs.kubeflow.org": lambda: submit(nobody, plan),
             "get pytorchjobs.kubeflow.org": lambda: nobody.get(name, namespace=space.name),
             "list pytorchjobs.kubeflow.org": lambda: list(nobody.watch(ref)),
             "delete pytorchjobs.kubeflow.org": lambda: nobody.stop(ref, timeout=1),
@@ -114,20 +117,20 @@ def test_error_names_the_missing_right(space: Space, name: str):
 
 def test_refusal_of_the_operators_webhook(space: Space, backend: KubernetesBackend, name: str):
     with pytest.raises(Refused) as caught:
-        backend.submit(replace(space.plan(name, EXITS_ON_SIGTERM), image=""))
+        submit(backend, replace(space.plan(name, EXITS_ON_SIGTERM), image=""))
     assert "containers[0].image: Required value" in (caught.value.cause or "")
     assert not exists(space, "pytorchjobs", name)
 
 
 def test_refusal_of_the_api_servers_schema(space: Space, backend: KubernetesBackend, name: str):
     with pytest.raises(Refused) as caught:
-        backend.submit(replace(space.plan(name, EXITS_ON_SIGTERM), labels=(("team", "not a label!"),)))
+        submit(backend, replace(space.plan(name, EXITS_ON_SIGTERM), labels=(("team", "not a label!"),)))
     assert "not a label!" in (caught.value.cause or "")
 
 
 def test_namespace_does_not_exist(space: Space, backend: KubernetesBackend, name: str):
     with pytest.raises(NotFound, match="there is no namespace `not-there`"):
-        backend.submit(replace(space.plan(name, EXITS_ON_SIGTERM), namespace="not-there"))
+        submit(backend, replace(space.plan(name, EXITS_ON_SIGTERM), namespace="not-there"))
     assert backend.list(namespace="not-there") == []
 
 
@@ -149,7 +152,7 @@ class OtherApiGroup:
 def test_operator_is_not_installed(space: Space, name: str):
     backend = KubernetesBackend(Client(OtherApiGroup(space.client._transport), host=space.client.host))
     for call in (
-        lambda: backend.submit(space.plan(name, EXITS_ON_SIGTERM)),
+        lambda: submit(backend, space.plan(name, EXITS_ON_SIGTERM)),
         lambda: backend.get(name, namespace=space.name),
         lambda: backend.list(namespace=space.name),
     ):
@@ -159,18 +162,18 @@ def test_operator_is_not_installed(space: Space, name: str):
 
 def test_apply_adds_workers_and_refuses_other_changes(space: Space, backend: KubernetesBackend, name: str):
     elastic = {"elastic": {"min": 1, "max": 2}}
-    ref = backend.submit(space.plan(name, EXITS_ON_SIGTERM, launch="first", **elastic))
-    assert backend.apply(space.plan(name, EXITS_ON_SIGTERM, launch="second", nodes=2, **elastic)) == ref
+    ref = submit(backend, space.plan(name, EXITS_ON_SIGTERM, launch="first", **elastic))
+    assert apply(backend, space.plan(name, EXITS_ON_SIGTERM, launch="first", nodes=2, **elastic)) == ref
     until(lambda: len(backend.get(name, namespace=space.name).pods) == 2)
     with pytest.raises(Refused) as caught:
-        backend.apply(space.plan(name, EXITS_ON_SIGTERM, launch="third", nodes=2, env={"COLOUR": "blue"}, **elastic))
+        apply(backend, space.plan(name, EXITS_ON_SIGTERM, launch="first", nodes=2, env={"COLOUR": "blue"}, **elastic))
     assert "containers[pytorch].env[COLOUR]" in (caught.value.cause or "")
     assert f"kfjob stop {name}" in str(caught.value)
     snapshot = backend.get(name, namespace=space.name)
     assert (snapshot.uid, snapshot.launch) == (ref.uid, "first")
     backend.stop(ref, timeout=PATIENCE)
     with pytest.raises(NotFound):
-        backend.apply(space.plan(name, EXITS_ON_SIGTERM))
+        apply(backend, space.plan(name, EXITS_ON_SIGTERM))
 
 
 def test_foreign_job_is_listed_but_not_changed(space: Space, backend: KubernetesBackend, name: str):
@@ -183,11 +186,11 @@ def test_foreign_job_is_listed_but_not_changed(space: Space, backend: Kubernetes
     (job,) = (job for job in backend.list(namespace=space.name) if job.name == name)
     assert (job.launch, job.spec, job.image, job.pods) == ("", None, plan.image, ())
     with pytest.raises(Refused, match="was not submitted by kfjob"):
-        backend.apply(plan)
+        apply(backend, plan)
 
 
 def test_stop_timeout_names_the_pods(space: Space, backend: KubernetesBackend, name: str):
-    ref = backend.submit(replace(space.plan(name, IGNORES_SIGTERM), grace_seconds=4))
+    ref = submit(backend, replace(space.plan(name, IGNORES_SIGTERM), grace_seconds=4))
     until(lambda: all_pods_run(backend, ref))
     with pytest.raises(WaitTimeout) as caught:
         backend.stop(ref, timeout=0.5)
@@ -215,7 +218,7 @@ if not os.path.exists('/volume/second'):
 def test_follow_across_a_container_restart(space: Space, backend: KubernetesBackend, name: str):
     plan = space.plan(name, ["python3", "-c", FAILS_ONCE], restarts={"policy": "OnFailure"})
     volume = Volume(name="state", mount_path="/volume", empty_dir=True)
-    ref = backend.submit(replace(plan, volumes=(*plan.volumes, volume)))
+    ref = submit(backend, replace(plan, volumes=(*plan.volumes, volume)))
     lines = list(backend.logs(ref, f"{name}-worker-0", LogRange(follow=True)))
     assert not [line for line in lines if isinstance(line, LogGap)]
     log_lines = [line for line in lines if isinstance(line, LogLine)]
@@ -241,7 +244,7 @@ sys.stderr.write('\\n')
 
 def test_progress_bar_shows_before_its_line_ends(space: Space, backend: KubernetesBackend, name: str):
     """The container runtime passes on a part of a line every 16 KiB."""
-    ref = backend.submit(space.plan(name, ["python3", "-c", BAR]))
+    ref = submit(backend, space.plan(name, ["python3", "-c", BAR]))
     line_filter = prefilter_factory(ObserveConfig())
     assert line_filter
     events = list(backend.filtered_logs(ref, f"{name}-worker-0", LogRange(follow=True), line_filter))
@@ -261,7 +264,7 @@ def test_progress_bar_shows_before_its_line_ends(space: Space, backend: Kubernet
 
 def test_follow_and_watch_survive_an_outage(space: Space, name: str, tmp_path):
     with space.through_a_proxy(tmp_path) as (backend, proxy):
-        ref = backend.submit(space.plan(name, ["python3", "-c", COUNT]))
+        ref = submit(backend, space.plan(name, ["python3", "-c", COUNT]))
         texts: list[str] = []
         phases: list[JobPhase] = []
         failures: list[KfjobError] = []

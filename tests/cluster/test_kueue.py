@@ -18,6 +18,7 @@ from kfjob.api.settings import Settings
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.joblog.diagnose.diagnosis import Issue
 from kfjob.joblog.events import JobPhase, WorkloadStatus
+from tests.cluster import facts
 from tests.cluster.facts import Space, needs_own_cluster, script, until
 
 pytestmark = pytest.mark.long  # the first run builds Kueue, in minutes
@@ -68,7 +69,7 @@ def submit(
 
     def job(queue: str, command: list[str] = IDLE, *, cpu: str = str(QUOTA), number: int = 0) -> Run:
         plan = queues.plan(f"{name}-{number}", command, resources={"cpu": cpu}, scheduling={"queue": queue})
-        backend.submit(plan)
+        facts.submit(backend, plan)
         return attach(plan.name, settings=Settings(state=tmp_path, backend="kubernetes", namespace=queues.name))
 
     return job

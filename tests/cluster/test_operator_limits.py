@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kfjob.cluster import requests
-from tests.cluster.facts import Space, until
+from tests.cluster.facts import Space, submit, until
+from tests.pytorchjobs import KIND
 
 FIRST_FAILS = "import os, sys, time; 'worker-0' in os.uname().nodename and sys.exit(3); time.sleep(600)"
 
@@ -19,7 +20,7 @@ def test_backoff_limit_follows_the_clean_pod_policy(space: Space, name: str, pol
     run = {"backoff_limit": 1, "clean_pods": policy}
     plan = space.plan(name, command, nodes=2, restarts={"policy": "OnFailure"}, run=run, pod={"grace": 1})
     with space.open() as backend:
-        ref = backend.submit(plan)
+        ref = submit(backend, plan)
         until(lambda: "Failed" in condition_types(space, name))
         until(lambda: [pod["status"]["phase"] for pod in live_pods(space, name)] == phases)
         backend.stop(ref, timeout=120)
@@ -32,5 +33,7 @@ def condition_types(space: Space, job: str) -> set[str]:
 
 
 def live_pods(space: Space, job: str) -> list[dict[str, Any]]:
-    pods: list[dict[str, Any]] = space.client.call(requests.select_job_objects("pods", space.name, job).list_request())["items"]
+    pods: list[dict[str, Any]] = space.client.call(requests.select_dependents(KIND, "pods", space.name, job).list_request())[
+        "items"
+    ]
     return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]

@@ -15,7 +15,7 @@ import yaml
 from kfjob.base.errors import KfjobError
 from kfjob.cluster.requests import Request
 from tests.cluster import test_bad_input
-from tests.cluster.facts import Space, until
+from tests.cluster.facts import Space, submit, until
 from tests.cluster.facts import space as make_space
 
 
@@ -132,7 +132,7 @@ def test_submitter_sees_refusals_of_pod_admission(limited_space, tmp_path):
 def test_taken_name_and_refused_job_are_errors(kfjob, space):
     plan = space.plan("taken", ["true"], run={"suspend": True})
     with space.open() as backend:
-        ref = backend.submit(plan)
+        ref = submit(backend, plan)
         try:
             (title,) = titles(kfjob({"name": "taken"}))
             assert title.startswith("job `taken` runs already (")

@@ -12,7 +12,7 @@ import pytest
 from kfjob.cluster import requests
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.joblog.events import JobChanged, JobPhase
-from tests.cluster.facts import Space
+from tests.cluster.facts import Space, submit
 
 HOST = "shared-etcd"
 CERTIFICATES = "/certificates"
@@ -84,7 +84,7 @@ def service(space: Space) -> dict[str, Any]:
 def test_rendezvous_over_tls(space: Space, backend: KubernetesBackend, name: str, etcd: str, kind: str):
     rendezvous = {"backend": kind, "endpoint": etcd, "tls": {"secret": "etcd-client", "client_certificate": True}}
     plan = space.plan(name, ["torchrun", "/programs/reduce.py"], nodes=2, rendezvous=rendezvous)
-    ref = backend.submit(plan)
+    ref = submit(backend, plan)
     (end,) = [event for event in backend.watch(ref) if isinstance(event, JobChanged) and event.phase.ended]
     assert end.phase is JobPhase.SUCCEEDED, end.message
     backend.stop(ref, timeout=60)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kfjob.plan import JobPlan
-from tests.cluster.facts import IN_POD, PATIENCE, PROGRAMS, space
+from tests.cluster.facts import IN_POD, PATIENCE, PROGRAMS, apply, space, submit
 from tests.contract.side import Side
 
 
@@ -23,4 +24,14 @@ def side(folder: Path) -> Iterator[Side]:
             return own.plan(name, command, launch=f"launch-{next(launches)}", **spec)
 
         scripts = {program.name: f"{IN_POD}/{program.name}" for program in PROGRAMS.iterdir()}
-        yield Side(backend=backend, again=again, namespace=own.name, plan=plan, scripts=scripts, patience=PATIENCE)
+        yield Side(
+            backend=backend,
+            again=again,
+            namespace=own.name,
+            plan=plan,
+            submit=partial(submit, backend),
+            submit_again=partial(submit, again),
+            apply=partial(apply, backend),
+            scripts=scripts,
+            patience=PATIENCE,
+        )

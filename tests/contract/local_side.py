@@ -22,7 +22,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 @contextmanager
 def side(folder: Path) -> Iterator[Side]:
     """A state folder of its own."""
-    backend = LocalBackend(state=folder / "state")
+    backend, again = LocalBackend(state=folder / "state"), LocalBackend(state=folder / "state")
     launches = itertools.count(1)
 
     def plan(name: str, command: list[str], **spec: Any) -> JobPlan:
@@ -34,9 +34,12 @@ def side(folder: Path) -> Iterator[Side]:
     try:
         yield Side(
             backend=backend,
-            again=LocalBackend(state=folder / "state"),
+            again=again,
             namespace=NAMESPACE,
             plan=plan,
+            submit=backend.submit,
+            submit_again=again.submit,
+            apply=backend.apply,
             scripts=scripts,
             patience=60,
         )

@@ -10,11 +10,11 @@ for each test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kfjob.backends.base import Backend
+from kfjob.backends.base import Backend, JobRef
 from kfjob.plan import JobPlan
 
 
@@ -33,5 +33,8 @@ class Side:
     again: Backend  # the same place, opened a second time: what another shell sees
     namespace: str
     plan: MakePlan
+    submit: Callable[[JobPlan], JobRef]
+    submit_again: Callable[[JobPlan], JobRef]  # through `again`
+    apply: Callable[[JobPlan], JobRef]
     scripts: Mapping[str, str]  # name of a file in tests/contract/programs -> its path where the job runs
     patience: float  # seconds within which a job of one second has surely ended

@@ -53,7 +53,7 @@ def stranger(side: Side, name: str) -> JobRef:
 
 def test_a_job_runs_to_its_end(side: Side, name: str):
     plan = side.plan(name, COUNT, env={"COLOUR": "blue"})
-    ref = side.backend.submit(plan)
+    ref = side.submit(plan)
     assert (ref.backend, ref.namespace, ref.name, ref.launch) == (side.backend.name, side.namespace, name, plan.launch)
     phases, snapshot = end_of(side, ref)
     assert phases in (
@@ -69,7 +69,7 @@ def test_a_job_runs_to_its_end(side: Side, name: str):
 
 
 def test_the_pods_of_a_job(side: Side, name: str):
-    ref = side.backend.submit(side.plan(name, COUNT, nodes=2))
+    ref = side.submit(side.plan(name, COUNT, nodes=2))
     seen: dict[str, list[PodPhase]] = {}
     for event in side.backend.watch(ref):
         if isinstance(event, PodChanged):
@@ -88,7 +88,7 @@ def test_the_pods_of_a_job(side: Side, name: str):
 
 
 def test_the_log_of_a_job_that_has_ended(side: Side, name: str):
-    ref = side.backend.submit(side.plan(name, COUNT))
+    ref = side.submit(side.plan(name, COUNT))
     end_of(side, ref)
     lines = [line for line in side.again.logs(ref, f"{name}-worker-0", LogRange()) if isinstance(line, LogLine)]
     assert [line.text for line in lines] == LINES
@@ -108,7 +108,7 @@ def test_the_log_of_a_job_that_has_ended(side: Side, name: str):
 
 
 def test_a_log_is_followed_from_before_its_pod_runs_until_it_ends(side: Side, name: str):
-    ref = side.backend.submit(side.plan(name, COUNT))
+    ref = side.submit(side.plan(name, COUNT))
     arrived = [(time.time_ns(), line) for line in side.backend.logs(ref, f"{name}-worker-0", LogRange(follow=True))]
     assert [line.text for _, line in arrived if isinstance(line, LogLine)] == LINES
     delays = [seen - line.time for seen, line in arrived if isinstance(line, LogLine) and line.time]
@@ -116,7 +116,7 @@ def test_a_log_is_followed_from_before_its_pod_runs_until_it_ends(side: Side, na
 
 
 def test_watching_a_job_that_has_ended(side: Side, name: str):
-    ref = side.backend.submit(side.plan(name, FAIL))
+    ref = side.submit(side.plan(name, FAIL))
     end_of(side, ref)
     events = list(side.again.watch(ref))
     assert [event.phase for event in events if isinstance(event, JobChanged)] == [JobPhase.FAILED]
@@ -124,7 +124,7 @@ def test_watching_a_job_that_has_ended(side: Side, name: str):
 
 
 def test_a_job_that_fails(side: Side, name: str):
-    ref = side.backend.submit(side.plan(name, FAIL))
+    ref = side.submit(side.plan(name, FAIL))
     phases, snapshot = end_of(side, ref)
     assert phases[-1] is JobPhase.FAILED
     (pod,) = snapshot.pods
@@ -140,7 +140,7 @@ def test_a_job_that_fails(side: Side, name: str):
 
 
 def test_stopping_a_job_that_runs(side: Side, name: str):
-    ref = side.backend.submit(side.plan(name, SLEEP))
+    ref = side.submit(side.plan(name, SLEEP))
     until(side, lambda: any(pod.phase is PodPhase.RUNNING for pod in side.again.get(name, namespace=ref.namespace).pods))
     events: list[JobChanged | PodChanged] = []
     watcher = threading.Thread(target=lambda: events.extend(side.backend.watch(ref)), daemon=True)
@@ -160,10 +160,10 @@ def test_stopping_a_job_that_runs(side: Side, name: str):
 
 
 def test_a_name_is_free_after_a_stop_and_the_next_job_is_another(side: Side, name: str):
-    first = side.backend.submit(side.plan(name, FAIL))
+    first = side.submit(side.plan(name, FAIL))
     end_of(side, first)
     side.backend.stop(first, timeout=side.patience)
-    second = side.backend.submit(side.plan(name, SLEEP))
+    second = side.submit(side.plan(name, SLEEP))
     assert second.uid != first.uid
     assert second.launch != first.launch
     with pytest.raises(NotFound):
@@ -173,14 +173,14 @@ def test_a_name_is_free_after_a_stop_and_the_next_job_is_another(side: Side, nam
 
 
 def test_a_name_that_is_taken(side: Side, name: str):
-    ref = side.backend.submit(side.plan(name, COUNT))
+    ref = side.submit(side.plan(name, COUNT))
     with pytest.raises(AlreadyExists):
-        side.again.submit(side.plan(name, FAIL))
+        side.submit_again(side.plan(name, FAIL))
     phases, snapshot = end_of(side, ref)
     assert phases[-1] is JobPhase.SUCCEEDED
     assert snapshot.uid == ref.uid
     with pytest.raises(AlreadyExists):  # a job that has ended keeps its name
-        side.again.submit(side.plan(name, FAIL))
+        side.submit_again(side.plan(name, FAIL))
 
 
 def test_of_two_submitters_one_wins(side: Side, name: str):
@@ -192,7 +192,7 @@ def test_of_two_submitters_one_wins(side: Side, name: str):
     def submit(number: int) -> None:
         together.wait()
         try:
-            won.append((side.backend, side.again)[number].submit(plans[number]))
+            won.append((side.submit, side.submit_again)[number](plans[number]))
         except AlreadyExists as err:
             lost.append(err)
 
@@ -214,7 +214,7 @@ def test_a_job_that_is_not_there(side: Side, name: str):
         lambda: list(side.backend.logs(ref, f"{name}-worker-0", LogRange())),
         lambda: list(side.backend.logs(ref, f"{name}-worker-0", LogRange(follow=True))),
         lambda: side.backend.events(ref),
-        lambda: side.backend.apply(side.plan(name, COUNT)),
+        lambda: side.apply(side.plan(name, COUNT)),
     ):
         with pytest.raises(NotFound) as caught:
             ask()
@@ -223,7 +223,7 @@ def test_a_job_that_is_not_there(side: Side, name: str):
 
 
 def test_the_list_of_jobs(side: Side, name: str):
-    refs = [side.backend.submit(side.plan(f"{name}-{letter}", FAIL)) for letter in "ba"]
+    refs = [side.submit(side.plan(f"{name}-{letter}", FAIL)) for letter in "ba"]
     for ref in refs:
         end_of(side, ref)
     listed = [job for job in side.again.list(namespace=side.namespace) if job.name.startswith(name)]
@@ -236,7 +236,7 @@ def test_the_list_of_jobs(side: Side, name: str):
 
 def test_a_container_that_is_restarted(side: Side, name: str):
     plan = side.plan(name, FAIL, restarts={"policy": "OnFailure"})
-    ref = side.backend.submit(plan)
+    ref = side.submit(plan)
     pod = f"{name}-worker-0"
     until(side, lambda: any(state.restarts for state in side.again.get(name, namespace=ref.namespace).pods))
     wanted = LogRange(previous=True)
@@ -249,7 +249,7 @@ def test_a_container_that_is_restarted(side: Side, name: str):
 
 def test_agents_meet_and_rank_0_prints(side: Side, name: str):
     plan = side.plan(name, ["torchrun", side.scripts["reduce.py"]], nodes=2)
-    ref = side.backend.submit(plan)
+    ref = side.submit(plan)
     _, snapshot = end_of(side, ref)
     assert snapshot.job.phase is JobPhase.SUCCEEDED
     logs = [list(side.again.logs(ref, pod, LogRange(follow=True))) for pod in plan.pods]

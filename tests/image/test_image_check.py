@@ -7,11 +7,12 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from kfjob.api.images.check import ImageInspector, check_plan_images
+from kfjob.api.images.check import ImageInspector, check_job_images
+from kfjob.api.planning import make_prepared
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.base.errors import Forbidden, NotFound, Refused, UsageError
@@ -20,6 +21,7 @@ from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 from tests.image.images import FORMS, push_image
 from tests.image.registries import PASSWORD, USER, RealRegistry, real_registry
+from tests.pytorchjobs import KIND
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,12 @@ def plan(image: str, **spec: Any) -> JobPlan:
     return resolve(job_spec, Context(backend="kubernetes", launch="1"))
 
 
+def check_plan(target: Target, job_plan: JobPlan, **options: Any) -> None:
+    """Check the images of a plan's objects."""
+    job = make_prepared(cast("JobSpec", None), job_plan, KIND.compile(job_plan), target)
+    check_job_images(job, **options)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_metadata_of_every_image_form(registry: RealRegistry, form: str):
     with registry.open() as opened:
@@ -107,11 +115,11 @@ def test_missing_image_is_an_error_with_a_similar_tag(registry: RealRegistry, tm
     with registry.open() as opened:
         push_image(opened, "near", "v1.2", "oci")
     with pytest.raises(NotFound) as caught:
-        check_plan_images(target(tmp_path), plan(f"{registry.host}/near:v1.3"), notify=pytest.fail)
+        check_plan(target(tmp_path), plan(f"{registry.host}/near:v1.3"), notify=pytest.fail)
     assert caught.value.title == f"image `{registry.host}/near:v1.3` does not exist"
     assert caught.value.hint == f"did you mean `{registry.host}/near:v1.2`?"
     with pytest.raises(NotFound):
-        check_plan_images(target(tmp_path), plan(f"{registry.host}/nothing:v1@sha256:{'0' * 64}"), notify=pytest.fail)
+        check_plan(target(tmp_path), plan(f"{registry.host}/nothing:v1@sha256:{'0' * 64}"), notify=pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -130,26 +138,26 @@ def test_image_must_have_a_variant_for_the_nodes(registry: RealRegistry, tmp_pat
         push_image(opened, "one", "v1", "oci")
         push_image(opened, "both", "v1", "oci-index")
     cluster_target = target(tmp_path, *nodes)
-    check_plan_images(cluster_target, plan(f"{registry.host}/both:v1", **spec), notify=pytest.fail)
+    check_plan(cluster_target, plan(f"{registry.host}/both:v1", **spec), notify=pytest.fail)
     if taken:
-        check_plan_images(cluster_target, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
+        check_plan(cluster_target, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
         return
     with pytest.raises(Refused, match="architecture of the nodes") as caught:
-        check_plan_images(cluster_target, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
+        check_plan(cluster_target, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
     assert caught.value.cause == "it has variants for linux/amd64, and the nodes are arm64"
 
 
 def test_unreachable_registry_is_only_a_notice(tmp_path: Path):
     notices: list[str] = []
     image = f"127.0.0.1:{free_port()}/a:1"
-    check_plan_images(target(tmp_path), plan(image), notify=notices.append)
+    check_plan(target(tmp_path), plan(image), notify=notices.append)
     assert len(notices) == 1
     assert notices[0].startswith(f"image `{image}` was not checked: ")
 
 
 def test_required_login_is_only_a_notice(private: RealRegistry, tmp_path: Path):
     notices: list[str] = []
-    check_plan_images(target(tmp_path), plan(f"{private.host}/train:1"), notify=notices.append)
+    check_plan(target(tmp_path), plan(f"{private.host}/train:1"), notify=notices.append)
     assert "authentication required" in notices[0]
 
 
@@ -159,9 +167,9 @@ def test_check_uses_the_pods_pull_secrets(private: RealRegistry, tmp_path: Path)
         tmp_path, secrets={"mine": pull_secret(private.host, PASSWORD), "other": pull_secret("a.example", "x")}
     )
     names = ["other", "mine"]
-    check_plan_images(cluster_target, plan(f"{image}:1", image_pull_secrets=names), notify=pytest.fail)
+    check_plan(cluster_target, plan(f"{image}:1", image_pull_secrets=names), notify=pytest.fail)
     with pytest.raises(NotFound) as caught:
-        check_plan_images(cluster_target, plan(f"{image}:11", image_pull_secrets=names), notify=pytest.fail)
+        check_plan(cluster_target, plan(f"{image}:11", image_pull_secrets=names), notify=pytest.fail)
     assert caught.value.hint == f"did you mean `{image}:1`?"
 
 
@@ -172,7 +180,7 @@ def test_credential_helper_of_a_secret_is_not_started(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     image = f"127.0.0.1:{free_port()}/a:1"
     cluster_target = target(tmp_path, secrets={"mine": pull_secret("other.example", "x")})
-    check_plan_images(cluster_target, plan(image, image_pull_secrets=["mine"]), notify=lambda _text: None)
+    check_plan(cluster_target, plan(image, image_pull_secrets=["mine"]), notify=lambda _text: None)
     assert not (tmp_path / "started").exists()
 
 
@@ -186,14 +194,14 @@ def test_useless_pull_secret_falls_back_to_own_login(private: RealRegistry, tmp_
     }
     cluster_target, notices = target(tmp_path, secrets=secrets), list[str]()
     job_plan = plan(f"{private.host}/train:1", image_pull_secrets=[secret])
-    check_plan_images(cluster_target, job_plan, notify=notices.append)
+    check_plan(cluster_target, job_plan, notify=notices.append)
     assert len(notices) == 1  # nobody is logged in here
     assert "authentication required" in notices[0]
     (tmp_path / ".docker").mkdir()
     auth = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     (tmp_path / ".docker" / "config.json").write_text(json.dumps({"auths": {private.host: {"auth": auth}}}))
     notices.clear()
-    check_plan_images(cluster_target, job_plan, notify=notices.append)
+    check_plan(cluster_target, job_plan, notify=notices.append)
     warnings = [text.partition(" does not give access")[0] for text in notices]
     assert warnings == {"wrong": ["warning: pull secret `wrong`"]}.get(secret, [])
 
@@ -205,13 +213,13 @@ def test_images_of_init_containers_and_sidecars_are_checked(registry: RealRegist
     for field_, what in (("init_containers", "init container"), ("sidecars", "sidecar")):
         container = {"name": "beside", "image": absent}
         with pytest.raises(NotFound) as caught:
-            check_plan_images(target(tmp_path), plan(image, pod={field_: [container]}), notify=pytest.fail)
+            check_plan(target(tmp_path), plan(image, pod={field_: [container]}), notify=pytest.fail)
         assert caught.value.location == f"{what} `beside`"
-        check_plan_images(target(tmp_path), plan(image, pod={field_: [{**container, "image": image}]}), notify=pytest.fail)
+        check_plan(target(tmp_path), plan(image, pod={field_: [{**container, "image": image}]}), notify=pytest.fail)
         never = {**container, "imagePullPolicy": "Never"}
-        check_plan_images(target(tmp_path), plan(image, pod={field_: [never]}), notify=pytest.fail)
+        check_plan(target(tmp_path), plan(image, pod={field_: [never]}), notify=pytest.fail)
     with pytest.raises(Refused) as refused:
-        check_plan_images(
+        check_plan(
             target(tmp_path, "arm64"), plan(image, pod={"sidecars": [{"name": "beside", "image": image}]}), notify=pytest.fail
         )
     assert refused.value.location is None  # the training container's, and said once
@@ -221,13 +229,13 @@ def test_unreadable_login_is_only_a_notice(private: RealRegistry, tmp_path: Path
     (tmp_path / ".docker").mkdir()
     (tmp_path / ".docker" / "config.json").write_text("?")
     notices: list[str] = []
-    check_plan_images(target(tmp_path), plan(f"{private.host}/train:1"), notify=notices.append)
+    check_plan(target(tmp_path), plan(f"{private.host}/train:1"), notify=notices.append)
     assert "the stored logins cannot be read" in notices[0]
 
 
 def test_invalid_reference_is_refused(tmp_path: Path):
     with pytest.raises(UsageError) as caught:
-        check_plan_images(
+        check_plan(
             target(tmp_path), plan("127.0.0.1:1/a:1", pod={"init_containers": [{"name": "i", "image": "A B"}]}), notify=print
         )
     assert caught.value.location == "init container `i`"
@@ -235,6 +243,6 @@ def test_invalid_reference_is_refused(tmp_path: Path):
 
 def test_disabled_check_and_pull_policy_never_send_no_request(tmp_path: Path):
     absent = f"127.0.0.1:{free_port()}/a:1"
-    check_plan_images(target(tmp_path, check=False), plan(absent), notify=pytest.fail)
-    check_plan_images(target(tmp_path), plan(absent, image_pull_policy="Never"), notify=pytest.fail)
-    check_plan_images(replace(target(tmp_path), name="local"), plan(absent), notify=pytest.fail)
+    check_plan(target(tmp_path, check=False), plan(absent), notify=pytest.fail)
+    check_plan(target(tmp_path), plan(absent, image_pull_policy="Never"), notify=pytest.fail)
+    check_plan(replace(target(tmp_path), name="local"), plan(absent), notify=pytest.fail)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
-from kfjob.lint.check import lint
 from kfjob.lint.fit import find_device
 from kfjob.plan import Context, resolve
 from kfjob.spec.instances import load_catalogue
 from kfjob.spec.job import JobSpec
+from tests.pytorchjobs import lint
 
 BASE = {"name": "job", "image": "registry.example/train:1", "nodes": 2, "command": "torchrun train.py"}
 TRAIN = {"model": "micro-llama", "data": "/data/text", "max_steps": 1, "sequence_length": 64}

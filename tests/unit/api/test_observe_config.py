@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.observe_config import from_pytorchjob, read_observe_config
+from kfjob.api.observe_config import from_manifest, read_observe_config
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.joblog.observe_config import Limits, ObserveConfig, decode, encode
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
@@ -100,4 +100,4 @@ def test_job_of_another_tool_shows_its_pods():
     )
     assert read_observe_config(snapshot(pods=pods)).workers == ("a-master-0", "a-worker-0", "a-worker-1")
     job = {"metadata": {"name": "a"}, "spec": {"pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 2}}}}
-    assert from_pytorchjob(job).workers == ("a-master-0", "a-worker-0", "a-worker-1")
+    assert from_manifest(job).workers == ("a-master-0", "a-worker-0", "a-worker-1")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 
 import kfjob as api
-from kfjob.cluster.job_update import manifest_for_live_job
-from kfjob.cluster.pods import snapshot
-from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
+from kfjob.cluster.live_objects import keep_records
+from kfjob.kinds.launch_record import add_submit_record
 from kfjob.plan import Context, resolve
 from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
+from tests.pytorchjobs import KIND, snapshot
 from tests.unit.api import script
 
 TRAIN = "train: {model: tiny-llama, data: synthetic, max_steps: 100, checkpoint_dir: /ckpt}"
@@ -199,9 +198,8 @@ def test_file_on_another_machine_is_not_compared(fake, kfjob, here):
 
 
 def test_kubernetes_job_records_the_file_of_its_spec():
-    plan = dataclasses.replace(resolve(load_spec(RECORDED).spec, Context(backend="kubernetes", launch="l1")), spec_file="0 /a")
-    job = compile_pytorchjob(plan)
+    plan = resolve(load_spec(RECORDED).spec, Context(backend="kubernetes", launch="l1"))
+    (job,) = add_submit_record(KIND.compile(plan), submitter="me@here", spec_file="0 /a")
     job["metadata"]["uid"] = "u"
     assert snapshot(job, now=0).spec_file == "0 /a"
-    other = manifest_for_live_job(dataclasses.replace(plan, spec_file=""), job)
-    assert other["metadata"]["annotations"] == job["metadata"]["annotations"]
+    assert keep_records(KIND.compile(plan)[0], job)["metadata"]["annotations"] == job["metadata"]["annotations"]

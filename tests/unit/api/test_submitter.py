@@ -11,17 +11,20 @@ import pytest
 from msgspec.structs import replace
 
 import kfjob as api
+from kfjob.api.planning import plan_job
 from kfjob.api.preflight.examine import examine
 from kfjob.api.settings import Settings, load_settings
+from kfjob.api.target import find_target
 from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import AlreadyExists
-from kfjob.cluster.pods import snapshot
 from kfjob.joblog.events import JobChanged, JobPhase
+from kfjob.kinds.launch_record import add_submit_record
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
 from kfjob.validation.positions import Positions
+from tests.pytorchjobs import snapshot
 
 SPEC = JobSpec(name="train", image="a:1", command=["python", "a.py"])
 OTHER = SPEC.model_copy(update={"image": "b:1"})
@@ -89,7 +92,7 @@ def test_running_job_of_another_user_with_the_same_spec_is_found(fake, settings)
 def test_pytorchjob_carries_the_user_when_it_is_submitted_only():
     plan = resolve(SPEC, Context(backend="kubernetes", launch="l1"))
     assert "kfjob.dev/submitted-by" not in compile_pytorchjob(plan)["metadata"]["annotations"]
-    job = compile_pytorchjob(dataclasses.replace(plan, submitted_by=ME))
+    (job,) = add_submit_record([compile_pytorchjob(plan)], submitter=ME, spec_file="")
     job["metadata"] |= {"uid": "u"}
     assert snapshot(job, now=0).submitted_by == ME
 
@@ -123,7 +126,7 @@ def test_user_is_a_setting_and_by_default_that_of_the_process(here, monkeypatch)
 )
 def test_preflight_says_what_a_submit_does_with_the_name(fake, settings, holder, title, message):
     play(fake, holder[0], state=holder[1], spec=holder[2] if len(holder) > 2 else SPEC)
-    result = examine(LoadedSpec(SPEC, Positions()), settings=settings)
+    result = examine(plan_job(LoadedSpec(SPEC, Positions()), find_target(settings)))
     problems = [problem for problem in result.problems if problem.path == "name"]
     assert [problem.title for problem in problems] == ([title] if title else [])
     assert message in "\n".join([*result.good, *(problem.detail or "" for problem in problems)])
@@ -143,7 +146,7 @@ def local(settings: Settings, on_machine: FakeBackend) -> Settings:
 
 
 def examine_local(settings: Settings) -> tuple[list[str], str]:
-    result = examine(LoadedSpec(SPEC, Positions()), settings=settings)
+    result = examine(plan_job(LoadedSpec(SPEC, Positions()), find_target(settings)))
     problems = [problem for problem in result.problems if problem.path == "name"]
     return [*result.good, *(problem.title for problem in problems)], "".join(problem.detail or "" for problem in problems)
 

@@ -42,9 +42,7 @@ def race(actions: list[Callable[[], object]]) -> list[object]:
 def start_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every racer see the same job before one of them stops it: all check their images at the same time."""
     barrier = threading.Barrier(RACERS)
-    monkeypatch.setattr(
-        "kfjob.api.lifecycle.preparation.check_plan_images", lambda *_args, **_options: barrier.wait(timeout=30)
-    )
+    monkeypatch.setattr("kfjob.api.lifecycle.preparation.check_job_images", lambda *_args, **_options: barrier.wait(timeout=30))
 
 
 def check_one_winner(results: list[object], cluster: ObjectServer) -> None:
@@ -61,7 +59,7 @@ def check_one_winner(results: list[object], cluster: ObjectServer) -> None:
 @pytest.mark.usefixtures("start_together")
 def test_of_several_replacing_submits_one_wins(cluster, here, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("kfjob.api.lifecycle.preparation.check_plan_images", check.check_plan_images)
+        patch.setattr("kfjob.api.lifecycle.preparation.check_job_images", check.check_job_images)
         kfjob.submit(SPEC, settings=settings(here))
     results = race([lambda: kfjob.submit(SPEC, settings=settings(here), replace=True)] * RACERS)
     check_one_winner(results, cluster)
@@ -70,7 +68,7 @@ def test_of_several_replacing_submits_one_wins(cluster, here, monkeypatch):
 @pytest.mark.usefixtures("start_together")
 def test_of_several_relaunches_one_wins(cluster, here, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("kfjob.api.lifecycle.preparation.check_plan_images", check.check_plan_images)
+        patch.setattr("kfjob.api.lifecycle.preparation.check_job_images", check.check_job_images)
         run = kfjob.submit(SPEC, settings=settings(here))
     check_one_winner(race([run.relaunch] * RACERS), cluster)
 
@@ -78,7 +76,7 @@ def test_of_several_relaunches_one_wins(cluster, here, monkeypatch):
 @pytest.mark.usefixtures("start_together")
 def test_of_several_changed_relaunches_one_wins(cluster, here, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("kfjob.api.lifecycle.preparation.check_plan_images", check.check_plan_images)
+        patch.setattr("kfjob.api.lifecycle.preparation.check_job_images", check.check_job_images)
         run = kfjob.submit(SPEC, settings=settings(here))
     check_one_winner(race([lambda: run.relaunch(changes={"nodes": 3})] * RACERS), cluster)
     assert cluster.objects[KEY]["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kfjob.api.observe_config import from_pytorchjob
+from kfjob.api.observe_config import from_manifest
 from kfjob.base.errors import UsageError
 from kfjob.joblog.observe_config import ObserveConfig, decode
-from kfjob.kinds.launch_record import restore_objects
+from kfjob.kinds.images import replace_image
+from kfjob.kinds.launch_record import add_record, restore_objects
 from kfjob.objects import names
 
 TEMPLATE = """
@@ -288,7 +289,8 @@ def test_relaunch_of_a_record_can_change_the_image(kfjob, cluster, template):
     assert kfjob("submit", *template) == 0
     metadata = cluster.objects["default", "pytorchjobs", "fsdp"]["metadata"]
     record, before = metadata["annotations"]["kfjob.dev/manifest"], metadata["labels"]["kfjob.dev/launch"]
-    _, job = restore_objects(record, previous_launch=before, launch="new", image=lambda old: f"{old}-and-code")
+    restored = restore_objects(record, previous_launch=before, launch="new")
+    _, job = add_record(replace_image(restored, lambda old: f"{old}-and-code"), launch="new")
     for manifest in (job, json.loads(job["metadata"]["annotations"]["kfjob.dev/manifest"])[1]):
         (container,) = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
         assert container["image"] == "1.dkr/fsdp:1-and-code"
@@ -298,9 +300,8 @@ def test_relaunch_of_a_record_changes_only_the_launch_id(kfjob, cluster, templat
     assert kfjob("submit", *template) == 0
     first = cluster.objects["default", "pytorchjobs", "fsdp"]
     launch = first["metadata"]["labels"]["kfjob.dev/launch"]
-    service, second = restore_objects(
-        first["metadata"]["annotations"]["kfjob.dev/manifest"], previous_launch=launch, launch="second"
-    )
+    record = first["metadata"]["annotations"]["kfjob.dev/manifest"]
+    service, second = add_record(restore_objects(record, previous_launch=launch, launch="second"), launch="second")
     assert service["kind"] == "Service"
     assert second["spec"]["elasticPolicy"]["rdzvId"] == "second" == second["metadata"]["labels"]["kfjob.dev/launch"]
     for server_field in ("uid", "resourceVersion"):
@@ -600,7 +601,7 @@ def test_progress_pattern_is_recorded_with_the_job(kfjob, cluster, template):
     assert config == ObserveConfig(workers=("fsdp-worker-0", "fsdp-worker-1"), rendezvous="etcd", progress_pattern=pattern)
     launch = metadata["labels"]["kfjob.dev/launch"]
     _, again = restore_objects(metadata["annotations"]["kfjob.dev/manifest"], previous_launch=launch, launch="new")
-    assert from_pytorchjob(again) == config
+    assert from_manifest(again) == config
     assert kfjob("submit", *template, "--progress", "it") == 2
     assert "`progress` has neither a group" in kfjob.err
     assert kfjob("submit", "job.yaml", "--progress", pattern) == 2

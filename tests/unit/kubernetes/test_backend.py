@@ -15,12 +15,14 @@ from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
+from tests.pytorchjobs import KIND
 
 PLAN = resolve(
     JobSpec.model_validate({"name": "llama", "image": "i", "command": ["true"]}),
     Context(backend="kubernetes", launch="7", namespace="ml"),
 )
-REF = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="u-1", launch="7")
+OBJECTS = KIND.compile(PLAN)
+REF = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="u-1", launch="7", job_kind="PyTorchJob")
 LOST = ConnectionLost("connection reset", sent=True)
 NOT_SENT = ConnectionLost("connection refused", sent=False)
 NO_JOB = refused(404, "NotFound", "no", kind="pytorchjobs", name="llama")
@@ -40,21 +42,21 @@ def backend(*answers: FakeStream | ConnectionLost) -> tuple[KubernetesBackend, F
 
 def test_a_job_is_found_if_the_response_to_its_create_is_lost():
     submitting, _ = backend(LOST, reply(job()))
-    assert submitting.submit(PLAN) == REF
+    assert submitting.submit(OBJECTS) == (REF, [])
 
 
 @pytest.mark.parametrize("there", [reply(job(launch="6")), NO_JOB], ids=["another launch", "nothing"])
 def test_a_failed_create_stays_an_error(there: FakeStream):
     submitting, transport = backend(LOST, there)
     with pytest.raises(Unreachable, match="connection reset"):
-        submitting.submit(PLAN)
+        submitting.submit(OBJECTS)
     assert [request.verb for request in transport.requests] == ["create", "get"]
 
 
 def test_a_create_that_was_not_sent_is_an_error():
     submitting, transport = backend(*[NOT_SENT] * 4)
     with pytest.raises(Unreachable):
-        submitting.submit(PLAN)
+        submitting.submit(OBJECTS)
     assert {request.verb for request in transport.requests} == {"create"}
 
 

@@ -11,12 +11,13 @@ from kfjob.cluster import requests
 from kfjob.cluster.client import Backoff, Client, retry_delay
 from kfjob.cluster.errors import ConnectionLost
 from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
+from tests.pytorchjobs import KIND
 
 GET = requests.get("pods", "ml", "p")
 CREATE = requests.create(
     {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
 )
-DELETE = requests.delete_job("ml", "llama", "u")
+DELETE = requests.delete_job(KIND, "ml", "llama", "u")
 REFUSED = ConnectionLost("connection refused", sent=False)
 RESET = ConnectionLost("connection reset", sent=True)
 FAST = Backoff(first=0.001)

@@ -12,6 +12,7 @@ from kfjob.cluster.cluster_events import EventSelector, kubernetes_event, read_e
 from kfjob.cluster.fake import FakeStream, FakeTransport
 from kfjob.cluster.requests import Request
 from kfjob.joblog.events import KubernetesEvent, WorkloadStatus
+from tests.pytorchjobs import KIND
 
 CREATED, LATER, EARLIER = "2026-11-21T12:00:00Z", "2026-11-21T12:00:05Z", "2026-11-21T11:59:59Z"
 NOON = 1_795_262_400_000_000_000
@@ -46,7 +47,7 @@ def event(kind: str, name: str, *, uid: str = "", at: str | None = LATER, **more
     ({"metadata": {}}, False),
 ])  # fmt: skip
 def test_events_are_selected_by_job(one: dict[str, Any], *, ours: bool):
-    assert EventSelector.for_job(JOB).matches(one) is ours
+    assert EventSelector.for_job(KIND, JOB).matches(one) is ours
 
 
 def test_an_event_with_time_stamps():
@@ -137,7 +138,7 @@ def test_events_of_all_pages_are_sorted_by_time():
         events2=body({"items": [event("Pod", "train-worker-1", at=CREATED), event("Pod", "other")], "metadata": {}}),
         workloads=body({"items": [{"metadata": {"name": "w", "creationTimestamp": "2026-11-21T12:00:02Z"}}]}),
     )
-    assert [one.name for one in read_events(client, QUEUED)] == ["train-worker-1", "w", "train-worker-0"]
+    assert [one.name for one in read_events(client, KIND, QUEUED)] == ["train-worker-1", "w", "train-worker-0"]
     assert transport.requests[-1].path == "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
     assert transport.requests[-1].query == (("labelSelector", "kueue.x-k8s.io/job-uid=u-1"),)
 
@@ -149,9 +150,9 @@ def test_forbidden_events_are_left_out_and_an_expired_list_ends():
         events2=body({}, 410),
         workloads=body(no, 403),
     )
-    assert [one.name for one in read_events(client, QUEUED)] == ["train-worker-0"]
+    assert [one.name for one in read_events(client, KIND, QUEUED)] == ["train-worker-0"]
     client, transport = answering(events=body(no, 403), workloads=body({}, 404))
-    assert read_events(client, QUEUED) == []
+    assert read_events(client, KIND, QUEUED) == []
     assert [request.path.split("/")[3] for request in transport.requests[1:]] == ["v1beta2", "v1beta1"]
 
 
@@ -163,7 +164,7 @@ def test_older_kueue_is_read_in_its_own_version():
             return body({"items": []})
         return body({"items": [workload]}) if "/v1beta1/" in request.path else body({}, 404)
 
-    (status,) = read_events(Client(FakeTransport(answer), host="test"), QUEUED)
+    (status,) = read_events(Client(FakeTransport(answer), host="test"), KIND, QUEUED)
     assert isinstance(status, WorkloadStatus)
     assert (status.name, status.queue) == ("w", "q")
 
@@ -171,9 +172,9 @@ def test_older_kueue_is_read_in_its_own_version():
 def test_submitter_without_the_right_learns_why_the_reason_is_unknown():
     no = {"kind": "Status", "reason": "Forbidden", "message": 'User "x" cannot list resource "workloads"'}
     client, _ = answering(events=body({"items": []}), workloads=body(no, 403))
-    assert read_events(client, QUEUED) == []  # the job runs
+    assert read_events(client, KIND, QUEUED) == []  # the job runs
     waiting = {**QUEUED, "spec": {**QUEUED["spec"], "runPolicy": {"suspend": True}}}
-    (status,) = read_events(client, waiting)
+    (status,) = read_events(client, KIND, waiting)
     assert isinstance(status, WorkloadStatus)
     assert (status.queue, status.admitted, status.reason) == ("q", False, "Forbidden")
     assert "list workloads in API group kueue.x-k8s.io is not allowed in `team`" in status.message

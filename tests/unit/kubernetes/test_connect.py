@@ -17,6 +17,7 @@ from kfjob.base.errors import Forbidden, Unreachable, UsageError
 from kfjob.cluster import client, requests, transport
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.connect import connect
+from tests.pytorchjobs import KIND
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +90,7 @@ def test_a_pod_without_a_service_account(monkeypatch: pytest.MonkeyPatch):
 
 def ask(path: Path) -> Unreachable:
     with pytest.raises(Unreachable) as caught:
-        connect(kubeconfig=path).client.call(requests.select_jobs("ml").list_request())
+        connect(kubeconfig=path).client.call(requests.select_jobs(KIND, "ml").list_request())
     return caught.value
 
 
@@ -193,9 +194,9 @@ def test_a_list_may_come_compressed(tmp_path: Path, compressing: tuple[str, bool
     monkeypatch.setattr(client, "pause", lambda _: False)
     if damaged:
         with pytest.raises(Unreachable, match=r"incorrect|invalid|decode"):
-            client.call(requests.select_jobs("ml").list_request())
+            client.call(requests.select_jobs(KIND, "ml").list_request())
     else:
-        assert len(client.call(requests.select_jobs("ml").list_request())["items"]) == 9000
+        assert len(client.call(requests.select_jobs(KIND, "ml").list_request())["items"]) == 9000
     client.close()
 
 

@@ -23,6 +23,7 @@ from kfjob.cluster.errors import (
     make_unreachable,
     map_exception,
 )
+from tests.pytorchjobs import KIND
 
 JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
 CREATE = requests.create(JOB)
@@ -39,7 +40,7 @@ CASES = {
     "no-crd": (GET, Refused, "kubectl apply --server-side -k manifests/operator"),
     "no-job": (GET, NotFound, "there is no job `llama` in namespace `ml`"),
     "no-pod": (requests.get("pods", "ml", "llama-worker-0"), NotFound, "there is no pod `llama-worker-0`"),
-    "other-uid": (requests.delete_job("ml", "llama", "x"), Conflict, "does not match the UID"),
+    "other-uid": (requests.delete_job(KIND, "ml", "llama", "x"), Conflict, "does not match the UID"),
     "log-waiting": (LOG, Refused, "is waiting to start"),
     "log-no-previous": (LOG, Refused, "previous terminated container"),
     "log-no-container": (LOG, Refused, "is not valid for pod"),

@@ -31,6 +31,7 @@ from tests.hostile_server import (
     serve_nothing,
     twice_compressed,
 )
+from tests.pytorchjobs import KIND
 
 GET = requests.get("pods", "ml", "p")
 LOG = requests.pod_log("ml", "p", container="pytorch")
@@ -201,7 +202,7 @@ def test_pages_of_events_without_an_end_are_not_all_read(monkeypatch):
     monkeypatch.setattr(cluster_events, "MAX_EVENT_PAGES", 5)
     job = {"metadata": {"name": "llama", "namespace": "ml", "uid": "u"}}
     with server(lambda *_: json_answer({"metadata": {"continue": "more"}, "items": []})) as (client, hostile):
-        assert cluster_events.read_events(client, job) == []
+        assert cluster_events.read_events(client, KIND, job) == []
         assert len(hostile.received) == 5
 
 
@@ -247,7 +248,7 @@ def test_a_watch_that_always_ends_is_opened_less_and_less_often(kind):
     """The pauses are counted instead of waited for."""
     pauses: list[float] = []
     with server(watch_answers(kind)) as (client, hostile):
-        watch = ObjectWatch(client, requests.select_job_objects("pods", "ml", "llama"))
+        watch = ObjectWatch(client, requests.select_dependents(KIND, "pods", "ml", "llama"))
 
         def pause(seconds: float) -> bool:
             pauses.append(seconds)
@@ -273,7 +274,7 @@ def test_a_watch_that_drips_ends(monkeypatch):
 
     ended = threading.Event()
     with server(respond) as (client, hostile):
-        watch = ObjectWatch(client, requests.select_job_objects("pods", "ml", "llama"))
+        watch = ObjectWatch(client, requests.select_dependents(KIND, "pods", "ml", "llama"))
 
         def pause(seconds: float) -> bool:
             ended.set()

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from kfjob.objects.reading import parse_time
-from kfjob.cluster.pods import newest_condition, pod_changed, snapshot, will_have_pod
 from kfjob.joblog.events import JobPhase, PodPhase
+from kfjob.kinds.base import read_conditions
+from kfjob.objects.reading import parse_time
+from tests.pytorchjobs import KIND, pod_changed, snapshot
 
 SECOND = 1_000_000_000
 
@@ -69,6 +70,9 @@ def test_pods_stand_in_the_order_of_their_index():
     assert [pod.pod for pod in snapshot(recorded("job-running"), pods, now=0).pods] == ["master-0", "worker-2", "worker-10"]
 
 
+PHASES = ("Running", "Restarting", "Suspended", "Succeeded", "Failed")
+
+
 def condition(kind: str, status: str = "True", at: int = 0) -> dict[str, str]:
     return {"type": kind, "status": status, "lastTransitionTime": f"2026-11-21T09:33:{at:02}Z"}
 
@@ -88,8 +92,10 @@ def condition(kind: str, status: str = "True", at: int = 0) -> dict[str, str]:
     ],
 )
 def test_the_newest_condition(conditions: list[dict[str, str]], newest: str | None):
-    found = newest_condition(conditions)
-    assert (found and found["type"]) == newest
+    phases = {"Created": JobPhase.PENDING, **{phase: JobPhase(phase) for phase in PHASES}}
+    job = {"metadata": {}, "status": {"conditions": conditions}}
+    found = read_conditions(job, phases, now=0)
+    assert found.phase == (phases[newest] if newest else JobPhase.PENDING)
 
 
 @pytest.mark.parametrize(
@@ -157,5 +163,5 @@ def test_times(text: str | None, time: int | None):
 
 def test_which_pods_a_job_will_have_pod():
     job = recorded("job-running")
-    assert [will_have_pod(job, f"running-worker-{index}") for index in range(3)] == [True, True, False]
-    assert not will_have_pod(recorded("job-failed"), "failed-worker-0")
+    assert [KIND.will_have_pod(job, f"running-worker-{index}") for index in range(3)] == [True, True, False]
+    assert not KIND.will_have_pod(recorded("job-failed"), "failed-worker-0")

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfjob.cluster.job_update import job_changes
+from kfjob.cluster.live_objects import list_job_changes
 from kfjob.cluster.ownership import owned_keys, take_over_patch
+from tests.pytorchjobs import KIND
 
 
 def entry(manager: str, operation: str, *labels: str, **more: Any) -> dict[str, Any]:
@@ -41,5 +42,5 @@ def test_applied_fields_are_kept():
 def test_only_our_labels_can_be_missing():
     live = job(entry("kfjob", "Update", "ours"), OPERATOR, ours="1", theirs="2")
     wanted = {"metadata": {"labels": {"new": "3"}}, "spec": {}}
-    found = [(change.path, change.live, change.desired, change.in_place) for change in job_changes(live, wanted)]
+    found = [(change.path, change.live, change.desired, change.in_place) for change in list_job_changes(KIND, live, wanted)]
     assert found == [("metadata.labels.new", None, "3", True), ("metadata.labels.ours", "1", None, True)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from kfjob.cluster import requests
+from tests.pytorchjobs import KIND
 
 SECOND = 1_000_000_000
 MANIFEST = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
@@ -28,7 +29,7 @@ def test_an_apply_is_server_side():
 
 
 def test_a_delete_is_of_this_very_job():
-    request = requests.delete_job("ml", "llama", "u-1")
+    request = requests.delete_job(KIND, "ml", "llama", "u-1")
     assert request.body is not None
     assert request.body["propagationPolicy"] == "Foreground"
     assert request.body["preconditions"] == {"uid": "u-1"}
@@ -51,7 +52,7 @@ def test_a_log_request_has_all_options():
 
 
 def test_a_watch_goes_on_where_the_list_ended():
-    selection = requests.select_job_objects("pods", "ml", "llama")
+    selection = requests.select_dependents(KIND, "pods", "ml", "llama")
     assert dict(selection.list_request().query) == {"labelSelector": "training.kubeflow.org/job-name=llama"}
     watching = dict(selection.watch_request("41").query)
     assert watching["resourceVersion"] == "41"

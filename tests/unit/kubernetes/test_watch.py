@@ -18,6 +18,7 @@ from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.requests import Request
 from kfjob.cluster.watch import ItemChange, JobState, ObjectWatch, Snapshot
 from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase
+from tests.pytorchjobs import KIND
 
 RESET = ConnectionLost("connection reset", sent=True)
 
@@ -83,7 +84,7 @@ def changed(thing: dict[str, Any], *, deleted: bool = False) -> ItemChange:
     ],
 )
 def test_changes_become_events(changes: list[Snapshot | ItemChange], events: list[tuple[str, str]]):
-    state = JobState("job-1")
+    state = JobState(KIND, "job-1")
     assert told([event for now, change in enumerate(changes) for event in state.take(change, now=now)]) == events
 
 
@@ -108,7 +109,7 @@ def feed(*answers: FakeStream | ConnectionLost) -> tuple[ObjectWatch, FakeTransp
     transport = FakeTransport(answer)
     client = Client(transport, host="https://cluster")
     client.pause = lambda seconds: True  # type: ignore[method-assign]  # noqa: ARG005 - no test waits
-    made.append(ObjectWatch(client, requests.select_job_objects("pods", "ml", "llama")))
+    made.append(ObjectWatch(client, requests.select_dependents(KIND, "pods", "ml", "llama")))
     return made[0], transport
 
 
@@ -243,7 +244,7 @@ def test_an_abandoned_watch_closes_its_streams():
 
 
 def test_a_pod_phase_deleted_keeps_what_was_known():
-    state = JobState("job-1")
+    state = JobState(KIND, "job-1")
     state.take(pods(pod(0)), now=1)
     (last,) = state.take(pods(), now=2)
     assert isinstance(last, PodChanged)
@@ -268,7 +269,7 @@ HOSTILE: dict[str, list[bytes]] = {
 @pytest.mark.parametrize("pieces", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_watch_ends_and_changes_no_state(pieces: list[bytes]):
     watch, transport = feed(listing(pod(0)), FakeStream(pieces=pieces), listing(pod(0)), FakeStream())
-    state = JobState("job-1")
+    state = JobState(KIND, "job-1")
     events = [event for change in watch.changes() for event in state.take(change, now=0)]
     assert told(events) == [("0", "Running")]
     assert len(transport.requests) >= 2, "the watch goes on"

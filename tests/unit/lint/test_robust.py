@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.lint.check import lint
 from kfjob.plan import resolve
 from kfjob.source.spec_text import load_spec
+from tests.pytorchjobs import lint
 from tests.unit.lint import cases
 from tests.unit.lint.test_rules import KUBERNETES, lint_job
 

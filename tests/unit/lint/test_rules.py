@@ -8,10 +8,10 @@ import shlex
 import pytest
 
 from kfjob.lint.catalogue import BY_ID, RULES
-from kfjob.lint.check import lint
 from kfjob.lint.script import Script
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
+from tests.pytorchjobs import lint
 from tests.unit.lint import cases
 
 KUBERNETES = Context(backend="kubernetes", launch="l")

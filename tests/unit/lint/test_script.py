@@ -10,10 +10,10 @@ from kfjob.api.job_script import read_script, read_shell_script
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.base.backend_kinds import BackendName
-from kfjob.lint.check import lint
 from kfjob.lint.script import Script
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
+from tests.pytorchjobs import lint
 
 CONTEXTS = {"local": Context(backend="local", launch="l"), "kubernetes": Context(backend="kubernetes", launch="l")}
 

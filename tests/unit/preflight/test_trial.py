@@ -12,8 +12,8 @@ import pytest
 from kfjob.api.preflight import pod_requirements
 from kfjob.api.preflight.trial import SCRIPT_VARIABLE, START, Trial, pack_script, plan_trial, trial_name
 from kfjob.api.preflight.trial_results import TrialLog
-from kfjob.kinds.registry import read_pod_templates
 from kfjob.kinds.pytorchjob.manifest import compile_manifests, compile_pytorchjob
+from kfjob.kinds.registry import read_pod_templates
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 

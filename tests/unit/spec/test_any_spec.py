@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from kfjob.api.planning import resolve_spec
 from kfjob.base.errors import Problem, SpecError
 from kfjob.kinds.pytorchjob.manifest import compile_manifests
-from kfjob.lint.check import lint
 from kfjob.objects import pytorchjob_schema
 from kfjob.plan import Context
 from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
+from tests.pytorchjobs import lint
 
 CONTEXT = Context(backend="kubernetes", launch="l1")
 SPECS = sorted((Path(__file__).parents[2] / "golden" / "specs").glob("*.yaml"))

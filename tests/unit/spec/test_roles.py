@@ -6,11 +6,11 @@ import pytest
 
 from kfjob.base.errors import SpecError
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
-from kfjob.lint.check import lint
 from kfjob.plan import Context, resolve
 from kfjob.plan.agent import Placement, make_local_agent
 from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
+from tests.pytorchjobs import lint
 
 KUBERNETES = Context(backend="kubernetes", launch="l1")
 LOCAL = Context(backend="local", launch="l1")

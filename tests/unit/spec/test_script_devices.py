@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kfjob.base.errors import SpecError
-from kfjob.lint.check import lint
 from kfjob.plan import Context, resolve
 from kfjob.source.spec_text import load_spec
+from tests.pytorchjobs import lint
 
 SPEC = "name: a\nimage: a:1\n{job}\ntrain: {{model: tiny-llama, data: /d, max_steps: 1, precision: fp32, {train}}}\n"
 

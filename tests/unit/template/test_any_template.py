@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfjob.api.settings import Settings
-from kfjob.api.templates.template_source import plan_template
+from kfjob.api.target import make_target
 from kfjob.api.templates.template_files import Template
+from kfjob.api.templates.template_source import TemplateSource
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.errors import SpecError
 
@@ -47,5 +48,7 @@ def test_any_template_is_planned_or_is_a_spec_error(field, text, value):
         job = job.replace(name, text if name == field else DEFAULTS.get(name, "x"), 1)
     template = Template(files=(("job.yaml", job),), values={"N": value, "a": value})
     with suppress(SpecError):
-        planned = plan_template(template, Settings(state=Path("/nowhere")), notify=ignore_notice)
+        planned = TemplateSource(template).prepare(
+            make_target(Settings(state=Path("/nowhere")), "kubernetes"), notify=ignore_notice
+        )
         assert planned.job.value["metadata"]["name"] == "train"

@@ -13,13 +13,14 @@ from kfjob.api import observe_config
 from kfjob.api.settings import Settings
 from kfjob.api.specs.explain_template import explain_template
 from kfjob.api.specs.imports import check_conversion, import_objects
-from kfjob.api.templates.template_source import plan_template
+from kfjob.api.target import make_target
 from kfjob.api.templates.template_files import Template
+from kfjob.api.templates.template_source import TemplateSource
 from kfjob.base.common_types import ignore_notice
-from kfjob.cluster.pods import will_have_pod
 from kfjob.kinds.registry import read_pod_templates
 from kfjob.source.manifest import list_objects
 from kfjob.source.template import fill as engine
+from tests.pytorchjobs import KIND
 
 POD = {"containers": [{"name": "pytorch", "image": "team/train:3", "command": ["torchrun", "t.py"]}]}
 ROLE = {"replicas": 1, "restartPolicy": "OnFailure", "template": {"spec": POD}}
@@ -63,7 +64,9 @@ def read(job):
     """Return what the readers of a manifest make of a job."""
     text = yaml.safe_dump(job, sort_keys=False)
     template = Template(files=(("t.yaml", text),), values={})
-    planned = plan_template(template, Settings(state=Path("/nowhere")), notify=ignore_notice, launch="l")
+    planned = TemplateSource(template).prepare(
+        make_target(Settings(state=Path("/nowhere")), "kubernetes"), notify=ignore_notice, launch="l"
+    )
     explained = explain_template(planned)
     imported = check_conversion(import_objects(list(list_objects(engine.parse(text)))))
     return {
@@ -72,8 +75,8 @@ def read(job):
         "explained": {line for line in str(explained).split(", ") if "(default" in line},
         "spec": imported.spec,
         "pods": [template.names for template in read_pod_templates([job])],
-        "observed": observe_config.from_pytorchjob(job),
-        "has_worker": will_have_pod(job, "train-worker-0"),
+        "observed": observe_config.from_manifest(job),
+        "has_worker": KIND.will_have_pod(job, "train-worker-0"),
     }
 
 

@@ -10,8 +10,9 @@ import yaml
 
 from kfjob.api.settings import Settings
 from kfjob.api.specs.imports import import_pytorchjob
-from kfjob.api.templates.template_source import PlannedTemplate, plan_template, render_template
+from kfjob.api.target import make_target
 from kfjob.api.templates.template_files import Template
+from kfjob.api.templates.template_source import PreparedTemplate, TemplateSource
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.errors import SpecError
 
@@ -42,8 +43,8 @@ def make_template(*objects: Any) -> Template:
     return Template(files=(("job.yaml", yaml.safe_dump_all(objects)),), values={})
 
 
-def plan(*objects: Any) -> PlannedTemplate:
-    return plan_template(make_template(*objects), SETTINGS, notify=ignore_notice)
+def plan(*objects: Any) -> PreparedTemplate:
+    return TemplateSource(make_template(*objects)).prepare(make_target(SETTINGS, "kubernetes"), notify=ignore_notice)
 
 
 def put(item: Any, path: str, value: Any) -> Any:
@@ -93,7 +94,7 @@ def test_a_wrong_shape_is_a_problem_at_its_place(path, value, title, as_list):
     ],
 )
 def test_a_server_of_a_wrong_shape_does_not_answer(service, server):
-    assert plan(JOB, service, server).planned is not None
+    assert plan(JOB, service, server).resolved is not None
     conversion = import_pytorchjob(yaml.safe_dump_all([JOB, service, server]))
     assert "etcd" in conversion.spec["rendezvous"]["backend"]
 
@@ -101,7 +102,7 @@ def test_a_server_of_a_wrong_shape_does_not_answer(service, server):
 def test_only_a_list_stands_for_its_items():
     foo = {"apiVersion": "team/v1", "kind": "Foo", "metadata": {"name": "f"}, "items": [1]}
     assert import_pytorchjob(yaml.safe_dump_all([JOB, foo])).spec["name"] == "train"
-    shown = render_template(make_template(foo), SETTINGS, notify=ignore_notice)
+    shown = TemplateSource(make_template(foo)).render(SETTINGS, notify=ignore_notice)
     assert [item["kind"] for item in shown] == ["Foo"]
 
 
@@ -112,4 +113,4 @@ def test_the_notes_do_not_confuse_a_job_inside_a_kind_with_items():
 
 def test_an_example_in_a_text_does_not_keep_the_job_from_its_rules():
     example = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"job.yaml": yaml.safe_dump(JOB)}}
-    assert plan(example, JOB).planned is not None
+    assert plan(example, JOB).resolved is not None

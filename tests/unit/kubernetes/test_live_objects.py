@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 from kfjob.base.errors import Refused
-from kfjob.cluster.job_update import job_changes, manifest_to_apply
+from kfjob.cluster.client import Client
+from kfjob.cluster.fake import FakeTransport, reply
+from kfjob.cluster.live_objects import keep_records, list_job_changes, read_live_objects, refuse_changes
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
+from tests.pytorchjobs import KIND
 
 
 def plan(launch: str = "2", **spec: Any) -> JobPlan:
@@ -25,19 +28,23 @@ def live(**spec: Any) -> dict[str, Any]:
 ELASTIC = {"min": 1, "max": 4}
 
 
+def refuse(wanted: JobPlan, job: dict[str, Any]) -> None:
+    refuse_changes("llama", list_job_changes(KIND, job, compile_pytorchjob(wanted)))
+
+
 def test_the_number_of_workers_of_an_elastic_job_can_change():
-    wanted = manifest_to_apply(plan(nodes=3, elastic=ELASTIC), live(elastic=ELASTIC))
-    assert wanted["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
-    assert wanted["spec"]["elasticPolicy"]["maxReplicas"] == 4
+    wanted, job = compile_pytorchjob(plan(launch="1", nodes=3, elastic=ELASTIC)), live(elastic=ELASTIC)
+    (change,) = list_job_changes(KIND, job, wanted)
+    assert (change.path, change.desired, change.in_place) == ("spec.pytorchReplicaSpecs.Worker.replicas", 3, True)
 
 
-def test_the_live_launch_is_kept():
-    wanted = manifest_to_apply(plan(nodes=3, elastic=ELASTIC), live(elastic=ELASTIC))
-    worker = wanted["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
-    assert wanted["metadata"]["labels"]["kfjob.dev/launch"] == "1"
-    assert worker["metadata"]["labels"]["kfjob.dev/launch"] == "1"
-    assert wanted["spec"]["elasticPolicy"]["rdzvId"] == "llama-1"
-    assert wanted["metadata"]["uid"] == "u-1"
+def test_records_of_the_live_job_stay():
+    job = live()
+    job["metadata"]["annotations"] |= {"kfjob.dev/submitted-by": "me@there", "kfjob.dev/spec-file": "0 /a"}
+    assert keep_records(live(), job)["metadata"]["annotations"] == job["metadata"]["annotations"]
+    changed = live()
+    changed["metadata"]["annotations"]["kfjob.dev/spec-file"] = "1 /b"
+    assert keep_records(changed, job)["metadata"]["annotations"]["kfjob.dev/spec-file"] == "1 /b"
 
 
 @pytest.mark.parametrize(
@@ -56,26 +63,34 @@ def test_the_live_launch_is_kept():
 )
 def test_changes_that_need_a_relaunch_are_refused(change: dict[str, Any], path: str):
     with pytest.raises(Refused) as caught:
-        manifest_to_apply(plan(**change), live())
+        refuse(plan(launch="1", **change), live())
     assert path in (caught.value.cause or "").splitlines()
     assert "kfjob stop llama" in str(caught.value)
 
 
 def test_many_changes_are_not_all_listed():
     with pytest.raises(Refused, match="and 4 more"):
-        manifest_to_apply(plan(env={f"B{at}": "1" for at in range(13)}), live())
+        refuse(plan(launch="1", env={f"B{at}": "1" for at in range(13)}), live())
+
+
+def test_another_launch_id_needs_a_relaunch():
+    with pytest.raises(Refused, match="rdzvId"):
+        refuse(plan(launch="2"), live())
 
 
 def test_a_job_of_someone_else_is_left_alone():
     theirs = live()
     del theirs["metadata"]["labels"]
+    client = Client(FakeTransport(lambda _: reply(theirs)), host="https://cluster")
     with pytest.raises(Refused, match="not submitted by kfjob"):
-        manifest_to_apply(plan(), theirs)
+        read_live_objects(client, KIND.compile(plan()))
 
 
 def test_lists_without_names_are_compared_as_a_whole():
     def paths(live: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-        return [change.path for change in job_changes({"metadata": {}, "spec": live}, {"metadata": {}, "spec": wanted})]
+        return [
+            change.path for change in list_job_changes(KIND, {"metadata": {}, "spec": live}, {"metadata": {}, "spec": wanted})
+        ]
 
     assert paths({"a": [1, 2]}, {"a": [1, 3]}) == ["spec.a"]
     assert paths({"a": []}, {}) == ["spec.a"]
