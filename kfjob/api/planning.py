@@ -15,7 +15,6 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import Target, explain_namespace, find_target
 from kfjob.base.common_types import JsonObject, ignore_notice
 from kfjob.base.errors import KfjobError, Problem, SpecError
-from kfjob.base.text import plural
 from kfjob.kinds.base import JobKind
 from kfjob.kinds.registry import find_kind, get_job
 from kfjob.lint.check import lint
@@ -61,15 +60,11 @@ def plan_job(
 
 def make_prepared(spec: JobSpec, plan: JobPlan, objects: Sequence[JsonObject], target: Target) -> PreparedJob:
     """Return the job of a spec before anything was checked."""
-    count = plan.processes_per_node
-    processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
     return PreparedJob(
         name=plan.name,
         launch=plan.launch,
         target=replace(target, namespace=plan.namespace),
         compiled=tuple(objects),
-        observe_config=plan.observe_config,
-        summary=f"{plural(plan.nodes, 'node')}, {processes} per node, rendezvous {plan.rendezvous.backend}",
         resolved=(spec, plan),
         records_spec=True,
     )

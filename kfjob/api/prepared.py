@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, Self
 
+from kfjob.api.observe_config import from_manifest
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.base.common_types import JsonObject, Notify
 from kfjob.base.errors import Problem, SpecError
+from kfjob.base.text import plural
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.kinds.images import ImageChange
+from kfjob.kinds.registry import get_job
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
 
@@ -28,10 +31,6 @@ class PreparedJob:
     """The target, with the namespace of the job."""
     compiled: tuple[JsonObject, ...]
     """The objects that the job has on a cluster, the job among them."""
-    observe_config: ObserveConfig
-    """What observation needs of the job."""
-    summary: str
-    """The job in one line."""
     resolved: tuple[JobSpec, JobPlan] | None
     """The spec and its plan. A template has those that its job can be imported to; None if its errors leave no plan, or if the
     objects were recorded at an earlier launch."""
@@ -50,6 +49,18 @@ class PreparedJob:
     def objects(self) -> tuple[JsonObject, ...]:
         """The objects for the API server; none for the local backend."""
         return self.compiled if self.target.kind.has_api_server else ()
+
+    @property
+    def observe_config(self) -> ObserveConfig:
+        """What observation needs of the job."""
+        return self.plan.observe_config if self.records_spec else from_manifest(get_job(self.compiled))
+
+    @property
+    def summary(self) -> str:
+        """The job in one line."""
+        plan, count = self.plan, self.plan.processes_per_node
+        processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
+        return f"{plural(plan.nodes, 'node')}, {processes} per node, rendezvous {plan.rendezvous.backend}"
 
     @property
     def namespace(self) -> str:

@@ -161,7 +161,7 @@ def submitted(space: Space, jobs: dict[str, Broken], stub: str) -> Iterator[dict
     finally:
         for name in names.values():
             with suppress(KfjobError):
-                job = space.client.call(requests.get("pytorchjobs", space.name, name))
+                job = space.client.call(requests.get_job(KIND, space.name, name))
                 space.client.call(requests.delete_job(KIND, space.name, name, job["metadata"]["uid"]))
 
 

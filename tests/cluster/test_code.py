@@ -14,6 +14,7 @@ import yaml
 
 from kfjob.cluster import requests
 from tests.cluster.facts import Space, needs_own_cluster
+from tests.pytorchjobs import KIND
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
 REGISTRY, ADDRESS = "registry.kfjob.test", "127.0.0.1:26500"  # as in tests/cluster/harness/settings.sh
@@ -88,7 +89,7 @@ def image_of(space: Space, job: str) -> tuple[str, str]:
 
 def recorded_image(space: Space, job: str) -> str:
     """Return the image in the job's manifest, which is there before any pod."""
-    manifest = space.client.call(requests.get("pytorchjobs", space.name, job))
+    manifest = space.client.call(requests.get_job(KIND, space.name, job))
     return str(manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"])
 
 

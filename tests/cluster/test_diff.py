@@ -8,6 +8,7 @@ import pytest
 
 from kfjob.cluster import requests
 from tests.cluster.shell import Shell
+from tests.pytorchjobs import KIND
 
 SPEC = """\
 image: a:1
@@ -52,7 +53,7 @@ def test_each_change_shows_whether_apply_can_make_it(space, kfjob, name, tmp_pat
     assert diff_changes(*three_nodes, *queued) == {}
     assert diff_changes(*three_nodes) == {f"{label}/queue-name": True, f"{label}/priority-class": True}
     kfjob("apply", "job.yaml", *three_nodes, *queued[:2])
-    live = space.client.call(requests.get("pytorchjobs", space.name, name))
+    live = space.client.call(requests.get_job(KIND, space.name, name))
     assert "kueue.x-k8s.io/priority-class" not in live["metadata"]["labels"]  # apply removes what the spec no longer has
     assert live["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
     kfjob("apply", "job.yaml", *three_nodes)

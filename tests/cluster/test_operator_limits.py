@@ -27,7 +27,7 @@ def test_backoff_limit_follows_the_clean_pod_policy(space: Space, name: str, pol
 
 
 def condition_types(space: Space, job: str) -> set[str]:
-    stored = space.client.call(requests.get("pytorchjobs", space.name, job))
+    stored = space.client.call(requests.get_job(KIND, space.name, job))
     conditions = (stored.get("status") or {}).get("conditions") or ()
     return {condition["type"] for condition in conditions if condition["status"] == "True"}
 

@@ -10,6 +10,7 @@ from kfjob.base.errors import NotFound
 from kfjob.cluster import requests
 from tests.cluster.facts import ROOT, Space
 from tests.cluster.shell import Shell
+from tests.pytorchjobs import KIND
 
 TEMPLATE = """
 apiVersion: v1
@@ -72,7 +73,7 @@ def test_template_is_submitted_relaunched_and_stopped(space, name, kfjob, tmp_pa
     first_launch = json.loads(kfjob("list", "-o", "json"))[0]["launch"]
     (tmp_path / "t.yaml").unlink()  # relaunch needs only the record
     assert kfjob("relaunch", name) == f"{name}\n"
-    relaunched = space.client.call(requests.get("pytorchjobs", space.name, name))
+    relaunched = space.client.call(requests.get_job(KIND, space.name, name))
     assert relaunched["metadata"]["labels"]["kfjob.dev/launch"] == relaunched["spec"]["elasticPolicy"]["rdzvId"] != first_launch
     assert space.client.call(settings)["data"] == {"who": "a: b # c"}
     assert kfjob("wait", name, "--timeout", "200") == "Succeeded\n"

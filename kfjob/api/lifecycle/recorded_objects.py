@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from kfjob.api.lifecycle.recorded_spec import make_unusable
-from kfjob.api.observe_config import from_manifest
 from kfjob.api.planning import make_launch_id
 from kfjob.api.prepared import PlanCheck, PreparedJob, check_nothing
 from kfjob.api.settings import Settings
@@ -18,7 +17,7 @@ from kfjob.base.parsing import ParseError
 from kfjob.joblog.events import JobSnapshot
 from kfjob.kinds.images import replace_image
 from kfjob.kinds.launch_record import add_record, restore_objects
-from kfjob.kinds.registry import get_job, is_job
+from kfjob.kinds.registry import is_job
 from kfjob.objects.api_objects import describe_name
 
 if TYPE_CHECKING:
@@ -78,8 +77,6 @@ class RecordedObjects:
             launch=launch,
             target=replace(target, namespace=self.record.namespace),
             compiled=add_record(objects, launch=launch),
-            observe_config=from_manifest(get_job(objects)),
-            summary=f"job `{self.record.name}` as recorded",
             resolved=None,
         )
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from kfjob.api.observe_config import from_manifest
 from kfjob.api.planning import compile_spec, lint_job, make_context, make_launch_id, make_prepared
 from kfjob.api.prepared import PlanCheck, PreparedJob, check_nothing
 from kfjob.api.settings import Settings
@@ -31,7 +30,6 @@ from kfjob.kinds.pytorchjob.check import EMPTY_WORKER, EMPTY_WORKER_REASON, remo
 from kfjob.kinds.pytorchjob.found_jobs import OWN_OBJECT, find_jobs
 from kfjob.kinds.pytorchjob.manifest_fields import find_manifest_path, use_manifest_names
 from kfjob.kinds.pytorchjob.spec_limits import fit_to_spec
-from kfjob.kinds.registry import get_job
 from kfjob.lint.images import IMAGE_RULES
 from kfjob.objects.api_objects import PYTORCHJOB, count_replicas
 from kfjob.objects.workload import find_workload
@@ -47,6 +45,14 @@ class PreparedTemplate(PreparedJob):
 
     manifest_objects: tuple[ManifestObject, ...]
     """In the order of the files; each has the job's namespace."""
+
+    @property
+    def summary(self) -> str:
+        """The job in one line."""
+        replicas = self.job.value["spec"]["pytorchReplicaSpecs"]
+        counts = (f"{kind} {count_replicas(replica)}" for kind, replica in replicas.items())
+        others = [item.title for item in self.manifest_objects if item is not self.job]
+        return f"{self.job.title}, replicas: {', '.join(counts)}{f'; with {join_names(others)}' if others else ''}"
 
     @property
     def job(self) -> ManifestObject:
@@ -155,11 +161,10 @@ class TemplateSource:
         findings = [explain_structure(problem, self.template) for problem in findings]
         if language := self.template.explain_language(findings):
             raise SpecError(language)
-        findings = say_once((*findings, *check_others(objects)))
-        resolved = None
+        resolved: tuple[JobSpec, JobPlan] | None = None
+        more: tuple[Problem, ...] = ()
         if not any(finding.severity == "error" and finding.rule not in IMAGE_RULES for finding in findings):
             resolved, more = _lint(objects, launch, target)
-            findings = say_once((*findings, *more))
         (job,) = select_jobs(objects)
         compiled = self._compile([item.value for item in objects], launch)
         return PreparedTemplate(
@@ -167,10 +172,8 @@ class TemplateSource:
             launch=launch,
             target=target,
             compiled=compiled,
-            observe_config=from_manifest(get_job(compiled)),
-            summary=_summarise(objects),
             resolved=resolved,
-            findings=tuple(findings),
+            findings=tuple(say_once((*findings, *check_others(objects), *more))),
             locate=lambda problems: [_locate_in_job(problem, job) for problem in problems],
             manifest_objects=tuple(objects),
         )
@@ -180,14 +183,6 @@ class TemplateSource:
         if self.template.progress:
             values = add_observe_config(values, progress=self.template.progress)
         return add_record(values, launch=launch)
-
-
-def _summarise(objects: Sequence[ManifestObject]) -> str:
-    (job,) = select_jobs(objects)
-    replicas = job.value["spec"]["pytorchReplicaSpecs"]
-    counts = (f"{kind} {count_replicas(replica)}" for kind, replica in replicas.items())
-    others = [item.title for item in objects if item is not job]
-    return f"{job.title}, replicas: {', '.join(counts)}{f'; with {join_names(others)}' if others else ''}"
 
 
 def _find_cluster(settings: Settings) -> Target:

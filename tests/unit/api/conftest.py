@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.target import Target
+from kfjob.backends.base import JobRef
 from kfjob.backends.fake import FakeBackend
 from kfjob.cli.commands import run
+from kfjob.local.backend import LocalBackend
+from kfjob.plan import JobPlan
 
 
 @pytest.fixture
@@ -22,6 +25,20 @@ def on_machine(fake: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> FakeBacken
     """Return the scripted backend in place of the local one."""
     monkeypatch.setattr(FakeBackend, "name", "local")
     monkeypatch.setattr(Target, "backend", fake)
+
+    def submit(_machine: LocalBackend, plan: JobPlan) -> JobRef:
+        fake.calls.append(("submit", plan.name))
+        return fake.play(
+            plan.name,
+            namespace=plan.namespace,
+            spec=plan.spec_json,
+            launch=plan.launch,
+            submitted_by=plan.submitted_by,
+            spec_file=plan.spec_file,
+            start_folder=plan.start_folder,
+        )
+
+    monkeypatch.setattr(LocalBackend, "submit", submit)
     return fake
 
 

@@ -99,5 +99,6 @@ def test_job_of_another_tool_shows_its_pods():
         for kind, index in (("Worker", 1), ("Worker", 0), ("Master", 0))
     )
     assert read_observe_config(snapshot(pods=pods)).workers == ("a-master-0", "a-worker-0", "a-worker-1")
-    job = {"metadata": {"name": "a"}, "spec": {"pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 2}}}}
+    kind = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    job = {**kind, "metadata": {"name": "a"}, "spec": {"pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 2}}}}
     assert from_manifest(job).workers == ("a-master-0", "a-worker-0", "a-worker-1")

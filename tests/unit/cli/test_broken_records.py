@@ -62,7 +62,6 @@ MAX_MESSAGE = 5000
 def job(kfjob: Shell, cluster: ObjectServer, here: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return the PyTorchJob that a submit has created."""
     monkeypatch.setattr("kfjob.api.lifecycle.preparation.check_job_images", lambda *_args, **_options: None)
-    monkeypatch.setattr("kfjob.api.lifecycle.relaunch.check_images", lambda *_args, **_options: None)
     (here / "job.yaml").write_text(SPEC)
     assert kfjob("submit", "job.yaml", "--backend", "kubernetes") == 0, kfjob.err
     return cluster.objects[KEY]

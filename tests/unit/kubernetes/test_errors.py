@@ -27,7 +27,7 @@ from tests.pytorchjobs import KIND
 
 JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
 CREATE = requests.create(JOB)
-GET = requests.get("pytorchjobs", "ml", "llama")
+GET = requests.get_job(KIND, "ml", "llama")
 LOG = requests.pod_log("ml", "llama-worker-0", container="pytorch")
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "refusals.json").read_text())
 
