@@ -18,7 +18,8 @@ KIND = find_kind("PyTorchJob")
 
 def lint(spec: JobSpec, plan: JobPlan, *, user_manifest: JsonMapping | None = None, **options: Any) -> list[Problem]:
     """Lint what the plan compiles to, or the manifest that a user wrote."""
-    manifest = user_manifest or KIND.compile(plan)[0]
+    kind = {"apiVersion": KIND.api_version, "kind": KIND.name}
+    manifest = kind | dict(user_manifest) if user_manifest else KIND.compile(plan)[0]
     return check.lint(spec, plan, manifest, is_user_manifest=user_manifest is not None, **options)
 
 
