@@ -49,7 +49,7 @@ class Planned:
         """The job in one line."""
         count = self.plan.processes_per_node
         processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
-        return f"{plural(self.plan.nodes, 'node')}, {processes} per node, rendezvous {self.plan.rendezvous.backend}"
+        return f"{plural(self.plan.spec.nodes, 'node')}, {processes} per node, rendezvous {self.plan.rendezvous.backend}"
 
     def check_findings(self, notify: Notify) -> None:
         """Send every warning to `notify`.

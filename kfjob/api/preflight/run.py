@@ -87,7 +87,7 @@ def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: N
     ref = backend.submit(plan)
     archive = None
     try:
-        notify(f"`{plan.name}` runs the collectives on {plural(plan.nodes, 'node')}; it is removed afterwards")
+        notify(f"`{plan.name}` runs the collectives on {plural(plan.spec.nodes, 'node')}; it is removed afterwards")
         reader = LiveReader(target, ref, plan.observe_config)
         phase, timeout_problem = _wait(reader, trial.timeout)
         log = _read_results(reader, plan)
