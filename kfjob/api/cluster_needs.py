@@ -112,7 +112,7 @@ def find_code(planned: PreparedJob) -> Iterator[Problem]:
 
 
 def _find_code(job: Job) -> Iterator[Problem]:
-    if job.spec.train or job.plan.pod.working_dir:
+    if job.spec.train or job.spec.pod.working_dir:
         return
     script = find_job_script(job.plan.words)
     if script and not Path(script).is_absolute() and not _exists(Path(script)):

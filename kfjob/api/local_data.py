@@ -75,7 +75,7 @@ def _count_samples(train: TrainSpec, folder: Path | None) -> int:
 def _count_global_batch(train: TrainSpec, plan: JobPlan) -> int:
     """Return the samples of a step over all ranks; 0 if the nodes decide how many ranks there are."""
     processes = str(train.spawn or plan.processes_per_node)
-    ranks = plan.nodes * int(processes) // train.context_parallel if processes.isdecimal() else 0
+    ranks = plan.spec.nodes * int(processes) // train.context_parallel if processes.isdecimal() else 0
     return ranks * resolve_micro_batch_size(train) * train.gradient_accumulation_steps
 
 
@@ -112,6 +112,6 @@ def _lacks_tokenizer(train: TrainSpec, folder: Path) -> bool:
 
 def _resolve(value: str, plan: JobPlan) -> Path | None:
     """Return the path that the trainer opens; None if it is in a volume."""
-    path = Path(plan.pod.working_dir or plan.start_folder) / Path(value).expanduser()
+    path = Path(plan.spec.pod.working_dir or plan.start_folder) / Path(value).expanduser()
     mounts = [Path(volume.mount_path) for volume in plan.volumes]
     return None if any(path == mount or mount in path.parents for mount in mounts) else path

@@ -60,7 +60,7 @@ class PreparedJob:
         """The job in one line."""
         plan, count = self.plan, self.plan.processes_per_node
         processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
-        return f"{plural(plan.nodes, 'node')}, {processes} per node, rendezvous {plan.rendezvous.backend}"
+        return f"{plural(plan.spec.nodes, 'node')}, {processes} per node, rendezvous {plan.rendezvous.backend}"
 
     @property
     def namespace(self) -> str:

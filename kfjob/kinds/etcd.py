@@ -119,7 +119,7 @@ def compile_toleration(toleration: Toleration) -> JsonObject:
 def compile_wait_container(plan: JobPlan) -> JsonObject:
     """Return the workers' init container. It waits until etcd answers and needs only the Python of the job's image."""
     url = f"http://{plan.rendezvous.host}:{plan.rendezvous.port}/health"
-    user_context = plan.pod.container_security_context
+    user_context = plan.spec.pod.container_security_context
     container: JsonObject = {
         "name": names.ETCD_WAIT,
         "image": plan.image,
@@ -127,6 +127,6 @@ def compile_wait_container(plan: JobPlan) -> JsonObject:
         "resources": {"requests": dict(_WAIT_RESOURCES), "limits": dict(_WAIT_RESOURCES)},
         "securityContext": _WAIT_SECURITY | {key: value for key, value in user_context.items() if key in _USER_KEYS},
     }
-    if plan.image_pull_policy:
-        container["imagePullPolicy"] = plan.image_pull_policy
+    if plan.spec.image_pull_policy:
+        container["imagePullPolicy"] = plan.spec.image_pull_policy
     return container

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kfjob.base.common_types import JsonObject
 from kfjob.joblog.events import TRAINING_CONTAINER
 from kfjob.kinds import etcd
@@ -16,10 +18,16 @@ def own_labels(plan: JobPlan) -> dict[str, str]:
     return {api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER, api_objects.LABEL_LAUNCH: plan.launch}
 
 
+def sort_keys(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return labels or annotations in the order of their keys."""
+    return dict(sorted(metadata.items()))
+
+
 def compile_pod_template(plan: JobPlan) -> JsonObject:
     """Return the pod template of every replica."""
-    metadata: JsonObject = {"labels": {**dict(plan.labels), **plan.pod.labels, **own_labels(plan)}}
-    annotations = {**dict(plan.annotations), **plan.pod.annotations}
+    spec = plan.spec
+    metadata: JsonObject = {"labels": {**sort_keys(spec.labels), **spec.pod.labels, **own_labels(plan)}}
+    annotations = {**sort_keys(spec.annotations), **spec.pod.annotations}
     if not plan.scheduling.istio_sidecar and api_objects.LABEL_ISTIO_INJECT not in {**metadata["labels"], **annotations}:
         metadata["labels"][api_objects.LABEL_ISTIO_INJECT] = "false"
     if annotations:
@@ -29,23 +37,24 @@ def compile_pod_template(plan: JobPlan) -> JsonObject:
 
 def _spec(plan: JobPlan) -> JsonObject:
     spec: JsonObject = {}
-    if plan.service_account:
-        spec["serviceAccountName"] = plan.service_account
+    pod = plan.spec.pod
+    if plan.spec.service_account:
+        spec["serviceAccountName"] = plan.spec.service_account
     if plan.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": secret} for secret in plan.image_pull_secrets]
     spec |= _placement(plan)
-    if plan.pod.host_network:
+    if pod.host_network:
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-    if plan.pod.host_ipc:
+    if pod.host_ipc:
         spec["hostIPC"] = True
-    if plan.pod.security_context:
-        spec["securityContext"] = dict(plan.pod.security_context)
+    if pod.security_context:
+        spec["securityContext"] = dict(pod.security_context)
     spec["terminationGracePeriodSeconds"] = plan.grace_seconds
-    own = {container.get("name") for container in (*plan.pod.init_containers, *plan.pod.sidecars)}
+    own = {container.get("name") for container in (*pod.init_containers, *pod.sidecars)}
     needs_wait = plan.own_etcd_image and names.ETCD_WAIT not in own  # a container of this name in the spec takes its place
     init_containers = [etcd.compile_wait_container(plan)] if needs_wait else []
-    init_containers += [dict(container) for container in plan.pod.init_containers]
-    init_containers += [dict(container) | {"restartPolicy": "Always"} for container in plan.pod.sidecars]
+    init_containers += [dict(container) for container in pod.init_containers]
+    init_containers += [dict(container) | {"restartPolicy": "Always"} for container in pod.sidecars]
     if init_containers:
         spec["initContainers"] = init_containers
     spec["containers"] = [_make_training_container(plan)]
@@ -77,17 +86,18 @@ def _node_selector(plan: JobPlan) -> dict[str, str]:
 
 
 def _make_training_container(plan: JobPlan) -> JsonObject:
+    spec = plan.spec
     fields: JsonObject = {
-        "imagePullPolicy": plan.image_pull_policy,
+        "imagePullPolicy": spec.image_pull_policy,
         "command": list(plan.command),
-        "args": list(plan.args),
-        "workingDir": plan.pod.working_dir,
+        "args": list(spec.args or ()),
+        "workingDir": spec.pod.working_dir,
         "ports": _ports(plan),
-        "envFrom": [_env_source(source) for source in plan.env_from],
+        "envFrom": [_env_source(source) for source in spec.env_from],
         "env": [_variable(name, value) for name, value in plan.env],
         "resources": _resources(plan),
-        "lifecycle": dict(plan.pod.lifecycle),
-        "securityContext": dict(plan.pod.container_security_context),
+        "lifecycle": dict(spec.pod.lifecycle),
+        "securityContext": dict(spec.pod.container_security_context),
         "volumeMounts": [*_shared_memory_mount(plan), *map(_mount, plan.volumes)],
     }
     return {"name": TRAINING_CONTAINER, "image": plan.image} | {key: value for key, value in fields.items() if value}
@@ -95,9 +105,9 @@ def _make_training_container(plan: JobPlan) -> JsonObject:
 
 def _ports(plan: JobPlan) -> list[JsonObject]:
     ports: list[JsonObject] = []
-    if plan.has_master and plan.rendezvous.port != names.RENDEZVOUS_PORT and plan.rendezvous.backend in ("static", "c10d"):
+    if plan.spec.has_master and plan.rendezvous.port != names.RENDEZVOUS_PORT and plan.rendezvous.backend in ("static", "c10d"):
         ports.append({"name": names.RENDEZVOUS_PORT_NAME, "containerPort": plan.rendezvous.port})
-    return ports + [_port(port) for port in plan.pod.ports]
+    return ports + [_port(port) for port in plan.spec.pod.ports]
 
 
 def _port(port: Port) -> JsonObject:

@@ -72,7 +72,7 @@ def replaced_command(job: Job) -> Iterator[Violation]:
     """
     if job.is_user_manifest:
         return
-    for field, own in (("command", job.plan.command), ("args", job.plan.args)):
+    for field, own in (("command", job.plan.command), ("args", job.spec.args)):
         for container in job.training_containers:
             words = tuple(container.get(field) or ())
             if own and words != own:

@@ -21,7 +21,7 @@ def elastic_bounds(job: Job) -> Iterator[Violation]:
     Agents above `max` wait until another agent leaves, and hold their GPUs in the meantime.
     """
     policy = job.manifest["spec"].get("elasticPolicy") or {}
-    low, high = (policy.get(field) or job.plan.nodes for field in ("minReplicas", "maxReplicas"))
+    low, high = (policy.get(field) or job.spec.nodes for field in ("minReplicas", "maxReplicas"))
     nodes = sum(map(count_replicas, job.manifest["spec"]["pytorchReplicaSpecs"].values()))
     if not policy:
         return
@@ -41,10 +41,10 @@ def elastic_cancelled(job: Job) -> Iterator[Violation]:
     torchrun reads the bounds of the job from `PET_NNODES`, and a flag on the command line overrides a variable. The job is then
     not elastic, and the first lost agent stops it.
     """
-    if job.plan.min_nodes == job.plan.max_nodes or job.unconnected:
+    if job.spec.min_nodes == job.spec.max_nodes or job.unconnected:
         return
     for flag, value in read_torchrun_flags(job).items():
-        if flag in ("nnodes", "standalone") and value != f"{job.plan.min_nodes}:{job.plan.max_nodes}":
+        if flag in ("nnodes", "standalone") and value != f"{job.spec.min_nodes}:{job.spec.max_nodes}":
             option = flag if value is None else f"{flag}={value}"
             hint = "remove it: `PET_NNODES` holds the bounds"
             yield Violation(path=job.program_field, message=f"`--{option}` in the command overrides `elastic`", hint=hint)
@@ -57,7 +57,7 @@ def elastic_never(job: Job) -> Iterator[Violation]:
     With restart policy `Never` the operator fails the job as soon as one pod fails, also if `elastic.min` agents are left. A
     drained node is enough: operator 1.9 counts a pod that is being deleted as failed.
     """
-    if job.plan.is_dynamic and job.plan.min_nodes < job.plan.max_nodes and job.plan.restarts.policy == "Never":
+    if job.spec.is_dynamic and job.spec.min_nodes < job.spec.max_nodes and job.plan.restarts.policy == "Never":
         yield Violation(
             path="restarts.policy",
             message="with restart policy `Never` one failed pod ends the elastic job",
@@ -94,13 +94,13 @@ def worker_order(job: Job) -> Iterator[Violation]:
     c10d and etcd-v2 sort agents by their address as text, so `worker-10` comes before `worker-2`. etcd ranks agents in
     the order in which they join. With up to ten agents the order can be right by chance.
     """
-    if job.plan.max_nodes <= TEN or not job.plan.is_dynamic:
+    if job.spec.max_nodes <= TEN or not job.spec.is_dynamic:
         return
     for word in job.plan.words:
         if mark := next((mark for mark in _ORDER if mark in word), None):
             yield Violation(
                 path=job.program_field,
-                message=f"`{mark}` reads a number from the host name, which is not the rank of {job.plan.max_nodes} agents",
+                message=f"`{mark}` reads a number from the host name, which is not the rank of {job.spec.max_nodes} agents",
                 hint="use `GROUP_RANK`, which torchrun sets in every process",
             )
             return

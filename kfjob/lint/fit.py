@@ -19,7 +19,7 @@ def setup(job: Job, *, nodes: int = 0) -> MemorySetup | None:
     """Return what decides on memory, with the smallest number of nodes or with `nodes`; None if the spec does not tell it."""
     if job.spec.train is None or job.processes is None:
         return None
-    nodes = nodes or job.plan.min_nodes
+    nodes = nodes or job.spec.min_nodes
     world_size, local_world_size = nodes * job.processes, job.processes
     device = find_device(job.plan)
     train = choose_defaults(job.spec.train, device, world_size=world_size, local_world_size=local_world_size).spec
@@ -39,7 +39,7 @@ def parameter_memory(job: Job) -> Iterator[Violation]:
 
 def _find_excess(job: Job) -> Violation | None:
     """Return the violation of `parameter-memory`, with the largest number of nodes."""
-    memory_setup, plan = setup(job, nodes=job.plan.max_nodes), job.plan
+    memory_setup, plan = setup(job, nodes=job.spec.max_nodes), job.plan
     limit, place = find_gpu_memory(plan), "a GPU"
     if memory_setup is None or job.processes is None:
         return None

@@ -135,8 +135,8 @@ def gang_size(job: Job) -> Iterator[Violation]:
     The scheduler starts the first pod when `min_available` pods exist.
     """
     gang = job.plan.scheduling.gang
-    if gang and gang.min_available and gang.min_available > job.plan.nodes:
-        message = f"the gang needs {plural(gang.min_available, 'pod')}, and the job has {job.plan.nodes}"
+    if gang and gang.min_available and gang.min_available > job.spec.nodes:
+        message = f"the gang needs {plural(gang.min_available, 'pod')}, and the job has {job.spec.nodes}"
         yield Violation(path="scheduling.gang.min_available", message=message, hint="remove it: the default is all pods")
 
 

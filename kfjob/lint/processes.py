@@ -24,12 +24,12 @@ def unconnected_nodes(job: Job) -> Iterator[Violation]:
     kfjob reads the file of `bash run.sh` too, if this machine has it; what that starts is a warning.
     """
     if (unconnected := job.unconnected) and job.spec.words:
-        message = f"`{unconnected.command}` runs {job.plan.nodes} copies that do not know each other"
+        message = f"`{unconnected.command}` runs {job.spec.nodes} copies that do not know each other"
         hint = f"{unconnected.suggest_fix(job.spec.words)}; `lint: {{ignore: [unconnected-nodes]}}` allows copies"
         severity: Severity = "error" if _trains(job, unconnected) else "warning"
         yield Violation(path=job.program_field, message=message, hint=hint, severity=severity)
     elif job.shell_script and (program := job.unconnected_in_script) and program.says_training:
-        message = f"`{program.command}` in `{job.shell_script.path}` runs {job.plan.nodes} copies that do not know each other"
+        message = f"`{program.command}` in `{job.shell_script.path}` runs {job.spec.nodes} copies that do not know each other"
         fix = f"write `torchrun {program.program}` there"
         if program.option or program.launcher != "torchrun":
             fix = "start the program with `torchrun`, or give it the options for other machines"
@@ -54,12 +54,12 @@ def cluster_launcher(job: Job) -> Iterator[Violation]:
     kfjob starts the command once in each pod. `mpirun` and `srun` start their own processes there: pods run neither an ssh
     server nor Slurm, so every pod trains a copy of its own, or the launcher fails.
     """
-    if job.plan.nodes == 1 or not job.spec.words:
+    if job.spec.nodes == 1 or not job.spec.words:
         return
     launcher = find_cluster_launcher(job.spec.words)
     if launcher is None:
         return
-    message = f"kfjob starts `{launcher.name}` once per node, and {job.plan.nodes} of them do not know each other"
+    message = f"kfjob starts `{launcher.name}` once per node, and {job.spec.nodes} of them do not know each other"
     hint = f"write `torchrun {launcher.program}` instead, and set `processes_per_node`"
     yield Violation(path=job.program_field, message=message, hint=hint)
 
@@ -108,14 +108,14 @@ def lightning_nodes(job: Job) -> Iterator[Violation]:
     """
     if job.script is None or any("num_nodes" in word for word in job.words):
         return
-    low, high = max(job.plan.min_nodes, 2), job.plan.max_nodes
+    low, high = max(job.spec.min_nodes, 2), job.spec.max_nodes
     calls = job.script.lightning_calls
     if high == 1 or not calls or any(call.nodes is None or low <= call.nodes <= high for call in calls):
         return
     number = calls[0].nodes or 0
     nodes = "one node" if number == 1 else f"{number} nodes" if abs(number) < _LONG_NUMBER else "another number of nodes"
     message = (
-        f"`{calls[0].name}` in `{job.script.path}` (line {calls[0].line}) trains on {nodes}, and the job has {job.plan.nodes}"
+        f"`{calls[0].name}` in `{job.script.path}` (line {calls[0].line}) trains on {nodes}, and the job has {job.spec.nodes}"
     )
-    hint = f'pass `num_nodes={job.plan.nodes}`, or `int(os.environ["GROUP_WORLD_SIZE"])`, which torchrun sets'
+    hint = f'pass `num_nodes={job.spec.nodes}`, or `int(os.environ["GROUP_WORLD_SIZE"])`, which torchrun sets'
     yield Violation(path=job.program_field, message=message, hint=hint)

@@ -47,7 +47,7 @@ def _is_url(folder: str) -> bool:
 
 def find_volume(job: Job, folder: str) -> Volume | None:
     """Return the volume that holds the folder: the one with the longest mount path."""
-    path = PurePosixPath(job.plan.pod.working_dir or ".") / folder
+    path = PurePosixPath(job.spec.pod.working_dir or ".") / folder
     volumes = [volume for volume in job.plan.volumes if path.is_relative_to(volume.mount_path)]
     return max(volumes, key=lambda volume: len(volume.mount_path), default=None)
 
@@ -82,14 +82,14 @@ def checkpoint_storage(job: Job) -> Iterator[Violation]:
         return
     folder, path = checkpoints
     volume = find_volume(job, folder)
-    is_anywhere = not (job.plan.pod.working_dir or PurePosixPath(folder).is_absolute())  # below the image's working directory
+    is_anywhere = not (job.spec.pod.working_dir or PurePosixPath(folder).is_absolute())  # below the image's working directory
     if volume is None and is_anywhere and job.plan.volumes:
         return
     if volume is None and overrides_key(job, "volumes"):
         return
     if volume is None:
         location = "in each pod's own file system, which is deleted with the pod"
-    elif volume.kind in _NODE_LOCAL and (job.plan.max_nodes > 1 or volume.kind == "empty_dir"):
+    elif volume.kind in _NODE_LOCAL and (job.spec.max_nodes > 1 or volume.kind == "empty_dir"):
         location = f"on volume `{volume.name}`, {_NODE_LOCAL[volume.kind]}"
     else:
         return
@@ -159,13 +159,13 @@ def shared_tmp(job: Job) -> Iterator[Violation]:
     On a cluster each pod has a `/tmp` of its own. On one machine it is the same folder for all nodes and all jobs: they
     overwrite each other's files. Each node of a local job has its own `TMPDIR`, which Python's `tempfile` uses.
     """
-    if not job.plan.kind.runs_on_this_machine or job.plan.max_nodes == 1:
+    if not job.plan.kind.runs_on_this_machine or job.spec.max_nodes == 1:
         return
     words = ((word, job.program_field) for word in (job.words if job.spec.words else ()))
     variables = ((value, f"env.{name}") for name, value in job.spec.env.items() if isinstance(value, str))
     for text, path in (*words, *variables):
         match = _TMP.search(text)
         if match and find_volume(job, match[0]) is None:
-            message = f"`{match[0]}` is one folder for all {job.plan.max_nodes} nodes of a local job"
+            message = f"`{match[0]}` is one folder for all {job.spec.max_nodes} nodes of a local job"
             yield Violation(path=path, message=message, hint="each node has a folder of its own in the variable `TMPDIR`")
             return

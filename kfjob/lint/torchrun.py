@@ -54,9 +54,9 @@ def torchrun_flags(job: Job) -> Iterator[Violation]:
     A flag on the command line overrides the variable that the operator or the local backend sets. The agents then use another
     rendezvous, or other numbers, than `kfjob status` and the operator show.
     """
-    plan, elastic = job.plan, job.plan.min_nodes != job.plan.max_nodes
+    plan, elastic = job.plan, job.spec.min_nodes != job.spec.max_nodes
     plan_values = {
-        "nnodes": {str(plan.nodes), f"{plan.nodes}:{plan.nodes}"},
+        "nnodes": {str(job.spec.nodes), f"{job.spec.nodes}:{job.spec.nodes}"},
         "nproc-per-node": {plan.processes_per_node},
         "rdzv-backend": {plan.rendezvous.backend},
         "rdzv-endpoint": {f"{plan.rendezvous.host}:{plan.rendezvous.port}"},
@@ -85,7 +85,7 @@ def no_rendezvous(job: Job) -> Iterator[Violation]:
     the others at its own 127.0.0.1.
     """
     spec = job.manifest["spec"]
-    if job.plan.nodes == 1 or "Master" in spec["pytorchReplicaSpecs"] or spec.get("elasticPolicy"):
+    if job.spec.nodes == 1 or "Master" in spec["pytorchReplicaSpecs"] or spec.get("elasticPolicy"):
         return
     flags = read_torchrun_flags(job)
     has_address = {
@@ -97,7 +97,7 @@ def no_rendezvous(job: Job) -> Iterator[Violation]:
     if any(word.rpartition("/")[2] in _LAUNCHERS for word in job.words) and flags.get("nnodes") != "1" and not has_address:
         yield Violation(
             path="nodes",
-            message=f"no pod has a rendezvous address: the {job.plan.nodes} agents wait for each other at their own 127.0.0.1",
+            message=f"no pod has a rendezvous address: the {job.spec.nodes} agents wait for each other at their own 127.0.0.1",
             hint="add `elasticPolicy: {rdzvBackend: c10d}` to `spec`, or make one replica a Master",
             severity="warning" if has_more else None,
         )
@@ -166,7 +166,7 @@ def shared_store(job: Job) -> Iterator[Violation]:
     AssertionError or RendezvousClosedError, or restarts until none is left.
     """
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-    if job.plan.is_dynamic and job.plan.restarts.max and job.read_variable(name, unset="0", referenced="1") != "1":
+    if job.spec.is_dynamic and job.plan.restarts.max and job.read_variable(name, unset="0", referenced="1") != "1":
         yield Violation(
             path=f"env.{name}",
             message="a restart fails while the workers share the agents' store",
@@ -242,10 +242,10 @@ def host_network(job: Job) -> Iterator[Violation]:
         if pod.get("dnsPolicy") != "ClusterFirstWithHostNet":
             hint = "use `pod.host_network`, which sets `dnsPolicy: ClusterFirstWithHostNet`"
             yield Violation(path=path, message="pods on the host network cannot resolve the names of the job's pods", hint=hint)
-        if job.plan.is_dynamic and job.plan.nodes > 1 and not job.spec.rendezvous.local_addr:
+        if job.spec.is_dynamic and job.spec.nodes > 1 and not job.spec.rendezvous.local_addr:
             hint = "set `rendezvous: {local_addr: pod-name}`"
             yield Violation(path=path, message="the agents use the names of their nodes, which decide on rank 0", hint=hint)
-        if not (pod.get("affinity") or {}).get("podAntiAffinity") and job.plan.nodes > 1 and not job.plan.resources.gpus:
+        if not (pod.get("affinity") or {}).get("podAntiAffinity") and job.spec.nodes > 1 and not job.plan.resources.gpus:
             yield Violation(
                 path=path,
                 message=f"two pods on one node collide at port {job.plan.rendezvous.port}",

@@ -33,7 +33,7 @@ def _world_sizes(job: Job) -> tuple[int, ...]:
     """Return the possible numbers of ranks in ascending order; none if only the nodes know them."""
     if job.processes is None:
         return ()
-    return tuple(nodes * job.processes for nodes in range(job.plan.min_nodes, job.plan.max_nodes + 1))
+    return tuple(nodes * job.processes for nodes in range(job.spec.min_nodes, job.spec.max_nodes + 1))
 
 
 @rule("single-process", "error", local=True)
@@ -45,7 +45,7 @@ def single_process(job: Job) -> Iterator[Violation]:
     train, worlds = job.spec.train, _world_sizes(job)
     if train and train.strategy in ("none", "dp") and worlds and worlds[-1] > 1:
         message = f"strategy `{train.strategy}` needs a single process, and the job has {worlds[-1]}"
-        one_node = ", or `processes_per_node: 1`" if train.strategy == "dp" and job.plan.max_nodes == 1 else ""
+        one_node = ", or `processes_per_node: 1`" if train.strategy == "dp" and job.spec.max_nodes == 1 else ""
         yield Violation(path="train.strategy", message=message, hint=f"use `fsdp` or `ddp`{one_node}")
 
 

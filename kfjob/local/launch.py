@@ -124,5 +124,5 @@ def _snapshot(plan: JobPlan, spec: LaunchSpec, addresses: tuple[str, ...]) -> Jo
         submitted_by=plan.submitted_by,
         spec_file=plan.spec_file,
         start_folder=plan.start_folder,
-        labels=dict(plan.labels),
+        labels=dict(sorted(plan.spec.labels.items())),
     )

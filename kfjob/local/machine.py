@@ -45,7 +45,7 @@ def check_start_folder(plan: JobPlan) -> None:
     Raises:
         Refused: it does not exist.
     """
-    if (path := plan.pod.working_dir) and not Path(path).is_dir():
+    if (path := plan.spec.pod.working_dir) and not Path(path).is_dir():
         raise Refused(
             f"folder `{path}` is not on this machine",
             cause="`pod.working_dir` names it, and agents start there",
@@ -108,7 +108,7 @@ def check_capacity(plan: JobPlan) -> None:
     Raises:
         Refused: the job needs more; the error names both numbers.
     """
-    required = sum(plan.get_role(index).resources.gpus for index in range(plan.nodes))
+    required = sum(plan.get_role(index).resources.gpus for index in range(plan.spec.nodes))
     if required and required > (available := len(gpus())):
         raise Refused(
             f"job `{plan.name}` needs {plural(required, 'GPU')}, this machine has {available}",
@@ -116,11 +116,11 @@ def check_capacity(plan: JobPlan) -> None:
             hint="lower `nodes` or `resources.gpus`, or run with `--backend kubernetes`",
         )
     per_node = processes(plan.processes_per_node)
-    total, limit = plan.nodes * per_node, PROCESSES_PER_CORE * cores()
+    total, limit = plan.spec.nodes * per_node, PROCESSES_PER_CORE * cores()
     if total > limit:
         raise Refused(
             f"job `{plan.name}` needs {total} processes, this machine has {plural(cores(), 'core')} and runs at most {limit}",
-            cause=f"{plural(plan.nodes, 'node')} with {plural(per_node, 'process', 'processes')} each",
+            cause=f"{plural(plan.spec.nodes, 'node')} with {plural(per_node, 'process', 'processes')} each",
             hint="lower `nodes` or `processes_per_node`, or run with `--backend kubernetes`",
         )
 
@@ -128,7 +128,7 @@ def check_capacity(plan: JobPlan) -> None:
 def _count_gpus(plan: JobPlan) -> Iterator[str]:
     if plan.master:
         yield f"the Master with {plural(plan.master.resources.gpus, 'GPU')}"
-    yield f"{plural(plan.nodes - bool(plan.master), 'node')} with {plural(plan.resources.gpus, 'GPU')} each"
+    yield f"{plural(plan.spec.nodes - bool(plan.master), 'node')} with {plural(plan.resources.gpus, 'GPU')} each"
 
 
 def loopback_addresses(count: int) -> tuple[str, ...]:

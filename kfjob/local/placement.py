@@ -57,7 +57,7 @@ def build_launch_spec(
 
 def _addresses(plan: JobPlan) -> tuple[str, ...]:
     """Return addresses that sort like the pod names: torch ranks agents by address (on a cluster: pod name)."""
-    by_name = dict(zip(sorted(plan.pods), sorted(machine.loopback_addresses(plan.nodes)), strict=True))
+    by_name = dict(zip(sorted(plan.pods), sorted(machine.loopback_addresses(plan.spec.nodes)), strict=True))
     return tuple(by_name[pod] for pod in plan.pods)
 
 
@@ -134,13 +134,13 @@ def find_script(plan: JobPlan, *, launch: Path, volumes: Path) -> Path | None:
 
 
 def _make_first_agent(plan: JobPlan, launch: Path, volumes: Path) -> AgentProcess:
-    addresses = ("127.0.0.1",) * plan.nodes
+    addresses = ("127.0.0.1",) * plan.spec.nodes
     folders = _folders(plan, plan.pods[0], launch, volumes)
     return make_local_agent(plan, 0, Placement(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=folders))
 
 
 def _find_agent_program(plan: JobPlan, agent: AgentProcess, interpreter: Interpreter) -> str:
-    if not machine.is_in_volume(plan, plan.pod.working_dir or plan.start_folder):  # else `make_volumes` creates the folder
+    if not machine.is_in_volume(plan, plan.spec.pod.working_dir or plan.start_folder):  # else `make_volumes` creates the folder
         machine.check_start_folder(plan)
     machine.check_script(agent.argv, folder=agent.working_dir)
     return interpreter.find_program(agent.argv, _search_path(agent.env), folder=agent.working_dir)
@@ -164,4 +164,4 @@ def _threads(plan: JobPlan) -> dict[str, str]:
     """Return the number of threads per process: the cores divided by the processes; torchrun's default is one thread."""
     if "OMP_NUM_THREADS" in os.environ:
         return {}
-    return {"OMP_NUM_THREADS": str(max(1, machine.cores() // (plan.nodes * machine.processes(plan.processes_per_node))))}
+    return {"OMP_NUM_THREADS": str(max(1, machine.cores() // (plan.spec.nodes * machine.processes(plan.processes_per_node))))}

@@ -19,16 +19,17 @@ def operator_environment(plan: JobPlan, index: int = 0) -> dict[str, str]:
 
     Mirrors operator v1.9.3, pkg/controller.v1/pytorch: envvar.go, master.go, elastic.go.
     """
+    spec = plan.spec
     env = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": plan.processes_per_node}
-    if plan.has_master:
+    if spec.has_master:
         env |= _master_variables(plan, index)
-    if not plan.is_dynamic:
-        return env | {"PET_NNODES": str(plan.nodes)}
+    if not spec.is_dynamic:
+        return env | {"PET_NNODES": str(spec.nodes)}
     rendezvous = plan.rendezvous
     env |= {
         "PET_RDZV_ENDPOINT": f"{rendezvous.host}:{rendezvous.port}",
         "PET_RDZV_BACKEND": rendezvous.backend,
-        "PET_NNODES": f"{plan.min_nodes}:{plan.max_nodes}",
+        "PET_NNODES": f"{spec.min_nodes}:{spec.max_nodes}",
         "PET_MAX_RESTARTS": str(plan.restarts.max),
         "PET_RDZV_ID": rendezvous.id,
     }
@@ -46,7 +47,7 @@ def _master_variables(plan: JobPlan, index: int) -> dict[str, str]:
         "PET_MASTER_ADDR": master,
         "MASTER_PORT": port,
         "PET_MASTER_PORT": port,
-        "WORLD_SIZE": str(plan.nodes * processes),
+        "WORLD_SIZE": str(plan.spec.nodes * processes),
         "RANK": str(index),
         "PET_NODE_RANK": str(index),
     }
@@ -81,11 +82,12 @@ def make_local_agent(plan: JobPlan, index: int, placement: Placement) -> AgentPr
     env["HOSTNAME"] = name
     env = {key: _replace_path(_expand(value, env), placement.folders) for key, value in env.items()}
     words = (_expand(word, env) for word in plan.words)
+    folder = plan.spec.pod.working_dir
     return AgentProcess(
         name=name,
         argv=tuple(_replace_path(word, placement.folders) for word in words),
         env=env,
-        working_dir=_replace_path(plan.pod.working_dir, placement.folders) if plan.pod.working_dir else plan.start_folder,
+        working_dir=_replace_path(folder, placement.folders) if folder else plan.start_folder,
     )
 
 
@@ -102,9 +104,9 @@ def _local_addresses(plan: JobPlan, index: int, placement: Placement) -> dict[st
     """Return the addresses and ports that differ from the operator's."""
     env = {"PET_LOCAL_ADDR": placement.addresses[index]}
     host, _, port = placement.endpoint.rpartition(":")
-    if plan.is_dynamic:
+    if plan.spec.is_dynamic:
         env["PET_RDZV_ENDPOINT"] = placement.endpoint
-    if plan.has_master:
+    if plan.spec.has_master:
         master = {"MASTER_ADDR": placement.addresses[0], "MASTER_PORT": port if host == placement.addresses[0] else "29500"}
         env |= master | {f"PET_{key}": value for key, value in master.items()}
     if plan.rendezvous.backend == "c10d":  # every agent takes a loopback endpoint for its own, and they race for the store

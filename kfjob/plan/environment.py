@@ -38,8 +38,7 @@ def list_variables(
         for name, (value, reason) in network.items():
             env[name] = _decide(spec, name, value, f"{instance.name}: {reason}", decisions, from_instance=True)
     if in_cluster:  # on one machine NCCL may need the loopback interface
-        nodes = spec.elastic.max if spec.elastic else spec.nodes
-        nccl = instances.list_nccl_variables(gpus=resources.gpus, nodes=nodes, profile=spec.network_profile)
+        nccl = instances.list_nccl_variables(gpus=resources.gpus, nodes=spec.max_nodes, profile=spec.network_profile)
         for name, (value, reason) in nccl.items():
             env[name] = _decide(spec, name, value, reason, decisions)
     env |= _torchrun_variables(spec, decisions)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from kfjob.base.backend_kinds import KINDS, BackendKind, BackendName
-from kfjob.base.common_types import JsonMapping
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.objects import names
 from kfjob.shell.commands import Launcher
 from kfjob.spec.instances import Instance
-from kfjob.spec.pod import EnvFromSource, EnvVarSource, Pod, Resources
-from kfjob.spec.scheduling import Restarts, RunPolicy, Scheduling
+from kfjob.spec.job import JobSpec
+from kfjob.spec.pod import EnvVarSource, Resources
+from kfjob.spec.scheduling import Restarts, Scheduling
 from kfjob.spec.volumes import Volume
 
 Origin = Literal["spec", "instance", "default", "cluster"]
@@ -80,45 +80,31 @@ class RendezvousPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class JobPlan:
-    """A job with every default decided. `None` never means "default" here."""
+    """The spec of a job, and everything that it leaves open, decided. `None` never means "default" in the plan's own fields.
 
-    name: str
+    A field of the spec that needs no decision has no field here: read it from `spec`.
+    """
+
+    spec: JobSpec
     namespace: str
     launch: str
     backend: BackendName
     image: str  # "" with the local backend
-    image_pull_policy: str
-    image_pull_secrets: tuple[str, ...]
+    image_pull_secrets: tuple[str, ...]  # includes `own_pull_secret`
     own_pull_secret: str  # the pull secret that kfjob renews with the user's login, else ""
-    service_account: str
-    nodes: int  # agents at the start, including the Master
-    min_nodes: int
-    max_nodes: int
-    has_master: bool  # the first pod is a Master
-    is_dynamic: bool  # the PyTorchJob has an elasticPolicy; else the operator sets the Master's address
-    metrics: tuple[JsonMapping, ...]  # for an autoscaler
     launcher: Launcher
     processes_per_node: str  # in torch's notation: a number, auto, gpu or cpu
     command: tuple[str, ...]  # includes the launcher; `$(NAME)` stands for a variable; (): the image's own entry point
-    args: tuple[str, ...]  # after the command, or after the image's own entry point
     env: tuple[tuple[str, str | EnvVarSource], ...]  # in order; secrets are in the user's environment locally
-    env_from: tuple[EnvFromSource, ...]
     instance: Instance | None  # None: the spec names no instance
     resources: Resources  # includes the devices of the instance
-    volumes: tuple[Volume, ...]
+    volumes: tuple[Volume, ...]  # includes the certificates of the rendezvous
     shared_memory: str | None  # "": as large as the pod's memory; None: no volume
     rendezvous: RendezvousPlan
     own_etcd_image: str  # "" if the job has no etcd of its own
     restarts: Restarts
-    run: RunPolicy
     scheduling: Scheduling  # includes the node selector and the toleration of the instance
-    pod: Pod
     grace_seconds: int  # between SIGTERM and SIGKILL
-    labels: tuple[tuple[str, str], ...]
-    annotations: tuple[tuple[str, str], ...]
-    job_labels: tuple[tuple[str, str], ...]  # of the job alone
-    job_annotations: tuple[tuple[str, str], ...]
-    overrides: JsonMapping  # merged into the PyTorchJob last
     observe_config: ObserveConfig  # recorded with the job, for everyone who reads its logs
     spec_json: str  # recorded in an annotation of the job
     spec_hash: str
@@ -129,6 +115,11 @@ class JobPlan:
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
 
     @property
+    def name(self) -> str:
+        """The name of the job."""
+        return self.spec.name
+
+    @property
     def kind(self) -> BackendKind:
         """The capabilities of the backend."""
         return KINDS[self.backend]
@@ -136,7 +127,7 @@ class JobPlan:
     @property
     def words(self) -> tuple[str, ...]:
         """The words of `command` and `args`; without a command they follow the image's own entry point."""
-        return (*self.command, *self.args)
+        return (*self.command, *(self.spec.args or ()))
 
     @property
     def roles(self) -> tuple[JobPlan, ...]:
@@ -150,4 +141,4 @@ class JobPlan:
     @property
     def pods(self) -> tuple[str, ...]:
         """The names of the pods with an agent, by node rank."""
-        return names.pod_names(self.name, self.nodes, master=self.has_master)
+        return names.pod_names(self.name, self.spec.nodes, master=self.spec.has_master)

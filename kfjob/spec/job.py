@@ -179,6 +179,16 @@ class JobSpec(SpecModel):
         return self.launcher in (None, "torchrun") and self.rendezvous.backend != "static"
 
     @property
+    def min_nodes(self) -> int:
+        """The smallest number of nodes with which the job trains."""
+        return self.elastic.min if self.elastic else self.nodes
+
+    @property
+    def max_nodes(self) -> int:
+        """The largest number of nodes with which the job trains."""
+        return self.elastic.max if self.elastic else self.nodes
+
+    @property
     def words(self) -> tuple[str, ...]:
         """The words of `command` and `args`; without `command` they follow the image's own entry point."""
         return (*(self.command or ()), *(self.args or ()))

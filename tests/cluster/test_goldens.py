@@ -61,7 +61,7 @@ def test_operator_environment_equals_the_pods_environment(spec: dict[str, Any], 
     plan = space.plan(name, ["true"], **spec)
     with space.open() as backend:
         ref = submit(backend, plan)
-        pods = wait_for_pods(space, name, plan.nodes)
+        pods = wait_for_pods(space, name, plan.spec.nodes)
         stop(backend, ref)
     for index, pod in enumerate(plan.pods):
         (container,) = pods[pod]["spec"]["containers"]

@@ -123,8 +123,10 @@ def test_refusal_of_the_operators_webhook(space: Space, backend: KubernetesBacke
 
 
 def test_refusal_of_the_api_servers_schema(space: Space, backend: KubernetesBackend, name: str):
+    plan = space.plan(name, EXITS_ON_SIGTERM)
+    spec = plan.spec.model_copy(update={"labels": {"team": "not a label!"}})
     with pytest.raises(Refused) as caught:
-        submit(backend, replace(space.plan(name, EXITS_ON_SIGTERM), labels=(("team", "not a label!"),)))
+        submit(backend, replace(plan, spec=spec))
     assert "not a label!" in (caught.value.cause or "")
 
 

@@ -121,8 +121,8 @@ def _check_claim(job: PreflightJob, reference: Reference, results: CheckResults)
         return _report_missing(job, reference, results)
     name, path = reference.name, reference.path
     modes = set((claim.get("spec") or {}).get("accessModes") or ())
-    if job.plan.nodes > 1 and not modes & _SHARED_ACCESS_MODES:
-        title = f"claim `{name}` can be mounted on one node only, and the job has {job.plan.nodes} pods"
+    if job.plan.spec.nodes > 1 and not modes & _SHARED_ACCESS_MODES:
+        title = f"claim `{name}` can be mounted on one node only, and the job has {job.plan.spec.nodes} pods"
         detail = f"access modes: {', '.join(sorted(modes))}"
         results.warning(title, path, detail=detail, hint="use a claim with ReadWriteMany")
     phase = (claim.get("status") or {}).get("phase", "Pending")

@@ -90,7 +90,7 @@ def run_trial(spec: JobSpec, trial: Trial, *, settings: Settings, notify: Notify
     ref = reader.ref
     archive = None
     try:
-        notify(f"`{plan.name}` runs the collectives on {plural(plan.nodes, 'node')}; it is removed afterwards")
+        notify(f"`{plan.name}` runs the collectives on {plural(plan.spec.nodes, 'node')}; it is removed afterwards")
         phase, timeout_problem = _wait(reader, trial.timeout)
         log = _read_results(reader, plan)
         problems = _find_problems(reader, plan, log, phase, timeout_problem)

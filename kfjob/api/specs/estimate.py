@@ -154,7 +154,7 @@ def estimate(
     if shape is None:
         hint = "use a preset or a shape, or run `kfjob.trainer --dry-run` where the model is"
         raise UsageError(f"the shape of the model `{train.model}` is in its folder or on the hub", hint=hint)
-    world_size = plan.nodes * local_world_size
+    world_size = plan.spec.nodes * local_world_size
     defaults = choose_defaults(train, find_device(plan), world_size=world_size, local_world_size=local_world_size)
     train = defaults.spec
     rows = list_rows(train, world_size=world_size, local_world_size=local_world_size)
@@ -165,10 +165,10 @@ def estimate(
         shape=shape,
         world_size=world_size,
         local_world_size=local_world_size,
-        gpus=plan.resources.gpus * plan.nodes,
+        gpus=plan.resources.gpus * plan.spec.nodes,
         gpu_memory=int(find_gpu_memory(plan) or 0),
-        min_nodes=plan.min_nodes,
-        nodes=plan.nodes,
+        min_nodes=plan.spec.min_nodes,
+        nodes=plan.spec.nodes,
         rows=tuple(rows),
         speed=_find_speed(train, shape, plan, settings, notify, tokens_per_second=tokens_per_second, job=job, mfu=mfu),
     )
@@ -205,7 +205,8 @@ def _find_speed(
     if not peak or not plan.resources.gpus:
         return None
     share, device = mfu or DEFAULT_MFU, accelerator or "GPU"
-    speed = share * peak * plan.resources.gpus * plan.nodes / shape_flops_per_token(shape, train.sequence_length, train.lora)
+    flops_per_token = shape_flops_per_token(shape, train.sequence_length, train.lora)
+    speed = share * peak * plan.resources.gpus * plan.spec.nodes / flops_per_token
     source = f"{share:.0%} of the peak of {peak / 1e12:.0f} TFLOPS of each {device}{'' if mfu else ', an assumption'}"
     return Speed(tokens_per_second=speed, source=source)
 

@@ -55,8 +55,8 @@ class Explanation:
         Raises:
             NotFound: the job has no such pod.
         """
-        if not 0 <= node_rank < self.plan.nodes:
-            raise NotFound(f"there is no node rank {node_rank}", hint=f"the ranks are 0 to {self.plan.nodes - 1}")
+        if not 0 <= node_rank < self.plan.spec.nodes:
+            raise NotFound(f"there is no node rank {node_rank}", hint=f"the ranks are 0 to {self.plan.spec.nodes - 1}")
         return operator_environment(self.plan, node_rank)
 
 
@@ -98,7 +98,7 @@ def _list_choices(spec: JobSpec, plan: JobPlan) -> tuple[Choice, ...]:
     processes = int(plan.processes_per_node) if plan.processes_per_node.isdecimal() else 0
     is_unknown = plan.kind.runs_on_this_machine and not plan.resources.gpus  # the trainer uses the GPUs that it sees
     device = None if is_unknown else find_device(plan)
-    return predict_choices(spec.train, device, world_size=plan.nodes * processes, local_world_size=processes)
+    return predict_choices(spec.train, device, world_size=plan.spec.nodes * processes, local_world_size=processes)
 
 
 def _explain_program(plan: JobPlan, target: Target) -> str:

@@ -36,17 +36,17 @@ def compile_pytorchjob(plan: JobPlan) -> JsonObject:
         "spec": {
             "nprocPerNode": plan.processes_per_node,
             "runPolicy": _run_policy(plan),
-            **({"elasticPolicy": _elastic_policy(plan)} if plan.is_dynamic else {}),
+            **({"elasticPolicy": _elastic_policy(plan)} if plan.spec.is_dynamic else {}),
             "pytorchReplicaSpecs": _replicas(plan),
         },
     }
-    result: JsonObject = merge(job, plan.overrides)
+    result: JsonObject = merge(job, plan.spec.overrides)
     return result
 
 
 def find_override_problems(plan: JobPlan) -> list[Problem]:
     """Return why the overrides do not leave a valid PyTorchJob. The spec has checked them by themselves."""
-    if not plan.overrides:
+    if not plan.spec.overrides:
         return []
     return [
         Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {message}, after `overrides` were merged", path="overrides")
@@ -55,7 +55,8 @@ def find_override_problems(plan: JobPlan) -> list[Problem]:
 
 
 def _labels(plan: JobPlan) -> dict[str, str]:
-    labels = {**dict(plan.labels), **dict(plan.job_labels), **pod.own_labels(plan), api_objects.LABEL_SPEC_HASH: plan.spec_hash}
+    labels = pod.sort_keys(plan.spec.labels) | pod.sort_keys(plan.spec.job_labels)
+    labels |= {**pod.own_labels(plan), api_objects.LABEL_SPEC_HASH: plan.spec_hash}
     if plan.scheduling.queue:
         labels[api_objects.LABEL_KUEUE_QUEUE] = plan.scheduling.queue
     if plan.scheduling.queue_priority:
@@ -64,7 +65,7 @@ def _labels(plan: JobPlan) -> dict[str, str]:
 
 
 def _annotations(plan: JobPlan) -> dict[str, str]:
-    annotations = {**dict(plan.annotations), **dict(plan.job_annotations)}
+    annotations = pod.sort_keys(plan.spec.annotations) | pod.sort_keys(plan.spec.job_annotations)
     if hyperpod := plan.scheduling.hyperpod:
         annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] = str(hyperpod.auto_resume).lower()
         annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES] = str(hyperpod.max_retries)
@@ -76,7 +77,8 @@ def _annotations(plan: JobPlan) -> dict[str, str]:
 
 
 def _run_policy(plan: JobPlan) -> JsonObject:
-    run, policy = plan.run, {"cleanPodPolicy": plan.run.clean_pods}
+    run = plan.spec.run
+    policy = {"cleanPodPolicy": run.clean_pods}
     fields = {
         "activeDeadlineSeconds": run.deadline,
         "backoffLimit": run.backoff_limit,
@@ -91,7 +93,7 @@ def _gang(plan: JobPlan) -> JsonObject | None:
     if (gang := plan.scheduling.gang) is None:
         return None
     fields = {
-        "minAvailable": gang.min_available or plan.nodes,
+        "minAvailable": gang.min_available or plan.spec.nodes,
         "queue": gang.queue,
         "priorityClass": gang.priority_class,
         "scheduleTimeoutSeconds": gang.timeout,
@@ -100,8 +102,8 @@ def _gang(plan: JobPlan) -> JsonObject | None:
 
 
 def _replicas(plan: JobPlan) -> JsonObject:
-    workers = plan.nodes - plan.has_master
-    roles = (("Master", int(plan.has_master), plan.get_role(0)), ("Worker", workers, plan))
+    workers = plan.spec.nodes - plan.spec.has_master
+    roles = (("Master", int(plan.spec.has_master), plan.get_role(0)), ("Worker", workers, plan))
     return {
         kind: {"replicas": count, "restartPolicy": role.restarts.policy, "template": pod.compile_pod_template(role)}
         for kind, count, role in roles
@@ -112,8 +114,8 @@ def _replicas(plan: JobPlan) -> JsonObject:
 def _elastic_policy(plan: JobPlan) -> JsonObject:
     rendezvous = plan.rendezvous
     policy: JsonObject = {
-        "minReplicas": plan.min_nodes,
-        "maxReplicas": plan.max_nodes,
+        "minReplicas": plan.spec.min_nodes,
+        "maxReplicas": plan.spec.max_nodes,
         "rdzvBackend": rendezvous.backend,
         "rdzvHost": rendezvous.host,
         "rdzvPort": rendezvous.port,
@@ -122,6 +124,6 @@ def _elastic_policy(plan: JobPlan) -> JsonObject:
     }
     if rendezvous.conf:
         policy["rdzvConf"] = [{"key": key, "value": value} for key, value in rendezvous.conf]
-    if plan.metrics:
-        policy["metrics"] = [dict(metric) for metric in plan.metrics]
+    if plan.spec.elastic and plan.spec.elastic.metrics:
+        policy["metrics"] = [dict(metric) for metric in plan.spec.elastic.metrics]
     return policy

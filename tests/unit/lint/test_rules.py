@@ -107,7 +107,7 @@ def lint_manifest(command, variables=()):
     spec = job({"command": command, "env": {item["name"]: item["value"] for item in variables}})
     plan = resolve(spec, KUBERNETES)
     container = {"name": "pytorch", "image": "a:1", "command": command, "env": [*variables]}
-    replica = {"replicas": plan.nodes, "template": {"spec": {"containers": [container]}}}
+    replica = {"replicas": plan.spec.nodes, "template": {"spec": {"containers": [container]}}}
     manifest = {"metadata": {"name": "a"}, "spec": {"pytorchReplicaSpecs": {"Worker": replica}}}
     return {problem.rule: problem for problem in lint(spec, plan, user_manifest=manifest)}
 

@@ -47,14 +47,14 @@ def test_trial_is_the_job_with_another_program():
         pod={"init_containers": [{"name": "copy", "image": "a:1"}], "host_network": True},
     )
     trial, plan = make_trial(job, sizes="8K", timeout=100), resolve(job, CONTEXT)
-    assert (trial.name, trial.nodes, trial.min_nodes, trial.max_nodes) == ("job-preflight", 2, 2, 2)
+    assert (trial.name, trial.spec.nodes, trial.spec.min_nodes, trial.spec.max_nodes) == ("job-preflight", 2, 2, 2)
     for field in ("image", "resources", "volumes", "scheduling", "processes_per_node", "shared_memory", "instance"):
         assert getattr(trial, field) == getattr(plan, field), field
     assert (trial.restarts.policy, trial.restarts.max) == ("Never", 0)
-    assert trial.run.ttl
+    assert trial.spec.run.ttl
     assert trial.rendezvous.id == "job-preflight-l"
     assert (trial.rendezvous.host, trial.rendezvous.port) == ("job-preflight-worker-0", 29500)
-    assert (trial.pod.host_network, trial.pod.init_containers) == (True, ())
+    assert (trial.spec.pod.host_network, trial.spec.pod.init_containers) == (True, ())
     env = dict(trial.env)
     assert env["NCCL_DEBUG"] == "INFO"
     assert not any(name.startswith("PET_") for name in env)
@@ -91,7 +91,7 @@ def test_trial_of_a_master_that_differs_runs_the_script_in_both_roles():
     assert plan.master
     assert plan.master.image == "m:1"
     assert plan.master.command == plan.command
-    assert plan.master.pod.init_containers == ()
+    assert plan.master.spec.pod.init_containers == ()
     assert {"A", SCRIPT_VARIABLE} <= dict(plan.master.env).keys()
 
 
