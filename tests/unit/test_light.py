@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +64,12 @@ def test_every_public_name_is_there():
 
     for name in kfjob.__all__:
         assert getattr(kfjob, name) is not None
+
+
+def test_every_line_of_the_stub_is_a_public_name():
+    import kfjob
+
+    stub = Path(kfjob.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    names = [line.rpartition(" ")[2] for line in stub.splitlines()[1:]]
+    assert sorted(names) == sorted(["aio", *kfjob.__all__])
+    assert dir(kfjob) == sorted(kfjob.__all__)
