@@ -32,7 +32,8 @@ from kfjob.trainer.metrics import log
 from kfjob.trainer.pins import delete_unless_pinned
 from kfjob.trainer.storage import Storage
 from kfjob.trainer.storage.base import describe_write_error
-from kfjob.trainspec.train_spec import OnSaveError, TrainSpec
+from kfjob.trainspec.train_fields import OnSaveError
+from kfjob.trainspec.train_spec import TrainSpec
 
 Files = dict[str, dict[str, Any]]
 """Files of a checkpoint by name, as `describe_file` describes them."""

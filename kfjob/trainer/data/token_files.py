@@ -24,7 +24,7 @@ from kfjob.base.units import GIB
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens
 from kfjob.trainspec.rules import TOKENS_HEADER
-from kfjob.trainspec.train_spec import Packing
+from kfjob.trainspec.train_fields import Packing
 
 HEADER = TOKENS_HEADER
 FILE_SUFFIXES = ("bin", "documents.bin", "answers.bin")
