@@ -135,7 +135,7 @@ def finish_draft(draft: Draft, settings: Settings, *, check: PlanCheck = check_n
 
 
 def _find_more_problems(
-    checked: CheckedFields, positions: Positions, target: Target, problems: Sequence[Problem] = (), *, check: PlanCheck
+    checked: CheckedFields[JobSpec], positions: Positions, target: Target, problems: Sequence[Problem] = (), *, check: PlanCheck
 ) -> list[Problem]:
     """Return what planning, lint and `check` find in a spec that has `problems` already, except what follows from these."""
     spec, context = checked.spec, make_context(target)

@@ -62,7 +62,7 @@ class StandIn:
 class Draft:
     """A spec that may have problems."""
 
-    checked: CheckedFields
+    checked: CheckedFields[JobSpec]
     """The fields; where one has a problem, another value takes its place, so that more checks can run."""
     positions: Positions
     problems: tuple[Problem, ...]
