@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ METHODS = {name: value for name, value in MEMBERS.items() if inspect.isfunction(
 class FakeReader:
     """A job that answers two calls."""
 
-    def snapshot(self) -> str:
+    def snapshot(self) -> Any:
         return "the snapshot"
 
     def events(self) -> list[str]:
@@ -55,7 +56,8 @@ def test_a_returned_run_is_that_of_the_coroutines(monkeypatch):
     monkeypatch.setattr(jobs, "open_job", lambda *_args, **_options: FakeReader())
     run = asyncio.run(aio.attach("job"))
     assert type(run) is aio.Run
-    assert asyncio.run(run.snapshot()) == "the snapshot"
+    snapshot: Any = asyncio.run(run.snapshot())
+    assert snapshot == "the snapshot"
     with pytest.raises(KeyError, match="events"):
         asyncio.run(run.events())
 
@@ -63,7 +65,9 @@ def test_a_returned_run_is_that_of_the_coroutines(monkeypatch):
 def test_an_iterator_yields_in_the_event_loop(monkeypatch):
     monkeypatch.setattr(sync, "watch_masters", lambda _reader, *, interval: iter((interval, "b")))
 
+    reader: Any = FakeReader()
+
     async def collect(items: AsyncIterator[object]) -> list[object]:
         return [item async for item in items]
 
-    assert asyncio.run(collect(aio.Run(sync.Run(FakeReader())).masters(interval=3.0))) == [3.0, "b"]
+    assert asyncio.run(collect(aio.Run(sync.Run(reader)).masters(interval=3.0))) == [3.0, "b"]
