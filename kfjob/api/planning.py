@@ -21,8 +21,7 @@ from kfjob.plan import DEFAULT_ETCD_IMAGE, Context, JobPlan, resolve
 from kfjob.source.spec_text import Draft, LoadedSpec
 from kfjob.spec.job import JobSpec
 from kfjob.spec.repair import CheckedFields
-from kfjob.validation.paths import join_path, parse_path
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Positions, join_path, parse_path
 
 _SEVERITIES = ("error", "warning", "note")
 

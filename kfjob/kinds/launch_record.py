@@ -20,7 +20,7 @@ from kfjob.kinds.images import ImageChange, replace_image
 from kfjob.kinds.pytorchjob.observation import read_manifest
 from kfjob.objects import api_objects
 from kfjob.objects.pytorchjob_schema import UNKNOWN_FIELD, find_problems
-from kfjob.validation.paths import join_path
+from kfjob.validation.field_paths import join_path
 
 MAX_BYTES = 200_000
 """Size of the record of a template's objects; Kubernetes allows 256 KiB for all annotations of an object (apimachinery,

@@ -27,10 +27,9 @@ from kfjob.spec.repair import check_fields
 from kfjob.spec.scheduling import Placement, Restarts
 from kfjob.spec.volumes import Volume
 from kfjob.trainspec.train_spec import TrainSpec
-from kfjob.validation.models import FieldProblem, field_error, field_errors, two_programs_error
-from kfjob.validation.paths import join_path
-from kfjob.validation.positions import Positions
-from kfjob.validation.root_model import root_model
+from kfjob.validation.field_paths import Positions, join_path
+from kfjob.validation.model_fields import root_model
+from kfjob.validation.spec_model import FieldProblem, field_error, field_errors, two_programs_error
 
 __all__ = ["SPEC_VERSION", "JobSpec", "Rendezvous", "Resources", "Restarts", "Volume"]
 

@@ -27,9 +27,9 @@ from kfjob.spec.scheduling import Restarts, RestartsField, RunPolicy, Scheduling
 from kfjob.spec.volumes import Volume
 from kfjob.spec.watchdog import Watchdog
 from kfjob.trainspec.train_spec import TrainSpec
-from kfjob.validation.models import SpecModel, field_error
-from kfjob.validation.number_words import suggest_number
-from kfjob.validation.suggestions import suggest_choice
+from kfjob.validation.spec_model import SpecModel, field_error
+from kfjob.validation.value_suggestions import suggest_choice
+from kfjob.validation.written_numbers import suggest_number
 
 MAX_PROCESSES = 4096
 """Processes of one node; a larger number is a mistake."""

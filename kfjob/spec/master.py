@@ -10,7 +10,7 @@ from kfjob.spec.fields import Arguments, Command, ObjectName, SharedMemory
 from kfjob.spec.pod import EnvEntry, EnvFromSource, Pod, Resources
 from kfjob.spec.scheduling import Placement
 from kfjob.spec.volumes import Volume
-from kfjob.validation.models import SpecModel
+from kfjob.validation.spec_model import SpecModel
 
 
 class MasterPod(SpecModel):

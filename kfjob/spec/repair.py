@@ -20,11 +20,10 @@ from pydantic_core import ErrorDetails
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
 from kfjob.trainspec.train_spec import TrainSpec
-from kfjob.validation.models import list_errors, two_programs_error, validate_fields
-from kfjob.validation.paths import Path, parse_path
-from kfjob.validation.positions import Positions
-from kfjob.validation.problems import find_path, make_problem
-from kfjob.validation.synonyms import suggest_field
+from kfjob.validation.field_paths import Path, Positions, parse_path
+from kfjob.validation.field_suggestions import suggest_field
+from kfjob.validation.pydantic_errors import find_path, make_problem
+from kfjob.validation.spec_model import list_errors, two_programs_error, validate_fields
 
 Spec = TypeVar("Spec", bound=BaseModel)
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from kfjob.trainspec.linear_layers import list_targets
 from kfjob.trainspec.memory_setup import FP32, MemorySetup
-from kfjob.trainspec.models import ModelShape
+from kfjob.trainspec.model_shapes import ModelShape
 
 _STREAM_BYTES: Mapping[tuple[str, str], tuple[int, int]] = MappingProxyType(
     {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kfjob.trainspec.models import ModelShape
+from kfjob.trainspec.model_shapes import ModelShape
 from kfjob.trainspec.train_fields import ALL_LINEAR, LoraSpec
 
 LOWEST_CAPABILITY = (8, 9)

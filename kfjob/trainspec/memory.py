@@ -28,7 +28,7 @@ from kfjob.trainspec.linear_layers import (
     list_quantized,
 )
 from kfjob.trainspec.memory_setup import FP32, MemorySetup, Scheme
-from kfjob.trainspec.models import ModelShape, count_embedding_parameters, count_parameters
+from kfjob.trainspec.model_shapes import ModelShape, count_embedding_parameters, count_parameters
 
 RESERVED = 2 * GIB
 """Allowance on every GPU for memory outside the formula: CUDA context, cuBLAS workspace, NCCL's channels, fragmentation."""

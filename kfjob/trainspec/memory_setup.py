@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kfjob.trainspec.linear_layers import count_adapters, count_float8_weights, count_trained
-from kfjob.trainspec.models import ModelShape, count_parameters
+from kfjob.trainspec.model_shapes import ModelShape, count_parameters
 from kfjob.trainspec.train_fields import Accumulate, Float8Recipe, LoraSpec, Precision, Recompute
 from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_micro_batch_size
 

@@ -16,8 +16,8 @@ from pydantic import (
     field_validator,
 )
 
-from kfjob.trainspec.models import MAX_VOCABULARY, ModelShape
-from kfjob.validation.models import SpecModel, field_error
+from kfjob.trainspec.model_shapes import MAX_VOCABULARY, ModelShape
+from kfjob.validation.spec_model import SpecModel, field_error
 
 Strategy = Literal["fsdp", "ddp", "dp", "deepspeed", "none"]
 Sharding = Literal["full", "shard_grad_op", "hybrid", "hybrid_shard_grad_op", "no_shard"]

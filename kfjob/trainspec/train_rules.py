@@ -19,9 +19,9 @@ from kfjob.trainspec.linear_layers import (
     list_quantized,
     list_targets,
 )
-from kfjob.trainspec.models import ModelShape
+from kfjob.trainspec.model_shapes import ModelShape
 from kfjob.trainspec.train_fields import ALL_LINEAR, LoraSpec, TrainFields
-from kfjob.validation.models import FieldProblem
+from kfjob.validation.spec_model import FieldProblem
 
 SYNTHETIC = "synthetic"
 """The name of the data that the trainer makes itself."""

@@ -1,5 +1,5 @@
 """TrainSpec: every argument of the trainer, defined once for the `train:` section of a job spec and for the trainer's command
-line (`kfjob.trainspec.arguments`).
+line (`kfjob.trainspec.command_line`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Self
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from kfjob.base.errors import SpecError
-from kfjob.trainspec.models import PRESETS, ModelShape
-from kfjob.trainspec.rules import find_problems
+from kfjob.trainspec.model_shapes import PRESETS, ModelShape
 from kfjob.trainspec.train_fields import Packing, TrainFields
-from kfjob.validation.models import field_error, field_errors
+from kfjob.trainspec.train_rules import find_problems
+from kfjob.validation.spec_model import field_error, field_errors
 
 
 class TrainSpec(TrainFields, defer_build=False):

@@ -1,6 +1,11 @@
-"""Paths of fields inside a spec: `("volumes", 0, "name")`, shown as `volumes.0.name`."""
+"""Paths of fields in a spec, `("volumes", 0, "name")` or `volumes.0.name`, and their positions in its text. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from kfjob.base.errors import Problem
 
 Path = tuple[str | int, ...]
 
@@ -13,3 +18,30 @@ def join_path(path: Path) -> str:
 def parse_path(text: str) -> Path:
     """Return the path that a text such as `volumes.0.name` stands for."""
     return tuple(int(part) if part.isdecimal() else part for part in text.split(".")) if text else ()
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The lines and columns of the fields of one document; both count from 1."""
+
+    file: str | None = None
+    keys: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
+    values: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
+    assigned: Mapping[Path, str] = field(default_factory=dict)
+    """The `--set` assignments by the path that they set."""
+    variables: Mapping[Path, str] = field(default_factory=dict)
+    """The variables by the path of the text that begins with their value."""
+
+    def locate(self, problem: Problem, path: Path, *, at_key: bool = False) -> Problem:
+        """Return the problem with the position of `path`, or of its nearest parent in the file."""
+        table = self.keys if at_key else self.values
+        for end in range(len(path), -1, -1):
+            if assignment := self.assigned.get(path[:end]):
+                return replace(problem, file=assignment)
+            if position := table.get(path[:end]) or self.values.get(path[:end]):
+                return replace(problem, file=self.file, line=position[0], column=position[1])
+        return replace(problem, file=self.file)
+
+    def locate_all(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Return the problems with the positions of their paths; those that have a position keep it."""
+        return [p if p.line is not None else self.locate(p, parse_path(p.path)) for p in problems]

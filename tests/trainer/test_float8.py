@@ -14,7 +14,7 @@ from kfjob.trainer.export import main
 from kfjob.trainer.float8 import check_float8, convert_linear_layers, is_converted
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainspec.linear_layers import count_float8_weights
-from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.test_run import losses
 

@@ -22,7 +22,7 @@ from kfjob.trainer.export import main
 from kfjob.trainer.lora import add_adapters, base_name, is_adapter
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainspec.linear_layers import count_adapters, count_trained, list_linear_layers
-from kfjob.trainspec.models import PRESETS, ModelShape, count_parameters
+from kfjob.trainspec.model_shapes import PRESETS, ModelShape, count_parameters
 from kfjob.trainspec.train_fields import LoraSpec
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.conftest import save_tiny_llama

@@ -18,7 +18,7 @@ from kfjob.trainer.export import main
 from kfjob.trainer.model import build_base_model
 from kfjob.trainer.nf4 import is_quantized
 from kfjob.trainspec.linear_layers import count_nf4_bytes, list_quantized
-from kfjob.trainspec.models import ModelShape
+from kfjob.trainspec.model_shapes import ModelShape
 from kfjob.trainspec.train_fields import LoraSpec
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.test_model import build

@@ -15,7 +15,7 @@ from kfjob.trainer.shapes import count_frozen
 from kfjob.trainer.storage import Checkpoint, open_storage
 from kfjob.trainer.trackers import Trackers, open_trackers
 from kfjob.trainspec.flops import shape_flops_per_token
-from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.manifests import make_manifest
 

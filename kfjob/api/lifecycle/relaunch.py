@@ -31,7 +31,7 @@ from kfjob.objects import api_objects
 from kfjob.objects.api_objects import describe_name
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Positions
 
 
 def relaunch(

@@ -19,7 +19,7 @@ from kfjob.redaction import Redactor, collect_secrets
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
 from kfjob.trainspec.defaults import Choice, predict_choices
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Positions
 
 _OF_PODS = (
     *("image", "image_pull_policy", "image_pull_secrets", "make_pull_secret", "network_profile", "resources", "shared_memory"),

@@ -34,7 +34,7 @@ from kfjob.objects.workload import find_workload
 from kfjob.source.manifest import ManifestObject, find_namespaces, select_jobs
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Positions
 
 
 @dataclass(frozen=True, kw_only=True)
