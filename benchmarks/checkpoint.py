@@ -20,7 +20,7 @@ from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.model import build_model
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.strategies import make_strategy
-from kfjob.trainspec.models import ModelShape
+from kfjob.trainspec.model_shapes import ModelShape
 from kfjob.trainspec.train_spec import TrainSpec
 
 SHAPE = ModelShape(

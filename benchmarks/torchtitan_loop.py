@@ -26,7 +26,7 @@ from torchtitan.models.llama3 import Transformer, TransformerModelArgs, get_trai
 from torchtitan.protocols.train_spec import register_train_spec
 from torchtitan.train import Trainer
 
-from kfjob.trainspec.models import ModelShape, count_parameters
+from kfjob.trainspec.model_shapes import ModelShape, count_parameters
 from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_micro_batch_size
 
 NAME = "benchmark"

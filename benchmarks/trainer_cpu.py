@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from kfjob.trainspec.arguments import to_argv
+from kfjob.trainspec.command_line import to_argv
 from kfjob.trainspec.train_spec import TrainSpec
 
 TINY: dict[str, Any] = {"model": "tiny-llama", "data": "synthetic", "sequence_length": 256, "precision": "fp32"}

@@ -38,10 +38,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the program runs from a checkout
 
 from kfjob.base.units import GIB  # noqa: E402
-from kfjob.trainspec.arguments import to_argv  # noqa: E402
+from kfjob.trainspec.command_line import to_argv  # noqa: E402
 from kfjob.trainspec.memory import estimate_memory  # noqa: E402
 from kfjob.trainspec.memory_setup import make_setup  # noqa: E402
-from kfjob.trainspec.models import ModelShape, count_parameters  # noqa: E402
+from kfjob.trainspec.model_shapes import ModelShape, count_parameters  # noqa: E402
 from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_micro_batch_size  # noqa: E402
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the program runs from a checkout
 
 from benchmarks.trainer_gpu import read_steps, run_python  # noqa: E402
-from kfjob.trainspec.arguments import to_argv  # noqa: E402
-from kfjob.trainspec.models import ModelShape  # noqa: E402
+from kfjob.trainspec.command_line import to_argv  # noqa: E402
+from kfjob.trainspec.model_shapes import ModelShape  # noqa: E402
 from kfjob.trainspec.train_spec import TrainSpec  # noqa: E402
 
 SHAPE = ModelShape(

@@ -15,53 +15,71 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial
-from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, overload
 
 from kfjob.api import jobs
 from kfjob.api import run as sync
-from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.base.concurrency import Task
-from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
-from kfjob.joblog.master.evidence import Master
-from kfjob.joblog.progress.training import Training
-from kfjob.joblog.view.job_view import JobView
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Async: TypeAlias = Coroutine[Any, Any, T]
 _END: Any = object()
 
 
-async def submit(*args: Any, **options: Any) -> Run:
-    """Start a job; see `kfjob.submit`."""
-    return Run(await _call(jobs.submit, *args, **options))
+@overload
+def _coroutine(function: Callable[P, sync.Run]) -> Callable[P, Async[Run]]: ...
+@overload
+def _coroutine(function: Callable[P, T]) -> Callable[P, Async[T]]: ...
+def _coroutine(function: Callable[P, Any]) -> Callable[P, Async[Any]]:
+    """Return a function as a coroutine with the same arguments; instead of a `kfjob.Run` it returns a `Run` of this module."""
+
+    @wraps(function)
+    async def call(*args: P.args, **options: P.kwargs) -> Any:
+        return _wrap(await _call(function, *args, **options))
+
+    return call
 
 
-async def apply(*args: Any, **options: Any) -> Run:
-    """Change a live job in place; see `kfjob.apply`."""
-    return Run(await _call(jobs.apply, *args, **options))
+@overload
+def _method(method: Callable[Concatenate[sync.Run, P], sync.Run]) -> Callable[Concatenate[Run, P], Async[Run]]: ...
+@overload
+def _method(method: Callable[Concatenate[sync.Run, P], T]) -> Callable[Concatenate[Run, P], Async[T]]: ...
+def _method(method: Callable[Concatenate[sync.Run, P], Any]) -> Callable[Concatenate[Run, P], Async[Any]]:
+    """Return a method of `kfjob.Run` as a coroutine of `Run`."""
+
+    @wraps(method)
+    async def call(self: Run, /, *args: P.args, **options: P.kwargs) -> Any:
+        return _wrap(await _call(method, self._run, *args, **options))
+
+    return call
 
 
-async def attach(*args: Any, **options: Any) -> Run:
-    """Return the live launch of a job, or its last archived one; see `kfjob.attach`."""
-    return Run(await _call(jobs.attach, *args, **options))
+def _iterator(method: Callable[Concatenate[sync.Run, P], Iterator[T]]) -> Callable[Concatenate[Run, P], AsyncIterator[T]]:
+    """Return a method of `kfjob.Run` that yields items as an asynchronous iterator of `Run`."""
+
+    @wraps(method)
+    def call(self: Run, /, *args: P.args, **options: P.kwargs) -> AsyncIterator[T]:
+        return _iterate(partial(method, self._run, *args, **options))
+
+    return call
 
 
-async def list_jobs(**options: Any) -> list[JobSnapshot]:
-    """Return the jobs of a namespace; see `kfjob.list_jobs`."""
-    return await _call(jobs.list_jobs, **options)
+def _wrap(result: Any) -> Any:
+    return Run(result) if isinstance(result, sync.Run) else result
 
 
-async def stop(job: str, **options: Any) -> Path | None:
-    """Stop a job and return the folder of its archive; see `kfjob.stop`."""
-    return await _call(jobs.stop, job, **options)
+submit = _coroutine(jobs.submit)
+apply = _coroutine(jobs.apply)
+attach = _coroutine(jobs.attach)
+list_jobs = _coroutine(jobs.list_jobs)
+stop = _coroutine(jobs.stop)
 
 
 class Run:
-    """One launch of a job; each method is the coroutine of the method of `kfjob.Run` with the same name."""
+    """One launch of a job; each method is a coroutine or an asynchronous iterator of the method of `kfjob.Run`."""
 
     def __init__(self, run: sync.Run) -> None:
         """Take the handle whose methods the coroutines call."""
@@ -77,63 +95,33 @@ class Run:
         return self._run.name
 
     @property
+    def namespace(self) -> str:
+        """The job's namespace."""
+        return self._run.namespace
+
+    @property
+    def backend(self) -> str:
+        """`kubernetes` or `local`."""
+        return self._run.backend
+
+    @property
     def launch(self) -> str:
         """The id of this launch; "" for a job that kfjob did not submit."""
         return self._run.launch
 
-    async def status(self) -> JobView:
-        """Return what the job's state, its logs and the cluster's events show now."""
-        return await _call(self._run.status)
-
-    async def snapshot(self) -> JobSnapshot:
-        """Return the present state of the job and its pods, without reading logs."""
-        return await _call(self._run.snapshot)
-
-    async def master(self, *, timeout: float = 0.0, fresh: bool = False) -> Master:
-        """Return the pod that prints progress, and the evidence."""
-        return await _call(self._run.master, timeout=timeout, fresh=fresh)
-
-    async def progress(self) -> Training:
-        """Return the progress of training."""
-        return await _call(self._run.progress)
-
-    async def diagnose(self) -> Diagnosis:
-        """Return what failed first, what followed from it, and what to do."""
-        return await _call(self._run.diagnose)
-
-    async def report(self) -> str:
-        """Return the job as one HTML page."""
-        return await _call(self._run.report)
-
-    async def events(self) -> list[KubernetesEvent | WorkloadStatus]:
-        """Return what the cluster's controllers recorded about the job."""
-        return await _call(self._run.events)
-
-    async def wait(self, *, timeout: float | None = None, check: bool = False) -> JobPhase:
-        """Wait until the job has ended and return its final phase."""
-        return await _call(self._run.wait, timeout=timeout, check=check)
-
-    async def stop(self, *, timeout: float = STOP_TIMEOUT) -> Path | None:
-        """Stop the job, remove it and return the folder of its archive."""
-        return await _call(self._run.stop, timeout=timeout)
-
-    async def relaunch(self, **options: Any) -> Run:
-        """Stop the job, submit its recorded spec again and return the new launch."""
-        return Run(await _call(self._run.relaunch, **options))
-
-    def logs(
-        self, pod: str | None = None, *, tail: int | None = None, previous: bool = False, include: str | None = None
-    ) -> AsyncIterator[LogLine | LogGap]:
-        """Yield the lines that exist now, of one pod or of all pods merged by time; with `include`, those that match it."""
-        return _iterate(partial(self._run.logs, pod, tail=tail, previous=previous, include=include))
-
-    def masters(self, *, interval: float = 2.0) -> AsyncIterator[Master]:
-        """Yield the pod that prints progress, again whenever another pod takes over, until the job has ended."""
-        return _iterate(partial(self._run.masters, interval=interval))
-
-    def follow(self) -> AsyncIterator[tuple[JobView, Event]]:
-        """Yield every event with the view after it, until the job has ended."""
-        return _iterate(self._run.follow)
+    status = _method(sync.Run.status)
+    snapshot = _method(sync.Run.snapshot)
+    master = _method(sync.Run.master)
+    masters = _iterator(sync.Run.masters)
+    progress = _method(sync.Run.progress)
+    diagnose = _method(sync.Run.diagnose)
+    report = _method(sync.Run.report)
+    logs = _iterator(sync.Run.logs)
+    events = _method(sync.Run.events)
+    follow = _iterator(sync.Run.follow)
+    wait = _method(sync.Run.wait)
+    stop = _method(sync.Run.stop)
+    relaunch = _method(sync.Run.relaunch)
 
 
 async def _call(call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:

@@ -11,8 +11,8 @@ from kfjob.base.errors import Problem
 from kfjob.base.parsing import ParseError, parse_json, read_document
 from kfjob.base.text import plural
 from kfjob.plan import JobPlan
-from kfjob.trainspec.models import PRESETS, find_config_problems
-from kfjob.trainspec.rules import SYNTHETIC, TOKENS_HEADER, can_be_repository
+from kfjob.trainspec.model_shapes import PRESETS, find_config_problems
+from kfjob.trainspec.train_rules import SYNTHETIC, TOKENS_HEADER, can_be_repository
 from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_micro_batch_size, resolve_packing
 
 _SIMILAR = 0.8

@@ -22,8 +22,7 @@ from kfjob.plan import DEFAULT_ETCD_IMAGE, Context, JobPlan, resolve
 from kfjob.source.spec_text import Draft, LoadedSpec
 from kfjob.spec.job import JobSpec
 from kfjob.spec.repair import CheckedFields
-from kfjob.validation.paths import join_path, parse_path
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Positions, join_path, parse_path
 
 
 def plan_job(
@@ -91,7 +90,7 @@ def finish_draft(draft: Draft, settings: Settings, *, check: PlanCheck = check_n
 
 
 def _find_more_problems(
-    checked: CheckedFields, positions: Positions, target: Target, problems: Sequence[Problem] = (), *, check: PlanCheck
+    checked: CheckedFields[JobSpec], positions: Positions, target: Target, problems: Sequence[Problem] = (), *, check: PlanCheck
 ) -> list[Problem]:
     """Return what planning, lint and `check` find in a spec that has `problems` already, except what follows from these."""
     spec, context = checked.spec, make_context(target)

@@ -1,4 +1,4 @@
-"""Figures with their significant digits, words that depend on a number or a list, and words in one spelling."""
+"""Figures with their significant digits, words for numbers, lists and exit codes, and characters that nothing can hold."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ SIGNAL_BASE = 128
 _THOUSAND = 1000
 _MIN_DIGITS, _MAX_DECIMALS = 2, 20
 """Digits that a small number keeps at least, and decimals that it may have for that."""
+IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
+"""A character that no environment variable, file or Kubernetes object can hold: NUL, or half of a surrogate pair."""
+NO_HOLDER = "no program, file or Kubernetes object can hold it"
 
 
 def format_figure(value: float, digits: int = 4, *, fixed: bool = False) -> str:
@@ -55,3 +58,8 @@ def join_names(names: Iterable[str], *, limit: int = 5, empty: str = "none") -> 
 def snake_case(text: str) -> str:
     """Return a word in one spelling: `If-Not-Present`, `IfNotPresent`, `if not present` and `if/not.present` are equal."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[-\s./]+", "_", text.strip()).lower().strip("_")
+
+
+def describe_impossible(character: str) -> str:
+    """Return the name of an impossible character for a message."""
+    return "the character NUL" if character == "\0" else "half of a surrogate pair"

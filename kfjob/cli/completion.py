@@ -108,7 +108,7 @@ def _list_pods(ctx: click.Context) -> list[str]:
 
 
 def _list_presets(_ctx: click.Context) -> Iterable[str]:
-    from kfjob.trainspec.models import PRESETS
+    from kfjob.trainspec.model_shapes import PRESETS
 
     return PRESETS
 

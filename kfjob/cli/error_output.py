@@ -62,8 +62,8 @@ def _find_field(option: str, ctx: click.Context) -> str:
         return ""
     from kfjob.base.text import snake_case
     from kfjob.spec.job import JobSpec
-    from kfjob.validation.paths import join_path
-    from kfjob.validation.synonyms import suggest_field
+    from kfjob.validation.field_paths import join_path
+    from kfjob.validation.field_suggestions import suggest_field
 
     name = snake_case(option)
     field = (name,) if name in JobSpec.model_fields else suggest_field((name,), JobSpec).field

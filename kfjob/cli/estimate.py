@@ -55,7 +55,7 @@ def estimate(
 
 def _format(result: Estimate) -> Iterator[str]:
     from kfjob.trainspec.memory_table import describe_memory
-    from kfjob.trainspec.models import count_embedding_parameters
+    from kfjob.trainspec.model_shapes import count_embedding_parameters
 
     model = result.train.model if isinstance(result.train.model, str) else "the model"
     outside = result.parameters - count_embedding_parameters(result.shape)

@@ -61,7 +61,7 @@ WIDTH = 100
 
 def format_page() -> str:
     """Return the whole page as Markdown."""
-    public = {name: getattr(kfjob, name) for name in sorted(kfjob.__all__, key=str.lower) if name != "__version__"}
+    public = {name: getattr(kfjob, name) for name in sorted(dir(kfjob), key=str.lower) if name != "__version__"}
     functions = {name: value for name, value in public.items() if inspect.isfunction(value)}
     errors = {name: value for name, value in public.items() if _is_error(value)}
     classes = {name: value for name, value in public.items() if name not in functions and name not in errors}

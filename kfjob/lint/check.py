@@ -11,8 +11,8 @@ from kfjob.lint.catalogue import BY_ID, RULES
 from kfjob.lint.job import Job
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
-from kfjob.spec.job import JobSpec
-from kfjob.spec.master import MasterPod, get_master_path, make_master_spec
+from kfjob.spec.job import JobSpec, get_master_path, make_master_spec
+from kfjob.spec.master import MasterPod
 
 
 def lint(

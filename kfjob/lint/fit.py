@@ -12,7 +12,7 @@ from kfjob.trainspec.defaults import Device, choose_defaults
 from kfjob.trainspec.memory import RESERVED, MemoryEstimate, estimate_memory
 from kfjob.trainspec.memory_changes import CHANGES
 from kfjob.trainspec.memory_setup import MemorySetup, make_setup
-from kfjob.trainspec.models import count_parameters
+from kfjob.trainspec.model_shapes import count_parameters
 
 
 def setup(job: Job, *, nodes: int = 0) -> MemorySetup | None:

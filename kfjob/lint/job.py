@@ -15,7 +15,7 @@ from kfjob.plan import JobPlan
 from kfjob.plan.launch_commands import UnconnectedProgram, find_unconnected_nodes
 from kfjob.shell.run_length import split_scripts
 from kfjob.spec.job import JobSpec
-from kfjob.validation.paths import join_path
+from kfjob.validation.field_paths import join_path
 
 CONTAINER_LISTS = ("initContainers", "containers")
 """The fields of a pod that hold containers."""

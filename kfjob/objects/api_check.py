@@ -10,7 +10,7 @@ from kfjob.objects.api_objects import without_nulls
 from kfjob.objects.api_rules import Fault, check_name, check_part
 from kfjob.objects.kubernetes_schema import Part, find_type, walk
 from kfjob.objects.names import DNS_1123, MAX_LABEL
-from kfjob.validation.paths import Path, join_path
+from kfjob.validation.field_paths import Path, join_path
 
 
 def find_object_faults(item: JsonObject) -> list[Fault]:

@@ -15,7 +15,7 @@ from kfjob.base.common_types import JsonMapping
 from kfjob.base.text import join_names
 from kfjob.base.units import parse_quantity
 from kfjob.objects import names
-from kfjob.validation.paths import Path
+from kfjob.validation.field_paths import Path
 
 _NO_LIMIT = float("inf")
 _MAX_MODE = 0o777

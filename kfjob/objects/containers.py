@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kfjob.base.common_types import JsonObject
-from kfjob.validation.paths import Path
+from kfjob.validation.field_paths import Path
 
 _LISTS = ("containers", "initContainers")
 

@@ -16,7 +16,7 @@ from kfjob.base.common_types import JsonObject
 from kfjob.base.parsing import parse_json
 from kfjob.base.units import parse_quantity
 from kfjob.objects.pytorchjob_schema import BITS, NOT_INT_OR_STRING, TYPES
-from kfjob.validation.paths import Path
+from kfjob.validation.field_paths import Path
 
 
 class Part(NamedTuple):

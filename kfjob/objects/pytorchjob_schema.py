@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.parsing import parse_json
-from kfjob.validation.models import field_error
-from kfjob.validation.paths import Path, join_path, parse_path
+from kfjob.validation.field_paths import Path, join_path, parse_path
+from kfjob.validation.spec_model import field_error
 
 POD_PATH = "spec.pytorchReplicaSpecs.Worker.template.spec"
 UNKNOWN_FIELD = "is not known to Kubernetes"

@@ -24,8 +24,7 @@ from kfjob.shell.run_length import find_run_length
 from kfjob.spec import instances
 from kfjob.spec.fields import UNLIMITED
 from kfjob.spec.instances import HYPERPOD_PREFIX, Instance
-from kfjob.spec.job import SPEC_VERSION, JobSpec
-from kfjob.spec.master import get_master_path, make_master_spec
+from kfjob.spec.job import SPEC_VERSION, JobSpec, get_master_path, make_master_spec
 from kfjob.spec.pod import Resources
 from kfjob.spec.scheduling import Restarts, Scheduling, Toleration
 

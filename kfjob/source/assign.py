@@ -7,9 +7,9 @@ from typing import Any
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError
+from kfjob.base.text import IMPOSSIBLE
 from kfjob.source.yaml_text import parse_yaml
-from kfjob.validation.impossible_text import IMPOSSIBLE
-from kfjob.validation.paths import Path, join_path, parse_path
+from kfjob.validation.field_paths import Path, join_path, parse_path
 
 
 def apply_assignments(data: JsonObject, assignments: Sequence[str]) -> tuple[dict[Path, str], list[Problem]]:

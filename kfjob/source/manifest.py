@@ -10,8 +10,7 @@ from kfjob.base.errors import Problem
 from kfjob.objects.api_objects import PYTORCHJOB, describe_object, is_list
 from kfjob.objects.containers import show_path
 from kfjob.source.template.fill import Rendered
-from kfjob.validation.paths import Path
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Path, Positions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,8 @@ from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
 from kfjob.spec.repair import CheckedFields, check_fields
 from kfjob.trainspec.script_translation import Translation, translate_arguments
-from kfjob.validation.paths import Path, join_path, parse_path
-from kfjob.validation.positions import Positions
-from kfjob.validation.problems import describe_kind
+from kfjob.validation.field_paths import Path, Positions, join_path, parse_path
+from kfjob.validation.pydantic_errors import describe_kind
 
 __all__ = ["LoadedSpec", "Positions", "load_spec", "parse_yaml"]
 
@@ -62,7 +61,7 @@ class StandIn:
 class Draft:
     """A spec that may have problems."""
 
-    checked: CheckedFields
+    checked: CheckedFields[JobSpec]
     """The fields; where one has a problem, another value takes its place, so that more checks can run."""
     positions: Positions
     problems: tuple[Problem, ...]

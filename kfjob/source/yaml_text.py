@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from kfjob.base.errors import Problem, SpecError
+from kfjob.base.text import IMPOSSIBLE, NO_HOLDER, describe_impossible
 from kfjob.source.substitute import Substitution
 from kfjob.source.yaml_loader import (
     InvalidYamlError,
@@ -20,9 +21,7 @@ from kfjob.source.yaml_loader import (
     join_surrogates,
 )
 from kfjob.source.yaml_syntax import describe_syntax_error
-from kfjob.validation.impossible_text import IMPOSSIBLE, NO_HOLDER, describe_impossible
-from kfjob.validation.paths import Path, join_path
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Path, Positions, join_path
 
 MAX_PROBLEMS = 100
 """Reported problems of a YAML text; a text of 4 MiB can have a million."""

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from kfjob.base.units import parse_quantity
 from kfjob.objects import names
 from kfjob.shell import syntax as shell_syntax
-from kfjob.validation.models import SpecModel, field_error
-from kfjob.validation.number_words import suggest_quantity
+from kfjob.validation.spec_model import SpecModel, field_error
+from kfjob.validation.written_numbers import suggest_quantity
 
 _LARGEST_QUANTITY = 2.0**63
 """Kubernetes cuts larger quantities to this number."""

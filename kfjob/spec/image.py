@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from kfjob.image.build.engines import BUILDERS
-from kfjob.validation.models import SpecModel, field_error
+from kfjob.validation.spec_model import SpecModel, field_error
 
 AUTO = "auto"
 

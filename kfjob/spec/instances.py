@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from kfjob.base.parsing import parse_json
-from kfjob.trainspec.float8 import LOWEST_CAPABILITY
+from kfjob.trainspec.linear_layers import LOWEST_CAPABILITY
 
 HYPERPOD_PREFIX = "ml."
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from kfjob.base.errors import SpecError
 from kfjob.spec.fields import Arguments, Command, ObjectName, SharedMemory
 from kfjob.spec.pod import EnvEntry, EnvFromSource, Pod, Resources
 from kfjob.spec.scheduling import Placement
 from kfjob.spec.volumes import Volume
-from kfjob.validation.models import FieldProblem, SpecModel
-
-if TYPE_CHECKING:
-    from kfjob.spec.job import JobSpec  # which imports this module
-
-_DIRECT = frozenset({"scheduling", "restart_policy"})
-"""Fields of `MasterPod` that replace only a part of the job's field."""
+from kfjob.validation.spec_model import SpecModel
 
 
 class MasterPod(SpecModel):
@@ -61,41 +54,3 @@ MasterField = Annotated[
     Discriminator(lambda value: "master:section" if isinstance(value, dict | MasterPod) else "master:switch"),
 ]
 """Whether the job has a Master, or what the Master has instead of the Workers."""
-
-
-def make_master_spec(spec: JobSpec, **fields: Any) -> JobSpec | None:
-    """Return the spec of a job whose pods are all as the Master is, with other `fields`; None if the pods are equal.
-
-    Raises:
-        SpecError: the fields of the Master do not fit together, or with the job's.
-    """
-    if not isinstance(spec.master, MasterPod):
-        return None
-    sections = {name: getattr(spec.master, name) for name in spec.master.model_fields_set}
-    sections = {name: value for name, value in sections.items() if value is not None}
-    own = {name: value for name, value in sections.items() if name not in _DIRECT}
-    if (placement := sections.get("scheduling")) is not None:
-        of_job = spec.scheduling.model_fields_set - Placement.model_fields.keys()
-        job_fields = {name: getattr(spec.scheduling, name) for name in of_job}
-        placed = {name: getattr(placement, name) for name in placement.model_fields_set}
-        own["scheduling"] = type(spec.scheduling)(**job_fields, **placed)
-    if policy := sections.get("restart_policy"):
-        own["restarts"] = spec.restarts.model_copy(update={"policy": policy})
-    job = {name: getattr(spec, name) for name in spec.model_fields_set}
-    return type(spec).model_validate(job | own | {"master": True} | fields)
-
-
-def find_master_problems(spec: JobSpec) -> list[FieldProblem]:
-    """Return the problems of the Master's fields together with the job's."""
-    try:
-        make_master_spec(spec)
-    except SpecError as err:
-        return [FieldProblem(field=get_master_path(p.path), title=p.title, detail=p.detail, hint=p.hint) for p in err.problems]
-    return []
-
-
-def get_master_path(path: str) -> str:
-    """Return where the spec has a field of the Master's own spec."""
-    if path == "restarts.policy":
-        return "master.restart_policy"
-    return f"master.{path}" if path.partition(".")[0] in MasterPod.model_fields else "master"

@@ -20,7 +20,7 @@ from kfjob.spec.fields import (
     Size,
     find_duplicate,
 )
-from kfjob.validation.models import SpecModel, field_error
+from kfjob.validation.spec_model import SpecModel, field_error
 
 RESOURCE_NAMES = {
     "cpu": "cpu",

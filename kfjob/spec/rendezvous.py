@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from kfjob.objects import pytorchjob_schema
 from kfjob.spec.fields import EnvValue, ObjectName, SecretRef
-from kfjob.validation.models import SpecModel, field_error
+from kfjob.validation.spec_model import SpecModel, field_error
 
 RendezvousBackend = Literal["c10d", "etcd", "etcd-v2", "static"]
 LAST_PORT = 65535

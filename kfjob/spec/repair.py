@@ -12,22 +12,20 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
 from kfjob.trainspec.train_spec import TrainSpec
-from kfjob.validation.models import list_errors, two_programs_error, validate_fields
-from kfjob.validation.paths import Path, parse_path
-from kfjob.validation.positions import Positions
-from kfjob.validation.problems import find_path, make_problem
-from kfjob.validation.synonyms import suggest_field
+from kfjob.validation.field_paths import Path, Positions, parse_path
+from kfjob.validation.field_suggestions import suggest_field
+from kfjob.validation.pydantic_errors import find_path, make_problem
+from kfjob.validation.spec_model import list_errors, two_programs_error, validate_fields
 
-if TYPE_CHECKING:
-    from kfjob.spec.job import JobSpec  # which imports this module
+Spec = TypeVar("Spec", bound=BaseModel)
 
 _MAX_ROUNDS = 12
 """Attempts to repair a spec, so that one command reports all of its problems."""
@@ -54,11 +52,11 @@ _PLACEHOLDERS: Mapping[Path, Any] = MappingProxyType(
 
 
 @dataclass
-class CheckedFields:
+class CheckedFields(Generic[Spec]):
     """The problems of a spec's fields, and the spec without them."""
 
-    model: type[JobSpec]
-    spec: JobSpec | None = None
+    model: type[Spec]
+    spec: Spec | None = None
     """A spec for further checks; None if the fields are too wrong for one."""
     problems: list[Problem] = field(default_factory=list)
     replaced: set[Path] = field(default_factory=set)
@@ -84,8 +82,8 @@ class CheckedFields:
 
 
 def check_fields(
-    model: type[JobSpec], data: JsonMapping, positions: Positions, *, unresolved: Iterable[Path] = ()
-) -> CheckedFields:
+    model: type[Spec], data: JsonMapping, positions: Positions, *, unresolved: Iterable[Path] = ()
+) -> CheckedFields[Spec]:
     """Validate the fields of a spec. The scalars at `unresolved` have problems of their own already."""
     checked = CheckedFields(model)
     try:
@@ -117,7 +115,7 @@ def _has_empty_train(fields: JsonMapping) -> bool:
     return fields.get("train", "") is None and not fields.get("command")
 
 
-def _fill_empty_train(fields: JsonObject, checked: CheckedFields, positions: Positions) -> None:
+def _fill_empty_train(fields: JsonObject, checked: CheckedFields[Any], positions: Positions) -> None:
     """Report a `train:` without fields, and move the fields into it that are not indented."""
     if not _has_empty_train(fields):
         return
@@ -132,7 +130,7 @@ def _fill_empty_train(fields: JsonObject, checked: CheckedFields, positions: Pos
     checked.renamed.update({("train", name): (name,) for name in names})
 
 
-def _report_two_programs(fields: JsonObject, checked: CheckedFields, positions: Positions) -> None:
+def _report_two_programs(fields: JsonObject, checked: CheckedFields[Any], positions: Positions) -> None:
     """Report a job with `command` and `train`, which the loop would only see once `train` has no other problem."""
     if not fields.get("command") or fields.get("train") is None:
         return
@@ -141,14 +139,14 @@ def _report_two_programs(fields: JsonObject, checked: CheckedFields, positions: 
     checked.problems.append(positions.locate(make_problem(detail, checked.model), ("train",), at_key=True))
 
 
-def _is_program_argument(fields: JsonMapping, path: Path, model: type[JobSpec]) -> bool:
+def _is_program_argument(fields: JsonMapping, path: Path, model: type[BaseModel]) -> bool:
     """Return whether an unknown field is one of kfjob's trainer, in a job that runs another program."""
     if len(path) != 1 or "train" in fields or not fields.get("command"):
         return False
     return "`train." in suggest_field(path, model).hint
 
 
-def _report(detail: ErrorDetails, fields: JsonMapping, checked: CheckedFields, positions: Positions) -> None:
+def _report(detail: ErrorDetails, fields: JsonMapping, checked: CheckedFields[Any], positions: Positions) -> None:
     if detail["type"] == _TWO_PROGRAMS:
         return  # it was reported at the beginning
     path = find_path(detail)
@@ -163,7 +161,7 @@ def _report(detail: ErrorDetails, fields: JsonMapping, checked: CheckedFields, p
         checked.problems.append(positions.locate(problem, origin, at_key=is_unknown))
 
 
-def _repair(fields: JsonObject, detail: ErrorDetails, checked: CheckedFields) -> None:
+def _repair(fields: JsonObject, detail: ErrorDetails, checked: CheckedFields[Any]) -> None:
     """Replace or rename the field that an error is about."""
     path = find_path(detail)
     if detail["type"] == "nothing_to_run":
@@ -184,7 +182,7 @@ def _repair(fields: JsonObject, detail: ErrorDetails, checked: CheckedFields) ->
     _replace(fields, path, checked)
 
 
-def _replace(fields: JsonObject, path: Path, checked: CheckedFields) -> None:
+def _replace(fields: JsonObject, path: Path, checked: CheckedFields[Any]) -> None:
     """Give a field a value that fits, or remove it; an item of a list is removed with its list."""
     while path and not (path in _PLACEHOLDERS or (isinstance(path[-1], str) and _exists(fields, path))):
         path = path[:-1]

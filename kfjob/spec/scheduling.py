@@ -8,10 +8,9 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from kfjob.objects import pytorchjob_schema
 from kfjob.spec.fields import LabelValue, MetadataKey, ObjectName
-from kfjob.validation.durations import parse_duration
-from kfjob.validation.models import SpecModel, field_error
-from kfjob.validation.number_words import suggest_duration
-from kfjob.validation.suggestions import suggest_truth
+from kfjob.validation.spec_model import SpecModel, field_error
+from kfjob.validation.value_suggestions import suggest_truth
+from kfjob.validation.written_numbers import parse_duration, suggest_duration
 
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from kfjob.spec.reference import format_row
-from kfjob.trainspec.lora import LoraSpec
+from kfjob.trainspec.train_fields import LoraSpec
 from kfjob.trainspec.train_spec import TrainSpec
 from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from kfjob.spec.fields import AbsolutePath, DnsLabel, FileMode, ObjectName, Size
-from kfjob.validation.models import SpecModel, field_error
+from kfjob.validation.spec_model import SpecModel, field_error
 
 _KINDS_OF_FIELDS = {
     "read_only_claim": ("pvc", "fsx", "efs"),

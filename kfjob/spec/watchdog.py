@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from kfjob.spec.scheduling import Seconds
-from kfjob.validation.models import SpecModel
+from kfjob.validation.spec_model import SpecModel
 
 
 class Watchdog(SpecModel):

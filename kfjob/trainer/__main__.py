@@ -10,7 +10,7 @@ from kfjob.base.errors import KfjobError
 from kfjob.trainer.environment import check_home_folders, check_meeting_point, read_place
 from kfjob.trainer.metrics import Outcome, StartupTimer, log, start_logging
 from kfjob.trainer.redact import write_error
-from kfjob.trainspec.arguments import format_help, parse_argv
+from kfjob.trainspec.command_line import format_help, parse_argv
 from kfjob.trainspec.train_spec import TrainSpec
 
 

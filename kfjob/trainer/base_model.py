@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 from kfjob.base.errors import KfjobError
-from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.hub import fetch_folder
 from kfjob.trainer.manifest import describe_file
 from kfjob.trainer.model import CONFIG
+from kfjob.trainer.storage import Checkpoint
 from kfjob.trainer.weights import FILES, PretrainedWeights
 from kfjob.trainspec.train_spec import TrainSpec, get_shape
 

@@ -10,7 +10,6 @@ import logging
 import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -20,31 +19,16 @@ from torch.distributed.tensor import DTensor
 from kfjob.base.errors import KfjobError
 from kfjob.trainer import metrics
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.manifest import DamagedError, Manifest
+from kfjob.trainer.manifest import DamagedError
 from kfjob.trainer.metrics import log
 from kfjob.trainer.model_settings import find_different_settings, read_settings
 from kfjob.trainer.shapes import full_shape
-from kfjob.trainer.storage import Storage
+from kfjob.trainer.storage import Checkpoint, Storage
 from kfjob.trainer.storage.base import not_shared
 
 
 class NotFiniteError(KfjobError):
     """A checkpoint, or a model that would become one, holds NaN or infinite values."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """A checkpoint: complete and verified if `find_checkpoint` returned it, perhaps unfinished if `save` did."""
-
-    storage: Storage
-    name: str
-    """`step-000050`."""
-    manifest: Manifest
-
-    @property
-    def path(self) -> str:
-        """Its folder or URL."""
-        return f"{self.storage.location.rstrip('/')}/{self.name}"
 
 
 class CheckpointState(Protocol):

@@ -24,15 +24,16 @@ import torch
 from kfjob.base.errors import KfjobError
 from kfjob.trainer import metrics
 from kfjob.trainer.anomalies import HINT
-from kfjob.trainer.checkpoint import Checkpoint, CheckpointState, NotFiniteError, is_finite, list_checkpoints
+from kfjob.trainer.checkpoint import CheckpointState, NotFiniteError, is_finite, list_checkpoints
 from kfjob.trainer.distributed import PeerError, Ranks
 from kfjob.trainer.lease import LostLeaseError
 from kfjob.trainer.manifest import Manifest, describe_file
 from kfjob.trainer.metrics import log
 from kfjob.trainer.pins import delete_unless_pinned
-from kfjob.trainer.storage import Storage
+from kfjob.trainer.storage import Checkpoint, Storage
 from kfjob.trainer.storage.base import describe_write_error
-from kfjob.trainspec.train_spec import OnSaveError, TrainSpec
+from kfjob.trainspec.train_fields import OnSaveError
+from kfjob.trainspec.train_spec import TrainSpec
 
 Files = dict[str, dict[str, Any]]
 """Files of a checkpoint by name, as `describe_file` describes them."""

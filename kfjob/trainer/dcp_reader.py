@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.distributed.checkpoint import metadata as dcp
@@ -24,9 +24,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from kfjob.base.errors import KfjobError
 from kfjob.trainer.garbage import pause_collection
 from kfjob.trainer.metadata_unpickler import MetadataUnpickler, UnknownTypeError
-
-if TYPE_CHECKING:
-    from kfjob.trainer.checkpoint import Checkpoint
+from kfjob.trainer.storage import Checkpoint
 
 METADATA_FILE = ".metadata"
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)

@@ -143,10 +143,10 @@ def upload(folder: Path, name: str, *, private: bool = True) -> str:
 
 def _open_checkpoint(location: str, pins: ExitStack) -> tuple[Any, TrainSpec]:
     """Return the checkpoint at a location, or the newest one in it, and its spec; verified, and pinned by `pins`."""
-    from kfjob.trainer.checkpoint import Checkpoint, list_checkpoints
+    from kfjob.trainer.checkpoint import list_checkpoints
     from kfjob.trainer.manifest import NO_CHECKPOINT_HINT
     from kfjob.trainer.pins import pin
-    from kfjob.trainer.storage import open_storage, split_location
+    from kfjob.trainer.storage import Checkpoint, open_storage, split_location
 
     if "://" not in location and not Path(location).exists():
         raise KfjobError(f"`{location}` does not exist", hint=NO_CHECKPOINT_HINT)

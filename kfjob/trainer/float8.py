@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from kfjob.base.errors import KfjobError
 from kfjob.trainer.checkpoint import ModelState
 from kfjob.trainer.layers import find_linear_layers
-from kfjob.trainspec.float8 import LOWEST_CAPABILITY, can_convert
+from kfjob.trainspec.linear_layers import LOWEST_CAPABILITY, can_use_float8
 from kfjob.trainspec.train_spec import TrainSpec
 
 _HINT = "use `precision: bf16`, or for a trial `fp8_emulate: true`"
@@ -54,7 +54,7 @@ def convert_linear_layers(model: Any, spec: TrainSpec) -> None:
         return
     float8 = _import_torchao()
     layers = [layer for _, layer in find_linear_layers(model)]
-    convertible = {id(layer) for layer in layers if can_convert(layer.in_features, layer.out_features)}
+    convertible = {id(layer) for layer in layers if can_use_float8(layer.in_features, layer.out_features)}
     if not convertible:
         cause = "fp8 needs linear layers whose widths are multiples of 16"
         raise KfjobError(f"{type(model).__name__} has no layer for fp8", location="precision", cause=cause)

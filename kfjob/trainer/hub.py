@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kfjob.base.errors import KfjobError
-from kfjob.trainspec.rules import can_be_repository
+from kfjob.trainspec.train_rules import can_be_repository
 
 
 def fetch_folder(location: Path | str, files: Sequence[str], *, kind: str, revision: str | None = None) -> Path:

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from kfjob.base.errors import KfjobError
-from kfjob.trainspec.lora import ALL_LINEAR
+from kfjob.trainspec.train_fields import ALL_LINEAR
 from kfjob.trainspec.train_spec import TrainSpec
 
 _ADAPTER = "default"
@@ -123,7 +123,7 @@ def _is_linear(module: nn.Module) -> bool:
 
 
 def _check_targets(model: Any, spec: TrainSpec) -> None:
-    """Check the names of the section as `kfjob.trainspec.lora` does for a known shape."""
+    """Check the names of the section as `kfjob.trainspec.linear_layers` does for a known shape."""
     assert spec.lora is not None  # noqa: S101 -- for mypy
     ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
     modules = [(f".{name}", module) for name, module in model.named_modules() if name]

@@ -33,8 +33,9 @@ from kfjob.trainer.strategies import Strategy
 from kfjob.trainer.strategies.base import COMPUTE_DTYPES
 from kfjob.trainer.weights import FILES as WEIGHT_FILES
 from kfjob.trainer.weights import PretrainedWeights
-from kfjob.trainspec.models import ModelShape, count_parameters
-from kfjob.trainspec.train_spec import Precision, TrainSpec, get_shape
+from kfjob.trainspec.model_shapes import ModelShape, count_parameters
+from kfjob.trainspec.train_fields import Precision
+from kfjob.trainspec.train_spec import TrainSpec, get_shape
 
 CONFIG = "config.json"
 _CLASSES = {

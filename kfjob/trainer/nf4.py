@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from kfjob.base.errors import KfjobError
 from kfjob.trainer.layers import find_linear_layers
-from kfjob.trainspec.nf4 import BLOCK, SCALES, can_quantize, can_shard
+from kfjob.trainspec.linear_layers import NF4_BLOCK, NF4_SCALES, can_quantize, can_shard_nf4
 from kfjob.trainspec.train_spec import TrainSpec
 
 
@@ -49,7 +49,7 @@ def check_quantizable(model: Any, spec: TrainSpec) -> None:
     _import_nf4()
     if not any(can_quantize(layer.in_features, layer.out_features) for _, layer in find_linear_layers(model)):
         title = f"{type(model).__name__} has no layer for `lora.quantize`"
-        cause = f"the number of weights of a quantised layer is a multiple of {BLOCK * SCALES}"
+        cause = f"the number of weights of a quantised layer is a multiple of {NF4_BLOCK * NF4_SCALES}"
         raise KfjobError(title, location="lora.quantize", cause=cause, hint="remove `lora.quantize`")
 
 
@@ -74,13 +74,13 @@ def list_whole(model: nn.Module, ranks: int) -> set[nn.Parameter]:
     candidates = [
         parameter for parameter in model.parameters() if not isinstance(parameter, DTensor) and is_quantized(parameter)
     ]
-    return {weight for weight in candidates if not can_shard(weight.shape[0], weight.shape[1], ranks)}
+    return {weight for weight in candidates if not can_shard_nf4(weight.shape[0], weight.shape[1], ranks)}
 
 
 def _quantize(weight: torch.Tensor) -> torch.Tensor:
     """Return the weight in NF4, which computes in its type; in fp16 the inverse scales of small weights would overflow."""
     quantized: torch.Tensor = _import_nf4().to_nf4(
-        weight.to(torch.bfloat16) if weight.dtype is torch.float16 else weight, BLOCK, SCALES
+        weight.to(torch.bfloat16) if weight.dtype is torch.float16 else weight, NF4_BLOCK, NF4_SCALES
     )
     return quantized
 

@@ -13,12 +13,7 @@ from kfjob.base.errors import KfjobError
 from kfjob.base.text import join_names, plural
 from kfjob.trainer import metrics
 from kfjob.trainer.base_model import check_base, describe_base, identify_base
-from kfjob.trainer.checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    parameter_shapes,
-    prepare_storage,
-)
+from kfjob.trainer.checkpoint import load_checkpoint, parameter_shapes, prepare_storage
 from kfjob.trainer.checkpoint_writer import open_checkpoint_writer
 from kfjob.trainer.data.sources import CONTENT_KEYS, RunData, is_same_data, open_data
 from kfjob.trainer.data.stream import SampleStream
@@ -37,7 +32,7 @@ from kfjob.trainer.redact import redact_urls
 from kfjob.trainer.resume import describe_changes, find_checkpoint
 from kfjob.trainer.shapes import count_frozen
 from kfjob.trainer.stop_request import StopRequest
-from kfjob.trainer.storage import open_storage
+from kfjob.trainer.storage import Checkpoint, open_storage
 from kfjob.trainer.strategies import describe_strategy, make_strategy
 from kfjob.trainer.trackers import open_trackers
 from kfjob.trainer.training_run import TrainingRun, compute_total_steps

@@ -7,12 +7,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from kfjob.base.errors import KfjobError
-from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.data.stream import Position
 from kfjob.trainer.distributed import PeerError, Ranks
 from kfjob.trainer.lease import LostLeaseError
 from kfjob.trainer.metrics import Outcome
-from kfjob.trainer.storage import Storage
+from kfjob.trainer.storage import Checkpoint, Storage
 
 
 @dataclass(kw_only=True)

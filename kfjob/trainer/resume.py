@@ -13,13 +13,13 @@ from typing import Any
 from torch import nn
 
 from kfjob.base.errors import KfjobError
-from kfjob.trainer.checkpoint import Checkpoint, CheckpointState, NotFiniteError, list_checkpoints, load_checkpoint
+from kfjob.trainer.checkpoint import CheckpointState, NotFiniteError, list_checkpoints, load_checkpoint
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
 from kfjob.trainer.model_settings import find_different_settings
 from kfjob.trainer.pins import keep_readers_out, pin
-from kfjob.trainer.storage import Storage, open_storage, split_location
+from kfjob.trainer.storage import Checkpoint, Storage, open_storage, split_location
 from kfjob.trainspec.train_spec import TrainSpec
 
 

@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from kfjob.base.errors import KfjobError
-from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.metrics import log
 from kfjob.trainer.redact import redact_urls
+from kfjob.trainer.storage import Checkpoint
 from kfjob.trainspec.train_spec import TrainSpec
 
 _WRITE_HINT = "use a path in a folder that this user can write to"

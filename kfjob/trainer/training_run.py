@@ -10,7 +10,7 @@ from torch import nn
 from kfjob.base.errors import KfjobError
 from kfjob.base.text import plural
 from kfjob.trainer import metrics
-from kfjob.trainer.checkpoint import Checkpoint, CheckpointState
+from kfjob.trainer.checkpoint import CheckpointState
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.data.prefetch import Prefetcher
 from kfjob.trainer.data.sources import RunData
@@ -23,6 +23,7 @@ from kfjob.trainer.optim import ReduceOnPlateau
 from kfjob.trainer.progress import Progress
 from kfjob.trainer.resume import roll_back
 from kfjob.trainer.stop_request import StopRequest
+from kfjob.trainer.storage import Checkpoint
 from kfjob.trainer.strategies import Strategy
 from kfjob.trainer.trackers import Trackers
 from kfjob.trainspec.train_spec import TrainSpec

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kfjob.trainspec.lora import list_targets
+from kfjob.trainspec.linear_layers import list_targets
 from kfjob.trainspec.memory_setup import FP32, MemorySetup
-from kfjob.trainspec.models import ModelShape
+from kfjob.trainspec.model_shapes import ModelShape
 
 _STREAM_BYTES: Mapping[tuple[str, str], tuple[int, int]] = MappingProxyType(
     {

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from kfjob.base.units import format_gib
 from kfjob.trainspec.memory import RESERVED, estimate_memory
 from kfjob.trainspec.memory_setup import make_setup
-from kfjob.trainspec.models import ModelShape
+from kfjob.trainspec.model_shapes import ModelShape
 from kfjob.trainspec.train_spec import TrainSpec, get_shape
 
 _PLAIN: Mapping[str, Any] = MappingProxyType({"compile": False, "activation_checkpointing": False, "micro_batch_size": 1})

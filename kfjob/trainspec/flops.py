@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kfjob.trainspec.lora import LoraSpec, count_adapters, count_trained
-from kfjob.trainspec.models import ModelShape, count_embedding_parameters, count_idle_parameters, count_parameters
+from kfjob.trainspec.linear_layers import count_adapters, count_trained
+from kfjob.trainspec.model_shapes import ModelShape, count_embedding_parameters, count_idle_parameters, count_parameters
+from kfjob.trainspec.train_fields import LoraSpec
 
 PEAK_FLOPS: Mapping[str, float] = MappingProxyType(
     {

@@ -19,10 +19,16 @@ from dataclasses import dataclass
 
 from kfjob.base.units import GIB
 from kfjob.trainspec.activation_memory import count_recomputed_layers, estimate_activations
-from kfjob.trainspec.lora import count_layer_adapters, count_layer_trained
+from kfjob.trainspec.linear_layers import (
+    can_shard_nf4,
+    count_layer_adapters,
+    count_layer_trained,
+    count_nf4_bytes,
+    count_nf4_temporary_bytes,
+    list_quantized,
+)
 from kfjob.trainspec.memory_setup import FP32, MemorySetup, Scheme
-from kfjob.trainspec.models import ModelShape, count_embedding_parameters, count_parameters
-from kfjob.trainspec.nf4 import can_shard, count_bytes, count_temporary_bytes, list_quantized
+from kfjob.trainspec.model_shapes import ModelShape, count_embedding_parameters, count_parameters
 
 RESERVED = 2 * GIB
 """Allowance on every GPU for memory outside the formula: CUDA context, cuBLAS workspace, NCCL's channels, fragmentation."""
@@ -75,7 +81,7 @@ def estimate_memory(setup: MemorySetup) -> MemoryEstimate:
     logits = _estimate_logits(setup)
     device_state, host_state = _split_state(setup, state)
     lasting = device_state.parameters + device_state.optimizer + copies
-    temporary = count_temporary_bytes(list_quantized(setup.shape, setup.lora), setup.compute_bytes)
+    temporary = count_nf4_temporary_bytes(list_quantized(setup.shape, setup.lora), setup.compute_bytes)
     forward = activations.device + max(logits, activations.recomputed + temporary)
     backward = device_state.gradients + buffers
     keeps_gradients = setup.scheme not in ("none", *_FSDP) or setup.accumulation > 1
@@ -152,7 +158,7 @@ def _count_quantized_bytes(setup: MemorySetup) -> tuple[int, int]:
     sharers = _count_sharers(setup) if setup.scheme in _FSDP else 1
     sizes = [0, 0]
     for layer in list_quantized(setup.shape, setup.lora):
-        sizes[0 if can_shard(layer.outputs, layer.inputs, sharers) else 1] += count_bytes(layer, setup.compute_bytes)
+        sizes[0 if can_shard_nf4(layer.outputs, layer.inputs, sharers) else 1] += count_nf4_bytes(layer, setup.compute_bytes)
     return sizes[0], sizes[1]
 
 

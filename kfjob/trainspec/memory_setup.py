@@ -5,18 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kfjob.trainspec.float8 import count_converted
-from kfjob.trainspec.lora import LoraSpec, count_adapters, count_trained
-from kfjob.trainspec.models import ModelShape, count_parameters
-from kfjob.trainspec.train_spec import (
-    Accumulate,
-    Float8Recipe,
-    Precision,
-    Recompute,
-    TrainSpec,
-    get_shape,
-    resolve_micro_batch_size,
-)
+from kfjob.trainspec.linear_layers import count_adapters, count_float8_weights, count_trained
+from kfjob.trainspec.model_shapes import ModelShape, count_parameters
+from kfjob.trainspec.train_fields import Accumulate, Float8Recipe, LoraSpec, Precision, Recompute
+from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_micro_batch_size
 
 Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-1", "zero-2", "zero-3"]
 """The distribution of the state: a single process, DDP, FSDP2's three ways, the stages of DeepSpeed."""
@@ -74,7 +66,7 @@ class MemorySetup:
     @property
     def float8_weights(self) -> int:
         """The number of weights of one decoder layer that a matrix product casts to fp8."""
-        return count_converted(self.shape) if self.precision == "fp8" else 0
+        return count_float8_weights(self.shape) if self.precision == "fp8" else 0
 
     @property
     def frozen(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
-from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.train_spec import TrainSpec
 from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS, ScriptArgument, UnsupportedValueError, parse_switch
 

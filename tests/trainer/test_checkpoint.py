@@ -14,7 +14,7 @@ from kfjob.trainer.export import export
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.pins import pin
 from kfjob.trainer.process_identity import identify_process
-from kfjob.trainer.storage import open_storage, split_location
+from kfjob.trainer.storage import Checkpoint, open_storage, split_location
 from tests.trainer.conftest import save_tiny_llama
 
 
@@ -340,7 +340,7 @@ def test_location_directly_below_the_root_is_absolute(two_checkpoints):
     manifest = Manifest.read(two_checkpoints / "step-000006")
     storage, name = split_location("/ckpt")
     assert (storage.location, name) == ("/", "ckpt")
-    assert checkpoint.Checkpoint(storage=storage, name=name, manifest=manifest).path == "/ckpt"
+    assert Checkpoint(storage=storage, name=name, manifest=manifest).path == "/ckpt"
 
 
 @pytest.mark.parametrize("location", ["/no-such-checkpoint", "/" + "x" * 5000])

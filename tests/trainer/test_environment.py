@@ -20,7 +20,7 @@ from kfjob.trainer.metrics import Outcome, log, start_logging
 from kfjob.trainer.progress import Progress, record_outcome
 from kfjob.trainer.run import _report_failure
 from kfjob.trainer.storage import open_storage
-from kfjob.trainspec.arguments import from_argv
+from kfjob.trainspec.command_line import from_argv
 
 PASSWORD = "hunter2-4711"  # noqa: S105 -- test data
 URL = f"http://user:{PASSWORD}@127.0.0.1:1/ck"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.trainspec.models import PRESETS, count_parameters
+from kfjob.trainspec.model_shapes import PRESETS, count_parameters
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

@@ -13,7 +13,7 @@ from kfjob.trainer.experts import compute_balance, count_idle, prepare_experts
 from kfjob.trainer.flops import model_flops_per_token
 from kfjob.trainer.model import build_base_model, build_meta_model, read_shape
 from kfjob.trainspec.flops import shape_flops_per_token
-from kfjob.trainspec.models import PRESETS, count_idle_parameters, count_parameters
+from kfjob.trainspec.model_shapes import PRESETS, count_idle_parameters, count_parameters
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.test_run import losses
 

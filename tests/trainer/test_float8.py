@@ -13,8 +13,8 @@ from kfjob.base.errors import KfjobError
 from kfjob.trainer.export import main
 from kfjob.trainer.float8 import check_float8, convert_linear_layers, is_converted
 from kfjob.trainer.model import build_meta_model
-from kfjob.trainspec.float8 import count_converted
-from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.linear_layers import count_float8_weights
+from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.test_run import losses
 
@@ -63,7 +63,7 @@ def test_formula_counts_the_converted_weights(model):
     convert_linear_layers(network, spec)
     count = sum(module.weight.numel() for module in network.modules() if is_converted(module))
     shape = PRESETS[model] if isinstance(model, str) else model
-    assert count == shape.num_hidden_layers * count_converted(shape)
+    assert count == shape.num_hidden_layers * count_float8_weights(shape)
 
 
 def test_router_of_a_model_is_not_converted():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.trainspec.memory import count_layer_parameters
-from kfjob.trainspec.models import ModelShape, count_parameters
+from kfjob.trainspec.model_shapes import ModelShape, count_parameters
 
 SHAPE = {"vocab_size": 96, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 3}
 SPEC = {"model": SHAPE, "data": "-", "max_steps": 1, "sequence_length": 8, "strategy": "fsdp"}

@@ -21,8 +21,9 @@ from kfjob.trainer.dry_run import describe_modules
 from kfjob.trainer.export import main
 from kfjob.trainer.lora import add_adapters, base_name, is_adapter
 from kfjob.trainer.model import build_meta_model
-from kfjob.trainspec.lora import LoraSpec, count_adapters, count_trained, list_linear_layers
-from kfjob.trainspec.models import PRESETS, ModelShape, count_parameters
+from kfjob.trainspec.linear_layers import count_adapters, count_trained, list_linear_layers
+from kfjob.trainspec.model_shapes import PRESETS, ModelShape, count_parameters
+from kfjob.trainspec.train_fields import LoraSpec
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.conftest import save_tiny_llama
 from tests.trainer.test_model import build

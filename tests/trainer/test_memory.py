@@ -8,7 +8,7 @@ import pytest
 
 from kfjob.trainspec.memory import HOST_PROCESS, count_layer_parameters, estimate_memory
 from kfjob.trainspec.memory_setup import FP32, make_setup
-from kfjob.trainspec.models import count_embedding_parameters
+from kfjob.trainspec.model_shapes import count_embedding_parameters
 from kfjob.trainspec.train_spec import TrainSpec
 
 # With these widths no weight count is a multiple of 2 x 77 tokens, and every part is visible in the sum.

@@ -15,7 +15,7 @@ from kfjob.trainer.model import (
 )
 from kfjob.trainer.optim import compute_learning_rate, make_optimizer
 from kfjob.trainer.strategies import SingleProcess
-from kfjob.trainspec.models import PRESETS, ModelShape, count_parameters
+from kfjob.trainspec.model_shapes import PRESETS, ModelShape, count_parameters
 from kfjob.trainspec.train_spec import TrainSpec
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}

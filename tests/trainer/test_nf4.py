@@ -17,9 +17,9 @@ from kfjob.base.errors import KfjobError
 from kfjob.trainer.export import main
 from kfjob.trainer.model import build_base_model
 from kfjob.trainer.nf4 import is_quantized
-from kfjob.trainspec.lora import LoraSpec
-from kfjob.trainspec.models import ModelShape
-from kfjob.trainspec.nf4 import count_bytes, list_quantized
+from kfjob.trainspec.linear_layers import count_nf4_bytes, list_quantized
+from kfjob.trainspec.model_shapes import ModelShape
+from kfjob.trainspec.train_fields import LoraSpec
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.test_model import build
 from tests.trainer.test_run import have_same_state, losses, run_in_stages
@@ -82,7 +82,7 @@ def test_linear_layers_of_the_decoder_have_4_bits(base, precision, width):
     for layer in layers:
         inner: Any = quantized[f"model.layers.0.{layer.name}.base_layer.weight"].data
         parts = (inner.quantized_data, inner.quantized_scalers, inner.quantization_factor)
-        assert sum(part.nbytes for part in parts) == count_bytes(layer, width)
+        assert sum(part.nbytes for part in parts) == count_nf4_bytes(layer, width)
     assert model.lm_head.weight.dtype is model.model.embed_tokens.weight.dtype
     assert model.lm_head.weight.element_size() == width
 

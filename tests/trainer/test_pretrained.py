@@ -17,7 +17,7 @@ from kfjob.base.errors import KfjobError
 from kfjob.trainer.model import make_config_arguments
 from kfjob.trainer.weights import INDEX, PretrainedWeights
 from kfjob.trainspec.memory import count_layer_parameters
-from kfjob.trainspec.models import ModelShape, count_parameters
+from kfjob.trainspec.model_shapes import ModelShape, count_parameters
 from tests.trainer.fake_hub import FakeHub
 
 SHAPE = {"vocab_size": 320, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 10, "num_attention_heads": 4}

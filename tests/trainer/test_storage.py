@@ -25,7 +25,7 @@ from kfjob.trainer.pins import delete_unless_pinned, pin
 from kfjob.trainer.process_identity import identify_process
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.storage.staging import close_folder, open_folder
-from kfjob.trainspec.arguments import to_argv
+from kfjob.trainspec.command_line import to_argv
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.manifests import make_manifest
 

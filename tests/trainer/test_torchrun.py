@@ -17,7 +17,7 @@ import pytest
 
 from kfjob.local.machine import free_port
 from kfjob.trainer.__main__ import main
-from kfjob.trainspec.arguments import to_argv
+from kfjob.trainspec.command_line import to_argv
 from kfjob.trainspec.train_spec import TrainSpec
 
 pytestmark = pytest.mark.local

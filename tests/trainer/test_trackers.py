@@ -8,15 +8,14 @@ import pytest
 
 from kfjob.base.errors import KfjobError
 from kfjob.trainer import flops
-from kfjob.trainer.checkpoint import Checkpoint
 from kfjob.trainer.lora import add_adapters
 from kfjob.trainer.metrics import start_logging
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.shapes import count_frozen
-from kfjob.trainer.storage import open_storage
+from kfjob.trainer.storage import Checkpoint, open_storage
 from kfjob.trainer.trackers import Trackers, open_trackers
 from kfjob.trainspec.flops import shape_flops_per_token
-from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.manifests import make_manifest
 

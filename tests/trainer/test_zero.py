@@ -9,7 +9,7 @@ import pytest
 
 from kfjob.trainspec.memory import estimate_memory
 from kfjob.trainspec.memory_setup import make_setup
-from kfjob.trainspec.models import PRESETS, count_parameters
+from kfjob.trainspec.model_shapes import PRESETS, count_parameters
 from kfjob.trainspec.train_spec import TrainSpec
 
 # Stage 3 does not shard parameters of up to 100 000 elements (stage3_param_persistence_threshold): the matrices are larger.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import kfjob
 
 HEAVY = ("torch", "transformers", "datasets", "kubernetes", "kubeflow", "boto3", "botocore", "rich", "numpy")
 PROGRAM = """
@@ -59,7 +62,17 @@ def test_importing_the_package_costs_nothing():
 
 
 def test_every_public_name_is_there():
-    import kfjob
-
-    for name in kfjob.__all__:
+    for name in dir(kfjob):
         assert getattr(kfjob, name) is not None
+
+
+def test_every_line_of_the_stub_is_a_public_name():
+    stub = Path(kfjob.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    names = [line.rpartition(" ")[2] for line in stub.splitlines()[1:]]
+    assert sorted(names) == sorted(["aio", *dir(kfjob)])
+
+
+def test_a_star_import_gets_every_public_name():
+    names: dict[str, object] = {}
+    exec("from kfjob import *", names)  # noqa: S102 - no function may contain such an import
+    assert set(dir(kfjob)) <= set(names)

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from kfjob.base.units import GIB
-from kfjob.trainspec.lora import LoraSpec, count_trained, list_linear_layers
+from kfjob.trainspec.linear_layers import count_trained, list_linear_layers
 from kfjob.trainspec.memory import count_layer_parameters, estimate_memory
 from kfjob.trainspec.memory_changes import describe_savings
 from kfjob.trainspec.memory_setup import MemorySetup, make_setup
 from kfjob.trainspec.memory_table import list_rows
-from kfjob.trainspec.models import PRESETS, count_embedding_parameters, count_parameters
+from kfjob.trainspec.model_shapes import PRESETS, count_embedding_parameters, count_parameters
+from kfjob.trainspec.train_fields import LoraSpec
 from kfjob.trainspec.train_spec import TrainSpec
 
 LLAMA = MemorySetup(

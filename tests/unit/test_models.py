@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.base.errors import SpecError
-from kfjob.trainspec.models import PRESETS, ModelShape, count_embedding_parameters, count_parameters, find_config_problems
+from kfjob.trainspec.model_shapes import PRESETS, ModelShape, count_embedding_parameters, count_parameters, find_config_problems
 
 PUBLISHED = {
     "llama-2-7b": 6738415616,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kfjob.base.units import GIB
-from kfjob.trainspec.arguments import from_argv, to_argv
+from kfjob.trainspec.command_line import from_argv, to_argv
 from kfjob.trainspec.defaults import USABLE, Device, choose_defaults, predict_choices
 from kfjob.trainspec.memory import RESERVED, estimate_memory
 from kfjob.trainspec.memory_setup import make_setup
-from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.train_spec import TrainSpec
 
 GPU = Device(kind="cuda", memory=80 * GIB)

@@ -12,20 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kfjob.base.errors import SpecError
-from kfjob.trainspec.arguments import format_help, from_argv, to_argv
-from kfjob.trainspec.lora import LoraSpec, count_trained, list_targets
-from kfjob.trainspec.models import PRESETS, ModelShape
-from kfjob.trainspec.rules import SYNTHETIC
-from kfjob.trainspec.train_spec import (
-    Precision,
-    Schedule,
-    Sharding,
-    Strategy,
-    TrainSpec,
-    get_shape,
-    resolve_final_lr,
-    resolve_warmup_steps,
-)
+from kfjob.trainspec.command_line import format_help, from_argv, to_argv
+from kfjob.trainspec.linear_layers import count_trained, list_targets
+from kfjob.trainspec.model_shapes import PRESETS, ModelShape
+from kfjob.trainspec.train_fields import LoraSpec, Precision, Schedule, Sharding, Strategy
+from kfjob.trainspec.train_rules import SYNTHETIC
+from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_final_lr, resolve_warmup_steps
 
 SMALL = {"model": "tiny-llama", "data": "/data", "max_steps": 10, "sequence_length": 128}
 

@@ -25,7 +25,7 @@ from kfjob.base.errors import NotFound, UsageError
 from kfjob.joblog.events import JobSnapshot
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Positions
 
 
 def relaunch(

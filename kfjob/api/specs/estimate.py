@@ -18,9 +18,9 @@ from kfjob.plan import JobPlan
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.trainspec.defaults import Choice, choose_defaults
 from kfjob.trainspec.flops import peak_flops, shape_flops_per_token
-from kfjob.trainspec.lora import count_trained
+from kfjob.trainspec.linear_layers import count_trained
 from kfjob.trainspec.memory_table import MemoryRow, list_rows
-from kfjob.trainspec.models import ModelShape, count_embedding_parameters, count_parameters
+from kfjob.trainspec.model_shapes import ModelShape, count_embedding_parameters, count_parameters
 from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_micro_batch_size
 
 DEFAULT_MFU = 0.4

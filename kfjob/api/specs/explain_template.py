@@ -16,7 +16,7 @@ from kfjob.objects.containers import show_path
 from kfjob.plan.agent import operator_environment
 from kfjob.redaction import Redactor, collect_secrets
 from kfjob.source.manifest import ManifestObject
-from kfjob.validation.paths import Path
+from kfjob.validation.field_paths import Path
 
 _DEFAULTS: tuple[tuple[Path, str], ...] = (
     (("nprocPerNode",), api_objects.DEFAULT_PROCESSES),

@@ -33,7 +33,7 @@ from kfjob.source.manifest import ManifestObject, list_objects
 from kfjob.source.template import fill as template
 from kfjob.source.template.fill import find_object_problem
 from kfjob.spec.job import JobSpec
-from kfjob.validation.paths import Path, join_path
+from kfjob.validation.field_paths import Path, join_path
 
 _LOST_METADATA = {
     "ownerReferences": "the owner is another object, and a new job has none",

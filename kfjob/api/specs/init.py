@@ -15,8 +15,8 @@ from kfjob.plan.launch_commands import find_start_without_agent, find_unconnecte
 from kfjob.shell.commands import Launcher, find_command_problems
 from kfjob.source.spec_text import LoadedSpec, draft_fields, load_spec
 from kfjob.source.yaml_writer import is_ambiguous
-from kfjob.trainspec.models import PRESETS
-from kfjob.trainspec.rules import SYNTHETIC, is_text_file
+from kfjob.trainspec.model_shapes import PRESETS
+from kfjob.trainspec.train_rules import SYNTHETIC, is_text_file
 
 TRIAL_MODEL = "tiny-llama"
 """The model of a first spec: it trains on a laptop."""

@@ -21,8 +21,7 @@ from kfjob.source.manifest import ManifestObject
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.source.template.fill import find_object_problem
 from kfjob.spec.job import JobSpec
-from kfjob.validation.paths import join_path
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Positions, join_path
 
 if TYPE_CHECKING:
     from kubeflow.training.models import KubeflowOrgV1PyTorchJob

@@ -36,7 +36,7 @@ from kfjob.objects.workload import find_workload
 from kfjob.plan import JobPlan
 from kfjob.source.manifest import ManifestObject, find_namespaces, select_jobs
 from kfjob.spec.job import JobSpec
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Positions
 
 
 @dataclass(frozen=True, kw_only=True)

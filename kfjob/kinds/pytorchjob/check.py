@@ -15,7 +15,7 @@ from kfjob.objects.api_objects import PYTORCHJOB_API_VERSION, count_replicas, fi
 from kfjob.objects.api_rules import find_choice_fault
 from kfjob.objects.containers import show_path
 from kfjob.objects.pytorchjob_schema import NOT_INT_OR_STRING, UNKNOWN_FIELD, find_problems
-from kfjob.validation.paths import Path, join_path
+from kfjob.validation.field_paths import Path, join_path
 
 _REPLICAS: Path = ("spec", "pytorchReplicaSpecs")
 _MANAGERS = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")

@@ -23,7 +23,7 @@ from kfjob.kinds.pytorchjob.hyperpod import HYPERPOD_JOB, convert_hyperpod
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import PYTORCHJOB
 from kfjob.source.manifest_yaml import read_documents
-from kfjob.validation.paths import Path, join_path
+from kfjob.validation.field_paths import Path, join_path
 
 _VERSIONS = {
     "kubeflow.org": ("v1", "v1beta2", "v1beta1", "v1alpha2", "v1alpha1"),

@@ -12,7 +12,7 @@ from kfjob.base.common_types import JsonObject
 from kfjob.convert.conversion import Note
 from kfjob.joblog.events import TRAINING_CONTAINER
 from kfjob.objects import api_objects
-from kfjob.validation.paths import Path
+from kfjob.validation.field_paths import Path
 
 HYPERPOD_JOB = "HyperPodPyTorchJob"
 _REPLICA_FIELDS = ("replicas", "template")

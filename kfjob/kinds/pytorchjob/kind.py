@@ -11,7 +11,7 @@ from kfjob.joblog.events import JobChanged, JobPhase
 from kfjob.kinds.base import JobKind, PodTemplate, Replica, permit, read_conditions
 from kfjob.kinds.pytorchjob.shape import PyTorchJobShape
 from kfjob.objects import api_objects, names
-from kfjob.validation.paths import join_path
+from kfjob.validation.field_paths import join_path
 
 if TYPE_CHECKING:
     from kfjob.base.errors import Problem

@@ -12,7 +12,7 @@ from kfjob.base.common_types import JsonMapping
 from kfjob.base.errors import Problem
 from kfjob.joblog.events import TRAINING_CONTAINER
 from kfjob.objects import api_objects
-from kfjob.validation.paths import Path, join_path, parse_path
+from kfjob.validation.field_paths import Path, join_path, parse_path
 
 
 class _Field(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kfjob.base.common_types import JsonObject
 from kfjob.objects.api_objects import without_nulls
 from kfjob.spec.fields import ENV_NAME_PATTERN
-from kfjob.validation.paths import Path
+from kfjob.validation.field_paths import Path
 
 _MAX_REPLICAS = 4096
 """Replicas for which a template is linted; a spec has at most as many nodes."""

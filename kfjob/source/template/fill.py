@@ -27,8 +27,7 @@ from kfjob.source.template.places import DOCUMENT, Place, Pods
 from kfjob.source.template.positions import walk
 from kfjob.source.template.scalars import Scalars
 from kfjob.source.yaml_loader import InvalidYamlError, TooLargeError, compose_documents, join_surrogates
-from kfjob.validation.paths import Path
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Path, Positions
 
 _HAS_RANKS = re.compile(r"""\bMaster['"]?[ \t]*:|\bkind['"]?[ \t]*:[ \t]*['"]?HyperPodPyTorchJob\b""")
 """A job whose operator sets `RANK` and the other names of `RANK_NAMES` in the pods: one with a Master."""

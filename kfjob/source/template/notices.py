@@ -12,7 +12,7 @@ from kfjob.base.text import join_names
 from kfjob.objects.api_objects import describe_object, is_list
 from kfjob.objects.containers import show_path
 from kfjob.shell.variables import Definition, Reader, Resolution, Variables, is_run_time
-from kfjob.validation.paths import Path
+from kfjob.validation.field_paths import Path
 
 _SIMILAR = 0.8
 """How alike a name without a value and one with a value are, if the first may be a mistake; 1 is equal."""

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import yaml
 
 from kfjob.source.manifest_yaml import is_merge, list_merged, read_key
-from kfjob.validation.paths import Path
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Path, Positions
 
 
 class TextMap:

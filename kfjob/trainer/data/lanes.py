@@ -23,7 +23,7 @@ from kfjob.trainer.data.documents import Document, Encoder
 from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens, split_document
 from kfjob.trainer.data.permutation import mix, permute
 from kfjob.trainer.data.records import Offset, Reader, Source, count_characters
-from kfjob.trainspec.train_spec import Packing
+from kfjob.trainspec.train_fields import Packing
 
 MAX_WINDOW_CHARACTERS = 64 * MIB
 """Characters of the records that a lane shuffles at once; a window of long documents has fewer than `shuffle_window`."""

@@ -26,7 +26,7 @@ from kfjob.trainer.data.stream import LaneStream, Samples, SampleStream, Sequent
 from kfjob.trainer.data.synthetic import Synthetic
 from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER, open_samples, read_header
 from kfjob.trainer.data.tokenizer import TextTokenizer, open_tokenizer
-from kfjob.trainspec.rules import SYNTHETIC, TEXT_SUFFIXES, can_be_repository, make_epochs_problem
+from kfjob.trainspec.train_rules import SYNTHETIC, TEXT_SUFFIXES, can_be_repository, make_epochs_problem
 from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_eval_batch_size, resolve_packing
 
 CONTENT_KEYS = ("content", "template")

@@ -23,8 +23,8 @@ from kfjob.base.parsing import parse_json_object, read_document
 from kfjob.base.units import GIB
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens
-from kfjob.trainspec.rules import TOKENS_HEADER
-from kfjob.trainspec.train_spec import Packing
+from kfjob.trainspec.train_fields import Packing
+from kfjob.trainspec.train_rules import TOKENS_HEADER
 
 HEADER = TOKENS_HEADER
 FILE_SUFFIXES = ("bin", "documents.bin", "answers.bin")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kfjob.trainer.storage.base import Storage
+from kfjob.trainer.storage.base import Checkpoint, Storage
 from kfjob.trainer.storage.folder import FolderStorage
 from kfjob.trainer.storage.object_store import ObjectStorage
 
-__all__ = ["FolderStorage", "ObjectStorage", "Storage", "open_storage", "split_location"]
+__all__ = ["Checkpoint", "FolderStorage", "ObjectStorage", "Storage", "open_storage", "split_location"]
 
 
 def open_storage(location: str) -> Storage:

@@ -1,4 +1,4 @@
-"""The protocol of a storage, and the check of a file."""
+"""The protocol of a storage, a checkpoint in it, and the check of a file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,6 +99,21 @@ class Storage(Protocol):
 
     def remove_file(self, name: str) -> None:
         """Remove such a file, if it exists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint: complete and verified if `find_checkpoint` returned it, perhaps unfinished if `save` did."""
+
+    storage: Storage
+    name: str
+    """`step-000050`."""
+    manifest: Manifest
+
+    @property
+    def path(self) -> str:
+        """Its folder or URL."""
+        return f"{self.storage.location.rstrip('/')}/{self.name}"
 
 
 def check_file(name: str, expected: dict[str, Any], size: int | None, digest: Callable[[], str]) -> str | None:

@@ -20,7 +20,7 @@ from tests.unit.api import script
 
 def list_functions() -> list[Any]:
     """Return every public function and method that takes arguments, with each of its parameters."""
-    functions = [getattr(kfjob, name) for name in kfjob._MODULES]
+    functions = [getattr(kfjob, name) for name in dir(kfjob)]
     functions = [function for function in functions if inspect.isfunction(function)]
     for owner in (Run, HtmlPage):
         functions += [method for name, method in inspect.getmembers(owner, inspect.isfunction) if name in vars(owner)]

@@ -18,7 +18,7 @@ from kfjob.base.errors import UsageError
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
 from kfjob.spec.master import MasterPod
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Positions
 
 SPEC = {"name": "job", "image": "r.example/a:1", "nodes": 2, "command": "torchrun t.py", "rendezvous": "static"}
 

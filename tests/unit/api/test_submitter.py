@@ -23,7 +23,7 @@ from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Positions
 from tests.pytorchjobs import snapshot
 
 SPEC = JobSpec(name="train", image="a:1", command=["python", "a.py"])

@@ -16,7 +16,7 @@ from kfjob.plan import Context, resolve
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
 from kfjob.trainspec.train_spec import TrainSpec
-from kfjob.validation.positions import Positions
+from kfjob.validation.field_paths import Positions
 
 FSDP = """
 compute_environment: LOCAL_MACHINE

@@ -11,7 +11,7 @@ from kfjob.base.units import GIB
 from kfjob.lint.fit import suggest_changes
 from kfjob.trainspec.memory import RESERVED, estimate_memory
 from kfjob.trainspec.memory_setup import MemorySetup
-from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.model_shapes import PRESETS
 from tests.unit.lint import cases
 from tests.unit.lint.test_rules import lint_job
 

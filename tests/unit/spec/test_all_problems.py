@@ -12,10 +12,12 @@ from kfjob.base.errors import Problem, SpecError
 from kfjob.source.spec_text import draft_spec, load_spec
 from kfjob.spec.job import JobSpec
 from kfjob.spec.volumes import Volume
-from kfjob.trainspec.arguments import from_argv
+from kfjob.trainspec.command_line import from_argv
 from kfjob.trainspec.train_spec import TrainSpec
-from kfjob.validation.paths import parse_path
-from kfjob.validation.synonyms import find_model, list_synonyms, suggest_field
+from kfjob.validation.field_paths import parse_path
+from kfjob.validation.field_suggestions import suggest_field
+from kfjob.validation.model_fields import find_model
+from kfjob.validation.synonyms import list_synonyms
 
 KUBERNETES = load_current_settings(backend="kubernetes", namespace="default")
 SEVERAL = """\

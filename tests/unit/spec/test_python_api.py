@@ -10,7 +10,7 @@ from kfjob import ImageSpec, JobSpec, Resources, TrainSpec
 from kfjob.base.errors import SpecError
 from kfjob.spec.pod import Pod
 from kfjob.spec.rendezvous import Rendezvous
-from kfjob.trainspec.models import ModelShape
+from kfjob.trainspec.model_shapes import ModelShape
 
 TRAIN = {"model": "tiny-llama", "data": "synthetic", "max_steps": 1}
 

@@ -9,8 +9,8 @@ import pytest
 from kfjob.base.errors import SpecError
 from kfjob.source.spec_text import load_spec, parse_yaml
 from kfjob.spec.trainer_reference import format_page
-from kfjob.trainspec.arguments import from_argv, parse_argv, to_argv
-from kfjob.trainspec.models import count_parameters
+from kfjob.trainspec.command_line import from_argv, parse_argv, to_argv
+from kfjob.trainspec.model_shapes import count_parameters
 from kfjob.trainspec.script_translation import translate_arguments
 from kfjob.trainspec.train_spec import TrainSpec, get_shape
 from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS

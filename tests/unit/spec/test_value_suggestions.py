@@ -12,8 +12,9 @@ from kfjob.base.errors import SpecError
 from kfjob.base.text import snake_case
 from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
-from kfjob.validation.suggestions import list_choices, suggest_choice
-from kfjob.validation.synonyms import find_model, list_fields, suggest_field
+from kfjob.validation.field_suggestions import suggest_field
+from kfjob.validation.model_fields import find_model, list_fields
+from kfjob.validation.value_suggestions import list_choices, suggest_choice
 
 
 def make_spec(field: str, value: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from kfjob.kinds.pytorchjob.check import find_job_problems
 from kfjob.objects.api_check import find_object_faults
 from kfjob.source.manifest import list_objects
 from kfjob.source.template import fill as template
-from kfjob.validation.paths import join_path, parse_path
+from kfjob.validation.field_paths import join_path, parse_path
 
 CONTAINER: Any = {"name": "pytorch", "image": "a:1"}
 POD = "spec.pytorchReplicaSpecs.Worker.template.spec"

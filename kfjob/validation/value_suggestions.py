@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from kfjob.base.text import snake_case
-from kfjob.validation.paths import Path
-from kfjob.validation.synonyms import find_model
+from kfjob.validation.field_paths import Path
+from kfjob.validation.model_fields import find_model
 
 _CHOICE_WORDS: Mapping[str, str] = MappingProxyType(
     {

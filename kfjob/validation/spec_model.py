@@ -12,8 +12,8 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, Pydanti
 from pydantic_core.core_schema import no_info_before_validator_function
 
 from kfjob.base.errors import Problem, SpecError
-from kfjob.validation.impossible_text import IMPOSSIBLE, NO_HOLDER, describe_impossible
-from kfjob.validation.paths import Path, join_path
+from kfjob.base.text import IMPOSSIBLE, NO_HOLDER, describe_impossible
+from kfjob.validation.field_paths import Path, join_path
 
 _Init = TypeVar("_Init", bound=Callable[..., None])
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -125,7 +125,7 @@ class SpecModel(BaseModel):
     @classmethod
     def _list_problems(cls, error: ValidationError, fields: object = None) -> list[Problem]:  # noqa: ARG003 - for JobSpec
         """Return the problems of pydantic's error, or all of the `fields` that caused it."""
-        from kfjob.validation.problems import make_problems  # needed for an error only; it imports modules that import this one
+        from kfjob.validation.pydantic_errors import make_problems  # needed for an error only
 
         return make_problems(list_errors(error), cls)
 

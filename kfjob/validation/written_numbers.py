@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from string import ascii_letters
 
 from kfjob.base.units import COUNT_SUFFIXES
-from kfjob.validation.durations import format_duration
 
 _SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
 _SMALL += "eighteen nineteen"
@@ -48,6 +47,22 @@ _CLOCK = re.compile(r"(\d+):(\d\d)(?::(\d\d))?")
 _MAX_WORD = 60
 """Characters of a text that may be a number, a size or a duration in words."""
 _TOO_LARGE = 10**15
+_DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION_PARTS = re.compile(r"(?<!\d)(\d+)([smhd])")
+
+
+def parse_duration(text: str) -> int | None:
+    """Return the seconds of a duration such as `90m` or `1d12h`; None if the text has another form."""
+    parts = _DURATION_PARTS.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(int(number) * _DURATION_UNITS[unit] for number, unit in parts)
+
+
+def format_duration(seconds: int) -> str:
+    """Return seconds, which are not negative, as `parse_duration` reads them: `36h` is `1d12h`."""
+    parts = ((seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "m"), (seconds % 60, "s"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"
 
 
 def suggest_number(value: object, *, whole: bool) -> str | None:

@@ -18,14 +18,14 @@ from pydantic_core import PydanticUndefined
 
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.parsing import ParseError, parse_json
-from kfjob.trainspec.models import PRESETS
+from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.script_translation import translate_arguments
 from kfjob.trainspec.train_spec import TrainSpec
-from kfjob.validation.models import list_errors, validate_fields
-from kfjob.validation.paths import Path, join_path
-from kfjob.validation.problems import make_problem
+from kfjob.validation.field_paths import Path, join_path
+from kfjob.validation.field_suggestions import suggest_field
+from kfjob.validation.pydantic_errors import make_problem
 from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS
-from kfjob.validation.synonyms import suggest_field
+from kfjob.validation.spec_model import list_errors, validate_fields
 
 OWN_TRAINER = "kfjob.trainer"
 """The module of kfjob's trainer, which reads these arguments."""

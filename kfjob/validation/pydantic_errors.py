@@ -10,17 +10,17 @@ from pydantic_core import ErrorDetails
 
 from kfjob.base.errors import Problem
 from kfjob.redaction import Redactor, cut_text, is_secret_name
-from kfjob.validation.durations import parse_duration
-from kfjob.validation.number_words import suggest_number
-from kfjob.validation.paths import Path, join_path, parse_path
-from kfjob.validation.suggestions import (
+from kfjob.validation.field_paths import Path, join_path, parse_path
+from kfjob.validation.field_suggestions import suggest_field
+from kfjob.validation.model_fields import find_model
+from kfjob.validation.value_suggestions import (
     suggest_choice,
     suggest_list,
     suggest_mapping,
     suggest_section,
     suggest_truth,
 )
-from kfjob.validation.synonyms import find_model, suggest_field
+from kfjob.validation.written_numbers import parse_duration, suggest_number
 
 _KINDS: dict[type, str] = {
     bool: "yes-or-no value",

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from kfjob.base.errors import SpecError
-from kfjob.validation.models import FieldProblem, SpecModel, field_error, field_errors
+from kfjob.validation.spec_model import FieldProblem, SpecModel, field_error, field_errors
 
 Architecture = Literal["llama", "mistral", "qwen2", "gpt_neox", "mixtral", "qwen3_moe"]
 MIXTURES: tuple[Architecture, ...] = ("mixtral", "qwen3_moe")

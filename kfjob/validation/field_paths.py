@@ -1,4 +1,4 @@
-"""Where the fields of a document are in its text, so that a problem names its file, line and column. Pure."""
+"""Paths of fields in a spec, `("volumes", 0, "name")` or `volumes.0.name`, and their positions in its text. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kfjob.base.errors import Problem
-from kfjob.validation.paths import Path, parse_path
+
+Path = tuple[str | int, ...]
+
+
+def join_path(path: Path) -> str:
+    """Return a path as users write it: `volumes.0.name`."""
+    return ".".join(str(part) for part in path)
+
+
+def parse_path(text: str) -> Path:
+    """Return the path that a text such as `volumes.0.name` stands for."""
+    return tuple(int(part) if part.isdecimal() else part for part in text.split(".")) if text else ()
 
 
 @dataclass(frozen=True)
