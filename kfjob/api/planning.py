@@ -15,7 +15,7 @@ from kfjob.api.target import Target, explain_namespace, find_target
 from kfjob.base.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.base.errors import KfjobError, Problem, SpecError
 from kfjob.base.text import plural
-from kfjob.kinds.pytorchjob.manifest import check_overrides, compile_manifests
+from kfjob.kinds.pytorchjob.manifest import check_overrides, compile_manifests, find_override_problems
 from kfjob.lint.check import lint
 from kfjob.plan import DEFAULT_ETCD_IMAGE, Context, JobPlan, resolve
 from kfjob.source.spec_text import Draft, LoadedSpec
@@ -95,7 +95,7 @@ def plan_job(
     except SpecError as err:
         checked = CheckedFields(JobSpec, spec=loaded.spec)
         more = _find_more_problems(checked, loaded.positions, target, err.problems, check=check)
-        raise SpecError([*err.problems, *more]) from None
+        raise SpecError(_sort([*err.problems, *more])) from None
     planned = Planned(
         spec=loaded.spec,
         plan=plan,
@@ -142,14 +142,16 @@ def _find_more_problems(
     if spec is None:
         return []
     replaced = {parse_path(problem.path) for problem in problems}
-    more: list[Problem] = []
+    plan_problems: Sequence[Problem] = ()
     if not problems:
         try:
             resolve_spec(spec, Positions(), context)
         except SpecError as err:
-            more = list(err.problems)
+            plan_problems = err.problems
     checked = replace(checked, replaced=checked.replaced | replaced)
-    more = [problem for problem in more if not checked.concerns_replaced(problem)]
+    more = [problem for problem in plan_problems if not checked.concerns_replaced(problem)]
+    checked = checked.remove_overrides((*problems, *plan_problems))
+    spec = checked.spec or spec
     if not spec.image:
         spec = spec.model_copy(update={"image": "image"})
         checked = replace(checked, replaced=checked.replaced | {("image",)})
@@ -189,11 +191,15 @@ def resolve_spec(spec: JobSpec, positions: Positions, context: Context) -> JobPl
     Raises:
         SpecError: every problem, with its position in the text.
     """
+    problems = find_override_problems(spec.overrides)
+    checked = CheckedFields(JobSpec, spec=spec).remove_overrides(problems)
     try:
-        plan = resolve(spec, context)
+        plan = resolve(checked.spec or spec, context)
         check_overrides(plan)
     except SpecError as err:
-        raise SpecError(positions.locate_all(err.problems)) from None
+        problems += [problem for problem in err.problems if not checked.concerns_replaced(problem)]
+    if problems:
+        raise SpecError(positions.locate_all(problems))
     return plan
 
 

@@ -18,8 +18,9 @@ from kfjob.base.text import plural
 from kfjob.joblog.observe_config import encode
 from kfjob.kinds.images import ImageChange, replace_image
 from kfjob.kinds.pytorchjob.observation import read_manifest
+from kfjob.kinds.pytorchjob.schema import find_problems
 from kfjob.objects import api_objects
-from kfjob.objects.pytorchjob_schema import UNKNOWN_FIELD, find_problems
+from kfjob.objects.crd_schema import UNKNOWN_FIELD
 from kfjob.validation.paths import join_path
 
 MAX_BYTES = 200_000

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 from kfjob.base.errors import Problem
 from kfjob.base.text import plural
 from kfjob.joblog.progress.pattern import PROGRESS_GROUPS, check_pattern
-from kfjob.objects import names, pytorchjob_schema
+from kfjob.objects import names
 from kfjob.shell.commands import Launcher
 from kfjob.spec import instances
 from kfjob.spec.fields import (
@@ -39,7 +39,6 @@ from kfjob.spec.watchdog import Watchdog
 from kfjob.trainspec.train_spec import TrainSpec
 from kfjob.validation.models import FieldProblem, SpecModel, field_error, field_errors, two_programs_error
 from kfjob.validation.number_words import suggest_number
-from kfjob.validation.paths import join_path
 from kfjob.validation.positions import Positions
 from kfjob.validation.root_model import root_model
 from kfjob.validation.suggestions import suggest_choice
@@ -323,15 +322,6 @@ class JobSpec(SpecModel):
                 if volume.mount_path == other.mount_path:
                     title = f"two volumes have the mount path `{volume.mount_path}`"
                     raise field_error("mount_twice", title, path=f"{path}.mount_path")
-        return value
-
-    @field_validator("overrides")
-    @classmethod
-    def _check_overrides(cls, value: dict[str, Any]) -> dict[str, Any]:
-        value = pytorchjob_schema.quote_override_fractions(value)
-        for problem in pytorchjob_schema.find_override_problems(value):
-            path = join_path(("overrides", *problem.path))
-            raise field_error("overrides", f"`{path}` {problem.message}", path=path)
         return value
 
     @field_validator("args")

@@ -23,10 +23,10 @@ from kfjob.kinds.pytorchjob.check import EMPTY_WORKER, EMPTY_WORKER_REASON, find
 from kfjob.kinds.pytorchjob.found_jobs import ANY_JOB, Choice, FoundJob, choose_job, find_jobs
 from kfjob.kinds.pytorchjob.manifest_fields import find_manifest_path, use_manifest_names
 from kfjob.kinds.pytorchjob.normalize import normalize_job
+from kfjob.kinds.pytorchjob.schema import quote_fractions
 from kfjob.kinds.pytorchjob.spec_fields import from_pytorchjob
 from kfjob.objects import api_objects
 from kfjob.objects.differences import MISSING, Difference, differences, set_value, split_list
-from kfjob.objects.pytorchjob_schema import quote_fractions
 from kfjob.shell.variables import find_references
 from kfjob.source.foreign_formats import UNFILLED, describe_filling, find_template_problem
 from kfjob.source.manifest import ManifestObject, list_objects

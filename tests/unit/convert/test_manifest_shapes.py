@@ -17,9 +17,9 @@ from kfjob.api.specs.imports import import_pytorchjob
 from kfjob.base.errors import SpecError
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.kinds.pytorchjob.normalize import normalize_job
+from kfjob.kinds.pytorchjob.schema import quote_fractions
 from kfjob.lint.check import lint
 from kfjob.objects.differences import ItemName, differences, split_list
-from kfjob.objects.pytorchjob_schema import quote_fractions
 from kfjob.plan import Context, resolve
 from kfjob.source.spec_text import load_spec
 from kfjob.source.substitute import escape_references
