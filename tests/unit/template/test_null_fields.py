@@ -12,12 +12,13 @@ import yaml
 from kfjob.api import observe_config
 from kfjob.api.settings import Settings
 from kfjob.api.specs.explain_template import explain_template
-from kfjob.api.specs.imports import check_conversion, import_objects
+from kfjob.api.specs.imports import check_conversion
 from kfjob.api.specs.template import plan_template
 from kfjob.api.specs.template_files import Template
 from kfjob.base.common_types import ignore_notice
 from kfjob.cluster.objects import will_have_pod
 from kfjob.kinds.pod_templates import read_pod_templates
+from kfjob.kinds.pytorchjob.importer.import_job import import_objects
 from kfjob.source.manifest import list_objects
 from kfjob.source.template import fill as engine
 
