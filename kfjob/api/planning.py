@@ -44,7 +44,7 @@ def plan_job(
     except SpecError as err:
         checked = CheckedFields(JobSpec, spec=loaded.spec)
         more = _find_more_problems(checked, loaded.positions, target, err.problems, check=check)
-        raise SpecError([*err.problems, *more]) from None
+        raise SpecError(sort_problems([*err.problems, *more])) from None
     job = make_prepared(loaded.spec, plan, objects, target)
     job = replace(
         job,
@@ -97,14 +97,16 @@ def _find_more_problems(
     if spec is None:
         return []
     replaced = {parse_path(problem.path) for problem in problems}
-    more: list[Problem] = []
+    plan_problems: Sequence[Problem] = ()
     if not problems:
         try:
             compile_spec(spec, Positions(), context, target.job_kind)
         except SpecError as err:
-            more = list(err.problems)
+            plan_problems = err.problems
     checked = replace(checked, replaced=checked.replaced | replaced)
-    more = [problem for problem in more if not checked.concerns_replaced(problem)]
+    more = [problem for problem in plan_problems if not checked.concerns_replaced(problem)]
+    checked = checked.remove_overrides((*problems, *plan_problems))
+    spec = checked.spec or spec
     if not spec.image:
         spec = spec.model_copy(update={"image": "image"})
         checked = replace(checked, replaced=checked.replaced | {("image",)})
@@ -123,11 +125,15 @@ def compile_spec(spec: JobSpec, positions: Positions, context: Context, kind: Jo
     Raises:
         SpecError: every problem, with its position in the text.
     """
+    problems = list(kind.find_override_problems(spec.overrides))
+    checked = CheckedFields(JobSpec, spec=spec).remove_overrides(problems)
     try:
-        plan = resolve(spec, context)
+        plan = resolve(checked.spec or spec, context)
     except SpecError as err:
-        raise SpecError(positions.locate_all(err.problems)) from None
-    if problems := list(kind.find_plan_problems(plan)):
+        problems += [problem for problem in err.problems if not checked.concerns_replaced(problem)]
+        raise SpecError(positions.locate_all(problems)) from None
+    problems += [problem for problem in kind.find_plan_problems(plan) if not checked.concerns_replaced(problem)]
+    if problems:
         raise SpecError(positions.locate_all(problems))
     return plan, kind.compile(plan)
 

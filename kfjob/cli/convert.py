@@ -57,7 +57,7 @@ def import_pytorchjob(*, file: str, name: str | None, at: str | None, verbose: b
     another object, such as an AppWrapper, a Katib Experiment or an Argo Workflow.
     """
     from kfjob.api.specs.imports import import_pytorchjob as convert
-    from kfjob.kinds.pytorchjob.found_jobs import Choice
+    from kfjob.kinds.pytorchjob.importer.job_search import Choice
 
     _print(convert(read_text(file, "manifest"), file=file, choice=Choice(name=name, path=at)), output, verbose=verbose)
 

@@ -80,8 +80,12 @@ class JobKind(ABC):
     def compile(self, plan: JobPlan) -> list[JsonObject]:
         """Return the objects of a plan, the job first."""
 
+    def find_override_problems(self, overrides: JsonMapping) -> Iterator[Problem]:  # noqa: ARG002 - a kind may not know its schema
+        """Yield the `overrides` of a spec that this kind does not have, with paths of the spec."""
+        yield from ()
+
     def find_plan_problems(self, plan: JobPlan) -> Iterator[Problem]:  # noqa: ARG002 - a kind may have none
-        """Yield what this kind cannot express of a plan, with paths of the spec."""
+        """Yield what this kind cannot express of a plan, its overrides included, with paths of the spec."""
         yield from ()
 
     def find_type_problems(self, job: JsonMapping) -> Iterator[str]:  # noqa: ARG002 - a kind may leave it to the API server

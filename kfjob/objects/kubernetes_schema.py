@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from kfjob.base.common_types import JsonObject
 from kfjob.base.parsing import parse_json
 from kfjob.base.units import parse_quantity
-from kfjob.objects.pytorchjob_schema import BITS, NOT_INT_OR_STRING, TYPES
+from kfjob.objects.crd_schema import BITS, NOT_INT_OR_STRING, TYPES
 from kfjob.validation.field_paths import Path
 
 

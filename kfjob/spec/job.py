@@ -13,7 +13,7 @@ from pydantic import ValidationError, ValidationInfo, field_validator, model_val
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.text import plural
 from kfjob.joblog.progress.pattern import check_pattern
-from kfjob.objects import names, pytorchjob_schema
+from kfjob.objects import names
 from kfjob.spec import instances
 from kfjob.spec.fields import (
     ENV_NAME_PATTERN,
@@ -27,7 +27,7 @@ from kfjob.spec.repair import check_fields
 from kfjob.spec.scheduling import Placement, Restarts
 from kfjob.spec.volumes import Volume
 from kfjob.trainspec.train_spec import TrainSpec
-from kfjob.validation.field_paths import Positions, join_path
+from kfjob.validation.field_paths import Positions
 from kfjob.validation.model_fields import root_model
 from kfjob.validation.spec_model import FieldProblem, field_error, field_errors, two_programs_error
 
@@ -180,15 +180,6 @@ class JobSpec(JobFields, defer_build=False):
                 if volume.mount_path == other.mount_path:
                     title = f"two volumes have the mount path `{volume.mount_path}`"
                     raise field_error("mount_twice", title, path=f"{path}.mount_path")
-        return value
-
-    @field_validator("overrides")
-    @classmethod
-    def _check_overrides(cls, value: dict[str, Any]) -> dict[str, Any]:
-        value = pytorchjob_schema.quote_override_fractions(value)
-        for problem in pytorchjob_schema.find_override_problems(value):
-            path = join_path(("overrides", *problem.path))
-            raise field_error("overrides", f"`{path}` {problem.message}", path=path)
         return value
 
     @field_validator("args")

@@ -8,7 +8,8 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator,
 
 from kfjob.base.units import parse_quantity
 from kfjob.joblog.events import TRAINING_CONTAINER
-from kfjob.objects import api_objects, pytorchjob_schema
+from kfjob.objects import api_objects
+from kfjob.objects.crd_schema import load_pod_schema
 from kfjob.spec.fields import (
     AbsolutePath,
     DnsLabel,
@@ -206,8 +207,8 @@ class Pod(SpecModel):
             "init_containers": "initContainers",
             "sidecars": "initContainers",
         }[info.field_name]
-        schema_path = f"{pytorchjob_schema.POD_PATH}.{pod_field}"
-        value = pytorchjob_schema.quote_fractions(value, schema_path)
+        schema, schema_path = load_pod_schema(), f"PodTemplate.spec.{pod_field}"
+        value = schema.quote_fractions(value, schema_path)
         plain = list(value) if isinstance(value, tuple) else value
-        pytorchjob_schema.check_value(schema_path, plain, f"pod.{info.field_name}")
+        schema.check_value(plain, schema_path, f"pod.{info.field_name}")
         return value

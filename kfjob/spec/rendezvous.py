@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from kfjob.objects import pytorchjob_schema
+from kfjob.objects.crd_schema import load_pod_schema
 from kfjob.spec.fields import EnvValue, ObjectName, SecretRef
 from kfjob.validation.spec_model import SpecModel, field_error
 
@@ -121,8 +121,8 @@ class Elastic(SpecModel):
     @field_validator("metrics")
     @classmethod
     def _check_metrics(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        metrics = pytorchjob_schema.quote_fractions(list(value), "spec.elasticPolicy.metrics")
-        pytorchjob_schema.check_value("spec.elasticPolicy.metrics", metrics, "elastic.metrics")
+        metrics = load_pod_schema().quote_fractions(list(value), "Metrics")
+        load_pod_schema().check_value(metrics, "Metrics", "elastic.metrics")
         return tuple(metrics)
 
 

@@ -73,6 +73,17 @@ class CheckedFields(Generic[Spec]):
         words = {word.partition(":")[0].partition("=")[0] for word in re.findall(r"`([^`]*)`", text)}
         return any(str(other[-1]) in words or ".".join(map(str, other)) in words for other in self.replaced if other)
 
+    def remove_overrides(self, problems: Iterable[Problem]) -> CheckedFields[Spec]:
+        """Return the fields without the overrides that problems are about: only the kind of the job can check these."""
+        paths = [path for problem in problems if (path := parse_path(problem.path))[:1] == ("overrides",) and len(path) > 1]
+        if self.spec is None or not paths:
+            return self
+        fields = {"overrides": deepcopy(getattr(self.spec, "overrides", {}))}
+        checked = replace(self, replaced=set(self.replaced), renamed=dict(self.renamed))
+        for path in paths:
+            _replace(fields, path, checked)
+        return replace(checked, spec=self.spec.model_copy(update=fields))
+
     def find_origin(self, path: Path) -> Path:
         """Return the path in the text of a field of the built spec."""
         for new, old in self.renamed.items():

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from kfjob.objects import pytorchjob_schema
+from kfjob.objects.crd_schema import load_pod_schema
 from kfjob.spec.fields import LabelValue, MetadataKey, ObjectName
 from kfjob.validation.spec_model import SpecModel, field_error
 from kfjob.validation.value_suggestions import suggest_truth
@@ -123,14 +123,13 @@ class Placement(SpecModel):
     @field_validator("affinity")
     @classmethod
     def _check_affinity(cls, value: dict[str, Any]) -> dict[str, Any]:
-        pytorchjob_schema.check_value(f"{pytorchjob_schema.POD_PATH}.affinity", value, "scheduling.affinity")
+        load_pod_schema().check_value(value, "PodTemplate.spec.affinity", "scheduling.affinity")
         return value
 
     @field_validator("spread")
     @classmethod
     def _check_spread(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        schema_path = f"{pytorchjob_schema.POD_PATH}.topologySpreadConstraints"
-        pytorchjob_schema.check_value(schema_path, list(value), "scheduling.spread")
+        load_pod_schema().check_value(list(value), "PodTemplate.spec.topologySpreadConstraints", "scheduling.spread")
         return value
 
 

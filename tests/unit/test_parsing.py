@@ -57,7 +57,7 @@ GUARDED = {
     ("spec/pin.py", "yaml_loader.Loader"): "`parse_yaml` has parsed the same text",
     ("spec/pin.py", "yaml.compose"): "`parse_yaml` has parsed the same text",
     ("spec/base.py", "model_validate_json"): "pydantic's own parser has a limit of depth",
-    ("api/specs/import_record.py", "model_validate_json"): "`SpecModel` turns every error into a SpecError",
+    ("kinds/pytorchjob/importer/import_job.py", "model_validate_json"): "`SpecModel` turns every error into a SpecError",
     ("api/lifecycle/recorded_spec.py", "model_validate_json"): "`SpecModel` turns every error into a SpecError",
     ("api/logs/merge.py", "pickle.load"): "a file of this process in a private folder",
     ("trainer/collectives.py", "json.loads"): "facts of the program's own ranks; it must run without kfjob",

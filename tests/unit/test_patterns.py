@@ -43,7 +43,7 @@ COMMON_SEPARATORS = ("", "-", "\n")
 """Separators of the short test; the long one takes all."""
 METHODS = ("search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
 OF_USERS = {
-    "kfjob.objects.pytorchjob_schema": "the patterns of the CRD, for values of the user's own file",
+    "kfjob.objects.crd_schema": "the patterns of the CRD, for values of the user's own file",
     "kfjob.redaction.redactor": "an alternation of escaped secrets",
     "kfjob.redaction.token_shapes": "the rows of `TOKEN_SHAPES`, whose patterns are searched below",
     "kfjob.joblog.agents.unprefixed_lines": "the names in `FIELDS` and `SETTINGS`, each with one repeat at most",

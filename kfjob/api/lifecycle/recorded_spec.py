@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from kfjob.base.errors import BackendError, SpecError
+from collections.abc import Sequence
+
+from kfjob.base.errors import BackendError, Problem, SpecError
 from kfjob.joblog.events import JobSnapshot
+from kfjob.kinds.registry import find_kind
 from kfjob.spec.job import JobSpec
 
 _SHOWN_PROBLEMS, _SHOWN_CHARACTERS = 5, 1000
@@ -19,11 +22,17 @@ def parse_recorded_spec(record: JobSnapshot, text: str) -> JobSpec:
     try:
         spec = JobSpec.model_validate_json(text)
     except SpecError as err:
-        lines = [f"`{problem.path}`: {problem.title}" if problem.path else problem.title for problem in err.problems]
-        raise make_unusable(record, "\n".join(lines[:_SHOWN_PROBLEMS])) from err
+        raise make_unusable(record, _list_problems(err.problems)) from err
+    if problems := list(find_kind(record.job_kind).find_override_problems(spec.overrides)):
+        raise make_unusable(record, _list_problems(problems))
     if spec.name != record.name:
         raise make_unusable(record, f"it is the spec of `{spec.name}`")
     return spec
+
+
+def _list_problems(problems: Sequence[Problem]) -> str:
+    lines = [f"`{problem.path}`: {problem.title}" if problem.path else problem.title for problem in problems]
+    return "\n".join(lines[:_SHOWN_PROBLEMS])
 
 
 def make_unusable(record: JobSnapshot, cause: str) -> BackendError:

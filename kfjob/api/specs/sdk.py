@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from kfjob.api.arguments import check_arguments
 from kfjob.api.planning import plan_job
 from kfjob.api.settings import load_current_settings
-from kfjob.api.specs.imports import import_objects
 from kfjob.api.target import make_target
 from kfjob.base.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.base.errors import Problem, SpecError, UsageError
+from kfjob.kinds.pytorchjob.importer.import_job import import_objects
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.objects.api_objects import PYTORCHJOB
 from kfjob.source.manifest import ManifestObject

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Literal
 
 from kfjob.api.settings import Settings
-from kfjob.api.specs.imports import find_unfilled
 from kfjob.api.templates.template_files import Template
 from kfjob.backends.resources import is_creatable
 from kfjob.base.errors import Problem
 from kfjob.base.text import plural
-from kfjob.kinds.pytorchjob.check import find_job_problems
-from kfjob.kinds.pytorchjob.found_jobs import find_jobs
+from kfjob.kinds.pytorchjob.admission import find_job_problems
+from kfjob.kinds.pytorchjob.importer.job_search import find_jobs
+from kfjob.kinds.pytorchjob.importer.unsupported_parts import find_unfilled
 from kfjob.kinds.pytorchjob.manifest_fields import use_manifest_names
 from kfjob.lint.images import find_image_problems
 from kfjob.objects.api_check import find_object_faults

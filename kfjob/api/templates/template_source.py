@@ -9,7 +9,7 @@ from typing import ClassVar
 from kfjob.api.planning import compile_spec, lint_job, make_context, make_launch_id, make_prepared
 from kfjob.api.prepared import PlanCheck, PreparedJob, check_nothing
 from kfjob.api.settings import Settings
-from kfjob.api.specs.imports import check_conversion, import_objects
+from kfjob.api.specs.imports import check_conversion
 from kfjob.api.target import Target, find_target, make_target
 from kfjob.api.templates.template_checks import (
     check_containers,
@@ -26,10 +26,11 @@ from kfjob.base.errors import Problem, SpecError, UsageError
 from kfjob.base.text import join_names, plural
 from kfjob.kinds.images import ImageChange, replace_image
 from kfjob.kinds.launch_record import add_observe_config, add_record
-from kfjob.kinds.pytorchjob.check import EMPTY_WORKER, EMPTY_WORKER_REASON, remove_empty_worker
-from kfjob.kinds.pytorchjob.found_jobs import OWN_OBJECT, find_jobs
+from kfjob.kinds.pytorchjob.admission import EMPTY_WORKER, EMPTY_WORKER_REASON, remove_empty_worker
+from kfjob.kinds.pytorchjob.importer.import_job import import_objects
+from kfjob.kinds.pytorchjob.importer.job_search import OWN_OBJECT, find_jobs
+from kfjob.kinds.pytorchjob.importer.unsupported_parts import fit_to_spec
 from kfjob.kinds.pytorchjob.manifest_fields import find_manifest_path, use_manifest_names
-from kfjob.kinds.pytorchjob.spec_limits import fit_to_spec
 from kfjob.lint.images import IMAGE_RULES
 from kfjob.objects.api_objects import PYTORCHJOB, count_replicas
 from kfjob.objects.workload import find_workload

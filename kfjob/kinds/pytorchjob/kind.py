@@ -68,15 +68,22 @@ class PyTorchJob(JobKind):
 
         return compile_manifests(plan)
 
-    def find_plan_problems(self, plan: JobPlan) -> Iterator[Problem]:
-        """Yield why the plan's overrides do not leave a valid PyTorchJob."""
+    def find_override_problems(self, overrides: JsonMapping) -> Iterator[Problem]:
+        """Yield the overrides that do not fit the operator's schema."""
         from kfjob.kinds.pytorchjob.manifest import find_override_problems
 
-        yield from find_override_problems(plan)
+        yield from find_override_problems(overrides)
+
+    def find_plan_problems(self, plan: JobPlan) -> Iterator[Problem]:
+        """Yield why the plan's overrides do not leave a valid PyTorchJob."""
+        from kfjob.kinds.pytorchjob.manifest import find_plan_problems
+
+        yield from find_plan_problems(plan)
 
     def find_type_problems(self, job: JsonMapping) -> Iterator[str]:
         """Yield the values that do not fit the operator's schema."""
-        from kfjob.objects.pytorchjob_schema import UNKNOWN_FIELD, find_problems
+        from kfjob.kinds.pytorchjob.schema import find_problems
+        from kfjob.objects.crd_schema import UNKNOWN_FIELD
 
         for problem in find_problems(api_objects.without_nulls(job).get("spec", {})):
             if not problem.message.startswith(UNKNOWN_FIELD):  # the API server drops unknown fields

@@ -6,15 +6,17 @@ elastic.go).
 
 from __future__ import annotations
 
-from kfjob.base.common_types import JsonObject
+from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
 from kfjob.joblog.observe_config import encode
 from kfjob.kinds import etcd
 from kfjob.kinds import pod_template as pod
-from kfjob.objects import api_objects, pytorchjob_schema
+from kfjob.kinds.pytorchjob import schema
+from kfjob.objects import api_objects
 from kfjob.objects.merge import merge
 from kfjob.plan import JobPlan
 from kfjob.spec.job import SPEC_VERSION
+from kfjob.validation.field_paths import join_path
 
 
 def compile_manifests(plan: JobPlan) -> list[JsonObject]:
@@ -40,17 +42,24 @@ def compile_pytorchjob(plan: JobPlan) -> JsonObject:
             "pytorchReplicaSpecs": _replicas(plan),
         },
     }
-    result: JsonObject = merge(job, plan.spec.overrides)
+    result: JsonObject = merge(job, schema.quote_override_fractions(plan.spec.overrides))
     return result
 
 
-def find_override_problems(plan: JobPlan) -> list[Problem]:
-    """Return why the overrides do not leave a valid PyTorchJob. The spec has checked them by themselves."""
+def find_override_problems(overrides: JsonMapping) -> list[Problem]:
+    """Return the overrides that a PyTorchJob does not have, and those with a value of another type."""
+    found = schema.find_override_problems(schema.quote_override_fractions(overrides))
+    problems = ((join_path(("overrides", *path)), message) for path, message in found)
+    return [Problem(title=f"`{path}` {message}", path=path) for path, message in problems]
+
+
+def find_plan_problems(plan: JobPlan) -> list[Problem]:
+    """Return what is wrong with the overrides of a plan, or with the PyTorchJob that they leave."""
     if not plan.spec.overrides:
         return []
-    return [
+    return find_override_problems(plan.spec.overrides) or [
         Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {message}, after `overrides` were merged", path="overrides")
-        for path, message in pytorchjob_schema.find_problems(compile_pytorchjob(plan).get("spec"))
+        for path, message in schema.find_problems(compile_pytorchjob(plan).get("spec"))
     ]
 
 

@@ -42,6 +42,7 @@ ODD_TEXTS = {
     "deep and closed": '{"a":' * 300 + "1" + "}" * 300, "large": json.dumps({"name": "a" * 1_000_000}), "digits": "1" * 5000,
     "half a surrogate": r'{"name": "\ud800"}', "escapes": json.dumps({"name": "\x1b]0;owned\x07\r\nerror: x"}),
     "unknown field": '{"name": "train", "no": 1}', "newer": '{"version": 99, "name": "train", "new": {}}',
+    "overrides of nothing": '{"name": "train", "image": "a:1", "command": ["a"], "overrides": {"status": {}}}',
     "another job": '{"name": "victim", "image": "a:1", "command": ["a"]}',
     "objects of nothing": "[null, 5, {}]", "objects without names": '[{"kind": "PyTorchJob", "apiVersion": "a"}]',
     "two jobs": json.dumps([{"kind": "PyTorchJob", "apiVersion": "kubeflow.org/v1", "metadata": {"name": "train"}}] * 2),

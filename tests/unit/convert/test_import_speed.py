@@ -6,12 +6,13 @@ from unittest.mock import Mock
 
 import yaml
 
-from kfjob.api.specs import import_compile, imports
+from kfjob.api.specs import imports
+from kfjob.kinds.pytorchjob.importer import comparison
 
 
 def test_entries_of_mappings_are_not_compiled_one_by_one(monkeypatch):
-    compile_job = Mock(wraps=import_compile.compile_spec)
-    monkeypatch.setattr(import_compile, "compile_spec", compile_job)
+    compile_job = Mock(wraps=comparison.compile_spec)
+    monkeypatch.setattr(comparison, "compile_spec", compile_job)
     texts = {f"key-{index}": "x" for index in range(200)}
     pod = {"metadata": {"annotations": texts}, "spec": {"containers": [{"name": "pytorch", "image": "a:1"}]}}
     job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "a", "annotations": texts}}

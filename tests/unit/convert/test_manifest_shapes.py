@@ -11,14 +11,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.api.specs import import_compile, imports
-from kfjob.api.specs.import_notes import find_addition, split_additions
 from kfjob.api.specs.imports import import_pytorchjob
 from kfjob.base.errors import SpecError
+from kfjob.kinds.pytorchjob.importer import comparison, import_job
+from kfjob.kinds.pytorchjob.importer.comparison import normalize_job
+from kfjob.kinds.pytorchjob.importer.notes import find_addition, split_additions
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
-from kfjob.kinds.pytorchjob.normalize import normalize_job
+from kfjob.kinds.pytorchjob.schema import quote_fractions
 from kfjob.objects.differences import ItemName, differences, split_list
-from kfjob.objects.pytorchjob_schema import quote_fractions
 from kfjob.plan import Context, resolve
 from kfjob.source.spec_text import load_spec
 from kfjob.source.substitute import escape_references
@@ -405,10 +405,10 @@ def test_metadata_of_pods_that_a_spec_cannot_hold_has_a_note():
 
 def test_more_variables_need_no_more_compilations(monkeypatch):
     counts = []
-    compile_spec = import_compile.compile_spec
+    compile_spec = comparison.compile_spec
     for variables in (5, 50):
         calls: list[int] = []
-        for module in (imports, import_compile):
+        for module in (import_job, comparison):
             monkeypatch.setattr(module, "compile_spec", lambda spec, calls=calls: calls.append(1) or compile_spec(spec))
         env = [{"name": f"V{n}", "value": "x"} for n in range(variables)]
         import_pytorchjob(yaml.safe_dump(make_manifest(make_template({"env": env}))))

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kfjob.api.specs.imports import import_pytorchjob
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import SpecError
+from kfjob.kinds.pytorchjob.importer.comparison import normalize_job
 from kfjob.kinds.pytorchjob.manifest import compile_manifests, compile_pytorchjob
-from kfjob.kinds.pytorchjob.normalize import normalize_job
 from kfjob.objects import api_objects
 from kfjob.objects.differences import MISSING, differences, format_path
 from kfjob.plan import Context, resolve
@@ -65,8 +65,13 @@ def test_what_only_the_recorded_spec_says_is_named():
     assert [note.reason.partition(":")[0] for note in conversion.notes] == ["only this annotation says `progress`"]
 
 
-def test_record_that_is_no_spec_is_named():
-    conversion = import_pytorchjob(yaml.safe_dump(change_record(image=["a"])))
+@pytest.mark.parametrize(
+    "fields",
+    [{"image": ["a"]}, {"overrides": {"status": {}}}, {"overrides": {"spec": None}}],
+    ids=["field", "override", "removed"],
+)
+def test_record_that_is_no_spec_is_named(fields):
+    conversion = import_pytorchjob(yaml.safe_dump(change_record(**fields)))
     assert conversion.spec["image"] == "a:1"
     assert any(note.reason.startswith("not used: it is no spec") for note in conversion.notes)
 

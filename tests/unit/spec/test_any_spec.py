@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kfjob.api.planning import resolve_spec
 from kfjob.base.errors import Problem, SpecError
+from kfjob.kinds.pytorchjob import schema as pytorchjob_schema
 from kfjob.kinds.pytorchjob.manifest import compile_manifests
-from kfjob.objects import pytorchjob_schema
 from kfjob.plan import Context
 from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec

@@ -8,12 +8,16 @@ from importlib import resources
 
 import pytest
 
+from kfjob.api.planning import resolve_spec
 from kfjob.api.specs.instances import read_numbers
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.units import parse_quantity
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
+from kfjob.plan import Context
 from kfjob.source.spec_text import load_spec
 from kfjob.spec.instances import load_catalogue
 from kfjob.spec.job import JobSpec
+from kfjob.validation.field_paths import Positions
 
 GOOD = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
 
@@ -75,16 +79,49 @@ def find_problem(text: str, name: str = "train") -> Problem:
         ("args: --lr 1\nlauncher: torchrun\n", "args", "`args` has no effect"),
         ("args: --lr 1 | tee log\n", "args", "needs a shell for `|`"),
         ('args: "--name \'a"\n', "args", "cannot split the arguments"),
-        ("overrides: {status: {}}\n", "overrides.status", "is not known"),
-        ("overrides: {metadata: {name: b}}\n", "overrides.metadata.name", "is not known"),
-        ("overrides: {metadata: {labels: {a: 1}}}\n", "overrides.metadata.labels.a", "must be text"),
-        ("overrides: {spec: {runPolicy: {suspend: 1}}}\n", "overrides.spec.runPolicy.suspend", "must be true or false"),
     ],
 )
 def test_problem_names_its_field(text, path, words):
     problem = find_problem(text)
     assert problem.path == path
     assert words in problem.title
+
+
+def find_plan_problems(text: str) -> tuple[Problem, ...]:
+    loaded = load_spec(GOOD + text)
+    with pytest.raises(SpecError) as caught:
+        resolve_spec(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l1"))
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        ("overrides: {status: {}}\n", "overrides.status", "is not known"),
+        ("overrides: {metadata: {name: b}}\n", "overrides.metadata.name", "is not known"),
+        ("overrides: {metadata: {labels: {a: 1}}}\n", "overrides.metadata.labels.a", "must be text"),
+        ("overrides: {spec: {runPolicy: {suspend: 1}}}\n", "overrides.spec.runPolicy.suspend", "must be true or false"),
+    ],
+)
+def test_problem_of_an_override_names_its_field(text, path, words):
+    (problem,) = find_plan_problems(text)
+    assert problem.path == path
+    assert words in problem.title
+    assert problem.line == 4
+
+
+def test_problems_of_overrides_are_reported_with_those_of_the_plan():
+    text = "overrides: {status: {}, spec: {runPolicy: {suspend: 1}, pytorchReplicaSpecs: null}}\n"
+    paths = [problem.path for problem in find_plan_problems(text + "launcher: deepspeed\nprocesses_per_node: auto\n")]
+    assert paths[:2] == ["overrides.status", "overrides.spec.runPolicy.suspend"]
+    assert paths[2:]
+    assert [problem.path for problem in find_plan_problems(text)] == [*paths[:2], "overrides"]
+
+
+def test_a_fraction_in_overrides_becomes_text_in_the_manifest():
+    spec = load_spec(GOOD + "overrides: {spec: {runPolicy: {schedulingPolicy: {minResources: {cpu: 0.5}}}}}\n").spec
+    plan = resolve_spec(spec, Positions(), Context(backend="kubernetes", launch="l1"))
+    assert compile_pytorchjob(plan)["spec"]["runPolicy"]["schedulingPolicy"] == {"minResources": {"cpu": "0.5"}}
 
 
 @pytest.mark.parametrize(

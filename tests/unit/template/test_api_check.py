@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.kinds.pytorchjob.check import find_job_problems
+from kfjob.kinds.pytorchjob.admission import find_job_problems
 from kfjob.objects.api_check import find_object_faults
 from kfjob.source.manifest import list_objects
 from kfjob.source.template import fill as template

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.kinds.pytorchjob.check import find_job_problems
+from kfjob.kinds.pytorchjob.admission import find_job_problems
 from kfjob.objects.merge import merge
 
 WORKER = ("spec", "pytorchReplicaSpecs", "Worker")

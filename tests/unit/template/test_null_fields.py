@@ -12,11 +12,12 @@ import yaml
 from kfjob.api import observe_config
 from kfjob.api.settings import Settings
 from kfjob.api.specs.explain_template import explain_template
-from kfjob.api.specs.imports import check_conversion, import_objects
+from kfjob.api.specs.imports import check_conversion
 from kfjob.api.target import make_target
 from kfjob.api.templates.template_files import Template
 from kfjob.api.templates.template_source import TemplateSource
 from kfjob.base.common_types import ignore_notice
+from kfjob.kinds.pytorchjob.importer.import_job import import_objects
 from kfjob.kinds.registry import read_pod_templates
 from kfjob.source.manifest import list_objects
 from kfjob.source.template import fill as engine

@@ -19,7 +19,7 @@ from kfjob.base.errors import Problem, SpecError
 from kfjob.base.parsing import MAX_TEXT, ParseError
 from kfjob.base.text import plural
 from kfjob.convert.conversion import Note, make_job_name
-from kfjob.kinds.pytorchjob.hyperpod import HYPERPOD_JOB, convert_hyperpod
+from kfjob.kinds.pytorchjob.importer.hyperpod import HYPERPOD_JOB, convert_hyperpod
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import PYTORCHJOB
 from kfjob.source.manifest_yaml import read_documents

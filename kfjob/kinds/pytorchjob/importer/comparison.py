@@ -1,15 +1,47 @@
-"""Bring PyTorchJobs into one form, so that two of them can be compared by meaning. Pure."""
+"""Compare the job of an imported spec with the original, both in one form, and leave out of the spec what changes nothing.
+
+Pure.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
-from kfjob.kinds.pytorchjob.pod_fields import find_pull_policy, is_shared_memory
+from kfjob.base.errors import SpecError
+from kfjob.kinds.pytorchjob.importer.pod_to_spec import find_pull_policy, is_shared_memory
+from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob, find_plan_problems
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import find_training_container, without_nulls
+from kfjob.objects.differences import Difference, differences, split_list
 from kfjob.objects.names import SHARED_MEMORY_VOLUME
+from kfjob.plan import Context, resolve
+from kfjob.spec.job import JobSpec
+
+FIXED = ("version", "name", "image", "overrides")
+"""Fields that `remove_defaults` never removes."""
+_FIXED_PATHS = (("train",), ("overrides",))
+"""Paths below which it removes nothing."""
+
+
+def compile_spec(spec: Mapping[str, Any]) -> JsonObject:
+    """Return the PyTorchJob of a spec, in the normal form for comparisons.
+
+    Raises:
+        SpecError: the spec is not valid.
+    """
+    plan = resolve(JobSpec.model_validate(spec), Context(backend="kubernetes", launch="import"))
+    if problems := find_plan_problems(plan):
+        raise SpecError(problems)
+    return normalize_job(compile_pytorchjob(plan), keep_volume_names=True)
+
+
+def compare_with_original(original: JsonObject, spec: JsonMapping) -> list[Difference]:
+    """Return the changes that turn the compiled spec into the original."""
+    every = differences(compile_spec(spec), original, ignore_empty=True)
+    return [part for difference in every for part in split_list(difference)]
 
 
 def normalize_job(job: JsonObject, *, keep_volume_names: bool = False) -> JsonObject:
@@ -89,3 +121,54 @@ def _rename_shared_memory(spec: JsonObject, container: JsonMapping) -> None:
         volume = volumes.get(mount["name"], {})
         if is_shared_memory(spec, volume, mount):
             volume["name"] = mount["name"] = SHARED_MEMORY_VOLUME
+
+
+def remove_defaults(spec: JsonObject) -> JsonObject:
+    """Return the spec without fields that do not change the compiled job."""
+    compiled = compile_spec(spec)
+    try:
+        own_names = _list_names(compile_spec({key: value for key, value in spec.items() if key not in _MAPPINGS}))
+    except SpecError:  # something needs a variable
+        own_names = set()
+    for path in _list_paths(spec):
+        if path[-2:-1] and path[-2] in _MAPPINGS and path[-1] not in own_names:  # hundreds of variables are common
+            continue
+        shorter = remove_path(spec, path)
+        try:
+            if compile_spec(shorter) == compiled:
+                spec = shorter
+        except SpecError:  # the field is required
+            continue
+    return spec
+
+
+_MAPPINGS = ("env", "labels", "annotations", "job_labels", "job_annotations")
+"""Fields whose entries a user names; kfjob adds some entries on its own."""
+
+
+def _list_names(job: JsonMapping) -> set[str]:
+    """Return the names of the variables of all training containers, and of the labels and annotations."""
+    templates = [replica["template"] for replica in job["spec"]["pytorchReplicaSpecs"].values()]
+    metadata = [job["metadata"], *(template.get("metadata") or {} for template in templates)]
+    containers = (api_objects.find_training_container(template["spec"]) for template in templates)
+    variables = (item["name"] for container in containers for item in container.get("env") or ())
+    return {*variables, *(key for part in metadata for field in ("labels", "annotations") for key in part.get(field) or ())}
+
+
+def _list_paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of all keys that may be omitted, a mapping before its parts."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if (path or key not in FIXED) and path[:1] not in _FIXED_PATHS:
+                yield (*path, key)
+                yield from _list_paths(item, (*path, key))
+
+
+def remove_path(spec: JsonObject, path: tuple[str, ...]) -> JsonObject:
+    """Return the spec without the field at a path."""
+    key, *rest = path
+    if key not in spec:
+        return spec
+    if not rest:
+        return {name: value for name, value in spec.items() if name != key}
+    return {**spec, key: remove_path(spec[key], tuple(rest))}

@@ -1,7 +1,7 @@
 """Convert a PyTorchJob to a spec. Pure.
 
-This module skips everything that a spec has no field for. `kfjob.api.specs.imports` compiles the spec, compares the result with
-the original, and puts the differences into `overrides`.
+This module skips everything that a spec has no field for. `import_job` compiles the spec, compares the result with the
+original, and puts the differences into `overrides`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.convert.conversion import NEW_ID_REASON, Conversion, Note
-from kfjob.kinds.pytorchjob.pod_fields import convert_pod_template, convert_trainer_command, find_pull_policy
+from kfjob.kinds.pytorchjob.importer.pod_to_spec import convert_pod_template, convert_trainer_command, find_pull_policy
 from kfjob.objects import api_objects, names
 from kfjob.spec.master import MasterPod
 

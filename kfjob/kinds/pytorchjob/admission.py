@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.kinds.pytorchjob.schema import find_problems
 from kfjob.objects import names
 from kfjob.objects.api_check import find_faults, find_namespace_faults
 from kfjob.objects.api_objects import PYTORCHJOB_API_VERSION, count_replicas, find_training_container, without_nulls
 from kfjob.objects.api_rules import find_choice_fault
 from kfjob.objects.containers import show_path
-from kfjob.objects.pytorchjob_schema import NOT_INT_OR_STRING, UNKNOWN_FIELD, find_problems
+from kfjob.objects.crd_schema import NOT_INT_OR_STRING, UNKNOWN_FIELD
 from kfjob.validation.field_paths import Path, join_path
 
 _REPLICAS: Path = ("spec", "pytorchReplicaSpecs")

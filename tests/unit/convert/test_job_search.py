@@ -13,7 +13,7 @@ import yaml
 from kfjob.api.specs.imports import import_pytorchjob
 from kfjob.base.errors import SpecError
 from kfjob.convert.conversion import Conversion
-from kfjob.kinds.pytorchjob.found_jobs import Choice
+from kfjob.kinds.pytorchjob.importer.job_search import Choice
 from kfjob.spec.job import JobSpec
 from kfjob.spec.scheduling import HyperPod
 
