@@ -12,7 +12,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from kfjob.base.patterns import Match, Pattern
-from kfjob.joblog.diagnose.incidents.incident import Kind
+from kfjob.joblog.diagnose.engine.incidents import Kind
 
 UNKNOWN_VALUE = "(unknown)"
 """Stands for a value that this form of the symptom does not contain."""

@@ -8,8 +8,8 @@ from itertools import zip_longest
 import pytest
 
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.incidents.incident import MAX_MESSAGE, Incident, Kind, Mark
-from kfjob.joblog.diagnose.incidents.reader import MAX_STREAMS, IncidentReader
+from kfjob.joblog.diagnose.engine.incident_reader import MAX_STREAMS, IncidentReader
+from kfjob.joblog.diagnose.engine.incidents import MAX_MESSAGE, Incident, Kind, Mark
 from kfjob.joblog.diagnose.rule import Severity
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.nccl_details import MAX_DISTANCE
+from kfjob.joblog.diagnose.engine.nccl_details import MAX_DISTANCE
 from tests.unit.diagnose.cases import block, examine, lines
 
 WARN = "a-worker-0:101:160 [{gpu}] transport/nvls.cc:140 NCCL WARN Cuda failure {code} 'odd state'"

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.joblog.agents.reader import AgentLog
-from kfjob.joblog.diagnose.incidents import exceptions, native
-from kfjob.joblog.diagnose.literals import is_suspicious
-from kfjob.joblog.diagnose.occurrences import match_rules
+from kfjob.joblog.diagnose.engine import native
+from kfjob.joblog.diagnose.engine import tracebacks as exceptions
+from kfjob.joblog.diagnose.engine.history import match_rules
+from kfjob.joblog.diagnose.engine.literals import is_suspicious
 from kfjob.joblog.diagnose.rule import Subject
 from kfjob.joblog.lines import literal_search, vocabulary
 from kfjob.joblog.lines.text import clean_line

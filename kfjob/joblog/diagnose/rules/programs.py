@@ -1,6 +1,6 @@
 """Rules about the program and its environment."""
 
-from kfjob.joblog.diagnose.incidents.incident import Kind
+from kfjob.joblog.diagnose.engine.incidents import Kind
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
 from kfjob.joblog.diagnose.rules.system_errors import NO_SPACE, join_texts
 

@@ -7,18 +7,18 @@ from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
 
-from kfjob.joblog.diagnose.assessments import Assessment, assess, assess_symptom
-from kfjob.joblog.diagnose.checks import CHECKS
 from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
-from kfjob.joblog.diagnose.endings import find_reports, find_verdict, quote_ends
-from kfjob.joblog.diagnose.issues import Commands, group_assessments
-from kfjob.joblog.diagnose.job_evidence import JobEvidence
+from kfjob.joblog.diagnose.engine.assessment import Assessment, assess, assess_symptom
+from kfjob.joblog.diagnose.engine.collector import SymptomCollector
+from kfjob.joblog.diagnose.engine.endings import find_reports, find_verdict, quote_ends
+from kfjob.joblog.diagnose.engine.issues import Commands, group_assessments
+from kfjob.joblog.diagnose.engine.job_checks import CHECKS
+from kfjob.joblog.diagnose.engine.job_evidence import JobEvidence
+from kfjob.joblog.diagnose.engine.rank_checks import WAITING_CHECKS
+from kfjob.joblog.diagnose.engine.rank_lines import read_rank_lines
+from kfjob.joblog.diagnose.engine.suspects import suspect_survived
 from kfjob.joblog.diagnose.log_source import LogSource
-from kfjob.joblog.diagnose.rank_lines import read_rank_lines
 from kfjob.joblog.diagnose.rule import Role, Severity, Subject
-from kfjob.joblog.diagnose.suspects import suspect_survived
-from kfjob.joblog.diagnose.symptoms import SymptomCollector
-from kfjob.joblog.diagnose.waiting import WAITING_CHECKS
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.silence import find_silence
 

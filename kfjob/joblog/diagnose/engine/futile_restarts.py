@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kfjob.base.patterns import Pattern
-from kfjob.joblog.diagnose.occurrences import JobHistory, Occurrence, PodHistory, Symptom
-from kfjob.joblog.diagnose.repeated_failures import repeats_failure
+from kfjob.joblog.diagnose.engine.history import JobHistory, Occurrence, PodHistory, Symptom
+from kfjob.joblog.diagnose.engine.repeated_failures import repeats_failure
 from kfjob.joblog.diagnose.rule import Role, Severity, Subject
 
 EXIT_CODES = frozenset({"1", "2", "126", "127"})

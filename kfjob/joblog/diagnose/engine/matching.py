@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from kfjob.joblog.diagnose.advice import explain_class, find_advice, find_message
-from kfjob.joblog.diagnose.incidents import native
-from kfjob.joblog.diagnose.incidents.incident import Incident, Kind
-from kfjob.joblog.diagnose.incidents.samples import has_label
-from kfjob.joblog.diagnose.occurrences import MAX_CONTEXT_QUOTE, MAX_QUOTE, match_rules
+from kfjob.joblog.diagnose.engine import native
+from kfjob.joblog.diagnose.engine.advice import explain_class, find_advice, find_message
+from kfjob.joblog.diagnose.engine.history import MAX_CONTEXT_QUOTE, MAX_QUOTE, match_rules
+from kfjob.joblog.diagnose.engine.incidents import Incident, Kind
+from kfjob.joblog.diagnose.engine.samples import has_label
 from kfjob.joblog.diagnose.rule import Rule, RuleMatch, Severity, Subject
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.redaction import cut_text

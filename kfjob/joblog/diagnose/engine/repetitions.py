@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from kfjob.joblog.diagnose.incidents.incident import Incident
-from kfjob.joblog.diagnose.matching import Explanation, explain
-from kfjob.joblog.diagnose.occurrences import SymptomKey
+from kfjob.joblog.diagnose.engine.history import SymptomKey
+from kfjob.joblog.diagnose.engine.incidents import Incident
+from kfjob.joblog.diagnose.engine.matching import Explanation, explain
 
 MAX_EXPLAINED = 1000
 """Incidents with the same text, apart from the numbers in it, that kfjob explains in a round of a pod; it counts others."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from kfjob.joblog.diagnose.occurrences import JobHistory, Occurrence
+from kfjob.joblog.diagnose.engine.history import JobHistory, Occurrence
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.view.job_view import JobView

@@ -15,15 +15,8 @@ from kfjob.base.patterns import Pattern
 from kfjob.joblog.agents.program_lines import find_program_lines
 from kfjob.joblog.agents.reader import find_agent_message, is_etcd_message
 from kfjob.joblog.agents.records import RendezvousResult, ResultSource
-from kfjob.joblog.diagnose import world_sizes
-from kfjob.joblog.diagnose.activity import Activity
-from kfjob.joblog.diagnose.collectives import Timeouts
-from kfjob.joblog.diagnose.incidents.incident import Incident, Kind, Mark, Relation
-from kfjob.joblog.diagnose.incidents.reader import IncidentReader
-from kfjob.joblog.diagnose.literals import is_suspicious
-from kfjob.joblog.diagnose.matching import Explanation, explain
-from kfjob.joblog.diagnose.nccl_details import WARNING_RULE, add_details, remember_warning
-from kfjob.joblog.diagnose.occurrences import (
+from kfjob.joblog.diagnose.engine import world_sizes
+from kfjob.joblog.diagnose.engine.history import (
     MAX_QUOTE,
     MAX_SYMPTOMS,
     MAX_UNENDED,
@@ -34,14 +27,21 @@ from kfjob.joblog.diagnose.occurrences import (
     PodHistory,
     SymptomKey,
 )
-from kfjob.joblog.diagnose.ranks import find_gpu, find_rank
-from kfjob.joblog.diagnose.recent_lines import RecentLines, find_timestamp
-from kfjob.joblog.diagnose.repetitions import LineMeaning, Repetitions, mask_numbers
+from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
+from kfjob.joblog.diagnose.engine.incidents import Incident, Kind, Mark, Relation
+from kfjob.joblog.diagnose.engine.literals import is_suspicious
+from kfjob.joblog.diagnose.engine.matching import Explanation, explain
+from kfjob.joblog.diagnose.engine.nccl_details import WARNING_RULE, add_details, remember_warning
+from kfjob.joblog.diagnose.engine.program_reports import Activity
+from kfjob.joblog.diagnose.engine.rank_reports import Timeouts
+from kfjob.joblog.diagnose.engine.ranks import find_gpu, find_rank
+from kfjob.joblog.diagnose.engine.recent_lines import RecentLines, find_timestamp
+from kfjob.joblog.diagnose.engine.repetitions import LineMeaning, Repetitions, mask_numbers
+from kfjob.joblog.diagnose.engine.states import StateReader
+from kfjob.joblog.diagnose.engine.suite_runs import SuiteRuns
+from kfjob.joblog.diagnose.engine.world_sizes import WorldSize, read_world_size
 from kfjob.joblog.diagnose.rule import Role, Severity, Subject
-from kfjob.joblog.diagnose.states import StateReader
-from kfjob.joblog.diagnose.suite_runs import SuiteRuns
 from kfjob.joblog.diagnose.warnings import WarningCounter
-from kfjob.joblog.diagnose.world_sizes import WorldSize, read_world_size
 from kfjob.joblog.events import (
     Event,
     JobChanged,

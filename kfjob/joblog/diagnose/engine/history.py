@@ -11,16 +11,16 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kfjob.joblog.agents.records import LaunchConfig, RendezvousResult
-from kfjob.joblog.diagnose.activity import Activity
-from kfjob.joblog.diagnose.collectives import Timeouts
-from kfjob.joblog.diagnose.going_on import Further, GoingOn
-from kfjob.joblog.diagnose.incidents.incident import Mark
-from kfjob.joblog.diagnose.incidents.reader import IncidentReader
-from kfjob.joblog.diagnose.recent_lines import RecentLines
+from kfjob.joblog.diagnose.engine.going_on import Further, GoingOn
+from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
+from kfjob.joblog.diagnose.engine.incidents import Mark
+from kfjob.joblog.diagnose.engine.program_reports import Activity
+from kfjob.joblog.diagnose.engine.rank_reports import Timeouts
+from kfjob.joblog.diagnose.engine.recent_lines import RecentLines
+from kfjob.joblog.diagnose.engine.suite_runs import SuiteRuns
+from kfjob.joblog.diagnose.engine.world_sizes import WorldSize
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role, Rule, RuleMatch, Subject
 from kfjob.joblog.diagnose.rules import BY_SUBJECT
-from kfjob.joblog.diagnose.suite_runs import SuiteRuns
-from kfjob.joblog.diagnose.world_sizes import WorldSize
 from kfjob.joblog.events import PodChanged, PodPhase
 from kfjob.joblog.lines.prefixes import split_process
 from kfjob.joblog.lines.timestamps import Timestamp

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kfjob.base.patterns import Pattern
 from kfjob.joblog.agents.program_lines import condense_lines, find_program_lines
-from kfjob.joblog.diagnose.activity import has_full_bar
 from kfjob.joblog.diagnose.diagnosis import Verdict
-from kfjob.joblog.diagnose.incidents.messages import is_warning
-from kfjob.joblog.diagnose.job_evidence import JobEvidence
-from kfjob.joblog.diagnose.occurrences import MAX_CONTEXT_QUOTE, PodHistory
+from kfjob.joblog.diagnose.engine.history import MAX_CONTEXT_QUOTE, PodHistory
+from kfjob.joblog.diagnose.engine.job_evidence import JobEvidence
+from kfjob.joblog.diagnose.engine.messages import is_warning
+from kfjob.joblog.diagnose.engine.program_reports import has_full_bar
 from kfjob.joblog.events import JobPhase
 from kfjob.redaction import cut_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kfjob.base.patterns import Pattern
-from kfjob.joblog.diagnose.incidents.incident import Dump, Incident, is_library
+from kfjob.joblog.diagnose.engine.incidents import Dump, Incident, is_library
 
 _START = re.compile(
     r"terminate called (?:after|without|recursively)|libc\+\+abi: |Fatal Python error: |Segmentation fault|Bus error"

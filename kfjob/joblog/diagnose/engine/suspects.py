@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from kfjob.joblog.diagnose.assessments import Assessment
-from kfjob.joblog.diagnose.job_evidence import JobEvidence
+from kfjob.joblog.diagnose.engine.assessment import Assessment
+from kfjob.joblog.diagnose.engine.job_evidence import JobEvidence
 from kfjob.joblog.diagnose.rule import Role, Severity
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.events import JobPhase, PodPhase

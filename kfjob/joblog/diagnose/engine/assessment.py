@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.joblog.diagnose.job_evidence import JobEvidence
-from kfjob.joblog.diagnose.occurrences import Occurrence, Symptom
-from kfjob.joblog.diagnose.recovery import has_later_end, has_recovered, may_have_gone_on
-from kfjob.joblog.diagnose.repeated_failures import repeats_failure
+from kfjob.joblog.diagnose.engine.history import Occurrence, Symptom
+from kfjob.joblog.diagnose.engine.job_evidence import JobEvidence
+from kfjob.joblog.diagnose.engine.recovery import has_later_end, has_recovered, may_have_gone_on
+from kfjob.joblog.diagnose.engine.repeated_failures import repeats_failure
 from kfjob.joblog.diagnose.rule import Role, Severity, Subject
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase

@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from kfjob.base.text import SIGNAL_BASE
 from kfjob.joblog.agents.records import name_signal
-from kfjob.joblog.diagnose.assessments import Assessment
 from kfjob.joblog.diagnose.diagnosis import Issue
+from kfjob.joblog.diagnose.engine.assessment import Assessment
+from kfjob.joblog.diagnose.engine.history import Occurrence
+from kfjob.joblog.diagnose.engine.packages import find_package
 from kfjob.joblog.diagnose.log_source import LogSource
-from kfjob.joblog.diagnose.occurrences import Occurrence
-from kfjob.joblog.diagnose.packages import find_package
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role, Severity
 
 _SUSPECTED = "; the program went on after it, but no other error explains the failure"

@@ -8,9 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.base.patterns import Pattern
-from kfjob.joblog.diagnose.incidents.incident import Incident, Kind
-from kfjob.joblog.diagnose.matching import Explanation
-from kfjob.joblog.diagnose.occurrences import MAX_QUOTE, NcclWarning, PodHistory
+from kfjob.joblog.diagnose.engine.history import MAX_QUOTE, NcclWarning, PodHistory
+from kfjob.joblog.diagnose.engine.incidents import Incident, Kind
+from kfjob.joblog.diagnose.engine.matching import Explanation
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.redaction import cut_text
 

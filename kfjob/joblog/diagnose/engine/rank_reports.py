@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from kfjob.base.patterns import Pattern
-from kfjob.joblog.diagnose.ranks import find_rank
+from kfjob.joblog.diagnose.engine.ranks import find_rank
 from kfjob.joblog.master.evidence import describe_ranks
 from kfjob.redaction import cut_text
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from kfjob.base.patterns import Pattern
 from kfjob.base.units import SECOND
 from kfjob.joblog.agents.program_lines import find_program_lines
-from kfjob.joblog.diagnose.absent_ranks import find_absent_ranks
-from kfjob.joblog.diagnose.collectives import find_difference
-from kfjob.joblog.diagnose.job_evidence import JobEvidence, Occurrences
-from kfjob.joblog.diagnose.occurrences import Occurrence, PodHistory
+from kfjob.joblog.diagnose.engine.absent_ranks import find_absent_ranks
+from kfjob.joblog.diagnose.engine.history import Occurrence, PodHistory
+from kfjob.joblog.diagnose.engine.job_evidence import JobEvidence, Occurrences
+from kfjob.joblog.diagnose.engine.rank_reports import find_difference
 from kfjob.joblog.diagnose.rule import Role, Severity, Subject
 from kfjob.joblog.diagnose.rules import BY_ID, check_ids
 from kfjob.joblog.events import JobPhase, PodPhase, ProcessState

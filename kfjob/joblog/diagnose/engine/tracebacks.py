@@ -8,8 +8,8 @@ from itertools import islice
 
 from msgspec import Struct
 
-from kfjob.joblog.diagnose.incidents.incident import Incident, Kind, Mark, Relation, is_library
-from kfjob.joblog.diagnose.incidents.messages import has_warning_level
+from kfjob.joblog.diagnose.engine.incidents import Incident, Kind, Mark, Relation, is_library
+from kfjob.joblog.diagnose.engine.messages import has_warning_level
 from kfjob.joblog.lines.prefixes import split_prefix
 from kfjob.joblog.lines.text import TRACEBACK_HEADING
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfjob.joblog.diagnose.occurrences import Furthest, JobHistory, Occurrence
+from kfjob.joblog.diagnose.engine.history import Furthest, JobHistory, Occurrence
 from kfjob.joblog.lines.timestamps import Timestamp
 
 

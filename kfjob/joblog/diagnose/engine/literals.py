@@ -7,8 +7,9 @@ from functools import cache
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from kfjob.joblog.diagnose import activity, suite_runs, world_sizes
-from kfjob.joblog.diagnose.incidents import exceptions, native
+from kfjob.joblog.diagnose.engine import native, suite_runs, world_sizes
+from kfjob.joblog.diagnose.engine import program_reports as activity
+from kfjob.joblog.diagnose.engine import tracebacks as exceptions
 from kfjob.joblog.diagnose.rule import Subject
 from kfjob.joblog.diagnose.rules import BY_SUBJECT
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kfjob.base.units import SECOND
-from kfjob.joblog.diagnose.job_evidence import JobEvidence
-from kfjob.joblog.diagnose.occurrences import Occurrence, PodHistory
+from kfjob.joblog.diagnose.engine.history import Occurrence, PodHistory
+from kfjob.joblog.diagnose.engine.job_evidence import JobEvidence
 from kfjob.joblog.diagnose.rule import Role, Severity, Subject
 from kfjob.joblog.events import NOT_RESTARTED, JobPhase
 

@@ -6,7 +6,7 @@ import re
 
 from kfjob.base.parsing import ParseError, parse_json
 from kfjob.base.patterns import Pattern
-from kfjob.joblog.diagnose.going_on import goes_on
+from kfjob.joblog.diagnose.engine.going_on import goes_on
 from kfjob.joblog.lines.prefixes import Level, split_prefix
 from kfjob.joblog.lines.vocabulary import MESSAGE_COUNTERS
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kfjob.base.patterns import Pattern
-from kfjob.joblog.diagnose.absent_ranks import find_absent_ranks
-from kfjob.joblog.diagnose.assessments import TIMEOUTS, Assessment, assess_symptom
-from kfjob.joblog.diagnose.job_evidence import JobEvidence, Occurrences
-from kfjob.joblog.diagnose.occurrences import PodHistory
-from kfjob.joblog.diagnose.rank_lines import read_rank_lines
+from kfjob.joblog.diagnose.engine.absent_ranks import find_absent_ranks
+from kfjob.joblog.diagnose.engine.assessment import TIMEOUTS, Assessment, assess_symptom
+from kfjob.joblog.diagnose.engine.history import PodHistory
+from kfjob.joblog.diagnose.engine.job_evidence import JobEvidence, Occurrences
+from kfjob.joblog.diagnose.engine.rank_lines import read_rank_lines
 from kfjob.joblog.diagnose.rule import Role, Severity
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.events import PodPhase

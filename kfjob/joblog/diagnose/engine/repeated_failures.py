@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kfjob.joblog.diagnose.furthest import got_further
-from kfjob.joblog.diagnose.occurrences import JobHistory, Occurrence
-from kfjob.joblog.diagnose.repetitions import mask_numbers
+from kfjob.joblog.diagnose.engine.furthest import got_further
+from kfjob.joblog.diagnose.engine.history import JobHistory, Occurrence
+from kfjob.joblog.diagnose.engine.repetitions import mask_numbers
 
 
 def repeats_failure(history: JobHistory, before: Occurrence, after: Occurrence, *, near: int | None) -> bool:

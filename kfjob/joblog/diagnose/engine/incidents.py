@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
-from kfjob.joblog.diagnose.going_on import Further, GoingOn
+from kfjob.joblog.diagnose.engine.going_on import Further, GoingOn
 from kfjob.joblog.lines.timestamps import Timestamp
 
 MAX_MESSAGE = 16

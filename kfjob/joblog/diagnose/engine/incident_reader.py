@@ -11,9 +11,11 @@ from itertools import islice
 
 from msgspec import Struct, field
 
-from kfjob.joblog.diagnose.incidents import messages, native
-from kfjob.joblog.diagnose.incidents.context import find_context
-from kfjob.joblog.diagnose.incidents.exceptions import (
+from kfjob.joblog.diagnose.engine import messages, native
+from kfjob.joblog.diagnose.engine.context import find_context
+from kfjob.joblog.diagnose.engine.incidents import MAX_MESSAGE, Incident, Kind, Mark, Relation
+from kfjob.joblog.diagnose.engine.samples import MAX_DISTANCE, is_quoted
+from kfjob.joblog.diagnose.engine.tracebacks import (
     HEADING,
     Introduction,
     Traceback,
@@ -26,8 +28,6 @@ from kfjob.joblog.diagnose.incidents.exceptions import (
     open_traceback,
     strip_group,
 )
-from kfjob.joblog.diagnose.incidents.incident import MAX_MESSAGE, Incident, Kind, Mark, Relation
-from kfjob.joblog.diagnose.incidents.samples import MAX_DISTANCE, is_quoted
 from kfjob.joblog.lines.prefixes import split_process
 
 MAX_STREAMS = 64

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from kfjob.base.patterns import Pattern
 from kfjob.base.units import SECOND
-from kfjob.joblog.diagnose.activity import find_step
+from kfjob.joblog.diagnose.engine.program_reports import find_step
 
 MAX_LENGTH = 400
 """Length in characters of a line after an error; a longer one announces nothing."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kfjob.joblog.diagnose.job_evidence import JobEvidence
-from kfjob.joblog.diagnose.rank_lines import read_rank_lines
+from kfjob.joblog.diagnose.engine.job_evidence import JobEvidence
+from kfjob.joblog.diagnose.engine.rank_lines import read_rank_lines
 from kfjob.joblog.diagnose.rule import Role, Severity
 
 MIN_WAITING = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from kfjob.joblog.diagnose.incidents.exceptions import FOLLOWS
+from kfjob.joblog.diagnose.engine.tracebacks import FOLLOWS
 from kfjob.joblog.lines.prefixes import split_process
 from kfjob.joblog.lines.text import TRACEBACK_HEADING
 

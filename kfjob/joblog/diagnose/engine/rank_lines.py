@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kfjob.joblog.agents.reader import find_agent_message
-from kfjob.joblog.diagnose.activity import MAX_LENGTH, find_count
-from kfjob.joblog.diagnose.job_evidence import JobEvidence
-from kfjob.joblog.diagnose.occurrences import PodHistory
-from kfjob.joblog.diagnose.ranks import find_rank
+from kfjob.joblog.diagnose.engine.history import PodHistory
+from kfjob.joblog.diagnose.engine.job_evidence import JobEvidence
+from kfjob.joblog.diagnose.engine.program_reports import MAX_LENGTH, find_count
+from kfjob.joblog.diagnose.engine.ranks import find_rank
 from kfjob.joblog.view.silence import MAX_TEXT, LastLine
 from kfjob.redaction import cut_text
 

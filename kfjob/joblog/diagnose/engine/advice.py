@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kfjob.joblog.diagnose.incidents.incident import Incident
+from kfjob.joblog.diagnose.engine.incidents import Incident
 from kfjob.redaction import cut_text
 
 MAX_SENTENCES = 2
