@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kfjob.joblog.diagnose.engine.history import match_rules
 from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
 from kfjob.joblog.diagnose.engine.incidents import Mark
-from kfjob.joblog.diagnose.engine.matching import find_equals
+from kfjob.joblog.diagnose.engine.matching import find_equals, match_rules
 from kfjob.joblog.diagnose.engine.states import format_pod
 from kfjob.joblog.diagnose.rule import RuleMatch, Subject
 from kfjob.joblog.diagnose.rules import GROUPS, RULES, sort_rules

@@ -8,10 +8,9 @@ import string
 import pytest
 from msgspec.structs import replace
 
-from kfjob.joblog.diagnose.engine.history import match_rules
 from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
 from kfjob.joblog.diagnose.engine.incidents import Mark
-from kfjob.joblog.diagnose.engine.matching import explain
+from kfjob.joblog.diagnose.engine.matching import explain, match_rules
 from kfjob.joblog.diagnose.engine.states import format_pod
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role, Rule, Severity, Subject
 from kfjob.joblog.diagnose.rules import BY_ID, RULES, check_ids
