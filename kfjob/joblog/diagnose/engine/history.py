@@ -30,7 +30,7 @@ MAX_OCCURRENCES = 8
 MAX_SYMPTOMS = 64
 """Distinct symptoms of one pod."""
 MAX_OPEN_ERRORS = 8
-"""Errors of one pod after which the further lines of their processes are read."""
+"""Errors of one pod after which the lines of their processes are read."""
 _AFTER_ALL_LINES = 10**12
 """`order` of an occurrence that no line shows."""
 _OMP_BANNER = ("omp-banner", "")
@@ -253,7 +253,7 @@ class PodHistory(Struct):
         self.nccl_warnings = [item for item in self.nccl_warnings if not self.is_in_suite_run(item.line, item.printed)]
         waited, absent = (
             {rank: item for rank, item in items.items() if not self.is_in_suite_run(item.line, item.text)}
-            for items in (self.timeouts.waited, self.timeouts.absent)
+            for items in (self.timeouts.by_rank, self.timeouts.absent)
         )
         self.timeouts = Timeouts(waited, absent)
 

@@ -135,7 +135,7 @@ class Explanation(Struct, frozen=True):
 
 def explain(incident: Incident, *, pod: str) -> Explanation | None:
     """Return the explanation of the best rule; None for a message that no rule knows."""
-    match = None if incident.dump and incident.dump.frames else _find_best(incident)
+    match = None if incident.dump and incident.dump.frames else _find_best_match(incident)
     if match is not None:
         evidence = _quote(incident, match.first_line, match.last_line)
         return Explanation(match.rule, match.values, evidence, _quote_context(incident))
@@ -146,12 +146,12 @@ def explain(incident: Incident, *, pod: str) -> Explanation | None:
     return Explanation(rule, _describe(incident, pod), evidence, _quote_context(incident))
 
 
-def _find_best(incident: Incident) -> RuleMatch | None:
+def _find_best_match(incident: Incident) -> RuleMatch | None:
     """Return the match that explains most; of equally good ones that of the topic with the highest precedence."""
-    return next(iter(find_equals(incident)), None)
+    return next(iter(find_best_matches(incident)), None)
 
 
-def find_equals(incident: Incident) -> list[RuleMatch]:
+def find_best_matches(incident: Incident) -> list[RuleMatch]:
     """Return the equally good matches that explain most, in the order in which the rules are tried."""
     matches = [match for match in _match_all(incident) if _has_form(incident, match.rule)]
     best = min((_rank(incident, match.rule) for match in matches), default=None)

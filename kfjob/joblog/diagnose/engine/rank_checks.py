@@ -40,7 +40,7 @@ MIN_WAITING = 2
 
 def collectives_apart(job: JobEvidence) -> Occurrences:
     """The ranks that timed out were in different collectives."""
-    timeouts = {rank: (name, item) for name, pod in job.history.pods.items() for rank, item in pod.timeouts.waited.items()}
+    timeouts = {rank: (name, item) for name, pod in job.history.pods.items() for rank, item in pod.timeouts.by_rank.items()}
     difference = find_difference({rank: item.collective for rank, (_, item) in timeouts.items() if item.collective})
     if difference is not None:
         ranks, text = difference
@@ -127,7 +127,7 @@ def _find_bar(pod: PodHistory) -> tuple[str, str, str] | None:
 
 def rank_absent(job: JobEvidence) -> Occurrences:
     """Ranks timed out in a collective, and a few others of the same world did not."""
-    waited = {rank: item for pod in job.history.pods.values() for rank, item in pod.timeouts.waited.items()}
+    waited = {rank: item for pod in job.history.pods.values() for rank, item in pod.timeouts.by_rank.items()}
     named = {rank: item for pod in job.history.pods.values() for rank, item in pod.timeouts.absent.items()}
     absent = find_absent_ranks(job)
     if not absent:
@@ -153,7 +153,7 @@ def rank_absent(job: JobEvidence) -> Occurrences:
 def _find_timeout(job: JobEvidence) -> Assessment | None:
     """Return the first timeout of a collective that the job has not recovered from, else the last one."""
     symptoms = (pod.symptoms.get((rule, "")) for pod in job.history.pods.values() for rule in TIMEOUTS)
-    timeouts = [found for symptom in symptoms if symptom and (found := assess_symptom(job, symptom))]
+    timeouts = [timeout for symptom in symptoms if symptom and (timeout := assess_symptom(job, symptom))]
     lasting = [item for item in timeouts if not item.recovered]
     return min(lasting, key=_get_time) if lasting else max(timeouts, key=_get_time, default=None)
 
@@ -241,12 +241,12 @@ def _is_alone(pod: PodView) -> bool:
 def find_absent_ranks(job: JobEvidence) -> list[int]:
     """Return the ranks that other ranks waited for in a collective, and that reported neither a timeout nor an error."""
     timeouts = [pod.timeouts for pod in job.history.pods.values()]
-    waited = {rank: item for found in timeouts for rank, item in found.waited.items()}
+    waited = {rank: item for of_pod in timeouts for rank, item in of_pod.by_rank.items()}
     if len({item.collective for item in waited.values() if item.collective}) > 1:
         return []  # the ranks took different paths, so absence says nothing
-    if len(waited) < sum(len(found.waited) for found in timeouts):
+    if len(waited) < sum(len(of_pod.by_rank) for of_pod in timeouts):
         return []  # two pods name the same rank, so the numbers are not those of the whole job
-    absent = sorted({rank for found in timeouts for rank in found.absent}) or _count_absent(job, waited.keys())
+    absent = sorted({rank for of_pod in timeouts for rank in of_pod.absent}) or _count_absent(job, waited.keys())
     return absent if absent and _are_unexplained(job, absent) else []
 
 

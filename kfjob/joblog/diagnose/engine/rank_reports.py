@@ -90,7 +90,7 @@ class Timeout(NamedTuple):
 class Timeouts(Struct):
     """The ranks of one container that timed out, and the ranks that others name because they did not come."""
 
-    waited: dict[int, Timeout] = field(default_factory=dict)  # the first timeout of each rank
+    by_rank: dict[int, Timeout] = field(default_factory=dict)  # the first timeout of each rank
     absent: dict[int, Timeout] = field(default_factory=dict)
 
     def read(self, text: str, *, line: int, ranks: tuple[int, ...]) -> None:
@@ -99,7 +99,7 @@ class Timeouts(Struct):
         Only collectives of the default group count: the ranks of other groups count from 0, and each group numbers its own
         collectives.
         """
-        if not any(literal in text for literal in _TIMEOUT_LITERALS) or len(self.waited) >= MAX_RANKS:
+        if not any(literal in text for literal in _TIMEOUT_LITERALS) or len(self.by_rank) >= MAX_RANKS:
             return
         quote = cut_text(text, MAX_TIMEOUT_QUOTE)
         if match := _BARRIER_TIMEOUT.search(text):
@@ -112,7 +112,7 @@ class Timeouts(Struct):
         is_default = match is None or _DEFAULT_GROUP.search(match["group"] or "") is not None
         if rank is not None and is_default:
             collective = Collective(int(match["number"]), match["operation"]) if match and match["number"] else None
-            self.waited.setdefault(rank, Timeout(collective, quote, line))
+            self.by_rank.setdefault(rank, Timeout(collective, quote, line))
 
 
 def find_difference(collectives: Mapping[int, Collective]) -> tuple[list[int], str] | None:

@@ -61,7 +61,7 @@ def may_have_continued(job: JobEvidence, occurrence: Occurrence) -> bool:
     if occurrence.stream or occurrence.ranks or pod.has_one_process or ("worker-failed", "") not in pod.symptoms:
         return False
     later_lines = occurrence.later_lines
-    return later_lines.has_late_line or (later_lines.lines > 0 and not occurrence.mark.timestamp.exact)
+    return later_lines.has_late_line or (later_lines.count > 0 and not occurrence.mark.timestamp.exact)
 
 
 def has_later_end(job: JobEvidence, occurrence: Occurrence) -> bool:
@@ -115,7 +115,7 @@ def _continued(job: JobEvidence, pod: PodHistory, occurrence: Occurrence) -> boo
     has_steps = occurrence.mark is not None and pod.activity.steps - occurrence.mark.steps >= needed
     is_alone = not occurrence.stream and _is_alone(job, pod)
     has_steps = has_steps and (is_alone or not _has_times(job))
-    return (has_success or has_steps or (is_alone and _printed_more(pod, occurrence))) and not _ended_badly(pod, occurrence)
+    return (has_success or has_steps or (is_alone and _reached_new_step(pod, occurrence))) and not _ended_badly(pod, occurrence)
 
 
 def _is_alone(job: JobEvidence, pod: PodHistory) -> bool:
@@ -123,7 +123,7 @@ def _is_alone(job: JobEvidence, pod: PodHistory) -> bool:
     return pod.has_one_process and job.view.config.processes_per_node in {None, 1}
 
 
-def _printed_more(pod: PodHistory, occurrence: Occurrence) -> bool:
+def _reached_new_step(pod: PodHistory, occurrence: Occurrence) -> bool:
     """Return whether training went on: its newest lines are beyond those before the exception, so no buffer held them back."""
     mark = occurrence.mark
     if mark is None or pod.highest_step is None or not mark.readings:
