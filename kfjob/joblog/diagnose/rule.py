@@ -158,6 +158,11 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
         """The pattern, which is compiled at its first search; in a log, `^` and `$` are the ends of a line."""
         return Pattern(f"(?m){self.pattern}" if self.subject is Subject.LOG else self.pattern)
 
+    @property
+    def explains_end(self) -> bool:
+        """Whether it says why a process, a pod or the job ended, not only that it did."""
+        return self.severity is Severity.ERROR and self.role is not Role.SYMPTOM
+
     def match(self, text: str) -> RuleMatch | None:
         """Return the match of the pattern, None if the text does not show this symptom."""
         if self.markers and not any(marker in text for marker in self.markers):

@@ -161,13 +161,9 @@ def _explains_end(other: Occurrence, end: Occurrence) -> bool:
     if other.rule.role is Role.SYMPTOM:
         return False
     is_late = (
-        end.rule.id in _LATE and other.in_exception and other.rule.role is not Role.CONSEQUENCE and _in_same_round(other, end)
+        end.rule.id in _LATE and other.in_exception and other.rule.role is not Role.CONSEQUENCE and other.is_in_round_of(end)
     )
     return end.rule.id in _ABORTS or other.order <= end.order or other.in_previous_container or is_late
-
-
-def _in_same_round(other: Occurrence, end: Occurrence) -> bool:
-    return other.mark is not None and end.mark is not None and other.mark.round_start == end.mark.round_start
 
 
 def _find_time(job: JobEvidence, occurrence: Occurrence) -> int | None:

@@ -186,7 +186,7 @@ class SymptomCollector:
         for incident in pod.incidents.feed(text, mark, pod.recent.before):
             occurrence = _add_incident(self._warnings, self._repetitions.explain, name, pod, incident)
             pod.newest = occurrence or pod.newest
-            if occurrence and occurrence.rule.severity is Severity.ERROR and occurrence.rule.role is not Role.SYMPTOM:
+            if occurrence and occurrence.rule.explains_end:
                 pod.open_errors = [*pod.open_errors, occurrence][-MAX_OPEN_ERRORS:]
             if key is not None and incident.mark is mark and incident.kind in _SINGLE_LINES:
                 self._repetitions.lines.add(key, _read_meaning(occurrence))

@@ -74,6 +74,10 @@ class Occurrence(Struct, kw_only=True):
         """The role of its rule: one that an agent reports after it had joined may follow from the end of another rank."""
         return (self.rule.role_after_join if self.after_join else None) or self.rule.role
 
+    def is_in_round_of(self, other: Occurrence) -> bool:
+        """Return whether lines of the same round, or of the same container before its first round, show both."""
+        return self.mark is not None and other.mark is not None and self.mark.round_start == other.mark.round_start
+
     def fill_unknown(self, values: Mapping[str, str]) -> None:
         """Fill in values from a later line of the same symptom: a name may follow its error two lines below."""
         if UNKNOWN_VALUE in self.values.values():

@@ -53,7 +53,7 @@ MAX_GAP = 8
 MAX_PARAGRAPHS = 5
 """Blank lines within the message of a library's exception."""
 
-Before = Callable[[], Iterator[str]]
+LinesBefore = Callable[[], Iterator[str]]
 """Returns the lines before the present one as printed, the newest first."""
 MAX_CONTEXT = 2
 """Lines to quote from before an incident."""
@@ -107,7 +107,7 @@ class IncidentReader:
             stream.message is not None and stream.message.kind is IncidentKind.EXCEPTION for stream in self._streams.values()
         )
 
-    def feed(self, text: str, mark: Mark, before: Before) -> Iterator[Incident]:
+    def feed(self, text: str, mark: Mark, before: LinesBefore) -> Iterator[Incident]:
         """Read a line without colours and stamps; yield the incidents that it ends, and its own."""
         key, body = split_process(text)
         yield from self._end_idle_messages(key)
@@ -159,7 +159,7 @@ class IncidentReader:
         return stream
 
 
-def _read_error_lines(key: str, lines: list[str], mark: Mark, before: Before) -> Iterator[Incident]:
+def _read_error_lines(key: str, lines: list[str], mark: Mark, before: LinesBefore) -> Iterator[Incident]:
     """Read the traceback in an error file as a log of its own."""
     reader = IncidentReader()
     for line in lines:
@@ -169,7 +169,7 @@ def _read_error_lines(key: str, lines: list[str], mark: Mark, before: Before) ->
     yield from reader.flush()
 
 
-def _open(stream: _Stream, traceback: Traceback, before: Before) -> None:
+def _open(stream: _Stream, traceback: Traceback, before: LinesBefore) -> None:
     """Open a traceback; one that follows another keeps the lines before the first."""
     stream.traceback, stream.introduction, stream.heading = traceback, Introduction(), stream.lines
     if traceback.relation is Relation.NONE or not stream.before:
@@ -194,7 +194,7 @@ def _continue(key: str, stream: _Stream, traceback: Traceback, text: str, mark: 
     return True
 
 
-def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> Iterator[Incident]:
+def _start(key: str, stream: _Stream, text: str, mark: Mark, before: LinesBefore) -> Iterator[Incident]:
     """Begin what the line begins; yield an incident of a single line."""
     body = split_process(text)[1]
     if stream.introduction.read(body):

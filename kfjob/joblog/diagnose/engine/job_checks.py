@@ -11,7 +11,7 @@ from kfjob.base.patterns import Pattern
 from kfjob.base.units import SECOND
 from kfjob.joblog.agents.program_lines import find_program_lines
 from kfjob.joblog.diagnose.engine.history import JobEvidence, Occurrence, Occurrences
-from kfjob.joblog.diagnose.rule import Role, Severity, Subject
+from kfjob.joblog.diagnose.rule import Subject
 from kfjob.joblog.diagnose.rules import BY_ID, check_ids
 from kfjob.joblog.events import JobPhase, ProcessState
 from kfjob.joblog.lines.timestamps import Timestamp
@@ -64,17 +64,16 @@ def exit_message(job: JobEvidence) -> Occurrences:
     for pod in job.history.pods.values():
         symptom = pod.symptoms.get(("worker-failed", ""))
         failure = symptom.occurrences[-1] if symptom and symptom.occurrences else None
-        if failure is None or failure.values.get("code") != "1" or any(map(_explains, pod.symptoms.occurrences())):
+        if (
+            failure is None
+            or failure.values.get("code") != "1"
+            or any(item.rule.explains_end for item in pod.symptoms.occurrences())
+        ):
             continue
         lines = find_program_lines(reversed(failure.context))
         if lines and (match := _EXIT_MESSAGE.match(lines[-1])):
             rule, values = BY_ID["exit-message"], {**failure.values, "what": match["what"]}
             yield replace(failure, rule=rule, values=values, evidence=(lines[-1],), context=(), line=None)
-
-
-def _explains(occurrence: Occurrence) -> bool:
-    """Return whether the occurrence says why a process ended."""
-    return occurrence.rule.severity is Severity.ERROR and occurrence.rule.role is not Role.SYMPTOM
 
 
 def stalled(job: JobEvidence) -> Occurrences:

@@ -192,9 +192,7 @@ def _may_have_succeeded(pod: PodHistory) -> bool:
 
 
 def _has_error(pod: PodHistory) -> bool:
-    return any(
-        symptom.rule.severity is Severity.ERROR and symptom.rule.role is not Role.SYMPTOM for symptom in pod.symptoms.values()
-    )
+    return any(symptom.rule.explains_end for symptom in pod.symptoms.values())
 
 
 def independent_trainings(job: JobEvidence) -> Occurrences:
@@ -241,12 +239,12 @@ def _is_alone(pod: PodView) -> bool:
 def find_absent_ranks(job: JobEvidence) -> list[int]:
     """Return the ranks that other ranks waited for in a collective, and that reported neither a timeout nor an error."""
     timeouts = [pod.timeouts for pod in job.history.pods.values()]
-    waited = {rank: item for of_pod in timeouts for rank, item in of_pod.by_rank.items()}
+    waited = {rank: item for pod_timeouts in timeouts for rank, item in pod_timeouts.by_rank.items()}
     if len({item.collective for item in waited.values() if item.collective}) > 1:
         return []  # the ranks took different paths, so absence says nothing
-    if len(waited) < sum(len(of_pod.by_rank) for of_pod in timeouts):
+    if len(waited) < sum(len(pod_timeouts.by_rank) for pod_timeouts in timeouts):
         return []  # two pods name the same rank, so the numbers are not those of the whole job
-    absent = sorted({rank for of_pod in timeouts for rank in of_pod.absent}) or _count_absent(job, waited.keys())
+    absent = sorted({rank for pod_timeouts in timeouts for rank in pod_timeouts.absent}) or _count_absent(job, waited.keys())
     return absent if absent and _are_unexplained(job, absent) else []
 
 

@@ -133,7 +133,7 @@ def _reached_new_step(pod: PodHistory, occurrence: Occurrence) -> bool:
 
 def _supersedes(pod: PodHistory, other: Occurrence, occurrence: Occurrence) -> bool:
     """Return whether the other exception ended the process that had reported this one long before."""
-    if not occurrence.mark or not other.mark or other.mark.round_start != occurrence.mark.round_start:
+    if not other.is_in_round_of(occurrence):
         return False
     if other.rule is occurrence.rule and other.evidence == occurrence.evidence:
         return False  # another process with the same failure: not every log tells its processes apart
@@ -153,7 +153,7 @@ def _ended_badly(pod: PodHistory, occurrence: Occurrence) -> bool:
     """Return whether a process of the pod failed after this error, and no other error says why."""
     later = [other for other in pod.symptoms.occurrences() if other.order > occurrence.order]
     ends = [other.order for other in later if other.rule.role is Role.SYMPTOM and other.rule.severity is Severity.ERROR]
-    causes = [other.order for other in later if other.rule.role is not Role.SYMPTOM and other.rule.severity is Severity.ERROR]
+    causes = [other.order for other in later if other.rule.explains_end]
     return bool(ends) and not any(order < max(ends) for order in causes)
 
 
@@ -191,10 +191,10 @@ def trained_beyond(history: JobHistory, failure: Occurrence, near: int | None) -
     The other ranks print while one fails, so the order of their lines around the failure means nothing. `near` gives a year to
     times without one.
     """
-    furthest = _find_highest_step(history, near)
-    if furthest is None:
+    highest = _find_highest_step(history, near)
+    if highest is None:
         return False
-    pod, reached = furthest
+    pod, reached = highest
     starts = history.pods[failure.pod].starts if failure.pod in history.pods else []
     order, timestamp = next((start for start in starts if start[0] > failure.order), (failure.order, failure.timestamp))
     time, reached_time = _resolve(timestamp, near), _resolve(reached.timestamp, near)
@@ -227,7 +227,7 @@ def find_futile_restart(history: JobHistory) -> Occurrence | None:
     again, and ends with the same exception, has made none.
     """
     for pod in history.pods.values():
-        newest = _find_newest(pod) if _has_failed(pod) else None
+        newest = _find_newest_error(pod) if _has_failed(pod) else None
         if newest is None or not _is_end(pod, newest[1]):
             continue
         symptom, occurrence = newest
@@ -255,15 +255,12 @@ def _has_failed(pod: PodHistory) -> bool:
     return bool(EXIT_CODES & ({str(pod.state.exit_code)} if pod.state and pod.state.exit_code else codes))
 
 
-def _find_newest(pod: PodHistory) -> tuple[Symptom, Occurrence] | None:
+def _find_newest_error(pod: PodHistory) -> tuple[Symptom, Occurrence] | None:
     """Return the last error in the log: an earlier one was handled, or belongs to an earlier round."""
     errors = [
         (symptom, symptom.occurrences[-1])
         for symptom in pod.symptoms.values()
-        if symptom.rule.subject in {Subject.LOG, Subject.EXCEPTION}
-        and symptom.rule.severity is Severity.ERROR
-        and symptom.rule.role is not Role.SYMPTOM
-        and symptom.occurrences
+        if symptom.rule.subject in {Subject.LOG, Subject.EXCEPTION} and symptom.rule.explains_end and symptom.occurrences
     ]
     return max(errors, key=lambda error: error[1].order, default=None)
 
