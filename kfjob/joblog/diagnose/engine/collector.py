@@ -315,8 +315,8 @@ def _add_incident(
             repeated = item
     gpu = "" if rank is None else str(find_gpu(rank, pod.ranks))
     nccl_warnings = find_nccl_warnings(pod.nccl_warnings, incident, gpu=gpu)
-    for item in nccl_warnings:
-        pod.symptoms.retract((_NCCL_WARNING, ""), item.order)
+    for nccl_warning in nccl_warnings:
+        pod.symptoms.retract((_NCCL_WARNING, ""), nccl_warning.order)
     return _add_occurrence(name, pod, incident, add_nccl_warnings(explanation, nccl_warnings), rank, repeated=repeated)
 
 

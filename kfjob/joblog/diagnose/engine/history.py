@@ -245,7 +245,7 @@ class PodHistory(Struct):
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether the pod or its agent reported success."""
+        """Whether the pod or its agent reported success; the view forgets that as soon as the pod has a new container."""
         return self.finished is not None or (self.state is not None and self.state.phase is PodPhase.SUCCEEDED)
 
     def is_in_suite_run(self, line: int, text: str) -> bool:
