@@ -20,7 +20,7 @@ ROUNDS = 3
 WORK = r"""
 import json, time
 from kfjob.joblog.events import LogLine
-from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.engine.collector import SymptomCollector
 from kfjob.joblog.view.reduction import reduce
 from kfjob.joblog.view.job_view import JobView
 

@@ -38,8 +38,8 @@ import kfjob
 from kfjob.cli.display import Display, style_message
 from kfjob.cli.panel import panel
 from kfjob.joblog import events, observe_config
-from kfjob.joblog.diagnose.ranking import diagnose
-from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.engine.collector import SymptomCollector
+from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.lines.time_spans import LogSpans
 from kfjob.joblog.output.program_output import ProgramOutput
 from kfjob.joblog.view.job_view import JobView

@@ -14,9 +14,9 @@ from kfjob.api.reader import JobReader, find_source, name_job, open_view
 from kfjob.backends.base import LogRange
 from kfjob.base.errors import KfjobError
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.occurrences import JobHistory
-from kfjob.joblog.diagnose.ranking import diagnose
-from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.engine.collector import SymptomCollector
+from kfjob.joblog.diagnose.engine.history import JobHistory
+from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.diagnose.warnings import DistinctWarning
 from kfjob.joblog.events import Event, LinesSkipped, LogGap, LogLine, PodChanged, Tick
 from kfjob.joblog.observe_config import ObserveConfig

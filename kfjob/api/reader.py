@@ -18,7 +18,7 @@ from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.base.common_types import Notify
 from kfjob.base.errors import NotFound
-from kfjob.joblog.diagnose.log_source import LogSource
+from kfjob.joblog.diagnose.rule import LogSource
 from kfjob.joblog.events import JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.view.job_view import JobView

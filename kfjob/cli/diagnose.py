@@ -44,7 +44,7 @@ def diagnose(
     """
     from kfjob.api.diagnose import examine
     from kfjob.api.reader import describe_ref, find_source, name_job
-    from kfjob.joblog.diagnose.log_source import LogSource
+    from kfjob.joblog.diagnose.rule import LogSource
 
     reader = open_reader(job, folder, settings, pattern=pattern)
     examined = examine(reader)

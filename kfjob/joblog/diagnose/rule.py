@@ -6,13 +6,12 @@ The texts of a rule may contain groups of its pattern in braces: `module {name} 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from functools import cached_property
 
 from msgspec import Struct
 
 from kfjob.base.patterns import Match, Pattern
-from kfjob.joblog.diagnose.incidents.incident import Kind
 
 UNKNOWN_VALUE = "(unknown)"
 """Stands for a value that this form of the symptom does not contain."""
@@ -45,11 +44,28 @@ class Subject(StrEnum):
 
     LOG = "log"  # the message of an incident, without colours and prefixes
     EXCEPTION = "exception"  # an exception or a crash that no LOG rule matches
-    POD = "pod"  # `<phase> <reason> exit=<code> restarts=<n>: <message>`, see `states.format_pod`
+    POD = "pod"  # `<phase> <reason> exit=<code> restarts=<n>: <message>`, see `engine.states.format_pod`
     JOB = "job"  # `<phase> <reason>: <message>`
     EVENT = "event"  # `<kind> <reason>: <message>` of a Kubernetes event
     QUEUE = "queue"  # `<reason>: <message>` of a job that its queue has not admitted
-    VIEW = "view"  # the whole job view: a function of `checks.py` or `waiting.py` finds it
+    VIEW = "view"  # the whole job view: a check of the engine finds it
+
+
+class IncidentKind(StrEnum):
+    """How an incident was reported."""
+
+    EXCEPTION = "exception"  # a Python traceback, or the line that ends one
+    NATIVE = "native"  # C++ or the interpreter ended the process
+    MESSAGE = "message"  # a line of a library, a launcher, a compiler or the kernel
+    WARNING = "warning"  # a line that its program calls a warning, or that says how the program goes on
+
+
+class LogSource(Enum):
+    """Where the logs come from: it decides which commands a remedy can name."""
+
+    JOB = auto()  # a job of a backend, or of the archive
+    SAVED = auto()  # a file or a folder
+    STANDARD_INPUT = auto()  # which can be read once
 
 
 class RuleMatch(Struct, frozen=True):
@@ -122,7 +138,7 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     condition: Callable[[Mapping[str, str]], bool] | None = None
     """What the values of the groups have to fulfil; None if the pattern is enough."""
 
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[IncidentKind, ...] = ()
     """Kinds of incidents that the rule needs; () for every kind."""
 
     in_warnings: bool = False
@@ -141,6 +157,11 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     def regex(self) -> Pattern:
         """The pattern, which is compiled at its first search; in a log, `^` and `$` are the ends of a line."""
         return Pattern(f"(?m){self.pattern}" if self.subject is Subject.LOG else self.pattern)
+
+    @property
+    def explains_end(self) -> bool:
+        """Whether it says why a process, a pod or the job ended, not only that it did."""
+        return self.severity is Severity.ERROR and self.role is not Role.SYMPTOM
 
     def match(self, text: str) -> RuleMatch | None:
         """Return the match of the pattern, None if the text does not show this symptom."""

@@ -6,7 +6,7 @@ A line that a diagnosis takes for an error stays, and so do the warnings of the 
 from __future__ import annotations
 
 from kfjob.base.patterns import Pattern
-from kfjob.joblog.diagnose.occurrences import match_rules
+from kfjob.joblog.diagnose.engine.matching import match_rules
 from kfjob.joblog.diagnose.rule import Severity, Subject
 
 _RANK = r"(?:\[[\w:/ -]{1,40}\]:? ?)?"

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from kfjob.joblog.agents.reader import HEADINGS
-from kfjob.joblog.diagnose import suite_runs
-from kfjob.joblog.diagnose.literals import LINES_AFTER, find_literals
+from kfjob.joblog.diagnose.engine import suite_runs
+from kfjob.joblog.diagnose.engine.literals import LINES_AFTER, find_literals
 from kfjob.joblog.lines.literal_search import (
     FoundLines,
     LineRange,

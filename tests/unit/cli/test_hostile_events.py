@@ -15,8 +15,8 @@ from kfjob.cli.diagnose import diagnosis_json, diagnosis_text
 from kfjob.cli.formatting import format_age, local_clock, sparkline, utc_clock
 from kfjob.cli.panel import panel
 from kfjob.cli.view_text import rounds_json, rounds_text, status_text, training_json, view_json
-from kfjob.joblog.diagnose.ranking import diagnose
-from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.engine.collector import SymptomCollector
+from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.events import (
     Event,
     JobChanged,

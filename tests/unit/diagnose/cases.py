@@ -7,8 +7,8 @@ from pathlib import Path
 
 from kfjob.base.units import SECOND
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.ranking import diagnose
-from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.engine.collector import SymptomCollector
+from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.events import Event, LogLine
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.view.job_view import JobView

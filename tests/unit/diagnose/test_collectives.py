@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.joblog.diagnose.collectives import MAX_RANKS, Collective, Timeouts, find_difference
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
+from kfjob.joblog.diagnose.engine.rank_reports import MAX_RANKS, Collective, Timeouts, find_difference
 from kfjob.joblog.diagnose.rule import Role
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine
@@ -54,14 +54,14 @@ def test_later_timeout_of_a_rank_does_not_count():
 def test_collectives_of_other_groups_are_not_compared():
     timeouts = Timeouts()
     timeouts.read(timeout(1, 7, lead="[PG ID 3 PG GUID 12(tp) Rank {rank}]").text, line=1, ranks=())
-    assert not timeouts.waited
+    assert not timeouts.by_rank
 
 
 def test_timeouts_of_few_ranks_are_remembered():
     timeouts = Timeouts()
     for rank in range(2 * MAX_RANKS):
         timeouts.read(timeout(rank, 7).text, line=rank + 1, ranks=())
-    assert len(timeouts.waited) == MAX_RANKS
+    assert len(timeouts.by_rank) == MAX_RANKS
 
 
 def test_ranks_that_stayed_behind_differ_from_most():

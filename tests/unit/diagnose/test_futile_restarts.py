@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from kfjob.joblog.diagnose.futile_restarts import find_futile_restart
-from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.engine.collector import SymptomCollector
+from kfjob.joblog.diagnose.engine.recovery import find_futile_restart
 from kfjob.joblog.events import Event, LogLine, PodPhase
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce

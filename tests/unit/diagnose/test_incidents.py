@@ -8,9 +8,9 @@ from itertools import zip_longest
 import pytest
 
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.incidents.incident import MAX_MESSAGE, Incident, Kind, Mark
-from kfjob.joblog.diagnose.incidents.reader import MAX_STREAMS, IncidentReader
-from kfjob.joblog.diagnose.rule import Severity
+from kfjob.joblog.diagnose.engine.incident_reader import MAX_STREAMS, IncidentReader
+from kfjob.joblog.diagnose.engine.incidents import MAX_MESSAGE, Incident, Mark
+from kfjob.joblog.diagnose.rule import IncidentKind, Severity
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine
 from kfjob.joblog.lines.timestamps import Timestamp
@@ -108,7 +108,7 @@ def test_message_has_all_its_lines_and_no_others():
     text = "\n".join(["Traceback (most recent call last):", *FRAME, "ValueError: first", "  second", "third", "", "Batch 7"])
     exception, blank, after = read_incidents(text)
     assert exception.lines == ["ValueError: first", "  second", "third"]
-    assert (exception.kind, blank.kind, after.lines) == (Kind.EXCEPTION, Kind.MESSAGE, ["Batch 7"])
+    assert (exception.kind, blank.kind, after.lines) == (IncidentKind.EXCEPTION, IncidentKind.MESSAGE, ["Batch 7"])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.nccl_details import MAX_DISTANCE
+from kfjob.joblog.diagnose.engine.rank_reports import MAX_WARNING_DISTANCE
 from tests.unit.diagnose.cases import block, examine, lines
 
 WARN = "a-worker-0:101:160 [{gpu}] transport/nvls.cc:140 NCCL WARN Cuda failure {code} 'odd state'"
@@ -57,7 +57,7 @@ def test_warning_of_the_same_gpu_comes_first():
 def test_other_exceptions_and_distant_warnings_stay_apart():
     warning = WARN.format(gpu=0, code=1)
     other = read(f"{warning}\n{EXCEPTION.format(rank='', end='KeyError: 1')}")
-    distant = read("\n".join([warning, *["loading"] * MAX_DISTANCE, EXCEPTION.format(rank="", end=ENDS["nccl-error"])]))
+    distant = read("\n".join([warning, *["loading"] * MAX_WARNING_DISTANCE, EXCEPTION.format(rank="", end=ENDS["nccl-error"])]))
     assert [issue.rule for issue in (*other.warnings, *distant.warnings)] == ["nccl-warning", "nccl-warning"]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from kfjob.joblog.diagnose.incidents.incident import Mark
-from kfjob.joblog.diagnose.incidents.reader import IncidentReader
-from kfjob.joblog.diagnose.matching import find_equals
-from kfjob.joblog.diagnose.occurrences import match_rules
+from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
+from kfjob.joblog.diagnose.engine.incidents import Mark
+from kfjob.joblog.diagnose.engine.matching import find_best_matches, match_rules
+from kfjob.joblog.diagnose.engine.states import format_pod
 from kfjob.joblog.diagnose.rule import RuleMatch, Subject
 from kfjob.joblog.diagnose.rules import GROUPS, RULES, sort_rules
-from kfjob.joblog.diagnose.states import format_pod
 from kfjob.joblog.lines.timestamps import Timestamp
 from tests.unit.diagnose.framework_texts import TEXTS as FRAMEWORK_TEXTS
 from tests.unit.diagnose.library_texts import MESSAGES, TEXTS
@@ -40,7 +39,7 @@ def test_equal_matches_of_several_topics_have_a_precedence():
     for text in SAMPLES:
         reader = IncidentReader()
         for incident in (*reader.feed(text, Mark(1, Timestamp(), 1), lambda: iter(())), *reader.flush()):
-            ambiguous += find_ambiguous(find_equals(incident))
+            ambiguous += find_ambiguous(find_best_matches(incident))
     assert ambiguous == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.base.units import SECOND
-from kfjob.joblog.diagnose.occurrences import MAX_OCCURRENCES, MAX_SYMPTOMS
+from kfjob.joblog.diagnose.engine.history import MAX_OCCURRENCES, MAX_SYMPTOMS
 from kfjob.joblog.diagnose.rule import Severity
 from kfjob.joblog.events import TERMINATING, Event, JobChanged, JobPhase, LogGap, PodChanged, PodPhase, Tick
 from kfjob.joblog.observe_config import ObserveConfig

@@ -8,8 +8,8 @@ from itertools import zip_longest
 import pytest
 
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.ranking import diagnose
-from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.engine.collector import SymptomCollector
+from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.diagnose.warnings import DistinctWarning
 from kfjob.joblog.events import Event, JobChanged, JobPhase
 from kfjob.joblog.view.job_view import JobView

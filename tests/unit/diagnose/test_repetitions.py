@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from kfjob.joblog.diagnose import repetitions
-from kfjob.joblog.diagnose.incidents.incident import Incident
-from kfjob.joblog.diagnose.incidents.reader import IncidentReader
-from kfjob.joblog.diagnose.matching import Explanation, explain
-from kfjob.joblog.diagnose.ranking import diagnose
-from kfjob.joblog.diagnose.repetitions import MAX_EXPLAINED, MAX_TEXTS, RepeatedTexts, mask_numbers
-from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.engine import matching
+from kfjob.joblog.diagnose.engine.collector import SymptomCollector
+from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
+from kfjob.joblog.diagnose.engine.incidents import Incident
+from kfjob.joblog.diagnose.engine.matching import MAX_EXPLAINED, MAX_TEXTS, Explanation, RepeatedTexts, explain, mask_numbers
+from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce
 from tests.unit.diagnose.cases import line, lines
@@ -44,7 +43,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         calls["read"] += 1
         return feed(self, *args)
 
-    monkeypatch.setattr(repetitions, "explain", count_explained)
+    monkeypatch.setattr(matching, "explain", count_explained)
     monkeypatch.setattr(IncidentReader, "feed", count_read)
     return calls
 

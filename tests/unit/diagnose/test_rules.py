@@ -8,13 +8,12 @@ import string
 import pytest
 from msgspec.structs import replace
 
-from kfjob.joblog.diagnose.incidents.incident import Mark
-from kfjob.joblog.diagnose.incidents.reader import IncidentReader
-from kfjob.joblog.diagnose.matching import explain
-from kfjob.joblog.diagnose.occurrences import match_rules
+from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
+from kfjob.joblog.diagnose.engine.incidents import Mark
+from kfjob.joblog.diagnose.engine.matching import explain, match_rules
+from kfjob.joblog.diagnose.engine.states import format_pod
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role, Rule, Severity, Subject
 from kfjob.joblog.diagnose.rules import BY_ID, RULES, check_ids
-from kfjob.joblog.diagnose.states import format_pod
 from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase, WorkloadStatus
 from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.observe_config import ObserveConfig

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.suite_runs import MAX_MARKS, MAX_RUNS, REACH, SuiteRuns
+from kfjob.joblog.diagnose.engine.suite_runs import MAX_MARKS, MAX_RUNS, REACH, SuiteRuns
 from kfjob.joblog.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.output.prefilter import Prefilter

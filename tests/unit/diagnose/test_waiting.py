@@ -13,7 +13,7 @@ from kfjob.base.units import SECOND
 from kfjob.cli.diagnose import diagnosis_text
 from kfjob.joblog.agents.records import ResultSource
 from kfjob.joblog.diagnose.diagnosis import Verdict
-from kfjob.joblog.diagnose.endings import GAP
+from kfjob.joblog.diagnose.engine.ranking import GAP
 from kfjob.joblog.diagnose.rule import Role, Severity
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, PodChanged, PodPhase

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfjob.joblog.diagnose.ranking import diagnose
-from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.engine.collector import SymptomCollector
+from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, LogLine
 from kfjob.joblog.view.job_view import ENDED_WELL, ENDED_WITH_ERROR, UNKNOWN_END, JobView
 from kfjob.joblog.view.reduction import reduce

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.joblog.agents.reader import AgentLog
-from kfjob.joblog.diagnose.incidents import exceptions, native
-from kfjob.joblog.diagnose.literals import is_suspicious
-from kfjob.joblog.diagnose.occurrences import match_rules
+from kfjob.joblog.diagnose.engine.literals import is_suspicious
+from kfjob.joblog.diagnose.engine.matching import match_rules
+from kfjob.joblog.diagnose.engine.tracebacks import match_last_line, starts_crash
 from kfjob.joblog.diagnose.rule import Subject
 from kfjob.joblog.lines import literal_search, vocabulary
 from kfjob.joblog.lines.text import clean_line
@@ -107,7 +107,7 @@ def test_diagnosis_keeps_every_line_that_a_rule_matches(config: ObserveConfig):
     "libgomp: Thread creation failed", "[a-0:12] *** Process received signal ***", "a: b.c:3: f(): Assertion `x' failed.",
 ])  # fmt: skip
 def test_every_start_of_a_crash_is_suspicious(text: str):
-    assert native.starts(text)
+    assert starts_crash(text)
     assert is_suspicious(text)
 
 
@@ -120,13 +120,13 @@ def test_every_start_of_a_crash_is_suspicious(text: str):
     "asyncio.exceptions.CancelledError: x", "requests.exceptions.ReadTimeout: x",
 ])  # fmt: skip
 def test_every_last_line_of_a_traceback_is_suspicious(text: str):
-    assert exceptions.find_bare(text)
+    assert match_last_line(text)
     assert is_suspicious(text)
 
 
 def test_dotted_class_whose_name_says_nothing_is_the_accepted_gap():
     """Any literal for such a line would stand in nearly every line."""
-    assert exceptions.find_bare("mypackage.Gone: x")
+    assert match_last_line("mypackage.Gone: x")
     assert not is_suspicious("mypackage.Gone: x")
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator
 
 from kfjob.base.units import SECOND
-from kfjob.joblog.diagnose.ranking import diagnose
-from kfjob.joblog.diagnose.symptoms import SymptomCollector
+from kfjob.joblog.diagnose.engine.collector import SymptomCollector
+from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase
 from kfjob.joblog.lines.time_spans import LogSpans
 from kfjob.joblog.observe_config import ObserveConfig

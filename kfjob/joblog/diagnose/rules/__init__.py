@@ -1,6 +1,6 @@
 """All rules by topic, and which topic says more about a text that rules of several topics match.
 
-States, events and queue statuses take the first match in the order of `RULES`. Logs take the best match (`matching.explain`),
+States, events and queue statuses take the first match in the order of `RULES`. Logs take the best match (`engine.matching`),
 and of equally good ones the first. The order of `GROUPS` is that of the reference page, and decides nothing.
 """
 

@@ -1,7 +1,6 @@
 """Rules about the program and its environment."""
 
-from kfjob.joblog.diagnose.incidents.incident import Kind
-from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
+from kfjob.joblog.diagnose.rule import IncidentKind, Role, Rule, Severity, Subject
 from kfjob.joblog.diagnose.rules.system_errors import NO_SPACE, join_texts
 
 RULES = (
@@ -47,7 +46,7 @@ RULES = (
         remedy="give the width a default: `shutil.get_terminal_size()` has one and needs no terminal",
         markers=("Inappropriate ioctl for device",),
         pattern=r"Error: \[Errno 25\] Inappropriate ioctl for device|termios\.error: .*Inappropriate ioctl for device",
-        kinds=(Kind.EXCEPTION,),
+        kinds=(IncidentKind.EXCEPTION,),
     ),
     Rule(
         id="local-rank-argument",

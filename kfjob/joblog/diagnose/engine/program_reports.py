@@ -1,25 +1,53 @@
-"""What a program prints when it goes on after an error, and when it has done its work."""
+"""What a program itself reports: that it goes on after an error, by words, lines or steps, and that it has done its work."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from kfjob.base.patterns import Pattern
+from kfjob.base.units import SECOND
 from kfjob.joblog.lines.vocabulary import COUNTER_WORDS, LOSS_WORDS, WEAK_COUNT
 from kfjob.joblog.progress.figures.bars import FULL, MARKER, BarRole, find_bar, find_role, read_bar
 from kfjob.joblog.progress.figures.line import parse_line
 from kfjob.joblog.progress.figures.tokens import parse_figure
+
+_INSTEAD = r"falling back|skipping|ignoring|accepting|using fallback"
+_RETRY = r"retrying|will (?:retry|be retried|try again)|trying again"
+_PASSIVE = r"(?:will )?ignored?|falls? back to|continuing (?:without|with|anyway)|will operate in|will be skipped"
+
+_CONTINUATION = Pattern(rf"(?i)\b(?:{_INSTEAD}|{_RETRY}|{_PASSIVE})\b")
+_CONTINUATION_BELOW = Pattern(
+    rf"(?i)^\W{{0,3}}(?:{_INSTEAD}|continuing)\b|\bfalling back to"
+    rf"|[,;:.-] (?:{_INSTEAD}|continuing|using (?:\w+ ){{1,3}}instead)\b|not available[,;] using "
+)
+_RETRY_BELOW = Pattern(rf"(?i)\b(?:{_RETRY})\b|retry attempt \d|attempt \d+ ?(?:/|of) ?\d+")
+
+MAX_LATER_LINES = 500
+"""Lines to read after an error."""
+MESSAGE_TIME = SECOND // 20
+"""Time in which a process prints all lines of a message."""
+_ONE_LINE_MESSAGES = frozenset(
+    ("ModuleNotFoundError", "FileNotFoundError", "PermissionError", "NameError", "KeyError", "IndexError", "ZeroDivisionError")
+)
+"""Exceptions whose messages have one line."""
+END_TIME = SECOND
+"""Time in which a process that an exception ends prints its last lines."""
+_LAST_WORDS = Pattern(
+    r"^wandb: |^(?:\[rank\d+\]:)?\[[A-Z]\d|Exception ignored in|resource_tracker|subprocess|terminate called|Fatal Python"
+    r"|frame #|^[\w.]*(?:Error|Exception|Warning)\b|above exception|^\W*$| FAILED$|clos|clean|shut|exit|destroy|teardown"
+)
+"""Words of lines that a process prints while an exception ends it."""
 
 MAX_COUNT = 100
 """Steps to count after an error."""
 WATCHED_LINES = 50
 """Lines to read completely after an exception; they show whether its process goes on."""
 MAX_LENGTH = 400
-"""Characters of a line to search."""
+"""Characters of a line to search; a longer line after an error announces nothing."""
 
 _STEMS = ("finished", "complete", "done", "succeeded", "saved ", "saving ", "train_runtime", "stopped: `max_", "exit")
 """Lower-case literals of which every report of success contains one."""
-LITERALS = (*(form for stem in _STEMS for form in (stem, stem.capitalize(), stem.upper())), f"{FULL}{MARKER}")
+SUCCESS_LITERALS = (*(form for stem in _STEMS for form in (stem, stem.capitalize(), stem.upper())), f"{FULL}{MARKER}")
 """Literals of which every line with a success contains one, in the usual forms of their letters."""
 
 _SUCCESS = Pattern(
@@ -36,6 +64,61 @@ _SUCCESS = Pattern(
 _DENIAL = Pattern(r"(?i)\b(?:not|never|before|unable|until|when|if|once|waiting|stale|after)\b|n't ")
 _FAILURE = Pattern(r"(?i)fail|error|abort|interrupt|cancel|unsuccess|exception")
 _MAY_COUNT = Pattern(f"(?i){'|'.join(sorted(COUNTER_WORDS | LOSS_WORDS))}")
+
+
+class Announcement(Struct):
+    """What a program says about an error after it: an incident and the occurrence that it shows share one of these."""
+
+    handled: bool = False  # the program says what it does instead
+    retried: bool = False  # the program says that it tries again
+
+    def read(self, text: str) -> None:
+        """Read a line after the error."""
+        self.handled = self.handled or announces_recovery(text)
+        self.retried = self.retried or announces_retry(text)
+
+
+class LaterLines(Struct):
+    """What the process of an error printed after it: an exception that ended its process is followed by nothing."""
+
+    count: int = 0  # ordinary lines of its stream, which other processes may share
+    searched: int = 0  # all lines that were read
+    has_late_line: bool = False  # such a line came so much later that no end of a process explains it
+
+    def read(self, text: str, elapsed: int | None) -> None:
+        """Read a line of the stream, printed `elapsed` nanoseconds after the error."""
+        self.searched += 1
+        if self.searched > MAX_LATER_LINES or find_step(text) is not None:
+            return  # the other ranks train until the agent ends them
+        if not text.strip() or text[0].isspace() or len(text) > MAX_LENGTH or _LAST_WORDS.search(text):
+            return
+        self.count += 1
+        self.has_late_line = self.has_late_line or (elapsed is not None and elapsed > END_TIME)
+
+    def read_below(self, text: str, elapsed: int | None, *, name: str) -> None:
+        """Read a line below the first line of an exception's message: it belongs to the message, or is a further line."""
+        if name in _ONE_LINE_MESSAGES or (elapsed is not None and elapsed > MESSAGE_TIME):
+            self.read(text, elapsed)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether more lines make no difference."""
+        return self.has_late_line or self.searched >= MAX_LATER_LINES
+
+
+def announces_continuation(text: str) -> bool:
+    """Return whether the line of an error says itself what the program does instead, or that it tries again."""
+    return _CONTINUATION.search(text) is not None
+
+
+def announces_recovery(text: str) -> bool:
+    """Return whether a line after an error says what the program does instead of what has failed."""
+    return len(text) <= MAX_LENGTH and _CONTINUATION_BELOW.search(text) is not None
+
+
+def announces_retry(text: str) -> bool:
+    """Return whether a line after an error says that the program tries again, which may fail too."""
+    return len(text) <= MAX_LENGTH and _RETRY_BELOW.search(text) is not None
 
 
 class Activity(Struct):

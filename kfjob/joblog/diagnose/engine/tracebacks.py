@@ -1,4 +1,7 @@
-"""Python exceptions: tracebacks in every form, and the lines that end them."""
+"""How a process fails: Python tracebacks in every form, and crashes of native code.
+
+A crash is what the C++ runtime, the interpreter or the C library print when they end a process, and the stacks of faulthandler.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from itertools import islice
 
 from msgspec import Struct
 
-from kfjob.joblog.diagnose.incidents.incident import Incident, Kind, Mark, Relation, is_library
-from kfjob.joblog.diagnose.incidents.messages import has_warning_level
+from kfjob.base.patterns import Pattern
+from kfjob.joblog.diagnose.engine.incidents import Dump, Incident, Mark, Relation, has_warning_level, is_library
+from kfjob.joblog.diagnose.rule import IncidentKind
 from kfjob.joblog.lines.prefixes import split_prefix
 from kfjob.joblog.lines.text import TRACEBACK_HEADING
 
@@ -39,20 +43,52 @@ _CLASS_NAME = re.compile(
     r"(?:Error|Exception|Exit|Interrupt|Failure|Failed|Timeout|Warning|NotFound|Closed|Expired|Group|Invalid|BadZipFile"
     r"|Fault|Refused|Denied|Exceeded|Unavailable|Mismatch)$"
 )
-_BARE = re.compile(
+_LAST_LINE = re.compile(
     r"(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Failed|ArrowInvalid|BadZipFile)|Exception)(?:: |$)"
 )
-_DOTTED_BARE = re.compile(r"(?:[a-z_]\w*\.)+(?:[A-Z]\w*|gaierror|herror|error|timeout): ")
-MARKERS = ("Timeout", "socket.timeout", "Interrupt", "queue.Empty", "queue.Full", "BrokenProcessPool", "Call stack:")
+_DOTTED_LAST_LINE = re.compile(r"(?:[a-z_]\w*\.)+(?:[A-Z]\w*|gaierror|herror|error|timeout): ")
+TRACEBACK_MARKERS = ("Timeout", "socket.timeout", "Interrupt", "queue.Empty", "queue.Full", "BrokenProcessPool", "Call stack:")
 """Literals of last lines of tracebacks, and of introductions, that name neither an error nor a failure."""
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in\b|$|\s)')
-_UNPARSED = re.compile(r'\s*File "([^"]+)", line (\d+)\s*$')
+_SYNTAX_ERROR_PLACE = re.compile(r'\s*File "([^"]+)", line (\d+)\s*$')
 _SYNTAX = ("SyntaxError", "IndentationError", "TabError")
 _MAX_SYNTAX = 4
 """Lines above a syntax error: the caret, the source line and its file."""
 _BOXED_FRAME = re.compile(r"\s*[│|] (\S+?):(\d+) in\b")
 _NUMBERS = re.compile(r"\d+")
 _GROUP = re.compile(r" {2,20}(?:\| ?|\+ (?=Exception Group)|\+-(?=[+-]))")
+
+_CRASH = re.compile(
+    r"terminate called (?:after|without|recursively)|libc\+\+abi: |Fatal Python error: |Segmentation fault|Bus error"
+    r"|Aborted|Floating point exception|Illegal instruction|Trace/breakpoint trap|Fatal glibc error: "
+    r"|\*\*\* (?:Error in|Aborted at|SIG[A-Z]+ received|stack smashing detected|buffer overflow detected)"
+    r"|(?:free|malloc|realloc|munmap_chunk|malloc_consolidate)\(\): |double free or corruption|corrupted (?:size|double-linked)"
+    r"|OMP: Error #\d|libgomp: (?!Invalid value)|\[[\w.-]{1,80}:\d{1,9}\] \*\*\* Process received signal"
+)
+_ASSERTION = re.compile(r"[^:]{1,200}: [^:\s]{1,300}:\d+: .{0,2000}\bAssertion [`'\"]")
+_END_OF_MESSAGE = re.compile(
+    r"Exception raised from |[^:]{1,200}: line \d+: |frame #\d+|C\+\+ CapturedTraceback|Current thread |Thread 0x|  File "
+)
+CRASH_MARKERS = (
+    "terminate called", "libc++abi", "Fatal Python error", "Segmentation fault", "Bus error", "Aborted", "free():", "malloc():",
+    "double free", "corrupted ", "Floating point exception", "Illegal instruction", "munmap_chunk", "SIGABRT", "SIGSEGV",
+    "breakpoint trap", "Fatal glibc", "stack smashing", "buffer overflow detected", "realloc():", "malloc_consolidate():",
+    "OMP: Error", "libgomp: ", "Process received signal", "Assertion ", "*** SIG",
+)  # fmt: skip
+"""Literals of which every first line contains one."""
+
+FATAL_ERROR = "Fatal Python error: "
+MAX_DUMP_FRAMES = 12
+"""Frames to keep of a dump, from the innermost one."""
+MAX_DUMP = 400
+"""Lines of a dump; a longer one is cut."""
+_CURRENT_THREAD = re.compile(r"Current thread(?:'s)? ")
+_OTHER_THREAD = re.compile(r"(?:Thread 0x[0-9a-f]+ |Stack \(most recent call first\))")
+_DUMP_FRAME = re.compile(r'  File "([^"]+)", line (\d+) in (.*)')
+_DUMP_PART = re.compile(
+    r"  (?:File|Binary file|<no Python frame>|<cannot get|\.\.\.)|Extension modules: |Python runtime state: "
+)
+_PACKAGE = Pattern(r".*(?:(?:site|dist)-packages|/lib/python\d[\d.]*|[\\/]Lib)[\\/]([\w-]+)")
 
 
 class Margin(Struct, frozen=True):
@@ -148,7 +184,7 @@ class Traceback(Struct):
         if match is None:
             return None
         return Incident(
-            kind=Kind.EXCEPTION,
+            kind=IncidentKind.EXCEPTION,
             mark=mark,
             stream=stream,
             lines=[text],
@@ -172,7 +208,7 @@ def cut_traceback(traceback: Traceback, stream: str) -> Incident | None:
         return None
     mark, printed = traceback.newest
     return Incident(
-        kind=Kind.EXCEPTION,
+        kind=IncidentKind.EXCEPTION,
         mark=mark,
         stream=stream,
         lines=[traceback.stack[-1].strip()],
@@ -195,9 +231,9 @@ def find_class(text: str, *, after_frame: bool) -> re.Match[str] | None:
     return match if is_usual or is_special else None
 
 
-def find_bare(text: str) -> re.Match[str] | None:
+def match_last_line(text: str) -> re.Match[str] | None:
     """Match the last line of a traceback whose heading is lost."""
-    return _CLASS.match(text.rstrip()) if _BARE.match(text) or _DOTTED_BARE.match(text) else None
+    return _CLASS.match(text.rstrip()) if _LAST_LINE.match(text) or _DOTTED_LAST_LINE.match(text) else None
 
 
 def open_traceback(text: str, introduction: Introduction) -> Traceback:
@@ -231,7 +267,7 @@ def is_frame(text: str) -> bool:
     return ", in " in text and _FRAME.match(text) is not None
 
 
-def find_unparsed(name: str, before: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+def find_syntax_error(name: str, before: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     """Return the place that Python could not parse, and its lines, from the lines above a syntax error, the newest first.
 
     Python prints no heading for an error in the program's main file. Both are empty for another exception.
@@ -240,7 +276,7 @@ def find_unparsed(name: str, before: Iterable[str]) -> tuple[str, tuple[str, ...
         return "", ()
     code = ""
     for text in islice(before, _MAX_SYNTAX):
-        if match := _UNPARSED.match(text):
+        if match := _SYNTAX_ERROR_PLACE.match(text):
             return f"{match[1]}:{match[2]}", (text.rstrip(), *([code] if code else []))
         code = text.rstrip() if text.strip(" ^~") else code
     return "", ()
@@ -271,3 +307,49 @@ class Introduction(Struct):
         else:
             return False
         return True
+
+
+def name_call(dump: Dump) -> tuple[str, str]:
+    """Return the innermost Python function of the thread that crashed, and its package; "" for the program itself."""
+    match = _DUMP_FRAME.match(dump.frames[0]) if dump.frames else None
+    package = _PACKAGE.search(match[1]) if match else None
+    return (match[3].strip() if match else "", package[1] if package else "")
+
+
+def starts_crash(text: str) -> bool:
+    """Return whether the line begins the report of a crash."""
+    if _CRASH.match(text) is not None:
+        return True
+    return "Assertion " in text and "block: [" not in text and _ASSERTION.match(text) is not None
+
+
+def continues_crash(text: str) -> bool:
+    """Return whether the line belongs to the message of a crash, and not to the stack below it."""
+    return bool(text.strip()) and not _END_OF_MESSAGE.match(text) and not starts_crash(text)
+
+
+def is_dumped(incident: Incident) -> bool:
+    """Return whether faulthandler reports the crash, so that stacks follow."""
+    return incident.lines[0].startswith(FATAL_ERROR)
+
+
+def add_to_dump(incident: Incident, text: str) -> bool:
+    """Return whether the line belongs to the stacks below a fatal error; keep the frames of the thread that crashed."""
+    dump = incident.dump = incident.dump or Dump()
+    dump.lines += 1
+    if dump.lines > MAX_DUMP:
+        return False
+    if _CURRENT_THREAD.match(text):
+        dump.in_current = True
+        return True
+    if _OTHER_THREAD.match(text):
+        dump.in_current = False
+        return True
+    if dump.in_current and len(dump.frames) < MAX_DUMP_FRAMES and (match := _DUMP_FRAME.match(text)):
+        dump.frames = (*dump.frames, text.rstrip())
+        incident.frame = incident.frame or (text.rstrip(),)
+        if not incident.location and not is_library(match[1]):
+            incident.location = f"{match[1]}:{match[2]}"
+            incident.frame = tuple(dict.fromkeys((incident.frame[0], text.rstrip())))
+        return True
+    return not text.strip() or _DUMP_PART.match(text) is not None

@@ -4,22 +4,42 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from msgspec import Struct
 
 from kfjob.base.text import SIGNAL_BASE
 from kfjob.joblog.agents.records import name_signal
-from kfjob.joblog.diagnose.assessments import Assessment
 from kfjob.joblog.diagnose.diagnosis import Issue
-from kfjob.joblog.diagnose.log_source import LogSource
-from kfjob.joblog.diagnose.occurrences import Occurrence
-from kfjob.joblog.diagnose.packages import find_package
-from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role, Severity
+from kfjob.joblog.diagnose.engine.assessment import Assessment
+from kfjob.joblog.diagnose.engine.history import Occurrence
+from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, LogSource, Role, Severity
 
 _SUSPECTED = "; the program went on after it, but no other error explains the failure"
 """End of the cause of an error that the program survived."""
 _IN_DOUBT = "; this may not be the cause: a process of the pod printed other lines after it"
 """End of the cause of an exception that the program may have handled."""
+
+ANY_PACKAGE = "PACKAGE"
+"""Stands for a package that kfjob does not know: the package of that name may be another one."""
+_OTHER_NAMES: Mapping[str, str] = MappingProxyType({
+    "absl": "absl-py", "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil", "dns": "dnspython", "dotenv": "python-dotenv", "flash_attn": "flash-attn",
+    "google.protobuf": "protobuf", "grpc": "grpcio", "jwt": "pyjwt", "open_clip": "open-clip-torch", "PIL": "pillow",
+    "pkg_resources": "'setuptools<81'", "pytorch_lightning": "pytorch-lightning",
+    "sentence_transformers": "sentence-transformers", "skimage": "scikit-image", "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+})  # fmt: skip
+"""Packages of modules with another name, as the packages state them in their own metadata (PyPI)."""
+_SAME_NAMES = frozenset((
+    "accelerate", "datasets", "deepspeed", "diffusers", "einops", "evaluate", "fire", "h5py", "huggingface_hub",
+    "jinja2", "lightning", "matplotlib", "mlflow", "msgpack", "ninja", "nltk", "numba", "numpy", "omegaconf", "pandas",
+    "peft", "psutil", "pyarrow", "pydantic", "regex", "requests", "safetensors", "scipy", "seaborn", "sentencepiece",
+    "tensorboard", "tensorboardX", "tiktoken", "timm", "tokenizers", "torch", "torchaudio", "torchmetrics",
+    "torchvision", "tqdm", "transformers", "triton", "trl", "wandb", "webdataset", "zarr",
+))  # fmt: skip
+"""Packages with the name of their module."""
 
 
 class Commands(Struct, frozen=True):
@@ -120,3 +140,8 @@ def _to_issue(members: list[Assessment], commands: Commands) -> Issue:
         pods=tuple(dict.fromkeys(item.occurrence.pod for item in members if item.occurrence.pod)),
         recovered=first.recovered,
     )
+
+
+def find_package(module: str) -> str:
+    """Return the package to install for a module: `opencv-python-headless` for `cv2`, `PACKAGE` for one that is unknown."""
+    return _OTHER_NAMES.get(module) or (module if module in _SAME_NAMES else ANY_PACKAGE)

@@ -1,4 +1,4 @@
-"""The incident stage: it turns the lines of one container into incidents.
+"""Reader of incidents: it turns the lines of one container into incidents.
 
 Every process has its own stream, named by the prefix of its lines. A stream holds at most one open traceback and one message,
 so memory is bounded by `MAX_STREAMS`, `MAX_MESSAGE` and the length of a line. Every line is read once.
@@ -6,29 +6,45 @@ so memory is bounded by `MAX_STREAMS`, `MAX_MESSAGE` and the length of a line. E
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from msgspec import Struct, field
 
-from kfjob.joblog.diagnose.incidents import messages, native
-from kfjob.joblog.diagnose.incidents.context import find_context
-from kfjob.joblog.diagnose.incidents.exceptions import (
+from kfjob.joblog.diagnose.engine.incidents import (
+    MAX_MESSAGE,
+    MAX_QUOTATION_DISTANCE,
+    Incident,
+    Mark,
+    Relation,
+    ends_with_warning,
+    is_boundary,
+    is_quoted,
+    is_warning,
+    opens_help,
+    read_error_file,
+)
+from kfjob.joblog.diagnose.engine.tracebacks import (
+    FOLLOWS,
     HEADING,
     Introduction,
     Traceback,
+    add_to_dump,
+    continues_crash,
     cut_traceback,
     ends_box,
-    find_bare,
-    find_unparsed,
+    find_syntax_error,
+    is_dumped,
     is_frame,
+    match_last_line,
     open_cut_traceback,
     open_traceback,
+    starts_crash,
     strip_group,
 )
-from kfjob.joblog.diagnose.incidents.incident import MAX_MESSAGE, Incident, Kind, Mark, Relation
-from kfjob.joblog.diagnose.incidents.samples import MAX_DISTANCE, is_quoted
+from kfjob.joblog.diagnose.rule import IncidentKind
 from kfjob.joblog.lines.prefixes import split_process
+from kfjob.joblog.lines.text import TRACEBACK_HEADING
 
 MAX_STREAMS = 64
 """Processes whose tracebacks and messages can mix."""
@@ -37,8 +53,17 @@ MAX_GAP = 8
 MAX_PARAGRAPHS = 5
 """Blank lines within the message of a library's exception."""
 
-Before = Callable[[], Iterator[str]]
+LinesBefore = Callable[[], Iterator[str]]
 """Returns the lines before the present one as printed, the newest first."""
+MAX_CONTEXT = 2
+"""Lines to quote from before an incident."""
+MAX_CONTEXT_DISTANCE = 16
+"""Lines before an incident in which those of its process are searched."""
+
+_AGENT = ("torch/distributed/elastic", "torch.distributed.elastic", "torch/distributed/run.py", "torch/distributed/launcher")
+"""Parts of each line of torchrun and its agent: where a process failed, it is the program's own line that explains."""
+_STACK = ("  ", "\t", "│", "|", "╭", "╰", "^", 'File "')
+"""First characters of source lines, frames and boxes."""
 
 
 class _Stream(Struct):
@@ -78,14 +103,16 @@ class IncidentReader:
     @property
     def has_exception(self) -> bool:
         """Whether the message of an exception has not ended."""
-        return any(stream.message is not None and stream.message.kind is Kind.EXCEPTION for stream in self._streams.values())
+        return any(
+            stream.message is not None and stream.message.kind is IncidentKind.EXCEPTION for stream in self._streams.values()
+        )
 
-    def feed(self, text: str, mark: Mark, before: Before) -> Iterator[Incident]:
+    def feed(self, text: str, mark: Mark, before: LinesBefore) -> Iterator[Incident]:
         """Read a line without colours and stamps; yield the incidents that it ends, and its own."""
         key, body = split_process(text)
         yield from self._end_idle_messages(key)
-        if lines := messages.read_error_file(body):
-            yield from _read_error_file(key, lines, mark, before)
+        if lines := read_error_file(body):
+            yield from _read_error_lines(key, lines, mark, before)
             return
         stream = self._find_stream(key)
         stream.lines += 1
@@ -132,7 +159,7 @@ class IncidentReader:
         return stream
 
 
-def _read_error_file(key: str, lines: list[str], mark: Mark, before: Before) -> Iterator[Incident]:
+def _read_error_lines(key: str, lines: list[str], mark: Mark, before: LinesBefore) -> Iterator[Incident]:
     """Read the traceback in an error file as a log of its own."""
     reader = IncidentReader()
     for line in lines:
@@ -142,13 +169,13 @@ def _read_error_file(key: str, lines: list[str], mark: Mark, before: Before) -> 
     yield from reader.flush()
 
 
-def _open(stream: _Stream, traceback: Traceback, before: Before) -> None:
+def _open(stream: _Stream, traceback: Traceback, before: LinesBefore) -> None:
     """Open a traceback; one that follows another keeps the lines before the first."""
     stream.traceback, stream.introduction, stream.heading = traceback, Introduction(), stream.lines
     if traceback.relation is Relation.NONE or not stream.before:
-        stream.before = tuple(islice(before(), MAX_DISTANCE))
+        stream.before = tuple(islice(before(), MAX_QUOTATION_DISTANCE))
     if traceback.relation is Relation.NONE:
-        traceback.after_warning = messages.ends_with_warning(stream.before)
+        traceback.after_warning = ends_with_warning(stream.before)
 
 
 def _continue(key: str, stream: _Stream, traceback: Traceback, text: str, mark: Mark) -> bool:
@@ -167,7 +194,7 @@ def _continue(key: str, stream: _Stream, traceback: Traceback, text: str, mark: 
     return True
 
 
-def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> Iterator[Incident]:
+def _start(key: str, stream: _Stream, text: str, mark: Mark, before: LinesBefore) -> Iterator[Incident]:
     """Begin what the line begins; yield an incident of a single line."""
     body = split_process(text)[1]
     if stream.introduction.read(body):
@@ -177,28 +204,28 @@ def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> 
         _open(stream, open_cut_traceback(body, stream.introduction), before)
         _continue(key, stream, stream.traceback or Traceback(), text, mark)
         return
-    incident = Incident(kind=Kind.MESSAGE, mark=mark, stream=key, lines=[body], printed=[text])
-    if match := find_bare(strip_group(body)):
-        incident.kind, incident.name, incident.message = Kind.EXCEPTION, match[1], (match[2] or "").strip()
+    incident = Incident(kind=IncidentKind.MESSAGE, mark=mark, stream=key, lines=[body], printed=[text])
+    if match := match_last_line(strip_group(body)):
+        incident.kind, incident.name, incident.message = IncidentKind.EXCEPTION, match[1], (match[2] or "").strip()
         incident.relation, stream.introduction = stream.introduction.relation, Introduction()
-    elif native.starts(body):
-        incident.kind = Kind.NATIVE
-    elif not messages.opens_help(body):
-        incident.kind = Kind.WARNING if messages.is_warning(body) else Kind.MESSAGE
-        incident.context = find_context(before(), process=key)
+    elif starts_crash(body):
+        incident.kind = IncidentKind.NATIVE
+    elif not opens_help(body):
+        incident.kind = IncidentKind.WARNING if is_warning(body) else IncidentKind.MESSAGE
+        incident.context = _find_context(before(), process=key)
         yield incident
         return
     if stream.traceback is None:
-        stream.before = tuple(islice(before(), MAX_DISTANCE))
-        if incident.kind is Kind.EXCEPTION:
+        stream.before = tuple(islice(before(), MAX_QUOTATION_DISTANCE))
+        if incident.kind is IncidentKind.EXCEPTION:
             above = (body for process, body in map(split_process, stream.before) if process == key)
-            incident.location, incident.frame = find_unparsed(incident.name, above)
+            incident.location, incident.frame = find_syntax_error(incident.name, above)
     _add_message(stream, incident)
 
 
 def _add_message(stream: _Stream, incident: Incident) -> None:
     """Open the message of an incident."""
-    incident.context = find_context(stream.before, process=incident.stream)
+    incident.context = _find_context(stream.before, process=incident.stream)
     incident.first_position = stream.heading or stream.lines
     incident.last_position, stream.heading = stream.lines, 0
     incident.link(stream.previous if incident.relation is not Relation.NONE else None)
@@ -207,7 +234,7 @@ def _add_message(stream: _Stream, incident: Incident) -> None:
 
 def _continue_message(stream: _Stream, message: Incident, body: str, text: str, mark: Mark) -> None:
     """Add a line to the open message."""
-    message.further.read_below(body, mark.timestamp.since(message.mark.timestamp), name=message.name)
+    message.later_lines.read_below(body, mark.timestamp.since(message.mark.timestamp), name=message.name)
     if message.dump is None:
         message.add_line(body, text)
     _read_announcement(message, body)
@@ -217,7 +244,7 @@ def _continue_message(stream: _Stream, message: Incident, body: str, text: str, 
 def _read_announcement(message: Incident, body: str) -> None:
     """Record whether a line below the message, which is not indented, says how the program goes on."""
     if body[:1] not in {" ", "\t"}:
-        message.going_on.read(body)
+        message.announcement.read(body)
 
 
 def _end_message(stream: _Stream) -> Iterator[Incident]:
@@ -225,29 +252,54 @@ def _end_message(stream: _Stream) -> Iterator[Incident]:
     incident, stream.message, stream.gap = stream.message, None, 0
     if incident is None or is_quoted(stream.before, incident.lines):
         return
-    if incident.kind is Kind.EXCEPTION:
+    if incident.kind is IncidentKind.EXCEPTION:
         stream.previous = incident
     yield incident
 
 
 def _continues(incident: Incident, text: str) -> bool:
     """Return whether the line belongs to the message."""
-    if incident.kind is Kind.NATIVE and native.is_dumped(incident):
-        return native.add_to_dump(incident, text)
-    is_full = incident.kind is Kind.MESSAGE and len(incident.lines) >= MAX_MESSAGE
+    if incident.kind is IncidentKind.NATIVE and is_dumped(incident):
+        return add_to_dump(incident, text)
+    is_full = incident.kind is IncidentKind.MESSAGE and len(incident.lines) >= MAX_MESSAGE
     if is_full or (not text.strip() and not _may_have_paragraphs(incident)):
         return False
-    if messages.is_boundary(text) or is_frame(text):
+    if is_boundary(text) or is_frame(text):
         return False
-    if incident.kind is Kind.NATIVE:
-        return native.continues(text)
-    if native.starts(text) or ends_box(text) or Introduction().read(text):
+    if incident.kind is IncidentKind.NATIVE:
+        return continues_crash(text)
+    if starts_crash(text) or ends_box(text) or Introduction().read(text):
         return False
-    match = find_bare(text)
+    match = match_last_line(text)
     return match is None or (incident.lines[-1].rstrip().endswith(":") and match[1] != incident.name)
 
 
 def _may_have_paragraphs(incident: Incident) -> bool:
     """Return whether a blank line may be part of the message: libraries and launchers write long ones."""
-    is_library = incident.kind is Kind.MESSAGE or (incident.kind is Kind.EXCEPTION and "." in incident.name)
+    is_library = incident.kind is IncidentKind.MESSAGE or (incident.kind is IncidentKind.EXCEPTION and "." in incident.name)
     return is_library and len(incident.lines) < MAX_MESSAGE and incident.lines.count("") < MAX_PARAGRAPHS
+
+
+def _find_context(before: Iterable[str], *, process: str) -> tuple[str, ...]:
+    """Return the nearest lines of the process in the order of the log; lines without a process if it has printed none.
+
+    `before` are the lines before the incident as printed, the newest first; `process` is the prefix of its process.
+    """
+    own: list[str] = []
+    unnamed: list[str] = []
+    for text in islice(before, MAX_CONTEXT_DISTANCE):
+        if not (stripped := text.strip()) or any(part in stripped for part in _AGENT):
+            continue
+        name, body = split_process(text)
+        if name not in {process, ""} or _is_unrelated(body):
+            continue
+        (own if name == process else unnamed).append(stripped)
+        if len(own) >= MAX_CONTEXT:
+            break
+    return tuple(reversed((own or unnamed)[:MAX_CONTEXT]))
+
+
+def _is_unrelated(body: str) -> bool:
+    """Return whether the line is part of a traceback, or a ruler."""
+    is_stack = body.startswith(_STACK) or TRACEBACK_HEADING in body or body.startswith(FOLLOWS)
+    return is_stack or not any(char.isalnum() for char in body)

@@ -7,8 +7,10 @@ from functools import cache
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from kfjob.joblog.diagnose import activity, suite_runs, world_sizes
-from kfjob.joblog.diagnose.incidents import exceptions, native
+from kfjob.joblog.diagnose.engine import suite_runs
+from kfjob.joblog.diagnose.engine.program_reports import SUCCESS_LITERALS
+from kfjob.joblog.diagnose.engine.rank_reports import WORLD_SIZE_LITERALS
+from kfjob.joblog.diagnose.engine.tracebacks import CRASH_MARKERS, HEADING, MAX_LINES, TRACEBACK_MARKERS
 from kfjob.joblog.diagnose.rule import Subject
 from kfjob.joblog.diagnose.rules import BY_SUBJECT
 
@@ -20,7 +22,7 @@ STEMS = (
 most literals of the rules, and replace those."""
 
 LINES_AFTER = {
-    exceptions.HEADING: exceptions.MAX_LINES,
+    HEADING: MAX_LINES,
     "terminate called": 4,
     "Last error:": 2,
     "Error: ": 8,
@@ -36,7 +38,7 @@ _LINE_STARTS = ("W", "[W", *suite_runs.LINE_STARTS)
 def find_literals() -> tuple[str, ...]:
     """Return the literals of all rules about logs, of the incident stage, of reports of success, and of world sizes."""
     markers = [marker for rule in BY_SUBJECT[Subject.LOG] for marker in rule.markers]
-    stages = (*exceptions.MARKERS, *native.MARKERS, *activity.LITERALS, *world_sizes.LITERALS, *suite_runs.LITERALS)
+    stages = (*TRACEBACK_MARKERS, *CRASH_MARKERS, *SUCCESS_LITERALS, *WORLD_SIZE_LITERALS, *suite_runs.LITERALS)
     return _minimize((*STEMS, *stages, *markers))
 
 

@@ -69,14 +69,14 @@ class _Stream(Struct):
         """
         if self.begin is not None:
             return self.begin
-        found = 0
+        count = 0
         for index in reversed(range(len(self.marks))):
             line, results, reach = self.marks[index]
-            found += results
-            if found >= tests or index == 0:
+            count += results
+            if count >= tests or index == 0:
                 before = self.marks[index - 1][0] if index else after
-                is_enough = 2 * found >= tests or len(self.marks) >= MAX_MARKS  # a few lines may be missing
-                return max(line - reach, before + 1) if found and is_enough else None
+                is_enough = 2 * count >= tests or len(self.marks) >= MAX_MARKS  # a few lines may be missing
+                return max(line - reach, before + 1) if count and is_enough else None
         return None
 
 

@@ -15,33 +15,45 @@ from kfjob.base.patterns import Pattern
 from kfjob.joblog.agents.program_lines import find_program_lines
 from kfjob.joblog.agents.reader import find_agent_message, is_etcd_message
 from kfjob.joblog.agents.records import RendezvousResult, ResultSource
-from kfjob.joblog.diagnose import world_sizes
-from kfjob.joblog.diagnose.activity import Activity
-from kfjob.joblog.diagnose.collectives import Timeouts
-from kfjob.joblog.diagnose.incidents.incident import Incident, Kind, Mark, Relation
-from kfjob.joblog.diagnose.incidents.reader import IncidentReader
-from kfjob.joblog.diagnose.literals import is_suspicious
-from kfjob.joblog.diagnose.matching import Explanation, explain
-from kfjob.joblog.diagnose.nccl_details import WARNING_RULE, add_details, remember_warning
-from kfjob.joblog.diagnose.occurrences import (
-    MAX_QUOTE,
+from kfjob.joblog.diagnose.engine.history import (
+    MAX_OPEN_ERRORS,
     MAX_SYMPTOMS,
-    MAX_UNENDED,
-    Furthest,
+    HighestStep,
     JobHistory,
     NormalEnd,
     Occurrence,
     PodHistory,
-    SymptomKey,
 )
-from kfjob.joblog.diagnose.ranks import find_gpu, find_rank
-from kfjob.joblog.diagnose.recent_lines import RecentLines, find_timestamp
-from kfjob.joblog.diagnose.repetitions import LineMeaning, Repetitions, mask_numbers
-from kfjob.joblog.diagnose.rule import Role, Severity, Subject
-from kfjob.joblog.diagnose.states import StateReader
-from kfjob.joblog.diagnose.suite_runs import SuiteRuns
+from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
+from kfjob.joblog.diagnose.engine.incidents import Incident, Mark, Relation
+from kfjob.joblog.diagnose.engine.literals import is_suspicious
+from kfjob.joblog.diagnose.engine.matching import (
+    MAX_QUOTE,
+    Explanation,
+    LineMeaning,
+    Repetitions,
+    add_nccl_warnings,
+    explain,
+    mask_numbers,
+)
+from kfjob.joblog.diagnose.engine.program_reports import Activity
+from kfjob.joblog.diagnose.engine.rank_reports import (
+    MAX_WARNINGS,
+    WORLD_SIZE_LITERALS,
+    Timeouts,
+    WorldSize,
+    find_gpu,
+    find_nccl_warnings,
+    find_rank,
+    read_nccl_warning,
+    read_world_size,
+)
+from kfjob.joblog.diagnose.engine.recent_lines import RecentLines, find_timestamp
+from kfjob.joblog.diagnose.engine.states import StateReader
+from kfjob.joblog.diagnose.engine.suite_runs import SuiteRuns
+from kfjob.joblog.diagnose.rule import IncidentKind, Role, Severity
+from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.diagnose.warnings import WarningCounter
-from kfjob.joblog.diagnose.world_sizes import WorldSize, read_world_size
 from kfjob.joblog.events import (
     Event,
     JobChanged,
@@ -59,12 +71,14 @@ from kfjob.joblog.progress.training import Training
 from kfjob.joblog.view.job_view import JobView
 from kfjob.redaction import cut_text
 
-MAX_DISTANCE = 2
+MAX_ANNOUNCEMENT_DISTANCE = 2
 """Lines after an error in which the program says how it goes on."""
 
-_SINGLE_LINES = frozenset({Kind.MESSAGE, Kind.WARNING})
+_SINGLE_LINES = frozenset({IncidentKind.MESSAGE, IncidentKind.WARNING})
 """Kinds of incidents that one line can begin and end."""
 
+[_NCCL_WARNING] = check_ids("nccl-warning")
+"""The rule about a warning of NCCL."""
 _SUMMARY_TIME = Pattern(r"\s+time\s+: ")
 
 
@@ -129,9 +143,9 @@ class SymptomCollector:
         _follow_program(pod, event.text)
         if pod.needs_line or is_suspicious(event.text):
             self._read_line(pod, event)
-        if pod.unended:
-            _read_further(pod, event)
-        if pod.undated:
+        if pod.open_errors:
+            _read_later_lines(pod, event)
+        if pod.undated_marks:
             _date_occurrences(pod)
 
     def _read_line(self, pod: PodHistory, event: LogLine) -> None:
@@ -145,9 +159,9 @@ class SymptomCollector:
         if pod.incidents.has_exception or (pod.newest and pod.newest.rule.in_script and pod.newest.line == pod.lines):
             pod.activity.watch(pod.lines)
         if pod.suite_runs.read(text, line=pod.lines):
-            pod.forget_provoked()
+            pod.forget_test_errors()
         pod.activity.read_success(text, order=self._order, line=pod.lines)
-        if any(literal in text for literal in world_sizes.LITERALS):
+        if any(literal in text for literal in WORLD_SIZE_LITERALS):
             pod.world = read_world_size(pod.world, text)
         pod.timeouts.read(text, line=pod.lines, ranks=pod.ranks)
 
@@ -167,13 +181,13 @@ class SymptomCollector:
         """Read a line that is part of an incident, or one of its own; with `key`, no incident is open."""
         timestamp, steps = pod.recent.timestamp(), pod.activity.steps
         mark = Mark(self._order, timestamp, pod.lines, pod.joined, pod.readings, pod.round_start, steps=steps)
-        if not mark.timestamp.exact and len(pod.undated) < MAX_SYMPTOMS:
-            pod.undated.append(mark)
+        if not mark.timestamp.exact and len(pod.undated_marks) < MAX_SYMPTOMS:
+            pod.undated_marks.append(mark)
         for incident in pod.incidents.feed(text, mark, pod.recent.before):
             occurrence = _add_incident(self._warnings, self._repetitions.explain, name, pod, incident)
             pod.newest = occurrence or pod.newest
-            if occurrence and occurrence.rule.severity is Severity.ERROR and occurrence.rule.role is not Role.SYMPTOM:
-                pod.unended = [*pod.unended, occurrence][-MAX_UNENDED:]
+            if occurrence and occurrence.rule.explains_end:
+                pod.open_errors = [*pod.open_errors, occurrence][-MAX_OPEN_ERRORS:]
             if key is not None and incident.mark is mark and incident.kind in _SINGLE_LINES:
                 self._repetitions.lines.add(key, _read_meaning(occurrence))
 
@@ -197,8 +211,8 @@ class SymptomCollector:
         pod.recent, pod.incidents, pod.activity, pod.newest = RecentLines(), IncidentReader(), Activity(), None
         pod.world, pod.nccl_warnings, pod.timeouts = WorldSize(), [], Timeouts()
         pod.suite_runs = SuiteRuns()
-        pod.unended.clear()
-        pod.undated.clear()
+        pod.open_errors.clear()
+        pod.undated_marks.clear()
 
     def _follow_view(self, pod: PodHistory, event: LogLine | OpenLine, view: JobView) -> None:
         """Record what the view found in the line: a round, progress, a launch or an end."""
@@ -215,8 +229,8 @@ class SymptomCollector:
             pod.progress = (self._order, pod.recent.timestamp())
             pod.readings += 1
             place = _find_place(pod, log.reading, view.training if view.training.pod == event.pod else None)
-            if pod.furthest is None or place > (pod.furthest.epoch, pod.furthest.step):
-                pod.furthest = Furthest(*place, self._order, pod.recent.timestamp())
+            if pod.highest_step is None or place > (pod.highest_step.epoch, pod.highest_step.step):
+                pod.highest_step = HighestStep(*place, self._order, pod.recent.timestamp())
         pod.evidence = (log.result_line, log.reading_line)
         pod.launch = log.launch or pod.launch
         if not log.finished:
@@ -247,26 +261,26 @@ def _follow_program(pod: PodHistory, text: str) -> None:
     """Record what the program prints after an error: steps, or how it goes on."""
     pod.activity.count_step(text)
     newest = pod.newest
-    if newest and newest.line and pod.lines - newest.line <= MAX_DISTANCE:
-        newest.going_on.read(text)
-        if newest.going_on.retried:
+    if newest and newest.line and pod.lines - newest.line <= MAX_ANNOUNCEMENT_DISTANCE:
+        newest.announcement.read(text)
+        if newest.announcement.retried:
             pod.activity.is_watched = True
 
 
-def _read_further(pod: PodHistory, event: LogLine) -> None:
+def _read_later_lines(pod: PodHistory, event: LogLine) -> None:
     """Record an ordinary line that the process of an error prints after it; a message of the agent ends the search."""
     text, _ = clean_line(event.text)
     if find_agent_message(text) is not None:
         if "elastic/multiprocessing" in text or "elastic.multiprocessing" in text:
-            pod.unended.clear()  # a worker has failed: the lines after it are those of the end
+            pod.open_errors.clear()  # a worker has failed: the lines after it are those of the end
         return
     stream, body = split_process(text)
     if is_etcd_message(text) or pod.incidents.is_open_in(stream):
         return
-    for occurrence in pod.unended:
+    for occurrence in pod.open_errors:
         if occurrence.stream == stream and occurrence.line != pod.lines:
-            occurrence.further.read(body, pod.recent.timestamp().since(occurrence.timestamp))
-    pod.unended = [occurrence for occurrence in pod.unended if not occurrence.further.is_known]
+            occurrence.later_lines.read(body, pod.recent.timestamp().since(occurrence.timestamp))
+    pod.open_errors = [occurrence for occurrence in pod.open_errors if not occurrence.later_lines.is_known]
 
 
 def _read_meaning(occurrence: Occurrence | None) -> LineMeaning:
@@ -286,7 +300,8 @@ def _add_incident(
     rule = explanation.rule if explanation else None
     harmless = rule is not None and rule.severity is Severity.HARMLESS
     warnings.add_line(printed, pod=name, rank=rank, rule=rule.id if rule else "", harmless=harmless)
-    remember_warning(pod, incident)
+    if warning := read_nccl_warning(incident):
+        pod.nccl_warnings = [*pod.nccl_warnings, warning][-MAX_WARNINGS:]
     if explanation is None:
         return None
     earlier = [(item, other) for item in list(incident.chain())[1:] if (other := explain(item, pod=name))]
@@ -295,13 +310,14 @@ def _add_incident(
     repeated = None  # the newest of the chain with the same symptom
     for item, other in earlier:
         if _is_replaced(other, explanation, incident.relation):
-            pod.symptoms.retract(_make_key(other), item.mark.order)
+            pod.symptoms.retract(other.symptom, item.mark.order)
         elif repeated is None and other.rule is explanation.rule:
             repeated = item
-    details = add_details(pod, incident, explanation, "" if rank is None else str(find_gpu(rank, pod.ranks)))
-    for warning in details.warnings:
-        pod.symptoms.retract((WARNING_RULE, ""), warning.order)
-    return _add_occurrence(name, pod, incident, details.explanation, rank, repeated=repeated)
+    gpu = "" if rank is None else str(find_gpu(rank, pod.ranks))
+    nccl_warnings = find_nccl_warnings(pod.nccl_warnings, incident, gpu=gpu)
+    for nccl_warning in nccl_warnings:
+        pod.symptoms.retract((_NCCL_WARNING, ""), nccl_warning.order)
+    return _add_occurrence(name, pod, incident, add_nccl_warnings(explanation, nccl_warnings), rank, repeated=repeated)
 
 
 def _is_explained_by(explanation: Explanation, earlier: Iterable[Explanation]) -> bool:
@@ -319,7 +335,7 @@ def _add_occurrence(
     name: str, pod: PodHistory, incident: Incident, explanation: Explanation, rank: int | None, *, repeated: Incident | None
 ) -> Occurrence | None:
     """Add the occurrence of an incident; it takes the place of `repeated`, an earlier one of its chain."""
-    key = _make_key(explanation)
+    key = explanation.symptom
     if key in pod.symptoms and incident.printed[0].startswith("  "):
         return None  # torchrun's summary repeats what the process has printed
     occurrence = Occurrence(
@@ -334,12 +350,12 @@ def _add_occurrence(
         place=incident.location,
         evidence=explanation.evidence,
         context=explanation.context,
-        in_exception=incident.kind is Kind.EXCEPTION,
-        in_warning=incident.kind is Kind.WARNING or incident.in_warning,
+        in_exception=incident.kind is IncidentKind.EXCEPTION,
+        in_warning=incident.kind is IncidentKind.WARNING or incident.in_warning,
         after_warning=incident.after_warning,
         after_join=incident.mark.joined,
-        going_on=incident.going_on,
-        further=incident.further,
+        announcement=incident.announcement,
+        later_lines=incident.later_lines,
         ranks=frozenset() if rank is None else frozenset({rank}),
         stream=incident.stream,
         first_position=incident.first_position,
@@ -348,15 +364,9 @@ def _add_occurrence(
     if repeated is not None and key in pod.symptoms:
         pod.symptoms.replace(key, repeated.mark.order, occurrence)
         return occurrence
-    progress = incident.mark.steps + incident.mark.readings if incident.kind is Kind.EXCEPTION else 0
+    progress = incident.mark.steps + incident.mark.readings if incident.kind is IncidentKind.EXCEPTION else 0
     pod.symptoms.add(occurrence, occasion=(incident.mark.round_start, progress), variant=key[1])
     return occurrence
-
-
-def _make_key(explanation: Explanation) -> SymptomKey:
-    """Return the key of a symptom: exceptions and crashes that no rule knows are told apart by their text without numbers."""
-    is_general = explanation.rule.subject is Subject.EXCEPTION
-    return explanation.rule.id, mask_numbers(explanation.values.get("what", "")) if is_general else ""
 
 
 def _is_new_round(before: RendezvousResult, result: RendezvousResult) -> bool:
@@ -372,9 +382,9 @@ def _date_occurrences(pod: PodHistory) -> None:
     """Set the upper bound of inexact times if the newest line has a time."""
     timestamp = pod.recent.timestamp()
     if timestamp.exact:
-        for mark in pod.undated:
+        for mark in pod.undated_marks:
             mark.latest = timestamp
-        pod.undated.clear()
+        pod.undated_marks.clear()
 
 
 def _apply_summary_time(pod: PodHistory, text: str) -> None:

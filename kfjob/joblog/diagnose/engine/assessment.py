@@ -1,14 +1,17 @@
-"""What an occurrence of a symptom means in its job: how severe it is, and how well it explains the failure."""
+"""What an occurrence of a symptom means in its job: how severe it is, and how well it explains the failure.
+
+An error that the program survived is a suspect if nothing else explains that the job failed after all.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.joblog.diagnose.job_evidence import JobEvidence
-from kfjob.joblog.diagnose.occurrences import Occurrence, Symptom
-from kfjob.joblog.diagnose.recovery import has_later_end, has_recovered, may_have_gone_on
-from kfjob.joblog.diagnose.repeated_failures import repeats_failure
+from kfjob.joblog.diagnose.engine.history import JobEvidence, Occurrence, Symptom
+from kfjob.joblog.diagnose.engine.recovery import has_later_end, has_recovered, may_have_continued, repeats_failure
 from kfjob.joblog.diagnose.rule import Role, Severity, Subject
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase
@@ -35,6 +38,9 @@ _KILLS = frozenset(check_ids("pod-killed", "pod-terminated"))
 """Rules about containers that something else ended."""
 _STOPS = frozenset(check_ids("agent-stopped"))
 """Rules about agents that something else ended."""
+
+_FAILURES = frozenset(check_ids("worker-failed", "child-failed", "launcher-failed"))
+"""Rules about the failure of a process without its reason; with no other error in its pod they are suspects."""
 
 
 class Assessment(Struct, frozen=True):
@@ -101,7 +107,7 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
     provoked = severity is not Severity.HARMLESS and _is_provoked(job, occurrence)
     is_error, severity = severity is Severity.ERROR, Severity.HARMLESS if provoked else severity
     recovered = severity is Severity.ERROR and not rule.permanent and has_recovered(job, occurrence, time)
-    in_doubt = severity is Severity.ERROR and not recovered and role is Role.CAUSE and may_have_gone_on(job, occurrence)
+    in_doubt = severity is Severity.ERROR and not recovered and role is Role.CAUSE and may_have_continued(job, occurrence)
     if in_doubt:
         role, recovered = Role.SUSPECT, has_later_end(job, occurrence)
     if severity is Severity.ERROR and rule.harmless_before_join and not occurrence.after_join:
@@ -155,13 +161,9 @@ def _explains_end(other: Occurrence, end: Occurrence) -> bool:
     if other.rule.role is Role.SYMPTOM:
         return False
     is_late = (
-        end.rule.id in _LATE and other.in_exception and other.rule.role is not Role.CONSEQUENCE and _in_same_round(other, end)
+        end.rule.id in _LATE and other.in_exception and other.rule.role is not Role.CONSEQUENCE and other.is_in_round_of(end)
     )
     return end.rule.id in _ABORTS or other.order <= end.order or other.in_previous_container or is_late
-
-
-def _in_same_round(other: Occurrence, end: Occurrence) -> bool:
-    return other.mark is not None and end.mark is not None and other.mark.round_start == end.mark.round_start
 
 
 def _find_time(job: JobEvidence, occurrence: Occurrence) -> int | None:
@@ -221,3 +223,58 @@ def _assess_before_join(job: JobEvidence, occurrence: Occurrence, *, recovered: 
     ):
         return Severity.ERROR
     return Severity.HARMLESS if job.view.training.lines else Severity.WARNING
+
+
+def mark_suspect(job: JobEvidence, assessments: list[Assessment]) -> list[Assessment]:
+    """Return the assessments, in which the last error that the program survived is a suspect if no other cause is left.
+
+    Words of the program or of a run of tests tell that it went on after an error, not that the error had no effect.
+    """
+    errors = [item for item in assessments if item.is_error]
+    if not _has_job_failed(job, errors) or not all(_is_failure(item) for item in errors):
+        return assessments
+    survived = [item for item in assessments if _may_explain(item)]
+    pods = _find_failed_pods(job, errors)
+    survived = [item for item in survived if item.occurrence.pod in pods] or survived
+    if not survived:
+        return assessments
+    last = _name_error(max(survived, key=lambda item: item.occurrence.order))
+    suspects = [item for item in survived if _name_error(item) == last]
+    return [_to_suspect(item) if any(item is other for other in suspects) else _demote(item) for item in assessments]
+
+
+def _has_job_failed(job: JobEvidence, errors: Collection[Assessment]) -> bool:
+    """Return whether the job failed, or an error shows that a pod or a process did."""
+    if job.view.phase is JobPhase.SUCCEEDED:
+        return False
+    return bool(errors) or job.view.phase is JobPhase.FAILED
+
+
+def _find_failed_pods(job: JobEvidence, errors: Collection[Assessment]) -> frozenset[str]:
+    failed = (name for name, pod in job.history.pods.items() if pod.state and pod.state.phase is PodPhase.FAILED)
+    return frozenset((*failed, *(item.occurrence.pod for item in errors)))
+
+
+def _is_failure(item: Assessment) -> bool:
+    """Return whether the error says only that something failed."""
+    return item.role is Role.SYMPTOM or item.occurrence.rule.id in _FAILURES
+
+
+def _may_explain(item: Assessment) -> bool:
+    """Return whether it is an error in a log that the program went on after, and that could explain a failure."""
+    survived = item.provoked or (item.recovered and item.severity is Severity.ERROR)
+    return survived and item.role in {Role.CAUSE, Role.SUSPECT} and item.occurrence.line is not None
+
+
+def _name_error(item: Assessment) -> tuple[str, str]:
+    """Return what is the same for the same error in several pods."""
+    return item.occurrence.rule.id, item.occurrence.values.get("what", "")
+
+
+def _to_suspect(item: Assessment) -> Assessment:
+    return replace(item, severity=Severity.ERROR, role=Role.SUSPECT, recovered=False, suspected=True)
+
+
+def _demote(item: Assessment) -> Assessment:
+    """Return the assessment; the failure of a process is a symptom where a suspect explains it."""
+    return replace(item, role=Role.SYMPTOM) if item.is_error and _is_failure(item) else item

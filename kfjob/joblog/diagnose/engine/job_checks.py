@@ -10,15 +10,11 @@ from msgspec.structs import replace
 from kfjob.base.patterns import Pattern
 from kfjob.base.units import SECOND
 from kfjob.joblog.agents.program_lines import find_program_lines
-from kfjob.joblog.diagnose.absent_ranks import find_absent_ranks
-from kfjob.joblog.diagnose.collectives import find_difference
-from kfjob.joblog.diagnose.job_evidence import JobEvidence, Occurrences
-from kfjob.joblog.diagnose.occurrences import Occurrence, PodHistory
-from kfjob.joblog.diagnose.rule import Role, Severity, Subject
+from kfjob.joblog.diagnose.engine.history import JobEvidence, Occurrence, Occurrences
+from kfjob.joblog.diagnose.rule import Subject
 from kfjob.joblog.diagnose.rules import BY_ID, check_ids
-from kfjob.joblog.events import JobPhase, PodPhase, ProcessState
+from kfjob.joblog.events import JobPhase, ProcessState
 from kfjob.joblog.lines.timestamps import Timestamp
-from kfjob.joblog.master.evidence import describe_ranks
 from kfjob.joblog.progress.formats import KFJOB_TRAINER
 from kfjob.joblog.view.silence import describe_processes, find_halted
 from kfjob.joblog.view.stall import format_pause
@@ -27,8 +23,6 @@ CONSTANT_READINGS = 20
 """Readings after which an unchanged loss counts as constant."""
 OPERATOR_TIME = 30 * SECOND
 """Time within which a running operator writes a status and creates pods."""
-ERROR_TIME = 10 * SECOND
-"""Time within which the own error of a lost peer may still arrive: logs of pods arrive independently."""
 JOIN_TIME = 120 * SECOND
 """Time within which an agent that reaches the store joins a round or prints an error."""
 
@@ -70,17 +64,16 @@ def exit_message(job: JobEvidence) -> Occurrences:
     for pod in job.history.pods.values():
         symptom = pod.symptoms.get(("worker-failed", ""))
         failure = symptom.occurrences[-1] if symptom and symptom.occurrences else None
-        if failure is None or failure.values.get("code") != "1" or any(map(_explains, pod.symptoms.occurrences())):
+        if (
+            failure is None
+            or failure.values.get("code") != "1"
+            or any(item.rule.explains_end for item in pod.symptoms.occurrences())
+        ):
             continue
         lines = find_program_lines(reversed(failure.context))
         if lines and (match := _EXIT_MESSAGE.match(lines[-1])):
             rule, values = BY_ID["exit-message"], {**failure.values, "what": match["what"]}
             yield replace(failure, rule=rule, values=values, evidence=(lines[-1],), context=(), line=None)
-
-
-def _explains(occurrence: Occurrence) -> bool:
-    """Return whether the occurrence says why a process ended."""
-    return occurrence.rule.severity is Severity.ERROR and occurrence.rule.role is not Role.SYMPTOM
 
 
 def stalled(job: JobEvidence) -> Occurrences:
@@ -171,66 +164,7 @@ def import_shortfall(job: JobEvidence) -> Occurrences:
             yield job.occurrence("import-shortfall", pod=name, count=symptom.count, processes=processes, missing=missing)
 
 
-def collectives_apart(job: JobEvidence) -> Occurrences:
-    """The ranks that timed out were in different collectives."""
-    timeouts = {rank: (name, item) for name, pod in job.history.pods.items() for rank, item in pod.timeouts.waited.items()}
-    difference = find_difference({rank: item.collective for rank, (_, item) in timeouts.items() if item.collective})
-    if difference is not None:
-        ranks, text = difference
-        name, timeout = timeouts[ranks[0]]
-        symptom = job.history.pods[name].symptoms.get(("nccl-timeout", ""))
-        timestamp = symptom.occurrences[0].timestamp if symptom else Timestamp()
-        occurrence = job.occurrence("collectives-apart", pod=name, timestamp=timestamp, evidence=timeout.text, difference=text)
-        occurrence.line, occurrence.rank = timeout.line, ranks[0] if len(ranks) == 1 else None
-        yield occurrence
-
-
-def left_early(job: JobEvidence) -> Occurrences:
-    """A pod succeeded, and others lost their connection or waited for it without an answer."""
-    for name, history in job.history.pods.items():
-        pod = job.view.pods.get(name)
-        if pod and history.has_succeeded and any(item.pod != name for item in job.disconnects):
-            timestamp, evidence = history.recent.timestamp(), history.recent.last_text
-            rule = "rank0-left-early" if pod.group_rank == 0 else "rank-left-early"
-            ranks = describe_ranks(pod.global_ranks) or "its ranks"
-            occurrence = job.occurrence(rule, pod=name, timestamp=timestamp, evidence=evidence, ranks=ranks)
-            if end := history.end:
-                occurrence.timestamp, occurrence.line, occurrence.evidence = end.timestamp, end.line, end.evidence
-            yield occurrence
-
-
-def peer_lost(job: JobEvidence) -> Occurrences:
-    """The log of a pod ends without an error when others lose their connection."""
-    near = job.view.reference_time
-    times = [(not item.timestamp.exact, time) for item in job.disconnects if (time := item.timestamp.resolve(near)) is not None]
-    if not times:
-        return
-    _, first = min(times)  # exact times come first: an inexact one is that of an earlier line
-    if job.view.running and job.view.now is not None and job.view.now < first + ERROR_TIME:
-        return
-    endpoints = {pod.launch.rdzv_endpoint.rpartition(":")[0] for pod in job.history.pods.values() if pod.launch}
-    absent = set(find_absent_ranks(job))
-    store_hosts = {host.partition(".")[0] for host in endpoints}
-    for name, pod in job.history.pods.items():
-        end = pod.recent.timestamp().resolve(near)
-        is_first = end is not None and end <= first + SECOND and all(item.pod != name for item in job.disconnects)
-        is_absent = pod.ranks and absent.issuperset(pod.ranks)  # `rank_absent` says more
-        if is_first and not is_absent and _ended_silently(pod) and not (job.view.running and _runs(pod)):
-            rule = "store-host-lost" if name in store_hosts else "peer-lost"
-            yield job.occurrence(rule, pod=name, timestamp=Timestamp(time=end), evidence=pod.recent.last_text)
-
-
-def _runs(pod: PodHistory) -> bool:
-    return pod.state is not None and pod.state.phase is PodPhase.RUNNING
-
-
-def _ended_silently(pod: PodHistory) -> bool:
-    """Return whether the log of a pod that had joined stops without success and without an error."""
-    has_problem = any(symptom.rule.severity is not Severity.HARMLESS for symptom in pod.symptoms.values())
-    return pod.joined and not pod.has_succeeded and not has_problem
-
-
-CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
+JOB_CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
     loss_not_finite, loss_constant, exit_message, stalled, process_stopped, operator_missing, no_pods, rendezvous_silent,
-    stale_store, import_shortfall, collectives_apart, left_early, peer_lost,
+    stale_store, import_shortfall,
 )  # fmt: skip

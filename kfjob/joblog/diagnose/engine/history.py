@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import NamedTuple
 
-from ahocorasick_rs import AhoCorasick, Implementation
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kfjob.joblog.agents.records import LaunchConfig, RendezvousResult
-from kfjob.joblog.diagnose.activity import Activity
-from kfjob.joblog.diagnose.collectives import Timeouts
-from kfjob.joblog.diagnose.going_on import Further, GoingOn
-from kfjob.joblog.diagnose.incidents.incident import Mark
-from kfjob.joblog.diagnose.incidents.reader import IncidentReader
-from kfjob.joblog.diagnose.recent_lines import RecentLines
-from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role, Rule, RuleMatch, Subject
-from kfjob.joblog.diagnose.rules import BY_SUBJECT
-from kfjob.joblog.diagnose.suite_runs import SuiteRuns
-from kfjob.joblog.diagnose.world_sizes import WorldSize
+from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
+from kfjob.joblog.diagnose.engine.incidents import Mark
+from kfjob.joblog.diagnose.engine.matching import SymptomKey
+from kfjob.joblog.diagnose.engine.program_reports import Activity, Announcement, LaterLines
+from kfjob.joblog.diagnose.engine.rank_reports import NcclWarning, Timeouts, WorldSize
+from kfjob.joblog.diagnose.engine.recent_lines import RecentLines
+from kfjob.joblog.diagnose.engine.suite_runs import SuiteRuns
+from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role, Rule
+from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import PodChanged, PodPhase
 from kfjob.joblog.lines.prefixes import split_process
 from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.pods.stages import Stage
 from kfjob.joblog.pods.state import EvidenceLine
+from kfjob.joblog.view.job_view import JobView
 
 MAX_OCCURRENCES = 8
 """Occurrences of a symptom in one pod: the one of its first round, and those of its newest rounds."""
 MAX_SYMPTOMS = 64
 """Distinct symptoms of one pod."""
-MAX_UNENDED = 8
-"""Errors of one pod after which the further lines of their processes are read."""
+MAX_OPEN_ERRORS = 8
+"""Errors of one pod after which the lines of their processes are read."""
+_AFTER_ALL_LINES = 10**12
+"""`order` of an occurrence that no line shows."""
 _OMP_BANNER = ("omp-banner", "")
 """Key of the symptom that torchrun started several processes."""
-MAX_QUOTE = 1000
-"""Characters of a quoted line."""
-MAX_CONTEXT_QUOTE = 200
-"""Characters of a quoted line before an error."""
 
 
 class Occurrence(Struct, kw_only=True):
@@ -65,8 +61,8 @@ class Occurrence(Struct, kw_only=True):
     pod_waits: bool = False  # the pod had not started
     stage: Stage | None = None  # of the pod's start, in which it waits
     resolved: bool = False  # the pod has started since
-    going_on: GoingOn = field(default_factory=GoingOn)
-    further: Further = field(default_factory=Further)  # what its process printed after the newest one of its occasion
+    announcement: Announcement = field(default_factory=Announcement)
+    later_lines: LaterLines = field(default_factory=LaterLines)  # what its process printed after the newest one of its occasion
     ranks: frozenset[int] = frozenset()  # all ranks that printed it in its occasion, where their prefixes name them
     lasts: bool = False  # no later round cured it: they end with it again, or what it explains lasts
     stream: str = ""  # prefix of the process that printed it
@@ -77,6 +73,10 @@ class Occurrence(Struct, kw_only=True):
     def role(self) -> Role:
         """The role of its rule: one that an agent reports after it had joined may follow from the end of another rank."""
         return (self.rule.role_after_join if self.after_join else None) or self.rule.role
+
+    def is_in_round_of(self, other: Occurrence) -> bool:
+        """Return whether lines of the same round, or of the same container before its first round, show both."""
+        return self.mark is not None and other.mark is not None and self.mark.round_start == other.mark.round_start
 
     def fill_unknown(self, values: Mapping[str, str]) -> None:
         """Fill in values from a later line of the same symptom: a name may follow its error two lines below."""
@@ -98,10 +98,6 @@ class Symptom(Struct):
     count: int = 0
     occasion: Occasion = (-1, -1)  # of the newest occurrence
     occurrences: list[Occurrence] = field(default_factory=list)
-
-
-SymptomKey = tuple[str, str]
-"""Rule id, and the exception for rules that match any exception."""
 
 
 class SymptomTable(Mapping[SymptomKey, Symptom]):
@@ -129,7 +125,7 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
             newest = symptom.occurrences[-1]
             newest.fill_unknown(occurrence.values)
             newest.raised |= occurrence.in_exception
-            newest.further, newest.ranks = occurrence.further, newest.ranks | occurrence.ranks
+            newest.later_lines, newest.ranks = occurrence.later_lines, newest.ranks | occurrence.ranks
 
     def replace(self, key: SymptomKey, order: int, occurrence: Occurrence) -> None:
         """Replace the occurrence at this place by a later exception of its chain; both are one failure."""
@@ -176,17 +172,6 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
         return len(self._symptoms)
 
 
-class NcclWarning(Struct, frozen=True):
-    """A warning of NCCL, which may say why an exception follows."""
-
-    order: int
-    line: int
-    round_start: int
-    gpu: str  # local number of the process's GPU
-    what: str
-    printed: str
-
-
 class NormalEnd(Struct, frozen=True):
     """The line in which an agent reports that its training processes ended with success."""
 
@@ -196,7 +181,7 @@ class NormalEnd(Struct, frozen=True):
     evidence: tuple[str, ...]  # the last line of the program before it, and the line itself
 
 
-class Furthest(NamedTuple):
+class HighestStep(NamedTuple):
     """The highest epoch and step so far, and the line that first had them."""
 
     epoch: float
@@ -213,7 +198,7 @@ class PodHistory(Struct):
     joined: bool = False
     starts: list[tuple[int, Timestamp]] = field(default_factory=list)  # first and newest rounds and restarts: order and time
     progress: tuple[int, Timestamp] | None = None  # order and time of the newest progress line
-    furthest: Furthest | None = None
+    highest_step: HighestStep | None = None
     end: NormalEnd | None = None  # its agent has reported success
     launch: LaunchConfig | None = None
     result: RendezvousResult | None = None  # the newest rendezvous result
@@ -232,8 +217,8 @@ class PodHistory(Struct):
     suite_runs: SuiteRuns = field(default_factory=SuiteRuns)  # in the log of the present container
     nccl_warnings: list[NcclWarning] = field(default_factory=list)  # of the present container
     newest: Occurrence | None = None  # the newest occurrence in the log
-    unended: list[Occurrence] = field(default_factory=list)  # newest errors of processes that may go on
-    undated: list[Mark] = field(default_factory=list)  # marks whose `latest` is still unknown
+    open_errors: list[Occurrence] = field(default_factory=list)  # newest errors of processes that may go on
+    undated_marks: list[Mark] = field(default_factory=list)  # marks whose `latest` is still unknown
 
     @property
     def round_start(self) -> int:
@@ -260,19 +245,19 @@ class PodHistory(Struct):
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether the pod or its agent reported success."""
+        """Whether the pod or its agent reported success; the view forgets that as soon as the pod has a new container."""
         return self.finished is not None or (self.state is not None and self.state.phase is PodPhase.SUCCEEDED)
 
     def is_in_suite_run(self, line: int, text: str) -> bool:
         """Return whether this line with this text belongs to a run of tests that ended well."""
         return self.suite_runs.contain(line, split_process(text)[0], is_alone=self.has_one_process)
 
-    def forget_provoked(self) -> None:
+    def forget_test_errors(self) -> None:
         """Forget the timeouts and warnings of collectives that tests have provoked."""
         self.nccl_warnings = [item for item in self.nccl_warnings if not self.is_in_suite_run(item.line, item.printed)]
         waited, absent = (
             {rank: item for rank, item in items.items() if not self.is_in_suite_run(item.line, item.text)}
-            for items in (self.timeouts.waited, self.timeouts.absent)
+            for items in (self.timeouts.by_rank, self.timeouts.absent)
         )
         self.timeouts = Timeouts(waited, absent)
 
@@ -316,27 +301,33 @@ class JobHistory:
             yield from pod.symptoms.values()
 
 
-def match_rules(subject: Subject, text: str) -> Iterator[RuleMatch]:
-    """Return the rules that match the text, in the order in which they are tried."""
-    rules = _find_candidates(text) if subject is Subject.LOG else BY_SUBJECT[subject]
-    return (match for rule in rules if (match := rule.match(text)) is not None)
+Occurrences = Iterator[Occurrence]
 
 
-def _find_candidates(text: str) -> list[Rule]:
-    """Return the rules about logs with a marker in the text; one search finds the markers of all rules."""
-    automaton, owners = _build_index()
-    numbers = {
-        number for marker, _, _ in automaton.find_matches_as_indexes(text, overlapping=True) for number in owners[marker]
-    }
-    rules = BY_SUBJECT[Subject.LOG]
-    return [rules[number] for number in sorted(numbers)]
+class JobEvidence(Struct, frozen=True):
+    """The input of the checks."""
 
+    view: JobView
+    history: JobHistory
+    disconnects: tuple[Occurrence, ...] = ()  # lost connections of agents and processes that had joined, and did not recover
 
-@cache
-def _build_index() -> tuple[AhoCorasick, tuple[tuple[int, ...], ...]]:
-    """Return the search for all markers, and the numbers of the rules that have each."""
-    owners: dict[str, list[int]] = {}
-    for number, rule in enumerate(BY_SUBJECT[Subject.LOG]):
-        for marker in rule.markers:
-            owners.setdefault(marker, []).append(number)
-    return AhoCorasick(tuple(owners), implementation=Implementation.DFA), tuple(map(tuple, owners.values()))
+    def occurrence(
+        self, rule: str, *, pod: str = "", timestamp: Timestamp | None = None, evidence: str = "", **values: object
+    ) -> Occurrence:
+        """Return an occurrence of the rule."""
+        history = self.history.pods.get(pod)
+        return Occurrence(
+            rule=BY_ID[rule],
+            pod=pod,
+            values={"pod": pod, **{name: str(value) for name, value in values.items()}},
+            order=_AFTER_ALL_LINES,
+            timestamp=timestamp or Timestamp(time=self.view.now),
+            line=history.lines if history and evidence else None,
+            evidence=(evidence,) if evidence else (),
+        )
+
+    @property
+    def age(self) -> int:
+        """Nanoseconds since the job was created."""
+        job = self.view.job
+        return (self.view.now or 0) - job.created if job and job.created and self.view.now else 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kfjob.joblog.diagnose.occurrences import MAX_QUOTE, JobHistory, Occurrence, PodHistory, match_rules
+from kfjob.joblog.diagnose.engine.history import JobHistory, Occurrence, PodHistory
+from kfjob.joblog.diagnose.engine.matching import MAX_QUOTE, match_rules
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Rule, Subject
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.events import JobChanged, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus

@@ -1,0 +1,339 @@
+"""The rule that explains an incident, the lines that it quotes, and what an exception without a rule says itself.
+
+A program can print the same error for each of a million samples: after `MAX_EXPLAINED` of them kfjob only counts the others.
+Texts that differ only in their numbers are the same text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Generic, TypeVar
+
+from ahocorasick_rs import AhoCorasick, Implementation
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kfjob.joblog.diagnose.engine.incidents import Incident, has_label
+from kfjob.joblog.diagnose.engine.rank_reports import NcclWarning
+from kfjob.joblog.diagnose.engine.tracebacks import FATAL_ERROR, name_call
+from kfjob.joblog.diagnose.rule import IncidentKind, Rule, RuleMatch, Severity, Subject
+from kfjob.joblog.diagnose.rules import BY_ID, BY_SUBJECT, check_ids
+from kfjob.redaction import cut_text
+
+MAX_QUOTE = 1000
+"""Characters of a quoted line."""
+MAX_CONTEXT_QUOTE = 200
+"""Characters of a quoted line before an error."""
+MAX_LINES = 12
+"""Lines of an incident in a quotation, without the lines before it."""
+
+MAX_NAME = 200
+"""Characters of an exception's name in a title."""
+
+_QUIET_NAMES = ("Warning", "KeyboardInterrupt", "SystemExit")
+_NCCL_CLASSES = frozenset(check_ids("nccl-error", "nccl-system-error"))
+"""Rules that only know NCCL's class of error."""
+
+MAX_SENTENCES = 2
+"""Sentences of advice to quote."""
+MAX_ADVICE = 300
+"""Characters of the advice."""
+MAX_CODE = 120
+"""Characters of a quoted source line."""
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
+_ADVICE = re.compile(
+    r"(?:Please|Make sure|Ensure|Consider|You (?:can|should|must|need|may|might)|Try|Either|Set|Install|Use|Run|Pass|Add|Check"
+    r"|Increase|Decrease|Reduce|Upgrade|Downgrade|Did you mean|To (?:fix|resolve|use|disable|enable|avoid|load|run)|If you"
+    r"|See(?: also| the|:)? |Refer to|Rerun|Specify|Provide|Re-?install)\b",
+    re.IGNORECASE,
+)
+_MEANINGS = {
+    "KeyError": "the program asks for the key {value}, which does not exist",
+    "IndexError": "the program uses an index beyond the end of a list, a row or a tensor",
+    "AttributeError": "the program uses an attribute that its object does not have",
+    "AssertionError": "the condition of an `assert` in the program does not hold",
+    "ZeroDivisionError": "the program divides by zero: a length, a count or a world size is 0",
+    "NotImplementedError": "the program calls a function that is not implemented for this case",
+    "NameError": "the program uses a name that nothing has defined",
+    "UnboundLocalError": "the program uses a variable before it has a value",
+    "TypeError": "the program passes a value of a wrong type, or wrong arguments to a function",
+    "ValueError": "the program passes a value that the function does not accept",
+    "RecursionError": "a function calls itself without end",
+    "StopIteration": "the program reads beyond the end of an iterator: the data has fewer batches than it expects",
+    "OverflowError": "a number is too large for its type",
+    "FileExistsError": "the program creates a file or folder that exists: another rank or an earlier run made it",
+    "IsADirectoryError": "the program opens a folder as a file",
+    "NotADirectoryError": "the program uses a file as a folder",
+    "TimeoutError": "the program waited for longer than its limit",
+}
+_UNPACKING = re.compile(
+    r"(?:not enough|too many) values to unpack \(expected (?P<expected>at least \d+|\d+)(?:, got (?P<count>\d+))?\)"
+)
+_TERMINAL = re.compile(r"\bstty\b|get_terminal_size|TIOCGWINSZ")
+"""Code that asks for the size of the terminal."""
+_UNKNOWN = "kfjob does not know this error; its message is below"
+
+MAX_EXPLAINED = 1000
+"""Incidents with the same text, apart from the numbers in it, that kfjob explains in a round of a pod; it counts others."""
+MAX_TEXTS = 1024
+"""Texts of incidents to count at the same time; the one that was not repeated for longest is dropped first."""
+_NUMBER = re.compile(r"0x[0-9a-f]++|\d++")
+_T = TypeVar("_T")
+
+SymptomKey = tuple[str, str]
+"""Rule id, and the exception for rules that match any exception."""
+
+
+def match_rules(subject: Subject, text: str) -> Iterator[RuleMatch]:
+    """Return the rules that match the text, in the order in which they are tried."""
+    rules = _find_candidates(text) if subject is Subject.LOG else BY_SUBJECT[subject]
+    return (match for rule in rules if (match := rule.match(text)) is not None)
+
+
+def _find_candidates(text: str) -> list[Rule]:
+    """Return the rules about logs with a marker in the text; one search finds the markers of all rules."""
+    automaton, owners = _build_index()
+    numbers = {
+        number for marker, _, _ in automaton.find_matches_as_indexes(text, overlapping=True) for number in owners[marker]
+    }
+    rules = BY_SUBJECT[Subject.LOG]
+    return [rules[number] for number in sorted(numbers)]
+
+
+@cache
+def _build_index() -> tuple[AhoCorasick, tuple[tuple[int, ...], ...]]:
+    """Return the search for all markers, and the numbers of the rules that have each."""
+    owners: dict[str, list[int]] = {}
+    for number, rule in enumerate(BY_SUBJECT[Subject.LOG]):
+        for marker in rule.markers:
+            owners.setdefault(marker, []).append(number)
+    return AhoCorasick(tuple(owners), implementation=Implementation.DFA), tuple(map(tuple, owners.values()))
+
+
+class Explanation(Struct, frozen=True):
+    """A rule with its values and the lines that show it."""
+
+    rule: Rule
+    values: Mapping[str, str]
+    evidence: tuple[str, ...]
+    context: tuple[str, ...]
+
+    @property
+    def symptom(self) -> SymptomKey:
+        """The symptom that it shows: exceptions and crashes that no rule knows are told apart by their text without numbers."""
+        is_general = self.rule.subject is Subject.EXCEPTION
+        return self.rule.id, mask_numbers(self.values.get("what", "")) if is_general else ""
+
+    @property
+    def is_specific(self) -> bool:
+        """Whether a rule knows this failure, not only its form."""
+        return self.rule.subject is Subject.LOG and not self.rule.wraps
+
+
+def explain(incident: Incident, *, pod: str) -> Explanation | None:
+    """Return the explanation of the best rule; None for a message that no rule knows."""
+    match = None if incident.dump and incident.dump.frames else _find_best_match(incident)
+    if match is not None:
+        evidence = _quote(incident, match.first_line, match.last_line)
+        return Explanation(match.rule, match.values, evidence, _quote_context(incident))
+    rule = _find_general(incident)
+    if rule is None:
+        return None
+    evidence = _quote(incident, 0, len(incident.printed))
+    return Explanation(rule, _describe(incident, pod), evidence, _quote_context(incident))
+
+
+def _find_best_match(incident: Incident) -> RuleMatch | None:
+    """Return the match that explains most; of equally good ones that of the topic with the highest precedence."""
+    return next(iter(find_best_matches(incident)), None)
+
+
+def find_best_matches(incident: Incident) -> list[RuleMatch]:
+    """Return the equally good matches that explain most, in the order in which the rules are tried."""
+    matches = [match for match in _match_all(incident) if _has_form(incident, match.rule)]
+    best = min((_rank(incident, match.rule) for match in matches), default=None)
+    return [match for match in matches if _rank(incident, match.rule) == best]
+
+
+def _rank(incident: Incident, rule: Rule) -> tuple[bool, bool, bool, int]:
+    """Return a key that sorts the best rule first. Where a process ended, a harmless message explains nothing."""
+    ended = incident.kind in {IncidentKind.EXCEPTION, IncidentKind.NATIVE}
+    role = rule.role.rank if ended else 0
+    return ended and rule.severity is Severity.HARMLESS, rule.wraps, not rule.stack, role
+
+
+def _has_form(incident: Incident, rule: Rule) -> bool:
+    """Return whether the incident has the kind and the frames that the rule needs."""
+    has_kind = not rule.kinds or incident.kind in rule.kinds
+    return has_kind and (not rule.stack or any(literal in line for line in incident.stack for literal in rule.stack))
+
+
+def _match_all(incident: Incident) -> Iterator[RuleMatch]:
+    text = incident.text
+    for match in match_rules(Subject.LOG, text):
+        if incident.kind in {IncidentKind.MESSAGE, IncidentKind.WARNING} and has_label(text[: match.start]):
+            continue  # a sample of the data
+        yield match
+
+
+def _find_general(incident: Incident) -> Rule | None:
+    """Return the rule for an exception or a crash that no rule knows."""
+    if incident.kind is IncidentKind.NATIVE:
+        return BY_ID["crashed-in-call" if incident.dump and incident.dump.frames else "native-crash"]
+    if incident.is_cut:
+        return BY_ID["traceback-cut"]
+    if incident.kind is not IncidentKind.EXCEPTION or incident.name.endswith(_QUIET_NAMES):
+        return None
+    return BY_ID["thread-died" if incident.in_thread else "exception"]
+
+
+def _describe(incident: Incident, pod: str) -> dict[str, str]:
+    if incident.dump and incident.dump.frames:
+        call, package = name_call(incident.dump)
+        library = f"`{package}`" if package else "the program"
+        what = incident.lines[0].removeprefix(FATAL_ERROR).strip()
+        return {"what": what, "call": call, "library": library, "place": incident.location or "unknown", "pod": pod}
+    if incident.kind is IncidentKind.NATIVE:
+        crash = " ".join(line.strip() for line in incident.lines[:2])
+        return {"what": f"`{cut_text(crash, MAX_NAME)}`", "pod": pod}
+    if incident.is_cut:
+        return {"what": f"`{cut_text(incident.lines[0], MAX_NAME)}`", "place": incident.location or "unknown", "pod": pod}
+    message, advice = find_message(incident), find_advice(incident)
+    return {
+        "what": f"`{cut_text(f'{incident.name}: {message}' if message else incident.name, MAX_NAME)}`",
+        "place": incident.location or "not in the traceback",
+        "meaning": explain_class(incident),
+        "advice": f"the message advises: {advice}; " if advice else "",
+        "pod": pod,
+    }
+
+
+def _quote(incident: Incident, first: int, last: int) -> tuple[str, ...]:
+    """Return the frame and the first line of the message, then its other lines, or those of a crash that the rule matches."""
+    if incident.wrapped or incident.kind is IncidentKind.EXCEPTION:
+        first, last = 0, len(incident.printed)
+    lines = [*incident.frame, incident.printed[0].strip()]
+    lines += [line.strip() for line in incident.printed[max(first, 1) : last + 1] if line.strip()]
+    return tuple(cut_text(line, MAX_QUOTE) for line in lines[:MAX_LINES])
+
+
+def _quote_context(incident: Incident) -> tuple[str, ...]:
+    return tuple(cut_text(line, MAX_CONTEXT_QUOTE) for line in incident.context)
+
+
+def add_nccl_warnings(explanation: Explanation, warnings: Sequence[NcclWarning]) -> Explanation:
+    """Return the explanation of an exception with the warnings of NCCL that say where and why it happened."""
+    if not warnings:
+        return explanation
+    values = explanation.values
+    if explanation.rule.id in _NCCL_CLASSES:
+        values = {**values, "what": warnings[-1].what}
+    quotes = tuple(cut_text(item.printed, MAX_QUOTE) for item in warnings)
+    context = tuple(text for text in explanation.context if text not in quotes)
+    return replace(explanation, values=values, evidence=(*quotes, *explanation.evidence), context=context)
+
+
+def find_message(incident: Incident) -> str:
+    """Return the first line of the exception's message that is not blank."""
+    lines = (incident.message, *incident.lines[1:])
+    return next((line.strip() for line in lines if line.strip()), "")
+
+
+def explain_class(incident: Incident) -> str:
+    """Return what the class of the exception means, with the program's own line that failed."""
+    meaning = _explain_unpacking(incident.message) or _MEANINGS.get(incident.name)
+    if meaning is None:
+        return _UNKNOWN
+    text = meaning.format(value=cut_text(incident.message, MAX_CODE) or "of its last line")
+    code = incident.frame[1].strip() if len(incident.frame) > 1 else ""
+    if _TERMINAL.search(code):
+        text = f"the program needs a terminal, and a job has none: {text}"
+    return f"{text}; the line is `{cut_text(code, MAX_CODE)}`" if code else text
+
+
+def _explain_unpacking(message: str) -> str:
+    """Return how many values a sequence has, and how many the program takes from it; "" for another message."""
+    match = _UNPACKING.match(message)
+    if match is None:
+        return ""
+    count = match["count"] or f"more than {match['expected']}"
+    return f"a sequence has {count} values where the program unpacks {match['expected']}"
+
+
+def find_advice(incident: Incident) -> str:
+    """Return the advice in the exception's own message; "" without one."""
+    text = " ".join(line.strip() for line in (incident.message, *incident.lines[1:]) if line.strip())
+    return cut_text(" ".join(list(_find_sentences(text))[:MAX_SENTENCES]), MAX_ADVICE)
+
+
+def _find_sentences(text: str) -> Iterator[str]:
+    return (sentence.strip() for sentence in _SENTENCE_END.split(text) if _ADVICE.match(sentence.strip(" -*•1234567890.()")))
+
+
+class Repetition(Struct, Generic[_T]):
+    """How often a text occurred, and what its newest occurrence meant."""
+
+    count: int
+    meaning: _T
+
+
+class RepeatedTexts(Generic[_T]):
+    """A bounded table of texts."""
+
+    def __init__(self) -> None:
+        self._texts: dict[Hashable, Repetition[_T]] = {}
+
+    def add(self, key: Hashable, meaning: _T) -> None:
+        """Count the text, with its newest meaning."""
+        before = self._texts.pop(key, None)
+        if before is None and len(self._texts) >= MAX_TEXTS:
+            del self._texts[next(iter(self._texts))]
+        self._texts[key] = Repetition(1 if before is None else before.count + 1, meaning)
+
+    def find(self, key: Hashable) -> Repetition[_T] | None:
+        """Return a text that has occurred `MAX_EXPLAINED` times, with its newest meaning; None for another text."""
+        repetition = self._texts.get(key)
+        if repetition is None or repetition.count < MAX_EXPLAINED:
+            return None
+        self._texts[key] = self._texts.pop(key)
+        return repetition
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+class LineMeaning(Struct, frozen=True):
+    """What a line meant that was an incident of its own."""
+
+    rule: str = ""  # id of the rule that explains it; "" without one
+    harmless: bool = False
+    symptom: SymptomKey | None = None  # the symptom that it shows
+
+
+class Repetitions:
+    """The incidents of all pods that repeat."""
+
+    def __init__(self) -> None:
+        self._explanations: RepeatedTexts[Explanation | None] = RepeatedTexts()
+        self.lines: RepeatedTexts[LineMeaning] = RepeatedTexts()
+
+    def explain(self, incident: Incident, *, pod: str) -> Explanation | None:
+        """Return the explanation of the incident, or after `MAX_EXPLAINED` of them that of an earlier one with its text."""
+        text = mask_numbers("\n".join((*incident.lines, *incident.stack)))
+        key = (
+            *(pod, incident.mark.round_start, incident.kind, incident.name, incident.location, text, len(incident.lines)),
+            *(incident.in_thread, incident.is_cut, incident.wrapped, incident.dump.frames if incident.dump else ()),
+        )
+        if (known := self._explanations.find(key)) is not None:
+            return known.meaning
+        explanation = explain(incident, pod=pod)
+        self._explanations.add(key, explanation)
+        return explanation
+
+
+def mask_numbers(text: str) -> str:
+    """Return the text with the same digit in place of each whole number, and of each address."""
+    return _NUMBER.sub("1", text)
