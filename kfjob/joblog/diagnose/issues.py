@@ -8,7 +8,7 @@ from collections import defaultdict
 from msgspec import Struct
 
 from kfjob.base.text import SIGNAL_BASE
-from kfjob.joblog.agents.records import name_signal
+from kfjob.joblog.agents.agent_records import name_signal
 from kfjob.joblog.diagnose.assessments import Assessment
 from kfjob.joblog.diagnose.diagnosis import Issue
 from kfjob.joblog.diagnose.log_source import LogSource

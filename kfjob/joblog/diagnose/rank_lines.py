@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kfjob.joblog.agents.reader import find_agent_message
+from kfjob.joblog.agents.agent_log import find_agent_message
 from kfjob.joblog.diagnose.activity import MAX_LENGTH, find_count
 from kfjob.joblog.diagnose.job_evidence import JobEvidence
 from kfjob.joblog.diagnose.occurrences import PodHistory

@@ -15,7 +15,7 @@ from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.events import PodPhase
 from kfjob.joblog.lines.meanings import is_data_preparation
 from kfjob.joblog.master.evidence import describe_ranks
-from kfjob.joblog.pods.state import PodView
+from kfjob.joblog.pods.pod_view import PodView
 from kfjob.joblog.progress.figures.bars import FULL, find_bar
 from kfjob.redaction import cut_text
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kfjob.base.text import describe_exit
-from kfjob.joblog.agents.reader import AgentLog
-from kfjob.joblog.agents.records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
+from kfjob.joblog.agents.agent_log import AgentLog
+from kfjob.joblog.agents.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
 from kfjob.joblog.events import (
     Event,
     JobChanged,
@@ -22,15 +22,14 @@ from kfjob.joblog.events import (
     Tick,
     WorkloadStatus,
 )
-from kfjob.joblog.lines.text import shorten_line
-from kfjob.joblog.pods.printers import choose_training
-from kfjob.joblog.pods.problems import add_event, describe_queue_status, is_news
+from kfjob.joblog.lines.line_text import shorten_line
+from kfjob.joblog.master.printing_pod import choose_training
+from kfjob.joblog.pods.pod_problems import add_event, describe_queue_status, is_news
+from kfjob.joblog.pods.pod_view import PodView
 from kfjob.joblog.pods.rounds import Member, add_member
-from kfjob.joblog.pods.state import PodView
 from kfjob.joblog.progress import milestones
 from kfjob.joblog.progress.formats import progress_reader
-from kfjob.joblog.progress.general.state import Emission
-from kfjob.joblog.progress.general.suggestions import find_unread
+from kfjob.joblog.progress.general.unread_lines import find_unread
 from kfjob.joblog.progress.milestones import (
     Checkpoint,
     DamagedCheckpoint,
@@ -43,6 +42,7 @@ from kfjob.joblog.progress.milestones import (
     StepMetrics,
     TrainerOutcome,
 )
+from kfjob.joblog.progress.reading import Emission
 from kfjob.joblog.progress.training import Training, describe_divergence, describe_new_start
 from kfjob.joblog.view.job_view import JobView, News, Restarts, WorkerFailure
 

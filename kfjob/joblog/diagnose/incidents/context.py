@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import islice
 
 from kfjob.joblog.diagnose.incidents.exceptions import FOLLOWS
+from kfjob.joblog.lines.line_text import TRACEBACK_HEADING
 from kfjob.joblog.lines.prefixes import split_process
-from kfjob.joblog.lines.text import TRACEBACK_HEADING
 
 MAX_CONTEXT = 2
 """Lines to quote from before an incident."""

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from kfjob.joblog.diagnose.incidents.incident import Incident, Kind, Mark, Relation, is_library
 from kfjob.joblog.diagnose.incidents.messages import has_warning_level
+from kfjob.joblog.lines.line_text import TRACEBACK_HEADING
 from kfjob.joblog.lines.prefixes import split_prefix
-from kfjob.joblog.lines.text import TRACEBACK_HEADING
 
 HEADING = TRACEBACK_HEADING
 FOLLOWS = (
