@@ -14,7 +14,7 @@ from kfjob.joblog.lines.timestamps import resolve_year
 from kfjob.joblog.progress.formats import ProgressReader
 from kfjob.joblog.progress.general.log_reader import read_progress
 from kfjob.joblog.progress.general.reader_state import ReaderState
-from kfjob.joblog.progress.reading import Emission, Reading
+from kfjob.joblog.progress.reading import LineReading, Reading
 
 MAX_CONTAINER_IDS = 16
 """Ids of earlier containers per pod."""
@@ -62,13 +62,13 @@ class ContainerLog(Struct, frozen=True):
 
     def feed(
         self, event: LogLine | OpenLine, order: int, progress: ProgressReader
-    ) -> tuple[ContainerLog, tuple[AgentRecord, ...], tuple[Emission, ...]]:
+    ) -> tuple[ContainerLog, tuple[AgentRecord, ...], tuple[LineReading, ...]]:
         """Return the log after one more line, with the agent records and the progress readings in that line."""
         number, is_open = self.lines, isinstance(event, OpenLine)
         agent, records = (self.agent, ()) if is_open else self.agent.feed(number, event.text, event.time)
         is_detail = is_etcd_message(event.text) or self.agent.continues(event.text)
         is_agents = is_detail or find_agent_message(event.text) is not None
-        general, emissions = read_progress(event.text, number, event.time, progress, self.general)
+        general, line_readings = read_progress(event.text, number, event.time, progress, self.general)
         log = ContainerLog(  # field by field, because `replace` costs more and every line comes here
             self.id or event.container_id,
             event.container,
@@ -92,17 +92,17 @@ class ContainerLog(Struct, frozen=True):
             log = log._with_record(record, order)
         if log.is_joining and not self.is_joining:
             log = replace(log, joining_since=event.time)
-        for emission in emissions:
-            log = log.with_reading(emission, order)
-        return log, records, emissions
+        for line_reading in line_readings:
+            log = log.with_reading(line_reading, order)
+        return log, records, line_readings
 
-    def with_reading(self, emission: Emission, order: int) -> ContainerLog:
+    def with_reading(self, line_reading: LineReading, order: int) -> ContainerLog:
         """Return the log after one more reading."""
-        reading = emission.reading
+        reading = line_reading.reading
         if reading.is_evaluation or (reading.extra and self.reading and self.reading.conclusive):
             return self
-        time = reading.line_time if emission.line.time is None else emission.line.time
-        line = EvidenceLine(text=emission.line.text.strip(), number=emission.line.number, order=order, time=time)
+        time = reading.line_time if line_reading.line.time is None else line_reading.line.time
+        line = EvidenceLine(text=line_reading.line.text.strip(), number=line_reading.line.number, order=order, time=time)
         return replace(self, reading=reading, reading_line=line, result_at_reading=self.result, is_joining=False)
 
     def skip(self, event: LinesSkipped) -> ContainerLog:

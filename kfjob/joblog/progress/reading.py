@@ -18,10 +18,6 @@ class FormatName(StrEnum):
 
 
 _UNKNOWN_FORMATS = frozenset(FormatName)
-
-
-WEAK = 0.5
-"""Lines that only count have this quality: another pod with a loss takes precedence."""
 _FIELDS = ("loss", "speed", "lr", "grad_norm", "step", "epoch")
 _read_fields = attrgetter(*_FIELDS)
 
@@ -72,8 +68,22 @@ class Reading(Struct, frozen=True, kw_only=True):
     @property
     def is_evaluation(self) -> bool:
         """Whether the line has nothing but an evaluation loss."""
-        values = (self.step, self.loss, self.speed, self.lr, self.epoch, self.grad_norm)
-        return self.evaluation_loss is not None and all(value is None for value in values)
+        return self.evaluation_loss is not None and not self.known_fields
+
+    @property
+    def known_fields(self) -> frozenset[str]:
+        """The names of the values that the line has, apart from those of an evaluation."""
+        return frozenset([name for name, value in zip(_FIELDS, _read_fields(self), strict=True) if value is not None])
+
+    def without_fields(self, known: frozenset[str]) -> Reading | None:
+        """Return the evaluation in the line, and the values that are not in `known`; None if there are none."""
+        values: dict[str, object] = {name: None for name in ("loss", "lr", "grad_norm", "epoch") if name in known}
+        if "step" in known:
+            values |= {"step": None, "total": None}
+        if "speed" in known:
+            values |= {"speed": None, "unit": ""}
+        extra = replace(self, extra=True, evaluation_step=self.step, **values)
+        return extra if extra.known_fields or extra.evaluation_loss is not None else None
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -84,33 +94,8 @@ class Line(Struct, frozen=True, kw_only=True):
     time: int | None = None
 
 
-class Emission(Struct, frozen=True, kw_only=True):
+class LineReading(Struct, frozen=True, kw_only=True):
     """A reading with its line."""
 
     reading: Reading
     line: Line
-
-
-def known_fields(reading: Reading) -> frozenset[str]:
-    """Return the names of the values that a reading has."""
-    return frozenset([name for name, value in zip(_FIELDS, _read_fields(reading), strict=True) if value is not None])
-
-
-def rate_fields(fields: frozenset[str]) -> float:
-    """Return how much lines with these values say: the best template of a log counts its steps."""
-    if "loss" in fields:
-        return 4.0 if "step" in fields else 3.0 if "epoch" in fields else 2.5
-    if not fields & {"speed", "lr"}:
-        return WEAK
-    return 2.0 if "step" in fields else 1.0
-
-
-def limit_reading(reading: Reading, known: frozenset[str]) -> Reading | None:
-    """Return the evaluation in a reading, and the values that the primary template never has; None if there are none."""
-    values: dict[str, object] = {name: None for name in ("loss", "lr", "grad_norm", "epoch") if name in known}
-    if "step" in known:
-        values |= {"step": None, "total": None}
-    if "speed" in known:
-        values |= {"speed": None, "unit": ""}
-    extra = replace(reading, extra=True, evaluation_step=reading.step, **values)
-    return extra if known_fields(extra) or extra.evaluation_loss is not None else None

@@ -327,18 +327,6 @@ def format_loss(loss: float) -> str:
     return format_figure(loss, fixed=True)
 
 
-def describe_new_start(before: Training, after: Training) -> str:
-    """Return at which step a restarted program began, if that is a step that it had passed; "" if it had not."""
-    if before.run_step is None or after.run_step is None or after.run_step >= before.run_step:
-        return ""
-    first = before.first_run_step
-    if first == 0 and before.position.is_bar:
-        first = before.step_interval  # the bar was empty
-    begins_anew = first is not None and after.run_step <= first
-    reason = ": it has not resumed from a checkpoint" if begins_anew else ""
-    return f"the program was restarted after step {before.run_step} and goes on at step {after.run_step}{reason}"
-
-
 def describe_divergence(training: Training) -> str:
     """Return that the loss is no number, and since which step; "" for a loss that is one."""
     if training.not_finite_since is None or training.loss is None:

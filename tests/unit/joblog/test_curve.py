@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kfjob.joblog.events import Event
-from kfjob.joblog.progress.reading import Reading
 from kfjob.joblog.progress.curve import MAX_POINTS
+from kfjob.joblog.progress.reading import Reading
 from kfjob.joblog.progress.training import Training, format_loss
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all

@@ -16,8 +16,8 @@ from kfjob.joblog.lines.prefixes import clean_line
 from kfjob.joblog.lines.timestamps import parse_glog, parse_rfc3339, resolve_year
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.pods.pod_view import ContainerLog, PodView
-from kfjob.joblog.progress.formats import progress_reader
 from kfjob.joblog.progress.curve import MAX_POINTS
+from kfjob.joblog.progress.formats import progress_reader
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import MAX_NEWS, reduce, reduce_all
 from tests.unit.api import script

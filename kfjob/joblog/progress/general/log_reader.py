@@ -44,7 +44,7 @@ from kfjob.joblog.progress.general.reader_state import (
 )
 from kfjob.joblog.progress.general.templates import bar_reading, make_key
 from kfjob.joblog.progress.milestones import parse_milestone
-from kfjob.joblog.progress.reading import Emission, FormatName, Line, Reading
+from kfjob.joblog.progress.reading import FormatName, Line, LineReading, Reading
 
 
 def read_progress(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:
@@ -53,16 +53,16 @@ def read_progress(text: str, number: int, time: int | None, formats: ProgressRea
         reading = formats.read(text)
         state = find_newest_state(text, formats.read) or text if reading else ""
         line = Line(text=state.strip(), number=number, time=time)
-        return general, (Emission(reading=reading, line=line),) if reading else ()
+        return general, (LineReading(reading=reading, line=line),) if reading else ()
     if not make_gate(formats).is_candidate(text) and not (general.table is not None and _is_row(clean_line(text)[0], general)):
         return general, ()
     if "\r" not in text:
         return _read_state(text, number, time, formats, general)
-    emissions: tuple[Emission, ...] = ()
+    line_readings: tuple[LineReading, ...] = ()
     for state in split_states(cut_line(text), is_first=general.primary is None):
         general, readings = _read_state(state, number, time, formats, general)
-        emissions += readings
-    return general, emissions
+        line_readings += readings
+    return general, line_readings
 
 
 def _read_state(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:
@@ -76,9 +76,9 @@ def _read_state(text: str, number: int, time: int | None, formats: ProgressReade
     bar = parse_bar(nested) if general.has_nested_bar or not general.has_loss else None
     if bar is None or bar.loss is None:
         return _read_part(rest, number, time, formats, general)
-    general, emissions = _read_part(nested, number, time, formats, general)
+    general, line_readings = _read_part(nested, number, time, formats, general)
     general, others = _read_part(rest, number, time, formats, replace(general, has_nested_bar=general.has_loss))
-    return general, (*emissions, *others)
+    return general, (*line_readings, *others)
 
 
 def _read_part(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:
@@ -128,10 +128,10 @@ def _read_line(reader: ReaderState, line: Line, known: Reading | None) -> Transi
 
     An evaluation before the first line of progress counts once that shows that the program trains.
     """
-    reader, emissions = _dispatch_line(reader, line, known)
+    reader, line_readings = _dispatch_line(reader, line, known)
     if reader.early is None or reader.primary is None:
-        return reader, emissions
-    return replace(reader, early=None), (reader.early, *emissions)
+        return reader, line_readings
+    return replace(reader, early=None), (reader.early, *line_readings)
 
 
 def _dispatch_line(reader: ReaderState, line: Line, known: Reading | None) -> Transition:
@@ -287,5 +287,5 @@ def _add_evaluation(reader: ReaderState, figures: Figures, line: Line) -> Transi
         rank=figures.rank,
         extra=True,
     )
-    emission = Emission(reading=reading, line=line)
-    return (replace(reader, early=emission), ()) if reader.primary is None else (reader, (emission,))
+    line_reading = LineReading(reading=reading, line=line)
+    return (replace(reader, early=line_reading), ()) if reader.primary is None else (reader, (line_reading,))

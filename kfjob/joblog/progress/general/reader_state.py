@@ -23,10 +23,12 @@ from kfjob.joblog.progress.general.templates import (
     make_key,
     make_reading,
 )
-from kfjob.joblog.progress.reading import WEAK, Emission, FormatName, Line, Reading, known_fields, limit_reading, rate_fields
+from kfjob.joblog.progress.reading import FormatName, Line, LineReading, Reading
 
 MAX_QUOTE = 640
 """Characters of a line to keep as evidence."""
+WEAK = 0.5
+"""Lines that only count have this quality: another pod with a loss takes precedence."""
 KNOWN_FORMAT_BONUS = 0.5
 """A known format has this additional quality, so it takes precedence over a template with the same values."""
 EPOCH_BAR_SHARE = 0.9
@@ -53,7 +55,7 @@ class ReaderState(Struct, frozen=True, kw_only=True):
     block: Block | None = None
     epoch: Figures | None = None  # the newest line that counts epochs and nothing else
     evaluating: bool = False
-    early: Emission | None = None  # the newest evaluation before any line counts
+    early: LineReading | None = None  # the newest evaluation before any line counts
     table: Table | None = None
     bar: Counter | None = None  # the newest one without a name
     announced: bool = False  # a line said that training begins
@@ -80,7 +82,7 @@ class ReaderState(Struct, frozen=True, kw_only=True):
         return self.templates.get(self.primary) if self.primary is not None else None
 
 
-Transition = tuple[ReaderState, tuple[Emission, ...]]
+Transition = tuple[ReaderState, tuple[LineReading, ...]]
 """The state after a line, and the readings in the line."""
 
 
@@ -88,22 +90,22 @@ def add_known(reader: ReaderState, reading: Reading, line: Line, *, key: Key = (
     """Return the transition for a reading of a known format, or of a bar without a name."""
     if reading.rank is not None and reader.rank is not None and reading.rank > reader.rank:
         return reader, ()
-    fields = known_fields(reading)
-    emission = Emission(reading=reading, line=line)
+    fields = reading.known_fields
+    line_reading = LineReading(reading=reading, line=line)
     key = key or (_FORMAT_KEY, reading.format)
     rank = reader.rank if reading.rank is None else reading.rank
     if reader.primary == key and reader.announced and reader.rank == rank and fields <= reader.known_format_fields:
-        return reader, (emission,)  # as for nearly every line
+        return reader, (line_reading,)  # as for nearly every line
     reader = replace(reader, announced=reader.announced or reading.conclusive, rank=rank)
     if reader.primary == key:
-        return replace(reader, known_format_fields=reader.known_format_fields | fields), (emission,)
-    quality = rate_fields(fields) + KNOWN_FORMAT_BONUS
+        return replace(reader, known_format_fields=reader.known_format_fields | fields), (line_reading,)
+    quality = _rate_fields(fields) + KNOWN_FORMAT_BONUS
     if quality > reader.quality and reading.conclusive:
-        return replace(reader, primary=key, quality=quality, known_format_fields=fields), (emission,)
+        return replace(reader, primary=key, quality=quality, known_format_fields=fields), (line_reading,)
     if reader.primary is None:
-        return reader, (emission,)
-    extra = limit_reading(reading, _primary_fields(reader))
-    return reader, (replace(emission, reading=extra),) if extra else ()
+        return reader, (line_reading,)
+    extra = reading.without_fields(_primary_fields(reader))
+    return reader, (replace(line_reading, reading=extra),) if extra else ()
 
 
 def add_figures(reader: ReaderState, figures: Figures, line: Line, *, block: int = -1) -> Transition:
@@ -126,6 +128,15 @@ def add_figures(reader: ReaderState, figures: Figures, line: Line, *, block: int
     return _emit(reader, key, template.samples, choice, updates=False)
 
 
+def _rate_fields(fields: frozenset[str]) -> float:
+    """Return how much lines with these values say: the best template of a log counts its steps."""
+    if "loss" in fields:
+        return 4.0 if "step" in fields else 3.0 if "epoch" in fields else 2.5
+    if not fields & {"speed", "lr"}:
+        return WEAK
+    return 2.0 if "step" in fields else 1.0
+
+
 def _with_template(reader: ReaderState, key: Key, template: Template) -> ReaderState:
     templates = {other: item for other, item in reader.templates.items() if other != key}
     if len(templates) >= MAX_TEMPLATES:
@@ -138,24 +149,24 @@ def _emit(reader: ReaderState, key: Key, samples: tuple[Sample, ...], choice: Ch
     """Return the transition for lines of a template that counts."""
     template = reader.templates[key]
     readings = [make_reading(choice, sample.figures, template.example) for sample in samples]
-    fields = template.fields.union(*map(known_fields, readings))
+    fields = template.fields.union(*(reading.known_fields for reading in readings))
     if fields != template.fields:
         reader = replace(reader, templates=reader.templates | {key: replace(template, fields=fields)})
-    quality = rate_fields(fields)
+    quality = _rate_fields(fields)
     if template.last is not None and template.last.figures.is_epoch_bar:
         quality *= EPOCH_BAR_SHARE
     if reader.primary != key and quality > reader.quality:
         reader = replace(reader, primary=key, quality=quality)
     known = _primary_fields(reader) - ({"step"} if _counts_steps_of_block(reader, choice) else frozenset())
-    emissions = []
+    line_readings = []
     for sample, complete in zip(samples, readings, strict=True):
-        reading = complete if reader.primary == key else limit_reading(complete, known)
+        reading = complete if reader.primary == key else complete.without_fields(known)
         if reading is not None:
             is_late = sample is not samples[-1]
             reading = replace(reading, late=is_late, extra=reading.extra or updates, conclusive=quality > WEAK)
             line = Line(text=sample.text, number=sample.number, time=sample.time)
-            emissions.append(Emission(reading=reading, line=line))
-    return reader, tuple(emissions)
+            line_readings.append(LineReading(reading=reading, line=line))
+    return reader, tuple(line_readings)
 
 
 def _counts_steps_of_block(reader: ReaderState, choice: Choice) -> bool:
@@ -238,12 +249,12 @@ def add_value(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     return _add_block(replace(reader, block=block), block, line)
 
 
-def _emit_evaluation(reader: ReaderState, figures: Figures, line: Line) -> tuple[Emission, ...]:
+def _emit_evaluation(reader: ReaderState, figures: Figures, line: Line) -> tuple[LineReading, ...]:
     """Return the reading of a loss below the heading of an evaluation, once training progress is known."""
     if figures.loss is None or figures.loss_priority >= SUM_OF_LOSSES or reader.primary is None:
         return ()
     reading = Reading(format=FormatName.GENERAL, evaluation_loss=figures.loss, rank=figures.rank, extra=True)
-    return (Emission(reading=reading, line=line),)
+    return (LineReading(reading=reading, line=line),)
 
 
 def _add_block(reader: ReaderState, block: Block, line: Line) -> Transition:
