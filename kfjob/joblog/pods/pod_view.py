@@ -175,7 +175,7 @@ class PodView(Struct, frozen=True):
         return self.state.phase if self.state else None
 
     @property
-    def finished(self) -> bool:
+    def has_succeeded(self) -> bool:
         """Whether its training processes have ended with success; its agent may wait for others."""
         return self.phase is PodPhase.SUCCEEDED or self.log.finished
 

@@ -161,7 +161,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def joining(self) -> tuple[str, ...]:
         """The pods that wait to join a rendezvous round, as after a restart; none if another one has printed progress since."""
-        joining = [pod for pod in self.pods.values() if pod.log.is_joining and pod.live and not pod.finished]
+        joining = [pod for pod in self.pods.values() if pod.log.is_joining and pod.live and not pod.has_succeeded]
         last = self.training.last_time
         return tuple(
             sorted(
@@ -273,7 +273,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     def has_agents_success(self) -> bool:
         """Whether all pods with an agent report success; a folder of saved logs holds other files too."""
         agents = [pod for pod in self.pods.values() if pod.has_agent] or list(self.pods.values())
-        return bool(agents) and all(pod.finished for pod in agents)
+        return bool(agents) and all(pod.has_succeeded for pod in agents)
 
     @property
     def has_trained_since_failure(self) -> bool:

@@ -62,8 +62,8 @@ def find_partial_end(view: JobView) -> PartialEnd | None:
     """Return which pods have ended while the job runs on, and which have not; None if none or all have."""
     if view.phase not in {JobPhase.RUNNING, JobPhase.RESTARTING}:
         return None
-    ended = tuple(sorted(pod.name for pod in view.pods.values() if pod.finished))
-    waiting_for = tuple(sorted(pod.name for pod in view.pods.values() if not pod.finished and pod.live))
+    ended = tuple(sorted(pod.name for pod in view.pods.values() if pod.has_succeeded))
+    waiting_for = tuple(sorted(pod.name for pod in view.pods.values() if not pod.has_succeeded and pod.live))
     return PartialEnd(ended, waiting_for) if ended and waiting_for else None
 
 
@@ -115,7 +115,7 @@ def _find_startup(view: JobView, job: str) -> Stage:
         return Stage()
     if view.training.lines or any(pod.has_progress for pod in view.pods.values()):
         return Stage()
-    if view.outcome or any(pod.finished or pod.log.has_failed for pod in view.pods.values()):
+    if view.outcome or any(pod.has_succeeded or pod.log.has_failed for pod in view.pods.values()):
         return Stage()
     pods = list(view.pods.values())
     total = max(len(view.config.workers), len(pods))
