@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from kfjob.joblog.events import Event, LogLine
 from kfjob.joblog.observe_config import ObserveConfig
-from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.prefilter import Prefilter
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
 

@@ -23,7 +23,7 @@ import json, sys, time
 try:
     from kfjob.joblog.events import LogLine
     from kfjob.joblog.observe_config import ObserveConfig
-    from kfjob.joblog.output import prefilter
+    from kfjob.joblog import prefilter
     from kfjob.joblog.view.job_view import JobView
     from kfjob.joblog.view.reduction import reduce_all
 except ImportError:

@@ -40,8 +40,8 @@ from kfjob.cli.panel import panel
 from kfjob.joblog import events, observe_config
 from kfjob.joblog.diagnose.engine.collector import SymptomCollector
 from kfjob.joblog.diagnose.engine.ranking import diagnose
-from kfjob.joblog.lines.time_spans import LogSpans
-from kfjob.joblog.output.program_output import ProgramOutput
+from kfjob.joblog.pods.log_spans import LogSpans
+from kfjob.joblog.program_output import ProgramOutput
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce
 from kfjob.objects import names

@@ -20,7 +20,7 @@ from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.diagnose.warnings import DistinctWarning
 from kfjob.joblog.events import Event, LinesSkipped, LogGap, LogLine, PodChanged, Tick
 from kfjob.joblog.observe_config import ObserveConfig
-from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.prefilter import Prefilter
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
 from kfjob.redaction import Redactor

@@ -10,7 +10,7 @@ from kfjob.api.secrets import find_secrets
 from kfjob.base.parsing import ParseError, parse_json
 from kfjob.base.version import __version__
 from kfjob.joblog.events import JobSnapshot
-from kfjob.joblog.lines.time_spans import LogSpans
+from kfjob.joblog.pods.log_spans import LogSpans
 from kfjob.redaction import Redactor
 from kfjob.report.page import Report, render_page
 from kfjob.source.yaml_writer import write_yaml

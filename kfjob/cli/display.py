@@ -20,13 +20,13 @@ from kfjob.cli.panel import panel
 from kfjob.cli.reminders import SilenceReminder, StageReminder
 from kfjob.cli.summary import read_program_lines, summarize
 from kfjob.cli.view_text import news_text, progress_json, progress_line, view_json
-from kfjob.joblog.agents.records import AgentEventKind
+from kfjob.joblog.agents.agent_records import AgentEventKind
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.diagnose.engine.collector import SymptomCollector
 from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.diagnose.rule import Role
 from kfjob.joblog.events import JobChanged, JobPhase, PodPhase, Tick
-from kfjob.joblog.output.program_output import OutputLine, ProgramOutput
+from kfjob.joblog.program_output import OutputLine, ProgramOutput
 from kfjob.joblog.view.job_view import JobView, News
 
 if TYPE_CHECKING:

@@ -102,7 +102,7 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
         return job_exit_code(reader.snapshot().job.phase)
     from kfjob.base.errors import JobStopped
     from kfjob.cli.display import Display, JsonDisplay, LiveDisplay
-    from kfjob.joblog.output.program_output import ProgramOutput
+    from kfjob.joblog.program_output import ProgramOutput
 
     kinds = {"json": JsonDisplay, "plain": Display}
     shown = None if quiet or output == "json" else ProgramOutput(since=since)

@@ -20,7 +20,7 @@ from kfjob.joblog.master.evidence import Master
 from kfjob.joblog.progress.training import describe_divergence, format_loss
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.silence import describe_processes, describe_silence, find_silence
-from kfjob.joblog.view.startup import find_stage
+from kfjob.joblog.view.stages import find_stage
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from kfjob.base.units import SECOND
-from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.job_view import JobView, format_pause
 from kfjob.joblog.view.silence import describe_last_lines, describe_processes, describe_silence, find_silence
-from kfjob.joblog.view.stall import format_pause
-from kfjob.joblog.view.startup import Stage, StageKind, find_stage
+from kfjob.joblog.view.stages import Stage, StageKind, find_stage
 
 STAGE_AFTER = 2
 """Seconds that a stage without progress lasts before it is worth a line."""

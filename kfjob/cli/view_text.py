@@ -10,16 +10,16 @@ from msgspec.structs import asdict
 
 from kfjob.base.text import format_figure, join_names, plural
 from kfjob.cli.formatting import format_age, format_duration, format_table, sparkline, utc_clock
-from kfjob.joblog.agents.records import RendezvousResult
+from kfjob.joblog.agents.agent_records import RendezvousResult
 from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
 from kfjob.joblog.events import JobPhase
 from kfjob.joblog.master.evidence import Master, format_ranks
-from kfjob.joblog.pods.state import PodView
+from kfjob.joblog.pods.pod_view import PodView
 from kfjob.joblog.progress.reading import FormatName
 from kfjob.joblog.progress.training import Training, describe_divergence, format_loss
 from kfjob.joblog.view.job_view import JobView, News
 from kfjob.joblog.view.silence import describe_last_lines, describe_next_step, describe_silence, find_silence
-from kfjob.joblog.view.startup import describe_ending, describe_joining, find_end_of_some
+from kfjob.joblog.view.stages import describe_ending, describe_joining, find_partial_end
 
 MAX_ROUNDS = 5
 """Rendezvous rounds in a table; the newest ones are shown."""
@@ -177,7 +177,7 @@ def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
     if isinstance(view.master, Master):
         yield "master", f"{view.master.pod} ({view.master.confidence})"
     yield "progress", progress_line(view) or no_progress_text(view)
-    yield "waiting", describe_ending(view) or describe_joining(view) or str(find_end_of_some(view) or "")
+    yield "waiting", describe_ending(view) or describe_joining(view) or str(find_partial_end(view) or "")
     if silence := find_silence(view):
         yield "silent", describe_silence(silence)
         yield from (("", text) for text in describe_last_lines(silence))
@@ -303,7 +303,7 @@ def view_json(view: JobView) -> dict[str, Any]:
         "master": master_json(master) if isinstance(master, Master) else None,
         "progress": progress_json(view),
         "restarts": to_builtins(view.restarts),
-        "waiting": to_builtins(find_end_of_some(view)),
+        "waiting": to_builtins(find_partial_end(view)),
         "silence": to_builtins(find_silence(view)),
         "checkpoint": to_builtins(view.checkpoint) if view.checkpoint else None,
         "outcome": to_builtins(view.outcome) if view.outcome else None,

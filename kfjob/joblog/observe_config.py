@@ -44,7 +44,7 @@ class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The user's own progress line: a regular expression with named groups (see `kfjob.joblog.progress.pattern`)."""
 
     trainer: str = ""
-    """`kfjob` for kfjob's trainer, or the one progress format to look for (`progress.FORMATS`). "" looks for all formats, which
+    """`kfjob` for kfjob's trainer, or the one progress format to look for (`formats.FORMATS`). "" looks for all formats, which
     takes more time per line."""
 
     unconnected: str = ""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kfjob.joblog.lines.numbers import MAX_NUMBER
+from kfjob.joblog.lines.line_text import MAX_NUMBER
 from kfjob.report.numbers import choose_ticks, format_number
 
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 30

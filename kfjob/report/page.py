@@ -14,7 +14,7 @@ from markupsafe import Markup
 from kfjob.base.text import plural
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.diagnose.warnings import DistinctWarning
-from kfjob.joblog.lines.time_spans import LogSpan
+from kfjob.joblog.pods.log_spans import LogSpan
 from kfjob.joblog.view.job_view import JobView
 from kfjob.report import assets, sections
 from kfjob.report.numbers import format_time

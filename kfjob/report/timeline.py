@@ -12,8 +12,8 @@ from types import MappingProxyType
 from kfjob.base.text import plural
 from kfjob.base.units import SECOND
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.lines.time_spans import LogSpan
-from kfjob.joblog.pods.state import PodView
+from kfjob.joblog.pods.log_spans import LogSpan
+from kfjob.joblog.pods.pod_view import PodView
 from kfjob.joblog.view.job_view import JobView
 from kfjob.report.numbers import choose_time_ticks, format_duration, format_number, format_time, format_time_of_day
 

@@ -18,7 +18,7 @@ from kfjob.cluster.requests import Request
 from kfjob.cluster.transport import Stream, Transport
 from kfjob.joblog.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
-from kfjob.joblog.output.prefilter import prefilter_factory
+from kfjob.joblog.prefilter import prefilter_factory
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob

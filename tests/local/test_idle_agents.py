@@ -10,7 +10,7 @@ import pytest
 from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
-from kfjob.joblog.view.startup import find_stage
+from kfjob.joblog.view.stages import find_stage
 from tests.local.conftest import Here
 
 pytestmark = pytest.mark.local

@@ -25,7 +25,8 @@ import pytest
 import kfjob
 from kfjob.base.patterns import Pattern
 from kfjob.joblog.diagnose.rules import RULES
-from kfjob.joblog.lines.text import MATCHED_CHARACTERS, clean_line, cut_line
+from kfjob.joblog.lines.line_text import MATCHED_CHARACTERS, cut_line
+from kfjob.joblog.lines.prefixes import clean_line
 
 ROOT = Path(kfjob.__file__).parent
 CPU_SECONDS = 0.06
@@ -46,8 +47,8 @@ OF_USERS = {
     "kfjob.objects.crd_schema": "the patterns of the CRD, for values of the user's own file",
     "kfjob.redaction.redactor": "an alternation of escaped secrets",
     "kfjob.redaction.token_shapes": "the rows of `TOKEN_SHAPES`, whose patterns are searched below",
-    "kfjob.joblog.agents.unprefixed_lines": "the names in `FIELDS` and `SETTINGS`, each with one repeat at most",
-    "kfjob.joblog.output.prefilter": "the escaped prefix of a table's header, of limited length",
+    "kfjob.joblog.agents.program_lines": "the names in `FIELDS` and `SETTINGS`, each with one repeat at most",
+    "kfjob.joblog.prefilter": "the escaped prefix of a table's header, of limited length",
     "kfjob.image.build.engine_process": "a loop over the table `_SYMPTOMS`, which is searched below",
 }
 """Modules that pass a variable to `re`, and why that is safe."""

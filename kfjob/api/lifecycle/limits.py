@@ -14,8 +14,8 @@ from kfjob.backends.base import JobRef
 from kfjob.base.errors import JobStopped
 from kfjob.joblog.events import JobChanged, JobPhase
 from kfjob.joblog.view.job_view import LIMIT_EXCEEDED, JobView
-from kfjob.joblog.view.limits import find_exceeded_limit
 from kfjob.joblog.view.silence import describe_silence, find_silence
+from kfjob.joblog.view.watchdog_limits import find_exceeded_limit
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from kfjob.api.reader import LiveReader, open_view
 from kfjob.backends.base import LineFilterFactory
 from kfjob.base.errors import WaitTimeout
 from kfjob.joblog.events import Event, JobPhase, Tick
-from kfjob.joblog.output.prefilter import prefilter_factory
+from kfjob.joblog.prefilter import prefilter_factory
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce
 

@@ -10,7 +10,7 @@ from kfjob.base.errors import NotFound, UsageError
 from kfjob.base.text import join_names
 from kfjob.joblog.events import PodChanged, PodPhase
 from kfjob.joblog.master.evidence import format_ranks
-from kfjob.joblog.pods.state import PodView
+from kfjob.joblog.pods.pod_view import PodView
 from kfjob.joblog.view.job_view import JobView
 
 LAST = -1

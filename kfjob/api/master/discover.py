@@ -21,7 +21,7 @@ from kfjob.base.concurrency import map_parallel
 from kfjob.base.errors import NotFound, WaitTimeout
 from kfjob.base.units import SECOND
 from kfjob.joblog.events import JobSnapshot, PodChanged, PodPhase
-from kfjob.joblog.master.addresses import find_address_owner
+from kfjob.joblog.master.discovery import find_address_owner
 from kfjob.joblog.master.evidence import Confidence, Master, NoMaster
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all

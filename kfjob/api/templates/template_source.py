@@ -9,7 +9,6 @@ from typing import ClassVar
 from kfjob.api.planning import compile_spec, lint_job, make_context, make_launch_id, make_prepared
 from kfjob.api.prepared import PlanCheck, PreparedJob, check_nothing
 from kfjob.api.settings import Settings
-from kfjob.api.specs.imports import check_conversion
 from kfjob.api.target import Target, find_target, make_target
 from kfjob.api.templates.template_checks import (
     check_containers,
@@ -227,7 +226,7 @@ def _lint(
     policy = job["spec"].get("elasticPolicy") or {}
     file = item.positions.file
     try:
-        conversion = check_conversion(import_objects(importable, file=file, choice=OWN_OBJECT, makes_etcd=False))
+        conversion = import_objects(importable, file=file, choice=OWN_OBJECT, makes_etcd=False)
         spec = _keep_rendezvous_id(JobSpec.model_validate(conversion.spec), job, values, launch)
         store = find_workload(values, policy.get("rdzvHost") or "")
         plan, _ = compile_spec(spec, Positions(file), make_context(target), target.job_kind)

@@ -10,7 +10,6 @@ from enum import IntEnum, StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from kfjob.joblog.lines.translations import TRANSLATIONS, translate
 from kfjob.joblog.lines.vocabulary import (
     ADVERSARY,
     ANY_LOSS,
@@ -63,7 +62,9 @@ from kfjob.joblog.lines.vocabulary import (
     TOTAL_WORDS,
     TOTALS,
     TRAINING_WORDS,
+    TRANSLATIONS,
     UNITS_OF_RATES,
+    translate,
 )
 
 _LR = re.compile(r"lr\d{0,3}")

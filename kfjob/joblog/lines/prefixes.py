@@ -15,9 +15,11 @@ from enum import Flag, IntEnum, auto
 from functools import lru_cache
 from typing import NamedTuple
 
-from kfjob.joblog.lines.meanings import Quantity, find_meaning, is_count, split_name
-from kfjob.joblog.lines.numbers import mask_digits
+from kfjob.base.printable import NARROW_SEQUENCE
+from kfjob.joblog.lines.line_text import cut_line, mask_digits
+from kfjob.joblog.lines.meanings import Phase, Quantity, find_meaning, find_phase, is_count, split_name
 from kfjob.joblog.lines.timestamps import parse_rfc3339
+from kfjob.joblog.lines.vocabulary import EVALUATION_WORDS
 
 MAX_PARTS = 16
 """Parts to remove of a line's prefix, such as a time or a level."""
@@ -138,6 +140,15 @@ _Match = Callable[[str, int], re.Match[str] | None]
 """A function that matches one part at a position of a line."""
 
 
+def clean_line(text: str) -> tuple[str, int | None]:
+    """Return the line without colours, line end and prefixes of kubectl or containerd, and the time in such a prefix."""
+    text = cut_line(text)
+    if "\x1b" in text:
+        text = NARROW_SEQUENCE.sub("", text)
+    text = text.rstrip("\r\n")
+    return strip_stamps(text)
+
+
 def strip_stamps(text: str) -> tuple[str, int | None]:
     """Return the line without the prefixes of kubectl and containerd, and the time in them."""
     parts = _find_parts(_TOOL_PARTS.match, text, _MAX_STAMPS)
@@ -256,3 +267,27 @@ def _find_rank(match: re.Match[str]) -> tuple[slice, bool] | None:
         return slice(start, start + of.end(1)), False
     role = _NAMED_ROLE.fullmatch(inside) if match.pos == 0 and match["inside"] and match[0].rstrip().endswith(":") else None
     return (slice(start + role.start(2), start + role.end(2)), True) if role else None
+
+
+_TAG = re.compile(r"[ \t|>*-]*+([A-Za-z_]+)[ \t]*\|(?=\s)[ \t:]*")
+"""It matches `valid | `, which names the phase of the figures after it."""
+
+
+class Message(NamedTuple):
+    """A line without its prefix."""
+
+    text: str
+    rank: int | None = None  # as the prefix names it
+    phase: Phase = Phase.NONE  # a prefix such as `[EVAL]` or `| valid |`
+
+
+def find_message(text: str) -> Message:
+    """Return the message in a line, the rank that its prefix names, and whether it names evaluation."""
+    prefix, rest = split_prefix(text)
+    if not rest or rest.isspace():
+        return Message(text)  # `['loss', 2.3]`
+    tags = prefix.tags
+    if (match := _TAG.match(rest)) and find_phase((match[1].lower(),)) is not Phase.NONE:
+        rest, tags = rest[match.end() :], (*tags, match[1].lower())
+    phase = Phase.EVALUATION if not EVALUATION_WORDS.isdisjoint(tags) else Phase.NONE
+    return Message(text if rest is text else rest.lstrip(" \t:"), prefix.rank, phase)

@@ -1,6 +1,6 @@
 """Timestamps in log lines, in every format that torch, kubectl and containerd write.
 
-Every time in `observe` is an integer, nanoseconds since the epoch in UTC. glog writes no year, so its times need a reference.
+Every time in `joblog` is an integer, nanoseconds since the epoch in UTC. glog writes no year, so its times need a reference.
 """
 
 from __future__ import annotations

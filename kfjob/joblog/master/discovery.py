@@ -13,17 +13,16 @@ step 3 looks for the last rank instead of 0. Step 2 needs a rendezvous result in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from kfjob.base.units import SECOND
-from kfjob.joblog.agents.records import RendezvousResult
-from kfjob.joblog.master.addresses import find_address_owner
+from kfjob.joblog.agents.agent_records import RendezvousResult
 from kfjob.joblog.master.evidence import Confidence, Evidence, EvidenceKind, Master, NoMaster, Store
 from kfjob.joblog.observe_config import ObserveConfig
-from kfjob.joblog.pods.state import ContainerLog, EvidenceLine, PodView
-from kfjob.joblog.progress.general.suggestions import find_unread
+from kfjob.joblog.pods.pod_view import ContainerLog, EvidenceLine, PodView
+from kfjob.joblog.progress.general.unread_lines import find_unread
 
 SIMULTANEOUS = 60 * SECOND
 """Pods whose newest progress lines are less than this apart both print; the one whose curve is the job's is the master."""
@@ -112,9 +111,7 @@ def _simultaneous_printers(search: _Search, newest: _Candidate, printers: list[_
 
 def _has_lost_rank(search: _Search, log: ContainerLog) -> bool:
     """Return whether the container joined a later round after it printed, with a rank that does not print."""
-    if not (log.result_line and log.reading_line) or log.result_line.number < log.reading_line.number:
-        return False
-    return not _has_printing_rank(log.result, last_rank=_last_rank_prints(search))
+    return log.has_rejoined and not _has_printing_rank(log.result, last_rank=_last_rank_prints(search))
 
 
 def _is_superseded(search: _Search, printer: _Candidate) -> bool:
@@ -289,3 +286,50 @@ def _explain_failure(search: _Search) -> NoMaster:
     if search.rendezvous_backend == "etcd":
         reasons.append("with etcd the first agent that joins gets rank 0, which cannot be predicted")
     return NoMaster(pods=len(search.pods) or len(search.config.workers), lines=lines, reasons=tuple(reasons), hint=hint)
+
+
+IPV4_PARTS = 4
+_LOOPBACK = {"localhost", "localhost.localdomain", "127.0.0.1", "::1", "0.0.0.0", "ip6-localhost"}  # noqa: S104 - only compared
+
+
+def find_address_owner(
+    address: str, pods: Mapping[str, PodView], expected: Sequence[str] = (), *, own: str | None = None
+) -> str | None:
+    """Return the name of the pod with this address, None if no pod of the job has it.
+
+    `expected` adds names of pods that have not been seen yet; `own` is the pod that printed the address.
+    """
+    address = address.strip("[]").rstrip(".").lower()
+    names = {*pods, *expected}
+    if address in _LOOPBACK:
+        # a loopback address means the pod itself, unless a pod has it as its address (local pods do)
+        return _find_by_state(address, pods) or own
+    if address in names:
+        return address
+    labels = address.split(".")
+    if not _is_ipv4(labels):
+        # fsdp-worker-1.fsdp-worker-1.default.svc…, fsdp-worker-1.default.svc…; 10-0-0-7.fsdp-worker-1.default.svc…
+        for label in labels[:2]:
+            if label in names:
+                return label
+        dashed = labels[0].split("-")
+        if len(labels) > 1 and _is_ipv4(dashed):
+            return _find_by_state(".".join(dashed), pods)
+    return _find_by_state(address, pods)
+
+
+def _is_ipv4(parts: Sequence[str]) -> bool:
+    return len(parts) == IPV4_PARTS and all(part.isdecimal() for part in parts)
+
+
+def _find_by_state(address: str, pods: Mapping[str, PodView]) -> str | None:
+    """Return the pod with this IP, else the pod on the node with this address if that node runs one pod of the job."""
+    owners = [pod.name for pod in pods.values() if pod.state and pod.state.ip == address]
+    if not owners:
+        owners = [
+            pod.name
+            for pod in pods.values()
+            if pod.state
+            and (pod.state.host_ip == address or (pod.node and pod.node.lower() in {address, address.partition(".")[0]}))
+        ] or [pod.name for pod in pods.values() if pod.node and pod.node.lower().partition(".")[0] == address]
+    return owners[0] if len(owners) == 1 else None

@@ -6,8 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.base.units import SECOND
-from kfjob.joblog.agents.records import RendezvousResult
-from kfjob.joblog.pods.state import EvidenceLine
+from kfjob.joblog.agents.agent_records import RendezvousResult
+from kfjob.joblog.pods.pod_view import EvidenceLine
 
 MAX_ROUNDS = 32
 """Rendezvous rounds in memory."""

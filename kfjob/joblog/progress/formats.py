@@ -1,8 +1,8 @@
 """Progress lines of kfjob's trainer, the reference sample and common trainers, and patterns from a job's spec.
 
 A format is one row of `FORMATS`: a literal that each of its lines contains, and a parser. Formats share literals where
-possible, so that other lines cost few scans. A new trainer is a new row: `general.gate` takes the literals from here. A
-row costs no time in other logs if its marker or its literal contains one of `general.markers.MAIN_MARKERS`. Units stay as
+possible, so that other lines cost few scans. A new trainer is a new row: `general.candidates` takes the literals from here. A
+row costs no time in other logs if its marker or its literal contains one of its `MAIN_MARKERS`. Units stay as
 printed, except that `s/it` becomes `it/s`.
 """
 
@@ -20,13 +20,13 @@ from msgspec.structs import replace
 from kfjob.base.errors import SpecError
 from kfjob.base.patterns import Match, Pattern
 from kfjob.base.units import COUNT_SUFFIXES
+from kfjob.joblog.lines.line_text import MAX_NUMBER, cut_line, mask_digits, parse_count, parse_number, to_count
 from kfjob.joblog.lines.meanings import Phase, Quantity, find_meaning, find_phase, parse_unit, split_name
-from kfjob.joblog.lines.numbers import MAX_NUMBER, mask_digits, parse_count, parse_number, to_count
-from kfjob.joblog.lines.text import clean_line, cut_line
+from kfjob.joblog.lines.prefixes import clean_line
 from kfjob.joblog.lines.timestamps import parse_rfc3339
 from kfjob.joblog.lines.vocabulary import COUNTER_WORDS
 from kfjob.joblog.progress.figures.bars import MARKER, BarRole, find_bar, find_role, read_bar, remove_nested_bars
-from kfjob.joblog.progress.figures.line import name_without_unit
+from kfjob.joblog.progress.figures.line_figures import name_without_unit
 from kfjob.joblog.progress.pattern import PROGRESS_GROUPS, check_pattern
 from kfjob.joblog.progress.reading import FormatName, Reading
 

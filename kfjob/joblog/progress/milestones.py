@@ -1,6 +1,6 @@
 """Lines of kfjob's trainer other than progress: start, step metrics, skipped steps, checkpoints, evaluation and outcome.
 
-kfjob/trainer/metrics.py defines their format. It cannot be imported here; tests/unit/observe/test_milestones.py checks
+kfjob/trainer/metrics.py defines their format. It cannot be imported here; tests/unit/joblog/test_milestones.py checks
 that both agree.
 """
 
@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from kfjob.base.parsing import parse_json
 from kfjob.base.patterns import Match, Pattern
-from kfjob.joblog.lines.numbers import parse_number
-from kfjob.joblog.lines.text import clean_line
+from kfjob.joblog.lines.line_text import parse_number
+from kfjob.joblog.lines.prefixes import clean_line
 from kfjob.joblog.lines.timestamps import parse_rfc3339
 
 MARKER = ".py:"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 
 class FormatName(StrEnum):
-    """Formats that are not the lines of one trainer; `progress.FORMATS` names the others."""
+    """Formats that are not the lines of one trainer; `formats.FORMATS` names the others."""
 
     BAR = "tqdm"  # a progress bar with a loss
     GENERAL = "general"  # lines that the general reader took
@@ -17,6 +18,8 @@ class FormatName(StrEnum):
 
 
 _UNKNOWN_FORMATS = frozenset(FormatName)
+_FIELDS = ("loss", "speed", "lr", "grad_norm", "step", "epoch")
+_read_fields = attrgetter(*_FIELDS)
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -65,5 +68,34 @@ class Reading(Struct, frozen=True, kw_only=True):
     @property
     def is_evaluation(self) -> bool:
         """Whether the line has nothing but an evaluation loss."""
-        values = (self.step, self.loss, self.speed, self.lr, self.epoch, self.grad_norm)
-        return self.evaluation_loss is not None and all(value is None for value in values)
+        return self.evaluation_loss is not None and not self.known_fields
+
+    @property
+    def known_fields(self) -> frozenset[str]:
+        """The names of the values that the line has, apart from those of an evaluation."""
+        return frozenset([name for name, value in zip(_FIELDS, _read_fields(self), strict=True) if value is not None])
+
+    def without_fields(self, known: frozenset[str]) -> Reading | None:
+        """Return the evaluation in the line, and the values that are not in `known`; None if there are none."""
+        values: dict[str, object] = {name: None for name in ("loss", "lr", "grad_norm", "epoch") if name in known}
+        if "step" in known:
+            values |= {"step": None, "total": None}
+        if "speed" in known:
+            values |= {"speed": None, "unit": ""}
+        extra = replace(self, extra=True, evaluation_step=self.step, **values)
+        return extra if extra.known_fields or extra.evaluation_loss is not None else None
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One state of a log line, without colours."""
+
+    text: str
+    number: int
+    time: int | None = None
+
+
+class LineReading(Struct, frozen=True, kw_only=True):
+    """A reading with its line."""
+
+    reading: Reading
+    line: Line

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from operator import attrgetter
 from typing import TypeVar
 
 from msgspec import Struct, field
@@ -13,17 +11,14 @@ from msgspec.structs import replace
 from kfjob.base.text import format_figure, plural
 from kfjob.base.units import SECOND
 from kfjob.joblog.lines.meanings import counts_steps
-from kfjob.joblog.progress.durations import Durations
-from kfjob.joblog.progress.epochs import Position
-from kfjob.joblog.progress.general.state import Line
+from kfjob.joblog.progress.curve import Point, append_point, insert_point
 from kfjob.joblog.progress.milestones import Rollback, Setback, SkippedStep, StepMetrics
-from kfjob.joblog.progress.reading import Reading
-from kfjob.joblog.progress.remaining import Remaining, Scope
+from kfjob.joblog.progress.position import Position
+from kfjob.joblog.progress.printed_times import Durations, Remaining, Scope
+from kfjob.joblog.progress.reading import Line, Reading
 
 _T = TypeVar("_T")
 
-MAX_POINTS = 512
-"""Points of the loss curve; a longer curve drops every second point."""
 MAX_EVALUATIONS = 256
 """Evaluation losses in memory."""
 MAX_SETBACKS = 64
@@ -32,17 +27,6 @@ MIN_SPAN = SECOND // 2
 """Time between the first and the newest line after which the times of lines give a pace."""
 SMOOTHING = 0.9
 """Weight of the past in the smoothed loss and in the smoothed time per step."""
-
-
-class Point(Struct, frozen=True):
-    """One point of the loss curve."""
-
-    step: int
-    loss: float
-    time: int | None
-    smoothed: float | None = None  # loss averaged with the points before
-    lr: float | None = None
-    speed: float | None = None  # as printed
 
 
 class Training(Struct, frozen=True, kw_only=True):
@@ -216,7 +200,9 @@ class Training(Struct, frozen=True, kw_only=True):
         if reading.loss is not None:
             smoothed = smoothed_loss if math.isfinite(reading.loss) else None  # a gap in the smoothed curve, too
             point = Point(lines if run_step is None else run_step, reading.loss, time, smoothed, lr, speed)
-        curve, curve_interval = _next_curve(before, point, lines, extra=reading.extra)
+        curve, curve_interval = before.curve, before.curve_interval
+        if point is not None and (reading.extra or not lines % curve_interval):
+            curve, curve_interval = append_point(curve, point, curve_interval, replaces=reading.extra)
         return replace(
             before,
             format=reading.format if (reading.conclusive and not reading.extra) or not before.format else before.format,
@@ -278,8 +264,7 @@ class Training(Struct, frozen=True, kw_only=True):
             return after
         smoothed = smoothed_loss if math.isfinite(reading.loss) else None
         point = Point(step, reading.loss, time, smoothed, reading.lr, reading.speed)
-        place = bisect_right(after.curve, step, key=attrgetter("step"))
-        curve, interval = _limit_curve((*after.curve[:place], point, *after.curve[place:]), after.curve_interval)
+        curve, interval = insert_point(after.curve, point, after.curve_interval)
         return replace(after, curve=curve, curve_interval=interval)
 
     def with_metrics(self, metrics: StepMetrics) -> Training:
@@ -340,18 +325,6 @@ def _begin_round(training: Training) -> Training:
 def format_loss(loss: float) -> str:
     """Return `4.2104`; a huge or a small loss with four digits that count, `5.1e-10`."""
     return format_figure(loss, fixed=True)
-
-
-def describe_new_start(before: Training, after: Training) -> str:
-    """Return at which step a restarted program began, if that is a step that it had passed; "" if it had not."""
-    if before.run_step is None or after.run_step is None or after.run_step >= before.run_step:
-        return ""
-    first = before.first_run_step
-    if first == 0 and before.position.is_bar:
-        first = before.step_interval  # the bar was empty
-    begins_anew = first is not None and after.run_step <= first
-    reason = ": it has not resumed from a checkpoint" if begins_anew else ""
-    return f"the program was restarted after step {before.run_step} and goes on at step {after.run_step}{reason}"
 
 
 def describe_divergence(training: Training) -> str:
@@ -431,21 +404,6 @@ def _next_longest_pause(before: Training, time: int | None) -> float | None:
     if time is None or before.last_time is None:
         return before.longest_pause
     return max((time - before.last_time) / SECOND, before.longest_pause or 0.0)
-
-
-def _next_curve(before: Training, point: Point | None, lines: int, *, extra: bool) -> tuple[tuple[Point, ...], int]:
-    """Return the curve after a line, and its readings per point. `extra`: the line has values of a step that counts already."""
-    if point is None or (lines % before.curve_interval and not extra):
-        return before.curve, before.curve_interval
-    curve = before.curve + (point,)  # noqa: RUF005 - a half of the time of `(*before.curve, point)`
-    if extra and before.curve and before.curve[-1].step == point.step:
-        curve = (*before.curve[:-1], point)
-    return _limit_curve(curve, before.curve_interval)
-
-
-def _limit_curve(curve: tuple[Point, ...], interval: int) -> tuple[tuple[Point, ...], int]:
-    """Return the curve and its readings per point; of a curve that is too long, every second point stays."""
-    return (curve, interval) if len(curve) <= MAX_POINTS else (curve[::2], interval * 2)
 
 
 def _first_known(first: _T | None, second: _T | None) -> _T | None:

@@ -13,18 +13,17 @@ from msgspec import Struct, field
 
 from kfjob.base.text import plural
 from kfjob.base.units import SECOND
-from kfjob.joblog.agents.records import describe_exit_code
+from kfjob.joblog.agents.agent_records import describe_exit_code
 from kfjob.joblog.events import END_UNKNOWN, JobChanged, JobPhase, KubernetesEvent, WorkloadStatus
 from kfjob.joblog.master.discovery import find_master
 from kfjob.joblog.master.evidence import Master, NoMaster
 from kfjob.joblog.observe_config import ObserveConfig
-from kfjob.joblog.pods.problems import PodProblem, find_pod_problems, missing_pods_reason
+from kfjob.joblog.pods.pod_problems import PodProblem, find_pod_problems, missing_pods_reason
+from kfjob.joblog.pods.pod_view import Pods
 from kfjob.joblog.pods.rounds import Round
-from kfjob.joblog.pods.state import Pods
-from kfjob.joblog.progress.general.suggestions import UnreadLines, find_unread
+from kfjob.joblog.progress.general.unread_lines import UnreadLines, find_unread
 from kfjob.joblog.progress.milestones import Checkpoint, Evaluation, Resume, Start, TrainerOutcome
 from kfjob.joblog.progress.training import Training, format_loss
-from kfjob.joblog.view.stall import find_stall_limit, format_pause
 
 ENDED_WITH_ERROR = "Ended with an error"
 """Headline of saved logs that show an error."""
@@ -34,6 +33,12 @@ UNKNOWN_END = "Unknown end"
 """Headline of saved logs that do not show how the job ended."""
 LIMIT_EXCEEDED = "LimitExceeded"
 """Reason in the state of a job that was stopped because it exceeded a limit of its `watchdog`."""
+MIN_LINES = 5
+"""Progress lines after which the pauses between them say what is usual."""
+STALL_PAUSES = 10
+"""Times the longest pause so far: a checkpoint or an evaluation makes a pause too."""
+MIN_STALL_SECONDS = 120
+"""Shortest time without progress that counts as a stall."""
 
 
 class News(Struct, frozen=True):
@@ -156,7 +161,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def joining(self) -> tuple[str, ...]:
         """The pods that wait to join a rendezvous round, as after a restart; none if another one has printed progress since."""
-        joining = [pod for pod in self.pods.values() if pod.log.is_joining and pod.live and not pod.finished]
+        joining = [pod for pod in self.pods.values() if pod.log.is_joining and pod.live and not pod.has_succeeded]
         last = self.training.last_time
         return tuple(
             sorted(
@@ -170,10 +175,9 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         pod = self.pods.get(self.training.pod)
         if pod is None or not self.running:
             return False
-        result, reading = pod.log.result_line, pod.log.reading_line
-        has_joined = result is not None and (reading is None or reading.number < result.number)
-        is_later = pod.log.result != pod.log.result_at_reading and (reading is not None or pod.previous_log is not None)
-        return bool(self.joining) or (has_joined and is_later)
+        log = pod.log
+        has_joined = log.has_rejoined or (log.reading is None and log.result is not None and pod.previous_log is not None)
+        return bool(self.joining) or (has_joined and log.result != log.result_at_reading)
 
     @property
     def eta(self) -> float | None:
@@ -206,8 +210,20 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def stalled(self) -> bool:
         """Whether the job runs without progress for much longer than before."""
-        limit = find_stall_limit(self.training, self.config)
-        return self.phase is JobPhase.RUNNING and (self.seconds_since_progress or 0) > limit
+        return self.phase is JobPhase.RUNNING and (self.seconds_since_progress or 0) > self.stall_limit
+
+    @property
+    def stall_limit(self) -> float:
+        """Seconds without progress that count as a stall.
+
+        It is the watchdog's limit. Without one it is that of the configuration, or less if the job prints progress often.
+        """
+        if self.config.limits.stall is not None:
+            return self.config.limits.stall
+        limit = self.config.stall_after
+        if self.training.longest_pause is None or self.training.lines < MIN_LINES:
+            return limit
+        return min(limit, max(STALL_PAUSES * self.training.longest_pause, MIN_STALL_SECONDS))
 
     @property
     def has_silent_success(self) -> bool:
@@ -257,7 +273,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     def has_agents_success(self) -> bool:
         """Whether all pods with an agent report success; a folder of saved logs holds other files too."""
         agents = [pod for pod in self.pods.values() if pod.has_agent] or list(self.pods.values())
-        return bool(agents) and all(pod.finished for pod in agents)
+        return bool(agents) and all(pod.has_succeeded for pod in agents)
 
     @property
     def has_trained_since_failure(self) -> bool:
@@ -296,3 +312,8 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
             return f"{phase}: {self.job.message}" if self.job.message else phase
         reason = self.job.message or self.job.reason if self.job and self.phase is JobPhase.FAILED else ""
         return f"{phase}, but {self.remark}" if self.remark else f"{phase}: {reason}" if reason else phase
+
+
+def format_pause(seconds: float) -> str:
+    """Return `61 s` or `4 min`."""
+    return f"{seconds // 60:.0f} min" if seconds >= MIN_STALL_SECONDS else f"{seconds:.0f} s"

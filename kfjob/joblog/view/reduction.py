@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kfjob.base.text import describe_exit
-from kfjob.joblog.agents.reader import AgentLog
-from kfjob.joblog.agents.records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
+from kfjob.joblog.agents.agent_log import AgentLog
+from kfjob.joblog.agents.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
 from kfjob.joblog.events import (
     Event,
     JobChanged,
@@ -22,15 +22,14 @@ from kfjob.joblog.events import (
     Tick,
     WorkloadStatus,
 )
-from kfjob.joblog.lines.text import shorten_line
-from kfjob.joblog.pods.printers import choose_training
-from kfjob.joblog.pods.problems import add_event, describe_queue_status, is_news
+from kfjob.joblog.lines.line_text import shorten_line
+from kfjob.joblog.master.printing_pod import choose_training
+from kfjob.joblog.pods.pod_problems import add_event, describe_queue_status, is_news
+from kfjob.joblog.pods.pod_view import PodView
 from kfjob.joblog.pods.rounds import Member, add_member
-from kfjob.joblog.pods.state import PodView
 from kfjob.joblog.progress import milestones
 from kfjob.joblog.progress.formats import progress_reader
-from kfjob.joblog.progress.general.state import Emission
-from kfjob.joblog.progress.general.suggestions import find_unread
+from kfjob.joblog.progress.general.unread_lines import find_unread
 from kfjob.joblog.progress.milestones import (
     Checkpoint,
     DamagedCheckpoint,
@@ -43,7 +42,8 @@ from kfjob.joblog.progress.milestones import (
     StepMetrics,
     TrainerOutcome,
 )
-from kfjob.joblog.progress.training import Training, describe_divergence, describe_new_start
+from kfjob.joblog.progress.reading import LineReading
+from kfjob.joblog.progress.training import Training, describe_divergence
 from kfjob.joblog.view.job_view import JobView, News, Restarts, WorkerFailure
 
 MAX_NEWS = 50
@@ -181,9 +181,9 @@ def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
     restarted = pod.log.reading is None or pod.log.result != pod.log.result_at_reading
     formats = progress_reader(view.config.trainer, view.config.progress_pattern)
     before = pod.log
-    log, records, emissions = before.feed(event, view.lines, formats)
+    log, records, line_readings = before.feed(event, view.lines, formats)
     pod = pod.with_log(log)
-    time = event.time or (log.reading_line.time if emissions and log.reading_line else None)
+    time = event.time or (log.reading_line.time if line_readings and log.reading_line else None)
     view = replace(
         view,
         pods=view.pods.with_pod(pod),
@@ -193,10 +193,10 @@ def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
     )
     for record in records:
         view = _add_record(view, pod, record)
-    if emissions:
-        for number, emission in enumerate(emissions):
+    if line_readings:
+        for number, line_reading in enumerate(line_readings):
             is_first = restarted and not number
-            view = _add_reading(view, pod, emission, redrawn=redrawn, restarted=is_first)
+            view = _add_reading(view, pod, line_reading, redrawn=redrawn, restarted=is_first)
         return view
     if log.general is not before.general and not view.training.lines and not view.unread_reported:
         return _report_unread(view, pod, event.time)
@@ -246,10 +246,10 @@ def _add_failure(view: JobView, pod: PodView, event: AgentEvent) -> JobView:
     return replace(view, failure=failure) if is_earlier or is_later_round else view
 
 
-def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bool, restarted: bool) -> JobView:
+def _add_reading(view: JobView, pod: PodView, line_reading: LineReading, *, redrawn: bool, restarted: bool) -> JobView:
     """Add a progress line if its pod is the one that prints, or takes over from it."""
-    reading = emission.reading
-    time = None if redrawn else reading.line_time if emission.line.time is None else emission.line.time
+    reading = line_reading.reading
+    time = None if redrawn else reading.line_time if line_reading.line.time is None else line_reading.line.time
     if not reading.conclusive and view.training.format and view.training.pod != pod.name:
         return view
     training: Training | None = view.training
@@ -267,15 +267,27 @@ def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bo
     if restarted and training.lines:
         reading = replace(reading, late=False)  # the program began again, so these lines are the newest ones
     after = replace(
-        view, training=training.with_reading(reading, pod=pod.name, time=time, text=emission.line.text, restarted=restarted)
+        view, training=training.with_reading(reading, pod=pod.name, time=time, text=line_reading.line.text, restarted=restarted)
     )
-    if has_new_start and (text := describe_new_start(view.training, after.training)):
+    if has_new_start and (text := _describe_new_start(view.training, after.training)):
         after = _with_news(after, News(time, pod.name, "progress", text))
     if after.training.not_finite_since is not None and view.training.not_finite_since is None:
-        line = replace(emission.line, time=time, text=emission.line.text.strip())
+        line = replace(line_reading.line, time=time, text=line_reading.line.text.strip())
         after = replace(after, training=replace(after.training, not_finite_line=line))
         after = _with_news(after, News(time, pod.name, "loss", describe_divergence(after.training)))
     return _report_layout(after, pod.name, after.training.template, time)  # that of an extra reading is not kept
+
+
+def _describe_new_start(before: Training, after: Training) -> str:
+    """Return at which step a restarted program began, if that is a step that it had passed; "" if it had not."""
+    if before.run_step is None or after.run_step is None or after.run_step >= before.run_step:
+        return ""
+    first = before.first_run_step
+    if first == 0 and before.position.is_bar:
+        first = before.step_interval  # the bar was empty
+    begins_anew = first is not None and after.run_step <= first
+    reason = ": it has not resumed from a checkpoint" if begins_anew else ""
+    return f"the program was restarted after step {before.run_step} and goes on at step {after.run_step}{reason}"
 
 
 def _report_layout(view: JobView, pod: str, layout: str, time: int | None) -> JobView:

@@ -13,11 +13,10 @@ from msgspec import Struct
 from kfjob.base.common_types import Identifier
 from kfjob.base.text import join_names
 from kfjob.base.units import SECOND
-from kfjob.joblog.agents.reader import find_agent_message
+from kfjob.joblog.agents.agent_log import find_agent_message
 from kfjob.joblog.events import JobPhase, ProcessState, RankProcess
 from kfjob.joblog.master.evidence import describe_ranks
-from kfjob.joblog.view.job_view import JobView
-from kfjob.joblog.view.stall import find_stall_limit, format_pause
+from kfjob.joblog.view.job_view import JobView, format_pause
 from kfjob.redaction import cut_text
 
 MIN_SECONDS = 10
@@ -86,7 +85,7 @@ def find_silence(view: JobView, last_lines: Iterable[LastLine] | None = None) ->
     seconds = view.seconds_since_progress if has_progress else _find_seconds(lines, view.now)
     if seconds is None or seconds < _find_usual_pause(view):
         return None
-    limit = find_stall_limit(view.training, view.config)
+    limit = view.stall_limit
     behind = _find_behind(lines)
     shown = sorted(lines, key=lambda line: (line not in behind, line.time or 0))
     return Silence(

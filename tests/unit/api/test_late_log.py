@@ -15,9 +15,9 @@ from kfjob.backends.base import Backend, JobRef, LogRange
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine, PodChanged, PodPhase, Tick
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce
-from kfjob.joblog.view.startup import find_stage
+from kfjob.joblog.view.stages import find_stage
 from tests.unit.api import script
-from tests.unit.observe.test_startup import CONFIG, launch
+from tests.unit.joblog.test_stages import CONFIG, launch
 
 
 class SlowBackend:

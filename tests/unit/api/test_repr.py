@@ -9,7 +9,7 @@ from kfjob.api.run import HtmlPage
 from kfjob.base.errors import SpecError
 from kfjob.joblog.diagnose.diagnosis import Diagnosis, Verdict
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot
-from kfjob.joblog.progress.epochs import Position
+from kfjob.joblog.progress.position import Position
 from kfjob.joblog.progress.training import Training
 from kfjob.joblog.view.job_view import JobView
 from kfjob.spec.job import JobSpec

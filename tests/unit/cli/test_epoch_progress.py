@@ -11,7 +11,7 @@ from kfjob.joblog.events import JobChanged, JobPhase, LogLine
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
 from tests.unit.cli.test_panel import PODS, create_display, draw, feed, log_line
-from tests.unit.observe.test_general import read as read_log
+from tests.unit.joblog.test_general import read as read_log
 
 EPOCHS = [f"Epoch[{epoch}] Complete. Time taken: 00:00:32.881" for epoch in range(1, 7)]
 SAME_STEP = [f"Epoch [{epoch}/8], Step [12/12], Loss: {9 / epoch:.3f}" for epoch in range(1, 9)]

@@ -12,7 +12,7 @@ from kfjob.api.reader import LiveReader
 from kfjob.base.units import SECOND
 from kfjob.cli.display import Display
 from kfjob.joblog.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, Tick
-from kfjob.joblog.output.program_output import ProgramOutput
+from kfjob.joblog.program_output import ProgramOutput
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce
 from tests.unit.diagnose.cases import START, block, line, progress

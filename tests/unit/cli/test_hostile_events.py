@@ -31,8 +31,8 @@ from kfjob.joblog.events import (
     Tick,
     WorkloadStatus,
 )
-from kfjob.joblog.lines.time_spans import LogSpans
 from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.pods.log_spans import LogSpans
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce
 from kfjob.report.charts import Curve, lay_out_chart

@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from kfjob.cli.progress import progress
-from kfjob.joblog.progress.general.reference import render_page
+from kfjob.joblog.progress.reference import render_page
 
 LINES = "".join(f"epoch 1 step {step} loss {9 - step / 100}\n" for step in (10, 20, 30))
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "progress.md"

@@ -15,7 +15,7 @@ from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine
 from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.observe_config import ObserveConfig
-from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.prefilter import Prefilter
 from tests.unit.diagnose.cases import examine, lines
 from tests.unit.diagnose.library_texts import MESSAGES, TEXTS, Text
 

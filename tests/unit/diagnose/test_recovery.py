@@ -13,7 +13,7 @@ from kfjob.joblog.diagnose.engine.program_reports import find_step, has_full_bar
 from kfjob.joblog.diagnose.rule import Role
 from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
-from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.prefilter import Prefilter
 from tests.unit.diagnose.cases import START, block, examine, line, lines, progress
 
 ENDED = JobChanged(phase=JobPhase.STOPPED, reason=END_UNKNOWN)

@@ -17,7 +17,7 @@ from kfjob.joblog.diagnose.rules import BY_ID, RULES, check_ids
 from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase, WorkloadStatus
 from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.observe_config import ObserveConfig
-from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.prefilter import Prefilter
 from tests.unit.diagnose.cases import START, examine
 from tests.unit.diagnose.cluster_event_texts import EVENTS, QUEUES
 from tests.unit.diagnose.library_texts import MESSAGES

@@ -12,7 +12,7 @@ from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.diagnose.engine.suite_runs import MAX_MARKS, MAX_RUNS, REACH, SuiteRuns
 from kfjob.joblog.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
-from kfjob.joblog.output.prefilter import Prefilter
+from kfjob.joblog.prefilter import Prefilter
 from tests.unit.diagnose.cases import block, examine, line, lines
 
 WATCHDOG = "[rank1]:[E ProcessGroupNCCL.cpp:475] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)"

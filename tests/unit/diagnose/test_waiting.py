@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kfjob.base.units import SECOND
 from kfjob.cli.diagnose import diagnosis_text
-from kfjob.joblog.agents.records import ResultSource
+from kfjob.joblog.agents.agent_records import ResultSource
 from kfjob.joblog.diagnose.diagnosis import Verdict
 from kfjob.joblog.diagnose.engine.ranking import GAP
 from kfjob.joblog.diagnose.rule import Role, Severity

@@ -9,8 +9,8 @@ from kfjob.base.units import SECOND
 from kfjob.joblog.diagnose.engine.collector import SymptomCollector
 from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase
-from kfjob.joblog.lines.time_spans import LogSpans
 from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.pods.log_spans import LogSpans
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce
 from kfjob.report.page import Report

@@ -14,7 +14,7 @@ import pytest
 from jinja2.exceptions import UndefinedError
 
 from kfjob.joblog.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
-from kfjob.joblog.lines.time_spans import MAX_CONTAINERS, LogSpans
+from kfjob.joblog.pods.log_spans import MAX_CONTAINERS, LogSpans
 from kfjob.report.charts import Chart, Curve, lay_out_chart
 from kfjob.report.numbers import choose_ticks, format_duration, format_number
 from kfjob.report.page import render_page

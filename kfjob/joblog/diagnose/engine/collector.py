@@ -12,9 +12,9 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from kfjob.base.patterns import Pattern
+from kfjob.joblog.agents.agent_log import find_agent_message, is_etcd_message
+from kfjob.joblog.agents.agent_records import RendezvousResult, ResultSource
 from kfjob.joblog.agents.program_lines import find_program_lines
-from kfjob.joblog.agents.reader import find_agent_message, is_etcd_message
-from kfjob.joblog.agents.records import RendezvousResult, ResultSource
 from kfjob.joblog.diagnose.engine.history import (
     MAX_OPEN_ERRORS,
     MAX_SYMPTOMS,
@@ -64,8 +64,8 @@ from kfjob.joblog.events import (
     PodChanged,
     WorkloadStatus,
 )
-from kfjob.joblog.lines.prefixes import split_process
-from kfjob.joblog.lines.text import clean_line, shorten_line
+from kfjob.joblog.lines.line_text import shorten_line
+from kfjob.joblog.lines.prefixes import clean_line, split_process
 from kfjob.joblog.progress.reading import Reading
 from kfjob.joblog.progress.training import Training
 from kfjob.joblog.view.job_view import JobView

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kfjob.joblog.agents.records import LaunchConfig, RendezvousResult
+from kfjob.joblog.agents.agent_records import LaunchConfig, RendezvousResult
 from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
 from kfjob.joblog.diagnose.engine.incidents import Mark
 from kfjob.joblog.diagnose.engine.matching import SymptomKey
@@ -21,8 +21,8 @@ from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import PodChanged, PodPhase
 from kfjob.joblog.lines.prefixes import split_process
 from kfjob.joblog.lines.timestamps import Timestamp
-from kfjob.joblog.pods.stages import Stage
-from kfjob.joblog.pods.state import EvidenceLine
+from kfjob.joblog.pods.pod_problems import PodStage
+from kfjob.joblog.pods.pod_view import EvidenceLine
 from kfjob.joblog.view.job_view import JobView
 
 MAX_OCCURRENCES = 8
@@ -59,7 +59,7 @@ class Occurrence(Struct, kw_only=True):
     after_join: bool = False  # the agent had joined a round before
     in_previous_container: bool = False
     pod_waits: bool = False  # the pod had not started
-    stage: Stage | None = None  # of the pod's start, in which it waits
+    stage: PodStage | None = None  # of the pod's start, in which it waits
     resolved: bool = False  # the pod has started since
     announcement: Announcement = field(default_factory=Announcement)
     later_lines: LaterLines = field(default_factory=LaterLines)  # what its process printed after the newest one of its occasion
@@ -203,7 +203,7 @@ class PodHistory(Struct):
     launch: LaunchConfig | None = None
     result: RendezvousResult | None = None  # the newest rendezvous result
     state: PodChanged | None = None
-    stages: dict[Stage, int] = field(default_factory=dict)  # of its start, and the newest times of events that show them
+    stages: dict[PodStage, int] = field(default_factory=dict)  # of its start, and the newest times of events that show them
     recent: RecentLines = field(default_factory=RecentLines)
     incidents: IncidentReader = field(default_factory=IncidentReader)
     symptoms: SymptomTable = field(default_factory=SymptomTable)

@@ -43,8 +43,8 @@ from kfjob.joblog.diagnose.engine.tracebacks import (
     strip_group,
 )
 from kfjob.joblog.diagnose.rule import IncidentKind
+from kfjob.joblog.lines.line_text import TRACEBACK_HEADING
 from kfjob.joblog.lines.prefixes import split_process
-from kfjob.joblog.lines.text import TRACEBACK_HEADING
 
 MAX_STREAMS = 64
 """Processes whose tracebacks and messages can mix."""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from kfjob.base.text import SIGNAL_BASE
-from kfjob.joblog.agents.records import name_signal
+from kfjob.joblog.agents.agent_records import name_signal
 from kfjob.joblog.diagnose.diagnosis import Issue
 from kfjob.joblog.diagnose.engine.assessment import Assessment
 from kfjob.joblog.diagnose.engine.history import Occurrence

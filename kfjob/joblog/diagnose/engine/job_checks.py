@@ -16,8 +16,8 @@ from kfjob.joblog.diagnose.rules import BY_ID, check_ids
 from kfjob.joblog.events import JobPhase, ProcessState
 from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.progress.formats import KFJOB_TRAINER
+from kfjob.joblog.view.job_view import format_pause
 from kfjob.joblog.view.silence import describe_processes, find_halted
-from kfjob.joblog.view.stall import format_pause
 
 CONSTANT_READINGS = 20
 """Readings after which an unchanged loss counts as constant."""

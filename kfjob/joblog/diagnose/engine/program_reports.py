@@ -8,7 +8,7 @@ from kfjob.base.patterns import Pattern
 from kfjob.base.units import SECOND
 from kfjob.joblog.lines.vocabulary import COUNTER_WORDS, LOSS_WORDS, WEAK_COUNT
 from kfjob.joblog.progress.figures.bars import FULL, MARKER, BarRole, find_bar, find_role, read_bar
-from kfjob.joblog.progress.figures.line import parse_line
+from kfjob.joblog.progress.figures.line_figures import parse_line
 from kfjob.joblog.progress.figures.tokens import parse_figure
 
 _INSTEAD = r"falling back|skipping|ignoring|accepting|using fallback"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from kfjob.base.patterns import Pattern
 from kfjob.base.units import SECOND
-from kfjob.joblog.agents.reader import find_agent_message
+from kfjob.joblog.agents.agent_log import find_agent_message
 from kfjob.joblog.diagnose.engine.assessment import TIMEOUTS, Assessment, assess_symptom
 from kfjob.joblog.diagnose.engine.history import JobEvidence, Occurrences, PodHistory
 from kfjob.joblog.diagnose.engine.program_reports import MAX_LENGTH, find_count
@@ -21,7 +21,7 @@ from kfjob.joblog.events import PodPhase
 from kfjob.joblog.lines.meanings import is_data_preparation
 from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.master.evidence import describe_ranks
-from kfjob.joblog.pods.state import PodView
+from kfjob.joblog.pods.pod_view import PodView
 from kfjob.joblog.progress.figures.bars import FULL, find_bar
 from kfjob.joblog.view.silence import MAX_TEXT, LastLine
 from kfjob.redaction import cut_text

@@ -8,7 +8,7 @@ from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Rule, Subject
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.events import JobChanged, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
 from kfjob.joblog.lines.timestamps import Timestamp
-from kfjob.joblog.pods.stages import find_stage, is_over
+from kfjob.joblog.pods.pod_problems import find_stage, is_over
 from kfjob.redaction import cut_text
 
 _PERMANENT = frozenset(

@@ -14,8 +14,8 @@ from msgspec import Struct
 from kfjob.base.patterns import Pattern
 from kfjob.joblog.diagnose.engine.incidents import Dump, Incident, Mark, Relation, has_warning_level, is_library
 from kfjob.joblog.diagnose.rule import IncidentKind
+from kfjob.joblog.lines.line_text import TRACEBACK_HEADING
 from kfjob.joblog.lines.prefixes import split_prefix
-from kfjob.joblog.lines.text import TRACEBACK_HEADING
 
 HEADING = TRACEBACK_HEADING
 FOLLOWS = (

@@ -19,7 +19,7 @@ from kfjob.base.units import COUNT_SUFFIXES
 from kfjob.joblog.lines.meanings import Phase, Quantity, find_phase, is_preparation, seconds_in, split_name
 from kfjob.joblog.lines.prefixes import split_prefix
 from kfjob.joblog.lines.vocabulary import COUNTER_WORDS, DATA_UNITS, EPOCH_WORDS
-from kfjob.joblog.progress.figures.line import Counter, Figures, parse_line, parse_message
+from kfjob.joblog.progress.figures.line_figures import Counter, Figures, parse_line, parse_message
 
 MARKER = "%|"
 FULL = "100"

@@ -1,11 +1,20 @@
-"""This module splits a line into words, numbers and punctuation. Dates, clocks, addresses and versions have no value."""
+"""The tokens of a line: words, numbers and punctuation, and the cursor that reads them.
+
+Dates, clocks, addresses and versions have no value. The cursor also reads what belongs to a number: its total, its unit, a
+second number.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from kfjob.base.units import COUNT_SUFFIXES
+from kfjob.joblog.lines.meanings import is_other_rate, parse_unit, seconds_in
+from kfjob.joblog.lines.vocabulary import COUNT_UNITS, LETTERS, MEASURES, OF_WORDS, UNITS
 
 MAX_LENGTH = 4096
 """Characters of a line that may be progress; a longer line is a dump."""
@@ -74,3 +83,202 @@ def parse_decimal(text: str) -> float | None:
 def is_whole(text: str) -> bool:
     """Return whether the number is printed as an integer."""
     return text.lstrip("+-").replace(",", "").isdigit()
+
+
+_GROUP = r"[A-Za-z]{1,4}[:=]?[-+]?\d[\d.]*+(?:[eE][-+]?\d++)?[%a-z]{0,2}"
+_LINE = re.compile(rf"[\[(]?{_GROUP}(?:[ \t,|;/\])(-]++{_GROUP}){{1,15}}[ \t)\]]*")
+_PAIR = re.compile(r"(?<![A-Za-z])([A-Za-z]{1,4})[:=]?(?=[-+]?\d)")
+_LOSS = re.compile(r"(?<![A-Za-z])[Ll][:=]?-?\d+\.\d")
+
+
+def expand_letters(text: str) -> str:
+    """Return the line with names in place of its letters; another line as it is. The time is linear in the length."""
+    if not _LINE.fullmatch(text) or not _LOSS.search(text):
+        return text
+    names = [match[1].lower() for match in _PAIR.finditer(text)]
+    if not any(name in LETTERS and name != "l" for name in names):
+        return text
+    return _PAIR.sub(lambda match: f"{LETTERS.get(match[1].lower(), match[1])} ", text)
+
+
+@dataclass(slots=True)
+class Cursor:
+    """A position in the tokens of a line."""
+
+    tokens: list[Token]
+    position: int = 0
+
+    @property
+    def at_end(self) -> bool:
+        """Whether no token remains."""
+        return self.position >= len(self.tokens)
+
+    def take(self) -> Token:
+        """Return the next token, and move behind it."""
+        token = self.tokens[self.position]
+        self.position += 1
+        return token
+
+    def peek(self, count: int = 1) -> list[Token]:
+        """Return the next tokens; fewer at the end of the line."""
+        return self.tokens[self.position : self.position + count]
+
+    def next_is(self, text: str) -> bool:
+        """Return whether the next token has this text."""
+        return not self.at_end and self.tokens[self.position].text == text
+
+    def next_is_word(self) -> bool:
+        """Return whether the next token is a word."""
+        return not self.at_end and self.tokens[self.position].kind == "word"
+
+    def closes(self) -> bool:
+        """Return whether a bracket ends within two tokens."""
+        return any(token.text in "])" for token in self.peek(2) if token.kind == "mark")
+
+    def closes_word(self) -> bool:
+        """Return whether a comma and then a number follow."""
+        rest = self.peek(3)
+        return [token.kind for token in rest] == ["mark", "space", "number"] and rest[0].text == ","
+
+    def separates(self) -> bool:
+        """Return whether the number before stands alone at the beginning of a line: `10 | loss 2.3`."""
+        if self.at_end:
+            return False
+        after = self._skip_spaces(self.position)
+        if self.tokens[self.position].text in {":", ",", "\t"}:
+            return True
+        if after >= len(self.tokens):
+            return False
+        mark = self.tokens[after].text
+        return mark in {"|", ";", ":", "["} or (mark in {"-", ">"} and self.tokens[after - 1].kind == "space")
+
+    def take_second(self, token: Token) -> float | None:
+        """Return the second number of `[1, 100]`; `token` is the first one."""
+        rest = [item for item in self.peek(6) if item.kind != "space"]
+        closes = len(rest) > 2 and rest[2].text in {"]", ")"}  # noqa: PLR2004 - `, 100 ]`
+        if not closes or rest[0].text != "," or rest[1].kind != "number":
+            return None
+        if not is_whole(rest[1].text) or not is_whole(token.text):
+            return None
+        while self.tokens[self.position].text not in {"]", ")"}:
+            self.position += 1
+        return parse_figure(rest[1].text)
+
+    def take_total(self, *, named: bool) -> float | None:
+        """Return the number after `/`, `of` or `out of`. `named`: the counter has a name before it."""
+        place = self._skip_spaces(self.position)
+        if place >= len(self.tokens):
+            return None
+        if self.tokens[place].text in OF_WORDS or self.tokens[place].text == "/":
+            place = self._skip_spaces(place + 1)
+        elif [item.text for item in self.tokens[place : place + 3 : 2]] == ["out", "of"]:
+            place = self._skip_spaces(place + 3)
+        else:
+            return None
+        if place >= len(self.tokens) or self.tokens[place].kind != "number":
+            return None
+        self.position = place + 1
+        value = parse_figure(self.tokens[place].text)
+        multiplier, unit = self.take_unit(named=named)
+        return value * multiplier if value is not None and unit is not None else None
+
+    def take_unit(self, *, named: bool, is_rate: bool = False) -> tuple[float, str | None]:
+        """Return the multiplier and the unit after a number; None for a part of a word, such as `3f2a`.
+
+        `named`: the number has a name before it; `is_rate`: that name is the name of a speed.
+        """
+        rest = self.peek(4)
+        if not rest:
+            return 1.0, ""
+        adjacent = rest[0]
+        if adjacent.kind == "word" and adjacent.text.isascii():
+            self.position += 1
+            multiplier, unit = _parse_suffix(adjacent.text)
+            return (multiplier, self._take_rate(named=named and not is_rate) or "") if unit == "" else (multiplier, unit)
+        if adjacent.text == "%" or (adjacent.kind == "space" and len(rest) > 1 and rest[1].text == "%"):
+            self.position += 1 if adjacent.text == "%" else 2
+            return 1.0, "%"
+        if adjacent.text == "/" and len(rest) > 1 and rest[1].kind == "word" and seconds_in(rest[1].text.partition("/")[0]):
+            self.position += 2
+            return 1.0, f"samples/{rest[1].text}"
+        if adjacent.kind == "space" and len(rest) > 1 and rest[1].kind == "word":
+            return self._take_spaced_unit(rest, named=named, is_rate=is_rate)
+        return 1.0, ""
+
+    def _is_next_name(self) -> bool:
+        """Return whether the word after the number names the next number: `loss 2.3 tok/s 3267`."""
+        place = self.position
+        while [token.kind for token in self.tokens[place : place + 4]] == ["space", "word", "space", "number"]:
+            place += 4
+        unit = self.tokens[after].text if (after := self._skip_spaces(place)) < len(self.tokens) else ""
+        return place > self.position and not (_is_measure(unit) or unit in {"%", "/"})
+
+    def _skip_spaces(self, place: int) -> int:
+        while place < len(self.tokens) and self.tokens[place].kind == "space":
+            place += 1
+        return place
+
+    def _take_rate(self, *, named: bool) -> str | None:
+        """Return the unit in `12.5K tok/s`, after the suffix."""
+        rest = self.peek(3)
+        kinds = [token.kind for token in rest]
+        if kinds[:2] != ["space", "word"] or not parse_unit(rest[1].text) or rest[-1].text in {":", "="}:
+            return None
+        if named and self._is_next_name():
+            return None
+        self.position += 2
+        return rest[1].text
+
+    def _take_spaced_unit(self, rest: list[Token], *, named: bool, is_rate: bool) -> tuple[float, str]:
+        """Return the unit in `12.3 samples/s`, `1.0 s / it` or `38.3 K`."""
+        if named and not is_rate and self._is_next_name():
+            return 1.0, ""
+        word, after = rest[1].text, "".join(token.text for token in rest[2:])
+        parts = self.tokens[self.position + 2 : self.position + 6]
+        if [token.kind for token in parts] == ["space", "mark", "space", "word"] and parts[1].text == "/":
+            self.position += 6
+            return 1.0, f"{word}/{parts[3].text}"
+        if after.lstrip().startswith((":", "=")) and not self._starts_name(self.position + 2):
+            return 1.0, ""  # a name
+        multiplier, unit = (COUNT_SUFFIXES[word.lower()], "") if word in {"K", "M"} else (1.0, word)
+        if (
+            unit
+            and [token.kind for token in parts[:2]] == ["space", "word"]
+            and self._ends_rate(parts[1].text, self.position + 4)
+        ):
+            self.position += 4
+            return 1.0, parts[1].text  # `812 env steps/s`
+        is_name = word.lower() in COUNT_UNITS and named
+        if unit and (is_name or not _is_measure(word)):
+            return 1.0, ""
+        self.position += 2
+        return multiplier, unit
+
+    def _starts_name(self, place: int) -> bool:
+        """Return whether a separator stands here, as after the unit in `81 words/s : norm 1.2`, and not the mark of a value."""
+        parts = self.tokens[place : place + 4]
+        return [token.kind for token in parts] == ["space", "mark", "space", "word"]
+
+    def _ends_rate(self, word: str, after: int) -> bool:
+        """Return whether the word is a unit, and not the name of a number after it."""
+        place = self._skip_spaces(after)
+        is_name = place < len(self.tokens) and (self.tokens[place].kind == "number" or self.tokens[place].text in {":", "="})
+        return parse_unit(word) is not None and not is_name
+
+
+def _is_measure(word: str) -> bool:
+    """Return whether the word is a unit that may stand after a number and a space."""
+    return bool(parse_unit(word) or seconds_in(word) or is_other_rate(word) or word.lower() in MEASURES | COUNT_UNITS)
+
+
+def _parse_suffix(text: str) -> tuple[float, str | None]:
+    lower = text.lower()
+    if len(text) == 1 and lower in COUNT_SUFFIXES:
+        return COUNT_SUFFIXES[lower], ""
+    if lower in UNITS:
+        return 1.0, lower
+    if parse_unit(text) or ("/" in lower and lower.split("/", maxsplit=1)[0] in UNITS):
+        return 1.0, lower
+    if lower[0] in COUNT_SUFFIXES and parse_unit(text[1:]):
+        return COUNT_SUFFIXES[lower[0]], text[1:]
+    return 1.0, None

@@ -1,4 +1,7 @@
-"""A template stands for the lines of one layout. It counts as progress once its lines count up and their loss changes."""
+"""Templates: a template stands for the lines of one layout.
+
+It counts as progress once its lines count up and their loss changes. Then the figures in its lines become readings.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kfjob.joblog.lines.line_text import to_count
 from kfjob.joblog.lines.meanings import Phase, Quantity, has_owner, is_plain_epoch
 from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, FRAMES, STEP_TIME, SUM_OF_LOSSES, WEAK_COUNT
-from kfjob.joblog.progress.figures.line import DERIVED_SPEED, Counter, Figures
+from kfjob.joblog.progress.figures.line_figures import DERIVED_SPEED, Counter, Figures
+from kfjob.joblog.progress.reading import FormatName, Reading
 
 MAX_TEMPLATES = 32
 """Layouts of progress lines per container; the least recently seen one is dropped."""
@@ -198,3 +203,57 @@ def _confirms_loss(samples: tuple[Sample, ...], losses: list[float], choice: Cho
     finite = {loss for loss in losses if math.isfinite(loss)}
     broken = len(finite) < len(losses)
     return len(finite) >= MIN_LINES or (is_clear and broken and distinct >= MIN_WEAK_LINES)
+
+
+def bar_reading(figures: Figures) -> Reading:
+    """Return the reading of a bar without a name and without values: any loop may print it."""
+    counter = figures.counters[0]
+    return Reading(
+        format=FormatName.BAR,
+        step=to_count(counter.value),
+        total=to_count(counter.total),
+        speed=figures.speed,
+        unit=figures.unit if figures.speed is not None else "",
+        conclusive=False,
+        is_bar=True,
+    )
+
+
+def make_reading(choice: Choice, figures: Figures, example: str) -> Reading:
+    """Return the values in one line of a template that counts; `example` is another of its lines."""
+    step, total, epoch, epochs = _read_counters(choice, figures)
+    return Reading(
+        format=FormatName.GENERAL,
+        step=to_count(step),
+        total=to_count(figures.total if total is None and step is not None else total),
+        loss=dict(figures.other_losses).get(choice.loss_name) if choice.loss_name else figures.loss,
+        speed=figures.speed,
+        unit=figures.unit if figures.speed is not None else "",
+        duration=figures.duration if step is not None else None,
+        is_difference=figures.is_difference,
+        lr=figures.lr,
+        epoch=epoch,
+        epochs=to_count(epochs or figures.epochs) or None,
+        grad_norm=figures.grad_norm,
+        evaluation_loss=figures.evaluation_loss,
+        rank=figures.rank,
+        template=example,
+        is_bar=figures.is_bar,
+    )
+
+
+def _read_counters(choice: Choice, figures: Figures) -> tuple[float | None, float | None, float | None, float | None]:
+    """Return step, steps, epoch and epochs."""
+    chosen = find_counter(figures, choice.name)
+    others = [counter for counter in figures.counters if counter.quantity is Quantity.EPOCH and counter is not chosen]
+    named = min(others, key=lambda counter: counter.priority, default=Counter(Quantity.EPOCH, 0, "", -1))
+    epoch, epochs = (None, None) if named.value < 0 else (named.value, named.total)
+    if chosen is not None and chosen.quantity is Quantity.STEP:
+        if choice.swapped:  # `0/100` is epoch and step
+            return chosen.total, None, chosen.value, None
+        return chosen.value, chosen.total, epoch, epochs
+    if chosen is not None:
+        epoch, epochs = chosen.value, chosen.total
+    steps = (item for item in figures.counters if item.quantity is Quantity.STEP)
+    done = next((item for item in steps if item.total and item.priority < WEAK_COUNT), None)
+    return (done.value, done.total, epoch, epochs) if done else (None, None, epoch, epochs)  # `1875/1875` in each epoch

@@ -1,0 +1,361 @@
+"""The parser of a line: it reads the numbers with their names, from left to right."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+from kfjob.joblog.lines.meanings import Quantity, find_meaning, find_phase, is_count, is_metric, parse_unit, split_name
+from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, COUNT_UNITS, FILLERS, LOSS_WORDS, SUM_OF_LOSSES
+from kfjob.joblog.progress.figures.tokens import Cursor, Token, is_whole, parse_decimal, parse_figure
+
+MAX_FIGURES = 128
+"""Named values of one line."""
+_AT = re.compile(r"(?P<name>[A-Za-z_/]+)@(?P<step>\d+)$")
+"""A loss at a step, as `loss@100`; names such as `acc@1` have a number that is no step."""
+_FRACTIONS = frozenset({Quantity.LOSS, Quantity.LR, Quantity.GRAD_NORM})
+_ORDINAL = "第"
+"""It stands before a number whose name follows, as in `第3轮`."""
+MAX_NAME = 8
+"""Words of the name of a value."""
+_MAX_TOKENS_OF_NAME = 6
+"""Tokens after a value in which its name is searched."""
+_MAX_NAME_AFTER = 3
+"""Words of a name that stands after its value."""
+_WRAPPERS = frozenset({"tensor", "array", "devicearray", "float", "float32", "float64", "int", "int64", "decimal", "scalar"})
+
+
+class NamedFigure(NamedTuple):
+    """A number with its name."""
+
+    words: tuple[str, ...]
+    value: float
+    whole: bool
+    total: float | None
+    unit: str
+    free: int  # words without a figure before it
+    place: int = 0  # of the number in the line
+
+
+class After(Enum):
+    """What stands before a gap."""
+
+    START = auto()  # of the line
+    WORD = auto()
+    NUMBER = auto()
+    OTHER = auto()  # a date, or the name of a type
+
+
+@dataclass(slots=True)
+class Gap:
+    """The marks since the last word or number: they say what the next number is."""
+
+    after: After = After.START
+    marks: str = ""  # without spaces and quotes
+    is_spaced: bool = False  # it ends with a space
+
+    def add(self, mark: str) -> None:
+        """Add a mark."""
+        self.marks += mark
+        self.is_spaced = False
+
+    @property
+    def separates(self) -> bool:
+        """Whether a name ends here, and its value begins."""
+        return ":" in self.marks or "=" in self.marks
+
+    @property
+    def place(self) -> Place:
+        """The gap without its spaces."""
+        return self.after, self.marks
+
+
+Place = tuple[After, str]
+_NUMBER_SIGN: Place = (After.START, "#")
+"""`#10 loss 2.3`"""
+_FIRST: Place = (After.START, "")
+"""`10 | loss 2.3`"""
+_BRACKETS = frozenset(((After.NUMBER, "["), (After.NUMBER, "]["), (After.START, "["), (After.WORD, "[")))
+"""`[10]`, `[1][10]`"""
+_TUPLES = frozenset(((After.START, "("), (After.START, "[")))
+"""`(10, 'loss', 2.3)`"""
+_VALUES = frozenset((After.NUMBER, marks) for marks in ("", ":", "=", "->"))
+"""`Loss at step 100: 2.3`"""
+_VALUES_OF_PAIRS = frozenset((After.NUMBER, marks) for marks in (")=", "):"))
+"""`loss (100): 2.3`"""
+
+
+@dataclass(slots=True)
+class LineParser:
+    """Reads one line from left to right: `run` fills `named`, `slots`, `free` and `percent`."""
+
+    cursor: Cursor
+    words: list[str] = field(default_factory=list)  # since the last number or separator
+    free: list[str] = field(default_factory=list)
+    parents: list[list[str]] = field(default_factory=list)
+    named: list[NamedFigure] = field(default_factory=list)
+    slots: list[tuple[float, float | None]] = field(default_factory=list)  # counters without a name
+    gap: Gap = field(default_factory=Gap)
+    depth: int = 0
+    ordinal: float | None = None
+    is_quoted: bool = False  # the token before ends a name in quotes
+    qualifier: int = 0  # words before a parenthesis in the name, as in `lr(Cosine): 0.1`
+    last_words: tuple[str, ...] = ()
+    percent: float | None = None
+    place: int = 0  # of the newest number in the line
+    index: int | None = None  # the number before a colon at the beginning: a counter, or the rank, as srun prints it
+
+    def run(self) -> None:
+        """Read the line."""
+        while not self.cursor.at_end and len(self.named) < MAX_FIGURES:
+            token = self.cursor.take()
+            if token.kind == "word":
+                self._take_word(token)
+            elif token.kind == "number":
+                self._take_number(token)
+            elif token.kind == "junk":
+                self._forget()
+            elif token.kind == "mark":
+                self._take_mark(token.text)
+            else:
+                self._take_space(token)
+        self.free += self.words
+
+    def _forget(self) -> None:
+        """Forget the words before something that is no figure."""
+        self.words.clear()
+        self.gap, self.last_words = Gap(After.OTHER), ()
+
+    def _take_space(self, token: Token) -> None:
+        self.gap.is_spaced = True
+        if (len(token.text) > 1 or "\t" in token.text) and self.words and self.cursor.next_is_word():
+            self.free += self.words
+            self.words.clear()
+
+    def _take_word(self, token: Token) -> None:
+        if self._wraps_value(token):
+            self.gap = Gap(After.OTHER, ":")
+            return
+        if token.text == "#":
+            self.gap.add("#")
+            return
+        if self._ends_ordinal(token):
+            return
+        if self.gap.separates:
+            self.free += self.words
+            self.words.clear()
+        name, digits = _split_digits(token.text)
+        self.words += split_name(name)
+        self.gap = Gap(After.WORD)
+        if (place := _AT.match(name)) and _names_loss(split_name(place["name"])):
+            self.words = [*split_name(place["name"])]
+            self._append(("step",), float(place["step"]), whole=True)
+        if digits:
+            self._add_named(tuple(self.words), float(digits), whole=True, total=self.cursor.take_total(named=True), unit="")
+
+    def _wraps_value(self, token: Token) -> bool:
+        """Return whether the word is a type around a value, as in `tensor(2.3, device='cuda:0')`."""
+        name = token.text.lower().rpartition(".")[2]
+        opens = self.cursor.next_is("(")
+        return opens and bool(self.words) and (name in _WRAPPERS or token.text.startswith("np."))
+
+    def _ends_ordinal(self, token: Token) -> bool:
+        """Return whether the word names the number of `第 3 轮` before it, and add that number."""
+        if self.ordinal is None:
+            return False
+        value, self.ordinal = self.ordinal, None
+        if not is_count(split_name(token.text)):
+            return False
+        self._add_named(split_name(token.text), value, whole=True, total=None, unit="")
+        return True
+
+    def _take_mark(self, mark: str) -> None:
+        if mark in "([":
+            self.depth += 1
+            self.qualifier = len(self.words) if mark == "(" else 0
+        elif mark in ")]":
+            self.depth = max(self.depth - 1, 0)
+        elif mark == "{":
+            self.parents.append(list(self.words) if self.words and self.gap.separates else [])
+            self.words.clear()
+        elif mark == "}" and self.parents:
+            self.parents.pop()
+        is_arrow = mark == "-" and self.cursor.next_is(">")
+        if mark == "," and self.is_quoted and self.words:
+            mark = ":"  # `('loss', 2.3)`, as Python 2 prints
+        self.is_quoted = mark in "'\"" and self.cursor.closes_word()
+        if mark in ",;|{}&?" or (mark in "-•·" and self.gap.is_spaced and not is_arrow):
+            self.free += self.words
+            self.words.clear()
+            self.last_words = () if mark != "," else self.last_words
+        if mark not in "'\"`*":
+            self.gap.add(mark)
+
+    def _take_number(self, token: Token) -> None:
+        ends_range, self.place = self._ends_range(token), token.start
+        value, whole = parse_figure(token.text), is_whole(token.text)
+        if self._names_fraction() and (decimal := parse_decimal(token.text)) is not None:
+            value, whole = decimal, False
+        multiplier, unit = self.cursor.take_unit(named=bool(self.words), is_rate=self._names_rate())
+        if value is None or unit is None:
+            self._forget()
+            return
+        value *= multiplier
+        whole = whole or (multiplier > 1 and value.is_integer())
+        if ends_range:
+            words = split_name(unit) if is_count(split_name(unit)) else self.named[-1].words  # `51-60batch`
+            self.named[-1] = self.named[-1]._replace(words=words, value=-value, unit="")
+            return
+        if whole and self.words == [_ORDINAL]:
+            self.words, self.ordinal = [], value
+            return
+        opened = self.gap.marks.endswith(("[", "("))
+        second = self.cursor.take_second(token) if whole and opened else None
+        total = None if second is not None else self.cursor.take_total(named=bool(self.words))
+        place, self.gap = self.gap.place, Gap(After.NUMBER)
+        if self.words:
+            words, self.words = tuple(self.words[-MAX_NAME:]), []
+            if second is not None:
+                self._add_pair(words, value, second)
+            else:
+                self._add_named(words, value, whole=whole, total=total, unit=unit)
+        elif second is not None:
+            self._add_pair((), value, second)
+        else:
+            self._add_unnamed(place, value, whole=whole, total=total, unit=unit)
+
+    def _names_fraction(self) -> bool:
+        """Return whether the words before a number name a figure that nobody prints with groups of thousands."""
+        meaning = find_meaning(tuple(self.words[-MAX_NAME:])) if self.words else None
+        return meaning is not None and meaning.quantity in _FRACTIONS
+
+    def _names_rate(self) -> bool:
+        """Return whether the words before a number are the name of a speed without its unit."""
+        meaning = find_meaning(tuple(self.words[-MAX_NAME:])) if self.words else None
+        return meaning is not None and meaning.quantity is Quantity.SPEED and not meaning.unit
+
+    def _ends_range(self, token: Token) -> bool:
+        """Return whether the number ends `[0-50]`."""
+        before = self.cursor.tokens[self.cursor.position - 2] if self.cursor.position > 1 else None
+        return (
+            token.text.startswith("-")
+            and before is not None
+            and before.kind == "number"
+            and bool(self.named)
+            and not self.words
+        )
+
+    def _add_named(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None, unit: str) -> None:
+        parents = tuple(word for parent in self.parents for word in parent if find_phase((word,)) or word in LOSS_WORDS)
+        if unit == "%" and not self.named and not is_metric(words):
+            self.percent = value  # `Progress: 12.1%`
+        plain = words[: self.qualifier]
+        known = plain if plain and find_meaning(words) is None and find_meaning(plain) else words
+        self._append(parents + known, value, whole=whole, total=total, unit=unit)
+        self.qualifier = 0
+        self.last_words = words
+        self.words = []
+        self.gap = Gap(After.NUMBER)
+
+    def _append(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None = None, unit: str = "") -> None:
+        self.named.append(NamedFigure(words, value, whole, total, unit, len(self.free), self.place))
+
+    def _add_pair(self, words: tuple[str, ...], first: float, second: float) -> None:
+        """Add `[epoch, step]`."""
+        if not words or find_meaning(words) is None or is_count(words):
+            self.slots += [(first, None), (second, None)]
+
+    def _add_unnamed(self, place: Place, value: float, *, whole: bool, total: float | None, unit: str) -> None:
+        if unit == "%" and self.percent is None:
+            self.percent = value
+        elif unit and parse_unit(unit):
+            self._append((), value, whole=whole, unit=unit)
+        elif unit.lower() in COUNT_UNITS and whole and total is None:
+            self._append(split_name(unit), value, whole=whole)
+        elif total is not None and not ("(" in place[1] and self.last_words):
+            self.slots.append((value, total))
+        elif whole and self._is_counter(place):
+            self.slots.append((value, None))
+            if place == _FIRST and self.cursor.next_is(":"):
+                self.index = int(value)
+        elif not unit and (name := self._find_name_after()):
+            self._append(name, value, whole=whole)
+        elif self.last_words and place in _VALUES:
+            self._join_index(value, unit)
+        elif self.last_words and self.named and place in _VALUES_OF_PAIRS:
+            before = self.named[-1]
+            self.named[-1] = before._replace(value=value, whole=False, total=None, unit=unit)
+
+    def _is_counter(self, place: Place) -> bool:
+        """Return whether a whole number without a name counts."""
+        if place == _FIRST:
+            return self.cursor.separates() or self._precedes_loss()
+        is_bracketed = place in _BRACKETS and self.cursor.closes()
+        return place == _NUMBER_SIGN or is_bracketed or (place in _TUPLES and self._precedes_quote())
+
+    def _join_index(self, value: float, unit: str) -> None:
+        """Read `Loss at step 100: 2.3` and `Train loss 0 57.77`: a name, a count, and then the value."""
+        words, index, whole, total, _, free, _ = self.named[-1]
+        if not whole or total is not None or unit:
+            return
+        counts = tuple(word for word in words if word not in FILLERS)
+        meanings = ((place, find_meaning(counts[place:])) for place in range(len(counts)))
+        cut = next((place for place, item in meanings if item and item.quantity in {Quantity.STEP, Quantity.EPOCH}), None)
+        name = counts[:cut] if cut is not None else counts
+        meaning = find_meaning(name) if name else None
+        if not (is_metric(name) if meaning is None else meaning.quantity is Quantity.LOSS):
+            return
+        self.named[-1] = NamedFigure(counts[cut:] if cut is not None else ("step",), index, True, None, "", free)
+        self._append(name, value, whole=False)
+        self.last_words = ()
+
+    def _precedes_quote(self) -> bool:
+        """Return whether a name in quotes follows, as in `(10, 'loss', 2.3)`."""
+        return "".join(token.text for token in self.cursor.peek(3)) in {", '", ', "'}
+
+    def _precedes_loss(self) -> bool:
+        """Return whether the name of a loss follows, as in `10 train loss: 2.3`."""
+        words: list[str] = []
+        for token in self.cursor.peek(_MAX_TOKENS_OF_NAME):
+            if token.kind == "word":
+                words += split_name(token.text)
+            elif token.kind != "space":
+                meaning = find_meaning(tuple(words)) if words and token.text in ":=" else None
+                return meaning is not None and meaning.quantity is Quantity.LOSS and meaning.priority < SUM_OF_LOSSES
+        return False
+
+    def _find_name_after(self) -> tuple[str, ...]:
+        """Return the name of a loss after its value, and move behind it: `2.3 avg loss`."""
+        words: list[str] = []
+        length = 0
+        for token in self.cursor.peek(_MAX_TOKENS_OF_NAME):
+            if token.kind == "word":
+                words += split_name(token.text)
+            elif token.kind != "space":
+                if token.text in ":=(":
+                    return ()
+                break
+            length += 1
+        meaning = find_meaning(tuple(words)) if 0 < len(words) <= _MAX_NAME_AFTER else None
+        if meaning is None or meaning.quantity is not Quantity.LOSS or meaning.priority > ANY_LOSS:
+            return ()
+        self.cursor.position += length
+        return tuple(words)
+
+
+def _names_loss(words: tuple[str, ...]) -> bool:
+    """Return whether the name has a word for a loss; `rec@5` is a recall."""
+    meaning = find_meaning(words)
+    return meaning is not None and meaning.quantity is Quantity.LOSS and (meaning.priority <= ANY_LOSS or words[-1] == "cost")
+
+
+def _split_digits(word: str) -> tuple[str, str]:
+    """Return `epoch` and `3` for `epoch3`, else the word."""
+    name = word.rstrip("0123456789")
+    digits = word[len(name) :]
+    meaning = find_meaning(split_name(name)) if digits and name else None
+    if meaning and meaning.quantity in {Quantity.STEP, Quantity.EPOCH} and meaning.priority < CLEAR_COUNT and name.isalpha():
+        return name, digits
+    return word, ""

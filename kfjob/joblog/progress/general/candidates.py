@@ -1,0 +1,233 @@
+"""The lines that may hold progress: the literals by which a search finds them, and a cheap test of their layouts.
+
+Only the few literals of the search through whole logs are chosen by hand, for its speed. The others come from the vocabulary:
+a name that the chosen ones do not find, in one of its forms, is a literal of another search. Whatever chooses lines for their
+progress asks a `Gate`, so that a row of `formats.FORMATS` needs no other list.
+
+Lines that differ only in their numbers hold figures, or do not, alike. The test parses one line of each layout, and answers for
+the others from a table: a program that prints millions of lines of a few layouts costs one look-up a line. A line that may
+belong to a curve always passes: the answer depends on its layout alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from ahocorasick_rs import AhoCorasick
+
+from kfjob.joblog.lines.line_text import mask_digits
+from kfjob.joblog.lines.meanings import Quantity, find_meaning
+from kfjob.joblog.lines.prefixes import clean_line
+from kfjob.joblog.lines.vocabulary import (
+    EPOCHS,
+    LEARNING_RATE,
+    LEARNING_WORDS,
+    LOSS_PARTS,
+    LOSSES,
+    RATES,
+    SHORT_RATE_UNITS,
+    STEPS,
+    TRANSLATIONS,
+    WEAK_COUNT,
+    is_unspaced,
+    translate,
+)
+from kfjob.joblog.progress.figures.bars import MARKER
+from kfjob.joblog.progress.figures.line_figures import announces_training, read_content
+from kfjob.joblog.progress.formats import ProgressFormat, ProgressReader
+
+MAIN_MARKERS = (
+    "loss", "Loss", "LOSS", "step", "Step", "STEP", "poch", "EPOC", "iter", "Iter", "pdate", "batch", "Batch", "it/s", "s/it",
+    "/sec", "per_s", "per s", "es/s", "peed", "ghpu", "Cost", "piso", "earn", "rmse", "kimg", "raini", "erlust", "perte",
+    "perd",
+)  # fmt: skip
+"""A log with figures of training has lines with one of these, or with a name in `RARE_MARKERS`.
+
+A search for at most 32 literals of at least four bytes reads 32 bytes at once. With up to 64 literals it takes 1.5 to 4
+times as long, and with more of them 20 times.
+"""
+MORE_MARKERS = (
+    "ITER", "%|█", "%|##", "%|  ", "ens/s", " lr ", " lr:", " lr-", " lr=", "/lr=", '"lr"', "'lr'", "_lr",
+    " LR ", " LR:", " LR=", "/LR ", "ntropy", "Up. ", " fps", "VALI", "VAL ", "alid", "pass: ", "SPS:", "cost", "ound ",
+    "otal", "etrics",
+)  # fmt: skip
+"""In a log with a line of figures, lines with these may hold figures of the same step.
+
+One search finds them and `MAIN_MARKERS`, at most 64 literals together.
+"""
+FIRST_MARKERS = ("lr:", "lr=", "lr ")
+"""A line with a figure of training may begin with one of these."""
+_SEPARATORS = " :=\"'\t|(/]"
+"""What may follow a name."""
+_FIGURES = frozenset({Quantity.STEP, Quantity.EPOCH, Quantity.LOSS, Quantity.LR, Quantity.SPEED})
+_STEM = 4
+"""Letters of a literal: shorter ones are in many words."""
+_UNSPACED_STEM = 2
+
+
+def _find_forms(name: str) -> tuple[str, ...]:
+    """Return the name in each form of its letters, and with each character that joins its words."""
+    joined = dict.fromkeys(name.replace(" ", joint) for joint in " _-")
+    return tuple(dict.fromkeys(form for text in joined for form in (text, text.upper(), text.capitalize(), text.title())))
+
+
+def _is_found(text: str, markers: Iterable[str]) -> bool:
+    return any(marker in text for marker in markers)
+
+
+def _is_figure(word: str) -> bool:
+    """Return whether the word of another language names a figure."""
+    meaning = find_meaning(translate((word,)))
+    return meaning is not None and meaning.quantity in _FIGURES
+
+
+FOREIGN_NAMES = tuple(sorted(word for word in TRANSLATIONS if _is_figure(word)))
+"""Names of figures in other languages."""
+
+
+def _find_stems(word: str) -> tuple[str, ...]:
+    """Return the literals for a word as it is, and with a capital letter."""
+    if is_unspaced(word):
+        return (word[:_UNSPACED_STEM],)
+    return (word[1 : _STEM + 1],) if len(word) > _STEM else (word, word.capitalize())
+
+
+def _mark_foreign_names() -> tuple[str, ...]:
+    """Return literals for the names in other scripts and with other letters; a block of plain ASCII has none of them."""
+    stems: dict[str, None] = {}
+    for word in sorted(FOREIGN_NAMES, key=len):  # a short word finds the longer ones that begin with it
+        forms = (word, word.capitalize())
+        if not word.isascii() and not all(_is_found(form, (*MAIN_MARKERS, *stems)) for form in forms):
+            stems |= dict.fromkeys(_find_stems(word))
+    return tuple(stems)
+
+
+FOREIGN_MARKERS = _mark_foreign_names()
+"""Lines with figures in other languages, at most 64; a log of plain ASCII has only `MAIN_MARKERS` and `RARE_MARKERS`."""
+
+_COUNTERS = tuple(name for group in (*STEPS[:WEAK_COUNT], EPOCHS[0]) for name in group if len(name) >= _STEM)
+_LOSSES = (*(name for group in LOSSES for name in group), *sorted(LOSS_PARTS))
+NAMES = (*_COUNTERS, *_LOSSES, *sorted(RATES), LEARNING_RATE)
+"""Names of figures that a line alone may hold. Shorter counters need a figure beside them, and `MORE_MARKERS` find `lr`."""
+
+
+def _mark_rare_names() -> tuple[str, ...]:
+    """Return the names without a literal of the other searches, in each form of their letters and before each separator."""
+    foreign = (*FOREIGN_NAMES, *(word for word, english in TRANSLATIONS.items() if english in LEARNING_WORDS))
+    names = [*NAMES, *(name for name in foreign if name.isascii() and len(name) >= _STEM)]
+    forms = dict.fromkeys(form for name in names for form in _find_forms(name))
+    rates = dict.fromkeys(form for unit in SHORT_RATE_UNITS for form in (unit, unit.capitalize(), unit.upper()))
+    rare = [form for form in (*forms, *rates) if not _is_found(form, (*MAIN_MARKERS, *FOREIGN_MARKERS))]
+    letters = tuple(f" {letter}{after}" for letter in "Ll" for after in "0123456789:= ")
+    return (*(f"{form}{separator}" for form in rare for separator in _SEPARATORS), *letters)
+
+
+RARE_MARKERS = _mark_rare_names()
+"""The names of figures that few programs print without one of `MAIN_MARKERS`, as in `[it 12] nll 2.93`.
+
+The search for them takes three times as long, so the prefilter searches the beginning of a log; it goes on where a line there
+has figures.
+"""
+
+
+MAX_LENGTH = 600
+"""Bytes of a line that the pre-filter reads; a longer line always passes."""
+_BAR = MARKER.encode()
+TABLE_SIZE = 8192
+"""Layouts whose answer is remembered."""
+_IDENTIFIER = re.compile(r"(?<![\w.])(?:[1a-f]{8}-(?:[1a-f]{4}-){3}[1a-f]{12}|(?=1{0,64}+(?:[a-df]|e[1a-f]))[1a-f]{8,64}+)\b")
+"""It matches a UUID, or eight or more hexadecimal digits with a letter; digits are ones already."""
+_FRACTION = re.compile(r"(?<=1)\.1++")
+_WHOLE = re.compile(r"(?<![1:/,.IWEFCV-])1++(?![:/,-])")
+
+
+class Layout(NamedTuple):
+    """What lines that differ only in their numbers have in common."""
+
+    matters: bool  # the general reader may need them
+    is_header: bool = False  # they name the columns of a table
+
+
+UNREAD = Layout(matters=True)
+"""The answer for a line that passes whatever it holds."""
+
+
+def may_hold_progress(line: bytes) -> bool:
+    """Return whether the general reader may need the line."""
+    return len(line) > MAX_LENGTH or read_masked(mask_digits(line.rstrip(b"\r"))).matters
+
+
+@lru_cache(maxsize=TABLE_SIZE)
+def read_masked(masked: bytes) -> Layout:
+    """Return the layout of a line whose digits are ones; numbers of equal length need no further look."""
+    if _BAR in masked or b"\r" in masked:
+        return UNREAD
+    return _read_skeleton(make_skeleton(masked))
+
+
+def make_skeleton(line: bytes) -> str:
+    """Return the line with the same number in place of each number, and of each hexadecimal identifier."""
+    digits = _IDENTIFIER.sub("x1x", mask_digits(line).decode(errors="replace"))
+    return _WHOLE.sub("1", _FRACTION.sub(".1", digits))
+
+
+@lru_cache(maxsize=TABLE_SIZE)
+def _read_skeleton(skeleton: str) -> Layout:
+    text, _ = clean_line(skeleton)
+    content = read_content(text)
+    return Layout(matters=content.matters or announces_training(text), is_header=content.header is not None)
+
+
+class Gate:
+    """Chooses the lines of a job's logs that may hold progress, where lines of unknown programs are read too."""
+
+    def __init__(self, formats: tuple[ProgressFormat, ...]) -> None:
+        """Let the lines of these formats pass, and those that the general reader may need."""
+        self._pairs = [(_mask(item.marker), _mask(item.literal)) for item in formats]
+        own = dict.fromkeys(literal for item in formats if (literal := _find_own_literal(item)) is not None)
+        self.reads_all = "" in own
+        """Whether a format has no literal at all, so that each line may belong to it."""
+        self.main = (*MAIN_MARKERS, *own)
+        """Every line of a known format contains one of these, and so does a line of nearly every log with figures."""
+        self._automaton = AhoCorasick([*filter(None, self.main), *MORE_MARKERS, *FOREIGN_MARKERS, *RARE_MARKERS])
+
+    def is_candidate(self, text: str) -> bool:
+        """Return whether the line has a marker; rows of tables have none."""
+        if "loss" in text or "Loss" in text:
+            return True  # as nearly every line of progress
+        return self.reads_all or text.startswith(FIRST_MARKERS) or bool(self._automaton.find_matches_as_indexes(text))
+
+    def read_layout(self, line: bytes) -> Layout:
+        """Return what the layout of the line says; a line with the literals of a known format always matters."""
+        return UNREAD if len(line) > MAX_LENGTH else _read_layout(self, mask_digits(line.rstrip(b"\r")))
+
+    def names_format(self, masked: bytes) -> bool:
+        """Return whether a line whose digits are ones has the literals of a known format."""
+        plain = clean_line(masked.decode(errors="replace"))[0]  # a colour may stand inside a literal
+        return any(marker in plain and literal in plain for marker, literal in self._pairs)
+
+
+@lru_cache(maxsize=TABLE_SIZE)
+def _read_layout(gate: Gate, masked: bytes) -> Layout:
+    layout = read_masked(masked)
+    return UNREAD if not layout.matters and gate.names_format(masked) else layout
+
+
+@lru_cache(maxsize=64)
+def make_gate(reader: ProgressReader) -> Gate:
+    """Return the gate of one reader."""
+    return Gate(reader.formats)
+
+
+def _mask(text: str) -> str:
+    return mask_digits(text.encode()).decode()
+
+
+def _find_own_literal(item: ProgressFormat) -> str | None:
+    """Return the literal by which a search finds the lines of the format; None if a main marker finds them."""
+    if any(marker in literal for literal in (item.marker, item.literal) for marker in MAIN_MARKERS):
+        return None
+    return max(item.marker, item.literal, key=len)

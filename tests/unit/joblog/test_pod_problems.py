@@ -1,0 +1,68 @@
+"""Reasons why pods wait or do not exist."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
+from kfjob.joblog.pods.pod_problems import MAX_EVENTS
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import MAX_NEWS, reduce_all
+
+POD = "a-worker-0"
+QUOTA = 'Error creating: pods "a-worker-0" is forbidden: exceeded quota: small'
+CREATED = JobChanged(phase=JobPhase.PENDING, reason="PyTorchJobCreated")
+MOUNT = KubernetesEvent(kind="Pod", name=POD, reason="FailedMount", message="secret not found", warning=True, time=5, uid="1")
+WAITS = PodChanged(pod=POD, phase=PodPhase.PENDING, reason="ContainerCreating")
+
+
+def headline(*events: Event) -> str:
+    return reduce_all(JobView(), events).headline
+
+
+def test_headline_has_the_reason_for_missing_pods():
+    event = KubernetesEvent(kind="PyTorchJob", name="a", reason="FailedCreatePod", message=QUOTA, warning=True, time=3)
+    assert headline(CREATED, event) == f"Pending, no pods: FailedCreatePod: {QUOTA}"
+    assert headline(CREATED, event, replace(WAITS)) == "Pending"
+    assert headline(event, JobChanged(phase=JobPhase.FAILED, message="m")) == "Failed: m"
+
+
+def test_headline_has_the_reason_for_waiting_in_a_queue():
+    waits = WorkloadStatus(name="w", queue="team", reason="Pending", message="insufficient unused quota for nvidia.com/gpu")
+    suspended = JobChanged(phase=JobPhase.SUSPENDED, reason="PyTorchJobSuspended")
+    text = "waits in queue `team`: Pending insufficient unused quota for nvidia.com/gpu"
+    assert headline(suspended, waits) == f"Suspended, no pods: {text}"
+    view = reduce_all(
+        JobView(), [suspended, waits, replace(waits, time=9), replace(waits, admitted=True, cluster_queue="gpus")]
+    )
+    assert [news.text for news in view.news] == [text, "admitted by `gpus`"]
+    assert view.headline == "Suspended"
+
+
+def test_headline_has_the_reason_of_a_pending_pod():
+    assert headline(CREATED, WAITS, MOUNT) == f"Pending, but `{POD}`: FailedMount (secret not found)"
+    running = PodChanged(pod=POD, phase=PodPhase.RUNNING, ready=True, started=6)
+    assert headline(CREATED, WAITS, MOUNT, running) == "Pending"
+
+
+@pytest.mark.parametrize(("state", "is_news"), [
+    (WAITS, True),
+    (PodChanged(pod=POD, phase=PodPhase.RUNNING, started=6), False),  # it has started since
+    (PodChanged(pod=POD, phase=PodPhase.RUNNING, started=4), True),
+    (PodChanged(pod=POD, phase=PodPhase.PENDING, message="secret not found"), False),  # its state has the same message
+])  # fmt: skip
+def test_warning_is_news_once_unless_the_pod_state_shows_it(state: PodChanged, *, is_news: bool):
+    view = reduce_all(JobView(), [state, MOUNT, replace(MOUNT, count=2, time=7)])
+    assert [news.text for news in view.news if news.kind == "event"] == (["FailedMount: secret not found"] if is_news else [])
+    assert [(event.count, event.time) for event in view.cluster_events] == [(2, 7)]
+
+
+def test_routine_events_do_not_push_out_others():
+    normal = [KubernetesEvent(kind="Pod", name=f"p-{i}", reason="Started", uid=f"n{i}", time=10 + i) for i in range(300)]
+    view = reduce_all(JobView(), [MOUNT, *normal])
+    assert view.cluster_events == (MOUNT,)
+    many = [replace(MOUNT, uid=str(i), time=i) for i in range(300)]
+    view = reduce_all(JobView(), many)
+    assert [event.time for event in view.cluster_events] == list(range(300 - MAX_EVENTS, 300))
+    assert len(view.news) <= MAX_NEWS
