@@ -18,6 +18,7 @@ from kfjob.base.errors import KfjobError, Problem, SpecError
 from kfjob.kinds.base import JobKind
 from kfjob.kinds.registry import find_kind, get_job
 from kfjob.lint.check import lint
+from kfjob.objects import names
 from kfjob.plan import DEFAULT_ETCD_IMAGE, Context, JobPlan, resolve
 from kfjob.source.spec_text import Draft, LoadedSpec
 from kfjob.spec.job import JobSpec
@@ -154,6 +155,7 @@ def make_context(target: Target, *, launch: str | None = None, start_folder: str
         namespace_reason=reason,
         start_folder=(start_folder or str(Path.cwd())) if target.kind.runs_on_this_machine else "",
         etcd_image=target.settings.etcd_image or DEFAULT_ETCD_IMAGE,
+        name_pods=target.job_kind.name_hosts if target.kind.has_api_server else names.pod_names,
     )
 
 

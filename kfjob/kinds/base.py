@@ -93,7 +93,7 @@ class JobKind(ABC):
         yield from ()
 
     @abstractmethod
-    def name_hosts(self, job: str, nodes: int, *, master: bool) -> tuple[str, ...]:
+    def name_hosts(self, job: str, nodes: int, /, *, master: bool) -> tuple[str, ...]:
         """Return the names under which the pods of a job reach each other, by node rank."""
 
     @abstractmethod

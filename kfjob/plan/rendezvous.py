@@ -34,7 +34,7 @@ def plan_rendezvous(spec: JobSpec, context: Context, decisions: Decisions) -> Re
     conf = _tls_options(spec) | spec.rendezvous.conf
     for key, default, reason in _TIMEOUTS[backend]:
         conf[key] = decisions.decide(f"rendezvous.conf.{key}", conf.get(key), default, reason)
-    host, port = _endpoint(spec, backend, decisions)
+    host, port = _endpoint(spec, context, backend, decisions)
     rendezvous_id = decisions.decide(
         "rendezvous.id",
         spec.rendezvous.id,
@@ -51,12 +51,13 @@ def tls_volumes(spec: JobSpec) -> tuple[Volume, ...]:
     return (Volume(name=names.TLS_VOLUME, mount_path=TLS_PATH, secret=spec.rendezvous.tls.secret, read_only=True),)
 
 
-def _endpoint(spec: JobSpec, backend: str, decisions: Decisions) -> tuple[str, int]:
+def _endpoint(spec: JobSpec, context: Context, backend: str, decisions: Decisions) -> tuple[str, int]:
     if spec.rendezvous.endpoint:
         host, _, port = spec.rendezvous.endpoint.rpartition(":")
         return host, int(port)
     if backend in ("c10d", "static"):
-        host, number = names.pod_name(spec.name, "master" if spec.has_master else "worker", 0), spec.rendezvous.port
+        host = context.name_pods(spec.name, spec.nodes, master=spec.has_master)[0]
+        number = spec.rendezvous.port
         reason = "the pod that sorts first hosts the store and is rank 0" if backend == "c10d" else "the master"
         if number is not None:
             decisions.decide("rendezvous.port", str(number), "", "")

@@ -79,8 +79,10 @@ def _resolve_pods(spec: JobSpec, context: Context) -> JobPlan:
     _record_static_defaults(spec, context, decisions)
     fields = _dump(spec)
     pull_secret = _pull_secret(spec, context, decisions)
+    pods = context.name_pods(spec.name, spec.nodes, master=spec.has_master)
     return JobPlan(
         spec=spec,
+        pods=pods,
         namespace=decisions.decide(
             "namespace", spec.namespace, context.namespace, context.namespace_reason, origin=context.namespace_origin
         ),
@@ -102,7 +104,7 @@ def _resolve_pods(spec: JobSpec, context: Context) -> JobPlan:
         restarts=_restarts(spec, decisions),
         scheduling=_scheduling(spec, instance, resources, decisions),
         grace_seconds=_grace(spec, decisions),
-        observe_config=_observe_config(spec, processes),
+        observe_config=_observe_config(spec, processes, pods),
         spec_json=_compact(fields),
         spec_hash=_hash(fields),
         start_folder=context.start_folder,
@@ -302,12 +304,12 @@ def _grace(spec: JobSpec, decisions: Decisions) -> int:
     return int(decisions.decide("pod.grace", value, str(GRACE_SECONDS), reason))
 
 
-def _observe_config(spec: JobSpec, processes: str) -> ObserveConfig:
+def _observe_config(spec: JobSpec, processes: str, pods: tuple[str, ...]) -> ObserveConfig:
     loglevel = spec.env.get("LOGLEVEL", "INFO")
     unconnected = find_unconnected_nodes(spec, spec.env.keys())
     length = find_run_length(spec.words)
     return ObserveConfig(
-        workers=names.pod_names(spec.name, spec.nodes, master=spec.has_master),
+        workers=pods,
         rendezvous=spec.rendezvous.backend if spec.is_dynamic else "static",
         processes_per_node=int(processes) if processes.isdecimal() else None,
         expected_steps=spec.train.max_steps if spec.train else length.steps,

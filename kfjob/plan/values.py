@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from kfjob.base.backend_kinds import KINDS, BackendKind, BackendName
 from kfjob.joblog.observe_config import ObserveConfig
@@ -25,6 +25,13 @@ GRACE_SECONDS = 60
 agent at the same time."""
 
 
+class NamePods(Protocol):
+    """Names the pods of a job by node rank, as they reach each other."""
+
+    def __call__(self, job: str, nodes: int, /, *, master: bool) -> tuple[str, ...]:
+        """Return the names, the Master's first."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """Facts from outside the spec."""
@@ -36,6 +43,7 @@ class Context:
     namespace_reason: str = "the namespace of the target"
     start_folder: str = ""  # absolute path of the folder where agents of a local job start; "" on a cluster
     etcd_image: str = DEFAULT_ETCD_IMAGE
+    name_pods: NamePods = names.pod_names  # on a cluster the kind of the job decides
 
     @property
     def kind(self) -> BackendKind:
@@ -86,6 +94,7 @@ class JobPlan:
     """
 
     spec: JobSpec
+    pods: tuple[str, ...]  # the names under which the agents reach each other, by node rank
     namespace: str
     launch: str
     backend: BackendName
@@ -137,8 +146,3 @@ class JobPlan:
     def get_role(self, index: int) -> JobPlan:
         """Return the plan of the pod with node rank `index`."""
         return self.master if self.master and index == 0 else self
-
-    @property
-    def pods(self) -> tuple[str, ...]:
-        """The names of the pods with an agent, by node rank."""
-        return names.pod_names(self.name, self.spec.nodes, master=self.spec.has_master)

@@ -200,8 +200,8 @@ def _predict(search: _Search) -> Master | None:
 
     Source: torch dynamic_rendezvous.py `_mark_rendezvous_complete`.
     """
-    workers = search.config.workers
-    names = list(dict.fromkeys([pod.name for pod, _ in search.logs] + [name for name in workers if name not in search.pods]))
+    workers, pods = search.config.workers, {pod.host: pod for pod in search.pods.values()}
+    names = list(dict.fromkeys([pod.host for pod, _ in search.logs] + [name for name in workers if name not in pods]))
     launched = [log.launch.max_nodes or 1 for _, log in search.logs if log.launch]
     nodes = max([1, *launched, *(log.result.group_world_size or 1 for _, log in search.logs if log.result)])
     if not names or (not workers and nodes > len(names)):
@@ -217,7 +217,7 @@ def _predict(search: _Search) -> Master | None:
         name, rule = workers[0], "static rendezvous: node rank 0 is rank 0"
     else:
         return None
-    pod = search.pods.get(name) or PodView(name)
+    pod = pods.get(name) or PodView(name)
     if pod.group_rank:
         return None  # its own log shows another rank
     return _to_master(search, pod, pod.log, EvidenceLine(text=rule, number=0, order=0), EvidenceKind.PREDICTION)
@@ -306,6 +306,9 @@ def find_address_owner(
         return _find_by_state(address, pods) or own
     if address in names:
         return address
+    for pod in pods.values():  # of kinds whose pods have other names than their hosts
+        if pod.host != pod.name and f"{address}.".startswith((f"{pod.host}.", f"{pod.host.partition('.')[0]}.")):
+            return pod.name
     labels = address.split(".")
     if not _is_ipv4(labels):
         # fsdp-worker-1.fsdp-worker-1.default.svc…, fsdp-worker-1.default.svc…; 10-0-0-7.fsdp-worker-1.default.svc…

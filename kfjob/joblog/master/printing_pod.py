@@ -82,7 +82,7 @@ def printing_order(pod: PodView, workers: Sequence[str]) -> tuple[object, ...]:
 def predict_printer(pods: Collection[PodView], workers: Sequence[str]) -> str:
     """Return the pod that stands for the job before anything shows which one prints; "" without pods."""
     if workers:
-        return workers[0]
+        return next((pod.name for pod in pods if pod.host == workers[0]), workers[0])
     candidates = [pod for pod in pods if pod.live] or pods
     return min(candidates, key=lambda pod: printing_order(pod, workers)).name if candidates else ""
 

@@ -170,6 +170,11 @@ class PodView(Struct, frozen=True):
     gaps: int = 0
 
     @property
+    def host(self) -> str:
+        """The name under which other pods reach it."""
+        return (self.state and self.state.host) or self.name
+
+    @property
     def phase(self) -> PodPhase | None:
         """The pod's phase, None if no status is known."""
         return self.state.phase if self.state else None

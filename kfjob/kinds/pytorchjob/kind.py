@@ -89,7 +89,7 @@ class PyTorchJob(JobKind):
             if not problem.message.startswith(UNKNOWN_FIELD):  # the API server drops unknown fields
                 yield f"`{join_path(('spec', *problem.path))}` {problem.message}"
 
-    def name_hosts(self, job: str, nodes: int, *, master: bool) -> tuple[str, ...]:
+    def name_hosts(self, job: str, nodes: int, /, *, master: bool) -> tuple[str, ...]:
         """Return the names of the pods: the operator makes a service for each pod, of the same name."""
         return names.pod_names(job, nodes, master=master)
 

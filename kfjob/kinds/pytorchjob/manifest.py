@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
-from kfjob.joblog.observe_config import encode
 from kfjob.kinds import etcd
 from kfjob.kinds import pod_template as pod
+from kfjob.kinds.job_metadata import compile_metadata
 from kfjob.kinds.pytorchjob import schema
 from kfjob.objects import api_objects
 from kfjob.objects.merge import merge
 from kfjob.plan import JobPlan
-from kfjob.spec.job import SPEC_VERSION
 from kfjob.validation.field_paths import join_path
 
 
@@ -26,15 +25,10 @@ def compile_manifests(plan: JobPlan) -> list[JsonObject]:
 
 def compile_pytorchjob(plan: JobPlan) -> JsonObject:
     """Return the PyTorchJob after the spec's overrides were merged into it."""
-    job = {
+    job: JsonObject = {
         "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
         "kind": api_objects.PYTORCHJOB,
-        "metadata": {
-            "name": plan.name,
-            "namespace": plan.namespace,
-            "labels": _labels(plan),
-            "annotations": _annotations(plan),
-        },
+        "metadata": compile_metadata(plan),
         "spec": {
             "nprocPerNode": plan.processes_per_node,
             "runPolicy": _run_policy(plan),
@@ -42,12 +36,14 @@ def compile_pytorchjob(plan: JobPlan) -> JsonObject:
             "pytorchReplicaSpecs": _replicas(plan),
         },
     }
-    result: JsonObject = merge(job, schema.quote_override_fractions(plan.spec.overrides))
-    return result
+    overrides = plan.spec.overrides
+    return merge(job, schema.quote_override_fractions(overrides)) if overrides else job
 
 
 def find_override_problems(overrides: JsonMapping) -> list[Problem]:
     """Return the overrides that a PyTorchJob does not have, and those with a value of another type."""
+    if not overrides:
+        return []
     found = schema.find_override_problems(schema.quote_override_fractions(overrides))
     problems = ((join_path(("overrides", *path)), message) for path, message in found)
     return [Problem(title=f"`{path}` {message}", path=path) for path, message in problems]
@@ -61,28 +57,6 @@ def find_plan_problems(plan: JobPlan) -> list[Problem]:
         Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {message}, after `overrides` were merged", path="overrides")
         for path, message in schema.find_problems(compile_pytorchjob(plan).get("spec"))
     ]
-
-
-def _labels(plan: JobPlan) -> dict[str, str]:
-    labels = pod.sort_keys(plan.spec.labels) | pod.sort_keys(plan.spec.job_labels)
-    labels |= {**pod.own_labels(plan), api_objects.LABEL_SPEC_HASH: plan.spec_hash}
-    if plan.scheduling.queue:
-        labels[api_objects.LABEL_KUEUE_QUEUE] = plan.scheduling.queue
-    if plan.scheduling.queue_priority:
-        labels[api_objects.LABEL_KUEUE_PRIORITY] = plan.scheduling.queue_priority
-    return labels
-
-
-def _annotations(plan: JobPlan) -> dict[str, str]:
-    annotations = pod.sort_keys(plan.spec.annotations) | pod.sort_keys(plan.spec.job_annotations)
-    if hyperpod := plan.scheduling.hyperpod:
-        annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] = str(hyperpod.auto_resume).lower()
-        annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES] = str(hyperpod.max_retries)
-    return annotations | {
-        api_objects.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION),
-        api_objects.ANNOTATION_SPEC: plan.spec_json,
-        api_objects.ANNOTATION_OBSERVE_CONFIG: encode(plan.observe_config),
-    }
 
 
 def _run_policy(plan: JobPlan) -> JsonObject:
