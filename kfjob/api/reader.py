@@ -214,5 +214,11 @@ def check_uid(snapshot: JobSnapshot, uid: str) -> None:
 
 def make_ref(target: Target, snapshot: JobSnapshot) -> JobRef:
     """Return the reference to exactly this job, so that a later job with the same name is never touched."""
-    backend, name = snapshot.backend or target.name, snapshot.name
-    return JobRef(backend=backend, namespace=snapshot.namespace, name=name, uid=snapshot.uid, launch=snapshot.launch)
+    return JobRef(
+        backend=snapshot.backend or target.name,
+        namespace=snapshot.namespace,
+        name=snapshot.name,
+        uid=snapshot.uid,
+        launch=snapshot.launch,
+        job_kind=snapshot.job_kind,
+    )

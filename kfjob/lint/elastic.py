@@ -8,12 +8,12 @@ from kfjob.base.text import plural
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.lint.torchrun import read_torchrun_flags
-from kfjob.objects.api_objects import count_replicas
+from kfjob.objects.api_objects import PYTORCHJOB, count_replicas
 
 TEN = 10
 
 
-@rule("elastic-bounds", "error", local=True)
+@rule("elastic-bounds", "error", local=True, kind=PYTORCHJOB)
 def elastic_bounds(job: Job) -> Iterator[Violation]:
     """`nodes` is between `elastic.min` and `elastic.max`.
 
@@ -65,7 +65,7 @@ def elastic_never(job: Job) -> Iterator[Violation]:
         )
 
 
-@rule("cpu-metric", "warning")
+@rule("cpu-metric", "warning", kind=PYTORCHJOB)
 def cpu_metric(job: Job) -> Iterator[Violation]:
     """The pods of a job that scales on CPU or memory use request that resource.
 

@@ -8,13 +8,13 @@ from kfjob.base.text import plural
 from kfjob.joblog.events import TRAINING_CONTAINER
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.objects.api_objects import find_training_container
+from kfjob.objects.api_objects import PYTORCHJOB, find_training_container
 
 _SHUTDOWN_TIMEOUT = 30
 """Seconds that torchrun gives its processes after SIGTERM (torch `--shutdown-timeout`)."""
 
 
-@rule("readiness-gates-rendezvous", "warning")
+@rule("readiness-gates-rendezvous", "warning", kind=PYTORCHJOB)
 def readiness_gates_rendezvous(job: Job) -> Iterator[Violation]:
     """The training container has no readinessProbe.
 
@@ -29,7 +29,7 @@ def readiness_gates_rendezvous(job: Job) -> Iterator[Violation]:
             return
 
 
-@rule("unreliable-policy", "warning")
+@rule("unreliable-policy", "warning", kind=PYTORCHJOB)
 def unreliable_policy(job: Job) -> Iterator[Violation]:
     """A job does not depend on the operator's deadline and back-off limit.
 
@@ -54,7 +54,7 @@ def unreliable_policy(job: Job) -> Iterator[Violation]:
             )
 
 
-@rule("limit-keeps-pods", "warning")
+@rule("limit-keeps-pods", "warning", kind=PYTORCHJOB)
 def limit_keeps_pods(job: Job) -> Iterator[Violation]:
     """A job with a limit of the operator deletes its running pods when it fails.
 
@@ -75,7 +75,7 @@ def limit_keeps_pods(job: Job) -> Iterator[Violation]:
             )
 
 
-@rule("exit-code-policy", "warning")
+@rule("exit-code-policy", "warning", kind=PYTORCHJOB)
 def exit_code_policy(job: Job) -> Iterator[Violation]:
     """A torchrun job does not use restart policy `ExitCode`.
 
@@ -89,7 +89,7 @@ def exit_code_policy(job: Job) -> Iterator[Violation]:
         )
 
 
-@rule("hyperpod-restarts", "warning")
+@rule("hyperpod-restarts", "warning", kind=PYTORCHJOB)
 def hyperpod_restarts(job: Job) -> Iterator[Violation]:
     """A job with HyperPod's auto-resume has restart policy `OnFailure`.
 
@@ -101,7 +101,7 @@ def hyperpod_restarts(job: Job) -> Iterator[Violation]:
         yield Violation(path="restarts.policy", message=message, hint="remove `restarts.policy`, or set `auto_resume: false`")
 
 
-@rule("short-grace", "warning")
+@rule("short-grace", "warning", kind=PYTORCHJOB)
 def short_grace(job: Job) -> Iterator[Violation]:
     """The grace period of a pod is longer than torchrun's shutdown timeout.
 
@@ -117,7 +117,7 @@ def short_grace(job: Job) -> Iterator[Violation]:
             return
 
 
-@rule("istio-sidecar", "warning")
+@rule("istio-sidecar", "warning", kind=PYTORCHJOB)
 def istio_sidecar(job: Job) -> Iterator[Violation]:
     """The pods have no Istio proxy.
 
@@ -128,7 +128,7 @@ def istio_sidecar(job: Job) -> Iterator[Violation]:
         yield Violation(path="scheduling.istio_sidecar", message="the Istio proxy keeps the pods from ending", hint="remove it")
 
 
-@rule("gang-size", "error")
+@rule("gang-size", "error", kind=PYTORCHJOB)
 def gang_size(job: Job) -> Iterator[Violation]:
     """A gang has no more pods than the job.
 
@@ -140,7 +140,7 @@ def gang_size(job: Job) -> Iterator[Violation]:
         yield Violation(path="scheduling.gang.min_available", message=message, hint="remove it: the default is all pods")
 
 
-@rule("container-name", "error")
+@rule("container-name", "error", kind=PYTORCHJOB)
 def container_name(job: Job) -> Iterator[Violation]:
     """The training container is named `pytorch`.
 

@@ -40,6 +40,8 @@ class Rule:
     reason: str
     local: bool
     """Whether the rule applies to the local backend too."""
+    kind: str
+    """The kind of job that the rule is about; "": every kind."""
     check: Check
 
     @property
@@ -49,6 +51,8 @@ class Rule:
 
     def find_problems(self, job: Job) -> Iterator[Problem]:
         """Yield the violations as problems with a field, but without a position in a file."""
+        if self.kind not in ("", job.manifest["kind"]):
+            return
         for violation in self.check(job):
             yield Problem(
                 title=violation.message,
@@ -60,12 +64,13 @@ class Rule:
             )
 
 
-def rule(id_: str, severity: Severity, *, local: bool = False) -> Callable[[Check], Rule]:
+def rule(id_: str, severity: Severity, *, local: bool = False, kind: str = "") -> Callable[[Check], Rule]:
     """Return a decorator that makes a rule. The function's docstring is the title and, after an empty line, the reason."""
 
     def make_rule(check: Check) -> Rule:
         title, _, reason = inspect.cleandoc(check.__doc__ or "").partition("\n\n")
         reason = " ".join(reason.split())
-        return Rule(id=id_, severity=severity, title=title.rstrip("."), reason=reason, local=local, check=check)
+        title = title.rstrip(".")
+        return Rule(id=id_, severity=severity, title=title, reason=reason, local=local, kind=kind, check=check)
 
     return make_rule

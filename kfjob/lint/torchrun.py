@@ -9,6 +9,7 @@ from kfjob.base.errors import UsageError
 from kfjob.image.references import parse_reference
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
+from kfjob.objects.api_objects import PYTORCHJOB
 
 _SWITCHES = {"standalone", "no-python", "run-path", "use-env", "h", "help", "version"}
 _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -77,7 +78,7 @@ def torchrun_flags(job: Job) -> Iterator[Violation]:
         )
 
 
-@rule("no-rendezvous", "error")
+@rule("no-rendezvous", "error", kind=PYTORCHJOB)
 def no_rendezvous(job: Job) -> Iterator[Violation]:
     """The pods of a job know where their agents meet.
 
