@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
-from kfjob.base.backend_kinds import KINDS
+from kfjob.base.capabilities import CAPABILITIES
 from kfjob.base.errors import UsageError
 from kfjob.base.text import join_names
 from kfjob.redaction import cut_text
@@ -65,11 +65,11 @@ _HINTS: Mapping[str, str] = MappingProxyType(
         "spec": "build one with `JobSpec(name=…, command=…)`, or write the path of a spec file",
         "settings": "leave it out, or pass `kfjob.Settings(…)`",
         "notify": "pass for example `print`",
-        "backend": f"write {' or '.join(f'`{name}`' for name in KINDS)}",
+        "backend": f"write {' or '.join(f'`{name}`' for name in CAPABILITIES)}",
         "code": "write the path of a folder",
     }
 )
-_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"backend": tuple(KINDS)})
+_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"backend": tuple(CAPABILITIES)})
 
 
 def check_arguments(function: Callable[P, T]) -> Callable[P, T]:

@@ -48,7 +48,7 @@ def find_missing_parts(planned: PreparedJob, *, has_code: bool = False) -> Itera
 
     The last item is the cluster itself, if no kubeconfig names one.
     """
-    if planned.target.kind.has_images and not planned.spec.image:
+    if planned.target.capabilities.has_images and not planned.spec.image:
         yield from find_cluster_needs(planned, has_code=has_code)
         yield from _find_cluster(planned)
 

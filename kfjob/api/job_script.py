@@ -29,8 +29,8 @@ def read_script(plan: JobPlan, target: Target) -> Script | None:
 def read_shell_script(plan: JobPlan, target: Target) -> Script | None:
     """Return the file of `bash run.sh` or `./run.sh`; None for another command, or if this machine does not have it."""
     name = _find_shell_file(plan.words)
-    folder = plan.spec.pod.working_dir or plan.start_folder if target.kind.runs_on_this_machine else ""
-    is_here = target.kind.runs_on_this_machine or not (plan.spec.pod.working_dir or Path(name).is_absolute())
+    folder = plan.spec.pod.working_dir or plan.start_folder if target.capabilities.runs_on_this_machine else ""
+    is_here = target.capabilities.runs_on_this_machine or not (plan.spec.pod.working_dir or Path(name).is_absolute())
     return _read(name if is_here else "", lambda: Path(folder, name))
 
 
@@ -51,6 +51,6 @@ def _read(name: str, find_file: Callable[[], Path | None]) -> Script | None:
 
 
 def _find_file(name: str, plan: JobPlan, target: Target) -> Path | None:
-    if target.kind.runs_on_this_machine:
+    if target.capabilities.runs_on_this_machine:
         return target.machine.find_script(plan)
     return None if plan.spec.pod.working_dir or Path(name).is_absolute() else Path(name)

@@ -22,7 +22,7 @@ _MANY_PASSES = 10
 
 def find_local_problems(planned: PreparedJob) -> Iterator[Problem]:
     """Yield the problems of the paths that a trainer on this machine reads; those in volumes are other folders."""
-    if planned.target.kind.runs_on_this_machine and planned.spec.train:
+    if planned.target.capabilities.runs_on_this_machine and planned.spec.train:
         yield from find_data_problems(planned.spec.train, planned.plan)
 
 

@@ -153,9 +153,9 @@ def make_context(target: Target, *, launch: str | None = None, start_folder: str
         namespace=target.namespace,
         namespace_origin=origin,
         namespace_reason=reason,
-        start_folder=(start_folder or str(Path.cwd())) if target.kind.runs_on_this_machine else "",
+        start_folder=(start_folder or str(Path.cwd())) if target.capabilities.runs_on_this_machine else "",
         etcd_image=target.settings.etcd_image or DEFAULT_ETCD_IMAGE,
-        name_pods=target.job_kind.name_hosts if target.kind.has_api_server else names.pod_names,
+        name_pods=target.job_kind.name_hosts if target.capabilities.has_api_server else names.pod_names,
     )
 
 

@@ -48,7 +48,7 @@ class PreparedJob:
     @property
     def objects(self) -> tuple[JsonObject, ...]:
         """The objects for the API server; none for the local backend."""
-        return self.compiled if self.target.kind.has_api_server else ()
+        return self.compiled if self.target.capabilities.has_api_server else ()
 
     @property
     def observe_config(self) -> ObserveConfig:

@@ -192,7 +192,7 @@ def open_view(reader: JobReader, *, pattern: str | None = None) -> JobView:
     Of saved logs it is unknown where the job ran; they count as those of a cluster.
     """
     config = reader.config if pattern is None else replace(reader.config, progress_pattern=pattern)
-    is_local = find_source(reader) is LogSource.JOB and reader.ref.kind.runs_on_this_machine
+    is_local = find_source(reader) is LogSource.JOB and reader.ref.capabilities.runs_on_this_machine
     return JobView(config=config, local=is_local)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kfjob.base.backend_kinds import KINDS, find_name
+from kfjob.base.capabilities import CAPABILITIES, find_name
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.file_access import OTHER_OWNER, find_foreign_access
 from kfjob.base.parsing import ParseError, parse_json, parse_toml, read_document
@@ -88,7 +88,7 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
     _check_texts(values)
     backend = values.get("backend")
     if backend is not None and find_name(backend) is None:
-        hint = f"use {' or '.join(f'`{name}`' for name in KINDS)}"
+        hint = f"use {' or '.join(f'`{name}`' for name in CAPABILITIES)}"
         raise SpecError([Problem(title=f"unknown backend `{str(backend)[:MAX_SHOWN]}`", hint=hint)])
     state = expand_path(values.pop("state", None) or _state_home(environ))
     booleans: dict[str, Any] = {name: _parse_boolean(name, values.pop(name)) for name in _BOOLEANS if name in values}

@@ -13,7 +13,7 @@ from kfjob.api.open_backend import open_cluster, open_machine
 from kfjob.api.settings import Settings
 from kfjob.backends import folder
 from kfjob.backends.base import Backend, ClusterBackend, MachineBackend
-from kfjob.base.backend_kinds import KINDS, BackendKind, BackendName, find_name
+from kfjob.base.capabilities import CAPABILITIES, BackendName, Capabilities, find_name
 from kfjob.base.common_types import Notify, ignore_notice
 from kfjob.base.errors import Forbidden, NotFound, Unreachable, UsageError
 from kfjob.joblog.events import JobSnapshot
@@ -39,9 +39,9 @@ class Target:
     """Whether the job can run on no other backend, as that of a template."""
 
     @property
-    def kind(self) -> BackendKind:
+    def capabilities(self) -> Capabilities:
         """The capabilities of the backend."""
-        return KINDS[self.name]
+        return CAPABILITIES[self.name]
 
     @property
     def job_kind(self) -> JobKind:
@@ -55,7 +55,7 @@ class Target:
         Raises:
             Unreachable: no cluster is configured.
         """
-        return self.cluster if self.kind.has_api_server else self.machine
+        return self.cluster if self.capabilities.has_api_server else self.machine
 
     @cached_property
     def cluster(self) -> ClusterBackend:
@@ -65,7 +65,7 @@ class Target:
             UsageError: the target is this machine.
             Unreachable: no cluster is configured.
         """
-        if not self.kind.has_api_server:
+        if not self.capabilities.has_api_server:
             hint = "`--backend kubernetes` selects the cluster"
             if not kubeconfig.find_current_context(self.settings.context):
                 hint = "no kubeconfig names a cluster; `kfjob doctor` shows how to reach one"
@@ -123,7 +123,7 @@ class Target:
         try:
             return self.get_job(job)
         except Forbidden:
-            if self.kind.has_api_server:
+            if self.capabilities.has_api_server:
                 with suppress(Forbidden):  # report the right to read jobs as missing
                     if snapshot := self.cluster.get_by_pods(job, namespace=self.namespace):
                         return snapshot
@@ -154,7 +154,7 @@ def make_target(settings: Settings, name: BackendName) -> Target:
     """Return the target on this backend, in the namespace of the settings, else of the kubeconfig, else `default`."""
     if settings.namespace:
         return Target(settings, name, settings.namespace)
-    current = kubeconfig.find_current_context(settings.context) if KINDS[name].has_api_server else None
+    current = kubeconfig.find_current_context(settings.context) if CAPABILITIES[name].has_api_server else None
     return Target(settings, name, current.namespace if current else "default")
 
 
@@ -162,7 +162,7 @@ def explain_namespace(target: Target) -> tuple[Origin, str]:
     """Return the origin of the target's namespace, and the reason for it."""
     if target.settings.namespace:
         return "cluster", "from `--namespace`, `KFJOB_NAMESPACE` or a configuration file"
-    if target.kind.runs_on_this_machine:
+    if target.capabilities.runs_on_this_machine:
         return "default", "a job on this machine is in `default` unless `--namespace` names another"
     current = kubeconfig.find_current_context(target.settings.context)
     if current is None:

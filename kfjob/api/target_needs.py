@@ -15,11 +15,11 @@ _SPEC_FIELDS = ("command", "resources")
 
 def find_target_needs(planned: PreparedJob) -> Iterator[Problem]:
     """Yield what the pods of a job on a cluster may lack, or the GPUs, program, script and data that this machine lacks."""
-    if planned.target.kind.has_api_server:
+    if planned.target.capabilities.has_api_server:
         yield from find_cluster_needs(planned)
     elif planned.target.settings.backend != "local" and planned.spec.image:  # the spec is for a cluster, even if there is none
         yield from find_code(planned)
-    elif planned.target.kind.runs_on_this_machine:
+    elif planned.target.capabilities.runs_on_this_machine:
         for requirement in planned.target.machine.check_requirements(planned.plan):
             if requirement.path in _SPEC_FIELDS and (err := requirement.problem):
                 yield Problem(title=err.title, path=requirement.path, detail=err.cause, hint=err.hint)

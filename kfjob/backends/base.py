@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
 
-from kfjob.base.backend_kinds import KINDS, BackendKind, BackendName
+from kfjob.base.capabilities import CAPABILITIES, BackendName, Capabilities
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Refused
 from kfjob.joblog.events import (
@@ -45,9 +45,9 @@ class JobRef(Struct, frozen=True, kw_only=True):
     job_kind: str = ""  # of a job on a cluster: PyTorchJob
 
     @property
-    def kind(self) -> BackendKind:
+    def capabilities(self) -> Capabilities:
         """The capabilities of the backend."""
-        return KINDS[self.backend]
+        return CAPABILITIES[self.backend]
 
 
 class LogRange(Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ class Backend(Protocol):
     """A place where jobs run. Methods may be called from several threads at once."""
 
     name: ClassVar[BackendName]
-    """The name that users write; `KINDS` has its capabilities."""
+    """The name that users write; `CAPABILITIES` has its capabilities."""
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the job and its pods as they are now.

@@ -15,7 +15,7 @@ from typing import ClassVar
 from msgspec import Struct, field
 
 from kfjob.backends.base import FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange
-from kfjob.base.backend_kinds import BackendName
+from kfjob.base.capabilities import BackendName
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import AlreadyExists, NotFound, Refused
 from kfjob.joblog.events import (

@@ -42,5 +42,5 @@ def check_is_cluster(target: Target) -> None:
     Raises:
         UsageError: the jobs run on this machine.
     """
-    if not target.kind.has_api_server:
+    if not target.capabilities.has_api_server:
         raise UsageError("`-o name` prints names for kubectl, and jobs of the local backend have no pods", hint=_HINT)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kfjob.api.settings import Settings, expand_path, load_current_settings
-from kfjob.base.backend_kinds import KINDS
+from kfjob.base.capabilities import CAPABILITIES
 from kfjob.base.errors import UsageError
 from kfjob.cli.completion import FILE
 
@@ -48,7 +48,7 @@ progress_option: Decorator = click.option(
 )
 
 _TARGET_OPTIONS: tuple[Decorator, ...] = (
-    click.option("--backend", type=click.Choice([*KINDS]), help=_BACKEND_HELP),
+    click.option("--backend", type=click.Choice([*CAPABILITIES]), help=_BACKEND_HELP),
     click.option("--context", metavar="NAME", help="Kubeconfig context. Default: the current context."),
     click.option("-n", "--namespace", metavar="NAME", help="Kubernetes namespace. Default: the namespace of the context."),
     debug_option,

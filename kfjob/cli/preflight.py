@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.base.backend_kinds import KINDS
+from kfjob.base.capabilities import CAPABILITIES
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.text import plural
 from kfjob.base.units import MIB
@@ -86,7 +86,7 @@ def _result_text(result: Preflight) -> list[str]:
     lines += [f"ok: {line}" for line in result.good]
     lines += [f"not checked: {line}" for line in result.unchecked]
     errors = sum(problem.severity == "error" for problem in result.problems)
-    target = f"namespace `{result.namespace}`" if KINDS[result.backend].has_api_server else "this machine"
+    target = f"namespace `{result.namespace}`" if CAPABILITIES[result.backend].has_api_server else "this machine"
     return [*lines, f"{result.job} in {target}: {plural(errors, 'error') if errors else 'no errors'}"]
 
 

@@ -30,7 +30,7 @@ def _find_other_jobs(target: Target, *, is_empty: bool) -> Iterator[str]:
             f"{plural(len(archived), 'stopped job')} in the archive, such as `{archived[-1].name}`: "
             "`kfjob status JOB` reads it, `kfjob relaunch JOB` starts it again"
         )
-    if not target.kind.runs_on_this_machine and not target.settings.backend:
+    if not target.capabilities.runs_on_this_machine and not target.settings.backend:
         local = list_folders(target.settings.state / "local" / target.namespace)
         if local:
             yield f"{plural(len(local), 'job')} on this machine: `kfjob list --backend local`"
@@ -59,7 +59,7 @@ def list_jobs(*, output: str, settings: Settings) -> None:
         print_json(values, indent=2)
         return
     if not jobs:
-        place = "on this machine" if target.kind.runs_on_this_machine else "on the cluster"
+        place = "on this machine" if target.capabilities.runs_on_this_machine else "on the cluster"
         notify(f"there are no jobs in namespace `{target.namespace}` {place}")
     for note in _find_other_jobs(target, is_empty=not jobs):
         notify(note)

@@ -113,7 +113,7 @@ def read_program_lines(reader: LiveReader, pod: str) -> list[str]:
 
 def _logs_folder(reader: LiveReader) -> Path | None:
     """Return the folder of the log files, if they are on this machine and no stop has archived them."""
-    if not reader.ref.kind.runs_on_this_machine:
+    if not reader.ref.capabilities.runs_on_this_machine:
         return None
     root, ref = reader.target.settings.state / "local", reader.ref
     path = folder.launch_folder(root, ref.namespace, ref.name, ref.launch)

@@ -42,7 +42,7 @@ from kfjob.objects.shapes.core import PodShape
 from kfjob.objects.shapes.meta import ListShape
 
 if TYPE_CHECKING:
-    from kfjob.base.backend_kinds import BackendName
+    from kfjob.base.capabilities import BackendName
 
 
 class KubernetesBackend:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from kfjob.base.backend_kinds import BackendName
+from kfjob.base.capabilities import BackendName
 from kfjob.base.common_types import Identifier
 from kfjob.base.text import plural
 from kfjob.base.units import check_time

@@ -34,7 +34,7 @@ def lint(
     job = Job(spec, plan, manifest, is_user_manifest, script, etcd_image, shell_script=shell_script)
     jobs = list(list_roles(job))
     ignored = {*spec.lint.ignore, *ignore}
-    rules = [rule for rule in RULES if rule.id not in ignored and (rule.local or not plan.kind.runs_on_this_machine)]
+    rules = [rule for rule in RULES if rule.id not in ignored and (rule.local or not plan.capabilities.runs_on_this_machine)]
     unknown_rules = [
         Problem(
             title=f"there is no lint rule `{name}` to ignore",

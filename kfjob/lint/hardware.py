@@ -199,7 +199,7 @@ def fp8_of_the_card(job: Job) -> Iterator[Violation]:
     if train is None or train.precision != "fp8" or train.fp8_emulate:
         return
     is_given = plan.resources.gpus or not plan.processes_per_node.isdecimal() or "CUDA_VISIBLE_DEVICES" in job.spec.env
-    if instance is None and plan.kind.runs_on_this_machine and not is_given:
+    if instance is None and plan.capabilities.runs_on_this_machine and not is_given:
         message = "`precision: fp8` is set, and the job requests no GPU"
         hint = "set `resources.gpus`, or use `precision: bf16`"
         yield Violation(path="train.precision", message=message, hint=hint)

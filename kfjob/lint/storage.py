@@ -159,7 +159,7 @@ def shared_tmp(job: Job) -> Iterator[Violation]:
     On a cluster each pod has a `/tmp` of its own. On one machine it is the same folder for all nodes and all jobs: they
     overwrite each other's files. Each node of a local job has its own `TMPDIR`, which Python's `tempfile` uses.
     """
-    if not job.plan.kind.runs_on_this_machine or job.spec.max_nodes == 1:
+    if not job.plan.capabilities.runs_on_this_machine or job.spec.max_nodes == 1:
         return
     words = ((word, job.program_field) for word in (job.words if job.spec.words else ()))
     variables = ((value, f"env.{name}") for name, value in job.spec.env.items() if isinstance(value, str))

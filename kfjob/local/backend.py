@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import JobRef, LineFilterFactory, LogEvent, LogRange, Requirement
-from kfjob.base.backend_kinds import BackendName
+from kfjob.base.capabilities import BackendName
 from kfjob.base.errors import AlreadyExists, BackendError, NotFound, Refused
 from kfjob.base.text import plural
 from kfjob.joblog.events import (

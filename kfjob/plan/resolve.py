@@ -88,13 +88,13 @@ def _resolve_pods(spec: JobSpec, context: Context) -> JobPlan:
         ),
         launch=context.launch,
         backend=context.backend,
-        image=(spec.image or "") if context.kind.has_images else "",
+        image=(spec.image or "") if context.capabilities.has_images else "",
         image_pull_secrets=(*spec.image_pull_secrets, *filter(None, [pull_secret])),
         own_pull_secret=pull_secret,
         launcher=launcher,
         processes_per_node=processes,
         command=launchers.make_command(spec, launcher, processes),
-        env=environment.list_variables(spec, instance, resources, decisions, in_cluster=context.kind.has_images),
+        env=environment.list_variables(spec, instance, resources, decisions, in_cluster=context.capabilities.has_images),
         instance=instance,
         resources=resources,
         volumes=(*spec.volumes, *rendezvous.tls_volumes(spec)),
@@ -153,7 +153,7 @@ def _hash(fields: JsonObject) -> str:
 
 
 def _problems(spec: JobSpec, context: Context, resources: Resources) -> Iterator[Problem]:
-    if context.kind.has_images:
+    if context.capabilities.has_images:
         if spec.train and resources.neuron:
             yield Problem(
                 title="kfjob's trainer cannot train on Neuron devices: it is written for CUDA and the CPU",
@@ -189,7 +189,7 @@ def _problems(spec: JobSpec, context: Context, resources: Resources) -> Iterator
 
 
 def _pull_secret(spec: JobSpec, context: Context, decisions: Decisions) -> str:
-    if not spec.make_pull_secret or not spec.image or not context.kind.has_images:
+    if not spec.make_pull_secret or not spec.image or not context.capabilities.has_images:
         return ""
     try:
         name = names.pull_secret_name(parse_reference(spec.image).registry)

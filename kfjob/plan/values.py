@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from kfjob.base.backend_kinds import KINDS, BackendKind, BackendName
+from kfjob.base.capabilities import CAPABILITIES, BackendName, Capabilities
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.objects import names
 from kfjob.shell.commands import Launcher
@@ -46,9 +46,9 @@ class Context:
     name_pods: NamePods = names.pod_names  # on a cluster the kind of the job decides
 
     @property
-    def kind(self) -> BackendKind:
+    def capabilities(self) -> Capabilities:
         """The capabilities of the backend."""
-        return KINDS[self.backend]
+        return CAPABILITIES[self.backend]
 
 
 class Decision(NamedTuple):
@@ -129,9 +129,9 @@ class JobPlan:
         return self.spec.name
 
     @property
-    def kind(self) -> BackendKind:
+    def capabilities(self) -> Capabilities:
         """The capabilities of the backend."""
-        return KINDS[self.backend]
+        return CAPABILITIES[self.backend]
 
     @property
     def words(self) -> tuple[str, ...]:

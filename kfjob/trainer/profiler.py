@@ -88,7 +88,7 @@ def explain_out_of_memory(spec: TrainSpec, ranks: Ranks) -> Iterator[None]:
 
 
 def describe_memory(spec: TrainSpec, ranks: Ranks) -> list[str]:
-    """Return the estimate of spec/memory.py for this rank, and the memory of the device."""
+    """Return the estimate of trainspec/memory.py for this rank, and the memory of the device."""
     setup = make_setup(spec, world_size=ranks.world_size, local_world_size=ranks.local_world_size)
     lines = []
     if setup:

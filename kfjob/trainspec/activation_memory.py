@@ -1,4 +1,4 @@
-"""The activations of a training step in bytes, for `spec/memory.py`. Pure.
+"""The activations of a training step in bytes, for `trainspec/memory.py`. Pure.
 
 They were counted tensor by tensor in transformers' llama, mistral, qwen2, gpt_neox, mixtral and qwen3_moe blocks, with
 attention that never stores its scores (flash attention, which torch chooses without a mask).

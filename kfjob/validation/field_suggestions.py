@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from kfjob.base.backend_kinds import find_name
+from kfjob.base.capabilities import find_name
 from kfjob.base.text import snake_case
 from kfjob.validation.field_paths import Path, join_path, parse_path
 from kfjob.validation.model_fields import find_model, find_root_model, list_fields, walk_fields

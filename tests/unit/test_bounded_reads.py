@@ -17,12 +17,11 @@ from kfjob.trainer.data.token_files import read_header
 ROOT = Path(kfjob.__file__).parent
 OWN = {
     "api/job_script.py": "checks the size and the kind of the file",
-    "backends/local/launch.py": "the log of kfjob's own supervisor",
-    "backends/local/proc.py": "/proc",
+    "local/launch.py": "the log of kfjob's own supervisor",
+    "local/proc.py": "/proc",
     "api/images/build.py": "the id that the builder has just written to a private folder",
     "api/preflight/trial.py": "a file of the package",
-    "backends/kubernetes/connect.py": "the namespace that Kubernetes writes for a pod",
-    "cli/limits_reference.py": "the package's own source",
+    "cluster/connect.py": "the namespace that Kubernetes writes for a pod",
     "report/assets.py": "a file of the package",
     "spec/instances.py": "a file of the package",
     "objects/kubernetes_schema.py": "a file of the package",

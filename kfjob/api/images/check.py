@@ -154,7 +154,7 @@ def check_images(
         NotFound: an image does not exist.
         Refused: an image has no variant for the nodes on which its pod may run.
     """
-    if not target.kind.has_images or not target.settings.image_check:
+    if not target.capabilities.has_images or not target.settings.image_check:
         return
     images = find_required_images(manifests, architecture=architecture)
     inspector = inspector or ImageInspector(profile=target.settings.aws_profile)

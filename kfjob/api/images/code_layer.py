@@ -58,7 +58,7 @@ def push_code_layer(image: str, layer: CodeLayer, target: Target, *, notify: Not
         UsageError: the job runs on this machine, without an image.
         KfjobError: the code cannot be pushed.
     """
-    if not target.kind.has_images:
+    if not target.capabilities.has_images:
         raise UsageError("`--code` needs an image, and jobs on this machine have none", hint="remove `--code`")
     from kfjob.api.images.push_code import push_code
 

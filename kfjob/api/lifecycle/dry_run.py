@@ -47,7 +47,9 @@ def dry_run(source: JobSource, mode: Mode, *, settings: Settings, notify: Notify
         AlreadyExists, Refused, Forbidden: the API server would not accept the job (mode `server`).
     """
     target = source.find_target(settings, notify=ignore_notice)
-    job = source.prepare(target, check=find_target_needs if target.kind.runs_on_this_machine else check_nothing, notify=notify)
+    job = source.prepare(
+        target, check=find_target_needs if target.capabilities.runs_on_this_machine else check_nothing, notify=notify
+    )
     job.check_findings(notify)
     job = add_code(job, source, code, notify=notify, dry_run=True)
     existing = _ask_server(job, notify) if mode == "server" else []

@@ -61,11 +61,11 @@ def decide_name(holder: JobSnapshot | None, job: PreparedJob) -> NameState:
 
 def _is_own(holder: JobSnapshot, job: PreparedJob) -> bool:
     """Return whether the user submitted the job; all jobs in a state folder on this machine are its user's."""
-    return job.target.kind.runs_on_this_machine or holder.submitted_by == job.target.settings.submitter
+    return job.target.capabilities.runs_on_this_machine or holder.submitted_by == job.target.settings.submitter
 
 
 def _starts_elsewhere(holder: JobSnapshot, job: PreparedJob) -> bool:
-    is_here = job.target.kind.runs_on_this_machine
+    is_here = job.target.capabilities.runs_on_this_machine
     return is_here and holder.start_folder != job.plan.start_folder
 
 

@@ -64,7 +64,7 @@ def _check_machine(job: PreparedJob, notify: Notify) -> None:
 
     `notify` receives the program that the job runs with, because PATH may have another than the user expects.
     """
-    if job.target.kind.runs_on_this_machine:
+    if job.target.capabilities.runs_on_this_machine:
         requirements = job.target.machine.check_requirements(job.plan)
         for requirement in requirements:
             if requirement.problem:

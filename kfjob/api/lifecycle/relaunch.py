@@ -72,7 +72,7 @@ def relaunch(
 
 def _note_changed_file(target: Target, record: JobSnapshot, notify: Notify) -> None:
     """Say that the file of the spec has changed since it was submitted from this machine."""
-    is_here = target.kind.runs_on_this_machine or record.submitted_by == target.settings.submitter
+    is_here = target.capabilities.runs_on_this_machine or record.submitted_by == target.settings.submitter
     if is_here and (file := find_changed_file(record.spec_file)):
         command = f"kfjob relaunch {record.name} --spec {shlex.quote(str(file))}"
         notify(f"`{file}` has changed since it was submitted; the recorded spec is used, and `{command}` uses the file")

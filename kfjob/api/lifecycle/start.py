@@ -27,7 +27,7 @@ def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
         AlreadyExists: a job with this name exists; nothing was changed.
     """
     target, submitter = job.target, job.target.settings.submitter if job.records_spec else ""
-    if target.kind.runs_on_this_machine:
+    if target.capabilities.runs_on_this_machine:
         plan = dataclasses.replace(job.plan, submitted_by=submitter, spec_file=job.file_record)
         ref = target.machine.submit(plan)
         snapshot = target.backend.get(
@@ -53,7 +53,7 @@ def apply(source: JobSource, target: Target, *, notify: Notify = ignore_notice) 
     """
     job = prepare_for_live_job(source, target, notify=notify)
     target = job.target
-    if target.kind.runs_on_this_machine:
+    if target.capabilities.runs_on_this_machine:
         return LiveReader(target, target.machine.apply(job.plan), job.observe_config)
     objects = add_submit_record(job.objects, submitter="", spec_file=job.file_record)
     ref, unchanged = target.cluster.apply(objects)
@@ -72,7 +72,7 @@ def diff(source: JobSource, target: Target, *, notify: Notify) -> tuple[str, lis
         UsageError: the target is this machine.
         Refused: kfjob did not submit the job, or the API server would not accept the change.
     """
-    if not target.kind.has_api_server:
+    if not target.capabilities.has_api_server:
         name = source.prepare(target, notify=notify).name
         raise UsageError(
             f"a job on this machine cannot be compared with a {source.noun}",

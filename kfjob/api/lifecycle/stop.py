@@ -36,7 +36,7 @@ def stop(target: Target, job: str, *, timeout: float = STOP_TIMEOUT, archive_log
 
 def _stop(target: Target, ref: JobRef, snapshot: JobSnapshot, *, timeout: float, archive_logs: bool) -> Path | None:
     archive = target.settings.archive
-    if target.kind.archives_jobs:  # it moves the job's folder to the archive itself
+    if target.capabilities.archives_jobs:  # it moves the job's folder to the archive itself
         target.backend.stop(ref, timeout=timeout)
         folder = find_newest_launch(archive, snapshot.namespace, ref.name)
         if archive_logs:

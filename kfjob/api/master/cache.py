@@ -65,7 +65,7 @@ def find_master(reader: JobReader, *, timeout: float = 0.0, fresh: bool = False)
 
 def load_master(target: Target, job: str) -> CachedMaster | None:
     """Return the cached answer if it is valid; this takes one request, or none where nothing is cached."""
-    if not target.kind.has_api_server:
+    if not target.capabilities.has_api_server:
         return None
     try:
         folder.check_state_folder(target.settings.state, "cache")
@@ -85,7 +85,7 @@ def load_master(target: Target, job: str) -> CachedMaster | None:
 
 def store_master(target: Target, snapshot: JobSnapshot, master: Master, config: ObserveConfig) -> None:
     """Cache the confirmed answer for a running job; other answers are not cached."""
-    if not target.kind.has_api_server or master.confidence is not Confidence.CONFIRMED or snapshot.job.phase.ended:
+    if not target.capabilities.has_api_server or master.confidence is not Confidence.CONFIRMED or snapshot.job.phase.ended:
         return
     entry = {
         "uid": snapshot.uid,

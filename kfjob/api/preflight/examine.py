@@ -20,7 +20,7 @@ def examine(job: PreparedJob, *, inspector: ImageInspector | None = None) -> Pre
     """
     target = job.target
     results = CheckResults(problems=list(job.findings))
-    if target.kind.runs_on_this_machine:
+    if target.capabilities.runs_on_this_machine:
         check_machine(job, results)
     else:
         pods = tuple(read_pod_templates(job.objects))

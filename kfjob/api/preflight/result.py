@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kfjob.base.backend_kinds import BackendName
+from kfjob.base.capabilities import BackendName
 from kfjob.base.errors import Problem
 
 

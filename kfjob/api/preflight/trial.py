@@ -38,7 +38,7 @@ class Trial:
 def plan_trial(spec: JobSpec, context: Context, trial: Trial) -> JobPlan:
     """Return the plan of a trial: nodes, image, environment, volumes, resources and rendezvous of the spec, with our script."""
     plan = resolve(JobSpec.model_validate(_trial_spec(spec, context, trial)), context)
-    peers = ",".join(plan.pods) if context.kind.has_api_server else ""
+    peers = ",".join(plan.pods) if context.capabilities.has_api_server else ""
     patience = f"{_script_deadline(trial):g}"
     node_command = ("python3", "-c", START, "node", "--peers", peers, "--patience", patience, "--")
     master = replace(plan.master, command=(*node_command, *plan.master.command)) if plan.master else None
@@ -55,7 +55,7 @@ def _trial_spec(spec: JobSpec, context: Context, trial: Trial) -> JsonObject:
     pod = {key: value for key, value in fields.get("pod", {}).items() if key not in ("init_containers", "sidecars")}
     rendezvous = {key: value for key, value in fields.get("rendezvous", {}).items() if key != "id"}
     env: dict[str, Any] = {**fields.get("env", {}), SCRIPT_VARIABLE: pack_script()}
-    if context.kind.has_api_server:
+    if context.capabilities.has_api_server:
         env[NODE_NAME_VARIABLE] = {"field": "spec.nodeName"}
     if isinstance(master := fields.get("master"), dict):
         fields["master"] = _trial_master(master, env)

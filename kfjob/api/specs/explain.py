@@ -71,9 +71,9 @@ def explain_spec(job: PreparedJob) -> Explanation:
     for choice in _list_choices(spec, plan):
         path = f"train.{choice.field}"
         values[path] = Value(path=path, value=choice.value, origin="default", reason=f"because {choice.reason}")
-    if plan.kind.runs_on_this_machine and "command" in values:
+    if plan.capabilities.runs_on_this_machine and "command" in values:
         values["command"] = replace(values["command"], reason=_explain_program(plan, target))
-    if plan.kind.runs_on_this_machine:
+    if plan.capabilities.runs_on_this_machine:
         values = {value.path: value for value in _select_local(values.values())}
     order = {name: index for index, name in enumerate(JobSpec.model_fields)}
     ordered = sorted(values.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))
@@ -96,7 +96,7 @@ def _list_choices(spec: JobSpec, plan: JobPlan) -> tuple[Choice, ...]:
     if spec.train is None:
         return ()
     processes = int(plan.processes_per_node) if plan.processes_per_node.isdecimal() else 0
-    is_unknown = plan.kind.runs_on_this_machine and not plan.resources.gpus  # the trainer uses the GPUs that it sees
+    is_unknown = plan.capabilities.runs_on_this_machine and not plan.resources.gpus  # the trainer uses the GPUs that it sees
     device = None if is_unknown else find_device(plan)
     return predict_choices(spec.train, device, world_size=plan.spec.nodes * processes, local_world_size=processes)
 

@@ -78,7 +78,7 @@ class TemplateSource:
         Raises:
             UsageError: the job is to run, and the settings select this machine.
         """
-        if to_run and not find_target(settings, notify=notify).kind.has_api_server:
+        if to_run and not find_target(settings, notify=notify).capabilities.has_api_server:
             title = "this needs a cluster, and jobs run on this machine"
             raise UsageError(title, hint="use `--backend kubernetes`")
         return _find_cluster(settings)

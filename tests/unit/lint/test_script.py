@@ -9,7 +9,7 @@ import pytest
 from kfjob.api.job_script import read_script, read_shell_script
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
-from kfjob.base.backend_kinds import BackendName
+from kfjob.base.capabilities import BackendName
 from kfjob.lint.script import Script
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec

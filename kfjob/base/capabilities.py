@@ -11,7 +11,7 @@ BackendName = Literal["kubernetes", "local"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackendKind:
+class Capabilities:
     """The capabilities of a backend."""
 
     runs_on_this_machine: bool
@@ -24,10 +24,10 @@ class BackendKind:
     """A stop moves what the backend has of a job to the archive, so that nothing needs to be copied before."""
 
 
-KINDS: Mapping[BackendName, BackendKind] = MappingProxyType(
+CAPABILITIES: Mapping[BackendName, Capabilities] = MappingProxyType(
     {
-        "kubernetes": BackendKind(runs_on_this_machine=False, has_images=True, has_api_server=True, archives_jobs=False),
-        "local": BackendKind(runs_on_this_machine=True, has_images=False, has_api_server=False, archives_jobs=True),
+        "kubernetes": Capabilities(runs_on_this_machine=False, has_images=True, has_api_server=True, archives_jobs=False),
+        "local": Capabilities(runs_on_this_machine=True, has_images=False, has_api_server=False, archives_jobs=True),
     }
 )
 """The kind of each backend, by the name that users write."""
@@ -35,4 +35,4 @@ KINDS: Mapping[BackendName, BackendKind] = MappingProxyType(
 
 def find_name(text: object) -> BackendName | None:
     """Return the text as the name of a backend; None if there is none of this name."""
-    return next((name for name in KINDS if name == text), None)
+    return next((name for name in CAPABILITIES if name == text), None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import kfjob
-from kfjob.base.backend_kinds import KINDS, BackendName, find_name
+from kfjob.base.capabilities import CAPABILITIES, BackendName, find_name
 
 ROOT = Path(kfjob.__file__).parent
 CHOOSES = {
@@ -37,8 +37,8 @@ def read_constants(node: ast.expr) -> set[object]:
     return {item.value for item in items if isinstance(item, ast.Constant)}
 
 
-def test_every_backend_has_a_kind():
-    assert set(KINDS) == set(get_args(BackendName))
+def test_every_backend_has_capabilities():
+    assert set(CAPABILITIES) == set(get_args(BackendName))
 
 
 def test_behaviour_depends_on_capabilities_and_not_on_names():
@@ -52,12 +52,12 @@ def test_behaviour_depends_on_capabilities_and_not_on_names():
     assert users == CHOOSES
 
 
-def test_only_the_table_of_kinds_lists_the_names():
+def test_only_the_table_of_capabilities_lists_the_names():
     names = set(get_args(BackendName))
     lists = {module for module, node in walk_modules() if isinstance(node, LISTS) and names <= read_constants(node)}
-    assert lists == {"backend_kinds.py"}
+    assert lists == {"base/capabilities.py"}
 
 
 def test_names_are_found():
-    assert [find_name(name) for name in KINDS] == [*KINDS]
+    assert [find_name(name) for name in CAPABILITIES] == [*CAPABILITIES]
     assert find_name("slurm") is find_name(None) is None
