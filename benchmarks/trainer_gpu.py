@@ -7,9 +7,9 @@
 A group holds cases and their baselines; the goals are ratios within a group, so one command can run one group. Each case is a
 process with random tokens, without evaluation or checkpoints, that ends after the time limit; the first third of its steps does
 not count. The table shows tokens/s, MFU (kfjob/trainer/flops.py: 6 (N - N_embedding) + 12 L h d s over the vendor's dense
-16-bit peak), peak memory, the estimate of trainspec/memory.py, and published figures; below it are the ratios with goals. One GPU
-exchanges nothing between ranks, so these figures do not compare with those of several GPUs. `--out` writes the figures of every
-step. No network is needed, only torch, transformers, accelerate and the wheels of gpu_wheels.txt;
+16-bit peak), peak memory, the estimate of trainspec/memory.py, and published figures; below it are the ratios with goals. One
+GPU exchanges nothing between ranks, so these figures do not compare with those of several GPUs. `--out` writes the figures of
+every step. No network is needed, only torch, transformers, accelerate and the wheels of gpu_wheels.txt;
 kfjob itself need not be installed.
 
 transformers makes a dense mask of documents, and of whole compiled models; a layer that is compiled alone gets none without

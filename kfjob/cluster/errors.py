@@ -153,7 +153,8 @@ def _make_not_found(request: Request, failure: Status, message: str) -> KfjobErr
     if request.job_kind and not kind:  # no object in the response: the path itself is unknown
         job_kind = KINDS[request.job_kind]
         title = f"{job_kind.controller} is not installed in this cluster"
-        return Refused(title, cause=f"it has no `{job_kind.name}`", hint=job_kind.install_hint)
+        hint = f"an administrator installs it with `{job_kind.install_command}`" if job_kind.install_command else None
+        return Refused(title, cause=f"it has no `{job_kind.name}`", hint=hint)
     if request.job_kind:
         hint = f"`kfjob list -n {request.namespace}` shows the jobs there"
         return NotFound(f"there is no job `{request.name}` in namespace `{request.namespace}`", hint=hint)

@@ -166,6 +166,11 @@ class PodChanged(Struct, frozen=True, kw_only=True):
         return f"{plural(self.lost_lines, 'line')} of its log {'was' if self.lost_lines == 1 else 'were'} lost: {reason}"
 
 
+def find_host(pod: PodChanged) -> str:
+    """Return the name under which other pods reach a pod."""
+    return pod.host or pod.pod
+
+
 class JobChanged(Struct, frozen=True, kw_only=True):
     """The complete state of the job at one time, as its controller reports it."""
 

@@ -27,7 +27,7 @@ class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What logs and pods are expected to show. Every field may be unknown: a folder of logs has no spec."""
 
     workers: tuple[str, ...] = ()
-    """Names of the expected pods, in the order of their node rank."""
+    """Hosts of the expected pods, in the order of their node rank; with most kinds of jobs they are the names of the pods."""
 
     rendezvous: str = ""
     """`c10d`, `etcd-v2`, `etcd` or `static`; "" is unknown (the agents' launch line then shows it)."""

@@ -54,8 +54,10 @@ class JobKind(ABC):
     """The type of the fields that kfjob reads; every answer of the API server is checked against it."""
     controller: ClassVar[str]
     """What creates the pods, for messages: `the training operator`."""
-    install_hint: ClassVar[str]
-    """The command that installs the controller."""
+    install_command: ClassVar[str]
+    """The command with which an administrator installs the controller; "" if it is part of Kubernetes."""
+    controller_labels: ClassVar[str] = ""
+    """The label selector of the controller's deployments; "" if it is part of Kubernetes."""
     training_container: ClassVar[str] = TRAINING_CONTAINER
     """Name of the container that trains. Events call it `TRAINING_CONTAINER` whatever its kind."""
     dependents: ClassVar[tuple[str, ...]] = ("pods",)
@@ -84,9 +86,12 @@ class JobKind(ABC):
         """Yield the `overrides` of a spec that this kind does not have, with paths of the spec."""
         yield from ()
 
-    def find_plan_problems(self, plan: JobPlan) -> Iterator[Problem]:  # noqa: ARG002 - a kind may have none
-        """Yield what this kind cannot express of a plan, its overrides included, with paths of the spec."""
-        yield from ()
+    @abstractmethod
+    def find_plan_problems(self, plan: JobPlan) -> Iterator[Problem]:
+        """Yield what this kind cannot express of a plan, its overrides included, with paths of the spec.
+
+        `compile` must express everything else: a field of the spec is never ignored.
+        """
 
     def find_type_problems(self, job: JsonMapping) -> Iterator[str]:  # noqa: ARG002 - a kind may leave it to the API server
         """Yield why the controller would refuse a manifest of this kind, for manifests that somebody may have edited."""
@@ -134,6 +139,14 @@ class JobKind(ABC):
     def changes_in_place(self, path: str) -> bool:
         """Return whether the field at a path such as `spec.runPolicy.suspend` can change while the job exists."""
         return path.startswith("metadata")
+
+    def describe_definition(self, definition: JsonMapping) -> tuple[str, bool]:  # noqa: ARG002 - a kind may have one version
+        """Return the versions of the controller that have this definition, and whether it has all that kfjob uses."""
+        return "", True
+
+    def make_invalid(self, namespace: str) -> JsonObject | None:  # noqa: ARG002 - a kind may have no webhook
+        """Return a job that the controller's webhook must refuse; None if there is no webhook."""
+        return None
 
     def make_owner_reference(self, job: str, uid: str) -> JsonObject:
         """Return the reference that makes a job the owner of another object, so that this is deleted with the job."""

@@ -40,7 +40,7 @@ def operator_environment(plan: JobPlan, index: int = 0) -> dict[str, str]:
 
 def _master_variables(plan: JobPlan, index: int) -> dict[str, str]:
     processes = int(plan.processes_per_node) if plan.processes_per_node.isdecimal() else 1
-    master = names.pod_name(plan.name, "master", 0)
+    master = plan.pods[0]
     port = str(plan.rendezvous.port if not plan.rendezvous.backend.startswith("etcd") else names.RENDEZVOUS_PORT)
     return {
         "MASTER_ADDR": master,

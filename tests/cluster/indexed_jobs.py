@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.errors import Problem
 from kfjob.joblog.events import JobChanged, JobPhase
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.kinds.base import JobKind, PodTemplate, Replica, permit, read_conditions
@@ -27,7 +29,7 @@ class IndexedJob(JobKind):
     resource = "jobs"
     shape = dict[str, Any]
     controller = "the Job controller"
-    install_hint = "it is part of Kubernetes"
+    install_command = ""
     pod_suffix = re.compile(r"\d+-[a-z0-9]{5}")
     permissions = permit(("create", "get", "list", "watch", "delete"), "jobs", group="batch")
 
@@ -52,6 +54,16 @@ class IndexedJob(JobKind):
             "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {JOB_NAME: plan.name}},
         }
         return [job, service]
+
+    def find_plan_problems(self, plan: JobPlan) -> Iterator[Problem]:
+        spec = plan.spec
+        has = {
+            "overrides": bool(spec.overrides),
+            "run": spec.run.model_dump() != type(spec.run)().model_dump(),
+            "master": plan.spec.has_master,
+            "rendezvous": bool(plan.own_etcd_image),
+        }
+        yield from (Problem(title=f"a Job has no `{name}`", path=name) for name, is_set in has.items() if is_set)
 
     def name_hosts(self, job: str, nodes: int, /, *, master: bool) -> tuple[str, ...]:  # noqa: ARG002 - it has no Master
         return tuple(f"{job}-{index}.{job}" for index in range(nodes))

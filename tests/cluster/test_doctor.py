@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from kfjob.api.doctor.cluster import NEEDED, USEFUL
+from kfjob.kinds.registry import find_kind
 from tests.cluster.test_bad_input import kfjob
 
+KIND = find_kind("")
 CHECKS = ("api server", "crd", "operator", "webhook", "rights", "nodes", "queues")
 
 
@@ -32,7 +33,7 @@ def test_administrator_sees_a_healthy_cluster(space, tmp_path):
         {
             "name": "rights",
             "verdict": "ok",
-            "message": f"all {len(NEEDED) + len(USEFUL)} rights that kfjob uses in `{space.name}`",
+            "message": f"all {len(KIND.permissions) + len(KIND.useful_permissions)} rights that kfjob uses in `{space.name}`",
             "remedy": "",
         }
     ]

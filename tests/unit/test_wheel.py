@@ -19,7 +19,7 @@ import kfjob
 from tests.wheels import ROOT
 
 INFO = f"kfjob-{kfjob.__version__}.dist-info"
-KINDS = {".py", ".typed", ".html", ".css", ".js", ".json"}
+KINDS = {".py", ".pyi", ".typed", ".html", ".css", ".js", ".json"}
 RENDER = """
 import sys
 import kfjob

@@ -5,39 +5,31 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
 from kfjob.backends.base import Inventory, find_api_version
 from kfjob.backends.resources import APPS, CORE, CUSTOM_RESOURCE_DEFINITIONS, is_node_ready
-from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.common_types import JsonMapping
 from kfjob.base.errors import BackendError, Forbidden, Refused
 from kfjob.base.text import plural
 from kfjob.base.units import parse_quantity
+from kfjob.kinds.base import JobKind
 from kfjob.objects import api_objects
 from kfjob.objects.permissions import Permission
 from kfjob.plan.resolve import INSTANCE_LABEL
 
-INSTALL = "kubectl apply --server-side -k manifests/operator"
 GRANT = "kubectl apply -n {namespace} -f manifests/rbac/submitter.yaml"
-OPERATOR_LABEL = "control-plane=kubeflow-training-operator"
 DEVICES = dict(zip(api_objects.DEVICE_RESOURCES, ("GPU", "Neuron device", "EFA interface"), strict=True))
 
-_JOBS = {"group": api_objects.PYTORCHJOB_GROUP, "resource": api_objects.PYTORCHJOBS}
-NEEDED = (
-    *(Permission(verb=verb, **_JOBS) for verb in ("create", "get", "list", "watch", "update", "patch", "delete")),
-    *(Permission(verb=verb, resource="pods") for verb in ("get", "list", "watch")),
-    Permission(verb="get", resource="pods", subresource="log"),
-    Permission(verb="list", resource="services"),
-)
-"""Without one of these, a command of kfjob does not work."""
-USEFUL = (
-    Permission(verb="create", resource="pods"),
-    Permission(verb="create", resource="services"),
-    *(Permission(verb=verb, resource="events") for verb in ("get", "list", "watch")),
-    *(Permission(verb=verb, subresource="scale", **_JOBS) for verb in ("get", "update", "patch")),
-)
-"""For a job's own etcd, Kubernetes events, and scaling."""
+
+@dataclass(frozen=True)
+class Cluster:
+    """What the checks look at."""
+
+    inventory: Inventory
+    kind: JobKind  # of the jobs that kfjob submits
 
 
 def check_api_server(cluster: Inventory, name: str) -> Finding:
@@ -51,48 +43,37 @@ def check_api_server(cluster: Inventory, name: str) -> Finding:
     return ok(name, f"{cluster.host}, Kubernetes {version}, answers in {(time.monotonic() - start) * 1000:.0f} ms")
 
 
-def check_crd(cluster: Inventory) -> Iterator[Finding]:
-    """Check that the cluster serves PyTorchJob, and the version of its definition."""
-    resources = cluster.list_resources(api_objects.PYTORCHJOB_API_VERSION)
-    if api_objects.PYTORCHJOBS not in resources:
-        yield fail("crd", f"the cluster has no `{api_objects.PYTORCHJOB}`: the training operator is not installed", INSTALL)
+def check_crd(cluster: Cluster) -> Iterator[Finding]:
+    """Check that the cluster serves the kind of job, and the version of its definition."""
+    inventory, kind = cluster.inventory, cluster.kind
+    if kind.resource not in inventory.list_resources(kind.api_version):
+        yield fail("crd", f"the cluster has no `{kind.name}`: {kind.controller} is not installed", kind.install_command)
         return
-    kind = f"{api_objects.PYTORCHJOB} {api_objects.PYTORCHJOB_API_VERSION}"
+    name = f"{kind.name} {kind.api_version}"
     try:
-        definition = cluster.get_object(
-            CUSTOM_RESOURCE_DEFINITIONS,
-            "customresourcedefinitions",
-            f"{api_objects.PYTORCHJOBS}.{api_objects.PYTORCHJOB_GROUP}",
-            namespaced=False,
+        definition = inventory.get_object(
+            CUSTOM_RESOURCE_DEFINITIONS, "customresourcedefinitions", f"{kind.resource}.{kind.group}", namespaced=False
         )
     except Forbidden:
-        yield ok("crd", f"{kind} (not allowed to read its version)")
+        yield ok("crd", f"{name} (not allowed to read its version)")
         return
-    version, remedy = describe_crd_version(definition or {})
-    yield warn("crd", f"{kind}, {version}", remedy) if remedy else ok("crd", f"{kind}, {version}")
+    version, is_complete = kind.describe_definition(definition or {})
+    described = f"{name}, {version}" if version else name
+    yield ok("crd", described) if is_complete else warn("crd", described, kind.install_command)
 
 
-def describe_crd_version(definition: JsonObject) -> tuple[str, str]:
-    """Return which operator versions have such a definition, judged by its fields, and a remedy or an empty text."""
-    versions = _get(definition, "spec", "versions") or ()
-    schema: JsonObject = next((version.get("schema") or {} for version in versions if version.get("served")), {})
-    spec = _get(schema, "openAPIV3Schema", "properties", "spec", "properties")
-    if not _get(spec, "elasticPolicy"):
-        return "from an operator without elastic jobs", INSTALL
-    if _get(spec, "runPolicy", "properties", "managedBy"):
-        return "from operator 1.9 or newer", ""
-    return "from an operator before 1.9", ""
-
-
-def check_operator(cluster: Inventory) -> Iterator[Finding]:
-    """Check the deployments of the training operator, which creates the pods of jobs."""
+def check_operator(cluster: Cluster) -> Iterator[Finding]:
+    """Check the deployments of the controller that creates the pods of jobs."""
+    kind = cluster.kind
+    if not kind.controller_labels:
+        return
     try:
-        deployments = cluster.list_objects(APPS, "deployments", namespaced=False, labels=OPERATOR_LABEL)
+        deployments = cluster.inventory.list_objects(APPS, "deployments", namespaced=False, labels=kind.controller_labels)
     except Forbidden:
         yield warn("operator", "not allowed to list its deployment", "kubectl get deployments -A | grep training")
         return
     if not deployments:
-        yield fail("operator", "no deployment of the training operator found", INSTALL)
+        yield fail("operator", f"no deployment of {kind.controller} found", kind.install_command)
     for deployment in deployments:
         namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
         container: JsonMapping = next(iter(_get(deployment, "spec", "template", "spec", "containers") or ()), {})
@@ -104,10 +85,14 @@ def check_operator(cluster: Inventory) -> Iterator[Finding]:
         yield ok("operator", message) if ready else fail("operator", message, remedy)
 
 
-def check_webhook(cluster: Inventory) -> Iterator[Finding]:
-    """Check that the operator's webhook answers: send it, as a dry run, a job that it must refuse."""
+def check_webhook(cluster: Cluster) -> Iterator[Finding]:
+    """Check that the controller's webhook answers: send it, as a dry run, a job that it must refuse."""
+    inventory, kind = cluster.inventory, cluster.kind
+    invalid = kind.make_invalid(inventory.namespace)
+    if invalid is None:
+        return
     try:
-        cluster.dry_run_create(api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS, _invalid_job(cluster.namespace))
+        inventory.dry_run_create(kind.api_version, kind.resource, invalid)
     except Refused as err:
         if "webhook" in (err.cause or "") and "failed" not in (err.cause or ""):
             yield ok("webhook", "answers")
@@ -116,25 +101,30 @@ def check_webhook(cluster: Inventory) -> Iterator[Finding]:
     except Forbidden as err:
         yield warn("webhook", f"not allowed to test it: {err.title}", err.hint or "")
     except BackendError as err:  # "failed calling webhook …"
-        remedy = "kubectl -n kubeflow get pods,endpoints -l " + OPERATOR_LABEL
+        remedy = f"kubectl get pods,endpoints -A -l {kind.controller_labels}"
         yield fail("webhook", f"does not answer, so no job can be created: {err.cause}", remedy)
     else:
-        yield warn("webhook", "no webhook validates jobs (operator 1.7 has none): an invalid job fails later", INSTALL)
+        yield warn(
+            "webhook", "no webhook validates jobs (operator 1.7 has none): an invalid job fails later", kind.install_command
+        )
 
 
-def check_rights(cluster: Inventory) -> Iterator[Finding]:
+def check_rights(cluster: Cluster) -> Iterator[Finding]:
     """Check every permission that kfjob uses."""
-    missing = cluster.find_missing_permissions((*NEEDED, *USEFUL))
-    remedy = f"ask an administrator to run: {GRANT.format(namespace=cluster.namespace)}"
-    needed = _group_by_resource(permission for permission in missing if permission in NEEDED)
-    useful = _group_by_resource(permission for permission in missing if permission in USEFUL)
+    kind, namespace = cluster.kind, cluster.inventory.namespace
+    missing = cluster.inventory.find_missing_permissions((*kind.permissions, *kind.useful_permissions))
+    remedy = f"ask an administrator to run: {GRANT.format(namespace=namespace)}"
+    needed = _group_by_resource(permission for permission in missing if permission in kind.permissions)
+    useful = _group_by_resource(permission for permission in missing if permission in kind.useful_permissions)
     if needed:
-        yield fail("rights", f"missing in `{cluster.namespace}`: {needed}", remedy)
+        yield fail("rights", f"missing in `{namespace}`: {needed}", remedy)
     if useful:
         effect = "a job's own etcd, events or scaling will not work"
-        yield warn("rights", f"missing in `{cluster.namespace}`: {useful} ({effect})", remedy)
+        yield warn("rights", f"missing in `{namespace}`: {useful} ({effect})", remedy)
     if not missing:
-        yield ok("rights", f"all {len(NEEDED) + len(USEFUL)} rights that kfjob uses in `{cluster.namespace}`")
+        yield ok(
+            "rights", f"all {len(kind.permissions) + len(kind.useful_permissions)} rights that kfjob uses in `{namespace}`"
+        )
 
 
 def _group_by_resource(permissions: Iterable[Permission]) -> str:
@@ -145,10 +135,10 @@ def _group_by_resource(permissions: Iterable[Permission]) -> str:
     return "; ".join(f"{resource}: {', '.join(names)}" for resource, names in verbs.items())
 
 
-def check_nodes(cluster: Inventory) -> Iterator[Finding]:
+def check_nodes(cluster: Cluster) -> Iterator[Finding]:
     """Check the nodes and their devices."""
     try:
-        nodes = cluster.list_objects(CORE, "nodes", namespaced=False)
+        nodes = cluster.inventory.list_objects(CORE, "nodes", namespaced=False)
     except Forbidden:
         yield warn("nodes", "not allowed to list nodes: `preflight` cannot check whether pods fit", "")
         return
@@ -169,19 +159,19 @@ def check_nodes(cluster: Inventory) -> Iterator[Finding]:
         )
 
 
-def check_queues(cluster: Inventory) -> Iterator[Finding]:
+def check_queues(cluster: Cluster) -> Iterator[Finding]:
     """Check for Kueue and its local queues."""
-    kueue = find_api_version(cluster, api_objects.KUEUE_API_VERSIONS, api_objects.KUEUE_LOCAL_QUEUES)
+    kueue = find_api_version(cluster.inventory, api_objects.KUEUE_API_VERSIONS, api_objects.KUEUE_LOCAL_QUEUES)
     if kueue is None:
         yield ok("queues", "Kueue is not installed: jobs start when nodes are free")
         return
     try:
-        queues = cluster.list_objects(kueue, api_objects.KUEUE_LOCAL_QUEUES)
+        queues = cluster.inventory.list_objects(kueue, api_objects.KUEUE_LOCAL_QUEUES)
     except Forbidden:
-        yield warn("queues", f"Kueue is installed; not allowed to list the queues in `{cluster.namespace}`")
+        yield warn("queues", f"Kueue is installed; not allowed to list the queues in `{cluster.inventory.namespace}`")
         return
     names = sorted(queue["metadata"]["name"] for queue in queues)
-    missing = f"Kueue is installed, but `{cluster.namespace}` has no LocalQueue"
+    missing = f"Kueue is installed, but `{cluster.inventory.namespace}` has no LocalQueue"
     yield (
         ok("queues", f"Kueue, local queues {', '.join(names)}")
         if names
@@ -189,7 +179,7 @@ def check_queues(cluster: Inventory) -> Iterator[Finding]:
     )
 
 
-CHECKS: Checks[Inventory] = {
+CHECKS: Checks[Cluster] = {
     "crd": check_crd,
     "operator": check_operator,
     "webhook": check_webhook,
@@ -213,14 +203,3 @@ def _get(value: Any, *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value or {}
-
-
-def _invalid_job(namespace: str) -> JsonObject:
-    """Return a PyTorchJob without a training container."""
-    pod = {"containers": [{"name": "not-pytorch", "image": "none"}]}
-    return {
-        "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
-        "kind": api_objects.PYTORCHJOB,
-        "metadata": {"name": "kfjob-doctor", "namespace": namespace},
-        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": {"spec": pod}}}},
-    }

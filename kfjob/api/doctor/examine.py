@@ -12,6 +12,7 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import make_target
 from kfjob.backends.base import Inventory
 from kfjob.base.errors import KfjobError, UsageError
+from kfjob.kinds.registry import find_kind
 
 API_SERVER = "api server"
 
@@ -72,7 +73,7 @@ def _examine_cluster(settings: Settings, only: frozenset[str]) -> Iterator[Findi
         return
     if not only or API_SERVER in only:
         yield finding
-    yield from run_checks(cluster.CHECKS, inventory, only=only)
+    yield from run_checks(cluster.CHECKS, cluster.Cluster(inventory, find_kind(settings.job_kind)), only=only)
 
 
 def open_inventory(settings: Settings) -> Inventory:

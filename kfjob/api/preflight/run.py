@@ -23,7 +23,7 @@ from kfjob.base.common_types import JsonObject, Notify
 from kfjob.base.concurrency import map_parallel, waiting_for
 from kfjob.base.errors import KfjobError, NotFound, Problem, SpecError, WaitTimeout
 from kfjob.base.text import plural
-from kfjob.joblog.events import JobPhase, LogLine, PodChanged
+from kfjob.joblog.events import JobPhase, LogLine, PodChanged, find_host
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
 
@@ -92,12 +92,12 @@ def run_trial(spec: JobSpec, trial: Trial, *, settings: Settings, notify: Notify
     try:
         notify(f"`{plan.name}` runs the collectives on {plural(plan.spec.nodes, 'node')}; it is removed afterwards")
         phase, timeout_problem = _wait(reader, trial.timeout)
-        log = _read_results(reader, plan)
+        log = _read_results(reader)
         problems = _find_problems(reader, plan, log, phase, timeout_problem)
     finally:
         with suppress(NotFound):
             archive = stop(replace(target, namespace=ref.namespace), plan.name)
-    pods = tuple(log.pods[name] for name in plan.pods if name in log.pods)
+    pods = tuple(log.pods[host] for host in plan.pods if host in log.pods)
     return TrialResult(
         job=plan.name,
         phase=phase,
@@ -119,19 +119,18 @@ def _wait(reader: LiveReader, timeout: float) -> tuple[JobPhase, Problem | None]
         return JobPhase.PENDING, Problem(title=err.title, detail=err.cause, hint="set a longer `--timeout`")
 
 
-def _read_results(reader: LiveReader, plan: JobPlan) -> TrialLog:
+def _read_results(reader: LiveReader) -> TrialLog:
     """Return the records of all pods. Wait a moment after the end of the job, because the end of a log may be late."""
     deadline = time.monotonic() + LOG_LAG_SECONDS
     while True:
         snapshot = reader.snapshot()
         log = TrialLog()
-        texts = map_parallel(lambda pod: _read_texts(reader, pod), plan.pods, threads=THREADS, name="logs")
-        for pod, pod_texts in zip(plan.pods, texts, strict=True):
+        texts = map_parallel(lambda state: _read_texts(reader, state.pod), snapshot.pods, threads=THREADS, name="logs")
+        for state, pod_texts in zip(snapshot.pods, texts, strict=True):
             for text in pod_texts:
-                log.add_line(pod, text)
-        for state in snapshot.pods:
-            if state.pod in log.pods:
-                log.pods[state.pod].node = state.node
+                log.add_line(find_host(state), text)
+            if find_host(state) in log.pods:
+                log.pods[find_host(state)].node = state.node
         ended = snapshot.job.phase.ended
         if not ended or snapshot.job.phase is JobPhase.FAILED or log.done or time.monotonic() > deadline:
             return log
@@ -149,7 +148,7 @@ def _find_problems(
 ) -> list[Problem]:
     problems = [*([timeout_problem] if timeout_problem else []), *log.find_problems(plan)]
     if silent_pods := set(log.silent_pods(plan.pods)):
-        problems += [_not_started_problem(state) for state in reader.snapshot().pods if state.pod in silent_pods]
+        problems += [_not_started_problem(state) for state in reader.snapshot().pods if find_host(state) in silent_pods]
     errors = [problem for problem in problems if problem.severity == "error" and problem is not timeout_problem]
     if phase is not JobPhase.SUCCEEDED and not errors:
         with suppress(KfjobError):

@@ -297,18 +297,18 @@ def find_address_owner(
 ) -> str | None:
     """Return the name of the pod with this address, None if no pod of the job has it.
 
-    `expected` adds names of pods that have not been seen yet; `own` is the pod that printed the address.
+    `expected` adds the hosts of pods that have not been seen yet; `own` is the pod that printed the address.
     """
     address = address.strip("[]").rstrip(".").lower()
     names = {*pods, *expected}
     if address in _LOOPBACK:
         # a loopback address means the pod itself, unless a pod has it as its address (local pods do)
         return _find_by_state(address, pods) or own
-    if address in names:
-        return address
     for pod in pods.values():  # of kinds whose pods have other names than their hosts
         if pod.host != pod.name and f"{address}.".startswith((f"{pod.host}.", f"{pod.host.partition('.')[0]}.")):
             return pod.name
+    if address in names:
+        return address
     labels = address.split(".")
     if not _is_ipv4(labels):
         # fsdp-worker-1.fsdp-worker-1.default.svc…, fsdp-worker-1.default.svc…; 10-0-0-7.fsdp-worker-1.default.svc…

@@ -68,7 +68,7 @@ def _follows(training: Training, pod: PodView, printer: PodView, reading: Readin
 def printing_order(pod: PodView, workers: Sequence[str]) -> tuple[object, ...]:
     """Return a key that sorts the pod that stands for the job first."""
     named, group = pod.log.rank, pod.group_rank
-    place = workers.index(pod.name) if pod.name in workers else len(workers)
+    place = workers.index(pod.host) if pod.host in workers else len(workers)
     return (
         named != 0,
         group is not None and group != 0,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kfjob.joblog.agents.agent_log import AgentLog, find_agent_message, is_etcd_message, is_success
 from kfjob.joblog.agents.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult
-from kfjob.joblog.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase, RankProcess
+from kfjob.joblog.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase, RankProcess, find_host
 from kfjob.joblog.lines.timestamps import resolve_year
 from kfjob.joblog.progress.formats import ProgressReader
 from kfjob.joblog.progress.general.log_reader import read_progress
@@ -172,7 +172,7 @@ class PodView(Struct, frozen=True):
     @property
     def host(self) -> str:
         """The name under which other pods reach it."""
-        return (self.state and self.state.host) or self.name
+        return find_host(self.state) if self.state else self.name
 
     @property
     def phase(self) -> PodPhase | None:

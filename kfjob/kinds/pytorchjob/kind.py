@@ -11,6 +11,7 @@ from kfjob.joblog.events import JobChanged, JobPhase
 from kfjob.kinds.base import JobKind, PodTemplate, Replica, permit, read_conditions
 from kfjob.kinds.pytorchjob.shape import PyTorchJobShape
 from kfjob.objects import api_objects, names
+from kfjob.objects.differences import MISSING, get_value
 from kfjob.validation.field_paths import join_path
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class PyTorchJob(JobKind):
     resource = api_objects.PYTORCHJOBS
     shape = PyTorchJobShape
     controller = "the training operator"
-    install_hint = "an administrator installs it with `kubectl apply --server-side -k manifests/operator`"
+    install_command = "kubectl apply --server-side -k manifests/operator"
+    controller_labels = "control-plane=kubeflow-training-operator"
     dependents = ("pods", "services")
     pod_suffix = re.compile(r"(?:master|worker)-\d+")
     named_after_job = frozenset({"PodGroup", "HorizontalPodAutoscaler", "PodDisruptionBudget"})
@@ -138,3 +140,27 @@ class PyTorchJob(JobKind):
     def changes_in_place(self, path: str) -> bool:
         """Return whether running pods can take the change."""
         return path.startswith(_IN_PLACE)
+
+    def describe_definition(self, definition: JsonMapping) -> tuple[str, bool]:
+        """Return the versions of the operator, judged by the fields of the definition."""
+        versions = get_value(definition, ("spec", "versions"))
+        served = (
+            [version for version in versions if get_value(version, ("served",)) is True] if isinstance(versions, list) else []
+        )
+        spec = ("schema", "openAPIV3Schema", "properties", "spec", "properties")
+        fields = get_value(served[0], spec) if served else MISSING
+        if get_value(fields, ("elasticPolicy",)) is MISSING:
+            return "from an operator without elastic jobs", False
+        if get_value(fields, ("runPolicy", "properties", "managedBy")) is MISSING:
+            return "from an operator before 1.9", True
+        return "from operator 1.9 or newer", True
+
+    def make_invalid(self, namespace: str) -> JsonObject:
+        """Return a PyTorchJob without a training container."""
+        pod = {"containers": [{"name": "not-pytorch", "image": "none"}]}
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.name,
+            "metadata": {"name": "kfjob-doctor", "namespace": namespace},
+            "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": {"spec": pod}}}},
+        }

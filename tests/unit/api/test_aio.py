@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import kfjob
 from kfjob import aio
 from kfjob.api import jobs
 from kfjob.api import run as sync
@@ -37,6 +38,7 @@ def test_every_function_is_a_coroutine_with_its_signature(name):
     assert coroutine is not None, f"add `{name} = _coroutine(jobs.{name})` to kfjob/aio.py"
     assert inspect.iscoroutinefunction(coroutine)
     assert inspect.signature(coroutine) == inspect.signature(FUNCTIONS[name])
+    assert getattr(kfjob, name, None) is FUNCTIONS[name], f"add `{name}` to kfjob/__init__.pyi"
 
 
 @pytest.mark.parametrize("name", METHODS)

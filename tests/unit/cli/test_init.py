@@ -236,7 +236,7 @@ def test_a_first_spec_is_not_valid_before_its_data_is_there(kfjob, here):
 )
 def test_usage_errors_name_the_right_command(kfjob, here, argv, message):
     (here / "job.yaml").write_text(LOCAL)
-    (here / "a.yaml").write_text("kind: PyTorchJob")
+    (here / "a.yaml").write_text("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: a}\n")
     assert kfjob(*argv) != 0
     assert message in kfjob.err
 

@@ -476,8 +476,8 @@ def test_problems_that_the_operator_would_report_are_all_reported(kfjob, job, he
     assert kfjob("validate", *job, "--var", "JOB=llama2_13b", "-o", "json") == 2
     problems = json.loads(kfjob.out)["problems"]
     assert [(problem["line"], problem["column"], problem["field"].rpartition(".")[2]) for problem in problems] == [
-        (9, 7, "replica"),
         (5, 9, "name"),
+        (9, 7, "replica"),
         (13, 19, "name"),
     ]
 

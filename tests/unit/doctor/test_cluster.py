@@ -12,13 +12,15 @@ from kfjob.cluster.client import Backoff, Client
 from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.inventory import KubernetesInventory
 from kfjob.cluster.requests import Request
+from kfjob.kinds.registry import find_kind
 
+KIND = find_kind("")
 Respond = Callable[[Request], FakeStream]
 
 
 def run_check(name: str, respond: Respond) -> list[Finding]:
     client = Client(FakeTransport(respond), host="test", backoff=Backoff(first=0.0, most=0.0))
-    return list(run_checks(cluster.CHECKS, KubernetesInventory(client, "ml"), only=frozenset({name})))
+    return list(run_checks(cluster.CHECKS, cluster.Cluster(KubernetesInventory(client, "ml"), KIND), only=frozenset({name})))
 
 
 def verdict(name: str, respond: Respond) -> tuple[str, str]:
@@ -64,7 +66,7 @@ def node(ready: str = "True", labels: dict[str, str] | None = None, **allocatabl
 
 def test_missing_operator_is_a_failure():
     (finding,) = run_check("crd", serve(apis={"resources": []}))
-    assert (finding.verdict, finding.remedy) == ("fail", cluster.INSTALL)
+    assert (finding.verdict, finding.remedy) == ("fail", KIND.install_command)
     assert verdict("operator", serve(deployments={"items": []}))[0] == "fail"
 
 
@@ -106,7 +108,7 @@ def test_every_right_is_checked_and_missing_ones_are_grouped():
         return reply({"status": {"allowed": attributes["verb"] != "watch"}})
 
     needed, useful = run_check("rights", respond)
-    assert len(reviews) == len(cluster.NEEDED) + len(cluster.USEFUL)
+    assert len(reviews) == len(KIND.permissions) + len(KIND.useful_permissions)
     assert all(review["namespace"] == "ml" for review in reviews)
     log = {"subresource": "log", "resource": "pods"}
     assert any(log.items() <= review.items() for review in reviews)  # the requests run in parallel
@@ -139,7 +141,7 @@ def test_error_of_a_check_is_a_finding_and_other_checks_run():
         return refused(500, "InternalError", "etcd is gone") if request.resource == "nodes" else reply({"items": []})
 
     client = Client(FakeTransport(respond), host="test", backoff=Backoff(first=0.0, most=0.0))
-    findings = list(run_checks(cluster.CHECKS, KubernetesInventory(client, "ml")))
+    findings = list(run_checks(cluster.CHECKS, cluster.Cluster(KubernetesInventory(client, "ml"), KIND)))
     (failed,) = [finding for finding in findings if finding.name == "nodes"]
     assert (failed.verdict, "etcd is gone" in failed.message) == ("fail", True)
     assert findings[-1].name == "queues"
