@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kfjob.base.errors import UsageError
-from kfjob.objects.api_objects import PYTORCHJOB, PYTORCHJOB_GROUP
 
 if TYPE_CHECKING:
     from kfjob.api.reader import JobReader
     from kfjob.api.target import Target
+    from kfjob.joblog.events import JobSnapshot
 
 POD_PREFIX = "pod/"
 _HINT = "`-o json` prints the names"
@@ -20,9 +20,12 @@ def name_pod(pod: str) -> str:
     return f"{POD_PREFIX}{pod}"
 
 
-def name_job(job: str) -> str:
+def name_job(job: JobSnapshot) -> str:
     """Return what `kubectl get` and `kubectl describe` take for a job, as `kubectl get pytorchjobs -o name` prints it."""
-    return f"{PYTORCHJOB.lower()}.{PYTORCHJOB_GROUP}/{job}"
+    from kfjob.kinds.registry import find_kind
+
+    kind = find_kind(job.job_kind)
+    return f"{kind.name.lower()}{kind.group and f'.{kind.group}'}/{job.name}"
 
 
 def check_has_pods(reader: JobReader) -> None:

@@ -64,7 +64,7 @@ def list_jobs(*, output: str, settings: Settings) -> None:
     for note in _find_other_jobs(target, is_empty=not jobs):
         notify(note)
     if output == "name":
-        click.echo("".join(f"{name_job(job.name)}\n" for job in jobs), nl=False)
+        click.echo("".join(f"{name_job(job)}\n" for job in jobs), nl=False)
         return
     if not jobs:
         return

@@ -13,7 +13,7 @@ from kfjob.api.preflight.pod_requirements import format_amount, sum_limits, sum_
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.units import parse_quantity
 from kfjob.kinds.base import PodTemplate
-from kfjob.objects import api_objects
+from kfjob.kinds.registry import get_kind, is_job
 
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _ROUNDING = 1e-9
@@ -33,8 +33,9 @@ def sum_usage(templates: Iterable[PodTemplate], manifests: Iterable[JsonMapping]
         for name, amount in sum_limits(template.spec).items():
             total[f"limits.{name}"] += amount * count
     for manifest in manifests:
-        if manifest["kind"] == api_objects.PYTORCHJOB:
-            total[f"count/{api_objects.PYTORCHJOBS}.{api_objects.PYTORCHJOB_GROUP}"] += 1
+        if is_job(manifest):
+            kind = get_kind(manifest)
+            total[f"count/{kind.resource}{kind.group and f'.{kind.group}'}"] += 1
     return dict(total)
 
 

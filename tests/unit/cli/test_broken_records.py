@@ -21,7 +21,7 @@ from kfjob.objects import api_objects
 from tests.unit.api.conftest import Shell
 from tests.unit.api.script import block, progress
 from tests.unit.cli.object_server import ObjectServer
-from tests.unit.kubernetes.test_malformed import change, paths
+from tests.unit.cluster.test_malformed import change, paths
 
 KEY = ("default", "pytorchjobs", "train")
 SPEC = """\

@@ -14,9 +14,9 @@ from kfjob.cluster.fake import FakeStream, refused, reply
 from kfjob.cluster.requests import Request
 from tests.unit.api.conftest import Shell
 from tests.unit.cli.conftest import serve
+from tests.unit.cluster.test_malformed import change, paths
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT
 from tests.unit.doctor.test_cluster import definition, deployment
-from tests.unit.kubernetes.test_malformed import change, paths
 
 SPEC = """\
 name: train

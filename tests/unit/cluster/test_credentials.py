@@ -14,8 +14,8 @@ from kfjob.cluster import connect as connect_module
 from kfjob.cluster.connect import connect
 from kfjob.cluster.credentials import make_headers
 from tests.hostile_server import json_answer, serve
-from tests.unit.kubernetes.test_connect import kubeconfig
-from tests.unit.kubernetes.test_hostile_server import GET
+from tests.unit.cluster.test_connect import kubeconfig
+from tests.unit.cluster.test_hostile_server import GET
 
 PRINTED = "c2VjcmV0LXRva2Vu.c2VjcmV0"
 BAD_TEXTS = {

@@ -24,8 +24,8 @@ from kfjob.cluster.fake import FakeStream, refused
 from kfjob.cluster.logs import read_pod_log
 from kfjob.cluster.requests import Request
 from kfjob.joblog.events import LogLine
-from tests.unit.kubernetes.test_connect import kubeconfig
-from tests.unit.kubernetes.test_logs import POD, REF, SECOND, START, Kubelet, kubelet
+from tests.unit.cluster.test_connect import kubeconfig
+from tests.unit.cluster.test_logs import POD, REF, SECOND, START, Kubelet, kubelet
 
 LINES = [(START + n * SECOND // 3, f"Batch {n}") for n in range(60)]
 

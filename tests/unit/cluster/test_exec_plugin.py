@@ -17,8 +17,8 @@ from kfjob.base.errors import Forbidden
 from kfjob.cluster import exec_plugin
 from kfjob.cluster.connect import connect
 from tests.hostile_server import json_answer, serve
-from tests.unit.kubernetes.test_connect import kubeconfig
-from tests.unit.kubernetes.test_hostile_server import GET
+from tests.unit.cluster.test_connect import kubeconfig
+from tests.unit.cluster.test_hostile_server import GET
 
 API = "client.authentication.k8s.io/v1beta1"
 PRINTED = "k8s-aws-v1.c2VjcmV0LXRva2Vu"
