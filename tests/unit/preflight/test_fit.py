@@ -147,7 +147,7 @@ def test_init_containers_and_sidecars_count_as_in_the_scheduler():
 
 def test_quotas_count_all_pods_and_current_usage():
     templates = [make_template(3, cpu="2", gpu="8")]
-    usage = quota.sum_usage(templates, [{"kind": "PyTorchJob"}])
+    usage = quota.sum_usage(templates, [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}])
     status = {
         "hard": {f"requests.{GPU}": "16", "pods": "10", "cpu": "8", "count/pytorchjobs.kubeflow.org": "1", "limits.cpu": "6"},
         "used": {"cpu": "4", "count/pytorchjobs.kubeflow.org": "1"},
