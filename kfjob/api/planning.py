@@ -63,7 +63,7 @@ def make_prepared(spec: JobSpec, plan: JobPlan, objects: Sequence[JsonObject], t
     return PreparedJob(
         name=plan.name,
         launch=plan.launch,
-        target=replace(target, namespace=plan.namespace),
+        target=target if plan.namespace == target.namespace else replace(target, namespace=plan.namespace),
         compiled=tuple(objects),
         resolved=(spec, plan),
         records_spec=True,

@@ -74,6 +74,9 @@ def test_diff_includes_the_jobs_own_etcd(kfjob, name, tmp_path):
     assert json.loads(kfjob("diff", "job.yaml", "-o", "json"))["changes"] == []
     (tmp_path / "kfjob.toml").write_text('etcd_image = "registry.kfjob.test/etcd:3.4.99"\n')
     (change,) = json.loads(kfjob("diff", "job.yaml", "-o", "json"))["changes"]
-    assert (change["path"], change["desired"]) == (f"{name}-etcd.image", "registry.kfjob.test/etcd:3.4.99")
+    assert (change["path"], change["desired"]) == (
+        f"Pod/{name}-etcd: spec.containers[etcd].image",
+        "registry.kfjob.test/etcd:3.4.99",
+    )
     assert not change["in_place"]
     kfjob("stop", name)

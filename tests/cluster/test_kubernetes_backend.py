@@ -123,10 +123,10 @@ def test_refusal_of_the_operators_webhook(space: Space, backend: KubernetesBacke
 
 
 def test_refusal_of_the_api_servers_schema(space: Space, backend: KubernetesBackend, name: str):
-    plan = space.plan(name, EXITS_ON_SIGTERM)
-    spec = plan.spec.model_copy(update={"labels": {"team": "not a label!"}})
+    objects = find_kind("").compile(space.plan(name, EXITS_ON_SIGTERM))
+    objects[0]["metadata"]["labels"]["team"] = "not a label!"
     with pytest.raises(Refused) as caught:
-        submit(backend, replace(plan, spec=spec))
+        backend.submit(objects)
     assert "not a label!" in (caught.value.cause or "")
 
 
