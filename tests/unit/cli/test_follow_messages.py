@@ -41,7 +41,7 @@ STOP: list[Event] = [
 
 def follow(events: list[Event], capsys: pytest.CaptureFixture[str]) -> str:
     """Return what a follower of these events prints."""
-    ref = SimpleNamespace(name="a", kind=SimpleNamespace(runs_on_this_machine=False))
+    ref = SimpleNamespace(name="a", capabilities=SimpleNamespace(runs_on_this_machine=False))
     reader = SimpleNamespace(ref=ref, logs=lambda *_: ())
     view, display = JobView(), Display(cast("LiveReader", reader))
     for event in events:
@@ -114,7 +114,7 @@ def test_lines_that_were_not_read_are_no_missing_progress(capsys: pytest.Capture
     for event in (*RUNNING, *ROUND, *end):
         whole = reduce(whole, event)
     monkeypatch.setattr("kfjob.api.view.read_view", lambda _: whole)
-    ref = SimpleNamespace(name="a", kind=SimpleNamespace(runs_on_this_machine=False))
+    ref = SimpleNamespace(name="a", capabilities=SimpleNamespace(runs_on_this_machine=False))
     logs = [line("noise", 50, PODS[0]), line("the end", 51, PODS[0])]
     reader = SimpleNamespace(ref=ref, logs=lambda *_: logs)
     view, display = JobView(), Display(cast("LiveReader", reader), ProgramOutput())
