@@ -14,7 +14,7 @@ from tests.unit.api.conftest import Shell
 from tests.unit.api.script import block, progress
 from tests.unit.cli.conftest import serve
 
-RUNNING = json.loads((Path(__file__).parents[1] / "kubernetes" / "recorded" / "pod-running.json").read_text())
+RUNNING = json.loads((Path(__file__).parents[1] / "cluster" / "recorded" / "pod-running.json").read_text())
 ALLOWED = {("get", "pods"), ("list", "pods"), ("get", "pods/log")}
 
 
