@@ -91,6 +91,8 @@ def _end_leftovers(launch: Path, ref: JobRef, *, was_supervised: bool) -> None:
         return
     try:
         folder.write_snapshot(launch, snapshot)
+    except FileNotFoundError:  # another command has archived the launch in the meantime
+        return
     except OSError as err:
         raise BackendError(
             f"the final state of job `{launch.parent.name}` cannot be written",
