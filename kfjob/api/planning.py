@@ -45,7 +45,7 @@ def plan_job(
     except SpecError as err:
         checked = CheckedFields(JobSpec, spec=loaded.spec)
         more = _find_more_problems(checked, loaded.positions, target, err.problems, check=check)
-        raise SpecError(sort_problems([*err.problems, *more])) from None
+        raise SpecError([*err.problems, *more]) from None
     job = make_prepared(loaded.spec, plan, objects, target)
     job = replace(
         job,
@@ -63,7 +63,7 @@ def make_prepared(spec: JobSpec, plan: JobPlan, objects: Sequence[JsonObject], t
     return PreparedJob(
         name=plan.name,
         launch=plan.launch,
-        target=target if plan.namespace == target.namespace else replace(target, namespace=plan.namespace),
+        target=target.change(namespace=plan.namespace),
         compiled=tuple(objects),
         resolved=(spec, plan),
         records_spec=True,

@@ -162,13 +162,8 @@ class JobSource(Protocol):
 
 
 def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems, errors first, in the order of the text; those of the job as a whole come last."""
-    return sorted(problems, key=lambda p: (_SEVERITIES.index(p.severity), _is_of_job(p), p.line or 0, p.column or 0))
-
-
-def _is_of_job(problem: Problem) -> bool:
-    """Return whether a problem has no field, and so the position of the first character."""
-    return not problem.path and (problem.line, problem.column) == (1, 1)
+    """Return the problems, errors first, in the order of the text."""
+    return sorted(problems, key=lambda p: (_SEVERITIES.index(p.severity), p.line or 0, p.column or 0))
 
 
 def apply_strict(problems: Iterable[Problem]) -> list[Problem]:

@@ -77,6 +77,13 @@ class Target:
         """The local backend, also if the target is a cluster."""
         return open_machine(state=self.settings.state, failure_check=FAILURE_CHECK, python=self.settings.local_python)
 
+    def change(self, *, namespace: str | None = None, job_kind: str | None = None) -> Target:
+        """Return the target with another namespace or kind of jobs. It shares the backends that are open."""
+        settings = self.settings if job_kind is None else replace(self.settings, job_kind=job_kind)
+        changed = replace(self, settings=settings, namespace=self.namespace if namespace is None else namespace)
+        vars(changed).update({name: value for name, value in vars(self).items() if name in ("cluster", "machine")})
+        return changed
+
     @property
     def kube_context(self) -> str:
         """The name of the kubeconfig context in use; "" without a kubeconfig."""

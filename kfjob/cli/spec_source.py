@@ -303,8 +303,7 @@ def _open_templates(source: Source, settings: Settings, build: BuildImage | None
     from kfjob.objects.api_objects import PYTORCHJOB
 
     templates = TemplateSource(source.read_template(), build, is_submitted)
-    kinds = templates.list_kinds(settings)
-    if is_submitted and PYTORCHJOB not in kinds:
+    if is_submitted and PYTORCHJOB not in (kinds := templates.list_kinds(settings)):
         command = f"kfjob render {source.format_template_options()} | kubectl apply -f -"
         title = f"`{source.name}` has no {PYTORCHJOB}: {', '.join(dict.fromkeys(kinds)) or 'it is empty'}"
         hint = f"`{command}` creates its objects"

@@ -24,7 +24,7 @@ from kfjob.kinds.base import JobKind
 from kfjob.kinds.registry import get_job, get_kind
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import describe_name
-from kfjob.objects.differences import MISSING, differences, format_path
+from kfjob.objects.differences import MISSING, Difference, differences, format_path, get_value
 from kfjob.objects.reading import get_annotation, get_launch
 from kfjob.objects.shapes.meta import read_version
 
@@ -95,12 +95,7 @@ class LiveObjects:
         except Refused as err:
             return [FieldChange(path=name, live=None, desired=err.cause or err.title, in_place=False)]
         changes = [
-            FieldChange(
-                path=f"{name}: {format_path(difference.path)}",
-                live=None if difference.old is MISSING else difference.old,
-                desired=None if difference.new is MISSING else difference.new,
-                in_place=in_place,
-            )
+            _make_change(difference, path=f"{name}: {format_path(difference.path)}", in_place=in_place)
             for difference in differences(_read_content(live), _read_content(new))
         ]
         changes += [
@@ -194,10 +189,15 @@ def _list_metadata_changes(live: JsonObject, manifest: JsonObject) -> Iterator[F
 
 def _list_spec_changes(kind: JobKind, live: JsonObject, manifest: JsonObject) -> Iterator[FieldChange]:
     for difference in differences({"spec": live["spec"]}, {"spec": manifest["spec"]}):
-        old, new = (None if value is MISSING else value for value in (difference.old, difference.new))
-        if old != new:
-            path = format_path(difference.path)
-            yield FieldChange(path=path, live=old, desired=new, in_place=kind.changes_in_place(path))
+        path = format_path(difference.path)
+        change = _make_change(difference, path=path, in_place=kind.changes_in_place(path))
+        if change.live != change.desired:
+            yield change
+
+
+def _make_change(difference: Difference, *, path: str, in_place: bool) -> FieldChange:
+    old, new = (None if value is MISSING else value for value in (difference.old, difference.new))
+    return FieldChange(path=path, live=old, desired=new, in_place=in_place)
 
 
 def refuse_changes(job: str, changes: Iterable[FieldChange]) -> None:
@@ -242,16 +242,8 @@ def _list_removed(item: JsonObject, live: JsonObject, recorded: JsonMapping) -> 
     if "stringData" in item:  # the API server stores it as `data`
         item = {**item, "data": {**(item.get("data") or {}), **item["stringData"]}}
     for path in ownership.list_owned(live):
-        if path[0] not in _WITHOUT_DEFAULTS and _get(recorded, path) is MISSING:
+        if path[0] not in _WITHOUT_DEFAULTS and get_value(recorded, path) is MISSING:
             continue
-        old = _get(live, path)
-        if old is not MISSING and _get(item, path) is MISSING and _get(item, path[:-1]) is not MISSING:
+        old = get_value(live, path)
+        if old is not MISSING and get_value(item, path) is MISSING and get_value(item, path[:-1]) is not MISSING:
             yield path, old
-
-
-def _get(value: Any, path: Sequence[str]) -> Any:
-    for step in path:
-        if not isinstance(value, dict) or step not in value:
-            return MISSING
-        value = value[step]
-    return value

@@ -99,8 +99,7 @@ def select_jobs(kind: JobKind, namespace: str) -> Selection:
 
 def get_job(kind: JobKind, namespace: str, name: str) -> Request:
     """Read one job."""
-    where = {"api_version": kind.api_version, "job_kind": kind.name}
-    return _request("GET", "get", kind.resource, namespace, name=name, **where)
+    return _request("GET", "get", **_locate_job(kind, namespace, name))
 
 
 def get(resource: str, namespace: str, name: str) -> Request:
@@ -120,10 +119,8 @@ def create(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
     """
     metadata = manifest["metadata"]
     query = (("fieldManager", api_objects.FIELD_MANAGER), ("fieldValidation", "Strict"), *(DRY_RUN if dry_run else ()))
-    request = _request(
-        "POST", "create", get_resource(manifest), metadata["namespace"], query=query, body=manifest, **_locate(manifest)
-    )
-    return replace(request, name=metadata.get("name", ""))  # a create has the name in the body, not in the path
+    where = {**_locate(manifest), "name": ""}  # a create has the name in the body, not in the path
+    return replace(_request("POST", "create", **where, query=query, body=manifest), name=metadata.get("name", ""))
 
 
 def dry_run_replace(manifest: Mapping[str, Any], *, resource_version: str) -> Request:
@@ -131,54 +128,30 @@ def dry_run_replace(manifest: Mapping[str, Any], *, resource_version: str) -> Re
     metadata = manifest["metadata"]
     query = (("fieldManager", api_objects.FIELD_MANAGER), ("fieldValidation", "Strict"), *DRY_RUN)
     body = {**manifest, "metadata": {**metadata, "resourceVersion": resource_version}}
-    where = {"namespace": metadata["namespace"], "name": metadata["name"], **_locate(manifest)}
-    return _request("PUT", "update", get_resource(manifest), query=query, body=body, **where)
+    return _request("PUT", "update", **_locate(manifest), query=query, body=body)
 
 
 def get_object(manifest: Mapping[str, Any]) -> Request:
     """Read the live object of a manifest."""
-    metadata = manifest["metadata"]
-    return _request("GET", "get", get_resource(manifest), metadata["namespace"], name=metadata["name"], **_locate(manifest))
+    return _request("GET", "get", **_locate(manifest))
 
 
 def apply(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
     """Apply a manifest on the server; with `dry_run` the server returns the result and stores nothing."""
-    metadata = manifest["metadata"]
     force = ("force", "true")
     query = (("fieldManager", api_objects.FIELD_MANAGER), force, ("fieldValidation", "Strict"), *(DRY_RUN if dry_run else ()))
-    return _request(
-        "PATCH",
-        "patch",
-        get_resource(manifest),
-        metadata["namespace"],
-        name=metadata["name"],
-        query=query,
-        body=manifest,
-        content_type=APPLY_PATCH,
-        **_locate(manifest),
-    )
+    return _request("PATCH", "patch", **_locate(manifest), query=query, body=manifest, content_type=APPLY_PATCH)
 
 
 def patch(manifest: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> Request:
     """Change the live object of a manifest by a JSON patch (RFC 6902)."""
-    metadata = manifest["metadata"]
-    return _request(
-        "PATCH",
-        "patch",
-        get_resource(manifest),
-        metadata["namespace"],
-        name=metadata["name"],
-        body=operations,
-        content_type=JSON_PATCH,
-        **_locate(manifest),
-    )
+    return _request("PATCH", "patch", **_locate(manifest), body=operations, content_type=JSON_PATCH)
 
 
 def delete_job(kind: JobKind, namespace: str, name: str, uid: str) -> Request:
     """Delete the job of this uid; it stays visible until everything that it owns is deleted."""
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
-    where = {"api_version": kind.api_version, "job_kind": kind.name}
-    return _request("DELETE", "delete", kind.resource, namespace, name=name, body=body, **where)
+    return _request("DELETE", "delete", **_locate_job(kind, namespace, name), body=body)
 
 
 def list_events(namespace: str, *, page: str = "") -> Request:
@@ -222,8 +195,26 @@ def api_path(api_version: str) -> str:
 
 
 def _locate(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Return the API version of an object, and its kind if it is a job."""
-    return {"api_version": manifest["apiVersion"], "job_kind": manifest["kind"] if is_job(manifest) else ""}
+    """Return where the object of a manifest is, with its kind if it is a job."""
+    metadata = manifest["metadata"]
+    return {
+        "resource": get_resource(manifest),
+        "namespace": metadata["namespace"],
+        "name": metadata.get("name", ""),
+        "api_version": manifest["apiVersion"],
+        "job_kind": manifest["kind"] if is_job(manifest) else "",
+    }
+
+
+def _locate_job(kind: JobKind, namespace: str, name: str) -> dict[str, str]:
+    """Return where a job is."""
+    return {
+        "resource": kind.resource,
+        "namespace": namespace,
+        "name": name,
+        "api_version": kind.api_version,
+        "job_kind": kind.name,
+    }
 
 
 def _request(

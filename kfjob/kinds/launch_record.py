@@ -70,9 +70,7 @@ def add_submit_record(objects: Sequence[JsonObject], *, submitter: str, spec_fil
     """Return the objects with who submits the job, and the digest and the path of the file of its spec, on the job."""
     records = {api_objects.ANNOTATION_SUBMITTED_BY: submitter, api_objects.ANNOTATION_SPEC_FILE: spec_file}
     given = {key: value for key, value in records.items() if value}
-    job = get_job(objects)
-    metadata = {**job["metadata"], "annotations": {**(job["metadata"].get("annotations") or {}), **given}}
-    return tuple({**item, "metadata": metadata} if item is job and given else item for item in objects)
+    return tuple(_add_metadata(item, {}, given) if given and is_job(item) else item for item in objects)
 
 
 def restore_objects(record: str, *, previous_launch: str, launch: str) -> list[JsonObject]:

@@ -104,9 +104,8 @@ def check_webhook(cluster: Cluster) -> Iterator[Finding]:
         remedy = f"kubectl get pods,endpoints -A -l {kind.controller_labels}"
         yield fail("webhook", f"does not answer, so no job can be created: {err.cause}", remedy)
     else:
-        yield warn(
-            "webhook", "no webhook validates jobs (operator 1.7 has none): an invalid job fails later", kind.install_command
-        )
+        message = "no webhook validates jobs (operator 1.7 has none): an invalid job fails later"
+        yield warn("webhook", message, kind.install_command)
 
 
 def check_rights(cluster: Cluster) -> Iterator[Finding]:
@@ -122,9 +121,8 @@ def check_rights(cluster: Cluster) -> Iterator[Finding]:
         effect = "a job's own etcd, events or scaling will not work"
         yield warn("rights", f"missing in `{namespace}`: {useful} ({effect})", remedy)
     if not missing:
-        yield ok(
-            "rights", f"all {len(kind.permissions) + len(kind.useful_permissions)} rights that kfjob uses in `{namespace}`"
-        )
+        count = len(kind.permissions) + len(kind.useful_permissions)
+        yield ok("rights", f"all {count} rights that kfjob uses in `{namespace}`")
 
 
 def _group_by_resource(permissions: Iterable[Permission]) -> str:

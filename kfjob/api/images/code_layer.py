@@ -43,10 +43,10 @@ def change_code(layer: CodeLayer, job: PreparedJob, *, notify: Notify, dry_run: 
     Raises:
         UsageError: the Master and the Workers have different images, and one tag is given for both.
     """
-    images = {role.image for role in job.resolved[1].roles} if job.resolved else set()
+    images = list(dict.fromkeys(role.image for role in job.resolved[1].roles)) if job.resolved else []
     if len(images) > 1 and layer.new_image and (tag := parse_reference(layer.new_image).tag):
         title = f"the Master and the Workers have different images, and the tag `{tag}` can name only one"
-        shown = ", ".join(f"`{image}`" for image in dict.fromkeys(role.image for role in job.plan.roles))
+        shown = ", ".join(f"`{image}`" for image in images)
         raise UsageError(title, cause=f"images: {shown}", hint="give the repository without a tag: each image gets its own")
     return lambda image: push_code_layer(image, layer, job.target, notify=notify, dry_run=dry_run)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from kfjob.api.lifecycle.recorded_spec import make_unusable
@@ -75,7 +75,7 @@ class RecordedObjects:
         return PreparedJob(
             name=self.record.name,
             launch=launch,
-            target=replace(target, namespace=self.record.namespace),
+            target=target.change(namespace=self.record.namespace),
             compiled=add_record(objects, launch=launch),
             resolved=None,
         )

@@ -98,7 +98,7 @@ def _prepare_spec(
 
     A local job starts again where it was submitted, but a spec that replaces the recorded one starts in the current folder.
     """
-    target = replace(target, settings=replace(target.settings, job_kind=record.job_kind or target.settings.job_kind))
+    target = target.change(job_kind=record.job_kind or None)
     has_new_spec = change is not None and change.loaded is not None
     loaded = LoadedSpec(recorded, Positions())
     if change:

@@ -30,9 +30,7 @@ def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
     if target.capabilities.runs_on_this_machine:
         plan = dataclasses.replace(job.plan, submitted_by=submitter, spec_file=job.file_record)
         ref = target.machine.submit(plan)
-        snapshot = target.backend.get(
-            ref.name, namespace=ref.namespace
-        )  # its record also has the command that installs packages
+        snapshot = target.backend.get(ref.name, namespace=ref.namespace)  # also has the command that installs packages
         return LiveReader(target, ref, read_observe_config(snapshot))
     objects = add_submit_record(job.objects, submitter=submitter, spec_file=job.file_record)
     ref, existing = target.cluster.submit(objects)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from kfjob.api.diagnose import examine
@@ -96,7 +96,7 @@ def run_trial(spec: JobSpec, trial: Trial, *, settings: Settings, notify: Notify
         problems = _find_problems(reader, plan, log, phase, timeout_problem)
     finally:
         with suppress(NotFound):
-            archive = stop(replace(target, namespace=ref.namespace), plan.name)
+            archive = stop(target.change(namespace=ref.namespace), plan.name)
     pods = tuple(log.pods[host] for host in plan.pods if host in log.pods)
     return TrialResult(
         job=plan.name,

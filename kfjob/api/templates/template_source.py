@@ -194,7 +194,7 @@ def _render(template: Template, target: Target, launch: str, notify: Notify) -> 
     objects, notices = template.render({"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace})
     named = [namespace for namespace in find_namespaces(objects) if namespace != target.namespace]
     if len(named) == 1 and not target.settings.namespace:
-        target = replace(target, namespace=named[0])
+        target = target.change(namespace=named[0])
         objects, notices = template.render({"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace})
     for notice in notices:
         notify(notice)

@@ -144,11 +144,9 @@ class PyTorchJob(JobKind):
     def describe_definition(self, definition: JsonMapping) -> tuple[str, bool]:
         """Return the versions of the operator, judged by the fields of the definition."""
         versions = get_value(definition, ("spec", "versions"))
-        served = (
-            [version for version in versions if get_value(version, ("served",)) is True] if isinstance(versions, list) else []
-        )
-        spec = ("schema", "openAPIV3Schema", "properties", "spec", "properties")
-        fields = get_value(served[0], spec) if served else MISSING
+        versions = versions if isinstance(versions, list) else []
+        served = next((version for version in versions if get_value(version, ("served",)) is True), None)
+        fields = get_value(served, ("schema", "openAPIV3Schema", "properties", "spec", "properties"))
         if get_value(fields, ("elasticPolicy",)) is MISSING:
             return "from an operator without elastic jobs", False
         if get_value(fields, ("runPolicy", "properties", "managedBy")) is MISSING:

@@ -123,7 +123,7 @@ class Explanation(Struct, frozen=True):
 
     @property
     def symptom(self) -> SymptomKey:
-        """The symptom that it shows: exceptions and crashes that no rule knows are told apart by their text without numbers."""
+        """The id of the rule; with a rule for exceptions of any kind, also the text of the exception without its numbers."""
         is_general = self.rule.subject is Subject.EXCEPTION
         return self.rule.id, mask_numbers(self.values.get("what", "")) if is_general else ""
 
