@@ -1,16 +1,13 @@
-"""Reference page of all rules: `python -m kfjob.joblog.diagnose.reference > docs/reference/diagnose.md`."""
+"""The page of the rules, which `python -m docs.generate` writes."""
 
 from __future__ import annotations
 
 import re
-import sys
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity
 from kfjob.joblog.diagnose.rules import GROUPS, RULES
 
 _HEAD = """# Rules of `kfjob diagnose`
-
-This page is generated from the rules (`python -m kfjob.joblog.diagnose.reference`).
 
 `kfjob diagnose JOB` reads the logs of all pods, including those of containers before a restart, and the states of the pods. It
 names the first cause of a failure, where it occurred, what to do about it, and its consequences. `kfjob diagnose --from DIR`
@@ -61,7 +58,3 @@ def _format_rule(rule: Rule) -> str:
 def _replace_groups(text: str) -> str:
     """Return the text with `JOB` for the job's name and `…` for other values."""
     return re.sub(r"\{\w+\}", lambda match: "JOB" if match[0] == "{job}" else "…", text)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

@@ -8,10 +8,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from kfjob.cli.progress import progress
-from kfjob.joblog.progress.reference import render_page
 
 LINES = "".join(f"epoch 1 step {step} loss {9 - step / 100}\n" for step in (10, 20, 30))
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "progress.md"
 
 
 def run(*arguments: str) -> str:
@@ -36,7 +34,3 @@ def test_pattern_is_tried_on_a_log(tmp_path: Path):
     log.write_text("alpha 3 beta 2.5\nalpha 4 beta 2.25\n")
     assert run(str(log)).strip() == "no line looks like training progress"
     assert "step 4 · loss 2.2500" in run(str(log), "--progress", r"alpha (?P<step>\d+) beta (?P<loss>[\d.]+)")
-
-
-def test_page_is_generated():
-    assert PAGE.read_text() == render_page()

@@ -8,7 +8,6 @@ import pytest
 
 import kfjob as api
 from kfjob.base.errors import SpecError
-from kfjob.lint.reference import render_reference
 from tests.unit.api.conftest import fake, kfjob
 
 __all__ = ["fake", "kfjob"]
@@ -82,8 +81,3 @@ def test_submit_in_python_notifies_of_warnings(spec):
     assert "\n".join(messages) + "\n" == WARNINGS
     with pytest.raises(SpecError, match="error: image `train`"):
         api.submit(spec, strict=True)
-
-
-def test_reference_is_up_to_date():
-    page = Path(__file__).parents[3] / "docs/reference/lint.md"
-    assert page.read_text(encoding="utf-8") == render_reference(), "python -m kfjob.lint.reference > docs/reference/lint.md"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kfjob.base.errors import SpecError
 from kfjob.source.spec_text import load_spec, parse_yaml
-from kfjob.spec.trainer_reference import format_page
 from kfjob.trainspec.command_line import from_argv, parse_argv, to_argv
 from kfjob.trainspec.model_shapes import count_parameters
 from kfjob.trainspec.script_translation import translate_arguments
 from kfjob.trainspec.train_spec import TrainSpec, get_shape
 from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS
 
-ROOT = Path(__file__).parents[3]
 FABRIC = [
     "devices",
     "tpu",
@@ -112,11 +108,6 @@ def test_results_of_the_table_are_fields():
     for argument in SCRIPT_ARGUMENTS.values():
         if argument.result.startswith("`"):
             assert argument.result.strip("`").partition(".")[0] in TrainSpec.model_fields
-
-
-def test_page_is_up_to_date():
-    """`python -m kfjob.spec.trainer_reference` generates it."""
-    assert (ROOT / "docs" / "reference" / "trainer-arguments.md").read_text() == format_page()
 
 
 def test_arguments_of_the_fabric_script():

@@ -1,8 +1,7 @@
-"""docs/reference/lint.md, generated from the rules: `python -m kfjob.lint.reference > docs/reference/lint.md`."""
+"""The page of the lint rules."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from kfjob.lint.catalogue import RULES
@@ -21,12 +20,10 @@ _HEAD = """\
 
 The rules check the PyTorchJob after `overrides` were merged into it. The local backend checks only the rules that are marked
 *also local*.
-
-`python -m kfjob.lint.reference` generates this page.
 """
 
 
-def render_reference() -> str:
+def format_page() -> str:
     """Return the whole page."""
     index = [f"- [`{rule.id}`](#{rule.id}): {rule.title}" for rule in RULES]
     return "\n".join([_HEAD, *index, *(line for rule in RULES for line in _section(rule))]) + "\n"
@@ -36,7 +33,3 @@ def _section(rule: Rule) -> Iterator[str]:
     yield from ("", f"## {rule.id}", "")
     yield f"*{rule.severity}{', also local' if rule.local else ''}* · {rule.title}."
     yield from ("", rule.reason)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render_reference())

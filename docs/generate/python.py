@@ -1,10 +1,9 @@
-"""Generate docs/reference/python.md: `python -m kfjob.cli.python_reference > docs/reference/python.md`."""
+"""The page of the Python names: signatures and docstrings."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
 
@@ -52,8 +51,6 @@ async def main() -> None:
 
 asyncio.run(main())
 ```
-
-This page is generated: `python -m kfjob.cli.python_reference > docs/reference/python.md`.
 """
 
 WIDTH = 100
@@ -119,7 +116,3 @@ def _summarize(value: object) -> str:
     if isinstance(value, type) and issubclass(value, Enum):
         text += f" Values: {', '.join(f'`{member}`' for member in value)}."
     return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(format_page())

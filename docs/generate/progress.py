@@ -1,4 +1,4 @@
-"""The page `docs/reference/progress.md`: `python -m kfjob.joblog.progress.reference > docs/reference/progress.md`."""
+"""The page of the progress lines: which shapes and names are read."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ _SHAPES = {
 }
 
 
-def render_page() -> str:
+def format_page() -> str:
     """Return the page as Markdown."""
     names = ", ".join(dict.fromkeys(item.name for item in FORMATS))
     shapes = "\n\n".join(f"{name[:1].upper()}{name[1:]}:\n\n```text\n{example}\n```" for name, example in _SHAPES.items())
     return f"""# What kfjob reads
-
-<!-- generated: python -m kfjob.joblog.progress.reference > docs/reference/progress.md -->
 
 kfjob finds the training progress in the lines that a program prints. It first tries the exact formats of these trainers:
 {names}. Lines of all other programs go to the general reader.
@@ -98,7 +96,3 @@ def _rows(values: Mapping[str, str]) -> str:
 
 def _join(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-if __name__ == "__main__":
-    print(render_page(), end="")  # noqa: T201 - this is the output

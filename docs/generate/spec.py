@@ -1,9 +1,8 @@
-"""Generate docs/reference/spec.md from the models: `python -m kfjob.spec.reference > docs/reference/spec.md`."""
+"""The page of the spec: every field, from the JSON Schema of the models."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,8 +17,6 @@ line and column, `kfjob explain` shows the values of the fields that you omit, a
 editors.
 
 `--var` and `--env-file` replace `${NAME}` and `${NAME:-default}` in values; `--set FIELD=VALUE` overrides a field of the file.
-
-`python -m kfjob.spec.reference` generates this page from the models.
 """
 _KINDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "object": "mapping"}
 
@@ -90,7 +87,3 @@ def _list_references(field: Any) -> Iterator[str]:
     elif isinstance(field, list):
         for value in field:
             yield from _list_references(value)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(format_page())

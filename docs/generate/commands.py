@@ -1,8 +1,7 @@
-"""Generate docs/reference/commands.md: `python -m kfjob.cli.reference > docs/reference/commands.md`."""
+"""The page of the commands: the help of each."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,15 +15,13 @@ _INTRODUCTION = """\
 Commands print data to stdout and messages to stderr. [Exit codes](exit-codes.md) report how a command or a job ended, and
 [with `-o json`](exit-codes.md#errors-as-json) an error is JSON, too.
 `kubectl kfjob` is the same program.
-
-This page is generated: `python -m kfjob.cli.reference > docs/reference/commands.md`.
 """
 
 
 _WIDTH: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
 
 
-def markdown() -> str:
+def format_page() -> str:
     """Return the whole page."""
     return "\n".join([_INTRODUCTION, *(line for name in COMMANDS for line in _section(name))])
 
@@ -45,7 +42,3 @@ def _help_block(command: click.Command, ctx: click.Context, title: str) -> Itera
             if subcommand is not None:
                 context = click.Context(subcommand, info_name=name, parent=ctx, **_WIDTH)
                 yield from _help_block(subcommand, context, f"{title} {name}")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())

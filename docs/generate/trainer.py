@@ -1,19 +1,15 @@
-"""Generate docs/reference/trainer-arguments.md from TrainSpec and the table of script arguments.
-
-python -m kfjob.spec.trainer_reference > docs/reference/trainer-arguments.md
-"""
+"""The page of the trainer's arguments, from TrainSpec and the table of script arguments."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from kfjob.spec.reference import format_row
+from docs.generate.spec import format_row
 from kfjob.trainspec.train_fields import LoraSpec
 from kfjob.trainspec.train_spec import TrainSpec
 from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS
@@ -24,8 +20,6 @@ _HEAD = """\
 Each argument is a field of the `train:` section of a spec (`max_steps: 500`) and an argument of the trainer's command line
 (`--max-steps=500` or `--max_steps 500`). Both also accept the arguments of two published scripts, see
 [below](#names-of-other-scripts). An unknown argument is an error.
-
-`python -m kfjob.spec.trainer_reference` generates this page from the code.
 """
 _LORA = """\
 ## Fields of lora
@@ -71,7 +65,3 @@ def _format_json(value: Any) -> str:
 def _format_table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
     for cells in (columns, ("---",) * len(columns), *rows):
         yield format_row(cells)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(format_page())
