@@ -56,8 +56,8 @@ def import_pytorchjob(*, file: str, name: str | None, at: str | None, verbose: b
     FILE is a manifest, or `-` for standard input, for example from `kubectl get pytorchjob JOB -o yaml`. The job may be inside
     another object, such as an AppWrapper, a Katib Experiment or an Argo Workflow.
     """
-    from kfjob.api.specs.imports import import_pytorchjob as convert
-    from kfjob.kinds.pytorchjob.importer.job_search import Choice
+    from kfjob.api.specs.imports import import_manifest as convert
+    from kfjob.kinds.manifests import Choice
 
     _print(convert(read_text(file, "manifest"), file=file, choice=Choice(name=name, path=at)), output, verbose=verbose)
 

@@ -300,17 +300,19 @@ def open_source(
 
 def _open_templates(source: Source, settings: Settings, build: BuildImage | None, *, is_submitted: bool) -> TemplateSource:
     from kfjob.api.templates.template_source import TemplateSource
-    from kfjob.objects.api_objects import PYTORCHJOB
+    from kfjob.kinds.registry import find_holder, list_user_kinds, select_user_jobs
 
     templates = TemplateSource(source.read_template(), build, is_submitted)
-    if is_submitted and PYTORCHJOB not in (kinds := templates.list_kinds(settings)):
+    if is_submitted and not select_user_jobs(objects := templates.list_objects(settings)):
         command = f"kfjob render {source.format_template_options()} | kubectl apply -f -"
-        title = f"`{source.name}` has no {PYTORCHJOB}: {', '.join(dict.fromkeys(kinds)) or 'it is empty'}"
+        kinds = ", ".join(dict.fromkeys(item.kind for item in objects))
+        title = f"`{source.name}` has no {' or '.join(list_user_kinds())}: {kinds or 'it is empty'}"
         hint = f"`{command}` creates its objects"
-        if templates.has_inner_job(settings):
+        if holder := find_holder(objects):
+            format_name = holder[1].import_format
             has_values = templates.template.values or templates.template.exported
-            importing = f"kfjob render {source.format_template_options()} | kfjob import pytorchjob -"
-            importing = importing if has_values else f"kfjob import pytorchjob {source.name}"
+            importing = f"kfjob render {source.format_template_options()} | kfjob import {format_name} -"
+            importing = importing if has_values else f"kfjob import {format_name} {source.name}"
             hint += f"; `{importing}` makes a spec of the job"
         raise UsageError(title, hint=hint)
     return templates

@@ -21,6 +21,7 @@ from kfjob.objects.reading import find_owner_uid, parse_time
 if TYPE_CHECKING:
     from kfjob.base.errors import Problem
     from kfjob.joblog.observe_config import ObserveConfig
+    from kfjob.kinds.manifests import ManifestReader
     from kfjob.plan import JobPlan
 
 
@@ -75,6 +76,11 @@ class JobKind(ABC):
     def group(self) -> str:
         """The API group; "" for the core group."""
         return self.api_version.rpartition("/")[0]
+
+    @property
+    def manifests(self) -> ManifestReader | None:
+        """What reads manifests of this kind that users write; None if a job of this kind always comes from a spec."""
+        return None
 
     # from a plan to objects
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.kinds.base import JobKind, PodTemplate
 from kfjob.kinds.pytorchjob.kind import PyTorchJob
+
+if TYPE_CHECKING:
+    from kfjob.kinds.manifests import ManifestReader
+    from kfjob.source.manifest import ManifestObject
 
 KINDS: dict[str, JobKind] = {kind.name: kind for kind in (PyTorchJob(),)}
 """The kinds by name, in the order in which a job of unknown kind is looked for."""
@@ -28,6 +33,28 @@ def is_job(item: JsonMapping) -> bool:
 def get_kind(job: JsonMapping) -> JobKind:
     """Return the kind of a job."""
     return KINDS[job["kind"]]
+
+
+def select_user_jobs(objects: Iterable[ManifestObject]) -> list[tuple[ManifestObject, ManifestReader]]:
+    """Return the jobs that users can write as manifests, also of an API version that the cluster does not serve."""
+    return [(item, reader) for item in objects if item.kind in KINDS and (reader := KINDS[item.kind].manifests)]
+
+
+def find_holder(objects: Iterable[ManifestObject]) -> tuple[ManifestObject, ManifestReader] | None:
+    """Return the first object that is or holds a job that `kfjob import` can read, with its reader; None without one."""
+    readers = [reader for kind in KINDS.values() if (reader := kind.manifests)]
+    pairs = ((item, reader) for item in objects for reader in readers if reader.holds_job(item.value))
+    return next(pairs, None)
+
+
+def find_reader(import_format: str) -> ManifestReader:
+    """Return the reader for a format of `kfjob import`."""
+    return next(reader for kind in KINDS.values() if (reader := kind.manifests) and reader.import_format == import_format)
+
+
+def list_user_kinds() -> list[str]:
+    """Return the names of the kinds that users can write as manifests."""
+    return [kind.name for kind in KINDS.values() if kind.manifests]
 
 
 def get_job(objects: Iterable[JsonObject]) -> JsonObject:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem
-from kfjob.objects.api_objects import PYTORCHJOB, describe_object, is_list
+from kfjob.objects.api_objects import describe_object, is_list
 from kfjob.objects.containers import show_path
+from kfjob.shell.variables import find_references
 from kfjob.source.template.fill import Rendered
 from kfjob.validation.field_paths import Path, Positions
+
+_TEXTS_OF_PROGRAMS = frozenset(("annotations", "args", "command", "value"))
+"""Fields in which a variable is for the pod."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +66,14 @@ def _flatten(item: ManifestObject) -> Iterator[ManifestObject]:
         yield from _flatten(ManifestObject(value=value, positions=item.positions, path=(*item.path, "items", index)))
 
 
-def select_jobs(objects: Iterable[ManifestObject]) -> list[ManifestObject]:
-    """Return the PyTorchJobs."""
-    return [item for item in objects if item.kind == PYTORCHJOB]
+def find_unfilled(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the path and the reference of each field that no program in the pod reads, so that only a template can have it."""
+    if isinstance(value, str):
+        yield from ((path, reference[0]) for reference in find_references(value))
+        return
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        if key not in _TEXTS_OF_PROGRAMS:
+            yield from find_unfilled(item, (*path, key))
 
 
 def find_namespaces(objects: Iterable[ManifestObject]) -> list[str]:

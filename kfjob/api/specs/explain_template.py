@@ -10,19 +10,10 @@ from kfjob.api.prepared import PreparedJob
 from kfjob.api.specs.explain import Explanation, Value, explain_spec
 from kfjob.api.templates.template_source import PreparedTemplate
 from kfjob.base.errors import NotFound, Problem
-from kfjob.objects import api_objects
-from kfjob.objects.api_objects import PYTORCHJOB
 from kfjob.objects.containers import show_path
-from kfjob.plan.agent import operator_environment
 from kfjob.redaction import Redactor, collect_secrets
 from kfjob.source.manifest import ManifestObject
 from kfjob.validation.field_paths import Path
-
-_DEFAULTS: tuple[tuple[Path, str], ...] = (
-    (("nprocPerNode",), api_objects.DEFAULT_PROCESSES),
-    (("runPolicy", "cleanPodPolicy"), api_objects.DEFAULT_CLEAN_PODS),
-)
-_REPLICA_DEFAULTS = (("replicas", str(api_objects.DEFAULT_REPLICAS)), ("restartPolicy", api_objects.DEFAULT_RESTART_POLICY))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +38,7 @@ class TemplateExplanation:
         return self.planned.plan.pods
 
     def operator_environment(self, node_rank: int) -> dict[str, str]:
-        """Return what the operator will add to the environment of one pod.
+        """Return what the job's controller will add to the environment of one pod.
 
         Raises:
             NotFound: the job has no such pod.
@@ -55,19 +46,7 @@ class TemplateExplanation:
         """
         if not 0 <= node_rank < len(self.pods):
             raise NotFound(f"there is no node rank {node_rank}", hint=f"the ranks are 0 to {len(self.pods) - 1}")
-        env = operator_environment(self.planned.plan, node_rank)
-        policy = self.planned.job.value["spec"].get("elasticPolicy")
-        given = {
-            "PET_RDZV_ID": policy and policy.get("rdzvId"),
-            "PET_MAX_RESTARTS": policy and policy.get("maxRestarts") is not None,
-            "PET_RDZV_CONF": policy and policy.get("rdzvConf"),
-            "PET_RDZV_BACKEND": policy is not None,
-            "PET_RDZV_ENDPOINT": policy is not None,
-        }
-        env = {name: value for name, value in env.items() if given.get(name, True)}
-        if policy is None:
-            env["PET_NNODES"] = str(len(self.pods))
-        return env
+        return self.planned.reader.list_variables(self.planned.job.value, self.planned.plan, node_rank)
 
 
 def explain(job: PreparedJob) -> Explanation | TemplateExplanation:
@@ -76,17 +55,17 @@ def explain(job: PreparedJob) -> Explanation | TemplateExplanation:
 
 
 def explain_template(planned: PreparedTemplate) -> TemplateExplanation:
-    """Return the values of the PyTorchJob and of the objects beside it, in the order of the files."""
+    """Return the values of the job and of the objects beside it, in the order of the files."""
     values: list[Value] = []
     for item in planned.manifest_objects:
-        prefix = "" if item.kind == PYTORCHJOB else f"{item.title.replace('`', '')}: "
+        prefix = "" if item is planned.job else f"{item.title.replace('`', '')}: "
         redactor = Redactor(collect_secrets(item.value))
         hide = item.kind == "Secret"
         for path, value in _list_leaves(item.value, ()):
             values.append(_explain(item, path, value, prefix=prefix, redactor=redactor, hide=hide))
     values += [
         Value(path=show_path(planned.job.value, path), value=value, origin="operator", reason="its default")
-        for path, value in _list_defaults(planned.job.value)
+        for path, value in planned.reader.list_defaults(planned.job.value)
     ]
     return TemplateExplanation(planned=planned, values=tuple(values))
 
@@ -127,16 +106,3 @@ def _list_leaves(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
             yield from _list_leaves(item, (*path, index))
     elif value is not None:
         yield path, str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _list_defaults(job: Any) -> Iterator[tuple[Path, str]]:
-    for path, value in _DEFAULTS:
-        parent = job["spec"]
-        for step in path[:-1]:
-            parent = parent.get(step) or {}
-        if parent.get(path[-1]) is None:
-            yield ("spec", *path), value
-    for kind, replica in (job["spec"].get("pytorchReplicaSpecs") or {}).items():
-        for field, value in _REPLICA_DEFAULTS:
-            if (replica or {}).get(field) is None:
-                yield ("spec", "pytorchReplicaSpecs", kind, field), value

@@ -6,23 +6,29 @@ from dataclasses import replace
 
 from kfjob.base.errors import SpecError
 from kfjob.convert.conversion import Conversion
-from kfjob.kinds.pytorchjob.importer.import_job import import_objects
-from kfjob.kinds.pytorchjob.importer.job_search import ANY_JOB, Choice
+from kfjob.kinds.manifests import ANY_JOB, Choice
+from kfjob.kinds.registry import find_reader
 from kfjob.source.foreign_formats import find_template_problem
 from kfjob.source.manifest import list_objects
 from kfjob.source.template import fill as template
 from kfjob.spec.job import JobSpec
 
 
-def import_pytorchjob(text: str, *, file: str | None = None, choice: Choice = ANY_JOB) -> Conversion:
-    """Return the spec of the PyTorchJob in a manifest, which may contain other objects, also around the job.
+def import_manifest(
+    text: str, *, import_format: str = "pytorchjob", file: str | None = None, choice: Choice = ANY_JOB
+) -> Conversion:
+    """Return the spec of the job in a manifest, which may contain other objects, also around the job.
+
+    `import_format` is the kind of job: the `import_format` of its reader.
 
     Raises:
-        SpecError: the text is not a manifest, does not contain exactly one PyTorchJob that fits the choice, or no spec can
-            express it.
+        SpecError: the text is not a manifest, it does not contain exactly one job of this kind that fits the choice, or no
+            spec can express the job.
     """
     try:
-        return import_objects(list(list_objects(template.parse(text, file=file))), file=file, choice=choice)
+        return find_reader(import_format).import_objects(
+            list(list_objects(template.parse(text, file=file))), file=file, choice=choice
+        )
     except SpecError as error:
         if problem := find_template_problem(text, error.problems, file):
             raise SpecError([problem]) from error

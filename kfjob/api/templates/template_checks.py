@@ -12,26 +12,22 @@ from kfjob.api.templates.template_files import Template
 from kfjob.backends.resources import is_creatable
 from kfjob.base.errors import Problem
 from kfjob.base.text import plural
-from kfjob.kinds.pytorchjob.admission import find_job_problems
-from kfjob.kinds.pytorchjob.importer.job_search import find_jobs
-from kfjob.kinds.pytorchjob.importer.unsupported_parts import find_unfilled
-from kfjob.kinds.pytorchjob.manifest_fields import use_manifest_names
+from kfjob.kinds.manifests import ManifestReader
+from kfjob.kinds.registry import find_holder, list_user_kinds, select_user_jobs
 from kfjob.lint.images import find_image_problems
 from kfjob.objects.api_check import find_object_faults
-from kfjob.objects.api_objects import PYTORCHJOB
 from kfjob.objects.containers import find_containers
 from kfjob.shell import syntax as shell_syntax
-from kfjob.source.manifest import ManifestObject, find_namespaces, select_jobs
+from kfjob.source.manifest import ManifestObject, find_namespaces, find_unfilled
 
 
-def check_job(objects: Sequence[ManifestObject], *, is_submitted: bool) -> Iterator[Problem]:
-    """Yield what the API server and the operator's webhook would refuse."""
-    (job,) = select_jobs(objects)
+def check_job(job: ManifestObject, reader: ManifestReader, *, is_submitted: bool) -> Iterator[Problem]:
+    """Yield what the API server and the job's controller would refuse."""
     unfilled = dict(find_unfilled(job.value.get("spec"), ("spec",)))
     for path in unfilled:
         title = "a reference stays in a field that no program in the pod reads"
         yield job.locate(Problem(title=title, hint="give the name a value, and leave it out of `--keep`"), path)
-    for problem in find_job_problems(job.value):
+    for problem in reader.find_problems(job.value):
         if problem.path in unfilled:
             continue
         is_error = is_submitted or not problem.is_unknown_field
@@ -40,12 +36,11 @@ def check_job(objects: Sequence[ManifestObject], *, is_submitted: bool) -> Itera
         yield replace(located, severity=severity)
 
 
-def check_others(objects: Sequence[ManifestObject]) -> Iterator[Problem]:
-    """Yield why the API server would refuse the other objects."""
+def check_others(objects: Sequence[ManifestObject], job: ManifestObject) -> Iterator[Problem]:
+    """Yield why the API server would refuse the objects beside the job."""
     for item in objects:
-        if item.kind != PYTORCHJOB:
-            for fault in find_object_faults(item.value):
-                yield item.locate(Problem(title=fault.title, hint=fault.hint), fault.path)
+        for fault in find_object_faults(item.value) if item is not job else ():
+            yield item.locate(Problem(title=fault.title, hint=fault.hint), fault.path)
 
 
 def say_once(problems: Iterable[Problem]) -> list[Problem]:
@@ -57,7 +52,7 @@ def say_once(problems: Iterable[Problem]) -> list[Problem]:
     return list(places.values())
 
 
-def check_containers(objects: Sequence[ManifestObject], settings: Settings) -> Iterator[Problem]:
+def check_containers(objects: Sequence[ManifestObject], reader: ManifestReader, settings: Settings) -> Iterator[Problem]:
     """Yield the images that nobody can pull and the commands that no system has; the lint rules check only those of the job."""
     for item in objects:
         for path, container in find_containers(item.value):
@@ -67,14 +62,17 @@ def check_containers(objects: Sequence[ManifestObject], settings: Settings) -> I
                     yield item.locate(problem, (*path, "image"))
             words = [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
             if syntax := shell_syntax.find_in_words(words):
-                yield item.locate(use_manifest_names(Problem(title=syntax.title, hint=syntax.hint)), (*path, "command"))
+                yield item.locate(reader.use_manifest_names(Problem(title=syntax.title, hint=syntax.hint)), (*path, "command"))
 
 
-def _suggest_import(item: ManifestObject, template: Template) -> str:
-    """Return the command that makes a spec of the job inside an object."""
-    command = f"kfjob import pytorchjob {item.positions.file}"
+def _suggest_import(objects: Sequence[ManifestObject], template: Template) -> str | None:
+    """Return the command that makes a spec of a job inside one of the objects; None if none has one."""
+    if not (holder := find_holder(objects)):
+        return None
+    item, reader = holder
+    command = f"kfjob import {reader.import_format} {item.positions.file}"
     if template.values or template.exported:
-        command = f"kfjob render --template {item.positions.file} … | kfjob import pytorchjob -"
+        command = f"kfjob render --template {item.positions.file} … | kfjob import {reader.import_format} -"
     return f"`{command}` makes a spec of the job in it"
 
 
@@ -92,17 +90,14 @@ def explain_structure(problem: Problem, template: Template) -> Problem:
 
 def find_object_problems(objects: Sequence[ManifestObject], template: Template, namespace: str | None) -> Iterator[Problem]:
     """Yield why the objects are not one job, in one namespace, of kinds that kfjob creates."""
-    jobs = select_jobs(objects)
+    jobs = select_user_jobs(objects)
     if len(jobs) != 1:
-        kinds = ", ".join(item.kind for item in objects) or "nothing"
-        title = f"a template needs exactly one {PYTORCHJOB}, this has {plural(len(jobs), PYTORCHJOB)}: {kinds}"
-        holder = None if jobs else next((item for item in objects if find_jobs([item.value])), None)
-        yield Problem(title=title, file=template.name, hint=_suggest_import(holder, template) if holder else None)
+        kinds, wanted = ", ".join(item.kind for item in objects) or "nothing", " or ".join(list_user_kinds())
+        title = f"a template needs exactly one {wanted}, this has {plural(len(jobs), wanted)}: {kinds}"
+        yield Problem(title=title, file=template.name, hint=None if jobs else _suggest_import(objects, template))
     for item in objects:
         if not is_creatable(item.value):
-            hint = "take it out of the template, and create it with kubectl"
-            if find_jobs([item.value]):
-                hint = _suggest_import(item, template)
+            hint = _suggest_import([item], template) or "take it out of the template, and create it with kubectl"
             yield item.locate(Problem(title=f"kfjob cannot create {item.title}", hint=hint), ("kind",))
         if namespace and item.namespace not in (None, namespace):
             title = f"{item.title} is in namespace `{item.namespace}`, but the selected namespace is `{namespace}`"

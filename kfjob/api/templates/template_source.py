@@ -25,16 +25,11 @@ from kfjob.base.errors import Problem, SpecError, UsageError
 from kfjob.base.text import join_names, plural
 from kfjob.kinds.images import ImageChange, replace_image
 from kfjob.kinds.launch_record import add_observe_config, add_record
-from kfjob.kinds.pytorchjob.admission import EMPTY_WORKER, EMPTY_WORKER_REASON, remove_empty_worker
-from kfjob.kinds.pytorchjob.importer.import_job import import_objects
-from kfjob.kinds.pytorchjob.importer.job_search import OWN_OBJECT, find_jobs
-from kfjob.kinds.pytorchjob.importer.unsupported_parts import fit_to_spec
-from kfjob.kinds.pytorchjob.manifest_fields import find_manifest_path, use_manifest_names
+from kfjob.kinds.manifests import ManifestReader
+from kfjob.kinds.registry import get_kind, select_user_jobs
 from kfjob.lint.images import IMAGE_RULES
-from kfjob.objects.api_objects import PYTORCHJOB, count_replicas
-from kfjob.objects.workload import find_workload
 from kfjob.plan import JobPlan
-from kfjob.source.manifest import ManifestObject, find_namespaces, select_jobs
+from kfjob.source.manifest import ManifestObject, find_namespaces
 from kfjob.spec.job import JobSpec
 from kfjob.validation.field_paths import Positions
 
@@ -49,16 +44,22 @@ class PreparedTemplate(PreparedJob):
     @property
     def summary(self) -> str:
         """The job in one line."""
-        replicas = self.job.value["spec"]["pytorchReplicaSpecs"]
-        counts = (f"{kind} {count_replicas(replica)}" for kind, replica in replicas.items())
+        templates = get_kind(self.job.value).read_pod_templates(self.job.value)
+        counts = (f"{template.role} {len(template.names)}" for template in templates)
         others = [item.title for item in self.manifest_objects if item is not self.job]
         return f"{self.job.title}, replicas: {', '.join(counts)}{f'; with {join_names(others)}' if others else ''}"
 
     @property
     def job(self) -> ManifestObject:
         """The job among the objects."""
-        (job,) = select_jobs(self.manifest_objects)
+        ((job, _),) = select_user_jobs(self.manifest_objects)
         return job
+
+    @property
+    def reader(self) -> ManifestReader:
+        """What reads the manifest of the job."""
+        ((_, reader),) = select_user_jobs(self.manifest_objects)
+        return reader
 
 
 @dataclass(frozen=True)
@@ -90,34 +91,25 @@ class TemplateSource:
             SpecError: a variable has no value, or the job has an error.
         """
         target = _find_cluster(settings)
-        if self.list_kinds(settings).count(PYTORCHJOB) == 1:
+        if len(select_user_jobs(self.list_objects(settings))) == 1:
             job = replace(self, is_submitted=False).prepare(target, notify=notify)
             job.check_findings(notify)
             return job.compiled
         objects, target = _render(self.template, target, make_launch_id(), notify)
-        if len(select_jobs(objects)) > 1:
-            notify(f"`{self.template.name}` has {plural(len(select_jobs(objects)), PYTORCHJOB)}, so they are not linted")
+        if jobs := select_user_jobs(objects):
+            notify(f"`{self.template.name}` has {plural(len(jobs), 'job')}, so they are not linted")
         if not settings.namespace:
             return tuple(item.value for item in objects)
         return tuple((item.with_namespace(target.namespace) if is_creatable(item.value) else item).value for item in objects)
 
-    def list_kinds(self, settings: Settings) -> list[str]:
-        """Return the kind of each object.
+    def list_objects(self, settings: Settings) -> list[ManifestObject]:
+        """Return the objects of the template.
 
         Raises:
             SpecError: a variable has no value, or a file is not a manifest.
         """
         objects, _ = _render(self.template, _find_cluster(settings), make_launch_id(), ignore_notice)
-        return [item.kind for item in objects]
-
-    def has_inner_job(self, settings: Settings) -> bool:
-        """Return whether an object holds a job in a form that `import` reads.
-
-        Raises:
-            SpecError: a variable has no value, or a file is not a manifest.
-        """
-        objects, _ = _render(self.template, _find_cluster(settings), make_launch_id(), ignore_notice)
-        return bool(find_jobs([item.value for item in objects]))
+        return objects
 
     def prepare(
         self,
@@ -156,8 +148,12 @@ class TemplateSource:
         objects, target = _render(self.template, target, launch, notify)
         if problems := list(find_object_problems(objects, self.template, target.settings.namespace)):
             raise SpecError(problems)
-        objects = [_remove_empty_worker(item.with_namespace(target.namespace), notify) for item in objects]
-        findings = [*check_job(objects, is_submitted=self.is_submitted), *check_containers(objects, target.settings)]
+        objects = [_complete(item.with_namespace(target.namespace), notify) for item in objects]
+        ((job, reader),) = select_user_jobs(objects)
+        findings = [
+            *check_job(job, reader, is_submitted=self.is_submitted),
+            *check_containers(objects, reader, target.settings),
+        ]
         findings = [explain_structure(problem, self.template) for problem in findings]
         if language := self.template.explain_language(findings):
             raise SpecError(language)
@@ -165,7 +161,6 @@ class TemplateSource:
         more: tuple[Problem, ...] = ()
         if not any(finding.severity == "error" and finding.rule not in IMAGE_RULES for finding in findings):
             resolved, more = _lint(objects, launch, target)
-        (job,) = select_jobs(objects)
         compiled = self._compile([item.value for item in objects], launch)
         return PreparedTemplate(
             name=job.value["metadata"].get("name", ""),
@@ -173,8 +168,8 @@ class TemplateSource:
             target=target,
             compiled=compiled,
             resolved=resolved,
-            findings=tuple(say_once((*findings, *check_others(objects), *more))),
-            locate=lambda problems: [_locate_in_job(problem, job) for problem in problems],
+            findings=tuple(say_once((*findings, *check_others(objects, job), *more))),
+            locate=lambda problems: [_locate_in_job(problem, job, reader) for problem in problems],
             manifest_objects=tuple(objects),
         )
 
@@ -201,13 +196,14 @@ def _render(template: Template, target: Target, launch: str, notify: Notify) -> 
     return objects, target
 
 
-def _remove_empty_worker(item: ManifestObject, notify: Notify) -> ManifestObject:
-    """Return a PyTorchJob without a Worker that has no replicas; other objects stay."""
-    job = remove_empty_worker(item.value) if item.kind == PYTORCHJOB else item.value
-    if job is item.value:
-        return item
-    notify("\n".join([EMPTY_WORKER_REASON, f"  --> {item.locate(Problem(title=''), EMPTY_WORKER, at_key=True).location()}"]))
-    return replace(item, value=job)
+def _complete(item: ManifestObject, notify: Notify) -> ManifestObject:
+    """Return the object; a job as its controller takes it."""
+    for job, reader in select_user_jobs([item]):
+        value, change = reader.complete(job.value)
+        if change:
+            notify(f"{change.reason}\n  --> {job.locate(Problem(title=''), change.path, at_key=True).location()}")
+            return replace(job, value=value)
+    return item
 
 
 def _lint(
@@ -218,38 +214,22 @@ def _lint(
     A value that runs and that no spec can have is a note. If the job cannot be imported for another reason, the problems are
     the reasons: they are values that Kubernetes or torchrun refuses too.
     """
-    (item,) = select_jobs(objects)
-    fitted, limits = fit_to_spec(item.value)
-    notes = tuple(item.locate(Problem(title=limit.title, severity="note"), limit.path) for limit in limits)
-    importable = [replace(item, value=fitted) if member is item else member for member in objects]
-    job, values = item.value, [member.value for member in objects]
-    policy = job["spec"].get("elasticPolicy") or {}
-    file = item.positions.file
+    ((item, reader),) = select_user_jobs(objects)
+    positions = Positions(item.positions.file)
     try:
-        conversion = import_objects(importable, file=file, choice=OWN_OBJECT, makes_etcd=False)
-        spec = _keep_rendezvous_id(JobSpec.model_validate(conversion.spec), job, values, launch)
-        store = find_workload(values, policy.get("rdzvHost") or "")
-        plan, _ = compile_spec(spec, Positions(file), make_context(target), target.job_kind)
-        imported = make_prepared(spec, plan, [job], target)
-        problems = lint_job(imported, is_user_manifest=True, etcd_image=store.image if store else "", positions=Positions(file))
+        spec, changes, etcd_image = reader.read_for_lint(objects, item, launch)
+        plan, _ = compile_spec(spec, positions, make_context(target), get_kind(item.value))
+        imported = make_prepared(spec, plan, [item.value], target)
+        problems = lint_job(imported, is_user_manifest=True, etcd_image=etcd_image, positions=positions)
     except SpecError as err:
-        return None, tuple(_locate_in_job(problem, item) for problem in err.problems)
-    findings = (finding for finding in problems if finding.rule not in IMAGE_RULES)
-    return (spec, plan), (*(_locate_in_job(finding, item) for finding in findings), *notes)
+        return None, tuple(_locate_in_job(problem, item, reader) for problem in err.problems)
+    findings = (_locate_in_job(finding, item, reader) for finding in problems if finding.rule not in IMAGE_RULES)
+    notes = (item.locate(Problem(title=change.reason, severity="note"), change.path) for change in changes)
+    return (spec, plan), (*findings, *notes)
 
 
-def _locate_in_job(problem: Problem, item: ManifestObject) -> Problem:
+def _locate_in_job(problem: Problem, item: ManifestObject, reader: ManifestReader) -> Problem:
     """Return a problem of the spec with the path and the position in the manifest; one with a position stays."""
     if problem.line is not None:
         return problem
-    return item.locate(use_manifest_names(problem), find_manifest_path(problem.path, item.value))
-
-
-def _keep_rendezvous_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonObject], launch: str) -> JobSpec:
-    """Return the spec with the job's own rendezvous id (torch's default is `none`), if launches share the id and its store."""
-    policy = job["spec"].get("elasticPolicy") or {}
-    rendezvous_id = policy.get("rdzvId") or "none"
-    brings_store = any(item["kind"] == "Service" and item["metadata"].get("name") == policy.get("rdzvHost") for item in objects)
-    if launch in rendezvous_id or brings_store:
-        return spec
-    return spec.model_copy(update={"rendezvous": spec.rendezvous.model_copy(update={"id": rendezvous_id})})
+    return item.locate(reader.use_manifest_names(problem), reader.find_path(problem.path, item.value))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.kinds.manifests import FieldChange, FieldProblem
 from kfjob.kinds.pytorchjob.schema import find_problems
 from kfjob.objects import names
 from kfjob.objects.api_check import find_faults, find_namespace_faults
@@ -33,21 +34,10 @@ _PROCESSES = re.compile(r"[1-9][0-9]*|auto|gpu|cpu|xpu")
 """What torchrun takes for `--nproc-per-node` (torch 2.15, distributed/run.py `determine_local_world_size`)."""
 
 
-class JobProblem(NamedTuple):
-    """A reason why the job cannot be created, or cannot run."""
-
-    path: Path
-    title: str
-    hint: str | None = None
-    is_at_key: bool = False
-    is_unknown_field: bool = False
+_EMPTY_WORKER = FieldChange((*_REPLICAS, "Worker"), "a Worker without replicas is left out: operator 1.9 refuses it")
 
 
-EMPTY_WORKER: Path = (*_REPLICAS, "Worker")
-EMPTY_WORKER_REASON = "a Worker without replicas is left out: operator 1.9 refuses it"
-
-
-def remove_empty_worker(job: JsonObject) -> JsonObject:
+def remove_empty_worker(job: JsonObject) -> tuple[JsonObject, FieldChange | None]:
     """Return the job without its Worker, if that has no replicas and there is a Master; else the job itself.
 
     Operator 1.7 runs such a job as one pod, and the webhook of 1.9 refuses it.
@@ -56,27 +46,27 @@ def remove_empty_worker(job: JsonObject) -> JsonObject:
     replicas: Any = spec.get("pytorchReplicaSpecs") if isinstance(spec, dict) else None
     worker: Any = replicas.get("Worker") if isinstance(replicas, dict) else None
     if not isinstance(worker, dict) or worker.get("replicas") is False or worker.get("replicas") != 0:
-        return job
+        return job, None
     if "Master" not in replicas or spec.get("elasticPolicy"):
-        return job
+        return job, None
     others = {kind: replica for kind, replica in replicas.items() if kind != "Worker"}
-    return job | {"spec": spec | {"pytorchReplicaSpecs": others}}
+    return job | {"spec": spec | {"pytorchReplicaSpecs": others}}, _EMPTY_WORKER
 
 
-def find_job_problems(job: JsonObject) -> list[JobProblem]:
+def find_job_problems(job: JsonObject) -> list[FieldProblem]:
     """Return what is wrong with the fields of a PyTorchJob."""
     job = without_nulls(job)
     if "name" not in job["metadata"]:
         hint = "write `name: …`; `${KFJOB_LAUNCH}` in it is a new id for each launch"
         return [
-            JobProblem(
+            FieldProblem(
                 ("metadata", "generateName"), "a PyTorchJob needs a `name`: other objects and its pods refer to it", hint
             )
         ]
     if (version := job["apiVersion"]) != PYTORCHJOB_API_VERSION:
         title = f"today's operator does not serve a PyTorchJob of `{version}`"
         hint = f"write `{PYTORCHJOB_API_VERSION}`; `kfjob import pytorchjob` reads older versions"
-        return [JobProblem(("apiVersion",), title, hint)]
+        return [FieldProblem(("apiVersion",), title, hint)]
     problems = [*_find_schema_problems(job), *_find_metadata_problems(job["metadata"])]
     if not problems:
         problems += _find_template_problems(job["spec"])
@@ -85,24 +75,24 @@ def find_job_problems(job: JsonObject) -> list[JobProblem]:
     return problems
 
 
-def _find_schema_problems(job: JsonObject) -> Iterator[JobProblem]:
+def _find_schema_problems(job: JsonObject) -> Iterator[FieldProblem]:
     for problem in find_problems(job.get("spec", {})):
         path: Path = ("spec", *problem.path)
         is_unknown = problem.message.startswith(UNKNOWN_FIELD)
         title = f"`{show_path(job, path)}` {problem.message}"
         hint = "put the number in quotes" if problem.message == NOT_INT_OR_STRING else None
-        yield JobProblem(path, title, hint, is_at_key=is_unknown, is_unknown_field=is_unknown)
+        yield FieldProblem(path, title, hint, is_at_key=is_unknown, is_unknown_field=is_unknown)
 
 
-def _find_metadata_problems(metadata: JsonMapping) -> Iterator[JobProblem]:
+def _find_metadata_problems(metadata: JsonMapping) -> Iterator[FieldProblem]:
     name = metadata["name"]
     if reason := names.find_dns_1035_problem(name):
-        yield JobProblem(("metadata", "name"), f"`{name}` cannot be the name of a PyTorchJob: {reason}")
-    yield from (JobProblem(*fault) for fault in find_namespace_faults(metadata.get("namespace")))
+        yield FieldProblem(("metadata", "name"), f"`{name}` cannot be the name of a PyTorchJob: {reason}")
+    yield from (FieldProblem(*fault) for fault in find_namespace_faults(metadata.get("namespace")))
     yield from _find_text_problems(metadata, ("metadata",))
 
 
-def _find_template_problems(spec: JsonMapping) -> Iterator[JobProblem]:
+def _find_template_problems(spec: JsonMapping) -> Iterator[FieldProblem]:
     """Yield the problems of the metadata of the pod templates, of which the operator's schema says nothing."""
     for kind, replica in spec.get("pytorchReplicaSpecs", {}).items():
         path: Path = (*_REPLICAS, kind, "template", "metadata")
@@ -110,86 +100,86 @@ def _find_template_problems(spec: JsonMapping) -> Iterator[JobProblem]:
         if isinstance(metadata, dict):
             yield from _find_text_problems(metadata, path)
         else:
-            yield JobProblem(path, f"`{join_path(path)}` must be a mapping")
+            yield FieldProblem(path, f"`{join_path(path)}` must be a mapping")
 
 
-def _find_text_problems(metadata: JsonMapping, parent: Path) -> Iterator[JobProblem]:
+def _find_text_problems(metadata: JsonMapping, parent: Path) -> Iterator[FieldProblem]:
     for field in ("labels", "annotations"):
         path = (*parent, field)
         if not isinstance(metadata.get(field, {}), dict):
-            yield JobProblem(path, f"`{join_path(path)}` must map names to text")
+            yield FieldProblem(path, f"`{join_path(path)}` must map names to text")
         for key, value in _list_items(metadata.get(field)):
             if not isinstance(value, str):
-                yield JobProblem((*path, key), f"`{join_path((*path, key))}` must be text", "put it in quotes")
+                yield FieldProblem((*path, key), f"`{join_path((*path, key))}` must be text", "put it in quotes")
             elif not names.is_qualified(key.lower() if field == "annotations" else key):
-                yield JobProblem((*path, key), f"`{key}` is not a valid key of a label or an annotation", is_at_key=True)
+                yield FieldProblem((*path, key), f"`{key}` is not a valid key of a label or an annotation", is_at_key=True)
             elif field == "labels" and value and (len(value) > names.MAX_LABEL or not names.LABEL_VALUE.fullmatch(value)):
                 title = f"`{value}` is not a valid label value (at most 63 letters, digits, `-`, `_` and `.`)"
-                yield JobProblem((*path, key), title)
+                yield FieldProblem((*path, key), title)
 
 
 def _list_items(value: Any) -> list[tuple[str, Any]]:
     return list(value.items()) if isinstance(value, dict) else []
 
 
-def _find_webhook_problems(job: JsonMapping) -> Iterator[JobProblem]:
+def _find_webhook_problems(job: JsonMapping) -> Iterator[FieldProblem]:
     """Yield what the operator's webhook refuses (v1.9.3, pytorchjob_webhook.go), and names of pods that are too long."""
     replicas, name = job["spec"]["pytorchReplicaSpecs"], job["metadata"]["name"]
     for kind in replicas:
         if kind not in ("Master", "Worker"):
-            yield JobProblem(
+            yield FieldProblem(
                 (*_REPLICAS, kind), f"there is no replica type `{kind}`", "use `Master` and `Worker`", is_at_key=True
             )
     if not replicas.keys() & {"Master", "Worker"}:
-        yield JobProblem(_REPLICAS, "the job has neither a `Worker` nor a `Master`")
+        yield FieldProblem(_REPLICAS, "the job has neither a `Worker` nor a `Master`")
     if "elasticPolicy" in job["spec"] and "Worker" not in replicas:
-        yield JobProblem(("spec", "elasticPolicy"), "a job with `elasticPolicy` needs a `Worker`", is_at_key=True)
+        yield FieldProblem(("spec", "elasticPolicy"), "a job with `elasticPolicy` needs a `Worker`", is_at_key=True)
     yield from _find_policy_problems(job["spec"])
     pods = [names.pod_name(name, kind, max(count_replicas(replica) - 1, 0)) for kind, replica in replicas.items()]
     longest = max(pods, key=len, default="")
     if len(longest) > names.MAX_LABEL >= len(name):
         title = f"service `{longest}` would have {len(longest)} characters, the limit is {names.MAX_LABEL}"
         hint = f"use at most {len(name) - len(longest) + names.MAX_LABEL} characters for the job's name"
-        yield JobProblem(("metadata", "name"), title, hint)
+        yield FieldProblem(("metadata", "name"), title, hint)
     for kind in replicas.keys() & {"Master", "Worker"}:
         path: Path = (*_REPLICAS, kind)
         count = count_replicas(replicas[kind])
         if kind == "Master" and count != 1:
             hint = "set `replicas: 1`, and add the others to the `Worker`"
-            yield JobProblem((*path, "replicas"), f"a job has one Master, this has {count}", hint)
+            yield FieldProblem((*path, "replicas"), f"a job has one Master, this has {count}", hint)
         if kind == "Worker" and count < 1:
             advice = "remove the `Worker`: a Master alone is a job" if "Master" in replicas else None
-            yield JobProblem((*path, "replicas"), f"a `Worker` needs at least 1 replica, this has {count}", advice)
+            yield FieldProblem((*path, "replicas"), f"a `Worker` needs at least 1 replica, this has {count}", advice)
         pod = replicas[kind].get("template", {}).get("spec", {})
         yield from _find_container_problems(pod, kind, path)
         if fault := find_choice_fault("restartPolicy", replicas[kind].get("restartPolicy", ""), _RESTART_POLICIES):
-            yield JobProblem((*path, "restartPolicy"), *fault)
+            yield FieldProblem((*path, "restartPolicy"), *fault)
         own = {field: value for field, value in pod.items() if field != "restartPolicy"}  # the operator replaces it
-        yield from (JobProblem(*fault) for fault in find_faults(own, "PodSpec", (*path, "template", "spec")))
+        yield from (FieldProblem(*fault) for fault in find_faults(own, "PodSpec", (*path, "template", "spec")))
 
 
-def _find_policy_problems(spec: JsonMapping) -> Iterator[JobProblem]:
+def _find_policy_problems(spec: JsonMapping) -> Iterator[FieldProblem]:
     if "nprocPerNode" in spec and "nProcPerNode" in spec.get("elasticPolicy", {}):
         title = "the operator refuses `elasticPolicy.nProcPerNode` together with `nprocPerNode`"
-        yield JobProblem(("spec", "elasticPolicy", "nProcPerNode"), title, "remove it: it is the older name", is_at_key=True)
+        yield FieldProblem(("spec", "elasticPolicy", "nProcPerNode"), title, "remove it: it is the older name", is_at_key=True)
     for index, pair in enumerate(spec.get("elasticPolicy", {}).get("rdzvConf", ())):
         pair_path: Path = ("spec", "elasticPolicy", "rdzvConf", index)
         for key in ("key", "value"):
             if key not in pair:
-                yield JobProblem(pair_path, f"`{show_path({'spec': spec}, pair_path)}` lacks `{key}`")
+                yield FieldProblem(pair_path, f"`{show_path({'spec': spec}, pair_path)}` lacks `{key}`")
     for path, choices in _CHOICES.items():
         if fault := find_choice_fault(path[1], spec.get(path[0], {}).get(path[1], ""), choices):
-            yield JobProblem(("spec", *path), *fault)
+            yield FieldProblem(("spec", *path), *fault)
     if not _PROCESSES.fullmatch(processes := str(spec.get("nprocPerNode") or "auto")):
         title = f"`nprocPerNode` must be a number, `auto`, `gpu` or `cpu`, not `{processes}`"
-        yield JobProblem(("spec", "nprocPerNode"), title)
+        yield FieldProblem(("spec", "nprocPerNode"), title)
     manager = spec.get("runPolicy", {}).get("managedBy")
     if manager is not None and manager not in _MANAGERS:
         title = f"`managedBy` cannot be `{manager}`"
-        yield JobProblem(("spec", "runPolicy", "managedBy"), title, f"write one of: {', '.join(_MANAGERS)}")
+        yield FieldProblem(("spec", "runPolicy", "managedBy"), title, f"write one of: {', '.join(_MANAGERS)}")
 
 
-def _find_container_problems(pod: JsonMapping, kind: str, path: Path) -> Iterator[JobProblem]:
+def _find_container_problems(pod: JsonMapping, kind: str, path: Path) -> Iterator[FieldProblem]:
     containers = pod.get("containers") or ()
     containers_path: Path = (*path, "template", "spec", "containers")
     if not find_training_container(pod):
@@ -198,9 +188,9 @@ def _find_container_problems(pod: JsonMapping, kind: str, path: Path) -> Iterato
         hint = (
             f"rename `{given[0]}` to `{TRAINING_CONTAINER}`" if len(given) == 1 else f"name one of them `{TRAINING_CONTAINER}`"
         )
-        yield JobProblem((*containers_path, 0, "name") if given else containers_path, title, hint if given else None)
+        yield FieldProblem((*containers_path, 0, "name") if given else containers_path, title, hint if given else None)
     for field in ("containers", "initContainers"):
         for index, container in enumerate(pod.get(field) or ()):
             if not container.get("image"):
                 title = f"the container `{container.get('name')}` of the {kind} has no image"
-                yield JobProblem((*path, "template", "spec", field, index, "image"), title)
+                yield FieldProblem((*path, "template", "spec", field, index, "image"), title)

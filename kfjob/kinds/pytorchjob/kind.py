@@ -17,6 +17,7 @@ from kfjob.validation.field_paths import join_path
 if TYPE_CHECKING:
     from kfjob.base.errors import Problem
     from kfjob.joblog.observe_config import ObserveConfig
+    from kfjob.kinds.manifests import ManifestReader
     from kfjob.plan import JobPlan
 
 _PHASES = {
@@ -63,6 +64,13 @@ class PyTorchJob(JobKind):
         *permit(("get", "list", "watch"), "events"),
         *permit(("get", "update", "patch"), api_objects.PYTORCHJOBS, group=api_objects.PYTORCHJOB_GROUP, subresource="scale"),
     )
+
+    @property
+    def manifests(self) -> ManifestReader:
+        """What reads PyTorchJobs that users write."""
+        from kfjob.kinds.pytorchjob.manifest_reader import PyTorchJobReader
+
+        return PyTorchJobReader()
 
     def compile(self, plan: JobPlan) -> list[JsonObject]:
         """Return the PyTorchJob, and the service and the pod of its own etcd."""

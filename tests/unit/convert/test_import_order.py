@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from kfjob.api.specs.imports import import_pytorchjob
+from kfjob.api.specs.imports import import_manifest
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
@@ -24,7 +24,7 @@ def convert(container=None, *, master=False, **pod):
     replica = {"restartPolicy": "OnFailure", "template": {"spec": {"containers": containers, **pod}}}
     replicas = {"Master": replica, "Worker": replica} if master else {"Worker": replica}
     job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "demo"}}
-    conversion = import_pytorchjob(yaml.safe_dump(job | {"spec": {"pytorchReplicaSpecs": replicas}}))
+    conversion = import_manifest(yaml.safe_dump(job | {"spec": {"pytorchReplicaSpecs": replicas}}))
     compiled = compile_pytorchjob(resolve(JobSpec.model_validate(conversion.spec), CONTEXT))
     return conversion, compiled["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
 

@@ -17,6 +17,6 @@ def test_entries_of_mappings_are_not_compiled_one_by_one(monkeypatch):
     pod = {"metadata": {"annotations": texts}, "spec": {"containers": [{"name": "pytorch", "image": "a:1"}]}}
     job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "a", "annotations": texts}}
     job["spec"] = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": pod}}}
-    conversion = imports.import_pytorchjob(yaml.safe_dump(job))
+    conversion = imports.import_manifest(yaml.safe_dump(job))
     assert conversion.spec["annotations"] == texts
     assert compile_job.call_count < 40

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.api.specs.imports import import_pytorchjob
+from kfjob.api.specs.imports import import_manifest
 from kfjob.base.errors import SpecError
 from kfjob.convert.conversion import Conversion
-from kfjob.kinds.pytorchjob.importer.job_search import Choice
+from kfjob.kinds.manifests import Choice
 from kfjob.spec.job import JobSpec
 from kfjob.spec.scheduling import HyperPod
 
@@ -39,7 +39,7 @@ WITHOUT_METADATA = {key: value for key, value in JOB.items() if key != "metadata
 
 
 def convert(*documents: Any, **choice: Any) -> Conversion:
-    return import_pytorchjob(yaml.safe_dump_all(documents), file="job.yaml", choice=Choice(**choice))
+    return import_manifest(yaml.safe_dump_all(documents), file="job.yaml", choice=Choice(**choice))
 
 
 def notes_of(conversion):
@@ -83,7 +83,7 @@ def test_a_job_without_a_name_gets_one(metadata, name, item):
 
 def test_places_that_are_filled_later_are_named():
     text = yaml.safe_dump(JOB).replace("t.py", "'--lr=${trialParameters.lr} --out={{workflow.name}}'")
-    conversion = import_pytorchjob(text)
+    conversion = import_manifest(text)
     assert "${trialParameters.lr}, {{workflow.name}}" in notes_of(conversion)
 
 
@@ -144,11 +144,11 @@ def test_several_jobs_are_chosen_by_name():
 def test_jobs_of_a_list_are_chosen_by_their_path():
     items = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJobList", "items": [JOB, JOB | {"metadata": {"name": "second"}}]}
     with pytest.raises(SpecError) as caught:
-        import_pytorchjob(json.dumps(items), choice=Choice(path="items.7"))
+        import_manifest(json.dumps(items), choice=Choice(path="items.7"))
     (problem,) = caught.value.problems
     assert problem.detail == "`inner` at `items.0`, `second` at `items.1`"
     assert problem.hint == "choose one: `--name inner` or `--at items.0`"
-    assert import_pytorchjob(json.dumps(items), choice=Choice(path="items.1")).spec["name"] == "second"
+    assert import_manifest(json.dumps(items), choice=Choice(path="items.1")).spec["name"] == "second"
 
 
 def test_several_jobs_of_one_name_are_chosen_by_path():
@@ -191,7 +191,7 @@ def test_json_may_have_surrogate_pairs(text):
     job = copy.deepcopy(JOB)
     for replica in job["spec"]["pytorchReplicaSpecs"].values():
         replica["template"]["spec"]["containers"][0]["env"] = [{"name": "NOTE", "value": text}]
-    assert import_pytorchjob(json.dumps(job)).spec["env"]["NOTE"] == text
+    assert import_manifest(json.dumps(job)).spec["env"]["NOTE"] == text
 
 
 @pytest.mark.parametrize("version", ["kubeflow.org/v1beta1", "kubeflow.org/v1beta2", "training.kubedl.io/v1alpha1"])
@@ -234,7 +234,7 @@ def test_a_problem_in_an_older_form_has_the_path_of_the_file(kind):
     job = {"apiVersion": version, "kind": kind, "metadata": {"name": "big"}, "spec": {"replicaSpecs": [group]}}
     text = yaml.safe_dump(job)
     with pytest.raises(SpecError) as caught:
-        import_pytorchjob(text, file="job.yaml")
+        import_manifest(text, file="job.yaml")
     (problem,) = caught.value.problems
     assert problem.path.startswith("spec.replicaSpecs[0].template.spec.containers[pytorch]")
     assert "image: ''" in text.splitlines()[(problem.line or 0) - 1]
@@ -270,7 +270,7 @@ def test_a_hyperpod_job_becomes_a_pytorchjob():
 )  # fmt: skip
 def test_templates_are_told_from_manifests(text, language):
     with pytest.raises(SpecError) as caught:
-        import_pytorchjob(text, file="job.yaml")
+        import_manifest(text, file="job.yaml")
     (problem,) = caught.value.problems
     assert language in problem.title
     assert problem.line
@@ -280,7 +280,7 @@ def test_templates_are_told_from_manifests(text, language):
 def test_a_faulty_manifest_whose_program_reads_variables_is_no_template():
     text = yaml.safe_dump(JOB).replace("replicas: 1", "replicas: one").replace("t.py", "'$HOME/t.py'")
     with pytest.raises(SpecError) as caught:
-        import_pytorchjob(text)
+        import_manifest(text)
     assert all("template" not in problem.title for problem in caught.value.problems)
 
 
@@ -448,7 +448,7 @@ def test_what_is_added_to_every_job_stands_apart():
 def test_a_container_without_an_image_is_refused():
     text = yaml.safe_dump(JOB).replace("team/train:3", "''")
     with pytest.raises(SpecError) as caught:
-        import_pytorchjob(text)
+        import_manifest(text)
     assert "has no image" in caught.value.problems[0].title
 
 
@@ -457,7 +457,7 @@ def test_a_problem_inside_another_object_has_its_line():
     faulty["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = "two"
     text = yaml.safe_dump({"apiVersion": "a/v1", "kind": "AppWrapper", "metadata": {"name": "w"}, "spec": {"inner": faulty}})
     with pytest.raises(SpecError) as caught:
-        import_pytorchjob(text, file="job.yaml")
+        import_manifest(text, file="job.yaml")
     (problem,) = caught.value.problems
     assert problem.file == "job.yaml"
     assert text.splitlines()[(problem.line or 0) - 1].strip() == "replicas: two"
@@ -527,13 +527,13 @@ spec:
 @pytest.mark.parametrize("text", ["docker ps --format '{{.ID}}'", "echo {% x %}", "echo {{ x }}"])
 def test_braces_of_a_program_are_not_the_reason_of_an_error_in_another_line(text):
     with pytest.raises(SpecError) as raised:
-        import_pytorchjob(BRACES.format(restarts="never", text=json.dumps(text)))
+        import_manifest(BRACES.format(restarts="never", text=json.dumps(text)))
     assert "`never` is not a value of" in str(raised.value) or "Never" in str(raised.value)
     assert "template, not a manifest" not in str(raised.value)
-    assert import_pytorchjob(BRACES.format(restarts="Never", text=json.dumps(text))).spec["command"][-1] == text
+    assert import_manifest(BRACES.format(restarts="Never", text=json.dumps(text))).spec["command"][-1] == text
 
 
 def test_syntax_error_behind_braces_of_a_program_is_reported():
     text = BRACES.format(restarts="Never", text="'docker ps --format {{.ID}}'") + "\n  x: [\n"
     with pytest.raises(SpecError, match="invalid YAML"):
-        import_pytorchjob(text)
+        import_manifest(text)

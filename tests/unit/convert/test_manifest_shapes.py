@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.api.specs.imports import import_pytorchjob
+from kfjob.api.specs.imports import import_manifest
 from kfjob.base.errors import SpecError
 from kfjob.kinds.pytorchjob.importer import comparison, import_job
 from kfjob.kinds.pytorchjob.importer.comparison import normalize_job
@@ -59,7 +59,7 @@ def make_twins(template: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 def convert(manifest: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the imported spec, and the job that it compiles to. The spec is read from YAML, as users have it."""
-    conversion = import_pytorchjob(yaml.safe_dump(manifest))
+    conversion = import_manifest(yaml.safe_dump(manifest))
     loaded = load_spec(yaml.safe_dump(conversion.spec, sort_keys=False))
     return conversion.spec, compile_pytorchjob(resolve(loaded.spec, CONTEXT))
 
@@ -258,7 +258,7 @@ def test_import_of_an_import_is_the_same_spec():
     for shape, manifest in SHAPES.items():
         _, job = convert(manifest)
         del job["metadata"]["annotations"]
-        again = import_pytorchjob(yaml.safe_dump(job))
+        again = import_manifest(yaml.safe_dump(job))
         assert compile_pytorchjob(resolve(JobSpec.model_validate(again.spec), CONTEXT))["spec"] == job["spec"], shape
         assert "overrides" not in again.spec, shape
 
@@ -319,22 +319,22 @@ def test_amounts_as_fractions_are_text_in_every_place_of_a_spec():
 def test_worker_without_replicas_beside_a_master_is_left_out():
     manifest = make_twins(make_template({"command": ["python", "fit.py"]}))
     manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 0
-    conversion = import_pytorchjob(yaml.safe_dump(manifest))
+    conversion = import_manifest(yaml.safe_dump(manifest))
     job = compile_pytorchjob(resolve(JobSpec.model_validate(conversion.spec), CONTEXT))
     assert list(job["spec"]["pytorchReplicaSpecs"]) == ["Master"]
     assert [note.item for note in conversion.notes] == ["spec.pytorchReplicaSpecs.Worker.replicas: 0"]
     for replicas in ({"replicas": -1}, {"replicas": False}):
         manifest["spec"]["pytorchReplicaSpecs"]["Worker"] |= replicas
         with pytest.raises(SpecError):
-            import_pytorchjob(yaml.safe_dump(manifest))
+            import_manifest(yaml.safe_dump(manifest))
     manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 0
     del manifest["spec"]["pytorchReplicaSpecs"]["Master"]
     with pytest.raises(SpecError):
-        import_pytorchjob(yaml.safe_dump(manifest))
+        import_manifest(yaml.safe_dump(manifest))
 
 
 def test_restart_policy_of_a_pod_has_a_note():
-    conversion = import_pytorchjob(yaml.safe_dump(SHAPES["pod restart policy"]))
+    conversion = import_manifest(yaml.safe_dump(SHAPES["pod restart policy"]))
     (note,) = [note for note in conversion.notes if "template.spec.restartPolicy" in note.item]
     assert "the operator replaces it" in note.reason
 
@@ -360,7 +360,7 @@ def test_change_of_a_value_is_no_routine_addition():
 )
 def test_wrong_shape_is_an_error_with_its_path_and_line(manifest, path):
     with pytest.raises(SpecError) as caught:
-        import_pytorchjob(yaml.safe_dump(manifest), file="job.yaml")
+        import_manifest(yaml.safe_dump(manifest), file="job.yaml")
     assert all(str(problem.path).endswith(path) and problem.line for problem in caught.value.problems)
 
 
@@ -378,7 +378,7 @@ def test_wrong_shape_is_an_error_with_its_path_and_line(manifest, path):
 )
 def test_command_that_no_system_has_is_an_error_at_its_line(command, hint):
     with pytest.raises(SpecError) as caught:
-        import_pytorchjob(yaml.safe_dump(make_twins(make_template({"command": command}))), file="job.yaml")
+        import_manifest(yaml.safe_dump(make_twins(make_template({"command": command}))), file="job.yaml")
     (problem,) = caught.value.problems
     assert problem.path == "spec.pytorchReplicaSpecs.Worker.template.spec.containers[pytorch].command"
     assert problem.line
@@ -392,12 +392,12 @@ def test_pull_secret_without_a_name_is_left_out_with_a_note(empty):
     assert spec["image_pull_secrets"] == ["login"]
     assert "overrides" not in spec
     assert list_changes(manifest, job) == []
-    notes = [note for note in import_pytorchjob(yaml.safe_dump(manifest)).notes if "imagePullSecrets" in note.item]
+    notes = [note for note in import_manifest(yaml.safe_dump(manifest)).notes if "imagePullSecrets" in note.item]
     assert [note.reason for note in notes] == ["an item without a name is left out: it names no secret"] * 2
 
 
 def test_metadata_of_pods_that_a_spec_cannot_hold_has_a_note():
-    conversion = import_pytorchjob(yaml.safe_dump(make_manifest(make_template(finalizers=["a/b"]))))
+    conversion = import_manifest(yaml.safe_dump(make_manifest(make_template(finalizers=["a/b"]))))
     assert [note.item for note in conversion.notes if "finalizers" in note.item] == [
         "spec.pytorchReplicaSpecs.Worker.template.metadata.finalizers"
     ]
@@ -411,7 +411,7 @@ def test_more_variables_need_no_more_compilations(monkeypatch):
         for module in (import_job, comparison):
             monkeypatch.setattr(module, "compile_spec", lambda spec, calls=calls: calls.append(1) or compile_spec(spec))
         env = [{"name": f"V{n}", "value": "x"} for n in range(variables)]
-        import_pytorchjob(yaml.safe_dump(make_manifest(make_template({"env": env}))))
+        import_manifest(yaml.safe_dump(make_manifest(make_template({"env": env}))))
         counts.append(len(calls))
     assert counts[0] == counts[1]
 
@@ -436,7 +436,7 @@ def test_any_change_of_a_manifest_is_imported_or_is_a_spec_error(shape, data):
     else:
         holder[last] = copy.deepcopy(data.draw(st.sampled_from(VALUES)))
     with suppress(SpecError):
-        assert import_pytorchjob(yaml.safe_dump(manifest)).spec["name"]
+        assert import_manifest(yaml.safe_dump(manifest)).spec["name"]
 
 
 @pytest.mark.parametrize(
@@ -450,7 +450,7 @@ def test_any_change_of_a_manifest_is_imported_or_is_a_spec_error(shape, data):
 )
 def test_shell_text_of_command_and_args_is_kept(command, args):
     manifest = make_manifest(make_template({"command": command, "args": args}))
-    conversion = import_pytorchjob(yaml.safe_dump(manifest))
+    conversion = import_manifest(yaml.safe_dump(manifest))
     text = yaml.safe_dump(escape_references(conversion.spec), sort_keys=False)
     job = compile_pytorchjob(resolve(load_spec(text).spec, CONTEXT))
     (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
@@ -462,7 +462,7 @@ def test_the_operators_number_of_replicas_is_a_routine_addition():
     manifest = make_manifest(make_template(), make_template())
     for replica in manifest["spec"]["pytorchReplicaSpecs"].values():
         del replica["replicas"]
-    conversion = import_pytorchjob(yaml.safe_dump(manifest))
+    conversion = import_manifest(yaml.safe_dump(manifest))
     assert conversion.notes == ()
     assert "one replica" in {note.item for note in conversion.additions}
 

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfjob.api.specs.imports import import_pytorchjob
+from kfjob.api.specs.imports import import_manifest
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import SpecError
 from kfjob.kinds.pytorchjob.importer.comparison import normalize_job
@@ -36,7 +36,7 @@ def compile_spec(spec: JobSpec) -> JsonObject:
 def test_round_trip_of_a_rendered_job(file):
     spec = load_spec(file.read_text()).spec
     rendered = compile_manifests(resolve(spec, CONTEXT))
-    conversion = import_pytorchjob(yaml.safe_dump_all(rendered))
+    conversion = import_manifest(yaml.safe_dump_all(rendered))
     assert JobSpec.model_validate(conversion.spec) == spec.model_copy(update={"namespace": spec.namespace or "team"})
     assert all(note.reason.startswith("only this annotation says") for note in conversion.notes)
 
@@ -50,7 +50,7 @@ def change_record(**changes: Any) -> dict[str, Any]:
 
 
 def test_recorded_spec_that_makes_another_job_is_not_used():
-    conversion = import_pytorchjob(yaml.safe_dump(change_record(image="b:2", progress="x (?P<step>[0-9]+)", nodes=3)))
+    conversion = import_manifest(yaml.safe_dump(change_record(image="b:2", progress="x (?P<step>[0-9]+)", nodes=3)))
     assert (conversion.spec["image"], conversion.spec["nodes"]) == ("a:1", 2)
     assert "progress" not in conversion.spec
     assert "overrides" not in conversion.spec
@@ -60,7 +60,7 @@ def test_recorded_spec_that_makes_another_job_is_not_used():
 
 
 def test_what_only_the_recorded_spec_says_is_named():
-    conversion = import_pytorchjob(yaml.safe_dump(change_record(progress="x (?P<step>[0-9]+)")))
+    conversion = import_manifest(yaml.safe_dump(change_record(progress="x (?P<step>[0-9]+)")))
     assert conversion.spec["progress"] == "x (?P<step>[0-9]+)"
     assert [note.reason.partition(":")[0] for note in conversion.notes] == ["only this annotation says `progress`"]
 
@@ -71,7 +71,7 @@ def test_what_only_the_recorded_spec_says_is_named():
     ids=["field", "override", "removed"],
 )
 def test_record_that_is_no_spec_is_named(fields):
-    conversion = import_pytorchjob(yaml.safe_dump(change_record(**fields)))
+    conversion = import_manifest(yaml.safe_dump(change_record(**fields)))
     assert conversion.spec["image"] == "a:1"
     assert any(note.reason.startswith("not used: it is no spec") for note in conversion.notes)
 
@@ -80,7 +80,7 @@ def test_record_that_is_no_spec_is_named(fields):
 def test_round_trip_without_the_recorded_spec(file):
     rendered = compile_manifests(resolve(load_spec(file.read_text()).spec, CONTEXT))
     del rendered[0]["metadata"]["annotations"][api_objects.ANNOTATION_SPEC]
-    conversion = import_pytorchjob(yaml.safe_dump_all(rendered))
+    conversion = import_manifest(yaml.safe_dump_all(rendered))
     rendered_again = compile_manifests(resolve(JobSpec.model_validate(conversion.spec), CONTEXT))
     assert differences(normalize_job(rendered[0]), normalize_job(rendered_again[0]), ignore_empty=True) == []
     assert len(rendered_again) == len(rendered)
@@ -144,7 +144,7 @@ status: {conditions: []}
 
 
 def test_manifest_of_the_reference_flow():
-    conversion = import_pytorchjob(REFERENCE_FLOW)
+    conversion = import_manifest(REFERENCE_FLOW)
     spec = conversion.spec
     assert spec["rendezvous"] == {"backend": "etcd", "endpoint": "etcd:2379"}
     assert (spec["nodes"], spec["elastic"]["min"], spec["elastic"]["max"], spec["restarts"]) == (
@@ -189,7 +189,7 @@ def test_different_master_is_kept():
     replicas = data["spec"]["pytorchReplicaSpecs"]
     replicas["Master"] = yaml.safe_load(yaml.safe_dump(replicas["Worker"])) | {"replicas": 1}
     replicas["Master"]["template"]["spec"]["nodeSelector"] = {"role": "master"}
-    conversion = import_pytorchjob(yaml.safe_dump(data))
+    conversion = import_manifest(yaml.safe_dump(data))
     assert conversion.spec["rendezvous"] == {"backend": "static"}
     assert conversion.spec["nodes"] == 3
     replicas = compile_spec(JobSpec.model_validate(conversion.spec))["spec"]["pytorchReplicaSpecs"]
@@ -202,7 +202,7 @@ def test_entry_point_of_the_image_is_kept():
     container = data["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     container["args"] = ["--steps=1"]
     del container["command"]
-    conversion = import_pytorchjob(yaml.safe_dump(data))
+    conversion = import_manifest(yaml.safe_dump(data))
     assert conversion.spec["args"] == ["--steps=1"]
     assert not conversion.spec.keys() & {"command", "overrides"}
     job = compile_spec(JobSpec.model_validate(conversion.spec))
@@ -232,7 +232,7 @@ def test_program_is_imported_as_it_is(program, *, has_master):
     container.update(program)
     if has_master:
         replicas["Master"] = copy.deepcopy(replicas["Worker"]) | {"replicas": 1}
-    spec = import_pytorchjob(yaml.safe_dump(data)).spec
+    spec = import_manifest(yaml.safe_dump(data)).spec
     assert {name: spec[name] for name in ("command", "args", "launcher", "overrides") if name in spec} == program
     for replica in compile_spec(JobSpec.model_validate(spec))["spec"]["pytorchReplicaSpecs"].values():
         (container,) = replica["template"]["spec"]["containers"]
@@ -240,13 +240,13 @@ def test_program_is_imported_as_it_is(program, *, has_master):
 
 
 def test_set_replaces_the_program_of_an_imported_spec():
-    text = yaml.safe_dump(import_pytorchjob(make_job()).spec)
+    text = yaml.safe_dump(import_manifest(make_job()).spec)
     spec = load_spec(text, assignments=["command=python other.py"]).spec
     assert resolve(spec, CONTEXT).command == ("python", "other.py")
 
 
 def test_missing_elastic_policy_has_a_note():
-    conversion = import_pytorchjob(make_job())
+    conversion = import_manifest(make_job())
     assert "spec.elasticPolicy is missing" in [note.item for note in conversion.notes]
     assert "rendezvous" not in conversion.spec
 
@@ -254,7 +254,7 @@ def test_missing_elastic_policy_has_a_note():
 def test_manual_change_of_a_rendered_job_is_kept():
     rendered = compile_spec(load_spec((GOLDEN / "smallest.yaml").read_text()).spec)
     rendered["spec"]["runPolicy"]["ttlSecondsAfterFinished"] = 7
-    conversion = import_pytorchjob(yaml.safe_dump(rendered))
+    conversion = import_manifest(yaml.safe_dump(rendered))
     assert conversion.spec["run"] == {"ttl": 7}
     assert "overrides" not in conversion.spec
 
@@ -271,7 +271,7 @@ def test_manual_change_of_a_rendered_job_is_kept():
 )
 def test_invalid_job_is_an_error(text, message):
     with pytest.raises(SpecError) as raised:
-        import_pytorchjob(text)
+        import_manifest(text)
     assert message in str(raised.value)
 
 
@@ -282,7 +282,7 @@ def test_unknown_field_in_a_kubectl_list_has_a_note():
         "metadata": {"resourceVersion": ""},
         "items": [yaml.safe_load(make_job(typo=1))],
     }
-    conversion = import_pytorchjob(yaml.safe_dump(manifest))
+    conversion = import_manifest(yaml.safe_dump(manifest))
     assert "`spec.typo`: is not known to Kubernetes; left out" in map(str, conversion.notes)
 
 
@@ -312,10 +312,10 @@ def test_damaged_job_is_converted_or_a_spec_error(path, value):
         parent = parent[part]
     parent[path[-1]] = value
     with suppress(SpecError):
-        import_pytorchjob(yaml.safe_dump(damaged))
+        import_manifest(yaml.safe_dump(damaged))
 
 
 def test_default_that_the_api_server_adds_is_not_an_override():
     job = compile_spec(JobSpec(name="a", image="b:1", command=["torchrun", "c.py"]))
     job["spec"]["runPolicy"]["suspend"] = False
-    assert "overrides" not in import_pytorchjob(yaml.safe_dump(job)).spec
+    assert "overrides" not in import_manifest(yaml.safe_dump(job)).spec

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kfjob.api.settings import Settings
-from kfjob.api.specs.imports import import_pytorchjob
+from kfjob.api.specs.imports import import_manifest
 from kfjob.api.target import make_target
 from kfjob.api.templates.template_files import Template
 from kfjob.api.templates.template_source import PreparedTemplate, TemplateSource
@@ -69,7 +69,7 @@ def test_a_wrong_shape_is_a_problem_at_its_place(path, value, title, as_list):
     faulty = put(SERVICE, path, value)
     objects = [{"apiVersion": "v1", "kind": "List", "items": [JOB, faulty]}] if as_list else [JOB, faulty]
     text = yaml.safe_dump_all(objects)
-    for read in (lambda: plan(*objects), lambda: import_pytorchjob(text, file="job.yaml")):
+    for read in (lambda: plan(*objects), lambda: import_manifest(text, file="job.yaml")):
         with pytest.raises(SpecError) as caught:
             read()
         (problem,) = caught.value.problems
@@ -95,20 +95,20 @@ def test_a_wrong_shape_is_a_problem_at_its_place(path, value, title, as_list):
 )
 def test_a_server_of_a_wrong_shape_does_not_answer(service, server):
     assert plan(JOB, service, server).resolved is not None
-    conversion = import_pytorchjob(yaml.safe_dump_all([JOB, service, server]))
+    conversion = import_manifest(yaml.safe_dump_all([JOB, service, server]))
     assert "etcd" in conversion.spec["rendezvous"]["backend"]
 
 
 def test_only_a_list_stands_for_its_items():
     foo = {"apiVersion": "team/v1", "kind": "Foo", "metadata": {"name": "f"}, "items": [1]}
-    assert import_pytorchjob(yaml.safe_dump_all([JOB, foo])).spec["name"] == "train"
+    assert import_manifest(yaml.safe_dump_all([JOB, foo])).spec["name"] == "train"
     shown = TemplateSource(make_template(foo)).render(SETTINGS, notify=ignore_notice)
     assert [item["kind"] for item in shown] == ["Foo"]
 
 
 def test_the_notes_do_not_confuse_a_job_inside_a_kind_with_items():
     foo = {"apiVersion": "team/v1", "kind": "Foo", "metadata": {"name": "f"}, "items": [JOB]}
-    assert "only the PyTorchJob in it" in str(import_pytorchjob(yaml.safe_dump(foo)).notes)
+    assert "only the PyTorchJob in it" in str(import_manifest(yaml.safe_dump(foo)).notes)
 
 
 def test_an_example_in_a_text_does_not_keep_the_job_from_its_rules():

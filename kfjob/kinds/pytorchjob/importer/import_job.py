@@ -15,6 +15,7 @@ from kfjob.base.parsing import parse_json
 from kfjob.base.text import join_names
 from kfjob.convert.conversion import Conversion, Note
 from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.kinds.manifests import ANY_JOB, Choice
 from kfjob.kinds.pytorchjob.importer.comparison import (
     FIXED,
     compare_with_original,
@@ -24,7 +25,7 @@ from kfjob.kinds.pytorchjob.importer.comparison import (
     remove_path,
 )
 from kfjob.kinds.pytorchjob.importer.etcd_replacement import find_replaceable_etcd, is_own_etcd, name_object, replace_etcd
-from kfjob.kinds.pytorchjob.importer.job_search import ANY_JOB, Choice, FoundJob, choose_job, find_jobs
+from kfjob.kinds.pytorchjob.importer.job_search import FoundJob, choose_job, find_jobs
 from kfjob.kinds.pytorchjob.importer.job_to_spec import from_pytorchjob
 from kfjob.kinds.pytorchjob.importer.notes import find_moves, split_additions
 from kfjob.kinds.pytorchjob.importer.unsupported_parts import prepare_job

@@ -19,6 +19,7 @@ from kfjob.base.errors import Problem, SpecError
 from kfjob.base.parsing import MAX_TEXT, ParseError
 from kfjob.base.text import plural
 from kfjob.convert.conversion import Note, make_job_name
+from kfjob.kinds.manifests import ANY_JOB, Choice
 from kfjob.kinds.pytorchjob.importer.hyperpod import HYPERPOD_JOB, convert_hyperpod
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import PYTORCHJOB
@@ -71,27 +72,14 @@ class FoundJob:
         place = f"`{self.name}` at `{self.place}`" if self.place else f"`{self.name}`"
         return f"{place} of {self.holder}" if self.holder else place
 
+    def fits(self, choice: Choice) -> bool:
+        """Return whether the choice means this job."""
+        return choice.name in (None, self.name) and choice.path in (None, self.place, join_path(self.path))
+
     @property
     def place(self) -> str:
         """The path of the job, from the List that holds its document if there is one."""
         return join_path((*self.list_path, *self.path))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Which of several PyTorchJobs is meant."""
-
-    name: str | None = None
-    path: str | None = None  # inside the object or the List that holds the job, such as `spec.components.0.template`
-
-    def fits(self, job: FoundJob) -> bool:
-        """Return whether a job is meant."""
-        return self.name in (None, job.name) and self.path in (None, job.place, join_path(job.path))
-
-
-ANY_JOB = Choice()
-OWN_OBJECT = Choice(path="")
-"""The job that is an object of its own, and not inside another one."""
 
 
 def choose_job(
@@ -114,7 +102,7 @@ def choose_job(
         if any(document.get("kind") == PYTORCHJOB for document in documents):
             title, detail = f"the {PYTORCHJOB} has no `spec`", None
         raise SpecError([Problem(title=title, file=file, detail=detail)])
-    matches = [job for job in jobs if choice.fits(job)]
+    matches = [job for job in jobs if job.fits(choice)]
     if len(matches) == 1:
         _check_version(matches[0], file)
         return matches[0]

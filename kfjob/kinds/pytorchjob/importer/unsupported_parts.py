@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem, SpecError
 from kfjob.convert.conversion import Note
-from kfjob.kinds.pytorchjob.admission import EMPTY_WORKER, EMPTY_WORKER_REASON, find_job_problems, remove_empty_worker
+from kfjob.kinds.manifests import FieldChange
+from kfjob.kinds.pytorchjob.admission import find_job_problems, remove_empty_worker
 from kfjob.kinds.pytorchjob.importer.job_search import FoundJob
 from kfjob.kinds.pytorchjob.schema import quote_fractions
 from kfjob.objects import api_objects
-from kfjob.shell.variables import find_references
 from kfjob.source.foreign_formats import UNFILLED, describe_filling
-from kfjob.source.manifest import ManifestObject
+from kfjob.source.manifest import ManifestObject, find_unfilled
 from kfjob.source.template.fill import find_object_problem
 from kfjob.spec.fields import ENV_NAME_PATTERN
 from kfjob.validation.field_paths import Path, join_path
@@ -28,8 +28,6 @@ _LOST_METADATA = {
     "finalizers": "they keep a job from being removed until a controller allows it",
 }
 """Fields that a job can have and a spec cannot, by the reason."""
-_TEXTS_OF_PROGRAMS = frozenset(("annotations", "args", "command", "value"))
-"""Fields in which a variable is for the pod."""
 _MAX_REPLICAS = 4096
 """Replicas for which a template is linted; a spec has at most as many nodes."""
 
@@ -38,9 +36,8 @@ def prepare_job(entry: FoundJob, holder: ManifestObject) -> tuple[JsonObject, li
     """Return the job as the API server stores it, and a note for each unknown field, which the API server drops."""
     if unusable := find_object_problem(entry.job):
         raise SpecError([holder.locate(Problem(title=unusable.title), entry.find_path(unusable.path))])
-    given = api_objects.without_nulls(entry.job)
-    job = remove_empty_worker(given)
-    notes = [Note(item=f"{join_path(EMPTY_WORKER)}.replicas: 0", reason=EMPTY_WORKER_REASON)] if job is not given else []
+    job, change = remove_empty_worker(api_objects.without_nulls(entry.job))
+    notes = [Note(item=f"{join_path(change.path)}.replicas: 0", reason=change.reason)] if change else []
     if isinstance(job.get("spec"), dict):
         job["spec"] = quote_fractions(job["spec"])
     if unfilled := next(find_unfilled(job.get("spec"), ("spec",)), None):
@@ -76,16 +73,6 @@ def _list_lost_metadata(job: JsonMapping) -> Iterator[Note]:
             yield Note(item=item, reason=f"left out: the spec's job has `{api_objects.FIELD_MANAGER}`")
 
 
-def find_unfilled(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the path and the reference of each field that no program in the pod reads, so that only a template can have it."""
-    if isinstance(value, str):
-        yield from ((path, reference[0]) for reference in find_references(value))
-        return
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        if key not in _TEXTS_OF_PROGRAMS:
-            yield from find_unfilled(item, (*path, key))
-
-
 def _list_lost_pod_metadata(job: JsonMapping) -> Iterator[Note]:
     for kind, replica in job["spec"]["pytorchReplicaSpecs"].items():
         for field, value in replica.get("template", {}).get("metadata", {}).items():
@@ -108,45 +95,38 @@ def _delete(value: Any, path: Sequence[str | int]) -> None:
     del value[path[-1]]
 
 
-class Limit(NamedTuple):
-    """A value that a spec cannot have, and what the lint rules see in its place."""
-
-    path: Path
-    title: str
-
-
-def fit_to_spec(job: JsonObject) -> tuple[JsonObject, list[Limit]]:
+def fit_to_spec(job: JsonObject) -> tuple[JsonObject, list[FieldChange]]:
     """Return a copy of a job with values that a spec can have, and what was changed."""
     fitted: JsonObject = api_objects.without_nulls(job)
     return fitted, list(_fit_job(fitted["spec"]))
 
 
-def _fit_job(spec: JsonObject) -> Iterator[Limit]:
+def _fit_job(spec: JsonObject) -> Iterator[FieldChange]:
     if spec.get("nprocPerNode") == "xpu":
         spec["nprocPerNode"] = "auto"
-        yield Limit(("spec", "nprocPerNode"), "`nprocPerNode: xpu` is linted as `auto`")
+        yield FieldChange(("spec", "nprocPerNode"), "`nprocPerNode: xpu` is linted as `auto`")
     policy = spec.get("runPolicy") or {}
     if policy.get("cleanPodPolicy") == "":
         del policy["cleanPodPolicy"]
     for kind, replica in spec["pytorchReplicaSpecs"].items():
         path: Path = ("spec", "pytorchReplicaSpecs", kind)
         if (replica.get("replicas") or 0) > _MAX_REPLICAS:
-            yield Limit((*path, "replicas"), f"{replica['replicas']} replicas are linted as {_MAX_REPLICAS}")
+            yield FieldChange((*path, "replicas"), f"{replica['replicas']} replicas are linted as {_MAX_REPLICAS}")
             replica["replicas"] = _MAX_REPLICAS
         yield from _fit_pod(replica["template"]["spec"], (*path, "template", "spec"))
 
 
-def _fit_pod(pod: JsonObject, path: Path) -> Iterator[Limit]:
+def _fit_pod(pod: JsonObject, path: Path) -> Iterator[FieldChange]:
     if (pod.get("terminationGracePeriodSeconds") or 0) < 0:
         pod["terminationGracePeriodSeconds"] = 1
         title = "a negative `terminationGracePeriodSeconds` is linted as 1, which the API server takes for it"
-        yield Limit((*path, "terminationGracePeriodSeconds"), title)
+        yield FieldChange((*path, "terminationGracePeriodSeconds"), title)
     tolerations = pod.get("tolerations") or []
     kept = []
     for index, toleration in enumerate(tolerations):
         if toleration.get("operator") in ("Lt", "Gt"):
             title = f"the toleration with `operator: {toleration['operator']}` is left out of the lint"
-            yield Limit((*path, "tolerations", index), title)
+            yield FieldChange((*path, "tolerations", index), title)
         else:
             kept.append(toleration)
     tolerations[:] = kept
@@ -155,7 +135,7 @@ def _fit_pod(pod: JsonObject, path: Path) -> Iterator[Limit]:
             yield from _fit_container(container, (*path, field, index))
 
 
-def _fit_container(container: JsonObject, path: Path) -> Iterator[Limit]:
+def _fit_container(container: JsonObject, path: Path) -> Iterator[FieldChange]:
     for mount in container.get("volumeMounts") or ():
         mount["mountPath"] = f"/{mount['mountPath'].lstrip('/')}"  # as the kubelet does
     variables, kept = container.get("env") or [], []
@@ -164,5 +144,5 @@ def _fit_container(container: JsonObject, path: Path) -> Iterator[Limit]:
             kept.append(variable)
         else:
             title = f"the variable `{variable['name']}` is left out of the lint"
-            yield Limit((*path, "env", index, "name"), title)
+            yield FieldChange((*path, "env", index, "name"), title)
     variables[:] = kept
