@@ -40,6 +40,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
     metadata: JsonMapping
     spec: JsonMapping
     role: str = ""  # Master | Worker; "": a pod beside the job
+    training_container: str = ""  # the name of the container that trains; "" in a pod beside the job
     path: tuple[str | int, ...] = ()  # of `spec` in its object
 
 

@@ -7,12 +7,12 @@ from types import MappingProxyType
 from kfjob.lint import commands, elastic, fit, hardware, images, operator, processes, secrets, storage, torchrun, training
 
 RULES = (
-    elastic.elastic_bounds,
+    operator.elastic_bounds,
     elastic.elastic_cancelled,
     elastic.elastic_never,
-    elastic.cpu_metric,
+    operator.cpu_metric,
     elastic.worker_order,
-    torchrun.no_rendezvous,
+    operator.no_rendezvous,
     torchrun.torchrun_flags,
     torchrun.loglevel_unknown,
     torchrun.loglevel_hides_agent,

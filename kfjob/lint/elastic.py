@@ -4,34 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kfjob.base.text import plural
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.lint.torchrun import read_torchrun_flags
-from kfjob.objects.api_objects import PYTORCHJOB, count_replicas
 
 TEN = 10
-
-
-@rule("elastic-bounds", "error", local=True, kind=PYTORCHJOB)
-def elastic_bounds(job: Job) -> Iterator[Violation]:
-    """`nodes` is between `elastic.min` and `elastic.max`.
-
-    The operator's webhook accepts other values. With fewer agents than `min` torch waits until `join_timeout` and gives up.
-    Agents above `max` wait until another agent leaves, and hold their GPUs in the meantime.
-    """
-    policy = job.manifest["spec"].get("elasticPolicy") or {}
-    low, high = (policy.get(field) or job.spec.nodes for field in ("minReplicas", "maxReplicas"))
-    nodes = sum(map(count_replicas, job.manifest["spec"]["pytorchReplicaSpecs"].values()))
-    if not policy:
-        return
-    if low > high:
-        hint = "`elastic.min` is the smallest number of agents that can train, `elastic.max` the largest that is used"
-        yield Violation(path="elastic.min", message=f"`elastic.min` {low} is greater than `elastic.max` {high}", hint=hint)
-    elif not low <= nodes <= high:
-        bounds = f"{low} to {plural(high, 'node')}" if low < high else plural(high, "node")
-        hint = f"set `nodes` to a number from {low} to {high}" if low < high else f"set `nodes: {high}`"
-        yield Violation(path="nodes", message=f"the job has {plural(nodes, 'node')}, but `elastic` allows {bounds}", hint=hint)
 
 
 @rule("elastic-cancelled", "warning", local=True)
@@ -63,25 +40,6 @@ def elastic_never(job: Job) -> Iterator[Violation]:
             message="with restart policy `Never` one failed pod ends the elastic job",
             hint="set `master: {restart_policy: OnFailure}`" if job.role == "Master" else "set `restarts: {policy: OnFailure}`",
         )
-
-
-@rule("cpu-metric", "warning", kind=PYTORCHJOB)
-def cpu_metric(job: Job) -> Iterator[Violation]:
-    """The pods of a job that scales on CPU or memory use request that resource.
-
-    Kubernetes computes the use as a share of the request. Without a request the autoscaler reports `missing request for cpu`
-    and never acts.
-    """
-    requests = [(container.get("resources") or {}).get("requests") or {} for container in job.training_containers]
-    for index, metric in enumerate((job.manifest["spec"].get("elasticPolicy") or {}).get("metrics") or ()):
-        resource = metric.get("resource") or {}
-        name = resource.get("name")
-        if (resource.get("target") or {}).get("type") == "Utilization" and not all(name in request for request in requests):
-            yield Violation(
-                path=f"elastic.metrics.{index}",
-                message=f"the autoscaler needs a request for {name}, and the pods have none",
-                hint=f"set `resources.{name}`" if name in ("cpu", "memory") else f"set `resources.requests.{name}`",
-            )
 
 
 _ORDER = ("HOSTNAME##", "HOSTNAME%%", "hostname -s", "HOSTNAME/", "${HOSTNAME:", "JOB_COMPLETION_INDEX", "POD_INDEX")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kfjob.base.common_types import JsonMapping
-from kfjob.joblog.events import TRAINING_CONTAINER
 from kfjob.kinds.base import PodTemplate
 from kfjob.kinds.registry import get_kind
 from kfjob.lint.script import Script
@@ -48,8 +47,8 @@ class Job:
     @cached_property
     def training_containers(self) -> tuple[JsonMapping, ...]:
         """The training container of each replica."""
-        containers = (container for pod in self.pods for container in pod.get("containers") or ())
-        return tuple(container for container in containers if container.get("name") == TRAINING_CONTAINER)
+        pairs = ((template, item) for template in self.pod_templates for item in template.spec.get("containers") or ())
+        return tuple(item for template, item in pairs if item.get("name") == template.training_container)
 
     def find_container_path(self, container: JsonMapping, field: str) -> str:
         """Return the path of a field of a container: in the user's manifest, or else only `overrides`, which added the field.

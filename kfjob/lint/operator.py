@@ -1,4 +1,4 @@
-"""Rules for policies that the training operator does not apply as expected."""
+"""Rules about PyTorchJobs: what the training operator needs, and what it does not do as expected."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 from kfjob.base.text import plural
 from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.kinds.pytorchjob.operator_api import KIND, find_training_container
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.objects.api_objects import PYTORCHJOB, find_training_container
+from kfjob.lint.torchrun import LAUNCHERS, read_torchrun_flags
 
 _SHUTDOWN_TIMEOUT = 30
 """Seconds that torchrun gives its processes after SIGTERM (torch `--shutdown-timeout`)."""
 
 
-@rule("readiness-gates-rendezvous", "warning", kind=PYTORCHJOB)
+@rule("readiness-gates-rendezvous", "warning", kind=KIND)
 def readiness_gates_rendezvous(job: Job) -> Iterator[Violation]:
     """The training container has no readinessProbe.
 
@@ -29,7 +30,7 @@ def readiness_gates_rendezvous(job: Job) -> Iterator[Violation]:
             return
 
 
-@rule("unreliable-policy", "warning", kind=PYTORCHJOB)
+@rule("unreliable-policy", "warning", kind=KIND)
 def unreliable_policy(job: Job) -> Iterator[Violation]:
     """A job does not depend on the operator's deadline and back-off limit.
 
@@ -54,7 +55,7 @@ def unreliable_policy(job: Job) -> Iterator[Violation]:
             )
 
 
-@rule("limit-keeps-pods", "warning", kind=PYTORCHJOB)
+@rule("limit-keeps-pods", "warning", kind=KIND)
 def limit_keeps_pods(job: Job) -> Iterator[Violation]:
     """A job with a limit of the operator deletes its running pods when it fails.
 
@@ -75,7 +76,7 @@ def limit_keeps_pods(job: Job) -> Iterator[Violation]:
             )
 
 
-@rule("exit-code-policy", "warning", kind=PYTORCHJOB)
+@rule("exit-code-policy", "warning", kind=KIND)
 def exit_code_policy(job: Job) -> Iterator[Violation]:
     """A torchrun job does not use restart policy `ExitCode`.
 
@@ -89,7 +90,7 @@ def exit_code_policy(job: Job) -> Iterator[Violation]:
         )
 
 
-@rule("hyperpod-restarts", "warning", kind=PYTORCHJOB)
+@rule("hyperpod-restarts", "warning", kind=KIND)
 def hyperpod_restarts(job: Job) -> Iterator[Violation]:
     """A job with HyperPod's auto-resume has restart policy `OnFailure`.
 
@@ -101,7 +102,7 @@ def hyperpod_restarts(job: Job) -> Iterator[Violation]:
         yield Violation(path="restarts.policy", message=message, hint="remove `restarts.policy`, or set `auto_resume: false`")
 
 
-@rule("short-grace", "warning", kind=PYTORCHJOB)
+@rule("short-grace", "warning")
 def short_grace(job: Job) -> Iterator[Violation]:
     """The grace period of a pod is longer than torchrun's shutdown timeout.
 
@@ -117,7 +118,7 @@ def short_grace(job: Job) -> Iterator[Violation]:
             return
 
 
-@rule("istio-sidecar", "warning", kind=PYTORCHJOB)
+@rule("istio-sidecar", "warning")
 def istio_sidecar(job: Job) -> Iterator[Violation]:
     """The pods have no Istio proxy.
 
@@ -128,7 +129,7 @@ def istio_sidecar(job: Job) -> Iterator[Violation]:
         yield Violation(path="scheduling.istio_sidecar", message="the Istio proxy keeps the pods from ending", hint="remove it")
 
 
-@rule("gang-size", "error", kind=PYTORCHJOB)
+@rule("gang-size", "error", kind=KIND)
 def gang_size(job: Job) -> Iterator[Violation]:
     """A gang has no more pods than the job.
 
@@ -140,7 +141,7 @@ def gang_size(job: Job) -> Iterator[Violation]:
         yield Violation(path="scheduling.gang.min_available", message=message, hint="remove it: the default is all pods")
 
 
-@rule("container-name", "error", kind=PYTORCHJOB)
+@rule("container-name", "error", kind=KIND)
 def container_name(job: Job) -> Iterator[Violation]:
     """The training container is named `pytorch`.
 
@@ -149,3 +150,73 @@ def container_name(job: Job) -> Iterator[Violation]:
     if not all(map(find_training_container, job.pods)):
         message = f"after `overrides` were merged, a pod has no container named `{TRAINING_CONTAINER}`"
         yield Violation(path="overrides", message=message, hint="`overrides` merges containers by name")
+
+
+@rule("elastic-bounds", "error", local=True, kind=KIND)
+def elastic_bounds(job: Job) -> Iterator[Violation]:
+    """`nodes` is between `elastic.min` and `elastic.max`.
+
+    The operator's webhook accepts other values. With fewer agents than `min` torch waits until `join_timeout` and gives up.
+    Agents above `max` wait until another agent leaves, and hold their GPUs in the meantime.
+    """
+    policy = job.manifest["spec"].get("elasticPolicy") or {}
+    low, high = (policy.get(field) or job.spec.nodes for field in ("minReplicas", "maxReplicas"))
+    nodes = sum(len(template.names) for template in job.pod_templates)
+    if not policy:
+        return
+    if low > high:
+        hint = "`elastic.min` is the smallest number of agents that can train, `elastic.max` the largest that is used"
+        yield Violation(path="elastic.min", message=f"`elastic.min` {low} is greater than `elastic.max` {high}", hint=hint)
+    elif not low <= nodes <= high:
+        bounds = f"{low} to {plural(high, 'node')}" if low < high else plural(high, "node")
+        hint = f"set `nodes` to a number from {low} to {high}" if low < high else f"set `nodes: {high}`"
+        yield Violation(path="nodes", message=f"the job has {plural(nodes, 'node')}, but `elastic` allows {bounds}", hint=hint)
+
+
+@rule("cpu-metric", "warning", kind=KIND)
+def cpu_metric(job: Job) -> Iterator[Violation]:
+    """The pods of a job that scales on CPU or memory use request that resource.
+
+    Kubernetes computes the use as a share of the request. Without a request the autoscaler reports `missing request for cpu`
+    and never acts.
+    """
+    requests = [(container.get("resources") or {}).get("requests") or {} for container in job.training_containers]
+    for index, metric in enumerate((job.manifest["spec"].get("elasticPolicy") or {}).get("metrics") or ()):
+        resource = metric.get("resource") or {}
+        name = resource.get("name")
+        if (resource.get("target") or {}).get("type") == "Utilization" and not all(name in request for request in requests):
+            yield Violation(
+                path=f"elastic.metrics.{index}",
+                message=f"the autoscaler needs a request for {name}, and the pods have none",
+                hint=f"set `resources.{name}`" if name in ("cpu", "memory") else f"set `resources.requests.{name}`",
+            )
+
+
+@rule("no-rendezvous", "error", kind=KIND)
+def no_rendezvous(job: Job) -> Iterator[Violation]:
+    """The pods of a job know where their agents meet.
+
+    Without a Master and without `elasticPolicy` the operator sets the number of nodes and no address. Each agent then waits for
+    the others at its own 127.0.0.1.
+    """
+    spec = job.manifest["spec"]
+    if job.spec.nodes == 1 or "Master" in spec["pytorchReplicaSpecs"] or spec.get("elasticPolicy"):
+        return
+    flags = read_torchrun_flags(job)
+    has_address = {
+        "rdzv-endpoint",
+        "master-addr",
+        "standalone",
+    } & flags.keys() or _ADDRESS_VARIABLES & job.list_variables().keys()
+    has_more = any(container.get("envFrom") for container in job.training_containers)
+    if any(word.rpartition("/")[2] in LAUNCHERS for word in job.words) and flags.get("nnodes") != "1" and not has_address:
+        yield Violation(
+            path="nodes",
+            message=f"no pod has a rendezvous address: the {job.spec.nodes} agents wait for each other at their own 127.0.0.1",
+            hint="add `elasticPolicy: {rdzvBackend: c10d}` to `spec`, or make one replica a Master",
+            severity="warning" if has_more else None,
+        )
+
+
+_ADDRESS_VARIABLES = frozenset(("PET_RDZV_ENDPOINT", "PET_MASTER_ADDR", "PET_STANDALONE"))
+"""Variables that tell an agent where to meet."""

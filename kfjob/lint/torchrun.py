@@ -9,10 +9,10 @@ from kfjob.base.errors import UsageError
 from kfjob.image.references import parse_reference
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.objects.api_objects import PYTORCHJOB
 
 _SWITCHES = {"standalone", "no-python", "run-path", "use-env", "h", "help", "version"}
-_LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+"""Programs and modules that start torch's elastic agent."""
 _FIELDS = {
     "nnodes": "nodes",
     "nproc-per-node": "processes_per_node",
@@ -32,7 +32,7 @@ _FIELDS = {
 def read_torchrun_flags(job: Job) -> Mapping[str, str | None]:
     """Return the user's torchrun options with their values, spelled with dashes; None for an option without a value."""
     words = list(job.words) if job.spec.words else []
-    start = next((i for i, word in enumerate(words) if word.rpartition("/")[2] in _LAUNCHERS), None)
+    start = next((i for i, word in enumerate(words) if word.rpartition("/")[2] in LAUNCHERS), None)
     if start is None or job.plan.launcher not in ("torchrun", "launch"):
         return {}
     flags: dict[str, str | None] = {}
@@ -78,36 +78,6 @@ def torchrun_flags(job: Job) -> Iterator[Violation]:
         )
 
 
-@rule("no-rendezvous", "error", kind=PYTORCHJOB)
-def no_rendezvous(job: Job) -> Iterator[Violation]:
-    """The pods of a job know where their agents meet.
-
-    Without a Master and without `elasticPolicy` the operator sets the number of nodes and no address. Each agent then waits for
-    the others at its own 127.0.0.1.
-    """
-    spec = job.manifest["spec"]
-    if job.spec.nodes == 1 or "Master" in spec["pytorchReplicaSpecs"] or spec.get("elasticPolicy"):
-        return
-    flags = read_torchrun_flags(job)
-    has_address = {
-        "rdzv-endpoint",
-        "master-addr",
-        "standalone",
-    } & flags.keys() or _ADDRESS_VARIABLES & job.list_variables().keys()
-    has_more = any(container.get("envFrom") for container in job.training_containers)
-    if any(word.rpartition("/")[2] in _LAUNCHERS for word in job.words) and flags.get("nnodes") != "1" and not has_address:
-        yield Violation(
-            path="nodes",
-            message=f"no pod has a rendezvous address: the {job.spec.nodes} agents wait for each other at their own 127.0.0.1",
-            hint="add `elasticPolicy: {rdzvBackend: c10d}` to `spec`, or make one replica a Master",
-            severity="warning" if has_more else None,
-        )
-
-
-_ADDRESS_VARIABLES = frozenset(("PET_RDZV_ENDPOINT", "PET_MASTER_ADDR", "PET_STANDALONE"))
-"""Variables that tell an agent where to meet."""
-
-
 @rule("loglevel-unknown", "error", local=True)
 def loglevel_unknown(job: Job) -> Iterator[Violation]:
     """`LOGLEVEL` is one of Python's level names in capitals.
@@ -139,7 +109,7 @@ def loglevel_hides_agent(job: Job) -> Iterator[Violation]:
     yield Violation(path="env.LOGLEVEL", message=message, hint=hint)
 
 
-_AGENT_PROGRAMS = frozenset((*_LAUNCHERS, "accelerate"))
+_AGENT_PROGRAMS = frozenset((*LAUNCHERS, "accelerate"))
 
 
 def _may_start_agent(job: Job) -> bool:

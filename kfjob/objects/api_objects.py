@@ -1,6 +1,6 @@
 """Kubernetes objects that kfjob writes and reads: API groups, kinds, resources, and the keys of labels and annotations.
 
-Sources: training operator v1.9.3 (pkg/apis/kubeflow.org/v1), Kueue v0.14 (pkg/controller/constants, apis/kueue/v1beta1).
+Sources: Kueue v0.14 (pkg/controller/constants, apis/kueue/v1beta1).
 """
 
 from __future__ import annotations
@@ -8,31 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from kfjob.base.common_types import JsonMapping
-from kfjob.joblog.events import TRAINING_CONTAINER
-
-PYTORCHJOB_GROUP = "kubeflow.org"
-PYTORCHJOB_API_VERSION = f"{PYTORCHJOB_GROUP}/v1"
-PYTORCHJOB = "PyTorchJob"
-PYTORCHJOBS = "pytorchjobs"
 
 GPU_RESOURCE = "nvidia.com/gpu"
 """The name under which the device plugin offers GPUs, and the taint that their nodes often have."""
 NEURON_RESOURCE = "aws.amazon.com/neuron"
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
 DEVICE_RESOURCES = (GPU_RESOURCE, NEURON_RESOURCE, EFA_RESOURCE)
-
-DEFAULT_PROCESSES = "auto"
-DEFAULT_CLEAN_PODS = "None"
-DEFAULT_RESTART_POLICY = "OnFailure"
-DEFAULT_REPLICAS = 1
-"""This and the three before it are what the operator takes for a field that a job lacks (v1.9.3, pytorch_defaults.go)."""
-
-RUN_POLICY_FIELDS = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
-"""Fields of `runPolicy`. Before v1 they stood beside the replicas, where KubeDL still has them."""
-
-LABEL_JOB_NAME = "training.kubeflow.org/job-name"
-LABEL_REPLICA_TYPE = "training.kubeflow.org/replica-type"
-LABEL_REPLICA_INDEX = "training.kubeflow.org/replica-index"
 
 FIELD_MANAGER = "kfjob"
 LABEL_APP_NAME = "app.kubernetes.io/name"
@@ -86,17 +67,6 @@ ANNOTATION_HYPERPOD_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"
 LABEL_HYPERPOD_HEALTH = "sagemaker.amazonaws.com/node-health-status"
 HYPERPOD_HEALTHY = "Schedulable"
 LABEL_ISTIO_INJECT = "sidecar.istio.io/inject"
-
-
-def find_training_container(pod_spec: JsonMapping) -> dict[str, Any]:
-    """Return the container that the operator and kfjob treat as the training container; {} if the pod has none."""
-    return next((c for c in pod_spec.get("containers") or () if c.get("name") == TRAINING_CONTAINER), {})
-
-
-def count_replicas(replica: JsonMapping | None) -> int:
-    """Return the number of pods of one role of a PyTorchJob. A missing number and null are the operator's default."""
-    count: int | None = (replica or {}).get("replicas")
-    return DEFAULT_REPLICAS if count is None else count
 
 
 def is_list(item: JsonMapping) -> bool:

@@ -9,8 +9,10 @@ from typing import Any
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.errors import Problem, SpecError
-from kfjob.objects.api_objects import PYTORCHJOB, is_list
+from kfjob.objects.api_objects import is_list
 
+_JOB_KIND = "PyTorchJob"
+"""The kind of the jobs that `kfjob import` reads."""
 _IMPORT = "`kfjob import pytorchjob {file}` converts it to a job spec; `kfjob submit --template {file}` submits it as it is"
 _IMPORT_INNER = "`kfjob import pytorchjob {file}` converts its job to a job spec"
 _FIRST_SPEC = "`kfjob init` writes a first job spec"
@@ -23,7 +25,7 @@ _MARKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (("zero_optimization",), "a configuration of DeepSpeed", "set `train.strategy: deepspeed` and `train.zero_stage`"),
 )
-_PYTORCHJOB_LINE = re.compile(rf"^[ \t]*[\"']?kind[\"']?:[ \t]*[\"']?\w*{PYTORCHJOB}\b", re.MULTILINE)
+_PYTORCHJOB_LINE = re.compile(rf"^[ \t]*[\"']?kind[\"']?:[ \t]*[\"']?\w*{_JOB_KIND}\b", re.MULTILINE)
 _DOCUMENT = re.compile(r"^---(\s|$)", re.MULTILINE)
 
 
@@ -33,7 +35,7 @@ def find_foreign_format(data: JsonMapping, file: str | None) -> Problem | None:
         kind, name = data["kind"], _show_name(file)
         items = data["items"] if is_list(data) else [data]
         hint = _FIRST_SPEC
-        if any(isinstance(item, dict) and item.get("kind") == PYTORCHJOB for item in items):
+        if any(isinstance(item, dict) and item.get("kind") == _JOB_KIND for item in items):
             hint = _IMPORT.format(file=name)
         elif _may_hold_job(data):
             hint = _IMPORT_INNER.format(file=name)
@@ -54,7 +56,7 @@ def _may_hold_job(value: Any) -> bool:
         return any(_may_hold_job(item) for item in value.values())
     if isinstance(value, list):
         return any(_may_hold_job(item) for item in value)
-    return isinstance(value, str) and PYTORCHJOB in value
+    return isinstance(value, str) and _JOB_KIND in value
 
 
 _TEMPLATES: tuple[tuple[re.Pattern[str], str, str], ...] = (

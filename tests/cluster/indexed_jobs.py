@@ -74,7 +74,12 @@ class IndexedJob(JobKind):
         template = spec["template"]
         return [
             PodTemplate(
-                names=names, metadata=template["metadata"], spec=template["spec"], role="Worker", path=("spec", "template")
+                names=names,
+                metadata=template["metadata"],
+                spec=template["spec"],
+                role="Worker",
+                training_container=self.training_container,
+                path=("spec", "template"),
             )
         ]
 

@@ -23,8 +23,8 @@ from kfjob.base.errors import KfjobError
 from kfjob.cluster.client import Client
 from kfjob.cluster.requests import Request
 from kfjob.joblog.events import JobSnapshot, PodPhase
+from kfjob.kinds.pytorchjob import operator_api
 from kfjob.local.machine import free_port
-from kfjob.objects import api_objects
 from tests.cluster.facts import PATIENCE, ROOT, Space
 
 STATE = Path(os.environ.get("KFJOB_CLUSTER_STATE", "/var/lib/kfjob-cluster"))
@@ -87,9 +87,9 @@ class Kwok:
         for index in range(workers):
             append(self.log(f"{name}-worker-{index}"), lines(index))
         spec = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}, "pytorchReplicaSpecs": {"Worker": _worker(workers)}}
-        job = self._send("POST", api_objects.PYTORCHJOBS, "", {**_job(name, self.space.name), "spec": spec})
+        job = self._send("POST", operator_api.RESOURCE, "", {**_job(name, self.space.name), "spec": spec})
         running = {"conditions": [{"type": "Running", "status": "True", "lastTransitionTime": _now()}], "startTime": _now()}
-        self._send("PATCH", api_objects.PYTORCHJOBS, f"{name}/status", {"status": running})
+        self._send("PATCH", operator_api.RESOURCE, f"{name}/status", {"status": running})
         ref = JobRef(backend="kubernetes", namespace=self.space.name, name=name, uid=job["metadata"]["uid"])
         for index in range(workers):
             self._send("POST", "pods", "", self._pod(ref, index))
@@ -98,13 +98,13 @@ class Kwok:
 
     def _pod(self, ref: JobRef, index: int) -> dict[str, Any]:
         labels = {
-            api_objects.LABEL_JOB_NAME: ref.name,
-            api_objects.LABEL_REPLICA_TYPE: "worker",
-            api_objects.LABEL_REPLICA_INDEX: str(index),
+            operator_api.LABEL_JOB_NAME: ref.name,
+            operator_api.LABEL_REPLICA_TYPE: "worker",
+            operator_api.LABEL_REPLICA_INDEX: str(index),
         }
         owner = {
-            "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
-            "kind": api_objects.PYTORCHJOB,
+            "apiVersion": operator_api.API_VERSION,
+            "kind": operator_api.KIND,
             "name": ref.name,
             "uid": ref.uid,
         }
@@ -194,8 +194,8 @@ def append(file: Path, lines: Iterable[Line]) -> None:
 
 def _job(name: str, namespace: str) -> dict[str, Any]:
     return {
-        "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
-        "kind": api_objects.PYTORCHJOB,
+        "apiVersion": operator_api.API_VERSION,
+        "kind": operator_api.KIND,
         "metadata": {"name": name, "namespace": namespace},
     }
 
@@ -240,7 +240,7 @@ def _now() -> str:
 
 def _send(client: Client, method: str, path: str, name: str, body: dict[str, Any] | None) -> dict[str, Any]:
     resource = path.rpartition("/")[2]
-    group = f"/apis/{api_objects.PYTORCHJOB_API_VERSION}" if resource == api_objects.PYTORCHJOBS else "/api/v1"
+    group = f"/apis/{operator_api.API_VERSION}" if resource == operator_api.RESOURCE else "/api/v1"
     verb = {"POST": "create", "DELETE": "delete", "PATCH": "patch"}[method]
     return client.call(
         Request(

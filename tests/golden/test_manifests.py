@@ -7,8 +7,8 @@ import pytest
 
 from kfjob.api.specs.sdk import to_model
 from kfjob.base.common_types import JsonObject
+from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.manifest import compile_manifests, compile_pytorchjob
-from kfjob.objects import api_objects
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.source.spec_text import load_spec
 from kfjob.source.yaml_writer import write_yaml
@@ -49,12 +49,12 @@ def test_kubeflow_training_models_hold_every_field(spec):
 def test_label_keys_are_those_of_the_sdk():
     from kubeflow.training.constants import constants
 
-    assert api_objects.LABEL_JOB_NAME == constants.JOB_NAME_LABEL
-    assert api_objects.LABEL_REPLICA_TYPE == constants.REPLICA_TYPE_LABEL
-    assert api_objects.LABEL_REPLICA_INDEX == constants.REPLICA_INDEX_LABEL
-    assert api_objects.PYTORCHJOB_API_VERSION == constants.API_VERSION
-    assert api_objects.PYTORCHJOB == constants.PYTORCHJOB_KIND
-    assert api_objects.PYTORCHJOBS == constants.PYTORCHJOB_PLURAL
+    assert operator_api.LABEL_JOB_NAME == constants.JOB_NAME_LABEL
+    assert operator_api.LABEL_REPLICA_TYPE == constants.REPLICA_TYPE_LABEL
+    assert operator_api.LABEL_REPLICA_INDEX == constants.REPLICA_INDEX_LABEL
+    assert operator_api.API_VERSION == constants.API_VERSION
+    assert operator_api.KIND == constants.PYTORCHJOB_KIND
+    assert operator_api.RESOURCE == constants.PYTORCHJOB_PLURAL
 
 
 def test_every_golden_has_a_spec():

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kfjob.base.common_types import JsonMapping
-from kfjob.joblog.events import TRAINING_CONTAINER
 from kfjob.kinds.base import PodTemplate
 from kfjob.kinds.registry import read_pod_templates
-from kfjob.objects.api_objects import find_training_container
 
 _ARCHITECTURE = "kubernetes.io/arch"
 
@@ -39,14 +37,14 @@ def find_required_images(manifests: Iterable[JsonMapping], *, architecture: str 
 def _read_template(template: PodTemplate, training_architecture: str) -> Iterator[RequiredImage]:
     secrets = tuple(secret["name"] for secret in template.spec.get("imagePullSecrets") or () if secret.get("name"))
     architecture = str((template.spec.get("nodeSelector") or {}).get(_ARCHITECTURE) or "")
-    if not architecture and find_training_container(template.spec):
+    if not architecture and template.training_container:
         architecture = training_architecture
     for prefix, field in (("", "containers"), ("init ", "initContainers")):
         for container in template.spec.get(field) or ():
             if not container.get("image") or container.get("imagePullPolicy") == "Never":
                 continue
             kind = "sidecar" if container.get("restartPolicy") == "Always" else f"{prefix}container"
-            is_training = not prefix and container.get("name") == TRAINING_CONTAINER
+            is_training = not prefix and container.get("name") == template.training_container
             yield RequiredImage(
                 image=container["image"],
                 container="" if is_training else f"{kind} `{container.get('name', '')}`",

@@ -15,7 +15,7 @@ from kfjob.base.common_types import JsonMapping
 from kfjob.base.text import plural
 from kfjob.base.units import parse_quantity
 from kfjob.kinds.base import PodTemplate
-from kfjob.objects import api_objects
+from kfjob.kinds.pytorchjob import operator_api
 
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
@@ -126,7 +126,7 @@ class Topology:
     def of(cls, template: PodTemplate) -> Topology:
         """Return the required rules whose selectors match the template's own pods."""
         job = template.names[0].rpartition("-")[0].rpartition("-")[0]
-        labels = {api_objects.LABEL_JOB_NAME: job, **(template.metadata.get("labels") or {})}
+        labels = {operator_api.LABEL_JOB_NAME: job, **(template.metadata.get("labels") or {})}
         affinity = template.spec.get("affinity") or {}
 
         def keys(kind: str) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from kfjob.api.settings import load_current_settings
 from kfjob.api.target import make_target
 from kfjob.base.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.base.errors import Problem, SpecError, UsageError
+from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.importer.import_job import import_objects
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
-from kfjob.objects.api_objects import PYTORCHJOB
 from kfjob.source.manifest import ManifestObject
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.source.template.fill import find_object_problem
@@ -61,8 +61,8 @@ def from_pytorchjob(job: KubeflowOrgV1PyTorchJob | JsonMapping, *, notify: Notif
     manifest = deepcopy(dict(job)) if isinstance(job, Mapping) else _api_client().sanitize_for_serialization(job)
     if problem := find_object_problem(manifest):
         raise SpecError([Problem(title=problem.title, path=join_path(problem.path))])
-    if manifest["kind"] != PYTORCHJOB:
-        raise SpecError([Problem(title=f"this is a {manifest['kind']}, not a {PYTORCHJOB}")])
+    if manifest["kind"] != operator_api.KIND:
+        raise SpecError([Problem(title=f"this is a {manifest['kind']}, not a {operator_api.KIND}")])
     conversion = import_objects([ManifestObject(value=manifest)])
     for note in conversion.notes:
         notify(str(note))

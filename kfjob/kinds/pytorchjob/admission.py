@@ -10,10 +10,12 @@ from typing import Any
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.joblog.events import TRAINING_CONTAINER
 from kfjob.kinds.manifests import FieldChange, FieldProblem
+from kfjob.kinds.pytorchjob import operator_api
+from kfjob.kinds.pytorchjob.operator_api import count_replicas, find_training_container
 from kfjob.kinds.pytorchjob.schema import find_problems
 from kfjob.objects import names
 from kfjob.objects.api_check import find_faults, find_namespace_faults
-from kfjob.objects.api_objects import PYTORCHJOB_API_VERSION, count_replicas, find_training_container, without_nulls
+from kfjob.objects.api_objects import without_nulls
 from kfjob.objects.api_rules import find_choice_fault
 from kfjob.objects.containers import show_path
 from kfjob.objects.crd_schema import NOT_INT_OR_STRING, UNKNOWN_FIELD
@@ -63,9 +65,9 @@ def find_job_problems(job: JsonObject) -> list[FieldProblem]:
                 ("metadata", "generateName"), "a PyTorchJob needs a `name`: other objects and its pods refer to it", hint
             )
         ]
-    if (version := job["apiVersion"]) != PYTORCHJOB_API_VERSION:
+    if (version := job["apiVersion"]) != operator_api.API_VERSION:
         title = f"today's operator does not serve a PyTorchJob of `{version}`"
-        hint = f"write `{PYTORCHJOB_API_VERSION}`; `kfjob import pytorchjob` reads older versions"
+        hint = f"write `{operator_api.API_VERSION}`; `kfjob import pytorchjob` reads older versions"
         return [FieldProblem(("apiVersion",), title, hint)]
     problems = [*_find_schema_problems(job), *_find_metadata_problems(job["metadata"])]
     if not problems:

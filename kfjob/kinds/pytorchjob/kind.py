@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.joblog.events import JobChanged, JobPhase
 from kfjob.kinds.base import JobKind, PodTemplate, Replica, permit, read_conditions
+from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.shape import PyTorchJobShape
 from kfjob.objects import api_objects, names
 from kfjob.objects.differences import MISSING, get_value
@@ -38,9 +39,9 @@ _INDEX = re.compile(r"[0-9]{1,6}")
 class PyTorchJob(JobKind):
     """Implements `JobKind`. A PyTorchJob has Workers, and a Master if its agents need a master's address."""
 
-    name = api_objects.PYTORCHJOB
-    api_version = api_objects.PYTORCHJOB_API_VERSION
-    resource = api_objects.PYTORCHJOBS
+    name = operator_api.KIND
+    api_version = operator_api.API_VERSION
+    resource = operator_api.RESOURCE
     shape = PyTorchJobShape
     controller = "the training operator"
     install_command = "kubectl apply --server-side -k manifests/operator"
@@ -51,8 +52,8 @@ class PyTorchJob(JobKind):
     permissions = (
         *permit(
             ("create", "get", "list", "watch", "update", "patch", "delete"),
-            api_objects.PYTORCHJOBS,
-            group=api_objects.PYTORCHJOB_GROUP,
+            operator_api.RESOURCE,
+            group=operator_api.GROUP,
         ),
         *permit(("get", "list", "watch"), "pods"),
         *permit(("get",), "pods", subresource="log"),
@@ -62,7 +63,7 @@ class PyTorchJob(JobKind):
         *permit(("create",), "pods"),
         *permit(("create",), "services"),
         *permit(("get", "list", "watch"), "events"),
-        *permit(("get", "update", "patch"), api_objects.PYTORCHJOBS, group=api_objects.PYTORCHJOB_GROUP, subresource="scale"),
+        *permit(("get", "update", "patch"), operator_api.RESOURCE, group=operator_api.GROUP, subresource="scale"),
     )
 
     @property
@@ -107,7 +108,7 @@ class PyTorchJob(JobKind):
         """Return the templates of the Master and the Workers."""
         templates = []
         for role, replica in ((job.get("spec") or {}).get("pytorchReplicaSpecs") or {}).items():
-            count = api_objects.count_replicas(replica)
+            count = operator_api.count_replicas(replica)
             template = (replica or {}).get("template") or {}
             templates.append(
                 PodTemplate(
@@ -115,6 +116,7 @@ class PyTorchJob(JobKind):
                     metadata=template.get("metadata") or {},
                     spec=template.get("spec") or {},
                     role=role,
+                    training_container=self.training_container,
                     path=("spec", "pytorchReplicaSpecs", role, "template", "spec"),
                 )
             )
@@ -126,13 +128,13 @@ class PyTorchJob(JobKind):
 
     def select_pods(self, job: str) -> str:
         """Return the selector of the operator's own label."""
-        return f"{api_objects.LABEL_JOB_NAME}={job}"
+        return f"{operator_api.LABEL_JOB_NAME}={job}"
 
     def read_replica(self, pod: JsonMapping) -> Replica:
         """Return what the operator's labels say."""
         labels = pod["metadata"].get("labels") or {}
-        index = labels.get(api_objects.LABEL_REPLICA_INDEX, "")
-        role = labels.get(api_objects.LABEL_REPLICA_TYPE, "worker").capitalize()
+        index = labels.get(operator_api.LABEL_REPLICA_INDEX, "")
+        role = labels.get(operator_api.LABEL_REPLICA_TYPE, "worker").capitalize()
         return Replica(role, int(index) if _INDEX.fullmatch(index) else 0)
 
     def read_observe_config(self, job: JsonMapping, *, progress: str | None = None) -> ObserveConfig:

@@ -11,8 +11,7 @@ from kfjob.base.errors import Problem
 from kfjob.kinds import etcd
 from kfjob.kinds import pod_template as pod
 from kfjob.kinds.job_metadata import compile_metadata
-from kfjob.kinds.pytorchjob import schema
-from kfjob.objects import api_objects
+from kfjob.kinds.pytorchjob import operator_api, schema
 from kfjob.objects.merge import merge
 from kfjob.plan import JobPlan
 from kfjob.validation.field_paths import join_path
@@ -26,8 +25,8 @@ def compile_manifests(plan: JobPlan) -> list[JsonObject]:
 def compile_pytorchjob(plan: JobPlan) -> JsonObject:
     """Return the PyTorchJob after the spec's overrides were merged into it."""
     job: JsonObject = {
-        "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
-        "kind": api_objects.PYTORCHJOB,
+        "apiVersion": operator_api.API_VERSION,
+        "kind": operator_api.KIND,
         "metadata": compile_metadata(plan),
         "spec": {
             "nprocPerNode": plan.processes_per_node,

@@ -9,12 +9,12 @@ from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
 from kfjob.convert.conversion import Conversion
 from kfjob.kinds.manifests import ANY_JOB, OWN_OBJECT, Choice, FieldChange, FieldProblem, LintInput, ManifestReader
+from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.admission import find_job_problems, remove_empty_worker
 from kfjob.kinds.pytorchjob.importer.import_job import import_objects
 from kfjob.kinds.pytorchjob.importer.job_search import find_jobs
 from kfjob.kinds.pytorchjob.importer.unsupported_parts import fit_to_spec
 from kfjob.kinds.pytorchjob.manifest_fields import find_manifest_path, use_manifest_names
-from kfjob.objects import api_objects
 from kfjob.objects.workload import find_workload
 from kfjob.plan import JobPlan
 from kfjob.plan.agent import operator_environment
@@ -23,10 +23,10 @@ from kfjob.spec.job import JobSpec
 from kfjob.validation.field_paths import Path
 
 _DEFAULTS: tuple[tuple[Path, str], ...] = (
-    (("nprocPerNode",), api_objects.DEFAULT_PROCESSES),
-    (("runPolicy", "cleanPodPolicy"), api_objects.DEFAULT_CLEAN_PODS),
+    (("nprocPerNode",), operator_api.DEFAULT_PROCESSES),
+    (("runPolicy", "cleanPodPolicy"), operator_api.DEFAULT_CLEAN_PODS),
 )
-_REPLICA_DEFAULTS = (("replicas", str(api_objects.DEFAULT_REPLICAS)), ("restartPolicy", api_objects.DEFAULT_RESTART_POLICY))
+_REPLICA_DEFAULTS = (("replicas", str(operator_api.DEFAULT_REPLICAS)), ("restartPolicy", operator_api.DEFAULT_RESTART_POLICY))
 
 
 class PyTorchJobReader(ManifestReader):

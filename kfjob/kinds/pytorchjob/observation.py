@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.joblog.observe_config import MAX_NODES, ObserveConfig
+from kfjob.kinds.pytorchjob.operator_api import count_replicas
 from kfjob.objects import names
-from kfjob.objects.api_objects import count_replicas
 from kfjob.shell.run_length import find_run_length
 
 

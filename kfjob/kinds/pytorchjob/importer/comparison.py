@@ -11,10 +11,12 @@ from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import SpecError
+from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.importer.pod_to_spec import find_pull_policy, is_shared_memory
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob, find_plan_problems
+from kfjob.kinds.pytorchjob.operator_api import find_training_container
 from kfjob.objects import api_objects
-from kfjob.objects.api_objects import find_training_container, without_nulls
+from kfjob.objects.api_objects import without_nulls
 from kfjob.objects.differences import Difference, differences, split_list
 from kfjob.objects.names import SHARED_MEMORY_VOLUME
 from kfjob.plan import Context, resolve
@@ -150,7 +152,7 @@ def _list_names(job: JsonMapping) -> set[str]:
     """Return the names of the variables of all training containers, and of the labels and annotations."""
     templates = [replica["template"] for replica in job["spec"]["pytorchReplicaSpecs"].values()]
     metadata = [job["metadata"], *(template.get("metadata") or {} for template in templates)]
-    containers = (api_objects.find_training_container(template["spec"]) for template in templates)
+    containers = (operator_api.find_training_container(template["spec"]) for template in templates)
     variables = (item["name"] for container in containers for item in container.get("env") or ())
     return {*variables, *(key for part in metadata for field in ("labels", "annotations") for key in part.get(field) or ())}
 

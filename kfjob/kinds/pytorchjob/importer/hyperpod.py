@@ -11,6 +11,7 @@ from typing import Any
 from kfjob.base.common_types import JsonObject
 from kfjob.convert.conversion import Note
 from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.kinds.pytorchjob import operator_api
 from kfjob.objects import api_objects
 from kfjob.validation.field_paths import Path
 
@@ -27,7 +28,7 @@ def convert_hyperpod(job: JsonObject) -> tuple[list[Note], dict[str, Path]]:
     """
     reason = "read as a PyTorchJob, which Kubeflow's operator runs; `kfjob render --template` keeps the kind"
     notes = [Note(item=f"kind: {HYPERPOD_JOB}", reason=reason)]
-    job |= {"apiVersion": api_objects.PYTORCHJOB_API_VERSION, "kind": api_objects.PYTORCHJOB}
+    job |= {"apiVersion": operator_api.API_VERSION, "kind": operator_api.KIND}
     spec = job["spec"]
     replicas = spec.pop("replicaSpecs", None)
     groups = {
@@ -39,7 +40,7 @@ def convert_hyperpod(job: JsonObject) -> tuple[list[Note], dict[str, Path]]:
     reason = "left out: a PyTorchJob has one kind of Workers"
     notes += [Note(item=_name_group(group, number), reason=reason) for number, group in others]
     worker = {key: first[key] for key in _REPLICA_FIELDS if key in first}
-    spec["pytorchReplicaSpecs"] = {"Worker": worker | {"restartPolicy": api_objects.DEFAULT_RESTART_POLICY}}
+    spec["pytorchReplicaSpecs"] = {"Worker": worker | {"restartPolicy": operator_api.DEFAULT_RESTART_POLICY}}
     notes += [*_list_lost_fields(first, index), *_rename_container(worker.get("template"), _name_group(first, index))]
     notes += _convert_policy(job, spec)
     if "hyperpodrun" in str(worker):
@@ -92,7 +93,7 @@ def _convert_policy(job: JsonObject, spec: JsonObject) -> list[Note]:
             api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME: "true",
             api_objects.ANNOTATION_HYPERPOD_RETRIES: str(policy.pop("jobMaxRetryCount")),
         }
-    fields = {key: policy.pop(key) for key in api_objects.RUN_POLICY_FIELDS if key in policy}
+    fields = {key: policy.pop(key) for key in operator_api.RUN_POLICY_FIELDS if key in policy}
     if fields:
         spec["runPolicy"] = fields
     reason = f"left out: only the operator of a {HYPERPOD_JOB} reads it"

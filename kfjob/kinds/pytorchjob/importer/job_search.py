@@ -20,9 +20,9 @@ from kfjob.base.parsing import MAX_TEXT, ParseError
 from kfjob.base.text import plural
 from kfjob.convert.conversion import Note, make_job_name
 from kfjob.kinds.manifests import ANY_JOB, Choice
+from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.importer.hyperpod import HYPERPOD_JOB, convert_hyperpod
 from kfjob.objects import api_objects
-from kfjob.objects.api_objects import PYTORCHJOB
 from kfjob.source.manifest_yaml import read_documents
 from kfjob.validation.field_paths import Path, join_path
 
@@ -31,7 +31,7 @@ _VERSIONS = {
     "training.kubedl.io": ("v1alpha1",),
 }
 """The versions that each group has had, the newest first."""
-_JOB_IN_TEXT = re.compile(rf"[\"']?\bkind[\"']?\s*:\s*[\"']?\w*{PYTORCHJOB}\b")
+_JOB_IN_TEXT = re.compile(rf"[\"']?\bkind[\"']?\s*:\s*[\"']?\w*{operator_api.KIND}\b")
 """What a text has that may be a manifest with a job, as YAML or as JSON."""
 _REPLICAS: Path = ("spec", "pytorchReplicaSpecs")
 _MAX_LEVELS = 3
@@ -98,15 +98,15 @@ def choose_job(
         kinds = ", ".join(dict.fromkeys(str(document.get("kind")) for document in documents))
         parts = [f"it has: {kinds}"] if kinds else []
         detail = "; ".join([*parts, *search.unread[:_MAX_UNREAD]]) or None
-        title = f"this file has no {api_objects.PYTORCHJOB}"
-        if any(document.get("kind") == PYTORCHJOB for document in documents):
-            title, detail = f"the {PYTORCHJOB} has no `spec`", None
+        title = f"this file has no {operator_api.KIND}"
+        if any(document.get("kind") == operator_api.KIND for document in documents):
+            title, detail = f"the {operator_api.KIND} has no `spec`", None
         raise SpecError([Problem(title=title, file=file, detail=detail)])
     matches = [job for job in jobs if job.fits(choice)]
     if len(matches) == 1:
         _check_version(matches[0], file)
         return matches[0]
-    count = plural(len(jobs), api_objects.PYTORCHJOB)
+    count = plural(len(jobs), operator_api.KIND)
     fits = f"{len(matches)} of them fit" if matches else "none of them fits"
     title = f"this file has {count}" if choice == ANY_JOB else f"this file has {count}, and {fits} the choice"
     hint = _suggest_choice(matches or jobs)
@@ -122,7 +122,7 @@ def _check_version(job: FoundJob, file: str | None) -> None:
     group, _, version = job.api_version.partition("/")
     known = _VERSIONS.get(group, (version,))
     if version not in known:
-        title = f"there is no {PYTORCHJOB} of the version `{job.api_version}`"
+        title = f"there is no {operator_api.KIND} of the version `{job.api_version}`"
         hint = f"write `apiVersion: {group}/{known[0]}` if it has the fields of that version"
         raise SpecError([Problem(title=title, path=join_path((*job.path, "apiVersion")), file=file, hint=hint)])
 
@@ -181,7 +181,7 @@ class _Search:
 
 
 def _is_job(value: JsonObject) -> bool:
-    is_named = value.get("kind") in (api_objects.PYTORCHJOB, HYPERPOD_JOB) and isinstance(value.get("apiVersion"), str)
+    is_named = value.get("kind") in (operator_api.KIND, HYPERPOD_JOB) and isinstance(value.get("apiVersion"), str)
     return is_named and isinstance(value.get("spec"), dict)
 
 
@@ -198,7 +198,7 @@ def _read_job(job: JsonObject, document: JsonObject, document_index: int, path: 
     if job["kind"] == HYPERPOD_JOB:
         notes, entry.replica_paths = convert_hyperpod(entry.job)
         entry.notes += notes
-    elif job["apiVersion"] != api_objects.PYTORCHJOB_API_VERSION:
+    elif job["apiVersion"] != operator_api.API_VERSION:
         _convert_version(entry)
     if references := dict.fromkeys(_FILLED_LATER.findall(str(job))):
         item = ", ".join(references)
@@ -249,9 +249,9 @@ def _keep_holder_fields(entry: FoundJob, document: JsonObject) -> None:
 
 def _convert_version(entry: FoundJob) -> None:
     job, spec = entry.job, entry.job["spec"]
-    reason = f"read as {api_objects.PYTORCHJOB_API_VERSION}, the only version that today's operator serves"
+    reason = f"read as {operator_api.API_VERSION}, the only version that today's operator serves"
     entry.notes.append(Note(item=f"apiVersion: {job['apiVersion']}", reason=reason))
-    job["apiVersion"] = api_objects.PYTORCHJOB_API_VERSION
+    job["apiVersion"] = operator_api.API_VERSION
     if isinstance(replicas := spec.pop("replicaSpecs", None), list):
         spec["pytorchReplicaSpecs"] = {}
         for index, item in enumerate(replicas):
@@ -262,6 +262,6 @@ def _convert_version(entry: FoundJob) -> None:
     policy = spec.get("runPolicy") or {}
     if not isinstance(policy, dict):  # the check of the job reports it
         return
-    fields = {key: spec.pop(key) for key in api_objects.RUN_POLICY_FIELDS if key in spec}
+    fields = {key: spec.pop(key) for key in operator_api.RUN_POLICY_FIELDS if key in spec}
     if fields:
         spec["runPolicy"] = fields | policy

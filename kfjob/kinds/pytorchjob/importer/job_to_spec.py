@@ -13,6 +13,7 @@ from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.convert.conversion import NEW_ID_REASON, Conversion, Note
+from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.importer.pod_to_spec import convert_pod_template, convert_trainer_command, find_pull_policy
 from kfjob.objects import api_objects, names
 from kfjob.spec.master import MasterPod
@@ -35,7 +36,7 @@ def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = F
     scheduling = _convert_scheduling(metadata, spec.get("runPolicy") or {}, first_pod)
     pods = {
         kind: convert_pod_template(template, hyperpod="hyperpod" in scheduling, exact=exact, own_etcd=own_etcd and exact)
-        | {"restart_policy": replicas[kind].get("restartPolicy") or api_objects.DEFAULT_RESTART_POLICY}
+        | {"restart_policy": replicas[kind].get("restartPolicy") or operator_api.DEFAULT_RESTART_POLICY}
         for kind, template in templates.items()
     }
     _add_metadata(fields, pods, metadata, templates, has_queue="queue" in scheduling)
@@ -52,16 +53,16 @@ def _convert_job(metadata: JsonMapping, spec: JsonMapping, replicas: JsonMapping
     """Return the fields of the job itself: name, size, limits and rendezvous."""
     elastic_policy, has_master = spec.get("elasticPolicy"), "Master" in replicas
     first_replica = replicas.get("Worker") or replicas["Master"]
-    processes = spec.get("nprocPerNode") or (elastic_policy or {}).get("nProcPerNode") or api_objects.DEFAULT_PROCESSES
+    processes = spec.get("nprocPerNode") or (elastic_policy or {}).get("nProcPerNode") or operator_api.DEFAULT_PROCESSES
     fields: JsonObject = {
         "name": metadata["name"],
-        "nodes": sum(map(api_objects.count_replicas, replicas.values())),
+        "nodes": sum(map(operator_api.count_replicas, replicas.values())),
         "processes_per_node": _convert_number(processes),
         "network_profile": "none",
     }
     if metadata.get("namespace"):
         fields["namespace"] = metadata["namespace"]
-    fields["restarts"] = {"policy": first_replica.get("restartPolicy") or api_objects.DEFAULT_RESTART_POLICY, "max": 0}
+    fields["restarts"] = {"policy": first_replica.get("restartPolicy") or operator_api.DEFAULT_RESTART_POLICY, "max": 0}
     fields |= _convert_run_policy(spec.get("runPolicy") or {})
     if elastic_policy is not None:
         fields |= _convert_elastic_policy(elastic_policy, fields, has_master=has_master, own_etcd=own_etcd)

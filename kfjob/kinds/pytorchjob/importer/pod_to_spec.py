@@ -10,8 +10,8 @@ from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import SpecError
+from kfjob.kinds.pytorchjob.operator_api import find_training_container
 from kfjob.objects import api_objects, names
-from kfjob.objects.api_objects import find_training_container
 from kfjob.spec.fields import UNLIMITED
 from kfjob.spec.pod import RESOURCE_NAMES
 from kfjob.trainspec.command_line import OWN_TRAINER, from_argv
