@@ -29,6 +29,9 @@ class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     workers: tuple[str, ...] = ()
     """Hosts of the expected pods, in the order of their node rank; with most kinds of jobs they are the names of the pods."""
 
+    master: bool = False
+    """Whether the first host is a Master, which has a name of its own."""
+
     rendezvous: str = ""
     """`c10d`, `etcd-v2`, `etcd` or `static`; "" is unknown (the agents' launch line then shows it)."""
 
@@ -74,9 +77,7 @@ def encode(config: ObserveConfig) -> str:
     """Return the configuration as compact JSON, with the number of the workers instead of their names."""
     fields: dict[str, object] = to_builtins(config)
     workers = fields.pop("workers", ())
-    has_master = bool(config.workers) and config.workers[0].endswith("-master-0")
-    fields = {"nodes": len(config.workers)} | ({"master": True} if has_master else {}) | fields if workers else fields
-    return json.encode(fields).decode()
+    return json.encode({"nodes": len(config.workers)} | fields if workers else fields).decode()
 
 
 def decode(text: str, *, name_pods: NamePods) -> ObserveConfig | None:
@@ -85,15 +86,14 @@ def decode(text: str, *, name_pods: NamePods) -> ObserveConfig | None:
     Whoever may change the job may change its annotation, so an impossible number of pods or pattern is something else too.
     """
     try:
-        record = decode_json(text, _Record)
+        nodes = decode_json(text, _Record).nodes
         config = decode_json(text, ObserveConfig)
     except ParseError:
         return None
-    if not 0 <= record.nodes <= MAX_NODES or (config.progress_pattern and check_pattern(config.progress_pattern)):
+    if not 0 <= nodes <= MAX_NODES or (config.progress_pattern and check_pattern(config.progress_pattern)):
         return None
-    return replace(config, workers=name_pods(record.nodes, master=record.master) if record.nodes else ())
+    return replace(config, workers=name_pods(nodes, master=config.master) if nodes else ())
 
 
 class _Record(Struct):
     nodes: int = 0
-    master: bool = False

@@ -310,6 +310,7 @@ def _observe_config(spec: JobSpec, processes: str, pods: tuple[str, ...]) -> Obs
     length = find_run_length(spec.words)
     return ObserveConfig(
         workers=pods,
+        master=spec.has_master,
         rendezvous=spec.rendezvous.backend if spec.is_dynamic else "static",
         processes_per_node=int(processes) if processes.isdecimal() else None,
         expected_steps=spec.train.max_steps if spec.train else length.steps,

@@ -23,6 +23,7 @@ def read_manifest(job: JsonMapping, *, progress: str | None = None) -> ObserveCo
     length = find_run_length(_find_words(replicas))
     return ObserveConfig(
         workers=tuple(pods),
+        master="Master" in replicas,
         rendezvous=rendezvous,
         expected_steps=length.steps,
         expected_epochs=length.epochs,

@@ -88,7 +88,7 @@ def test_damaged_record_leaves_the_pods(record):
 
 def test_annotation_of_a_newer_version_is_read():
     config = decode('{"nodes": 2, "master": true, "invented_later": 1}', name_pods=partial(names.pod_names, "a"))
-    assert config == ObserveConfig(workers=("a-master-0", "a-worker-0"))
+    assert config == ObserveConfig(workers=("a-master-0", "a-worker-0"), master=True)
     config = ObserveConfig(rendezvous="etcd")
     assert decode(encode(config), name_pods=partial(names.pod_names, "a")) == config
 
