@@ -7,20 +7,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfjob.base.capabilities import CAPABILITIES, find_name
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.file_access import OTHER_OWNER, find_foreign_access
-from kfjob.base.parsing import ParseError, parse_json, parse_toml, read_document
+from kfjob.base.parsing import ParseError, parse_toml, read_document
 from kfjob.base.units import MIB
 from kfjob.objects.names import DNS_1123, MAX_LABEL
 
-if TYPE_CHECKING:
-    from kfjob.spec.instances import Instance
-
 FILE_NAME = "kfjob.toml"
-INSTANCES_FILE = "instances.json"
 MAX_SETTINGS_BYTES = MIB
 """Size of `kfjob.toml`, and of a `pyproject.toml` with settings."""
 MAX_VALUE = 4096
@@ -98,30 +94,7 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
 
 def load_current_settings(**flags: str | None) -> Settings:
     """Return the settings of this process, from its environment and working directory."""
-    settings = load_settings(environ=os.environ, folder=Path.cwd(), **flags)
-    if saved_instances := read_saved_instances(settings.state):
-        from kfjob.spec.instances import add_instances
-
-        add_instances(saved_instances)
-    return settings
-
-
-def read_saved_instances(state: Path) -> tuple[Instance, ...]:
-    """Return the instance types that `kfjob instances --refresh` saved in the state folder.
-
-    A file of another version, or one that is not readable or that others can change, has none.
-    """
-    file = state / INSTANCES_FILE
-    if not file.exists():
-        return ()
-    from kfjob.spec.instances import Instance
-
-    try:
-        if find_foreign_access(state.stat()):
-            return ()
-        return tuple(Instance(**row) for row in parse_json(read_document(file)))
-    except (OSError, ValueError, TypeError):
-        return ()
+    return load_settings(environ=os.environ, folder=Path.cwd(), **flags)
 
 
 def _read_flags(flags: Mapping[str, str | None]) -> dict[str, str]:

@@ -26,21 +26,19 @@ def build_options(command: Command[Result]) -> Command[Result]:
     @click.option(
         "--build-arg", "build_args", multiple=True, metavar="NAME=VALUE", help="Build argument for --build. Repeatable."
     )
-    @click.option("--base-image", metavar="IMAGE", help="Value of the build argument BASE_IMAGE for --build.")
     @click.option("--builder", metavar="ENGINE", help=f"Build engine for --build: {BUILDERS}.")
     @functools.wraps(command)
     def with_build(
         *,
         folder: str | None,
         build_args: tuple[str, ...],
-        base_image: str | None,
         builder: str | None,
         **parameters: object,
     ) -> Result:
-        if not folder and (build_args or base_image or builder):
-            option = "--build-arg" if build_args else "--base-image" if base_image else "--builder"
+        if not folder and (build_args or builder):
+            option = "--build-arg" if build_args else "--builder"
             raise UsageError(f"`{option}` needs `--build`", hint="`--build DIR` names the directory with the Dockerfile")
-        build = ImageOptions(folder=folder, build_args=build_args, base_image=base_image, builder=builder) if folder else None
+        build = ImageOptions(folder=folder, build_args=build_args, builder=builder) if folder else None
         return command(build=build, **parameters)
 
     return with_build

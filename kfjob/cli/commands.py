@@ -56,11 +56,10 @@ COMMANDS = {
     "completion": ("kfjob.cli.completion", "Print the completion script of a shell."),
     "help": ("kfjob.cli.help", "Show the help of a command."),
 }
-ALIASES = {"ls": "list", "ps": "list", "delete": "stop", "rm": "stop"}
-"""Other names of commands. The help does not list them."""
 _SYNONYMS = {
     "run": "submit", "create": "submit", "start": "submit", "launch": "submit", "cancel": "stop", "kill": "stop",
     "remove": "stop", "restart": "relaunch", "resume": "relaunch", "describe": "status", "show": "status", "get": "list",
+    "ls": "list", "ps": "list", "delete": "stop", "rm": "stop",
     "jobs": "list", "follow": "watch", "attach": "watch", "tail": "logs", "lint": "validate", "check": "validate",
     "build": "push-image", "push": "push-image", "convert": "import", "new": "init",
 }  # fmt: skip
@@ -89,7 +88,6 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """Import the module of one command, and return the command."""
-        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name == "version":
             return _show_version
         if cmd_name not in COMMANDS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 VARIABLE = "_KFJOB_COMPLETE"
 """The variable with which the shell asks for completions; click derives it from the name of the program."""
-SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 COMPLETION_SECONDS = 2.0
 """Timeout of a cluster's response to a shell completion."""
 
@@ -46,8 +44,7 @@ def completion(*, shell: str | None) -> None:
     kind = get_completion_class(shell)
     if kind is not None:
         script = kind(kfjob, {}, "kfjob", VARIABLE)
-        template = script.source_template.replace("compopt -o dirnames", "compopt -o plusdirs -o filenames")  # beside files
-        write_data(template % script.source_vars() + "\n")
+        write_data(script.source() + "\n")
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
@@ -55,10 +52,9 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # generic in newer versi
 
     name = "text"
 
-    def __init__(self, list_names: Callable[[click.Context], Iterable[str]], *, is_file: bool = False) -> None:
-        """Complete the names that the function returns, and with `is_file` also files."""
+    def __init__(self, list_names: Callable[[click.Context], Iterable[str]]) -> None:
+        """Complete the names that the function returns."""
         self._list_names = list_names
-        self._is_file = is_file
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002 - click's signature
         """Return the value."""
@@ -71,25 +67,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # generic in newer versi
         used = ctx.params.get(param.name or "")
         used = used if isinstance(used, tuple | list) else ()
         names = sorted({*self._list_names(ctx)} - {*used})
-        items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-        return [*items, CompletionItem(incomplete, type="file")] if self._is_file else items
-
-
-class SpecFile(click.Path):
-    """A file that the shell completes: specs, and the folders that may hold one."""
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
-        """Return the specs that begin with the text, and let the shell add the folders."""
-        from click.shell_completion import CompletionItem
-
-        folder, _, start = incomplete.rpartition("/")
-        names: list[str] = []
-        with suppress(OSError):
-            path = Path(f"{folder}/" if "/" in incomplete else ".").expanduser()
-            names = [entry.name for entry in path.iterdir() if entry.suffix.lower() in SPEC_SUFFIXES and not entry.is_dir()]
-        shown = [name for name in sorted(names) if name.startswith(start) and (start or not name.startswith("."))]
-        prefix = incomplete[: len(incomplete) - len(start)]
-        return [CompletionItem(incomplete, type="dir"), *(CompletionItem(prefix + name) for name in shown)]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def _list_jobs(ctx: click.Context) -> list[str]:
@@ -144,5 +122,5 @@ def _collect(ctx: click.Context, read: Callable[[Target], Iterable[str]]) -> lis
 
 
 JOB, LIVE_JOB, POD, INSTANCE = Name(_list_jobs), Name(_list_live_jobs), Name(_list_pods), Name(_list_instances)
-MODEL = Name(_list_presets, is_file=True)
-FILE, SPEC_FILE = click.Path(), SpecFile()
+MODEL = Name(_list_presets)
+FILE = click.Path()

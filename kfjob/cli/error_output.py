@@ -37,23 +37,11 @@ def describe_problem(problem: Problem) -> JsonObject:
     return {"severity": fields.pop("severity"), "message": fields.pop("title"), "field": fields.pop("path"), **fields}
 
 
-_REPLACING = ("--replace", "--force", "--overwrite")
-"""Options of other tools that replace a running job."""
-
-
 def _wants_json(argv: Sequence[str]) -> bool:
     """Return whether the arguments have `-o json`; a command line that click cannot parse has no parsed options."""
     options = argv[: argv.index("--")] if "--" in argv else argv
     is_pair = any(option in ("-o", "--output") and value == "json" for option, value in pairwise(options))
     return is_pair or any(word in ("-ojson", "--output=json") for word in options)
-
-
-def _find_assignment(ctx: click.Context | None, message: str) -> str:
-    """Return the `NAME=VALUE` that a user has written after `--env`; "" without one."""
-    if ctx is None or not ctx.params.get("env") or "unexpected extra argument" not in message:
-        return ""
-    words = (str(ctx.params.get("spec")), *re.findall(r"\(([^()]*)\)", message))
-    return next((word for word in words if re.fullmatch(r"[A-Za-z_]\w*=\S*", word)), "")
 
 
 def _find_field(option: str, ctx: click.Context) -> str:
@@ -85,19 +73,12 @@ def _explain_usage_error(err: click.ClickException) -> tuple[str, str | None]:
     message = re.sub(r"'([\w./:=-]+)'", r"`\1`", err.format_message()).rstrip(".")
     message = f"{message[:1].lower()}{message[1:]}"
     ctx = getattr(err, "ctx", None)
-    if assignment := _find_assignment(ctx, message):
-        return message, f"`--env` takes no value; use `--var {assignment}` for `${{NAME}}`, or `--set env.{assignment}`"
     if ctx is None:
         return message, None
     usage = f"`{ctx.command_path} --help` shows the usage"
     if not isinstance(err, click.NoSuchOption):
         return message, usage
     title = f"unknown option `{err.option_name}`"
-    if ctx.info_name == "submit" and err.option_name in _REPLACING:
-        return (
-            title,
-            "`submit` replaces a launch that has ended; `kfjob relaunch NAME --spec FILE` also stops a live one",
-        )
     if field := _find_field(err.option_name, ctx):
         return title, f"`--set {field}=VALUE` sets this field of the spec"
     if err.possibilities:

@@ -9,13 +9,11 @@ import click
 
 from kfjob.base.errors import UsageError
 from kfjob.cli.options import collect_options
-from kfjob.cli.parameter_types import Count
 
 if TYPE_CHECKING:
     from kfjob.spec.image import ImageSpec
 
 BUILDERS = "docker, buildah, podman, nerdctl or finch"
-_REPOSITORY_FIELDS = ("scan_on_push", "immutable_tags", "keep_images", "kms_key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +33,6 @@ class ImageOptions:
     no_cache: bool = False
     profile: str | None = None
     region: str | None = None
-    scan_on_push: bool = False
-    immutable_tags: bool = False
-    keep_images: int | None = None
-    kms_key: str | None = None
 
     def spec(self) -> ImageSpec:
         """Return the image spec.
@@ -51,7 +45,6 @@ class ImageOptions:
 
         values = {name: value for name, value in asdict(self).items() if value not in (None, (), False)}
         values["context"] = values.pop("folder")
-        values["repository"] = {name: values.pop(name) for name in _REPOSITORY_FIELDS if name in values}
         values["build_args"] = dict(_parse_build_arg(argument) for argument in self.build_args)
         values["secrets"] = dict(_parse_secret(secret) for secret in self.secrets)
         return ImageSpec.model_validate(values)
@@ -83,19 +76,6 @@ image_options = collect_options(
     click.option("--no-cache", is_flag=True, help="Build and push even if the registry has the image."),
     click.option("--profile", metavar="NAME", help="AWS profile to use."),
     click.option("--region", metavar="REGION", help="AWS region of the ECR registry."),
-    click.option("--scan-on-push", is_flag=True, help="Scan images for vulnerabilities. Applies to a new ECR repository."),
-    click.option("--immutable-tags", is_flag=True, help="Forbid moving a tag. Applies to a new ECR repository."),
-    click.option(
-        "--keep-images",
-        type=Count(1),
-        metavar="N",
-        help="Expire all but the newest N images. Applies to a new ECR repository.",
-    ),
-    click.option(
-        "--kms-key",
-        metavar="KEY",
-        help="KMS key for encryption; `aws/ecr` is the key that AWS manages. Applies to a new ECR repository.",
-    ),
 )
 """The options of `push-image`; the command receives them as `image`."""
 

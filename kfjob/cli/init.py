@@ -26,7 +26,6 @@ DEFAULT_NAME = "train"
 @click.option("--nodes", type=Count(1), metavar="N", help="Number of nodes.")
 @click.option("--instance", metavar="TYPE", type=INSTANCE, help="Instance type of the nodes; `kfjob instances` lists them.")
 @click.option("--gpus", type=Count(0), metavar="N", help="GPUs per node, if no instance type is named.")
-@click.option("--rendezvous", type=click.Choice(["c10d", "etcd", "etcd-v2"]), help="Rendezvous backend.")
 @click.option("--command", metavar="COMMAND", help="Command to run, as one line. Default: the trainer of kfjob.")
 @click.option("--model", metavar="MODEL", type=MODEL, help="Model for the trainer: a preset or a directory.")
 @click.option("--data", metavar="PATH", type=FILE, help="Training data for the trainer: a file or a directory.")
@@ -41,7 +40,6 @@ def init(
     nodes: int | None,
     instance: str | None,
     gpus: int | None,
-    rendezvous: str | None,
     command: str | None,
     model: str | None,
     data: str | None,
@@ -61,7 +59,6 @@ def init(
         "nodes": nodes,
         "instance": instance,
         "gpus": gpus,
-        "rendezvous": rendezvous,
         "command": command,
         "model": model,
         "data": data,

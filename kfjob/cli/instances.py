@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.base.text import join_names, plural
+from kfjob.base.text import join_names
 from kfjob.cli.completion import INSTANCE
 from kfjob.cli.options import notify, output_option
 from kfjob.cli.output import print_json
 
-if TYPE_CHECKING:
-    from kfjob.api.specs.instances import Comparison
-
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=INSTANCE)
-@click.option("--refresh", is_flag=True, help="Compare the catalogue with EC2, and add the types that only EC2 knows.")
-@click.option("--region", metavar="REGION", help="AWS region for --refresh. Default: the configured region.")
 @output_option("table", "json")
-def instances(*, names: tuple[str, ...], refresh: bool, region: str | None, output: str) -> None:
+def instances(*, names: tuple[str, ...], output: str) -> None:
     """List the instance types that kfjob knows.
 
     With NAME, list only the types whose name begins with it.
     """
-    from kfjob.api.settings import load_current_settings
-    from kfjob.api.specs import instances as catalogue
     from kfjob.cli.formatting import format_table
-    from kfjob.spec.instances import list_instances
+    from kfjob.spec.instances import load_catalogue
 
-    if refresh:
-        comparison = catalogue.compare_with_ec2(region=region)
-        if comparison.added:
-            file = catalogue.save_instances(comparison.added, load_current_settings().state)
-            names_added = ", ".join(instance.name for instance in comparison.added)
-            notify(f"added {plural(len(comparison.added), 'instance type')} in `{file}`: {names_added}")
-        _print_comparison(comparison, output)
-        return
-    load_current_settings()
-    types = [instance for instance in list_instances() if not names or instance.name.startswith(names)]
+    types = [instance for instance in load_catalogue().values() if not names or instance.name.startswith(names)]
     if output == "json":
         print_json([asdict(instance) | {"checked": instance.checked} for instance in types], indent=2)
         return
@@ -59,20 +42,3 @@ def instances(*, names: tuple[str, ...], refresh: bool, region: str | None, outp
     ]
     header = ("INSTANCE TYPE", "ACCELERATORS", "GIB PER ACCELERATOR", "EFA", "VCPUS", "HOST GIB", "VERIFIED")
     click.echo(format_table(header, rows))
-
-
-def _print_comparison(comparison: Comparison, output: str) -> None:
-    from kfjob.cli.formatting import format_table
-
-    if output == "json":
-        print_json(comparison.describe(), indent=2)
-        return
-    rows = [
-        (difference.name, difference.field, str(difference.catalogue), str(difference.ec2))
-        for difference in comparison.differences
-    ]
-    if rows:
-        click.echo(format_table(("INSTANCE TYPE", "FIELD", "CATALOGUE", "EC2"), rows))
-    count = plural(len(comparison.compared), "instance type")
-    missing = f"; not in this region: {', '.join(comparison.missing)}" if comparison.missing else ""
-    click.echo(f"compared {count} in {comparison.region}: {plural(len(rows), 'difference')}{missing}", err=True)

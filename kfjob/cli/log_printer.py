@@ -35,7 +35,6 @@ class LineFormat:
     """An option needs the times of the lines; the first line without one is worth a note."""
     include: Sequence[Pattern] = ()
     exclude: Sequence[Pattern] = ()
-    highlight: Sequence[Pattern] = ()
 
     @property
     def filters(self) -> bool:
@@ -47,12 +46,6 @@ class LineFormat:
         if self.include and not any(pattern.search(text) for pattern in self.include):
             return False
         return not any(pattern.search(text) for pattern in self.exclude)
-
-    def highlight_matches(self, text: str) -> str:
-        """Return the line with the matches of `highlight` in colour."""
-        for pattern in self.highlight if self.colour else ():
-            text = pattern.replace(text, lambda match: click.style(match, fg="red", bold=True))
-        return text
 
 
 class LogPrinter:
@@ -90,7 +83,7 @@ class LogPrinter:
             return
         timestamp = f"{_rfc3339(line.time)} " if self._format.timestamps and line.time is not None else ""
         prefix = self._prefix(line.pod) if self._has_prefix and self._format.kind == "default" else ""
-        self._out.write(f"{prefix}{timestamp}{self._format.highlight_matches(line.text)}\n")
+        self._out.write(f"{prefix}{timestamp}{line.text}\n")
 
     def _write_gap(self, gap: LogGap) -> None:
         reason = gap.reason or _ROTATED

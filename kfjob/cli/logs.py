@@ -99,7 +99,6 @@ class FormatOptions:
     timestamps: bool
     include: Patterns
     exclude: Patterns
-    highlight: Patterns
     color: str
 
     def line_format(self, output: str, *, needs_times: bool) -> LineFormat:
@@ -112,7 +111,6 @@ class FormatOptions:
             needs_times=needs_times,
             include=self.include,
             exclude=self.exclude,
-            highlight=self.highlight,
         )
 
 
@@ -149,7 +147,6 @@ _format_options = collect_options(
     click.option("--timestamps", is_flag=True, help="Prefix each line with its timestamp."),
     click.option("--include", multiple=True, type=PATTERN, metavar="REGEX", help="Only lines that match. Repeatable."),
     click.option("--exclude", multiple=True, type=PATTERN, metavar="REGEX", help="No lines that match. Repeatable."),
-    click.option("--highlight", multiple=True, type=PATTERN, metavar="REGEX", help="Highlight matches. Repeatable."),
     click.option(
         "--color",
         type=click.Choice(["auto", "always", "never"]),

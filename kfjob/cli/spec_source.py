@@ -17,7 +17,7 @@ from kfjob.base.errors import NotFound, UsageError
 from kfjob.base.parsing import MAX_TEXT, ParseError, read_named_text
 from kfjob.base.shells import NAME, is_name
 from kfjob.base.units import MIB
-from kfjob.cli.completion import FILE, SPEC_FILE
+from kfjob.cli.completion import FILE
 from kfjob.cli.options import Settings, collect_options
 from kfjob.cli.output import hide_secrets
 from kfjob.redaction import collect_secrets
@@ -217,7 +217,7 @@ _TEMPLATE_OPTIONS = (
         "templates",
         multiple=True,
         metavar="FILE",
-        type=SPEC_FILE,
+        type=FILE,
         help="Manifest template to use instead of SPEC. Repeatable: the files are one manifest.",
     ),
     click.option("--keep", multiple=True, metavar="NAME", help="Leave `${NAME}` in the template for the pod. Repeatable."),
@@ -228,10 +228,10 @@ _TEMPLATE_OPTIONS = (
 )
 
 
-spec_argument = collect_options("source", Source, click.argument("spec", type=SPEC_FILE), *_SPEC_OPTIONS)
+spec_argument = collect_options("source", Source, click.argument("spec", type=FILE), *_SPEC_OPTIONS)
 """The argument SPEC and the options that change it; the command receives them as `source`."""
 spec_or_template = collect_options(
-    "source", Source, click.argument("spec", required=False, type=SPEC_FILE), *_TEMPLATE_OPTIONS, *_SPEC_OPTIONS
+    "source", Source, click.argument("spec", required=False, type=FILE), *_TEMPLATE_OPTIONS, *_SPEC_OPTIONS
 )
 """An optional SPEC, `--template`, and the options that change either; the command receives them as `source`."""
 
@@ -267,7 +267,7 @@ class ChangeOptions:
 change_options = collect_options(
     "change",
     ChangeOptions,
-    click.option("--spec", metavar="FILE", type=SPEC_FILE, help="Spec to start instead of the recorded one."),
+    click.option("--spec", metavar="FILE", type=FILE, help="Spec to start instead of the recorded one."),
     *_SPEC_OPTIONS,
 )
 """`--spec` and the options that change a spec; the command receives them as `change`."""

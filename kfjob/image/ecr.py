@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import os
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from kfjob.base.errors import Forbidden, KfjobError, Refused, UsageError
+from kfjob.base.errors import Forbidden, Refused, UsageError
 from kfjob.image import ecr_errors
 from kfjob.image.references import ImageRef, format_ecr_host
 from kfjob.image.registry.secrets import Login, Secret
@@ -25,26 +24,6 @@ PUBLIC_REGION = "us-east-1"
 ATTEMPTS = 8
 CONNECT_SECONDS = 10
 """Timeout of a connection to the ECR API."""
-
-
-class RepositorySettings(Protocol):
-    """Settings of a repository that is created, as `kfjob.spec.image.RepositoryOptions` describes them."""
-
-    @property
-    def scan_on_push(self) -> bool:
-        """Whether every pushed image is scanned."""
-
-    @property
-    def immutable_tags(self) -> bool:
-        """Whether a push to a tag that exists is refused."""
-
-    @property
-    def keep_images(self) -> int | None:
-        """The number of newest images to keep; None: all."""
-
-    @property
-    def kms_key(self) -> str | None:
-        """The KMS key; None: AES-256."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,49 +121,20 @@ class PrivateRegistry:
             )
         return response is not None
 
-    def ensure_repository(self, name: str, options: RepositorySettings) -> bool:
-        """Create the repository if it does not exist, and return whether it was created. An existing one is not changed.
+    def ensure_repository(self, name: str) -> bool:
+        """Create the repository with AWS's defaults if it does not exist, and return whether it was created.
 
         Raises:
-            Forbidden, Refused: the repository was not created; a partly configured one is deleted.
+            Forbidden, Refused: the repository was not created.
         """
         if self.repository_exists(name):
             return False
-        settings: dict[str, Any] = {
-            "repositoryName": name,
-            "imageScanningConfiguration": {"scanOnPush": options.scan_on_push},
-            "imageTagMutability": "IMMUTABLE" if options.immutable_tags else "MUTABLE",
-            "encryptionConfiguration": {"encryptionType": "AES256"},
-        }
-        if options.kms_key:
-            key = {} if options.kms_key == "aws/ecr" else {"kmsKey": options.kms_key}
-            settings["encryptionConfiguration"] = {"encryptionType": "KMS", **key}
         client = self._client
         with self._translate_errors("CreateRepository", name):
             response = ecr_errors.call_or_none(
-                lambda: client.create_repository(registryId=self.id, **settings), "RepositoryAlreadyExistsException"
+                lambda: client.create_repository(registryId=self.id, repositoryName=name), "RepositoryAlreadyExistsException"
             )
-        is_new = response is not None
-        if is_new and options.keep_images:
-            self._add_lifecycle_rule(client, name, options.keep_images)
-        return is_new
-
-    def _add_lifecycle_rule(self, client: Any, name: str, count: int) -> None:
-        selection = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": count}
-        rule = {"rulePriority": 1, "description": "kfjob", "selection": selection, "action": {"type": "expire"}}
-        try:
-            with self._translate_errors("PutLifecyclePolicy", name):
-                policy = json.dumps({"rules": [rule]})
-                client.put_lifecycle_policy(registryId=self.id, repositoryName=name, lifecyclePolicyText=policy)
-        except KfjobError as err:
-            try:
-                client.delete_repository(registryId=self.id, repositoryName=name)
-            except Exception as delete_error:
-                err.cause = (
-                    f"{err.cause}\nthe new repository `{name}` has no lifecycle rule and was not deleted: {delete_error}"
-                )
-                raise err from delete_error
-            raise
+        return response is not None
 
     def has_immutable_tags(self, repository: str) -> bool:
         """Return whether the repository's tags are immutable."""
@@ -218,11 +168,8 @@ class PublicRegistry:
     def _client(self) -> Any:
         return self.account.make_client("ecr-public", PUBLIC_REGION)
 
-    def ensure_repository(self, name: str, options: RepositorySettings) -> bool:
+    def ensure_repository(self, name: str) -> bool:
         """Create the repository if it does not exist, and return whether it was created. `name` starts with the alias."""
-        if options.scan_on_push or options.immutable_tags or options.keep_images or options.kms_key:
-            hint = "remove these options"
-            raise UsageError("the public ECR has no scans, lifecycle rules, keys or immutable tags", hint=hint)
         alias, _, repository = name.partition("/")
         client = self._client
         with self._translate_errors("DescribeRepositories", name):

@@ -14,17 +14,6 @@ AUTO = "auto"
 BuildArg = Annotated[str, Field(max_length=32_000)]
 
 
-class RepositoryOptions(SpecModel):
-    """Settings of an ECR repository that kfjob creates. An existing repository keeps its settings."""
-
-    scan_on_push: bool = Field(default=False, description="Scan every pushed image for vulnerabilities")
-    immutable_tags: bool = Field(default=False, description="Reject a push to a tag that exists")
-    keep_images: int | None = Field(default=None, ge=1, description="Number of newest images to keep; older images expire")
-    kms_key: str | None = Field(
-        default=None, description="KMS key for encryption, or `aws/ecr` for the key that AWS manages; default: AES-256"
-    )
-
-
 class ImageSpec(SpecModel):
     """An image to build and push."""
 
@@ -49,7 +38,6 @@ class ImageSpec(SpecModel):
     no_cache: bool = Field(default=False, description="Build every layer again, even if the registry has it")
     profile: str | None = Field(default=None, description="Profile of the AWS configuration")
     region: str | None = Field(default=None, description="AWS region")
-    repository: RepositoryOptions = RepositoryOptions()
 
     @field_validator("builder")
     @classmethod

@@ -3,15 +3,13 @@
 data/instances.json holds the numbers, each row with its source. `EC2` is the answer of DescribeInstanceTypes (for the memory
 and the cores of Trainium2, AWS Neuron's pages on Trn2). `Karpenter` is the list of types in AWS's reference of Karpenter
 (aws/karpenter-provider-aws 1d92708, instance-types.md), for types that have only CPUs. Rows without a source are published
-numbers that nobody compared with EC2; kfjob requests no EFA for them. `kfjob instances --refresh` queries EC2 and adds the
-types with accelerators that the catalogue lacks.
+numbers that nobody compared with EC2; kfjob requests no EFA for them.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -80,23 +78,9 @@ def load_catalogue() -> MappingProxyType[str, Instance]:
     return MappingProxyType({row["name"]: Instance(**row) for row in rows})
 
 
-_added: dict[str, Instance] = {}
-
-
-def add_instances(added: Iterable[Instance]) -> None:
-    """Add instance types for this process: those that `kfjob instances --refresh` has found and saved."""
-    _added.update({instance.name: instance for instance in added if instance.name not in load_catalogue()})
-
-
-def list_instances() -> tuple[Instance, ...]:
-    """Return all instance types, first those of the catalogue."""
-    return (*load_catalogue().values(), *_added.values())
-
-
 def find_instance(name: str) -> Instance | None:
     """Return the instance type of a name; HyperPod's names (`ml.p5.48xlarge`) are those of EC2 with a prefix."""
-    plain_name = name.removeprefix(HYPERPOD_PREFIX)
-    return load_catalogue().get(plain_name) or _added.get(plain_name)
+    return load_catalogue().get(name.removeprefix(HYPERPOD_PREFIX))
 
 
 _GENERATION = re.compile(r"[a-z]+[0-9]+")
@@ -106,7 +90,7 @@ def suggest_instance(name: str) -> str | None:
     """Return the most similar name of the same class and generation, such as `p6`; None if no name is similar."""
     plain_name = name.removeprefix(HYPERPOD_PREFIX)
     generation = _GENERATION.match(plain_name)
-    names = [other for other in (*load_catalogue(), *_added) if generation and other.startswith(generation[0])]
+    names = [other for other in load_catalogue() if generation and other.startswith(generation[0])]
     similar = difflib.get_close_matches(plain_name, names, n=1)
     return similar[0] if similar else None
 

@@ -22,11 +22,8 @@ from kfjob.image import ecr
 from kfjob.image.references import parse_reference
 from kfjob.image.registry.secrets import Login
 from kfjob.local.machine import free_port
-from kfjob.spec.image import RepositoryOptions
 from tests.image.aws import ACCOUNT, HOST, REGION, MotoAws
 from tests.image.conftest import clear_aws
-
-PLAIN = RepositoryOptions()
 
 
 @contextlib.contextmanager
@@ -72,24 +69,10 @@ def test_fips_is_set_by_environment_or_host(aws: MotoAws, monkeypatch: pytest.Mo
 def test_repository_is_created_once_by_its_exact_name(aws: MotoAws):
     aws.client("ecr").create_repository(repositoryName="fsdp-old")
     registry = ecr.open_own_registry()
-    assert registry.ensure_repository("fsdp", PLAIN) is True
-    assert registry.ensure_repository("fsdp", PLAIN) is False
+    assert registry.ensure_repository("fsdp") is True
+    assert registry.ensure_repository("fsdp") is False
     names = {one["repositoryName"] for one in aws.client("ecr").describe_repositories()["repositories"]}
     assert names == {"fsdp-old", "fsdp"}
-
-
-def test_new_repository_has_the_options(aws: MotoAws):
-    options = RepositoryOptions(scan_on_push=True, immutable_tags=True, keep_images=7, kms_key="alias/mine")
-    registry = ecr.open_own_registry()
-    registry.ensure_repository("team/fsdp", options)
-    client = aws.client("ecr")
-    (repository,) = client.describe_repositories(repositoryNames=["team/fsdp"])["repositories"]
-    assert repository["imageScanningConfiguration"] == {"scanOnPush": True}
-    assert repository["imageTagMutability"] == "IMMUTABLE"
-    assert repository["encryptionConfiguration"]["encryptionType"] == "KMS"
-    assert registry.has_immutable_tags("team/fsdp")
-    rules = json.loads(client.get_lifecycle_policy(repositoryName="team/fsdp")["lifecyclePolicyText"])["rules"]
-    assert rules[0]["selection"]["countNumber"] == 7
 
 
 def test_token_has_an_expiry_and_a_hidden_password(aws: MotoAws):
@@ -100,16 +83,15 @@ def test_token_has_an_expiry_and_a_hidden_password(aws: MotoAws):
 
 
 RIGHTS = {
-    "ecr:DescribeRepositories": lambda: ecr.open_own_registry().ensure_repository("fsdp", PLAIN),
-    "ecr:CreateRepository": lambda: ecr.open_own_registry().ensure_repository("fsdp", PLAIN),
-    "ecr:PutLifecyclePolicy": lambda: ecr.open_own_registry().ensure_repository("fsdp", RepositoryOptions(keep_images=3)),
+    "ecr:DescribeRepositories": lambda: ecr.open_own_registry().ensure_repository("fsdp"),
+    "ecr:CreateRepository": lambda: ecr.open_own_registry().ensure_repository("fsdp"),
     "ecr:GetAuthorizationToken": lambda: ecr.open_own_registry().get_login(),
 }
 
 
 @pytest.mark.parametrize("action", RIGHTS)
 def test_missing_right_is_named_with_the_user(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, action: str):
-    others = {*RIGHTS, "ecr:DeleteRepository", "sts:GetCallerIdentity"} - {action}
+    others = {*RIGHTS, "sts:GetCallerIdentity"} - {action}
     become(monkeypatch, aws.user(*others))
     with pytest.raises(Forbidden) as caught:
         RIGHTS[action]()
@@ -311,7 +293,7 @@ def test_throttled_call_is_retried_and_refusal_is_not(scripted: Scripted):
 def test_registry_of_another_account_is_used_by_its_id(scripted: Scripted):
     handler = scripted((400, "RepositoryNotFoundException", "none"))
     other_registry = ecr.open_registry(parse_reference(f"999999999999.dkr.ecr.{REGION}.amazonaws.com/fsdp"))
-    other_registry.ensure_repository("fsdp", PLAIN)
+    other_registry.ensure_repository("fsdp")
     assert [asked["registryId"] for asked in handler.seen] == ["999999999999"] * 2
 
 
@@ -374,10 +356,10 @@ def test_public_registry_with_stubbed_calls(aws: MotoAws, monkeypatch: pytest.Mo
         "describe_repositories", "RepositoryNotFoundException", expected_params={"repositoryNames": ["fsdp"]}
     )
     public.stub.add_response("create_repository", {"repository": {"repositoryUri": "public.ecr.aws/me/fsdp"}})
-    assert public.registry.ensure_repository("me/fsdp", PLAIN) is True
+    assert public.registry.ensure_repository("me/fsdp") is True
     public.stub.add_client_error("describe_repositories", "RepositoryNotFoundException")
     public.stub.add_response("create_repository", {"repository": {"repositoryUri": "public.ecr.aws/you/fsdp"}})
     public.stub.add_response("delete_repository", {})
     with pytest.raises(Refused, match="alias `me` of the public ECR belongs to another account"):
-        public.registry.ensure_repository("me/fsdp", PLAIN)
+        public.registry.ensure_repository("me/fsdp")
     public.stub.assert_no_pending_responses()

@@ -239,7 +239,8 @@ def test_repository_policy_denies_the_push(proxied: Proxy, source: Path, name: s
 
 
 def test_existing_immutable_tag_is_an_error(in_ecr: MotoAws, building: Buildah, source: Path, name: str):
-    image_spec = spec(source, f"{name}:stable", repository={"immutable_tags": True})
+    in_ecr.client("ecr").create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")
+    image_spec = spec(source, f"{name}:stable")
     build_and_push(image_spec)
     (source / "code" / "train.py").write_text("print('two')\n")
     with pytest.raises(AlreadyExists, match="exists already") as caught:

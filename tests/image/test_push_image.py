@@ -114,11 +114,10 @@ def test_labels_name_source_and_base(building: Buildah, plain: RealRegistry, sou
 
 
 def test_push_to_ecr_by_its_host_name(in_ecr: MotoAws, ecr_registry: RealRegistry, source: Path, name: str):
-    outcome = build_and_push(spec(source, f"{name}:1", repository={"scan_on_push": True}))
+    outcome = build_and_push(spec(source, f"{name}:1"))
     assert outcome.created_repository
     assert str(outcome.ref) == f"{HOST}/{name}:1@{outcome.ref.digest}"
-    (repository,) = in_ecr.client("ecr").describe_repositories(repositoryNames=[name])["repositories"]
-    assert repository["imageScanningConfiguration"]["scanOnPush"]
+    assert in_ecr.client("ecr").describe_repositories(repositoryNames=[name])["repositories"]
     second = push_image(spec(source, f"{HOST}/{name}:1"))
     assert second == outcome.ref
 

@@ -21,7 +21,7 @@ OTHER_PROGRAMS = {
     "mpirun": "--oversubscribe --allow-run-as-root",
     "Hydra": "--config-path --config-name",
     "etcd": "--enable-v2",
-    "the trainer": "--epochs --lora --max-steps --max_steps",
+    "the trainer": "--epochs",
 }
 """Options of the programs that jobs run, which messages name too."""
 FOREIGN = {option for options in OTHER_PROGRAMS.values() for option in options.split()}

@@ -110,7 +110,7 @@ def build_and_push(spec: ImageSpec, listener: Listener | None = None) -> PushRes
         with build_image(engine, request, profile=spec.profile, notify=listener.notify, show=listener.output) as image:
             if compute_content_hash(request, ignore_notice) != content:
                 raise Refused("the context changed during the build: nothing was pushed", hint="run the command again")
-            is_new = ecr_registry is not None and ecr_registry.ensure_repository(ref.repository, spec.repository)
+            is_new = ecr_registry is not None and ecr_registry.ensure_repository(ref.repository)
             if is_new:
                 listener.notify(f"created repository `{ref.name}`")
             annotations = {name: text for name, text in request.labels.items() if name.startswith(OCI_PREFIX) and text}
@@ -165,8 +165,6 @@ def _resolve_target(spec: ImageSpec) -> tuple[ImageRef, EcrRegistry | None]:
     if ref.digest:
         hint = "remove `@…`: a build determines the digest"
         raise UsageError(f"`{name}` has a digest, and cannot be pushed to", hint=hint)
-    if ecr_registry is None and spec.repository != type(spec.repository)():
-        raise UsageError(f"`{ref.registry}` is not ECR, and has no options for new repositories")
     return ref, ecr_registry
 
 

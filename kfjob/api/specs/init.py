@@ -35,7 +35,6 @@ class Answers:
     nodes: int = 1
     instance: str = ""
     gpus: int | None = None
-    rendezvous: str = "c10d"
     command: str = ""  # empty: the trainer of kfjob
     model: str = TRIAL_MODEL
     data: str = SYNTHETIC
@@ -56,8 +55,6 @@ def format_spec(answers: Answers) -> str:
     )
     lines += [f"nodes: {answers.nodes}   # one pod per node"]
     lines += _resource_lines(answers)
-    if answers.rendezvous != "c10d":
-        lines += [f"rendezvous: {answers.rendezvous}   # without an `endpoint`, kfjob creates an etcd for the job"]
     lines += _volume_lines(answers)
     launcher = _find_launcher(answers)
     has_agent = not find_start_without_agent(launcher or None, shlex.split(answers.command))

@@ -277,11 +277,3 @@ def test_interrupt_detaches_and_prints_the_command_to_stop(fake, kfjob, monkeypa
     assert kfjob("watch", "train") == 130
     assert "`kfjob stop train` stops it" in kfjob.err
     assert fake.calls == []
-
-
-@pytest.mark.parametrize("option", ["--replace", "--force"])
-def test_option_of_other_tools_that_replaces_a_job_has_the_hint_at_relaunch(kfjob, option):
-    assert kfjob("submit", "job.yaml", option) == 2
-    assert f"unknown option `{option}`" in kfjob.err
-    assert "`kfjob relaunch NAME --spec FILE` also stops a live one" in kfjob.err
-    assert "--set" not in kfjob.err

@@ -48,21 +48,13 @@ def complete(fake, monkeypatch, capsys):
         ("kfjob logs nothing --pod ", set()),
         ("kfjob init --instance p4d", {"plain,p4d.24xlarge"}),
         ("kfjob help wat", {"plain,watch"}),
-        ("kfjob submit jo", {"dir,jo", "plain,job.yaml", "plain,job2.YML"}),
-        ("kfjob render specs/", {"dir,specs/", "plain,specs/a.json"}),
-        ("kfjob render --template nothing/j", {"dir,nothing/j"}),
+        ("kfjob init --model tiny-", {"plain,tiny-llama"}),
+        ("kfjob submit jo", {"file,jo"}),
         ("kfjob submit --env-file jo", {"file,jo"}),
     ],
 )
-def test_words_are_completed(complete, line, words, here):
-    (here / "specs" / "job.yaml").mkdir(parents=True)
-    for name in ("job.yaml", "job2.YML", "job.py", "job", ".hidden.yaml", "specs/a.json", "specs/b.txt", "specs/.c.yaml"):
-        (here / name).touch()
+def test_words_are_completed(complete, line, words):
     assert {word for word in complete(line) if not word.startswith("plain,p4de")} == words
-
-
-def test_presets_and_folders_are_completed(complete):
-    assert {"plain,tiny-llama", "file,tiny"} <= complete("kfjob init --model tiny")
 
 
 def test_a_cluster_that_does_not_answer_completes_nothing(complete, monkeypatch):

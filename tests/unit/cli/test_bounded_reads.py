@@ -14,7 +14,7 @@ import pytest
 
 from kfjob import submit
 from kfjob.api.images.build import compute_content_hash, make_build_request
-from kfjob.api.settings import INSTANCES_FILE, load_settings, read_saved_instances
+from kfjob.api.settings import load_settings
 from kfjob.base.errors import KfjobError
 from kfjob.base.parsing import ParseError, read_document
 from kfjob.image.components import _inspect_aws_ofi_nccl, _inspect_efa
@@ -55,7 +55,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "kfjob.toml": lambda folder: load_settings(environ={"XDG_CONFIG_HOME": "/nowhere"}, folder=folder),
     "pyproject.toml": lambda folder: load_settings(environ={"XDG_CONFIG_HOME": "/nowhere"}, folder=folder),
     "kfjob/kfjob.toml": lambda folder: load_settings(environ={"XDG_CONFIG_HOME": str(folder)}, folder=Path("/nowhere")),
-    INSTANCES_FILE: read_saved_instances,
     f"{HOST}/hosts.toml": lambda folder: find_endpoint(HOST, "pull", folders=[folder]),
     "Dockerfile": build,
     IGNORE_FILE: read_folder,

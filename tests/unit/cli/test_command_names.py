@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfjob.cli.commands import ALIASES, COMMANDS
+from kfjob.cli.commands import COMMANDS
 
 
 def test_bare_kfjob_and_a_bare_group_print_their_help(kfjob):
@@ -32,18 +32,7 @@ def test_help_of_subcommands_and_unknown_commands(kfjob):
     assert kfjob.err.startswith("error: `kfjob submit` has no command `x`")
 
 
-@pytest.mark.parametrize(("alias", "name"), ALIASES.items())
-def test_aliases(kfjob, alias, name):
-    assert kfjob(alias, "--help") == 0
-    assert kfjob.out.split("\n\n", 1)[1].startswith(_description(kfjob, name)[:20])
-
-
-def _description(kfjob, name: str) -> str:
-    kfjob(name, "--help")
-    return str(kfjob.out.split("\n\n", 1)[1])
-
-
-@pytest.mark.parametrize(("word", "name"), [("run", "submit"), ("kill", "stop"), ("get", "list"), ("validat", "validate")])
+@pytest.mark.parametrize(("word", "name"), [("run", "submit"), ("rm", "stop"), ("get", "list"), ("validat", "validate")])
 def test_words_of_other_tools_get_a_suggestion(kfjob, word, name):
     assert kfjob(word) == 2
     assert f"error: unknown command `{word}`; did you mean `{name}`?" in kfjob.err

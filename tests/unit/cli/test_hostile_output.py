@@ -54,7 +54,7 @@ COMMANDS = [
     *("status JOB", "status JOB -o json", "diagnose JOB", "diagnose JOB -o json", "diagnose JOB --warnings"),
     *("diagnose JOB --warnings -o json", "master JOB", "master JOB -o json", "report JOB -o -", "logs JOB --first-error"),
 ]
-LOGS = ["logs JOB", "logs JOB -o json", "logs JOB --timestamps", "logs JOB --color always --highlight evil"]
+LOGS = ["logs JOB", "logs JOB -o json", "logs JOB --timestamps", "logs JOB --color always"]
 
 
 def check(kfjob: Shell, *, secrets: bool) -> None:

@@ -15,7 +15,7 @@ from kfjob.source.spec_text import load_spec
     [
         Answers(name="a"),
         Answers(name="a", image="1.dkr.ecr.eu-west-1.amazonaws.com/fsdp:pytorch2.2", nodes=8, instance="p4d.24xlarge"),
-        Answers(name="on", image="yes", gpus=4, rendezvous="etcd", claim="fsx"),
+        Answers(name="on", image="yes", gpus=4, claim="fsx"),
         Answers(name="n", command='torchrun train.py --x "a: b # c" -- \'q"\' 1 true'),
         Answers(name="a", model="/models/llama: 3", data="/d/#x"),
     ],
@@ -30,7 +30,6 @@ def test_written_spec_holds_the_answers(answers):
         answers.instance,
     )
     assert spec.resources.gpus == (answers.gpus or 0)
-    assert spec.rendezvous.backend == answers.rendezvous
     if answers.command:
         assert spec.command == ("torchrun", "train.py", "--x", "a: b # c", "--", 'q"', "1", "true")
     else:
@@ -223,8 +222,6 @@ def test_a_first_spec_is_not_valid_before_its_data_is_there(kfjob, here):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("validate", "job.yaml", "--env", "LR=3"), "`--var LR=3` for `${NAME}`, or `--set env.LR=3`"),
-        (("validate", "--env", "LR=3", "job.yaml"), "`--var LR=3` for `${NAME}`, or `--set env.LR=3`"),
         (("import", "ptj.yaml"), "hint: `kfjob import pytorchjob ptj.yaml`"),
         (("validate", "."), "error: spec `.` is a directory"),
         (

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from kfjob.api.specs import instances
 from kfjob.api.specs.schema import build_schema
-from kfjob.base.errors import Forbidden
-from kfjob.spec.instances import Instance, load_catalogue
+from kfjob.spec.instances import load_catalogue
 from tests.unit.cli.json_schema import accepts
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -192,90 +187,6 @@ def test_instances_lists_the_catalogue(kfjob):
     assert kfjob.out.splitlines()[1].split() == ["m5.2xlarge", "none", "-", "0", "8", "32", "yes"]
     assert kfjob("instances") == 0
     assert len(kfjob.out.splitlines()) == len(load_catalogue()) + 1
-
-
-class StubEc2:
-    """Stands in for EC2: answers with the numbers of the catalogue, changed by `other`, without the types in `lacks`."""
-
-    meta = SimpleNamespace(region_name="eu-test-1")
-    more: tuple[dict[str, Any], ...] = ()
-
-    def __init__(self, other: dict[str, dict[str, int]], lacks: set[str] | None = None, error: Exception | None = None) -> None:
-        self.other, self.lacks, self.error = other, lacks or set(), error
-
-    def get_paginator(self, name: str) -> StubEc2:
-        assert name == "describe_instance_types"
-        return self
-
-    def paginate(self, *, Filters: list[dict[str, Any]]):  # noqa: N803 - boto3's name
-        if self.error:
-            raise self.error
-        (type_filter,) = Filters
-        assert type_filter["Name"] == "instance-type"
-        assert len(type_filter["Values"]) <= 200
-        names = [name for name in load_catalogue() if any(map(partial(fnmatchcase, name), type_filter["Values"]))]
-        rows = [self.row(load_catalogue()[name]) for name in names if name not in self.lacks]
-        yield {"InstanceTypes": [*rows, *(self.more if "p*" in type_filter["Values"] else ())]}
-
-    def row(self, instance: Instance) -> dict[str, Any]:
-        numbers = {field: getattr(instance, field) for field in instances.COMPARED} | self.other.get(instance.name, {})
-        row: dict[str, Any] = {
-            "InstanceType": instance.name,
-            "VCpuInfo": {"DefaultVCpus": numbers["vcpus"]},
-            "MemoryInfo": {"SizeInMiB": numbers["memory"] * 1024},
-            "NetworkInfo": {"EfaInfo": {"MaximumEfaInterfaces": numbers["efa"]}} if numbers["efa"] else {},
-        }
-        if numbers["gpus"]:
-            memory = {"SizeInMiB": numbers["gpu_memory"] * 1024}
-            row["GpuInfo"] = {"Gpus": [{"Count": numbers["gpus"], "Manufacturer": "NVIDIA", "MemoryInfo": memory}]}
-        if numbers["neuron"]:
-            device = {"Count": numbers["neuron"], "MemoryInfo": {"SizeInMiB": numbers["gpu_memory"] * 1024}}
-            row["NeuronInfo"] = {"NeuronDevices": [device]}
-        return row
-
-
-def test_refresh_prints_the_differences_from_ec2(kfjob, monkeypatch):
-    stub = StubEc2({"p5.48xlarge": {"efa": 16}}, lacks={"p4d.24xlarge"})
-    monkeypatch.setattr(instances, "_client", lambda _: stub)
-    assert kfjob("instances", "--refresh") == 0
-    assert kfjob.out.splitlines()[1].split() == ["p5.48xlarge", "efa", "32", "16"]
-    assert ": 1 difference; not in this region: p4d.24xlarge" in kfjob.err
-    assert kfjob("instances", "--refresh", "-o", "json") == 0
-    comparison = json.loads(kfjob.out)
-    assert comparison["differences"] == [{"name": "p5.48xlarge", "field": "efa", "catalogue": 32, "ec2": 16}]
-    assert comparison["region"] == "eu-test-1"
-
-
-def test_refresh_adds_the_types_that_only_ec2_knows(kfjob, monkeypatch, here):
-    monkeypatch.setattr("kfjob.spec.instances._added", {})  # the command adds types for the whole process
-    stub = StubEc2({})
-    gpu = {"Name": "X1", "Count": 8, "Manufacturer": "NVIDIA", "MemoryInfo": {"SizeInMiB": 400 * 1024}}
-    row: dict[str, Any] = {"VCpuInfo": {"DefaultVCpus": 192}, "MemoryInfo": {"SizeInMiB": 4 << 20}}
-    row["NetworkInfo"] = {"EfaInfo": {"MaximumEfaInterfaces": 64}}
-    stub.more = ({"InstanceType": "p9.48xlarge", "GpuInfo": {"Gpus": [gpu]}, **row}, {"InstanceType": "p9.small", **row})
-    monkeypatch.setattr(instances, "_client", lambda _: stub)
-    (here / "job.yaml").write_text("name: a\nimage: a:1\nnodes: 2\ninstance: p9.48xlarge\ncommand: torchrun t.py\n")
-    assert kfjob("validate", "job.yaml", "--backend", "kubernetes") == 2
-    assert kfjob("instances", "--refresh") == 0
-    assert "added 1 instance type in" in kfjob.err
-    assert ": p9.48xlarge\n" in kfjob.err
-    monkeypatch.setattr("kfjob.spec.instances._added", {})  # another process
-    assert kfjob("instances", "p9", "-o", "json") == 0
-    assert [(r["name"], r["gpus"], r["gpu_memory"], r["efa"]) for r in json.loads(kfjob.out)] == [("p9.48xlarge", 8, 400, 64)]
-    assert kfjob("validate", "job.yaml", "--backend", "kubernetes") == 0
-
-
-def test_refresh_fails_without_rights_or_region(kfjob, monkeypatch):
-    from botocore.exceptions import ClientError
-
-    denied = ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "DescribeInstanceTypes")
-    with pytest.raises(Forbidden, match="EC2 did not return"):
-        instances.compare_with_ec2(client=StubEc2({}, error=denied))
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", "none")
-    assert kfjob("instances", "--refresh") == 5
-    assert "no AWS region is configured" in kfjob.err
 
 
 def validate(kfjob, *argv: str) -> tuple[int, dict[str, Any]]:

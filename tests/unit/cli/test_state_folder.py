@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.settings import INSTANCES_FILE, read_saved_instances
-from kfjob.api.specs.instances import save_instances
 from kfjob.backends import folder
 from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import Refused
@@ -112,19 +110,6 @@ def test_job_of_a_cluster_is_not_archived_in_an_unsafe_folder(kfjob: Shell, fake
     assert kfjob("stop", "train") == 1
     assert "the state folder is not safe to use" in kfjob.err
     assert not list((here / "state").iterdir())
-
-
-def test_saved_instances_of_an_unsafe_folder_are_ignored(tmp_path: Path):
-    file = tmp_path / "state" / INSTANCES_FILE
-    save_instances([], tmp_path / "state")
-    assert file.exists()
-    text = file.read_text().replace("[]", '[{"name": "x.large", "accelerator": "X", "gpus": 1}]')
-    file.write_text(text)
-    before = read_saved_instances(tmp_path / "state")
-    (tmp_path / "state").chmod(0o777)
-    assert read_saved_instances(tmp_path / "state") == ()
-    with pytest.raises(Refused):
-        save_instances(before, tmp_path / "state")
 
 
 def test_files_of_a_stopped_job_are_private(kfjob: Shell, fake: FakeBackend, here: Path, no_umask: None):
