@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 from importlib import resources
+from typing import Any
 
 import pytest
 
 from kfjob.api.planning import resolve_spec
-from kfjob.api.specs.instances import read_numbers
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.units import parse_quantity
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
@@ -184,6 +184,21 @@ def test_spec_takes_every_form_of_a_quantity(text):
 def test_spec_refuses_what_is_no_amount(text):
     with pytest.raises(SpecError, match="is not a Kubernetes quantity"):
         load_spec(GOOD + f"resources: {{cpu: '{text}'}}\n")
+
+
+def read_numbers(row: dict[str, Any]) -> dict[str, int]:
+    """Return the catalogue's numbers from an entry of EC2's DescribeInstanceTypes; memory in GiB."""
+    gpus = [gpu for gpu in row.get("GpuInfo", {}).get("Gpus", []) if gpu["Manufacturer"] == "NVIDIA"]
+    neuron = row.get("NeuronInfo", {}).get("NeuronDevices", [])
+    devices = gpus or neuron or [{}]
+    return {
+        "gpus": sum(gpu["Count"] for gpu in gpus),
+        "gpu_memory": round(devices[0].get("MemoryInfo", {}).get("SizeInMiB", 0) / 1024),
+        "neuron": sum(device["Count"] for device in neuron),
+        "efa": row.get("NetworkInfo", {}).get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
+        "vcpus": row["VCpuInfo"]["DefaultVCpus"],
+        "memory": round(row["MemoryInfo"]["SizeInMiB"] / 1024),
+    }
 
 
 def test_numbers_with_source_ec2_are_those_of_ec2():
