@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from kfjob.api import kubeconfig
 from kfjob.api.prepared import PreparedJob
+from kfjob.backends import kubeconfig
 from kfjob.base.errors import Problem, Unreachable
 from kfjob.base.shells import find_scripts
 from kfjob.base.text import join_names

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kfjob.api import kubeconfig
 from kfjob.api.open_backend import open_cluster, open_machine
 from kfjob.api.settings import Settings
-from kfjob.backends import folder
+from kfjob.backends import folder, kubeconfig
 from kfjob.backends.base import Backend, ClusterBackend, MachineBackend
 from kfjob.base.capabilities import CAPABILITIES, BackendName, Capabilities, find_name
 from kfjob.base.common_types import Notify, ignore_notice

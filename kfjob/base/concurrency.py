@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -52,12 +51,13 @@ def reporting_waits(listener: WaitListener) -> Iterator[None]:
 @contextmanager
 def waiting_for(what: str, seconds: float | None = None) -> Iterator[None]:
     """Report this block as a wait of at most `seconds` for `what` if it takes long."""
-    watchdog = Watchdog(SLOW_SECONDS, partial(_report_wait, what, seconds)) if _wait_listeners else None
+    timer = threading.Timer(SLOW_SECONDS, _report_wait, [what, seconds])
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        if watchdog:
-            watchdog.close()
+        timer.cancel()
 
 
 def _report_wait(what: str, seconds: float | None) -> None:
@@ -115,34 +115,6 @@ class Task(Generic[R]):
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread has ended, or for `timeout` seconds."""
         self._thread.join(timeout)
-
-
-class Watchdog:
-    """Calls a function in a daemon thread after some seconds, unless it is fed or closed before."""
-
-    def __init__(self, seconds: float, expire: Callable[[], None]) -> None:
-        """Start the time."""
-        self.expired = False
-        self._seconds = seconds
-        self._expire = expire
-        self._closed = threading.Event()
-        self.feed()
-        threading.Thread(target=self._run, name="kfjob-watchdog", daemon=True).start()
-
-    def feed(self) -> None:
-        """Start the time again."""
-        self._deadline = time.monotonic() + self._seconds
-
-    def close(self) -> None:
-        """Never call the function."""
-        self._closed.set()
-
-    def _run(self) -> None:
-        while not self._closed.wait(max(self._deadline - time.monotonic(), 0.0)):
-            if time.monotonic() >= self._deadline:
-                self.expired = True
-                self._expire()
-                return
 
 
 def _cancel() -> NoReturn:

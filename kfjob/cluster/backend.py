@@ -24,10 +24,11 @@ from kfjob.base.errors import (
     Unreachable,
     WaitTimeout,
 )
+from kfjob.base.http import backoff
 from kfjob.cluster import cluster_events, requests
-from kfjob.cluster.client import Backoff, Client
+from kfjob.cluster.client import Client
 from kfjob.cluster.connect import connect
-from kfjob.cluster.errors import Conflict, ConnectionLost
+from kfjob.cluster.errors import Conflict
 from kfjob.cluster.inventory import KubernetesInventory
 from kfjob.cluster.live_objects import is_part_of_launch, read_live_objects, with_owner
 from kfjob.cluster.logs import read_pod_log
@@ -187,10 +188,10 @@ class KubernetesBackend:
             self._client.call(requests.delete_job(find_kind(ref.job_kind), ref.namespace, ref.name, ref.uid))
         except Conflict as err:  # the uid precondition failed: a later job has the name
             raise NotFound(f"job `{ref.name}` is gone; another job has its name, and was not changed") from err
-        backoff, attempt = Backoff(most=2.0), 1
+        attempt = 1
         while not self._is_gone(ref):
             remaining = deadline - time.monotonic()
-            if remaining <= 0 or not self._client.pause(min(remaining, backoff.delay(attempt))):
+            if remaining <= 0 or not self._client.pause(min(remaining, backoff(attempt, longest=2.0))):
                 raise self._make_timeout(ref, timeout)
             attempt += 1
 
@@ -219,9 +220,7 @@ class KubernetesBackend:
         """Create the job and return it. If the response is lost, look whether the server executed the request."""
         try:
             return self._client.call(requests.create(job))
-        except (Unreachable, BackendError) as lost:
-            if isinstance(lost.__cause__, ConnectionLost) and not lost.__cause__.sent:
-                raise
+        except (Unreachable, BackendError):
             with contextlib.suppress(KfjobError):
                 metadata = job["metadata"]
                 live = self._client.call(requests.get_job(kind, metadata["namespace"], metadata["name"]))

@@ -1,56 +1,52 @@
-"""Make a client from a kubeconfig, or from the service account of this pod. Only this module uses the `kubernetes` package.
+"""Make a client from a kubeconfig, or from the service account of this pod.
 
-kfjob uses its configuration, authentication and transport, not its generated models and API classes. What this module uses is
-the same in versions 31 to 37 (36.0.0 sends no credentials). Importing the package takes 0.3 s up to version 35, which loads
-700 models at once, so commands that need no cluster never import this module.
+The `kubernetes` package is not used: importing it loads 700 models, which takes longer than most commands.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import logging
 import os
+import ssl
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import yaml
-from kubernetes import config
-from kubernetes.client import Configuration
-from kubernetes.client.rest import RESTClientObject
 from msgspec import Struct
-from urllib3.connection import HTTPConnection
+from urllib3.exceptions import LocationValueError
 
-from kfjob.base.common_types import JsonMapping
-from kfjob.base.errors import Forbidden, KfjobError, Unreachable, UsageError
-from kfjob.base.parsing import MAX_KUBECONFIG_BYTES, read_document
+from kfjob.backends.kubeconfig import SERVICE_ACCOUNT, Selection, User, list_files, select_context
+from kfjob.base.connections import load_certificate, make_pool, make_tls_context, trust_any_server
+from kfjob.base.errors import Forbidden, KfjobError, Unreachable
+from kfjob.base.http import HttpClient
+from kfjob.base.parsing import read_document
 from kfjob.cluster.client import Client
-from kfjob.cluster.credentials import check_files, make_headers, prepare_user
-from kfjob.cluster.exec_plugin import Credential, get_credential, needs_renewal
-from kfjob.cluster.transport import CONNECTIONS, PooledTransport, add_keepalive
+from kfjob.cluster.exec_plugin import MAX_CREDENTIAL_BYTES, get_credential, is_header_text, needs_renewal
+from kfjob.cluster.transport import HttpTransport
 from kfjob.redaction import remember_credential
 
-_OTHER_CREDENTIALS = {"auth-provider", "token", "tokenFile"}
-"""Fields of a user that the `kubernetes` package prefers to a credential plugin."""
-_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
+class Access(Struct, frozen=True, kw_only=True):
+    """An API server, how to trust it, and the user's credentials."""
 
-class Loaded(Struct, frozen=True, kw_only=True):
-    """A configuration as it was read."""
-
-    configuration: Any  # of the `kubernetes` package
-    location: str  # the kubeconfig, or the pod's service account
-    context: str
+    server: str
+    location: str  # the kubeconfig, or the folder of the service account
+    context: str  # "" inside a pod
     namespace: str
-    expiry: float | None = None
-    """When the token of a credential plugin ends, in seconds since 1970."""
+    authority: str | None = None  # PEM; None: the system's authorities
+    is_trusted: bool = False  # any certificate is accepted
+    server_name: str | None = None  # in the certificate
+    proxy: str | None = None
+    headers: Mapping[str, str]
+    certificate: str = ""  # PEM, with its key
+    expiry: float | None = None  # of the credentials, in seconds since 1970
 
 
-Load = Callable[[], Loaded]
+Load = Callable[[], Access]
 """Reads the configuration again."""
 
 
@@ -68,110 +64,29 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
     Raises:
         Unreachable: no cluster is configured, or the kubeconfig cannot be read.
         UsageError: the kubeconfig has no such context.
-        Forbidden: the kubeconfig's credential plugin gave no credentials.
+        Forbidden: the kubeconfig's credentials cannot be used, or its credential plugin gave none.
     """
     path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
-    if any(Path(part).expanduser().exists() for part in path.split(os.pathsep) if part):
-        load: Load = partial(_load_file, path=path, context=context)
+    if files := list_files({"KUBECONFIG": path}):
+        load: Load = partial(_load_kubeconfig, files, context)
     elif kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         load = _load_service_account
     else:
         hint = "set KUBECONFIG; on EKS `aws eks update-kubeconfig --name CLUSTER` writes one"
         raise Unreachable("no cluster is configured", cause=f"there is no kubeconfig at `{path}`", hint=hint)
-    loaded = load()
-    configuration = loaded.configuration
-    if not configuration.host.startswith(("https://", "http://")):
-        raise Unreachable(
-            f"`{hide_login(configuration.host)}` is not the address of an API server",
-            location=path,
-            hint="write `https://HOST:PORT`",
-        )
-    return Connection(client=_client(loaded, load), namespace=loaded.namespace, context=loaded.context)
-
-
-def _load_file(*, path: str, context: str | None) -> Loaded:
-    """Return the configuration of a context. A credential plugin runs here, and not in the `kubernetes` package."""
-    configuration = Configuration()
-    problem = "the kubeconfig cannot be used"
+    access = load()
+    host = hide_login(access.server)
+    if not access.server.startswith(("https://", "http://")):
+        title, hint = f"`{host}` is not the address of an API server", "write `https://HOST:PORT`"
+        raise Unreachable(title, location=access.location, hint=hint)
     try:
-        files = config.kube_config.KubeConfigMerger(_join_full_files(path))  # `load_kube_config` does not return the context
-        loader = config.kube_config.KubeConfigLoader(
-            config_dict=files.config, config_base_path=None, config_persister=files.save_changes
-        )
-        contexts = loader.list_contexts()
-        selected = next((one for one in contexts if one["name"] == context), None) if context else loader.current_context
-        if selected is None:
-            names = ", ".join(f"`{one['name']}`" for one in contexts)
-            raise UsageError(f"there is no context `{context}` in the kubeconfig", location=path, hint=f"it has {names}")
-        credential = _prepare_credentials(files.config, selected["context"])
-        with _capture_errors() as errors:
-            loader.set_active_context(context)
-            loader.load_and_set(configuration)
-        if proxy := _find_proxy(files.config, selected["context"].get("cluster")):
-            configuration.proxy, configuration.no_proxy = proxy, ""
-    except (config.ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, KeyError, ValueError) as err:
-        raise Unreachable(
-            problem, location=path, cause=str(err), hint="`kubectl config view` shows what kubectl makes of it"
-        ) from err
-    if errors and not configuration.auth_settings() and not configuration.cert_file:
-        hint = "`kubectl get pods` runs the same plugin; is it installed and logged in?"
-        raise Forbidden(
-            "the kubeconfig's credential plugin gave no credentials", location=path, cause="\n".join(errors), hint=hint
-        )
-    return Loaded(
-        configuration=configuration,
-        location=path,
-        context=selected["name"],
-        namespace=selected["context"].get("namespace") or "default",
-        expiry=credential.expiry if credential else None,
-    )
-
-
-def _prepare_credentials(kubeconfig: Any, context: JsonMapping) -> Credential | None:
-    """Check the credentials and the files of a context; replace a credential plugin by what it prints, and return that.
-
-    Raises:
-        Forbidden: the plugin gives no credential, or a credential cannot be one.
-        OSError, ValueError: a file cannot be read, is not a regular file or is too large.
-    """
-    user = kubeconfig["users"].get_with_name(context.get("user"), safe=True)
-    cluster = kubeconfig["clusters"].get_with_name(context.get("cluster"), safe=True)
-    user_settings = (user.value.get("user") if user is not None else None) or {}
-    cluster_settings = (cluster.value.get("cluster") if cluster is not None else None) or {}
-    if not isinstance(user_settings, dict) or not isinstance(cluster_settings, dict):
-        return None
-    if cluster is not None:
-        check_files(user_settings, cluster_settings, folder=Path(cluster.path).parent)
-    if user is None:
-        return None
-    prepare_user(user_settings, folder=Path(user.path).parent, location=user.path)
-    if not user_settings.get("exec") or _OTHER_CREDENTIALS & user_settings.keys():
-        return None
-    credential = get_credential(
-        user_settings["exec"], cluster=cluster_settings, folder=Path(user.path).parent, location=user.path
-    )
-    credential.write_to(user_settings)
-    return credential
-
-
-def _join_full_files(path: str) -> str:
-    """Return the list of files without empty ones, which kubectl accepts and the `kubernetes` package does not."""
-    files = [part for part in path.split(os.pathsep) if part and _has_content(Path(part).expanduser())]
-    return os.pathsep.join(files) or path
-
-
-def _has_content(file: Path) -> bool:
-    if not file.exists():
-        return False
-    lines = read_document(file, max_bytes=MAX_KUBECONFIG_BYTES).splitlines()
-    return any(line.strip() and not line.lstrip().startswith(b"#") for line in lines)
-
-
-def _find_proxy(kubeconfig: Any, name: str | None) -> str | None:
-    """Return the `proxy-url` of a cluster, which the `kubernetes` package up to version 35 does not read."""
-    entry = kubeconfig["clusters"].get_with_name(name, safe=True)
-    cluster = entry["cluster"] if entry is not None and "cluster" in entry else {}
-    return str(cluster["proxy-url"]) if "proxy-url" in cluster else None
+        tls = _make_tls_context(access)
+        pool = make_pool(access.server, tls, proxy=access.proxy, server_name=access.server_name)
+    except (ssl.SSLError, LocationValueError, OSError, ValueError) as err:
+        raise Unreachable("the kubeconfig cannot be used", location=access.location, cause=str(err)) from err
+    waits_for = f"the API server `{host}`"
+    transport = HttpTransport(HttpClient(pool), access.server, RenewedCredentials(access, load, tls), waits_for=waits_for)
+    return Connection(client=Client(transport, host=host), namespace=access.namespace, context=access.context)
 
 
 def hide_login(url: str) -> str:
@@ -181,98 +96,147 @@ def hide_login(url: str) -> str:
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
-def _load_service_account() -> Loaded:
-    """Return the configuration of the pod's service account."""
-    configuration = Configuration()
+def _load_kubeconfig(files: list[Path], name: str | None) -> Access:
+    selection = select_context(files, name)
+    location = str(selection.user_file)
     try:
-        config.load_incluster_config(client_configuration=configuration)
-        namespace = _POD_NAMESPACE.read_text().strip() or "default"
-        return Loaded(configuration=configuration, location=str(_POD_NAMESPACE.parent), context="", namespace=namespace)
-    except (config.ConfigException, OSError) as err:
-        hint = "give the pod a service account and let its token be mounted (`automountServiceAccountToken`)"
-        raise Unreachable("this pod has no access to its cluster", cause=str(err), hint=hint) from err
+        return _make_access(selection)
+    except (OSError, ValueError) as err:
+        hint = "`kubectl config view` shows what kubectl makes of it"
+        raise Unreachable("the kubeconfig cannot be used", location=location, cause=str(err), hint=hint) from err
 
 
-def _client(loaded: Loaded, load: Load) -> Client:
-    configuration = loaded.configuration
-    _remember_credentials(configuration)
-    make_headers(configuration.auth_settings(), location=loaded.location)  # an error now, and not in the first request
-    configuration.connection_pool_maxsize = CONNECTIONS
-    if configuration.no_proxy is None:  # versions up to 35 read the variable, then drop its value
-        configuration.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
-    pool = RESTClientObject(configuration).pool_manager
-    options = pool.connection_pool_kw.get("socket_options") or HTTPConnection.default_socket_options
-    pool.connection_pool_kw["socket_options"] = add_keepalive(list(options))
-    return Client(
-        PooledTransport(pool, configuration.host, ConfiguredCredentials(loaded, load, pool)),
-        host=hide_login(configuration.host),
+def _make_access(selection: Selection) -> Access:
+    """Return the access that a context gives.
+
+    Raises:
+        Forbidden: a credential cannot be one, or the plugin gives none.
+        OSError, ValueError: a file cannot be read, or data is not base64.
+    """
+    cluster, user, expiry = selection.cluster, selection.user, None
+    folder, location = selection.user_file.parent, str(selection.user_file)
+    authority = _read(cluster.certificate_authority_data, cluster.certificate_authority, selection.cluster_file.parent)
+    if user.exec and not (user.token or user.token_file):
+        credential = get_credential(user.exec, cluster=cluster, authority=authority, folder=folder, location=location)
+        certificate, expiry = credential.client_certificate_data + credential.client_key_data, credential.expiry
+        user = User(token=credential.token)
+    else:
+        certificate = _read_certificate(user, folder)
+        if user.auth_provider and not (certificate or user.token or user.token_file):
+            hint = "kubectl has replaced `auth-provider` by credential plugins: get a new kubeconfig"
+            raise Forbidden("kfjob cannot use the `auth-provider` of the kubeconfig", location=location, hint=hint)
+    return Access(
+        server=cluster.server,
+        location=location,
+        context=selection.context.name,
+        namespace=selection.context.namespace,
+        authority=authority or None,
+        is_trusted=bool(cluster.insecure_skip_tls_verify),
+        server_name=cluster.tls_server_name,
+        proxy=cluster.proxy_url,
+        headers=_make_headers(user, folder, location),
+        certificate=certificate,
+        expiry=expiry,
     )
 
 
-def _remember_credentials(configuration: Any) -> None:
-    """Redact the token, the password and the client key from all output: a server may quote them in an error."""
-    for setting in configuration.auth_settings().values():
-        scheme, _, credential = str(setting["value"]).strip().partition(" ")
-        remember_credential(credential.strip())
-        if scheme == "Basic":
-            with contextlib.suppress(ValueError):
-                remember_credential(base64.b64decode(credential).decode().partition(":")[2])
-    if configuration.key_file:
-        with contextlib.suppress(OSError, ValueError):
-            remember_credential(read_document(Path(configuration.key_file)).decode())
+def _load_service_account() -> Access:
+    """Return the access of the pod's service account (client-go rest.InClusterConfig)."""
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    location = str(SERVICE_ACCOUNT)
+    try:
+        namespace = (SERVICE_ACCOUNT / "namespace").read_text().strip() or "default"
+        authority, token = (SERVICE_ACCOUNT / "ca.crt").read_text(), (SERVICE_ACCOUNT / "token").read_text()
+        headers = _make_headers(User(token=token), SERVICE_ACCOUNT, location)
+    except OSError as err:
+        hint = "give the pod a service account and let its token be mounted (`automountServiceAccountToken`)"
+        raise Unreachable("this pod has no access to its cluster", cause=str(err), hint=hint) from err
+    server = _format_server(host, port)
+    return Access(server=server, location=location, context="", namespace=namespace, authority=authority, headers=headers)
 
 
-class ConfiguredCredentials:
-    """Credentials of a kubeconfig or a service account."""
+def _format_server(host: str, port: str) -> str:
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
-    def __init__(self, loaded: Loaded, load: Load, pool: Any) -> None:
-        """`load` reads the configuration again; `pool` is a `urllib3.PoolManager`, which presents the client's certificate."""
-        self._loaded = loaded
+
+def _read(data: str | None, file: str | None, folder: Path) -> str:
+    """Return the text of a field that holds base64, or of the file that another field names; "" without both."""
+    if data:
+        return base64.b64decode(data).decode(errors="replace")
+    return read_document(folder / file, max_bytes=MAX_CREDENTIAL_BYTES).decode(errors="replace") if file else ""
+
+
+def _read_certificate(user: User, folder: Path) -> str:
+    """Return the client's certificate with its key; "" without one."""
+    certificate = _read(user.client_certificate_data, user.client_certificate, folder)
+    return certificate and f"{certificate}\n{_read(user.client_key_data, user.client_key, folder)}"
+
+
+def _make_headers(user: User, folder: Path, location: str) -> dict[str, str]:
+    """Return the header with the user's token or password; nothing shows them from now on, also if the server quotes them.
+
+    Raises:
+        Forbidden: the text cannot stand in a header. `http.client` would quote it in its error.
+    """
+    token = user.token or _read(None, user.token_file, folder)
+    if token := token.strip():
+        scheme, credential = "Bearer", token
+    elif user.username:
+        scheme, credential = "Basic", base64.b64encode(f"{user.username}:{user.password or ''}".encode()).decode()
+        remember_credential(user.password or "")
+    else:
+        return {}
+    remember_credential(credential)
+    if not is_header_text(credential):
+        cause, hint = "its token has characters that no token has", "write the token on one line, in ASCII"
+        raise Forbidden("the credentials of the kubeconfig cannot be used", location=location, cause=cause, hint=hint)
+    return {"Authorization": f"{scheme} {credential}"}
+
+
+def _make_tls_context(access: Access) -> ssl.SSLContext:
+    context = make_tls_context(access.authority)
+    if access.is_trusted:
+        trust_any_server(context)
+    _present_certificate(context, access.certificate)
+    return context
+
+
+def _present_certificate(context: ssl.SSLContext, certificate: str) -> None:
+    """Present the client's certificate in new connections. OpenSSL reads it from a file."""
+    if certificate:
+        remember_credential(certificate[certificate.rfind("-----BEGIN") :])
+        with tempfile.TemporaryDirectory(prefix="kfjob-") as folder:  # for this user only
+            file = Path(folder) / "client.pem"
+            file.write_text(certificate)
+            load_certificate(context, file)
+
+
+class RenewedCredentials:
+    """The credentials of a kubeconfig or a service account."""
+
+    def __init__(self, access: Access, load: Load, tls: ssl.SSLContext) -> None:
+        """`load` reads the configuration again; `tls` presents the client's certificate."""
+        self._access = access
         self._time = time.time()  # of the load
         self._load = load
-        self._pool = pool
+        self._tls = tls
         self._lock = threading.Lock()  # otherwise every thread starts the credential plugin when the token has expired
 
     def headers(self) -> Mapping[str, str]:
         """Return the header with the token. A token that ends soon is renewed; if that fails, the server decides about it."""
         with self._lock:
-            if needs_renewal(self._loaded.expiry, self._time):
+            if needs_renewal(self._access.expiry, self._time):
                 with contextlib.suppress(KfjobError):
                     self._reload()
-            return self._headers()
+            return self._access.headers
 
     def renew(self, rejected: Mapping[str, str]) -> None:
         """Read the kubeconfig or the token's file again, or run the plugin: tokens are revoked, or replaced early."""
         with self._lock:
-            if self._headers() != rejected:
-                return
-            self._reload()
+            if self._access.headers == rejected:
+                self._reload()
 
     def _reload(self) -> None:
-        before, self._loaded = self._loaded.configuration, self._load()
+        self._access = self._load()
         self._time = time.time()
-        configuration = self._loaded.configuration
-        _remember_credentials(configuration)
-        files = {"cert_file": configuration.cert_file, "key_file": configuration.key_file}
-        if files["cert_file"] and files["cert_file"] != before.cert_file:
-            self._pool.connection_pool_kw.update(files)  # for new connections
-
-    def _headers(self) -> Mapping[str, str]:
-        return make_headers(self._loaded.configuration.auth_settings(), location=self._loaded.location)
-
-
-@contextlib.contextmanager
-def _capture_errors() -> Iterator[list[str]]:
-    """Collect what the `kubernetes` package logs about a failed credential plugin: it continues without credentials."""
-    messages: list[str] = []
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            messages.append(record.getMessage())
-
-    collector, root = Collector(logging.ERROR), logging.getLogger()
-    root.addHandler(collector)
-    try:
-        yield messages
-    finally:
-        root.removeHandler(collector)
+        _present_certificate(self._tls, self._access.certificate)

@@ -1,4 +1,4 @@
-"""Map foreign errors (statuses of the API server, exceptions of urllib3) to errors of kfjob. No other module does this.
+"""Map the statuses of the API server to errors of kfjob. No other module does this.
 
 no answer         ConnectionLost -> Unreachable
 400 422 other 4xx                   Refused, with the causes that the API names
@@ -15,6 +15,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.http import ConnectionLost
 from kfjob.base.parsing import ParseError, decode_json
 from kfjob.cluster.requests import Request
 from kfjob.kinds.registry import KINDS
@@ -54,18 +55,6 @@ class Status(Struct, frozen=True):
         return (self.details and self.details.causes) or []
 
 
-class ConnectionLost(Exception):
-    """The server did not answer, or its response ended too early. Internal to this backend; users see `Unreachable`."""
-
-    def __init__(self, cause: str, *, sent: bool, timed_out: bool = False, permanent: bool = False) -> None:
-        """`sent`: the server may have executed the request; `permanent`: a retry cannot help."""
-        super().__init__(cause)
-        self.cause = cause
-        self.sent = sent
-        self.timed_out = timed_out
-        self.permanent = permanent
-
-
 class Conflict(Refused):
     """The object has changed, or another object has its name."""
 
@@ -74,37 +63,10 @@ class Expired(KfjobError):
     """The resource version is too old to watch from (410 Gone). Internal to this backend."""
 
 
-def map_exception(err: Exception) -> ConnectionLost:
-    """Return the `ConnectionLost` for an exception of urllib3, ssl or the socket. Any other exception is raised again."""
-    from urllib3 import exceptions as u
-
-    text = _strip_object_names(err)
-    match err:
-        case u.ProxyError():
-            lost = ConnectionLost(f"the proxy does not answer: {_strip_object_names(err.original_error)}", sent=False)
-        case u.SSLError():
-            lost = ConnectionLost(f"TLS: {text}", sent=False, permanent="CERTIFICATE" in text.upper())
-        case u.NameResolutionError():
-            lost = ConnectionLost("the name cannot be resolved", sent=False)
-        case u.NewConnectionError():
-            lost = ConnectionLost(text.partition("Failed to establish a new connection: ")[2] or text, sent=False)
-        case u.ConnectTimeoutError():
-            lost = ConnectionLost("no connection in time", sent=False, timed_out=True)
-        case u.ReadTimeoutError():
-            lost = ConnectionLost("no answer in time", sent=True, timed_out=True)
-        case u.LocationValueError():  # the server's address in the kubeconfig
-            lost = ConnectionLost(f"not an address: {text}", sent=False, permanent=True)
-        case u.HTTPError() | OSError():
-            lost = ConnectionLost(text or type(err).__name__, sent=True)
-        case _:
-            raise err
-    return lost
-
-
 def make_unreachable(lost: ConnectionLost, host: str) -> Unreachable:
     """Return the error for a user."""
     hint = "check the address in the kubeconfig, VPN and proxy; `kubectl cluster-info` asks the same server"
-    if lost.permanent and lost.cause.startswith("TLS"):
+    if lost.untrusted:
         hint = "the kubeconfig's certificate authority is not the one of this server; get a new kubeconfig"
     return Unreachable(f"the API server `{host}` does not answer", cause=lost.cause, hint=hint)
 
@@ -203,9 +165,3 @@ def _list_causes(failure: Status) -> str:
     """Return every cause that the API names, one per line."""
     lines = (_quote(f"{cause.field or ''}: {cause.message or ''}".removeprefix(": ")) for cause in failure.causes)
     return "\n".join(line for line in dict.fromkeys(lines) if not line.startswith("<nil>"))  # `<nil>` marks omitted causes
-
-
-def _strip_object_names(err: BaseException | None) -> str:
-    """Return the message without `<…Connection object at 0x…>: ` at its start."""
-    text = str(err)
-    return text.partition(">: ")[2] or text.partition("): ")[2] or text

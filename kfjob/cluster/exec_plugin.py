@@ -1,7 +1,6 @@
 """Run the credential plugin of a kubeconfig (`user.exec`, such as `aws eks get-token`) within limits.
 
-The `kubernetes` package waits for a plugin without an end, reads all of its output, and continues without credentials when it
-fails. Fields and rules are those of client-go (plugin/pkg/client/auth/exec) and of `client.authentication.k8s.io/v1`.
+Fields and rules are those of client-go (plugin/pkg/client/auth/exec) and of `client.authentication.k8s.io/v1`.
 """
 
 from __future__ import annotations
@@ -19,14 +18,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from kfjob.base.common_types import JsonMapping
+from kfjob.backends.kubeconfig import Cluster
 from kfjob.base.errors import Forbidden
-from kfjob.base.parsing import ParseError, ShapeError, decode_json, read_document
+from kfjob.base.parsing import ParseError, ShapeError, decode_json
 from kfjob.base.programs import Output, TooMuchOutputError, run_program
 from kfjob.base.units import MIB
-from kfjob.cluster.credentials import MAX_CREDENTIAL_BYTES, is_header_text
 from kfjob.redaction import Redactor
 
+MAX_CREDENTIAL_BYTES = MIB
+"""Size of a file with a token, a certificate or a key that a kubeconfig names; all public authorities have 220 KiB."""
 PLUGIN_SECONDS = 30.0
 """Timeout of a non-interactive credential plugin."""
 LOGIN_SECONDS = 300.0
@@ -36,7 +36,6 @@ MAX_BYTES = MIB
 _CAUSE_LINES = 10
 """Last lines of a credential plugin's output that an error quotes."""
 _EXTENSION = "client.authentication.k8s.io/exec"
-_CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
 
 
 class Variable(Struct, frozen=True):
@@ -71,15 +70,6 @@ class Credential(Struct, frozen=True, rename="camel"):
         """Seconds since 1970; None if it is not known."""
         return datetime.fromisoformat(self.expiration_timestamp).timestamp() if self.expiration_timestamp else None
 
-    def write_to(self, user: dict[str, Any]) -> None:
-        """Replace the plugin in a user of a kubeconfig by the credential."""
-        del user["exec"]
-        if self.token:
-            user["token"] = self.token
-        if self.client_certificate_data:
-            user["client-certificate-data"] = base64.b64encode(self.client_certificate_data.encode()).decode()
-            user["client-key-data"] = base64.b64encode(self.client_key_data.encode()).decode()
-
 
 class _ExecCredential(Struct, frozen=True, rename="camel"):
     api_version: str
@@ -87,8 +77,8 @@ class _ExecCredential(Struct, frozen=True, rename="camel"):
     status: Credential = field(default_factory=Credential)
 
 
-def get_credential(settings: object, *, cluster: JsonMapping, folder: Path, location: str) -> Credential:
-    """Return the credential that a plugin prints. `folder` is that of the kubeconfig.
+def get_credential(settings: object, *, cluster: Cluster, authority: str, folder: Path, location: str) -> Credential:
+    """Return the credential that a plugin prints. `folder` is that of the kubeconfig, `authority` the cluster's in PEM.
 
     Raises:
         Forbidden: the plugin cannot be started, fails, exceeds a limit, or prints no credential.
@@ -99,19 +89,24 @@ def get_credential(settings: object, *, cluster: JsonMapping, folder: Path, loca
         raise Forbidden(
             "the kubeconfig's credential plugin is not valid", location=location, cause=f"user.exec: {err}"
         ) from None
-    return _Call(plugin, _describe_cluster(cluster, folder) if plugin.provide_cluster_info else None, folder, location).get()
+    return _Call(plugin, _describe_cluster(cluster, authority) if plugin.provide_cluster_info else None, folder, location).get()
 
 
-def _describe_cluster(cluster: JsonMapping, folder: Path) -> dict[str, Any]:
+def _describe_cluster(cluster: Cluster, authority: str) -> dict[str, Any]:
     """Return the cluster as `spec.cluster` of an ExecCredential."""
-    description = {name: cluster[name] for name in _CLUSTER_FIELDS if name in cluster}
-    if "certificate-authority-data" not in cluster and (file := cluster.get("certificate-authority")):
-        content = read_document((folder / str(file)).expanduser(), max_bytes=MAX_CREDENTIAL_BYTES)
-        description["certificate-authority-data"] = base64.b64encode(content).decode()
-    for extension in cluster.get("extensions") or ():
+    plain = msgspec.structs.replace(cluster, certificate_authority=None, extensions=None)
+    description: dict[str, Any] = msgspec.to_builtins(plain)
+    if authority:
+        description["certificate-authority-data"] = base64.b64encode(authority.encode()).decode()
+    for extension in cluster.extensions or ():
         if extension.get("name") == _EXTENSION:
             description["config"] = extension.get("extension")
     return description
+
+
+def is_header_text(text: str) -> bool:
+    """Return whether a text may be a credential in a header: ASCII without control characters."""
+    return text.isascii() and text.isprintable()
 
 
 class _Call(Struct, frozen=True):

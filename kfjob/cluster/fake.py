@@ -9,9 +9,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from kfjob.cluster.errors import ConnectionLost
+from kfjob.base.http import ConnectionLost, Limits, Stream
 from kfjob.cluster.requests import Request
-from kfjob.cluster.transport import Stream
 
 
 class FakeStream(Struct):
@@ -46,7 +45,7 @@ class FakeTransport:
         self._answer = answer
         self._lock = threading.Lock()
 
-    def open(self, request: Request, *, read_timeout: float) -> Stream:  # noqa: ARG002 - the protocol's
+    def open(self, request: Request, limits: Limits) -> Stream:  # noqa: ARG002 - the protocol's
         """Return the scripted response."""
         with self._lock:
             self.requests.append(request)

@@ -17,12 +17,13 @@ from kfjob.backends.line_filter import FilteredLines, RawLine
 from kfjob.backends.line_splitter import LINE_BYTES, LineSplitter, describe_dropped
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import BackendError, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.http import ConnectionLost, backoff
 from kfjob.base.units import SECOND
 from kfjob.cluster import requests
-from kfjob.cluster.client import RESPONSE_SECONDS, Backoff, Client, RetryPolicy
+from kfjob.cluster.client import Client, RetryPolicy
 from kfjob.cluster.container_runs import ContainerRun, LogPosition, NextRun, NoRun, next_run, select_run
 from kfjob.cluster.cursor import LogCursor
-from kfjob.cluster.errors import ConnectionLost, make_unreachable
+from kfjob.cluster.errors import make_unreachable
 from kfjob.cluster.pods import container_names, pod_changed
 from kfjob.cluster.requests import Request
 from kfjob.cluster.watch import Change, ObjectWatch, Snapshot, merge_watches
@@ -32,7 +33,11 @@ from kfjob.kinds.registry import find_kind
 OPEN_LINE_SECONDS = 1.0
 """Minimum time between two `OpenLine` events of a container."""
 IDLE_SECONDS = 120.0
-"""Silence of a stream after which it is opened again; its other end may be gone without notice."""
+"""Silence of a followed log after which it is opened again; its other end may be gone without notice."""
+READ_SECONDS = 40.0
+"""Silence of a log that is not followed after which it is given up."""
+ATTEMPTS = 6
+"""Attempts to read a log that is not followed: the server is busy, or the pod's status is newer than the kubelet's."""
 
 LATE_START = 15 * 60 * SECOND
 """Time after the start of a container from which on the beginning of its log is in doubt: agents print within seconds."""
@@ -110,8 +115,7 @@ class PodLog:
             with contextlib.suppress(Refused, ConnectionLost, NotFound):  # the state is outdated, or the server is busy
                 yield from self._stream(run, follow=False)
                 return
-        backoff = Backoff(attempts=6)
-        for attempt in range(1, backoff.attempts + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             pod = self._get_pod()
             try:
                 run = select_run(pod, self._container, previous=self._range.previous)
@@ -125,7 +129,7 @@ class PodLog:
                 failure, is_final = self._no_log(pod, err.cause or err.title), False
             else:
                 return
-            if is_final or attempt == backoff.attempts or not self._client.pause(backoff.delay(attempt)):
+            if is_final or attempt == ATTEMPTS or not self._client.pause(backoff(attempt)):
                 raise failure
 
     def follow(self) -> Iterator[LogEvent]:
@@ -243,10 +247,8 @@ class PodLog:
         elif self._filtered:
             self._filtered.resume()
         self._position = LogPosition(run.id, run.number, complete=False)
-        read_timeout = IDLE_SECONDS if follow else RESPONSE_SECONDS
-        total_seconds = None if follow else self._client.limits.log_seconds
         request = self._request(run, follow=follow)
-        stream = self._client.open(request, read_timeout=read_timeout, total_seconds=total_seconds)
+        stream = self._client.open(request, read_seconds=IDLE_SECONDS if follow else READ_SECONDS)
         splitter = LineSplitter(LINE_BYTES)
         drawn, next_report = b"", time.monotonic() + OPEN_LINE_SECONDS  # a resumed log begins with states of before
         try:

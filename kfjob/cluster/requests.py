@@ -51,6 +51,11 @@ class Request(Struct, frozen=True, kw_only=True):
         """Whether sending the request twice has the same effect as sending it once: true for all but a create."""
         return self.method != "POST"
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether the response takes as long as the server has something to send."""
+        return self.verb == "watch" or self.subresource == "log"
+
 
 class Selection(Struct, frozen=True, kw_only=True):
     """The objects that a list and a watch select: one resource of a namespace."""

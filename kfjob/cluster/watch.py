@@ -16,13 +16,13 @@ from kfjob.backends.line_splitter import split_lines
 from kfjob.base.common_types import JsonObject
 from kfjob.base.concurrency import Task
 from kfjob.base.errors import BackendError, Unreachable
+from kfjob.base.http import ConnectionLost, Stream
 from kfjob.base.parsing import ParseError, decode_json
 from kfjob.cluster.client import Client, RetryPolicy
-from kfjob.cluster.errors import ConnectionLost, Expired, make_error
+from kfjob.cluster.errors import Expired, make_error
 from kfjob.cluster.pods import pod_changed
 from kfjob.cluster.requests import WATCH_SECONDS, Request, Selection
 from kfjob.cluster.responses import check_item
-from kfjob.cluster.transport import Stream
 from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase
 from kfjob.kinds.base import JobKind
 from kfjob.objects.reading import Malformed
@@ -31,7 +31,7 @@ from kfjob.objects.shapes.meta import WatchEventShape, read_version
 OBJECT_BYTES = 16 * 1024 * 1024
 """Size of a watch event; etcd stores objects of at most 1.5 MB."""
 READ_TIMEOUT_MARGIN = 30
-"""Seconds after the end of a watch in which the server must close it."""
+"""Seconds after the end of a watch in which the server must close it; until then bookmarks come."""
 
 
 class Snapshot(Struct, frozen=True):
@@ -104,8 +104,7 @@ class ObjectWatch:
 
     def _watch_once(self) -> Iterator[Change]:
         request = self._selection.watch_request(self._version)
-        seconds = WATCH_SECONDS + READ_TIMEOUT_MARGIN
-        self._stream = stream = self._client.open(request, read_timeout=seconds, total_seconds=seconds)
+        self._stream = stream = self._client.open(request, read_seconds=WATCH_SECONDS + READ_TIMEOUT_MARGIN)
         try:
             if self._closed:  # by another thread, while the stream was opened
                 return
@@ -119,7 +118,7 @@ class ObjectWatch:
         try:
             event = decode_json(line, WatchEventShape)
         except ParseError as err:  # the stream ended in the middle of a line
-            raise ConnectionLost("the watch ended within an event", sent=True) from err
+            raise ConnectionLost("the watch ended within an event") from err
         item = event["object"]
         if event["type"] == "ERROR":
             code = item.get("code")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from kfjob.base.errors import Forbidden, UsageError
+from kfjob.base.http import Limits
 from kfjob.image import ecr
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.docker_config import find_stored_login
 from kfjob.image.registry.endpoints import Endpoint, Use, find_endpoint, list_config_folders
 from kfjob.image.registry.secrets import Login, LoginSource, anonymous
-from kfjob.image.registry.transport import DEFAULT_RETRIES, RetryPolicy
+from kfjob.image.registry.transport import DEFAULT_LIMITS
 
 
 def make_login_source(ref: ImageRef, use: Use = "pull", *, profile: str | None = None) -> LoginSource:
@@ -37,7 +38,7 @@ def open_registry(
     *,
     profile: str | None = None,
     login: LoginSource | None = None,
-    retries: RetryPolicy = DEFAULT_RETRIES,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Registry:
     """Return a client for the registry of an image, logged in as the user or by `login`. The caller closes it.
 
@@ -46,7 +47,7 @@ def open_registry(
     endpoint = find_endpoint(ref.host, use, folders=list_config_folders(), registry=ref.registry)
     if endpoint.is_mirror:
         login = _make_mirror_login_source(endpoint, ref, use, profile)
-    return Registry(endpoint, login=login or make_login_source(ref, use, profile=profile), retries=retries)
+    return Registry(endpoint, login=login or make_login_source(ref, use, profile=profile), limits=limits)
 
 
 def _make_mirror_login_source(endpoint: Endpoint, ref: ImageRef, use: Use, profile: str | None) -> LoginSource:

@@ -22,7 +22,8 @@ _REPOSITORY = re.compile(rf"{_PART}(?:/{_PART})*")
 _LABEL = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
 _REGISTRY = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[a-fA-F0-9:]+\])(?::(?P<port>[0-9]{{1,5}}))?")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_DIGEST = re.compile(r"sha256:[a-f0-9]{64}|sha512:[a-f0-9]{128}")
+DIGEST = r"^(?:sha256:[a-f0-9]{64}|sha512:[a-f0-9]{128})\Z"
+"""The pattern of a digest. Each digest that a registry sends matches it before it becomes a part of a URL."""
 _LONGEST_NAME = 255
 _LARGEST_PORT = 65535
 
@@ -117,6 +118,11 @@ def parse_reference(text: str) -> ImageRef:
     return ref
 
 
+def is_digest(text: str) -> bool:
+    """Return whether a text is a digest that kfjob can verify."""
+    return re.match(DIGEST, text) is not None
+
+
 def parse_ecr_host(host: str) -> EcrHost | None:
     """Return the parts of an ECR registry's host name; None for another registry."""
     if host in _ECR_PUBLIC:
@@ -176,7 +182,7 @@ def _check_parts(ref: ImageRef, *, has_tag: bool, has_digest: bool) -> Iterator[
         yield f"`{repository}` with its registry has {len(ref.name)} characters, the limit is {_LONGEST_NAME}", None
     if has_tag and not _TAG.fullmatch(ref.tag):
         yield f"`{ref.tag}` is not a tag: up to 128 of A-Z, a-z, 0-9, `_`, `.`, `-`, not starting with `.` or `-`", None
-    if has_digest and not _DIGEST.fullmatch(ref.digest):
+    if has_digest and not is_digest(ref.digest):
         yield f"`{ref.digest}` is not a digest: `sha256:` and 64 hexadecimal digits", "`kfjob push-image` prints a digest"
 
 

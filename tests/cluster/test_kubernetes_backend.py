@@ -11,11 +11,12 @@ from msgspec import structs
 
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, WaitTimeout
+from kfjob.base.http import Limits, Stream
 from kfjob.cluster import requests
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
 from kfjob.cluster.requests import Request
-from kfjob.cluster.transport import Stream, Transport
+from kfjob.cluster.transport import Transport
 from kfjob.joblog.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import prefilter_factory
@@ -142,10 +143,8 @@ class OtherApiGroup:
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
 
-    def open(self, request: Request, *, read_timeout: float) -> Stream:
-        return self._inner.open(
-            structs.replace(request, path=request.path.replace("kubeflow.org", "other.org")), read_timeout=read_timeout
-        )
+    def open(self, request: Request, limits: Limits) -> Stream:
+        return self._inner.open(structs.replace(request, path=request.path.replace("kubeflow.org", "other.org")), limits)
 
     def close(self) -> None:
         self._inner.close()

@@ -13,7 +13,7 @@ from kfjob.api.target import Target
 from kfjob.backends.fake import FakeBackend
 from kfjob.base.units import SECOND
 from kfjob.cluster.backend import KubernetesBackend
-from kfjob.cluster.client import Backoff, Client
+from kfjob.cluster.client import Client
 from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.requests import Request
 from kfjob.image import components
@@ -137,7 +137,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, **by_resource: object) -> None:
             return reply({**(request.body or {}), "metadata": {**(request.body or {})["metadata"], "uid": "u"}})
         return refused(404, "NotFound", "not found", kind=request.resource)
 
-    client = Client(FakeTransport(answer), host="test", backoff=Backoff(first=0.0, most=0.0))
+    client = Client(FakeTransport(answer), host="test")
     monkeypatch.setattr(Target, "_open_cluster", lambda _target: KubernetesBackend(client))
 
 

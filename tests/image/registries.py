@@ -20,10 +20,10 @@ from typing import Any
 
 import yaml
 
+from kfjob.base.http import Limits
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import Login, LoginSource, Secret, anonymous
-from kfjob.image.registry.transport import RetryPolicy
 from kfjob.local.machine import free_port
 from tests.image.aws import HOST
 
@@ -31,7 +31,7 @@ USER, PASSWORD = "AWS", "a-password-that-must-never-be-seen"
 _HASHED = "$2b$04$i2yioWjfCvz6d8LBptpWl.JFCV4r43VyNOAq7mEVYMNtEosYCl93C"  # of the password, by bcrypt
 NEXT_PASSWORD = "the-next-password"  # noqa: S105 - of a test's registry
 _NEXT_HASHED = "$2b$04$BO/bv80o24AwI74MYoY/YuELppP72Dk3iEdxe5sUqpq6ExG.2cLE2"
-HURRIED = RetryPolicy(attempts=4, first_pause=0.01, connect_timeout=5, read_timeout=20)
+HURRIED = Limits(attempts=4, pause=0.01, connect_seconds=5.0, read_seconds=20.0)
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class RealRegistry:
         scheme = "https" if self.ca else "http"
         return Endpoint(url=f"{scheme}://127.0.0.1:{port or self.port}", authorities=(self.ca,) if self.ca else ())
 
-    def open(self, port: int | None = None, login: LoginSource | None = None, retries: RetryPolicy = HURRIED) -> Registry:
-        return Registry(self.endpoint(port), login=login or (known if self.ca else anonymous), retries=retries)
+    def open(self, port: int | None = None, login: LoginSource | None = None, limits: Limits = HURRIED) -> Registry:
+        return Registry(self.endpoint(port), login=login or (known if self.ca else anonymous), limits=limits)
 
     def get(self, path: str, accept: str = "*/*") -> bytes:
         """Send a request with code other than kfjob's."""

@@ -68,7 +68,7 @@ def test_anonymous_push_is_forbidden(public: Public, image: str):
     (public.home / "src").mkdir()
     (public.home / "src" / "train.py").write_text("")
     with pytest.raises(Forbidden) as caught:
-        push_code(public.home / "src", image, retries=HURRIED)
+        push_code(public.home / "src", image, limits=HURRIED)
     if "ecr" in image:
         assert caught.value.title == "no AWS credentials were found"
 

@@ -212,7 +212,7 @@ def test_registry_restart_during_a_push(plain: RealRegistry, person: Path, src: 
 
         proxy.rule = breaks_forever
         with pytest.raises(Unreachable):
-            push_code(src, base, new_image=f"127.0.0.1:{proxy.port}/{repository}:new", retries=HURRIED)
+            push_code(src, base, new_image=f"127.0.0.1:{proxy.port}/{repository}:new", limits=HURRIED)
         assert is_absent(plain, f"{repository}/manifests/new")
 
         def breaks_once(request: Any) -> Cut | None:
@@ -220,7 +220,7 @@ def test_registry_restart_during_a_push(plain: RealRegistry, person: Path, src: 
             return breaks_forever(request) if len(broken) < 12 else None
 
         proxy.rule = breaks_once
-        result = push_code(src, base, new_image=f"127.0.0.1:{proxy.port}/{repository}:new", retries=HURRIED)
+        result = push_code(src, base, new_image=f"127.0.0.1:{proxy.port}/{repository}:new", limits=HURRIED)
     pushed_images(plain, result)
 
 
@@ -237,7 +237,7 @@ def test_failed_code_push_leaves_no_tag(plain: RealRegistry, private: RealRegist
     ]
     for kind, onto, to in cases:
         with pytest.raises(kind):
-            push_code(src, onto, new_image=to, retries=HURRIED)
+            push_code(src, onto, new_image=to, limits=HURRIED)
     log_in(person, private, "wrong-but-secret-too")
     with pytest.raises(Forbidden) as caught:
         push_code(src, base, new_image=f"{private.host}/{repository}:new")

@@ -11,10 +11,10 @@ import pytest
 
 from kfjob.api.images.push_image import Listener, build_and_push
 from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, UsageError
+from kfjob.base.http import Limits
 from kfjob.image import ecr
 from kfjob.image.build import engine_process
 from kfjob.image.registry.secrets import Login, Secret
-from kfjob.image.registry.transport import RetryPolicy
 from tests.image.aws import HOST, MotoAws
 from tests.image.builders import Buildah, with_shell
 from tests.image.proxy import Cut, ProxiedRequest, Proxy, Reply, proxy_before
@@ -260,9 +260,9 @@ def test_immutable_tag_reported_by_the_registry(proxied: Proxy, source: Path, na
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     from kfjob.image import auth
 
-    retries = RetryPolicy(attempts=3, first_pause=0.01)
+    limits = Limits(attempts=3, pause=0.01)
     defaults = auth.open_registry.__kwdefaults__ or {}
-    monkeypatch.setattr(auth.open_registry, "__kwdefaults__", defaults | {"retries": retries})
+    monkeypatch.setattr(auth.open_registry, "__kwdefaults__", defaults | {"limits": limits})
 
 
 @pytest.mark.usefixtures("hurried")

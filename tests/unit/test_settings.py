@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.kubeconfig import KubeContext, find_kube_context
 from kfjob.api.planning import make_launch_id
 from kfjob.api.settings import load_settings
 from kfjob.api.target import choose_backend, make_target
+from kfjob.backends.kubeconfig import KubeContext, find_kube_context
 from kfjob.base.errors import SpecError, Unreachable
 
 KUBECONFIG = """

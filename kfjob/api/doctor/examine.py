@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from kfjob.api import kubeconfig
 from kfjob.api.doctor import aws, cluster, machine
 from kfjob.api.doctor.findings import Finding, error_finding, fail, ok, run_checks
 from kfjob.api.settings import Settings
 from kfjob.api.target import make_target
+from kfjob.backends import kubeconfig
 from kfjob.backends.base import Inventory
 from kfjob.base.errors import KfjobError, UsageError
 from kfjob.kinds.registry import find_kind

@@ -12,8 +12,8 @@ from importlib import metadata
 from pathlib import Path
 
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
-from kfjob.api.kubeconfig import find_kube_context
 from kfjob.api.settings import Settings
+from kfjob.backends.kubeconfig import find_kube_context
 from kfjob.base.text import plural
 from kfjob.base.units import GIB, format_gib
 from kfjob.image.build.engines import BUILDERS

@@ -23,10 +23,10 @@ from kfjob.objects import names
 if TYPE_CHECKING:
     from kfjob.api.images.pull_secrets import PullSecret
     from kfjob.api.prepared import PreparedJob
+    from kfjob.base.http import Limits
     from kfjob.image.metadata import ImageMetadata
     from kfjob.image.registry.client import Registry
     from kfjob.image.registry.secrets import LoginSource
-    from kfjob.image.registry.transport import RetryPolicy
 
 _THREADS = 4
 """Images to inspect at the same time."""
@@ -35,9 +35,9 @@ _THREADS = 4
 class ImageInspector:
     """Reads the metadata of images, with few retries, because a submit waits for it."""
 
-    def __init__(self, *, profile: str | None = None, retries: RetryPolicy | None = None) -> None:
+    def __init__(self, *, profile: str | None = None, limits: Limits | None = None) -> None:
         """`profile` is the AWS profile for images in ECR."""
-        self._profile, self._retries = profile, retries
+        self._profile, self._limits = profile, limits
 
     def inspect(self, reference: str, secrets: Sequence[PullSecret] = ()) -> Inspection:
         """Return the metadata of an image.
@@ -80,9 +80,9 @@ class ImageInspector:
     @contextmanager
     def _open_registry(self, ref: ImageRef, login: LoginSource) -> Iterator[Registry]:
         from kfjob.image.auth import open_registry
-        from kfjob.image.registry.transport import BRIEF_RETRIES
+        from kfjob.image.registry.transport import BRIEF_LIMITS
 
-        with open_registry(ref, "pull", login=login, retries=self._retries or BRIEF_RETRIES) as registry:
+        with open_registry(ref, "pull", login=login, limits=self._limits or BRIEF_LIMITS) as registry:
             yield registry
 
 

@@ -9,13 +9,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kfjob.base.errors import UsageError
+from kfjob.base.http import Limits
 from kfjob.image.auth import open_registry
 from kfjob.image.folder import read_folder, refuse_secrets
 from kfjob.image.image_copy import CopyResult, Repository, copy_image
 from kfjob.image.layers import pack_layer
 from kfjob.image.mutate import ImageSet, MutatedImage, add_layers, read_image_set
 from kfjob.image.references import DOCKER_HUB, ImageRef, parse_reference
-from kfjob.image.registry.transport import DEFAULT_RETRIES, RetryPolicy
+from kfjob.image.registry.transport import DEFAULT_LIMITS
 from kfjob.image.registry.uploads import ReportProgress, ignore_progress
 
 _TAG_DIGITS = 12  # of the digest, in a tag that is derived from it
@@ -59,7 +60,7 @@ def push_code(
     platforms: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
     profile: str | None = None,
-    retries: RetryPolicy = DEFAULT_RETRIES,
+    limits: Limits = DEFAULT_LIMITS,
     progress: ReportProgress = ignore_progress,
     dry_run: bool = False,
 ) -> CodePushResult:
@@ -83,9 +84,9 @@ def push_code(
     files = read_folder(folder)
     refuse_secrets(files, include)
     with ExitStack() as stack:
-        registry = stack.enter_context(open_registry(base_ref, "pull", profile=profile, retries=retries))
+        registry = stack.enter_context(open_registry(base_ref, "pull", profile=profile, limits=limits))
         source = Repository(registry=registry, ref=base_ref)
-        target_registry = stack.enter_context(open_registry(target_ref, "push", profile=profile, retries=retries))
+        target_registry = stack.enter_context(open_registry(target_ref, "push", profile=profile, limits=limits))
         base_images = read_image_set(source.registry, base_ref.repository, base_ref.tag_or_digest, platforms)
         layers = {path: stack.enter_context(pack_layer(files, path)) for path in _list_workdirs(base_images, workdir)}
         image = add_layers(base_images, layers, workdir=workdir, labels=labels or {}, base_name=str(base_ref.with_digest("")))

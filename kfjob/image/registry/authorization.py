@@ -13,16 +13,15 @@ import time
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode, urlsplit
 
-import urllib3
-
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Forbidden, KfjobError
 from kfjob.base.parsing import parse_json
-from kfjob.image.registry.errors import Operation, RetryableError, join_url, make_response_error
+from kfjob.image.registry.errors import Operation, join_url, make_response_error
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, LoginSource, Secret
 from kfjob.image.registry.transport import Transport
 
 _PARAMETER = re.compile(r'(?<![a-zA-Z_])([a-zA-Z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^",\s]+))')
+_SCHEME = re.compile(r"(?:^|,\s*)(bearer|basic)(?:\s+|$)", re.IGNORECASE)
 _DEFAULT_LIFETIME_SECONDS = 60.0
 """Lifetime of a token whose server names none."""
 _MARGIN = 10.0
@@ -46,7 +45,7 @@ class Authorization:
             return {"Authorization": f"Bearer {token.reveal()}"}
         return {"Authorization": f"Basic {self._basic.reveal()}"} if self._basic else {}
 
-    def answer_challenge(self, challenge: urllib3.HTTPHeaderDict, scopes: Scopes, sent: Mapping[str, str]) -> bool:
+    def answer_challenge(self, challenge: Mapping[str, str], scopes: Scopes, sent: Mapping[str, str]) -> bool:
         """Get credentials for a challenge to a request with the headers `sent`; return whether the headers are new.
 
         Raises:
@@ -60,8 +59,8 @@ class Authorization:
         headers = self.get_headers(scopes)
         return bool(headers) and headers != sent
 
-    def _answer(self, challenge: urllib3.HTTPHeaderDict, scopes: Scopes) -> bool:
-        challenges = _parse_challenges(challenge.getlist("WWW-Authenticate"))
+    def _answer(self, challenge: Mapping[str, str], scopes: Scopes) -> bool:
+        challenges = _parse_challenges(challenge.get("WWW-Authenticate", ""))
         if "bearer" in challenges:
             self._tokens.pop(scopes, None)
             self._tokens[scopes] = self._request_token(challenges["bearer"], scopes)
@@ -105,15 +104,7 @@ class Authorization:
         login = self._find_login(realm)
         query = [("service", challenge["service"])] if "service" in challenge else []
         query += [("scope", scope) for scope in scopes or tuple(filter(None, [challenge.get("scope")]))]
-        failures = 0
-        while True:
-            try:
-                return self._fetch_token(realm, query, login)
-            except RetryableError as err:
-                failures += 1
-                if failures >= self._transport.retries.attempts:
-                    raise err.error from err
-                self._transport.retries.wait(failures, retry_after=err.retry_after)
+        return self._fetch_token(realm, query, login)
 
     def _fetch_token(self, realm: str, query: Sequence[tuple[str, str]], login: Login | None) -> tuple[Secret, float]:
         operation = Operation(action="log in to", host=_get_host(realm), repository="")
@@ -125,14 +116,15 @@ class Authorization:
                 ("refresh_token", login.password.reveal()),
             ]
             headers = {"Content-Type": "application/x-www-form-urlencoded"}
-            response = self._transport.send(operation, "POST", realm, headers, urlencode(form).encode(), stream=False)
+            stream = self._transport.open(operation, "POST", realm, headers, urlencode(form).encode())
         else:
             headers = {"Authorization": f"Basic {_encode_basic(login).reveal()}"} if login else {}
             url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(query)}" if query else realm
-            response = self._transport.send(operation, "GET", url, headers, None, stream=False)
+            stream = self._transport.open(operation, "GET", url, headers)
+        response = self._transport.read(operation, stream)
         if response.status >= _ERROR:
-            raise make_response_error(operation, response.status, response.data)
-        return _parse_token(response.data, operation)
+            raise make_response_error(operation, response.status, response.body)
+        return _parse_token(response.body, operation)
 
 
 def _parse_token(body: bytes, operation: Operation) -> tuple[Secret, float]:
@@ -144,13 +136,13 @@ def _parse_token(body: bytes, operation: Operation) -> tuple[Secret, float]:
     return Secret(str(token)), time.monotonic() + max(lifetime - _MARGIN, 1.0)
 
 
-def _parse_challenges(headers: Sequence[str]) -> dict[str, dict[str, str]]:
+def _parse_challenges(header: str) -> dict[str, dict[str, str]]:
     """Return the parameters of each challenge, by its scheme in lower case."""
-    challenges = {}
-    for header in headers:
-        scheme, _, rest = header.strip().partition(" ")
-        challenges[scheme.lower()] = {name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(rest)}
-    return challenges
+    _, *parts = _SCHEME.split(header.strip())
+    return {
+        scheme.lower(): {name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(parameters)}
+        for scheme, parameters in zip(parts[::2], parts[1::2], strict=True)
+    }
 
 
 def _encode_basic(login: Login) -> Secret:

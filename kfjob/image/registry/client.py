@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -10,25 +11,23 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from kfjob.base.errors import KfjobError, Refused
-from kfjob.base.units import KIB, MIB
+from kfjob.base.errors import Refused
+from kfjob.base.http import ConnectionLost, Limits, Response, Stream, backoff, is_success
+from kfjob.base.units import MIB
+from kfjob.image.references import is_digest
 from kfjob.image.registry.authorization import Authorization, Scopes
 from kfjob.image.registry.documents import ACCEPTED_TYPES, INDEX_TYPES, MANIFEST_TYPES, Document, TagList, parse_object
 from kfjob.image.registry.endpoints import Endpoint, Use
-from kfjob.image.registry.errors import Operation, RetryableError, join_url, make_response_error
+from kfjob.image.registry.errors import Operation, join_url, make_connection_error, make_response_error
 from kfjob.image.registry.secrets import LoginSource, anonymous
-from kfjob.image.registry.transport import DEFAULT_RETRIES, DOCUMENT_BYTES, Response, RetryPolicy, Transport
+from kfjob.image.registry.transport import DEFAULT_LIMITS, Transport
 
-_PARTIAL, _REDIRECTS, _NOT_SUCCESS, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 206, range(300, 400), 300, 401, 403, 404
+_PARTIAL, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 206, 401, 403, 404
 _EXPIRED = b"authorization token has expired"
 """ECR's message for an expired login, with status 403 and without a challenge."""
 ABSENT = (_NOT_FOUND,)
-_MAX_REDIRECTS = 5
-"""Redirects of one request."""
-_ALGORITHMS = ("sha256", "sha384", "sha512")
 _MAX_CONFIG_BYTES = 32 * MIB
 """Size of an image's config."""
-_PIECE = 256 * KIB
 MAX_TAG_PAGES = 100
 """Pages of 1000 tags that one command reads."""
 
@@ -43,17 +42,15 @@ class Request:
     scopes: Scopes
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = field(default=None, repr=False)
-    stream: bool = False
-    limit: int = DOCUMENT_BYTES  # of a response that is no stream
     accepted_statuses: frozenset[int] = frozenset()  # statuses of 400 and more that are no error
 
 
 class Registry:
     """A client of a registry. Close it, or use it in a `with` block. Several threads may use it."""
 
-    def __init__(self, endpoint: Endpoint, *, login: LoginSource = anonymous, retries: RetryPolicy = DEFAULT_RETRIES) -> None:
-        self.endpoint, self.retries = endpoint, retries
-        self._transport = Transport(endpoint, retries)
+    def __init__(self, endpoint: Endpoint, *, login: LoginSource = anonymous, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.endpoint, self.limits = endpoint, limits
+        self._transport = Transport(endpoint, limits)
         self._authorization = Authorization(self._transport, login)
 
     def __enter__(self) -> Self:
@@ -76,11 +73,12 @@ class Registry:
         headers = {"Accept": ACCEPTED_TYPES}
         request = self.make_request("pull", repository, "GET", f"manifests/{tag_or_digest}", headers=headers)
         response = self.send(request)
-        body = response.data
+        body = response.body
         media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
         digest = tag_or_digest if ":" in tag_or_digest else response.headers.get("Docker-Content-Digest", "")
         name = request.operation.name
-        _verify_digest(body, digest, request.operation)
+        if digest:
+            _verify_digest(body, digest, request.operation)
         if media_type not in (*INDEX_TYPES, *MANIFEST_TYPES):
             hint = "it has Docker's first schema: push it again with a current builder" if "v1" in media_type else None
             raise Refused(f"`{name}` is not an image that kfjob can read", cause=f"its media type is `{media_type}`", hint=hint)
@@ -93,7 +91,8 @@ class Registry:
         response = self.send(self.make_request("pull", repository, "HEAD", path, headers=headers, accepted_statuses=ABSENT))
         if response.status == _NOT_FOUND:
             return None
-        return response.headers.get("Docker-Content-Digest") or self.get_manifest(repository, tag_or_digest).digest
+        digest = response.headers.get("Docker-Content-Digest", "")
+        return digest if is_digest(digest) else self.get_manifest(repository, tag_or_digest).digest
 
     def put_manifest(self, repository: str, tag_or_digest: str, manifest: Document) -> None:
         """Store a manifest under a tag or its digest. Its blobs must exist."""
@@ -112,8 +111,8 @@ class Registry:
             NotFound: the blob does not exist.
             Refused: the content does not match the digest.
         """
-        request = replace(self.make_request("pull", repository, "GET", f"blobs/{digest}"), limit=_MAX_CONFIG_BYTES)
-        body = self.send(request).data
+        request = self.make_request("pull", repository, "GET", f"blobs/{digest}")
+        body = self.send(request, limits=replace(self.limits, body_bytes=_MAX_CONFIG_BYTES)).body
         _verify_digest(body, digest, request.operation)
         return body
 
@@ -122,24 +121,24 @@ class Registry:
 
         After a lost connection it continues where it ended.
         """
-        for failures in range(1, self.retries.attempts + 1):
+        request = self.make_request("pull", repository, "GET", f"blobs/{digest}")
+        for failures in range(1, self.limits.attempts + 1):
             try:
-                for piece in self._stream_once(repository, digest, offset):
+                for piece in self._stream_once(request, offset):
                     offset += len(piece)
                     yield piece
-            except RetryableError as err:
-                if failures == self.retries.attempts:
-                    raise err.error from err
-                self.retries.wait(failures)
+            except ConnectionLost as lost:
+                if failures == self.limits.attempts:
+                    raise make_connection_error(request.operation, lost) from lost
+                time.sleep(self.backoff(failures))
             else:
                 return
 
-    def _stream_once(self, repository: str, digest: str, offset: int) -> Iterator[bytes]:
-        headers = {"Range": f"bytes={offset}-"} if offset else {}
-        request = self.make_request("pull", repository, "GET", f"blobs/{digest}", headers=headers, stream=True)
-        with closing(self.send(request)) as response:
-            skip = 0 if response.status == _PARTIAL else offset
-            for piece in response.stream(_PIECE):
+    def _stream_once(self, request: Request, offset: int) -> Iterator[bytes]:
+        ranged = replace(request, headers={"Range": f"bytes={offset}-"}) if offset else request
+        with closing(self._open(ranged, self.limits)) as stream:
+            skip = 0 if stream.status == _PARTIAL else offset
+            for piece in stream.chunks():
                 if rest := piece[skip:]:
                     yield rest
                 skip = max(0, skip - len(piece))
@@ -150,7 +149,7 @@ class Registry:
         for _ in range(MAX_TAG_PAGES):
             request = self.make_request("pull", repository, "GET", "", url=url)
             response = self.send(request)
-            yield from parse_object(response.data, "a list of tags", TagList).get("tags") or ()
+            yield from parse_object(response.body, "a list of tags", TagList).get("tags") or ()
             link = response.headers.get("Link", "")
             if 'rel="next"' not in link:
                 return
@@ -170,7 +169,6 @@ class Registry:
         url: str = "",
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        stream: bool = False,
         accepted_statuses: Iterable[int] = (),
         more_scopes: Scopes = (),
     ) -> Request:
@@ -183,83 +181,52 @@ class Registry:
             scopes=(f"repository:{repository}:{'pull,push' if use == 'push' else 'pull'}", *more_scopes),
             headers=headers or {},
             body=body,
-            stream=stream,
             accepted_statuses=frozenset(accepted_statuses),
         )
 
-    def send(self, request: Request) -> Response:
-        """Return the response, with the retries of the policy.
+    def send(self, request: Request, *, limits: Limits | None = None) -> Response:
+        """Send a request, log in if the registry requires it, and return the complete response.
 
         Raises:
             KfjobError: there was no response, or it is an error.
         """
-        for failures in range(1, self.retries.attempts):
-            try:
-                return self.send_once(request)
-            except RetryableError as err:
-                self.retries.wait(failures, retry_after=err.retry_after)
-        try:
-            return self.send_once(request)
-        except RetryableError as err:
-            raise err.error from err
+        limits = limits or self.limits
+        return self._transport.read(request.operation, self._open(request, limits), limits=limits)
 
-    def send_once(self, request: Request) -> Response:
-        """Send a request once, log in if the registry requires it, and follow redirects.
+    def backoff(self, failures: int) -> float:
+        """Return the seconds to wait after this many failures."""
+        return backoff(failures, first=self.limits.pause, longest=self.limits.max_pause)
 
-        Raises:
-            RetryableError: the request may be repeated.
-            KfjobError: the response is an error.
-        """
+    def _open(self, request: Request, limits: Limits) -> Stream:
         is_own = _is_same_origin(request.url, self.endpoint.url)  # an upload's location may be on another host
         sent = self._authorization.get_headers(request.scopes) if is_own else {}
-        response = self._send(request, request.url, sent)
-        if response.status == _UNAUTHORIZED and is_own:
-            error = make_response_error(request.operation, response.status, response.data)
-            if not self._authorization.answer_challenge(response.headers, request.scopes, sent):
-                raise error
-            sent = self._authorization.get_headers(request.scopes)
-            response = self._send(request, request.url, sent)
-        if (
-            response.status == _FORBIDDEN
-            and is_own
-            and _may_be_expired(request, response)
-            and self._authorization.renew(request.scopes, sent)
-        ):
-            response = self._send(request, request.url, self._authorization.get_headers(request.scopes))
-        response = self._follow_redirects(request, response)
-        if response.status >= _NOT_SUCCESS and response.status not in request.accepted_statuses:
-            raise make_response_error(request.operation, response.status, response.data)
-        return response
+        stream = self._send(request, sent, limits)
+        if is_own and stream.status in (_UNAUTHORIZED, _FORBIDDEN):
+            refusal = self._transport.read(request.operation, stream)
+            if not self._renew_login(request, refusal, sent):
+                raise make_response_error(request.operation, refusal.status, refusal.body)
+            stream = self._send(request, self._authorization.get_headers(request.scopes), limits)
+        if not is_success(stream.status) and stream.status not in request.accepted_statuses:
+            response = self._transport.read(request.operation, stream)
+            raise make_response_error(request.operation, response.status, response.body)
+        return stream
 
-    def _follow_redirects(self, request: Request, response: Response) -> Response:
-        url = request.url
-        for _ in range(_MAX_REDIRECTS):
-            is_redirect = response.status in _REDIRECTS and request.method in ("GET", "HEAD")
-            if not is_redirect or not response.headers.get("Location"):
-                return response
-            url = join_url(request.operation, url, response.headers["Location"])
-            is_own = _is_same_origin(url, self.endpoint.url)
-            response = self._send(request, url, self._authorization.get_headers(request.scopes) if is_own else {})
-        raise KfjobError(f"`{request.operation.host}` redirects more than {_MAX_REDIRECTS} times")
+    def _renew_login(self, request: Request, refusal: Response, sent: Mapping[str, str]) -> bool:
+        """Return whether there are new credentials for a request that was refused with the headers `sent`."""
+        if refusal.status == _UNAUTHORIZED:
+            return self._authorization.answer_challenge(refusal.headers, request.scopes, sent)
+        may_be_expired = request.method == "HEAD" or _EXPIRED in refusal.body  # the response to HEAD has no message
+        return may_be_expired and self._authorization.renew(request.scopes, sent)
 
-    def _send(self, request: Request, url: str, authorization: Mapping[str, str]) -> Response:
-        headers = {"User-Agent": "kfjob", **request.headers, **authorization}
-        return self._transport.send(
-            request.operation, request.method, url, headers, request.body, stream=request.stream, limit=request.limit
-        )
-
-
-def _may_be_expired(request: Request, response: Response) -> bool:
-    """Return whether a refusal may mean an expired login; the response to HEAD has no message."""
-    return request.method == "HEAD" or _EXPIRED in response.data
+    def _send(self, request: Request, authorization: Mapping[str, str], limits: Limits) -> Stream:
+        headers = {**request.headers, **authorization}
+        return self._transport.open(request.operation, request.method, request.url, headers, request.body, limits=limits)
 
 
 def _verify_digest(body: bytes, digest: str, operation: Operation) -> None:
-    algorithm, _, expected = digest.partition(":")
-    if not expected:
-        return
-    if algorithm not in _ALGORITHMS:
+    if not is_digest(digest):
         raise Refused(f"`{operation.name}` has a digest that kfjob cannot verify", cause=f"it is `{digest[:100]}`")
+    algorithm, _, expected = digest.partition(":")
     if hashlib.new(algorithm, body).hexdigest() != expected:
         raise Refused(f"`{operation.name}` returned content that does not match its digest", cause=f"expected `{digest}`")
 

@@ -10,13 +10,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Required, TypedDict
+from typing import Annotated, Any, Required, TypedDict
 
 import msgspec
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Refused
 from kfjob.base.parsing import parse_json
+from kfjob.image.references import DIGEST
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -42,7 +43,7 @@ class _PlatformFields(TypedDict, total=False):
 
 class _Descriptor(TypedDict, total=False):
     mediaType: str | None
-    digest: Required[str]
+    digest: Required[Annotated[str, msgspec.Meta(pattern=DIGEST)]]
     size: Required[int]
     urls: list[str] | None
     annotations: dict[str, str] | None

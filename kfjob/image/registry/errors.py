@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-import urllib3
-
 from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.http import BUSY_STATUSES, ConnectionLost
 from kfjob.base.parsing import parse_json
 
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _TOO_LARGE = 401, 403, 404, 409, 413
 _LOGIN_HINT = "`docker login` (for ECR `aws sso login`) as a user with the right, and check the registry in the image's name"
-RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses after which the same request may succeed: the registry is busy or fails for a moment."""
-
-
-class RetryableError(Exception):
-    """There was no response, or one of `RETRIED_STATUSES`: the request may be repeated. Never leaves this package."""
-
-    def __init__(self, error: KfjobError, *, retry_after: float = 0.0) -> None:
-        super().__init__(error.title)
-        self.error = error
-        self.retry_after = retry_after  # seconds, from the header Retry-After
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +40,7 @@ def make_response_error(operation: Operation, status: int, body: bytes) -> Kfjob
         (status == _NOT_FOUND, NotFound, None),
         (is_taken, AlreadyExists, "the tag exists and is immutable: push under another tag"),
         (status == _TOO_LARGE, Refused, "it is too large for the registry, or for a proxy in front of it"),
-        (status in RETRIED_STATUSES, Unreachable, "the registry is busy or fails: try again later"),
+        (status in BUSY_STATUSES, Unreachable, "the registry is busy or fails: try again later"),
         (True, Refused, None),
     )
     kind, hint = next((kind, hint) for matches, kind, hint in kinds if matches)
@@ -74,18 +61,12 @@ def join_url(operation: Operation, base: str, location: str) -> str:
     return url
 
 
-def make_connection_error(operation: Operation, err: Exception) -> KfjobError:
+def make_connection_error(operation: Operation, lost: ConnectionLost) -> Unreachable:
     """Return the error for a connection that was not established, not trusted, or lost."""
-    if isinstance(err, urllib3.exceptions.SSLError):
+    if lost.untrusted:
         hint = f"put the certificate of its authority at `certs.d/{operation.host}/ca.crt`, as for Docker and containerd"
-        title = f"the certificate of registry `{operation.host}` is not trusted"
-        return Unreachable(title, cause=_format_reason(err), hint=hint)
-    return Unreachable(f"registry `{operation.host}` does not answer", cause=_format_reason(err))
-
-
-def is_retryable(err: Exception) -> bool:
-    """Return whether a connection error may be gone at the next try; an untrusted certificate is not."""
-    return isinstance(err, urllib3.exceptions.HTTPError) and not isinstance(err, urllib3.exceptions.SSLError)
+        return Unreachable(f"the certificate of registry `{operation.host}` is not trusted", cause=lost.cause, hint=hint)
+    return Unreachable(f"registry `{operation.host}` does not answer", cause=lost.cause)
 
 
 def _parse_errors(body: bytes) -> list[tuple[str, str]]:
@@ -100,10 +81,3 @@ def _parse_errors(body: bytes) -> list[tuple[str, str]]:
 def _format_error(error: dict[str, Any]) -> str:
     text, detail = str(error.get("message") or error.get("code") or "no reason"), error.get("detail")
     return f"{text} ({detail})" if isinstance(detail, str) and detail and detail != text else text
-
-
-def _format_reason(err: Exception) -> str:
-    """Return the first line of the reason, without urllib3's prefix (the connection object) and the URL's query."""
-    text = str(getattr(err, "reason", None) or err).partition("\n")[0] or type(err).__name__
-    text = re.sub(r"^<?\w+(\.\w+)*(\(.*?\)| object at 0x\w+)>?: ", "", text)
-    return text.partition("?")[0]

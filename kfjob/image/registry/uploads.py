@@ -7,17 +7,18 @@ behind a buffering proxy keep the acknowledged bytes. Debian's docker-registry 2
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlencode
 
 from kfjob.base.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.http import Response
 from kfjob.base.units import MIB
 from kfjob.image.registry.client import Registry
-from kfjob.image.registry.errors import RetryableError, join_url
-from kfjob.image.registry.transport import Response
+from kfjob.image.registry.errors import join_url
 
 CHUNK_SIZE = 8 * MIB
 """ECR accepts parts of 5 MiB and more; a broken connection costs at most one chunk."""
@@ -139,7 +140,7 @@ def upload_blob(
         Unreachable: the connection breaks again and again.
         KfjobError: the registry refuses the blob.
     """
-    for failures in range(1, registry.retries.attempts + 1):
+    for failures in range(1, registry.limits.attempts + 1):
         session = _Session(registry, repository, blob, progress, chunk_size)
         try:
             session.run()
@@ -147,12 +148,12 @@ def upload_blob(
             if registry.has_blob(repository, blob.digest):  # only the response was lost
                 progress(blob.digest, blob.size, blob.size)
                 return
-            registry.retries.wait(failures)
+            time.sleep(registry.backoff(failures))
         else:
             return
     raise Unreachable(
         f"`{registry.endpoint.host}/{repository}` did not accept blob {blob.digest[:19]} of {blob.size} bytes",
-        cause=f"the upload was interrupted {registry.retries.attempts} times",
+        cause=f"the upload was interrupted {registry.limits.attempts} times",
     )
 
 
@@ -199,11 +200,11 @@ class _Session:
         while self.offset == start:
             try:
                 response = self._send("PATCH", self.location, headers, content)
-            except RetryableError as err:
+            except Unreachable:
                 failures += 1
-                if failures == self.registry.retries.attempts:
-                    raise err.error from err
-                self.registry.retries.wait(failures, retry_after=err.retry_after)
+                if failures == self.registry.limits.attempts:
+                    raise
+                time.sleep(self.registry.backoff(failures))
                 self._update_offset()
             else:
                 self.offset += len(content)
@@ -230,14 +231,14 @@ class _Session:
         url = f"{self.location}{'&' if '?' in self.location else '?'}{urlencode({'digest': self.blob.digest})}"
         try:
             self._send("PUT", url, {"Content-Type": "application/octet-stream"}, content)
-        except RetryableError as err:
+        except Unreachable as err:
             raise _SessionLost from err
 
     def _send(self, method: str, url: str, headers: dict[str, str], content: bytes) -> Response:
         request = self.registry.make_request(
             "push", self.repository, method, "", url=url, headers=headers, body=content, accepted_statuses=_LOST_STATUSES
         )
-        response = self.registry.send_once(request)
+        response = self.registry.send(request, limits=replace(self.registry.limits, attempts=1))
         if response.status in _LOST_STATUSES:
             raise _SessionLost
         return response
@@ -266,6 +267,6 @@ def _split_chunks(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
 def _cancel_session(registry: Registry, repository: str, location: str) -> None:
     request = registry.make_request("push", repository, "DELETE", "", url=location, accepted_statuses=(_NOT_FOUND,))
     try:
-        registry.send_once(request)
-    except (KfjobError, RetryableError):
+        registry.send(request)
+    except KfjobError:
         return  # registries delete abandoned sessions

@@ -7,7 +7,7 @@ import pytest
 
 from kfjob.api.target import Target
 from kfjob.cluster.backend import KubernetesBackend
-from kfjob.cluster.client import Backoff, Client
+from kfjob.cluster.client import Client
 from kfjob.cluster.fake import FakeTransport
 from kfjob.cluster.requests import Request
 from kfjob.cluster.transport import Stream
@@ -25,7 +25,7 @@ def cluster(here: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
 
 def serve(answer: Callable[[Request], Stream], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every backend send its requests to `answer`."""
-    client = Client(FakeTransport(answer), host="test", backoff=Backoff(first=0.0, most=0.0))
+    client = Client(FakeTransport(answer), host="test")
     monkeypatch.setattr(Target, "_open_cluster", lambda _target: KubernetesBackend(client))
 
 

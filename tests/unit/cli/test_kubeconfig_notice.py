@@ -19,7 +19,7 @@ def test_commands_that_start_and_find_no_job_are_silent(here, kfjob, command):
 
 @pytest.fixture(autouse=True)
 def _no_kubeconfig(here, monkeypatch):
-    monkeypatch.setattr("kfjob.api.kubeconfig.find_current_context", lambda *_: None)
+    monkeypatch.setattr("kfjob.backends.kubeconfig.find_current_context", lambda *_: None)
 
 
 def test_a_search_for_jobs_says_where_it_looks(here, kfjob):

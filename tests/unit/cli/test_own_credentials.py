@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from kfjob.base.errors import KfjobError
+from kfjob.base.http import Limits
 from kfjob.image.registry.authorization import _encode_basic
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import Login, Secret
-from kfjob.image.registry.transport import RetryPolicy
 from kfjob.redaction import REDACTED, Redactor, remember_credential
 from tests.hostile_server import Answer, HostileServer, Received, refusal, serve
 from tests.unit.api.conftest import Shell
@@ -79,12 +79,12 @@ def test_quoted_credentials_of_the_kubeconfig_are_redacted(kfjob: Shell, here: P
 def test_quoted_login_of_a_registry_is_redacted():
     encoded = base64.b64encode(f"me:{WORD}".encode()).decode()
     body = json.dumps({"errors": [{"code": "DENIED", "message": f"cannot find {WORD} or {encoded}"}]}).encode()
-    retries = RetryPolicy(attempts=1, sleep=lambda _: None)
+    limits = Limits(attempts=1, pause=0.0)
     login = Login(user="me", password=Secret(WORD))
     _encode_basic(login)
     with (
         serve(lambda *_: Answer(status=403, body=[body])) as server,
-        closing(Registry(Endpoint(url=server.url), login=lambda: login, retries=retries)) as registry,
+        closing(Registry(Endpoint(url=server.url), login=lambda: login, limits=limits)) as registry,
     ):
         with pytest.raises(KfjobError) as caught:
             registry.get_manifest("team/train", "1")

@@ -11,6 +11,7 @@ import pytest
 
 from kfjob.base import concurrency
 from kfjob.base.concurrency import Task, reporting_waits, waiting_for
+from kfjob.base.http import Limits
 from kfjob.cli.commands import run
 from kfjob.cli.wait_notices import WaitPrinter
 
@@ -39,8 +40,9 @@ def silent_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
         monkeypatch.setenv("KUBECONFIG", str(file))
         monkeypatch.setenv("KFJOB_STATE", str(tmp_path / "state"))
         monkeypatch.delenv("KFJOB_BACKEND", raising=False)
-        monkeypatch.setattr("kfjob.cluster.client.CONTACT_SECONDS", 1.2)
-        monkeypatch.setattr("kfjob.cluster.client.RESPONSE_SECONDS", 0.2)
+        limits = Limits(start_seconds=0.2, attempts=1)
+        monkeypatch.setattr("kfjob.cluster.client.READS", limits)
+        monkeypatch.setattr("kfjob.cluster.client.CHANGES", limits)
         yield f"http://127.0.0.1:{port}"
 
 
@@ -60,7 +62,7 @@ def test_a_command_names_the_server_that_does_not_answer(
     assert run(command.split()) == 5
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.count(f"note: waiting for the API server `{silent_server}` (at most 1m)\n") == 1
+    assert captured.err.count(f"note: waiting for the API server `{silent_server}` (at most 0.2s)\n") == 1
 
 
 def test_a_wait_is_printed_once_with_its_limit(capsys: pytest.CaptureFixture[str]):

@@ -1,96 +1,54 @@
-"""What is sent again, and what is not."""
+"""What a response becomes: an object or an error of kfjob. Retries and limits are in tests/unit/test_http.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
+from kfjob.base.connections import make_pool, make_tls_context
 from kfjob.base.errors import BackendError, KfjobError, NotFound, Unreachable
+from kfjob.base.http import ConnectionLost, HttpClient
 from kfjob.cluster import requests
-from kfjob.cluster.client import Backoff, Client, retry_delay
-from kfjob.cluster.errors import ConnectionLost
+from kfjob.cluster.client import Client
 from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.cluster.transport import HttpTransport
+from tests.hostile_server import Answer, json_answer, serve
 from tests.pytorchjobs import KIND
 
 GET = requests.get("pods", "ml", "p")
-CREATE = requests.create(
-    {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
-)
-DELETE = requests.delete_job(KIND, "ml", "llama", "u")
-REFUSED = ConnectionLost("connection refused", sent=False)
-RESET = ConnectionLost("connection reset", sent=True)
-FAST = Backoff(first=0.001)
-OBJECT = {"kind": "Pod", "metadata": {"name": "p", "namespace": "ml", "uid": "u"}}
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ml", "uid": "u"}}
+OBJECT = {"kind": "Pod", "metadata": POD["metadata"]}
+RESET = ConnectionLost("connection reset")
 
 
 def make(*answers: FakeStream | ConnectionLost) -> tuple[Client, FakeTransport]:
     left = list(answers)
     transport = FakeTransport(lambda _: left.pop(0))
-    return Client(transport, host="https://cluster", backoff=FAST), transport
+    return Client(transport, host="https://cluster"), transport
 
 
-@pytest.mark.parametrize(
-    ("request_", "first", "times"),
-    [
-        (GET, lambda: REFUSED, 2),
-        (GET, lambda: RESET, 2),
-        (GET, lambda: FakeStream(pieces=[b'{"half', RESET]), 2),
-        (GET, lambda: refused(429, "TooManyRequests", "slow down"), 2),
-        (GET, lambda: refused(503, "ServiceUnavailable", "starting"), 2),
-        (GET, lambda: refused(404, "NotFound", "no"), 1),
-        (GET, lambda: ConnectionLost("no answer in time", sent=True, timed_out=True), 1),
-        (GET, lambda: ConnectionLost("TLS: CERTIFICATE", sent=False, permanent=True), 1),
-        (DELETE, lambda: RESET, 2),
-        (CREATE, lambda: REFUSED, 2),
-        (CREATE, lambda: RESET, 1),
-        (CREATE, lambda: refused(429, "TooManyRequests", "slow down"), 2),
-        (CREATE, lambda: refused(500, "InternalError", "failed calling webhook"), 1),
-    ],
-)
-def test_which_requests_are_retried(request_: requests.Request, first: Callable[[], FakeStream | ConnectionLost], times: int):
-    client, transport = make(first(), reply(OBJECT))
-    if times == 2:
-        assert client.call(request_) == OBJECT
-    else:
-        with pytest.raises(KfjobError):
-            client.call(request_)
-    assert len(transport.requests) == times
-
-
-def test_it_is_not_sent_for_ever():
-    client, transport = make(*[REFUSED] * 10)
-    with pytest.raises(Unreachable, match="connection refused"):
+@pytest.mark.parametrize("lost", [RESET, FakeStream(pieces=[b'{"half', RESET])], ids=["no response", "half a response"])
+def test_a_lost_connection_is_unreachable(lost: FakeStream | ConnectionLost):
+    client, _ = make(lost)
+    with pytest.raises(Unreachable, match="the API server `https://cluster` does not answer") as caught:
         client.call(GET)
-    assert len(transport.requests) == FAST.attempts
+    assert caught.value.cause == "connection reset"
 
 
-def test_a_busy_server_is_an_error_after_the_retries():
-    client, _ = make(*[refused(503, "ServiceUnavailable", "etcd is away") for _ in range(4)])
-    with pytest.raises(BackendError, match="etcd is away"):
+def test_an_unknown_authority_has_a_hint():
+    client, _ = make(ConnectionLost("TLS: unknown", untrusted=True))
+    with pytest.raises(Unreachable, match="certificate authority is not the one of this server"):
         client.call(GET)
 
 
-def test_retry_after_is_followed_within_reason():
-    def after(seconds: str) -> float | None:
-        answer = refused(429, "TooManyRequests", "slow down")
-        return retry_delay(GET, _whole(answer, {"retry-after": seconds}), 1, FAST)
-
-    assert after("1") == 1.0
-    assert after("3600") == 5.0
-    assert (after("soon") or 1.0) < 0.01
-
-
-def _whole(stream: FakeStream, headers: dict[str, str]):
-    from kfjob.cluster.exchange import Response
-
-    return Response(stream.status, headers, b"".join(stream.chunks()))
-
-
-def test_a_server_that_is_no_api_server_is_an_error():
-    client, _ = make(reply("<html>Sign in</html>"))
-    with pytest.raises(BackendError, match="does not answer as a Kubernetes API server does"):
+@pytest.mark.parametrize("text", ["<html>Sign in</html>", "", "[]", "[" * 100_000, '{"a":' * 100_000, "1" * 6000, "null"])
+def test_a_server_that_is_no_api_server_is_an_error(text: str):
+    client, _ = make(reply(text))
+    with pytest.raises(BackendError) as caught:
         client.call(GET)
+    assert "does not answer as a Kubernetes API server does" in caught.value.title
+    assert len(str(caught.value)) < 1000
 
 
 def test_every_answer_is_closed():
@@ -102,15 +60,38 @@ def test_every_answer_is_closed():
     assert all(stream.closed for stream in streams)
 
 
-def test_a_closed_client_does_not_wait():
-    client, transport = make(*[REFUSED] * 4)
-    client.close()
-    with pytest.raises(Unreachable):
-        client.call(GET)
-    assert len(transport.requests) == 1
+class NoCredentials:
+    def headers(self) -> dict[str, str]:
+        return {}
+
+    def renew(self, rejected: object) -> None:
+        """Do nothing."""
 
 
-def test_the_backoff_doubles_up_to_its_bound():
-    backoff = Backoff(first=1.0, most=5.0)
-    assert all(0.5 <= backoff.delay(1) <= 1.0 for _ in range(20))
-    assert all(2.5 <= backoff.delay(attempt) <= 5.0 for attempt in (4, 50, 5000))
+def connect(url: str) -> Client:
+    http = HttpClient(make_pool(url, make_tls_context()))
+    return Client(HttpTransport(http, url, NoCredentials(), waits_for="the API server"), host=url)
+
+
+@pytest.mark.parametrize("request_", [requests.create(POD), requests.get_job(KIND, "ml", "p")], ids=["create", "get"])
+def test_a_create_is_not_repeated_unless_it_was_rejected(request_: requests.Request):
+    with serve(lambda *_: Answer(status=500)) as server, closing(connect(server.url)) as client:
+        with pytest.raises(KfjobError):
+            client.call(request_)
+        assert len(server.received) == (1 if request_.verb == "create" else 4)
+
+
+def test_requests_carry_the_query_and_the_body():
+    with serve(lambda *_: json_answer(POD)) as server, closing(connect(server.url)) as client:
+        assert client.call(requests.create(POD, dry_run=True)) == POD
+    (received,) = server.received
+    assert received.path.startswith("/api/v1/namespaces/ml/pods?")
+    assert "dryRun=All" in received.path
+    assert received.headers["Content-Type"] == "application/json"
+
+
+def test_a_redirect_is_an_error():
+    with serve(lambda *_: Answer(status=302, headers=(("Location", "/elsewhere"),))) as server:
+        with closing(connect(server.url)) as client, pytest.raises(KfjobError):
+            client.call(GET)
+        assert [received.path for received in server.received] == [GET.path]

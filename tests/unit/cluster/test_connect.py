@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,11 +15,16 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.base.errors import Forbidden, Unreachable, UsageError
-from kfjob.cluster import client, requests, transport
+from kfjob.base.errors import Forbidden, KfjobError, Unreachable, UsageError
+from kfjob.base.http import Limits
+from kfjob.cluster import client, requests
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.connect import connect
+from tests.hostile_server import json_answer, serve
+from tests.image.registries import make_certificate
 from tests.pytorchjobs import KIND
+
+SHORT = Limits(start_seconds=0.5, body_seconds=0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +62,7 @@ def test_the_named_kubeconfig_is_not_there(tmp_path: Path):
 def test_an_invalid_kubeconfig_is_an_error(tmp_path: Path, text: str):
     path = tmp_path / "config"
     path.write_text(text)
-    with pytest.raises(Unreachable, match="the kubeconfig cannot be used") as caught:
+    with pytest.raises(KfjobError, match=r"cannot be used|no current context") as caught:
         connect(kubeconfig=path)
     assert str(path) in str(caught.value)
 
@@ -111,13 +118,13 @@ def ignore_notice() -> Iterator[int]:
 
 
 def test_a_port_that_does_not_answer_tls(tmp_path: Path, ignore_notice: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.3)
-    assert "in time" in (ask(kubeconfig(tmp_path, f"https://127.0.0.1:{ignore_notice}")).cause or "")
+    monkeypatch.setattr(client, "READS", SHORT)
+    assert "no complete answer" in (ask(kubeconfig(tmp_path, f"https://127.0.0.1:{ignore_notice}")).cause or "")
 
 
 def test_a_server_that_never_answers(tmp_path: Path, ignore_notice: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(client, "CONTACT_SECONDS", 1.2)
-    assert ask(kubeconfig(tmp_path, f"http://127.0.0.1:{ignore_notice}")).cause == "no answer in time"
+    monkeypatch.setattr(client, "READS", SHORT)
+    assert ask(kubeconfig(tmp_path, f"http://127.0.0.1:{ignore_notice}")).cause == "no complete answer in 0.5 s"
 
 
 @pytest.fixture
@@ -138,18 +145,17 @@ def full() -> Iterator[int]:
 
 
 def test_an_address_behind_a_firewall(tmp_path: Path, full: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.3)
-    assert ask(kubeconfig(tmp_path, f"https://127.0.0.1:{full}")).cause == "no connection in time"
+    monkeypatch.setattr(client, "READS", SHORT)
+    assert ask(kubeconfig(tmp_path, f"https://127.0.0.1:{full}")).cause == "no complete answer in 0.5 s"
 
 
 def test_a_name_that_does_not_exist(tmp_path: Path):
     assert ask(kubeconfig(tmp_path, "https://cluster.invalid:6443")).cause == "the name cannot be resolved"
 
 
-@pytest.mark.parametrize("server", ["https://[::1", "ftp://127.0.0.1", "nonsense"])
+@pytest.mark.parametrize("server", ["ftp://127.0.0.1", "nonsense"])
 def test_an_invalid_address_is_an_error(tmp_path: Path, server: str):
-    told = str(ask(kubeconfig(tmp_path, server)))
-    assert server in told or "Invalid IPv6 URL" in told  # versions 31 to 35, and 37
+    assert server in str(ask(kubeconfig(tmp_path, server)))
 
 
 def test_a_closed_backend_does_nothing_more(tmp_path: Path):
@@ -188,16 +194,43 @@ def compressing(request: pytest.FixtureRequest) -> Iterator[tuple[str, bool]]:
     assert max(sent) < 5000
 
 
-def test_a_list_may_come_compressed(tmp_path: Path, compressing: tuple[str, bool], monkeypatch: pytest.MonkeyPatch):
+def test_a_list_may_come_compressed(tmp_path: Path, compressing: tuple[str, bool]):
     server, damaged = compressing
     client = connect(kubeconfig=kubeconfig(tmp_path, server)).client
-    monkeypatch.setattr(client, "pause", lambda _: False)
     if damaged:
         with pytest.raises(Unreachable, match=r"incorrect|invalid|decode"):
             client.call(requests.select_jobs(KIND, "ml").list_request())
     else:
         assert len(client.call(requests.select_jobs(KIND, "ml").list_request())["items"]) == 9000
     client.close()
+
+
+def test_certificates_of_the_kubeconfig(tmp_path: Path):
+    """The client presents a certificate, and checks the name in that of the server."""
+    authority = make_certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority))
+    context.load_cert_chain(authority, tmp_path / "key.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    files = {"client-certificate": "cert.pem", "client-key": str(tmp_path / "key.pem")}
+    data = {f"{name}-data": base64.b64encode((tmp_path / file).read_bytes()).decode() for name, file in files.items()}
+    with serve(lambda *_: json_answer({"items": []}), tls=context) as server:
+        for user in (files, data):
+            path = kubeconfig(tmp_path, server.url, user)
+            document = yaml.safe_load(path.read_text())
+            document["clusters"][0]["cluster"] |= {"certificate-authority": "cert.pem", "tls-server-name": "other.example"}
+            path.write_text(yaml.safe_dump(document))
+            assert "ostname mismatch" in str(ask(path))
+            document["clusters"][0]["cluster"] |= {"tls-server-name": "localhost"}
+            path.write_text(yaml.safe_dump(document))
+            client = connect(kubeconfig=path).client
+            assert client.call(requests.select_jobs(KIND, "ml").list_request())["items"] == []
+            client.close()
+        assert all(request.has_certificate for request in server.received)
+
+
+def test_auth_provider_is_an_error(tmp_path: Path):
+    with pytest.raises(Forbidden, match="cannot use the `auth-provider`"):
+        connect(kubeconfig=kubeconfig(tmp_path, user={"auth-provider": {"name": "oidc"}}))
 
 
 def test_empty_file_in_the_list_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -17,8 +17,9 @@ from kfjob.base.errors import Forbidden
 from kfjob.cluster import exec_plugin
 from kfjob.cluster.connect import connect
 from tests.hostile_server import json_answer, serve
+from tests.image.registries import make_certificate
+from tests.unit.cluster.test_client import GET
 from tests.unit.cluster.test_connect import kubeconfig
-from tests.unit.cluster.test_hostile_server import GET
 
 API = "client.authentication.k8s.io/v1beta1"
 PRINTED = "k8s-aws-v1.c2VjcmV0LXRva2Vu"
@@ -104,10 +105,10 @@ def test_a_plugin_gets_its_environment_and_the_cluster(tmp_path, monkeypatch):
     variables = [{"name": "AWS_PROFILE", "value": "training"}]
     user = write_plugin(tmp_path, f"{script}\n{printing(token=PRINTED)}", env=variables, provideClusterInfo=True)
     path = kubeconfig(tmp_path, "http://127.0.0.1:1", user)
-    (tmp_path / "ca.crt").write_text("CA")
+    authority = make_certificate(tmp_path)
     config = yaml.safe_load(path.read_text())
     extensions = [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}]
-    config["clusters"][0]["cluster"] |= {"certificate-authority": "ca.crt", "extensions": extensions}
+    config["clusters"][0]["cluster"] |= {"certificate-authority": authority.name, "extensions": extensions}
     path.write_text(yaml.safe_dump(config))
     before = path.read_text()
     connect(kubeconfig=path)
@@ -119,7 +120,7 @@ def test_a_plugin_gets_its_environment_and_the_cluster(tmp_path, monkeypatch):
             "interactive": False,
             "cluster": {
                 "server": "http://127.0.0.1:1",
-                "certificate-authority-data": base64.b64encode(b"CA").decode(),
+                "certificate-authority-data": base64.b64encode(authority.read_bytes()).decode(),
                 "config": {"audience": "a"},
             },
         },
@@ -155,5 +156,5 @@ def test_a_token_is_sent_and_renewed_before_it_ends(tmp_path, monkeypatch):
         client.call(GET)
         client.call(GET)
         client.close()
-        tokens = [received.headers.get("authorization") for received in hostile.received]
+        tokens = [received.headers.get("Authorization") for received in hostile.received]
     assert tokens == ["Bearer token-1", "Bearer token-1", "Bearer token-2", "Bearer token-2"]

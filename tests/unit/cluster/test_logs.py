@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from kfjob.backends.base import JobRef, LogEvent, LogRange
 from kfjob.base.errors import Forbidden, NotFound, Unreachable
+from kfjob.base.http import ConnectionLost
 from kfjob.cluster.client import Client
-from kfjob.cluster.errors import ConnectionLost
 from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.logs import read_pod_log
 from kfjob.cluster.requests import Request
@@ -99,7 +99,7 @@ class Kubelet:
         if cut is None or cut >= len(data):
             self._go_on()
             return FakeStream(pieces=self._pieces(data))
-        broken = [] if next(self.clean, True) else [ConnectionLost("connection reset", sent=True)]
+        broken = [] if next(self.clean, True) else [ConnectionLost("connection reset")]
         if cut == 0 and broken:
             return broken[0]
         return FakeStream(pieces=[*self._pieces(data[:cut]), *broken])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.base.errors import KfjobError
 from kfjob.cluster.backend import KubernetesBackend
-from kfjob.cluster.client import Backoff, Client
+from kfjob.cluster.client import Client
 from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.requests import Request
 
@@ -95,7 +95,7 @@ def backend(**replaced: Any) -> KubernetesBackend:
             return FakeStream(pieces=[replaced.get("log", b"2026-11-21T06:37:49.000000001Z hello\n")])
         return reply(items[0]) if items else refused(404, "NotFound", "no")
 
-    client = Client(FakeTransport(answer), host="https://cluster", backoff=Backoff(first=0.0, most=0.0, attempts=2))
+    client = Client(FakeTransport(answer), host="https://cluster")
     pauses = iter(range(3))
 
     def pause(seconds: float) -> bool:

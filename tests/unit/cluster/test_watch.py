@@ -10,17 +10,17 @@ import pytest
 
 from kfjob.backends.base import JobRef
 from kfjob.base.errors import BackendError, Forbidden
+from kfjob.base.http import ConnectionLost
 from kfjob.cluster import requests
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
-from kfjob.cluster.errors import ConnectionLost
 from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.requests import Request
 from kfjob.cluster.watch import ItemChange, JobState, ObjectWatch, Snapshot
 from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase
 from tests.pytorchjobs import KIND
 
-RESET = ConnectionLost("connection reset", sent=True)
+RESET = ConnectionLost("connection reset")
 
 
 def job(condition: str = "Created", uid: str = "job-1", version: str = "1") -> dict[str, Any]:

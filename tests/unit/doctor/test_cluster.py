@@ -8,7 +8,7 @@ from typing import Any
 
 from kfjob.api.doctor import cluster
 from kfjob.api.doctor.findings import Finding, run_checks
-from kfjob.cluster.client import Backoff, Client
+from kfjob.cluster.client import Client
 from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.inventory import KubernetesInventory
 from kfjob.cluster.requests import Request
@@ -19,7 +19,7 @@ Respond = Callable[[Request], FakeStream]
 
 
 def run_check(name: str, respond: Respond) -> list[Finding]:
-    client = Client(FakeTransport(respond), host="test", backoff=Backoff(first=0.0, most=0.0))
+    client = Client(FakeTransport(respond), host="test")
     return list(run_checks(cluster.CHECKS, cluster.Cluster(KubernetesInventory(client, "ml"), KIND), only=frozenset({name})))
 
 
@@ -140,7 +140,7 @@ def test_error_of_a_check_is_a_finding_and_other_checks_run():
     def respond(request: Request) -> FakeStream:
         return refused(500, "InternalError", "etcd is gone") if request.resource == "nodes" else reply({"items": []})
 
-    client = Client(FakeTransport(respond), host="test", backoff=Backoff(first=0.0, most=0.0))
+    client = Client(FakeTransport(respond), host="test")
     findings = list(run_checks(cluster.CHECKS, cluster.Cluster(KubernetesInventory(client, "ml"), KIND)))
     (failed,) = [finding for finding in findings if finding.name == "nodes"]
     assert (failed.verdict, "etcd is gone" in failed.message) == ("fail", True)

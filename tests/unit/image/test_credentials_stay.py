@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from urllib3.util import parse_url
 
 from kfjob.base.errors import KfjobError
+from kfjob.base.http import Limits
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, Secret
-from kfjob.image.registry.transport import RetryPolicy
 from kfjob.image.registry.uploads import BytesBlob, upload_blob
 
 HOST = "registry.example:5000"
 DIGEST = "sha256:" + "0" * 64
 PASSWORD, TOKEN = "correct-horse", "battery-staple"
-RETRIES = RetryPolicy(attempts=2, sleep=lambda _: None)
+LIMITS = Limits(attempts=2, pause=0.0)
 NAMES = st.sampled_from(
     [HOST, "registry.example", "registry.example:443", "evil.example", "registry.example.evil.example", "[::1]:5000", ""]
 )
@@ -81,8 +81,8 @@ class Wire:
 
 def send(answers: list[tuple[int, dict[str, str]]], *, method: str, user: str = "me", scheme: str = "https") -> Wire:
     login, wire = Login(user=user, password=Secret(PASSWORD)), Wire(answers)
-    with closing(Registry(Endpoint(url=f"{scheme}://{HOST}"), login=lambda: login, retries=RETRIES)) as registry:
-        registry._transport._pool = registry._transport._others = wire  # type: ignore[assignment]
+    with closing(Registry(Endpoint(url=f"{scheme}://{HOST}"), login=lambda: login, limits=LIMITS)) as registry:
+        registry._transport._http._pool = wire  # type: ignore[assignment]
         with suppress(KfjobError):
             if method == "push":
                 upload_blob(registry, "team/train", BytesBlob(digest=DIGEST, content=b"x"))
@@ -145,4 +145,4 @@ def test_registry_without_tls_gets_no_login(answers, method):
 
 def test_this_test_notices_a_leak(monkeypatch):
     monkeypatch.setattr("kfjob.image.registry.client._is_same_origin", lambda *_: True)
-    assert find_leaks(send([BASIC, (307, {"Location": "https://evil.example/x"})], method="pull"), OWN)
+    assert find_leaks(send([BASIC, (202, {"Location": "https://evil.example/x"})], method="push"), OWN)
