@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.target import Target
+from kfjob.base.http import Stream
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
 from kfjob.cluster.fake import FakeTransport
 from kfjob.cluster.requests import Request
-from kfjob.cluster.transport import Stream
 from tests.unit.api.conftest import Shell
 from tests.unit.cli.object_server import ObjectServer
 
