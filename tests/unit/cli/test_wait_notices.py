@@ -62,7 +62,7 @@ def test_a_command_names_the_server_that_does_not_answer(
     assert run(command.split()) == 5
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.count(f"note: waiting for the API server `{silent_server}` (at most 0.2s)\n") == 1
+    assert captured.err.count(f"note: waiting for the API server `{silent_server}` (at most ") == 1
 
 
 def test_a_wait_is_printed_once_with_its_limit(capsys: pytest.CaptureFixture[str]):
