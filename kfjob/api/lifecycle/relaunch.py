@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from functools import partial
 
 from kfjob.api.images.code_layer import CodeLayer
 from kfjob.api.lifecycle.preparation import check_job, prepare_launch
@@ -13,7 +12,6 @@ from kfjob.api.lifecycle.recorded_spec import parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live, replace_launch
 from kfjob.api.lifecycle.spec_change import SpecChange, describe_change
 from kfjob.api.lifecycle.spec_file import find_changed_file
-from kfjob.api.lifecycle.start import start
 from kfjob.api.prepared import PreparedJob
 from kfjob.api.reader import LiveReader, check_uid
 from kfjob.api.settings import STOP_TIMEOUT
@@ -67,7 +65,7 @@ def relaunch(
     else:
         hint = "write a spec and submit it"
         raise UsageError(f"job `{record.name}` has no record of its spec, because kfjob did not submit it", hint=hint)
-    return replace_launch(target, live, partial(start, prepared), timeout=timeout)
+    return replace_launch(prepared, live, timeout=timeout)
 
 
 def _note_changed_file(target: Target, record: JobSnapshot, notify: Notify) -> None:

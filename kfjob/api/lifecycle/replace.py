@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 
+from kfjob.api.lifecycle.start import check_acceptance, start
 from kfjob.api.lifecycle.stop import stop
+from kfjob.api.prepared import PreparedJob
 from kfjob.api.reader import LiveReader
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
+from kfjob.base.common_types import Notify, ignore_notice
 from kfjob.base.errors import AlreadyExists, NotFound
 from kfjob.joblog.events import JobSnapshot
 
@@ -22,22 +24,26 @@ def find_live(target: Target, job: str) -> JobSnapshot | None:
 
 
 def replace_launch(
-    target: Target, live: JobSnapshot | None, start: Callable[[], LiveReader], *, timeout: float = STOP_TIMEOUT
+    job: PreparedJob, live: JobSnapshot | None, *, timeout: float = STOP_TIMEOUT, notify: Notify = ignore_notice
 ) -> LiveReader:
-    """Stop the launch `live`, if there is one, and `start` the next.
+    """Stop the launch `live`, if there is one, and start `job`, after the API server has said that it would accept the job.
 
     Only the launch that the caller has seen is stopped, by its uid. So a launch that another command has started in the
     meantime goes on, and the backend refuses a second launch under its name.
 
     Raises:
         AlreadyExists: another command has started the job in the meantime; its launch was not changed.
+        KfjobError: the API server does not accept the job; nothing was stopped.
     """
+    target = job.target
     if live is None:
-        return start()
+        return start(job, notify=notify)
+    if target.capabilities.has_api_server:
+        check_acceptance(job)
     with suppress(NotFound):  # it is gone: if another launch has its name, `start` fails
         stop(target, live.name, timeout=timeout, uid=live.uid)
     try:
-        return start()
+        return start(job, notify=notify)
     except AlreadyExists as err:
         winner = find_live(target, live.name)
         if winner is None or winner.uid == live.uid:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 
 from kfjob.api.observe_config import read_observe_config
@@ -12,12 +13,16 @@ from kfjob.api.target import Target
 from kfjob.backends.base import FieldChange
 from kfjob.backends.resources import outlives_job
 from kfjob.base.common_types import JsonObject, Notify, ignore_notice
-from kfjob.base.errors import UsageError
+from kfjob.base.errors import AlreadyExists, Refused, UsageError
 from kfjob.base.text import join_names
+from kfjob.base.units import parse_quantity
 from kfjob.kinds.launch_record import add_submit_record
 from kfjob.kinds.registry import is_job
 from kfjob.objects.api_objects import describe_object
 from kfjob.objects.reading import get_launch
+
+_QUOTA = re.compile(r"exceeded quota: .*?, requested: (?P<requested>.*), used: .*, limited: (?P<limited>.*)")
+_AMOUNT = re.compile(r"([^\s,=]+)=([^\s,=]+)")
 
 
 def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
@@ -26,19 +31,57 @@ def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
     Raises:
         AlreadyExists: a job with this name exists; nothing was changed.
     """
-    target, submitter = job.target, job.target.settings.submitter if job.records_spec else ""
+    target = job.target
     if target.capabilities.runs_on_this_machine:
-        plan = dataclasses.replace(job.plan, submitted_by=submitter, spec_file=job.file_record)
+        plan = dataclasses.replace(job.plan, submitted_by=_get_submitter(job), spec_file=job.file_record)
         ref = target.machine.submit(plan)
         snapshot = target.backend.get(ref.name, namespace=ref.namespace)  # also has the command that installs packages
         return LiveReader(target, ref, read_observe_config(snapshot))
-    objects = add_submit_record(job.objects, submitter=submitter, spec_file=job.file_record)
+    objects = _list_objects(job)
     ref, existing = target.cluster.submit(objects)
     for item in existing:
         notify(f"{describe_object(item)} exists already; it was not changed and stays when the job is removed")
     for notice in describe_others([item for item in objects if item not in existing], "created with the job"):
         notify(notice)
     return LiveReader(target, ref, job.observe_config)
+
+
+def check_acceptance(job: PreparedJob) -> None:
+    """Ask the API server whether it would create the job's objects, while a live job still has their names.
+
+    The server looks for objects of the same name last, so `AlreadyExists` means that it accepts all else. A quota counts the
+    live job too: only a request that is larger than the whole quota is refused here.
+
+    Raises:
+        KfjobError: the server refuses the job; nothing was changed.
+    """
+    for item in _list_objects(job):
+        try:
+            job.target.cluster.dry_run([item])
+        except AlreadyExists:
+            continue
+        except Refused as err:
+            if not may_fit_quota(err.cause or ""):
+                raise
+
+
+def may_fit_quota(message: str) -> bool:
+    """Return whether a message of the API server is about a quota that has room once other objects are deleted.
+
+    Source: Kubernetes v1.34, plugin/pkg/admission/resourcequota/controller.go (`exceeded quota: …`).
+    """
+    if not (match := _QUOTA.search(message)):
+        return False
+    requested, limited = (dict(_AMOUNT.findall(match[name])) for name in ("requested", "limited"))
+    return all(parse_quantity(amount) <= parse_quantity(limited.get(resource, "0")) for resource, amount in requested.items())
+
+
+def _list_objects(job: PreparedJob) -> tuple[JsonObject, ...]:
+    return add_submit_record(job.objects, submitter=_get_submitter(job), spec_file=job.file_record)
+
+
+def _get_submitter(job: PreparedJob) -> str:
+    return job.target.settings.submitter if job.records_spec else ""
 
 
 def apply(source: JobSource, target: Target, *, notify: Notify = ignore_notice) -> LiveReader:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 from kfjob.api.images.code_layer import CodeLayer
 from kfjob.api.lifecycle.name_holder import NameState, decide_name, find_holder, make_taken
 from kfjob.api.lifecycle.preparation import check_job, prepare_launch
 from kfjob.api.lifecycle.replace import replace_launch
-from kfjob.api.lifecycle.start import start
 from kfjob.api.observe_config import read_observe_config
 from kfjob.api.prepared import JobSource
 from kfjob.api.reader import LiveReader, make_ref
@@ -58,4 +56,4 @@ def submit(
     job = prepare_launch(job, source, code=code, notify=notify)
     if live and not replace:
         notify(f"the last launch of `{live.name}` has ended ({live.job.phase}), and goes to the archive")
-    return Submission(replace_launch(job.target, live, partial(start, job, notify=notify)), is_new=True)
+    return Submission(replace_launch(job, live, notify=notify), is_new=True)
