@@ -1,10 +1,8 @@
 """Recognise secrets by their names and shapes, and replace them in text and in JSON.
 
-A redactor also replaces the credentials that this process has loaded (`redaction.known`), in any output.
-
-Reports, archived logs, `explain`, JSON, quotes of a diagnosis and messages for people go through a `Redactor`. The commands
-`logs` and `render` print what the job printed and what the user wrote, with its secrets. Lint uses the same tables.
-`redaction.structs` redacts structs; it is separate because `kfjob doctor` runs in images without msgspec.
+SECURITY.md states what is redacted, in which outputs, and what is not promised. A redactor also replaces the credentials that
+this process has loaded (`redaction.known`), in any output. Lint uses the same tables. `redaction.structs` redacts structs; it
+is separate because `kfjob doctor` runs in images without msgspec.
 """
 
 from kfjob.redaction.known import remember_credential

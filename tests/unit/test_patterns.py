@@ -27,6 +27,7 @@ from kfjob.base.patterns import Pattern
 from kfjob.joblog.diagnose.rules import RULES
 from kfjob.joblog.lines.line_text import MATCHED_CHARACTERS, cut_line
 from kfjob.joblog.lines.prefixes import clean_line
+from kfjob.redaction.token_shapes import TOKEN_SHAPES
 
 ROOT = Path(kfjob.__file__).parent
 CPU_SECONDS = 0.06
@@ -45,7 +46,6 @@ COMMON_SEPARATORS = ("", "-", "\n")
 METHODS = ("search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
 OF_USERS = {
     "kfjob.objects.crd_schema": "the patterns of the CRD, for values of the user's own file",
-    "kfjob.redaction.redactor": "an alternation of escaped secrets",
     "kfjob.redaction.token_shapes": "the rows of `TOKEN_SHAPES`, whose patterns are searched below",
     "kfjob.joblog.agents.program_lines": "the names in `FIELDS` and `SETTINGS`, each with one repeat at most",
     "kfjob.joblog.prefilter": "the escaped prefix of a table's header, of limited length",
@@ -161,7 +161,8 @@ def nodes_in_functions(tree: ast.Module) -> set[ast.AST]:
 
 @cache
 def uses() -> tuple[Use, ...]:
-    return tuple(sorted({use for module in modules() for use in (*compiled_uses(module), *inline_uses(module))}))
+    shapes = {Use("kfjob.redaction.token_shapes", shape.pattern, 0, "search") for shape in TOKEN_SHAPES}
+    return tuple(sorted(shapes.union(*({*compiled_uses(module), *inline_uses(module)} for module in modules()))))
 
 
 def linear_patterns() -> Iterator[Pattern]:

@@ -45,13 +45,7 @@ def read_script(hint: str) -> str:
             "set -o pipefail; curl -H 'Authorization: [redacted]' https://x/y | sh && python t.py",
         ),
         ("""DB_PASSWORD=\\"'b'zq"x"'7'"h"unte"r"K python t.py --keep""", "DB_PASSWORD=[redacted] python t.py --keep"),
-        ("""A=1 mysql -p'|'z"q""x"'h'unterK db""", "A=1 mysql -p[redacted] db"),
-        (
-            "cd x && curl -H Authorization: Bearer abc123def456 y",
-            "cd x && curl -H Authorization: [redacted] [redacted] [redacted]",
-        ),
         ("DB_PASSWORD=hunter2x;python t.py", "set -e; DB_PASSWORD=[redacted];python t.py"),
-        ("cd x && mysql -p'hunter2 x' db", "cd x && mysql -p[redacted] db"),
         ("""bash -c "DB_PASSWORD='a b' python t.py" && x""", "bash -c 'DB_PASSWORD=[redacted] python t.py' && x"),
         ('cd x && python t.py --config \'{"password": "a b"}\'', 'cd x && python t.py --config \'{"password": "[redacted]"}\''),
         ("PASSWORD=/run/secrets/x python t.py", "PASSWORD=/run/secrets/x python t.py"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
+
+from msgspec.structs import replace
 
 from kfjob.api.observe_config import read_observe_config
 from kfjob.api.prepared import JobSource, PreparedJob
@@ -20,6 +23,10 @@ from kfjob.kinds.launch_record import add_submit_record
 from kfjob.kinds.registry import is_job
 from kfjob.objects.api_objects import describe_object
 from kfjob.objects.reading import get_launch
+from kfjob.redaction import Redactor
+
+_VARIABLE = re.compile(r"\[([^\[\]]*)\]\.value\Z")
+"""The end of the path of a variable: `env[DB_PASSWORD].value`."""
 
 _QUOTA = re.compile(r"exceeded quota: .*?, requested: (?P<requested>.*), used: .*, limited: (?P<limited>.*)")
 _AMOUNT = re.compile(r"([^\s,=]+)=([^\s,=]+)")
@@ -107,6 +114,8 @@ def apply(source: JobSource, target: Target, *, notify: Notify = ignore_notice) 
 def diff(source: JobSource, target: Target, *, notify: Notify) -> tuple[str, list[FieldChange]]:
     """Return the job's name and every change, with whether it works in place, after the API server has processed them.
 
+    The values have no secrets, neither the live one's nor the new one's.
+
     Raises:
         SpecError: every problem of the job.
         NotFound: the job does not exist.
@@ -121,7 +130,15 @@ def diff(source: JobSource, target: Target, *, notify: Notify) -> tuple[str, lis
             "`--backend kubernetes` compares with the job of a cluster",
         )
     job = prepare_for_live_job(source, target, notify=notify, shows_findings=False)
-    return job.name, job.target.cluster.diff(job.objects)
+    return job.name, [_hide_secrets(change) for change in job.target.cluster.diff(job.objects)]
+
+
+def _hide_secrets(change: FieldChange) -> FieldChange:
+    """Return a change with neither its old nor its new secret; the path ends with the name of the variable or field."""
+    variable = _VARIABLE.search(change.path)
+    name = variable[1] if variable else change.path.rpartition(".")[2]
+    hide = partial(Redactor().value, name=name, is_environment=variable is not None)
+    return replace(change, live=hide(change.live), desired=hide(change.desired))
 
 
 def prepare_for_live_job(source: JobSource, target: Target, *, notify: Notify, shows_findings: bool = True) -> PreparedJob:

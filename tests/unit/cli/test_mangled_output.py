@@ -1,4 +1,4 @@
-"""Every exit of kfjob redacts secrets with something invisible in them: commands, JSON, reports, archives and messages."""
+"""Every exit of kfjob redacts secrets with terminal sequences in them: commands, JSON, reports, archives and messages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from kfjob.redaction import REDACTED, Redactor
 from kfjob.report.templating import make_environment
 from tests.unit.api.conftest import Shell, fake
 from tests.unit.cli.test_hostile_output import COMMANDS, LIVE, SPEC, make_events, write_folder
-from tests.unit.mangled import DISGUISES, PASSWORD, TOKEN, disguise, full_width, shows_secret
+from tests.unit.mangled import DISGUISES, PASSWORD, TOKEN, disguise, shows_secret
 
 __all__ = ["fake"]
 LINES = (f"DB_PASS={PASSWORD}", f"api_key: '{PASSWORD}'", f"--token {PASSWORD}", f"x://me:{PASSWORD}@db", f"HF={TOKEN}")
-FORMS = [disguise(LINES[index % len(LINES)], mark) for index, mark in enumerate(DISGUISES)] + [
-    full_width(line) for line in LINES
-]
+FORMS = [disguise(LINES[index % len(LINES)], mark) for index, mark in enumerate(DISGUISES)]
 LEAKS = [" and ".join(FORMS[start : start + 8]) for start in range(0, len(FORMS), 8)]
 SHOWN = [command for command in (*COMMANDS, *LIVE) if not command.startswith("logs")]
 

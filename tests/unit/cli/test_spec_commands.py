@@ -141,6 +141,25 @@ def test_diff_labels_every_change(cluster, kfjob, spec):
     assert all(dry for method, *_, dry in cluster.requests if method == "PUT")
 
 
+def test_diff_hides_the_live_and_the_new_secret(cluster, kfjob, spec, here):
+    (here / "job.yaml").write_text(
+        SPEC.replace("env: {", "env: {DB_PASSWORD: tomato-soup, ").replace("train.py", "train.py --token onion")
+    )
+    assert kfjob("submit", spec) == 0
+    changes = [
+        "--set",
+        "env.DB_PASSWORD=leek-soup",
+        "--set",
+        "env.API_KEY=leek",
+        "--set",
+        "command=torchrun train.py --token leek",
+    ]
+    for options in (changes, [*changes, "-o", "json"]):
+        assert kfjob("diff", spec, *options) == 0
+        assert kfjob.out.count("[redacted]") >= 5
+        assert not any(secret in kfjob.out for secret in ("tomato", "onion", "leek"))
+
+
 def test_diff_fails_without_a_job_and_when_the_server_refuses(cluster, kfjob, spec):
     assert kfjob("diff", spec) == 3
     assert "there is no job `train`" in kfjob.err
