@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfjob.base.errors import Forbidden, Refused, UsageError
+from kfjob.base.errors import Refused, UsageError
 from kfjob.image import ecr_errors
 from kfjob.image.references import ImageRef, format_ecr_host
 from kfjob.image.registry.secrets import Login, Secret
@@ -24,14 +24,6 @@ PUBLIC_REGION = "us-east-1"
 ATTEMPTS = 8
 CONNECT_SECONDS = 10
 """Timeout of a connection to the ECR API."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Token:
-    """A login with an expiry."""
-
-    login: Login
-    expires: float  # seconds since the epoch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,15 +134,10 @@ class PrivateRegistry:
             response = self._client.describe_repositories(registryId=self.id, repositoryNames=[repository])
         return str(response["repositories"][0].get("imageTagMutability", "")).startswith("IMMUTABLE")
 
-    def get_token(self) -> Token:
-        """Return a new token. It is valid for twelve hours, for every private registry that the credentials may use."""
-        with self._translate_errors("GetAuthorizationToken", self.host):
-            data = self._client.get_authorization_token()["authorizationData"][0]
-        return _parse_token(data)
-
     def get_login(self) -> Login:
-        """Return the login of a new token."""
-        return self.get_token().login
+        """Return a new login. It is valid for twelve hours, for every private registry that the credentials may use."""
+        with self._translate_errors("GetAuthorizationToken", self.host):
+            return _parse_token(self._client.get_authorization_token()["authorizationData"][0])
 
     def _translate_errors(self, action: str, repository: str) -> contextlib.AbstractContextManager[None]:
         resource = repository if repository == self.host else f"{self.host}/{repository}"
@@ -195,14 +182,10 @@ class PublicRegistry:
         """Return False: the public registry has no immutable tags."""
         return False
 
-    def get_token(self) -> Token:
-        """Return a new token for the public registry."""
+    def get_login(self) -> Login:
+        """Return a new login for the public registry."""
         with self._translate_errors("GetAuthorizationToken", self.host):
             return _parse_token(self._client.get_authorization_token()["authorizationData"])
-
-    def get_login(self) -> Login:
-        """Return the login of a new token."""
-        return self.get_token().login
 
     def _translate_errors(self, action: str, repository: str) -> contextlib.AbstractContextManager[None]:
         resource = repository if repository == self.host else f"{self.host}/{repository}"
@@ -232,11 +215,6 @@ def open_own_registry(*, profile: str | None = None, region: str | None = None) 
     return PrivateRegistry(account=account, id=account_id, host=host)
 
 
-def _parse_token(data: dict[str, Any]) -> Token:
-    try:
-        user, colon, password = base64.b64decode(data["authorizationToken"], validate=True).decode().partition(":")
-    except ValueError:  # its text holds the token, so it is not chained
-        user = colon = password = ""
-    if not colon:
-        raise Forbidden("ECR's token cannot be read")
-    return Token(login=Login(user=user, password=Secret(password)), expires=data["expiresAt"].timestamp())
+def _parse_token(data: dict[str, Any]) -> Login:
+    user, _, password = base64.b64decode(data["authorizationToken"]).decode().partition(":")
+    return Login(user=user, password=Secret(password))

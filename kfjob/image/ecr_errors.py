@@ -1,12 +1,10 @@
 """Translate errors of boto3 and botocore.
 
-no credentials, a broken profile or SSO login     Forbidden or UsageError, with the command that fixes it
-expired or unknown credentials                    Forbidden
-a missing right                                   Forbidden, with the action and the user
-the repository's own policy denies the action     Forbidden, with a hint to that policy
-the region does not exist or does not answer      Unreachable
-throttled or 5xx, after all attempts              BackendError
-anything else                                     Refused
+no credentials, or AWS does not accept them     Forbidden, with the command that gets new ones
+a missing right                                 Forbidden, with the action, the user and where to ask
+AWS does not answer                             Unreachable
+throttled or 5xx, after all attempts            BackendError
+anything else                                   Refused
 """
 
 from __future__ import annotations
@@ -18,8 +16,10 @@ from typing import Any
 
 from kfjob.base.errors import BackendError, Forbidden, KfjobError, Refused, Unreachable, UsageError
 
-_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired")
-_UNKNOWN = ("InvalidClientTokenId", "UnrecognizedClientException", "InvalidSignatureException", "SignatureDoesNotMatch")
+_NOT_ACCEPTED = (
+    *("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidClientTokenId", "UnrecognizedClientException"),
+    *("InvalidSignatureException", "SignatureDoesNotMatch", "OptInRequired"),
+)
 _DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AccessDeniedByResourcePolicyException")
 _THROTTLED = ("Throttling", "ThrottlingException", "TooManyRequestsException", "RequestLimitExceeded")
 _SERVER_ERROR = 500
@@ -37,7 +37,7 @@ def translate_errors(action: str, resource: str, *, profile: str | None, region:
     try:
         yield
     except b.ClientError as err:
-        raise _translate_response(err, action, resource, profile=profile, region=region) from err
+        raise _translate_response(err, action, resource, profile=profile) from err
     except b.BotoCoreError as err:
         raise _translate_client_error(err, b, profile=profile, region=region) from err
 
@@ -68,56 +68,37 @@ def parse_push_error(text: str, repository: str) -> KfjobError | None:
     return _make_denied_error(text, "", repository)
 
 
-def _translate_client_error(  # noqa: PLR0911 - a table
-    err: Exception, b: Any, *, profile: str | None, region: str
-) -> KfjobError:
-    cause = str(err)
+def _translate_client_error(err: Exception, b: Any, *, profile: str | None, region: str) -> KfjobError:
     option = f" --profile {profile}" if profile else ""
     match err:
         case b.ProfileNotFound():
-            return UsageError(
-                f"AWS profile `{profile}` does not exist", hint="`aws configure list-profiles` lists the profiles"
-            )
+            hint = "`aws configure list-profiles` lists the profiles"
+            return UsageError(f"AWS profile `{profile}` does not exist", hint=hint)
         case b.NoCredentialsError():
             return make_credentials_error(profile)
-        case b.PartialCredentialsError() | b.CredentialRetrievalError():
-            return Forbidden("the AWS credentials are incomplete or cannot be fetched", cause=cause, hint="`aws configure`")
-        case b.SSOError() | b.TokenRetrievalError() | b.SSOTokenLoadError() | b.UnauthorizedSSOTokenError():
-            return Forbidden("the SSO login has expired", cause=cause, hint=f"`aws sso login{option}`")
-        case b.NoRegionError():
-            return UsageError("no AWS region is configured", hint="set `--region eu-west-1` or `AWS_REGION`")
-        case b.InvalidRegionError() | b.EndpointConnectionError() | b.EndpointVariantError() | b.UnknownEndpointError():
+        case b.PartialCredentialsError() | b.CredentialRetrievalError() | b.SSOError() | b.TokenRetrievalError():
+            hint = f"`aws sso login{option}`, or `aws configure`"
+            return Forbidden("the AWS credentials cannot be used", cause=str(err), hint=hint)
+        case b.InvalidRegionError() | b.ConnectionError() | b.HTTPClientError() | b.UnknownEndpointError():
             hint = "check the name of the region, and the network (VPN, proxy, VPC endpoint)"
-            return Unreachable(f"AWS does not answer in region `{region}`", cause=cause, hint=hint)
-        case b.HTTPClientError():
-            return Unreachable("AWS does not answer", cause=cause, hint="check the network, VPN and proxy")
+            return Unreachable(f"AWS does not answer in region `{region}`", cause=str(err), hint=hint)
         case _:
-            return Refused("the AWS configuration is invalid", cause=cause)
+            return Refused("the AWS configuration is invalid", cause=str(err))
 
 
-def _translate_response(  # noqa: PLR0911 - a table
-    err: Any, action: str, resource: str, *, profile: str | None, region: str
-) -> KfjobError:
+def _translate_response(err: Any, action: str, resource: str, *, profile: str | None) -> KfjobError:
     error = err.response.get("Error", {})
     code, message = str(error.get("Code", "")), str(error.get("Message", ""))
     status = int(err.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     cause = f"{code}: {message}" if message else code
     option = f" --profile {profile}" if profile else ""
-    if code in _EXPIRED:
-        return Forbidden("the AWS credentials have expired", cause=cause, hint=f"`aws sso login{option}`, or get new ones")
-    if code in _UNKNOWN:
-        hint = "`aws configure`; check the machine's clock too"
+    if code in _NOT_ACCEPTED:
+        hint = f"`aws sso login{option}` or `aws configure`; check the machine's clock too"
         return Forbidden("AWS does not accept these credentials", cause=cause, hint=hint)
-    if code == "OptInRequired":
-        return Forbidden(f"region `{region}` is not enabled for this account", cause=cause)
     if code in _DENIED or _ACTION.search(message):
         return _make_denied_error(message, action, resource)
     if code in _THROTTLED or status >= _SERVER_ERROR:
-        title = f"AWS {'throttled' if code in _THROTTLED else 'failed at'} `{action}`"
-        return BackendError(title, cause=cause, hint="try again in a minute")
-    if code == "RepositoryNotFoundException":
-        hint = f"if it is in another region than `{region}`, set `--region`"
-        return Refused(f"repository `{resource}` does not exist", cause=message, hint=hint)
+        return BackendError(f"AWS failed at `{action}`", cause=cause, hint="try again in a minute")
     return Refused(f"ECR refused `{action}` for `{resource}`", cause=cause)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from kfjob.base.errors import UsageError
 
@@ -27,11 +26,9 @@ DIGEST = r"^(?:sha256:[a-f0-9]{64}|sha512:[a-f0-9]{128})\Z"
 _LONGEST_NAME = 255
 _LARGEST_PORT = 65535
 
-Partition = Literal["aws", "aws-cn", "aws-us-gov", "other"]
-_ECR = re.compile(
+ECR_HOST = re.compile(
     r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?P<fips>-fips)?\.(?P<region>[a-z0-9-]+)\."
-    r"(?P<domain>amazonaws\.com(?:\.cn)?|on\.aws|on\.amazonwebservices\.com\.cn|sc2s\.sgov\.gov|c2s\.ic\.gov"
-    r"|cloud\.adc-e\.uk|csp\.hci\.ic\.gov)"
+    r"(?:amazonaws\.com(?:\.cn)?|on\.aws|on\.amazonwebservices\.com\.cn)"
 )
 _ECR_PUBLIC = ("public.ecr.aws", "ecr-public.aws.com")
 
@@ -44,13 +41,6 @@ class EcrHost:
     region: str
     fips: bool = False
     public: bool = False
-
-    @property
-    def partition(self) -> Partition:
-        """The AWS partition, which has accounts and endpoints of its own."""
-        if self.region.startswith(("us-iso", "eu-isoe")):
-            return "other"
-        return "aws-cn" if self.region.startswith("cn-") else "aws-us-gov" if self.region.startswith("us-gov-") else "aws"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +117,7 @@ def parse_ecr_host(host: str) -> EcrHost | None:
     """Return the parts of an ECR registry's host name; None for another registry."""
     if host in _ECR_PUBLIC:
         return EcrHost(account="", region="us-east-1", public=True)
-    if match := _ECR.fullmatch(host):
+    if match := ECR_HOST.fullmatch(host):
         return EcrHost(account=match["account"], region=match["region"], fips=bool(match["fips"]))
     return None
 

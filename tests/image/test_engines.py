@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kfjob.api.images.push_image import Listener, build_and_push
-from kfjob.base.errors import BackendError, KfjobError, NotFound, Refused, Unreachable, UsageError
+from kfjob.base.errors import Refused, UsageError
 from kfjob.image.build import engine_process
 from tests.image.builders import CLASSIC, Dockerd, buildah, dockerd, with_shell
 from tests.image.images import push_image
@@ -105,66 +105,41 @@ def test_classic_builder_without_secrets_and_mounts_is_an_error(engine: str, pla
     with pytest.raises(UsageError, match="does not support build secrets"):
         build_and_push(spec(source, f"{plain.host}/{name}", builder=engine, secrets={"pip": str(source.parent / "pip.conf")}))
     (source / "Dockerfile").write_text("FROM scratch\nCOPY code /\nRUN --mount=type=secret,id=a,required=false true\n")
-    with pytest.raises(Refused, match="docker's classic builder cannot build this Dockerfile") as caught:
+    with pytest.raises(Refused, match="the build failed") as caught:
         build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
     assert "buildx" in str(caught.value.hint)
 
 
 FAULTS = {
-    "FROM scratch\nCOPY root/ /\nRUN echo these words, 403 Forbidden >&2; exit 3\n": (Refused, "the build failed", "words"),
-    "FROM scratch\nFORM a\n": (Refused, "the Dockerfile has an error", "FORM"),
-    "FROM scratch\nCOPY nothing /\n": (Refused, "the build needs a file that does not exist", "nothing"),
-    "FROM {host}/nothing:1\n": (NotFound, "the base image does not exist", "nothing"),
-    "FROM 127.0.0.1:1/nothing:1\n": (Unreachable, "a server that the build downloads from", "refused"),
+    "FROM scratch\nCOPY root/ /\nRUN echo these words >&2; exit 3\n": "words",
+    "FROM scratch\nFORM a\n": "FORM",
+    "FROM scratch\nCOPY nothing /\n": "nothing",
+    "FROM {host}/nothing:1\n": "nothing",
 }
 
 
 @every
 @pytest.mark.parametrize("text", FAULTS)
 def test_build_error_has_the_engines_output_as_cause(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
-    kind, title, words = FAULTS[text]
+    words = FAULTS[text]
     with_shell(source)
     (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
     lines: list[str] = []
-    with pytest.raises(KfjobError) as caught:
+    with pytest.raises(Refused, match="the build failed") as caught:
         build_and_push(spec(source, f"{plain.host}/{name}", builder=engine), Listener(output=lines.append))
-    assert title in caught.value.title, str(caught.value)
-    assert type(caught.value) is kind
     assert words in str(caught.value.cause)
     assert words in "\n".join(lines)
     assert is_absent(plain, f"{name}/tags/list")
 
 
-HEREDOC_FAULTS = [
-    "FROM scratch\nCOPY <<EOF /etc/motd\nhello\nEOF\n",
-    "FROM scratch\nCOPY root/ /\nRUN <<EOF\nFROM {host}/nothing:1\nEOF\n",
-    "FROM scratch\nCOPY root/ /\nRUN <<EOF\nhello\nEOF\n",
-]
-
-
-@pytest.mark.parametrize("engine", ["buildah", "podman", "docker, classic"], indirect=True)
-@pytest.mark.parametrize("text", HEREDOC_FAULTS)
-def test_engine_is_blamed_if_it_reads_no_heredocs(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
-    with_shell(source)
-    (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
-    reads_heredocs = engine_process.reads_heredocs(engine_process.find_engine(engine))
-    error = None
-    try:
-        build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
-    except KfjobError as caught:
-        error = caught
-    assert isinstance(error, Refused) or reads_heredocs
-    assert ("reads no heredocs, such as `<<EOF` in the Dockerfile" in str(error)) is not reads_heredocs
-    assert ("docker with BuildKit" in str(error and error.hint)) is not reads_heredocs
-
-
 @dockers
-def test_missing_docker_daemon_is_unreachable(
+def test_missing_docker_daemon_has_a_hint(
     engine: str, plain: RealRegistry, source: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{source}/nobody")
-    with pytest.raises(Unreachable, match="the daemon of `docker` does not answer"):
+    with pytest.raises(Refused, match="the build failed") as caught:
         build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
+    assert "start the daemon of `docker`" in str(caught.value.hint)
 
 
 def test_full_disk_of_docker_is_an_error(
@@ -175,7 +150,7 @@ def test_full_disk_of_docker_is_an_error(
     with dockerd(tmp_path, small=True) as daemon:
         for key, value in daemon.environment.items():
             monkeypatch.setenv(key, value)
-        with pytest.raises(BackendError, match="no space is left for the build") as caught:
+        with pytest.raises(Refused, match="the build failed") as caught:
             build_and_push(spec(source, f"{plain.host}/{name}", builder=str(daemon.client("client"))))
     assert "docker system prune" in str(caught.value.hint)
     assert is_absent(plain, f"{name}/tags/list")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kfjob.api.images.push_image import build_and_push
-from kfjob.base.errors import Unreachable
+from kfjob.base.errors import Refused
 from kfjob.image.build import engine_process
 from tests.image.builders import dockerd, with_shell
 from tests.image.modules import program
@@ -101,18 +101,17 @@ def test_build_with_base_and_secret(engine: str, plain: RealRegistry, source: Pa
 
 @pytest.mark.parametrize("text", FAULTS)
 def test_build_error_has_the_engines_output_as_cause(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
-    kind, title, words = FAULTS[text]
+    words = FAULTS[text]
     with_shell(source)
     (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
-    with pytest.raises(kind, match=title) as caught:
+    with pytest.raises(Refused, match="the build failed") as caught:
         build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
     assert words in str(caught.value.cause)
 
 
-def test_missing_daemon_is_unreachable(
-    engine: str, plain: RealRegistry, source: Path, name: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_missing_daemon_has_a_hint(engine: str, plain: RealRegistry, source: Path, name: str, monkeypatch: pytest.MonkeyPatch):
     for variable in ("BUILDKIT_HOST", "DOCKER_HOST"):
         monkeypatch.setenv(variable, f"unix://{source}/nobody")
-    with pytest.raises(Unreachable, match="does not answer"):
+    with pytest.raises(Refused, match="the build failed") as caught:
         build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
+    assert "start the daemon" in str(caught.value.hint)

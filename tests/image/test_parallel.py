@@ -15,10 +15,9 @@ import pytest
 
 from kfjob.base.errors import Forbidden
 from kfjob.image.build.archive import BuiltImage
-from kfjob.image.build.push import push_built_image
+from kfjob.image.push import TRANSFER_THREADS, Repository, push_built_image, run_transfers
 from kfjob.image.references import parse_reference
 from kfjob.image.registry import documents as docs
-from kfjob.image.registry.parallel import TRANSFER_THREADS, run_transfers
 from kfjob.image.registry.secrets import Login
 from kfjob.image.registry.uploads import CHUNK_SIZE, Blob, BytesBlob, FileBlob, ReportProgress
 from tests.image.proxy import ProxiedRequest, Reply, proxy_before
@@ -77,9 +76,11 @@ def test_transfers_use_the_given_number_of_threads(plain: RealRegistry, name: st
     reports: list[tuple[str, int, int]] = []
     with plain.open() as registry:
         done = push_built_image(
-            registry, parse_reference(f"{plain.host}/{name}:1"), built(layers), progress=lambda *call: reports.append(call)
+            Repository(registry=registry, ref=parse_reference(f"{plain.host}/{name}:1")),
+            built(layers),
+            progress=lambda *call: reports.append(call),
         )
-    assert done.sent_bytes == 2 * TRANSFER_THREADS * 1000 + 2
+    assert done.uploaded == 2 * TRANSFER_THREADS * 1000 + 2
     for blob in layers:
         assert plain.checked_blob(name, blob.digest) == blob.content
         assert [said[1:] for said in reports if said[0] == blob.digest] == [(0, 1000), (1000, 1000)]
@@ -95,7 +96,9 @@ def test_first_error_cancels_other_transfers_and_leaves_no_tag(plain: RealRegist
         proxy.rule = rule
         before = set(threading.enumerate())
         with plain.open(proxy.port) as registry, pytest.raises(Forbidden):
-            push_built_image(registry, parse_reference(f"127.0.0.1:{proxy.port}/{name}:1"), built(layers))
+            push_built_image(
+                Repository(registry=registry, ref=parse_reference(f"127.0.0.1:{proxy.port}/{name}:1")), built(layers)
+            )
         calls = len(proxy.requests)
         started = set(threading.enumerate()) - before  # threads of the proxy and closed watchdogs may still be ending
         assert [thread.name for thread in started if thread.name == "kfjob-transfer"] == []
@@ -112,7 +115,7 @@ def test_parallel_requests_share_one_login(tmp_path: Path, name: str):
         return known()
 
     with real_registry(tmp_path, tls=True) as private, private.open(login=login) as registry:
-        push_built_image(registry, parse_reference(f"{private.host}/{name}:1"), built(blobs(10)))
+        push_built_image(Repository(registry=registry, ref=parse_reference(f"{private.host}/{name}:1")), built(blobs(10)))
         assert registry.get_digest(name, "1")
     assert len(calls) == 1
 
@@ -129,7 +132,7 @@ def test_memory_is_independent_of_image_size(plain: RealRegistry, name: str, tmp
     with plain.open() as registry:
         tracemalloc.start()
         try:
-            push_built_image(registry, parse_reference(f"{plain.host}/{name}:1"), built(layers))
+            push_built_image(Repository(registry=registry, ref=parse_reference(f"{plain.host}/{name}:1")), built(layers))
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

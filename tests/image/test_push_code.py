@@ -21,8 +21,8 @@ import pytest
 from kfjob.api.images.push_code import CodePushResult, push_code
 from kfjob.base.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.cli.commands import run
-from kfjob.image.image_copy import CopyResult
 from kfjob.image.mutate import BASE_DIGEST, BASE_NAME, CODE_LABEL
+from kfjob.image.push import CopyResult
 from kfjob.image.registry import documents as docs
 from tests.image.images import FORMS, push_image
 from tests.image.proxy import Cut, proxy_before

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.images.push_image import Listener, build_and_push
-from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, UsageError
+from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, UsageError
 from kfjob.base.http import Limits
 from kfjob.image import ecr
 from kfjob.image.build import engine_process
@@ -42,29 +42,23 @@ def test_failed_command_shows_its_output(building: Buildah, plain: RealRegistry,
     assert is_absent(plain, f"{name}/tags/list")
 
 
-def test_output_of_a_failed_command_is_not_classified(building: Buildah, plain: RealRegistry, shell: Path, name: str):
-    dockerfile(shell, "FROM scratch", "COPY root/ /", "RUN echo 403 Forbidden: manifest unknown; exit 1")
-    with pytest.raises(Refused, match="the build failed"):
-        build_and_push(spec(shell, f"{plain.host}/{name}"))
-
-
 @pytest.mark.parametrize("lines", [["FORM scratch"], ["FROM scratch", "COPY --nope a /"], ["COPY code /"], ["FROM UPPER CASE"]])
 def test_dockerfile_error_is_refused(building: Buildah, plain: RealRegistry, source: Path, name: str, lines: list[str]):
     dockerfile(source, *lines)
     with pytest.raises(Refused) as caught:
         build_and_push(spec(source, f"{plain.host}/{name}"))
-    assert caught.value.title in ("the Dockerfile has an error", "the build failed (`buildah` exited with code 125)")
+    assert caught.value.title == "the build failed (`buildah` exited with code 125)"
     assert caught.value.cause
 
 
 def test_missing_stage_is_refused(building: Buildah, plain: RealRegistry, source: Path, name: str):
-    with pytest.raises(Refused, match="the Dockerfile has an error"):
+    with pytest.raises(Refused, match="the build failed"):
         build_and_push(spec(source, f"{plain.host}/{name}", target="nowhere"))
 
 
 def test_file_outside_the_context_is_refused(building: Buildah, plain: RealRegistry, source: Path, name: str):
     dockerfile(source, "FROM scratch", "COPY nothing /")
-    with pytest.raises(Refused, match="the build needs a file that does not exist"):
+    with pytest.raises(Refused, match="the build failed"):
         build_and_push(spec(source, f"{plain.host}/{name}"))
 
 
@@ -77,10 +71,10 @@ def insecure(building: Buildah, plain: RealRegistry, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.usefixtures("insecure")
-def test_missing_base_image_is_not_found(plain: RealRegistry, source: Path, name: str):
-    with pytest.raises(NotFound, match="the base image does not exist") as caught:
+def test_missing_base_image_is_refused(plain: RealRegistry, source: Path, name: str):
+    with pytest.raises(Refused, match="the build failed") as caught:
         build_and_push(spec(source, f"{plain.host}/{name}", base_image=f"{plain.host}/nothing:1"))
-    assert "--base-image" in str(caught.value.hint)
+    assert "manifest unknown" in str(caught.value.cause)
 
 
 @pytest.mark.usefixtures("insecure")
@@ -105,9 +99,9 @@ def test_full_disk_is_an_error(  # noqa: PLR0917 - fixtures
     small.write_text(f"#!/bin/sh\nexec unshare --mount sh -c '{script}' buildah \"$@\"\n")
     small.chmod(0o755)
     monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(tmp_path / "storage.conf"))
-    with pytest.raises(BackendError, match="no space is left for the build") as caught:
+    with pytest.raises(Refused, match="the build failed") as caught:
         build_and_push(spec(source, f"{plain.host}/{name}", builder=str(small)))
-    assert "df -h" in str(caught.value.hint)
+    assert "TMPDIR" in str(caught.value.hint)
     assert is_absent(plain, f"{name}/tags/list")
 
 
@@ -291,8 +285,8 @@ def test_expired_token_is_renewed_during_a_push(proxied: Proxy, source: Path, na
     """ECR answers 403, not 401. Unlike moto's, its tokens differ."""
     numbers = iter(range(100))
 
-    def token(_data: object) -> ecr.Token:
-        return ecr.Token(login=Login(user="AWS", password=Secret(f"token {next(numbers)}")), expires=0)
+    def token(_data: object) -> Login:
+        return Login(user="AWS", password=Secret(f"token {next(numbers)}"))
 
     monkeypatch.setattr(ecr, "_parse_token", token)
     seen_logins: list[str] = []

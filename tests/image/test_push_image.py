@@ -16,7 +16,6 @@ from kfjob.api.images.push_image import Listener, build_and_push
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.errors import UsageError
 from kfjob.cli.commands import run
-from kfjob.image.mutate import BASE_DIGEST, BASE_NAME
 from kfjob.image.registry.documents import OCI_MANIFEST
 from tests.image.aws import ACCOUNT, HOST, REGION, MotoAws
 from tests.image.builders import Buildah, context
@@ -88,7 +87,7 @@ def test_fixed_tag_is_pushed_again_only_after_a_change(building: Buildah, plain:
     assert second.ref.digest != first.ref.digest
 
 
-def test_labels_name_source_and_base(building: Buildah, plain: RealRegistry, source: Path, name: str):
+def test_labels_name_the_source(building: Buildah, plain: RealRegistry, source: Path, name: str):
     for words in (["init", "-q"], ["remote", "add", "origin", "https://me:pass@example.org/a.git"]):
         subprocess.run(["git", "-C", str(source), *words], check=True)
     outcome = build_and_push(spec(source, f"{plain.host}/{name}"))
@@ -102,15 +101,10 @@ def test_labels_name_source_and_base(building: Buildah, plain: RealRegistry, sou
     manifest = manifest_of(plain, name, "onto")
     assert manifest["mediaType"] == OCI_MANIFEST
     annotations: Any = manifest["annotations"]
-    base = f"{outcome.ref.name}:{outcome.ref.tag}"
-    assert annotations[BASE_NAME] == base
-    assert annotations[BASE_DIGEST].startswith("sha256:")  # buildah's, of the base as it stands in its own storage
     inner = building.labels(str(result.ref.with_tag("onto")))
-    assert (inner[BASE_NAME], inner[BASE_DIGEST]) == (base, "")
     assert annotations["org.opencontainers.image.created"] == inner["org.opencontainers.image.created"]
     first: Any = manifest_of(plain, name, outcome.ref.tag)["annotations"]
     assert first["org.opencontainers.image.source"] == "https://example.org/a.git"
-    assert not first.get(BASE_NAME)  # from scratch
 
 
 def test_push_to_ecr_by_its_host_name(in_ecr: MotoAws, ecr_registry: RealRegistry, source: Path, name: str):
@@ -169,7 +163,7 @@ def test_push_image_command_with_profile_and_region(  # noqa: PLR0917 - fixtures
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     (tmp_path / "job.yaml").write_text("# mine\nimage: old:1  # soon another\nname: a\ncommand: c\n")
     argv = ["push-image", str(source), "--to", name, "--builder", "buildah", "--profile", "work", "--region", REGION]
-    assert run([*argv, "--pin", str(tmp_path / "job.yaml"), "--keep-images", "3"]) == 0
+    assert run([*argv, "--pin", str(tmp_path / "job.yaml")]) == 0
     image = capsys.readouterr().out.strip()
     assert image.startswith(f"{HOST}/{name}:")
     text = f"# mine\nimage: {image}  # soon another\nname: a\ncommand: c\n"

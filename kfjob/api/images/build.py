@@ -24,10 +24,12 @@ from kfjob.base.text import join_names
 from kfjob.base.units import MIB
 from kfjob.base.version import __version__
 from kfjob.image import auth
-from kfjob.image.build import archive, base_images, engine_process
+from kfjob.image.build import archive, engine_process
+from kfjob.image.build.dockerfile import check_bases, find_ecr_registries
+from kfjob.image.build.engine_logins import lend_logins
 from kfjob.image.build.engines import BuildRequest, Engine, make_build_command, make_export_command
 from kfjob.image.folder import IGNORE_FILE, MAX_IGNORE_BYTES, format_secrets_warning, read_folder, read_ignore_file
-from kfjob.image.mutate import BASE_DIGEST, BASE_NAME
+from kfjob.image.references import ImageRef
 from kfjob.spec.image import ImageSpec
 
 CONTENT_LABEL = "dev.kfjob.content"
@@ -59,7 +61,7 @@ def make_build_request(spec: ImageSpec) -> BuildRequest:
     content = _read_dockerfile(dockerfile)
     text = content.decode(errors="replace")
     build_args = _make_build_args(spec, text)
-    base_images.check_bases(text, build_args)
+    check_bases(text, build_args)
     return BuildRequest(
         context=folder,
         dockerfile=dockerfile,
@@ -132,23 +134,17 @@ def _find_own_ignore_file(dockerfile: Path) -> Path:
 
 
 def make_labels(request: BuildRequest, content: str) -> dict[str, str]:
-    """Return the content label and OCI's predefined annotations that are known.
-
-    The base's digest is the one in the Dockerfile. Only the builder knows the digest of a tag (buildah records it).
-    """
-    folder, text = request.context, request.dockerfile_content.decode(errors="replace")
-    base = base_images.find_final_base(text, request.build_args, request.target)
+    """Return the content label and OCI's predefined annotations that are known. Builders record the base image."""
+    folder = request.context
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     created = datetime.fromtimestamp(int(epoch) if epoch.isdecimal() else time.time(), UTC)
     labels = {
-        BASE_NAME: str(base.with_tag(base.tag)) if base else "",
         f"{OCI_PREFIX}revision": _run_git(folder, "rev-parse", "HEAD"),
         f"{OCI_PREFIX}source": _remove_login(_run_git(folder, "config", "--get", "remote.origin.url")),
         f"{OCI_PREFIX}created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
         CONTENT_LABEL: content,
     }
-    known = {name: value for name, value in labels.items() if value}
-    return known | ({BASE_DIGEST: base.digest} if base else {})  # an empty digest replaces the label of the base itself
+    return {name: value for name, value in labels.items() if value}
 
 
 def _run_git(folder: Path, *arguments: str) -> str:
@@ -207,12 +203,12 @@ def _run_build(
     """Build, export and return the path of the image."""
     text = request.dockerfile_content.decode(errors="replace")
     request = replace(request, dockerfile=_copy_dockerfile(request, folder))
-    refs = base_images.select_ecr_images(base_images.find_base_images(text, request.build_args))
+    refs = [ImageRef(registry=host, repository="") for host in find_ecr_registries(text, request.build_args)]
     logins = {ref.registry: auth.make_login_source(ref, profile=profile) for ref in refs}
     out, image = folder / "built", folder / "image"
-    with base_images.lend_logins(logins, engine) as (variables, authfile):
+    with lend_logins(logins, engine) as (variables, authfile):
         argv = make_build_command(engine, request, out, authfile=authfile)
-        engine_process.run_engine(engine, argv, show=show, environment=variables, dockerfile=text)
+        engine_process.run_engine(engine, argv, show=show, environment=variables)
     image_id = out.read_text(encoding="utf-8").strip() if engine.has_storage else ""
     export = make_export_command(engine, image_id, image)
     if export is None:

@@ -12,9 +12,9 @@ from kfjob.base.errors import UsageError
 from kfjob.base.http import Limits
 from kfjob.image.auth import open_registry
 from kfjob.image.folder import read_folder, refuse_secrets
-from kfjob.image.image_copy import CopyResult, Repository, copy_image
 from kfjob.image.layers import pack_layer
 from kfjob.image.mutate import ImageSet, MutatedImage, add_layers, read_image_set
+from kfjob.image.push import CopyResult, Repository, copy_image
 from kfjob.image.references import DOCKER_HUB, ImageRef, parse_reference
 from kfjob.image.registry.transport import DEFAULT_LIMITS
 from kfjob.image.registry.uploads import ReportProgress, ignore_progress

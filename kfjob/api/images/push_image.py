@@ -25,8 +25,8 @@ from kfjob.base.errors import AlreadyExists, KfjobError, Refused, UsageError
 from kfjob.image import auth, ecr
 from kfjob.image.build import archive, engine_process
 from kfjob.image.build.engines import BuildRequest
-from kfjob.image.build.push import push_built_image
 from kfjob.image.ecr_errors import parse_push_error
+from kfjob.image.push import Repository, push_built_image
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.documents import Document, ImageConfig, parse_object
@@ -115,13 +115,13 @@ def build_and_push(spec: ImageSpec, listener: Listener | None = None) -> PushRes
                 listener.notify(f"created repository `{ref.name}`")
             annotations = {name: text for name, text in request.labels.items() if name.startswith(OCI_PREFIX) and text}
             annotated = archive.add_annotations(image, annotations)
-            upload = push_built_image(registry, ref, annotated, progress=listener.progress)
+            upload = push_built_image(Repository(registry=registry, ref=ref), annotated, progress=listener.progress)
     return PushResult(
-        ref=upload.ref,
+        ref=ref.with_digest(annotated.manifest.digest),
         content=content,
         builder=engine.name,
-        sent_bytes=upload.sent_bytes,
-        reused_bytes=upload.reused_bytes,
+        sent_bytes=upload.uploaded,
+        reused_bytes=upload.reused,
         created_repository=is_new,
         seconds=time.monotonic() - start,
     )

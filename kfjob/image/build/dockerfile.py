@@ -1,70 +1,72 @@
-"""Split a Dockerfile into its instructions as BuildKit does (frontend/dockerfile/parser). Pure."""
+"""Read from a Dockerfile what a build needs before it starts: logins for ECR, and values of the arguments in FROM. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
-_DIRECTIVE = re.compile(r"#\s*(\w+)\s*=\s*(\S+)\s*")
-_CONTINUED = {"\\": re.compile(r"(?<!\\)\\[ \t]*+$"), "`": re.compile(r"(?<!`)`[ \t]*+$")}
-"""The end of a line that continues, by the escape character."""
-_WORD = re.compile(r"""(?>(?:"(?>(?:\\.|[^"\\]++)*)"|'[^']*+'|\\.|[^\s"'\\]++)+)""")
-_HEREDOC = re.compile(r"""\d*<<(-?)(["']?)([^<\s"']+)\2""")
-_TAKES_HEREDOCS = re.compile(r"\s*(?:ONBUILD\s+)?(?:RUN|COPY|ADD)\s", re.IGNORECASE)
+from kfjob.base.errors import UsageError
+from kfjob.image.references import ECR_HOST
+
+_FROM = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$(?:(\w++)|\{(\w++)(?::-([^}]*+))?\})")
+_PLATFORM_ARG = re.compile(r"(?:TARGET|BUILD)(?:PLATFORM|OS|ARCH|VARIANT)")
+"""Arguments that a builder sets itself."""
 
 
-def list_instructions(text: str) -> Iterator[str]:
-    """Yield each instruction as one line, without comments, continuations and the bodies of heredocs."""
-    lines = text.removeprefix("\ufeff").splitlines()
-    continued = _CONTINUED[_find_escape(lines)]
-    rest = iter(lines)
-    parts: list[str] = []  # the lines of the instruction so far, without the characters that continue them
-    for line in rest:
-        if line.lstrip().startswith("#") or (parts and not line.strip()):
+def find_ecr_registries(dockerfile: str, build_args: Mapping[str, str]) -> list[str]:
+    """Return the hosts of the private ECR registries that a Dockerfile names, with its arguments substituted."""
+    lines = (_substitute(line, values) for line, values in _read_lines(dockerfile, build_args))
+    return list(dict.fromkeys(match[0] for line in lines for match in ECR_HOST.finditer(line)))
+
+
+def check_bases(dockerfile: str, build_args: Mapping[str, str]) -> None:
+    """Check that each FROM names an image after the substitution.
+
+    Raises:
+        UsageError: a build argument in a FROM has no value, so that the name or the tag is empty.
+    """
+    for line, values in _read_lines(dockerfile, build_args):
+        if not (stage := _FROM.match(line)):
             continue
-        if end := continued.search(line):
-            parts.append(line[: end.start()])
+        names = [name for match in _VARIABLE.finditer(stage[1]) if not values.get(name := match[1] or match[2])]
+        image = _substitute(stage[1].strip("\"'"), values)
+        if not names or (image and image[0] != ":" and image[-1] != ":") or any(map(_PLATFORM_ARG.fullmatch, names)):
             continue
-        instruction = "".join([*parts, line])
-        parts = []
-        if instruction.strip():
-            yield instruction
-            for heredoc in _find_heredocs(instruction):
-                _skip_heredoc(rest, *heredoc)
-    if any(map(str.strip, parts)):
-        yield "".join(parts)
+        name = names[0]
+        hint = "set it with `--base-image IMAGE`" if name == "BASE_IMAGE" else f"set it with `--build-arg {name}=VALUE`"
+        if name not in values:
+            hint = f"declare it before the first FROM: `ARG {name}`, or `ARG {name}=VALUE` with a default"
+        title = f"`FROM {stage[1]}` names no image, because the build argument `{name}` has no value"
+        raise UsageError(title, hint=hint)
 
 
-def has_heredoc(text: str) -> bool:
-    """Return whether an instruction of a Dockerfile opens a heredoc."""
-    return any(_find_heredocs(instruction) for instruction in list_instructions(text))
+def _read_lines(dockerfile: str, build_args: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each instruction as one line, with the values of the arguments that are declared so far."""
+    values: dict[str, str] = {}
+    lines = (line for line in dockerfile.splitlines() if not line.lstrip().startswith("#"))
+    for line in re.sub(r"\\[ \t]*\n", "", "\n".join(lines)).splitlines():
+        values |= _parse_args(line, values, build_args)
+        yield line, values
 
 
-def split_words(instruction: str) -> list[str]:
-    """Return the words of an instruction, with their quotes."""
-    return [word[0] for word in _WORD.finditer(instruction)]
+def _parse_args(line: str, values: Mapping[str, str], build_args: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of an ARG instruction, which may declare several; empty for other lines.
+
+    An ARG without a default in a stage gets the value from before the first FROM.
+    """
+    args: dict[str, str] = {}
+    words: list[str] = []
+    with suppress(ValueError):  # a quote is not closed: the engine reports it
+        words = shlex.split(line) if line.lstrip()[:4].upper() == "ARG " else []
+    for word in words[1:]:
+        name, has_default, default = word.partition("=")
+        known = {**values, **args}
+        args[name] = build_args.get(name, _substitute(default, known) if has_default else known.get(name, ""))
+    return args
 
 
-def _find_escape(lines: list[str]) -> str:
-    """Return the escape character: a backslash, or that of the directive `escape`, which stands before everything else."""
-    for line in lines:
-        match = _DIRECTIVE.fullmatch(line.strip())
-        if match is None:
-            break
-        if match[1].lower() == "escape":
-            return match[2] if match[2] in _CONTINUED else "\\"
-    return "\\"
-
-
-def _find_heredocs(instruction: str) -> list[tuple[str, bool]]:
-    """Return the last lines of the heredocs that an instruction opens, and whether they may begin with tabs."""
-    if not _TAKES_HEREDOCS.match(instruction):
-        return []
-    matches = map(_HEREDOC.fullmatch, split_words(instruction))
-    return [(match[3], bool(match[1])) for match in matches if match]
-
-
-def _skip_heredoc(lines: Iterator[str], end: str, may_begin_with_tabs: bool) -> None:  # noqa: FBT001 - one caller
-    for line in lines:
-        if (line.lstrip("\t") if may_begin_with_tabs else line) == end:
-            return
+def _substitute(text: str, values: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda match: values.get(match[1] or match[2]) or match[3] or "", text)

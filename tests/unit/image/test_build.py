@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.base.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
-from kfjob.image.build import archive, base_images, engine_process, engines
+from kfjob.base.errors import Refused, UsageError
+from kfjob.image.build import archive, engine_process, engines
+from kfjob.image.build.dockerfile import check_bases, find_ecr_registries
 from kfjob.image.build.engines import BuildRequest, Engine
 from kfjob.image.registry import documents
 from kfjob.image.registry.documents import OCI_LAYER, OCI_MANIFEST
@@ -93,40 +94,6 @@ def test_only_oci_manifests_have_annotations():
         manifest = archive.add_annotations(built, {"a": "ours", "b": "ours"}).manifest
         assert manifest.media_type == kind
         assert manifest.value["annotations"] == ({"a": "builder's", "b": "ours"} if has else {"a": "builder's"})
-
-
-STAGES = "ARG BASE=python:3.11\nFROM golang AS tool\nFROM ${BASE} AS one\nFROM one AS two\nCOPY --from=tool /a /a\nFROM two\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "args", "target", "base"),
-    [
-        (STAGES, {}, None, "docker.io/library/python:3.11"),
-        (STAGES, {"BASE": "a.example/b@sha256:" + "0" * 64}, None, "a.example/b@sha256:" + "0" * 64),
-        (STAGES, {}, "tool", "docker.io/library/golang"),
-        (STAGES, {}, "two", "docker.io/library/python:3.11"),
-        (STAGES, {}, "three", "None"),
-        ("FROM scratch\n", {}, None, "None"),
-        ("FROM $NOTHING\n", {}, None, "None"),
-        ("", {}, None, "None"),
-    ],
-)
-def test_final_base_of_a_dockerfile(text, args, target, base):
-    assert str(base_images.find_final_base(text, args, target)) == base
-
-
-def test_base_images_of_a_dockerfile():
-    text = """ARG BASE=python:3
-FROM --platform=linux/amd64 ${BASE} AS Wheel
-FROM 123456789012.dkr.ecr.eu-west-1.amazonaws.com/base:$TAG
-COPY --from=wheel /a /a
-COPY --chown=1 --from=registry.example/tools:1 /b /b
-COPY --from=0 /c /c
-FROM scratch
-"""
-    result = base_images.find_base_images(f"ARG TAG=2\n{text}", {"BASE": "python:4"})
-    assert result == ["python:4", "123456789012.dkr.ecr.eu-west-1.amazonaws.com/base:2", "registry.example/tools:1"]
-    assert [str(ref) for ref in base_images.select_ecr_images([*result, "public.ecr.aws/a/b", "Not A Name"])] == result[1:2]
 
 
 def layer() -> bytes:
@@ -306,94 +273,44 @@ def test_layer_may_be_a_link_to_another(tmp_path: Path):
     assert first == second
 
 
-WORDS = {
-    "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?": (
-        Unreachable,
-        "daemon",
-    ),
-    "permission denied while trying to connect to the Docker daemon socket": (
-        Forbidden,
-        "not allowed to use",
-    ),
-    "ERROR: failed to solve: dockerfile parse error on line 1: unknown instruction: FORM": (
-        Refused,
-        "the Dockerfile has an error",
-    ),
-    "Error response from daemon: pull access denied for a, repository does not exist": (
-        Forbidden,
-        "the base image does not exist",
-    ),
-    "manifest for python:99 not found: manifest unknown": (NotFound, "the base image does not exist"),
-    "Error: reading manifest 9 in docker.io/library/python: manifest unknown": (NotFound, "the base image does not exist"),
-    "Step 3/5 : RUN --mount=type=secret,id=a true\nthe --mount option requires BuildKit. Refer to …": (
-        Refused,
-        "classic builder cannot build this Dockerfile",
-    ),
-    "write /var/lib/docker/tmp: no space left on device": (BackendError, "no space is left"),
-    "dial tcp: lookup registry-1.docker.io: no such host": (Unreachable, "does not answer"),
-    'Head "https://a.example/v2/b": x509: certificate is valid for localhost, not a.example': (Unreachable, "does not answer"),
-    "The command '/bin/sh -c pip install' returned a non-zero code: 1\nno such host": (Refused, "the build failed"),
-    "The command '/bin/sh -c cp' returned a non-zero code: 1\nno space left on device": (BackendError, "no space is left"),
-    "": (Refused, "the build failed"),
-}
-
-
-@pytest.mark.parametrize("words", WORDS)
-def test_engine_output_is_classified(words: str):
-    kind, title = WORDS[words]
-    result: KfjobError = engine_process.explain_failure("docker", words.splitlines(), 1)
-    assert type(result) is kind
-    assert title in result.title
-    assert result.cause
-
-
-HEREDOC_FAILURES = (
-    'Error: building at STEP "COPY <<EOF /etc/motd": checking on sources under "/src": no such file or directory',
-    "Error: creating build container: initializing source docker://os: reading manifest: manifest unknown",
-    "Error: initializing source docker://os:latest: requested access to the resource is denied, unauthorized",
-    'error building at STEP "hello": Build error: Unknown instruction: "HELLO"',
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("Cannot connect to the Docker daemon. Is the docker daemon running?", "start the daemon of `docker`"),
+        ("permission denied while trying to connect to the Docker daemon socket", "join the group `docker`"),
+        ("the --mount option requires BuildKit. Refer to …", "install docker's buildx plugin"),
+        ("pull access denied for a, repository does not exist", "`docker login`"),
+        ("write /var/lib/docker/tmp: no space left on device", "TMPDIR"),
+        ("unknown instruction: FORM", "nothing was pushed"),
+        ("", "nothing was pushed"),
+    ],
 )
+def test_failure_of_an_engine_has_its_words_and_a_hint(words: str, hint: str):
+    error = engine_process.explain_failure("docker", words.splitlines(), 1)
+    assert error.title == "the build failed (`docker` exited with code 1)"
+    assert (error.cause or "") == words
+    assert hint in (error.hint or "")
 
 
-@pytest.mark.parametrize("words", HEREDOC_FAILURES)
-def test_failure_of_an_engine_without_heredocs_names_them(words: str):
-    result: KfjobError = engine_process.explain_failure("buildah", [words], 1, skips_heredocs=True)
-    assert result.title.startswith("the build failed, and this version of `buildah` reads no heredocs")
-    assert "docker with BuildKit" in str(result.hint)
-    assert "COPY it" in str(result.hint)
-    assert "heredoc" not in str(engine_process.explain_failure("buildah", [words], 1))
+ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 
 
 @pytest.mark.parametrize(
-    ("words", "title"),
+    ("text", "hosts"),
     [
-        ("write /var/lib/x: no space left on device", "no space is left"),
-        ("dial tcp: lookup a.example: no such host", "does not answer"),
-        ("permission denied while trying to connect to the Docker daemon socket", "not allowed to use"),
-        ('Error: building at STEP "RUN make": while running runtime: exit status 2', "the build failed (`buildah`"),
+        (f"FROM {ECR}/base:1\nFROM {ECR}/other\n", [ECR]),
+        (
+            "ARG ACCOUNT=123456789012\nFROM ${ACCOUNT}.dkr.ecr.${REGION:-eu-west-1}.amazonaws.com/a\n",
+            [ECR],
+        ),
+        (f"FROM a\nCOPY --from={ECR}/tools:1 /b /b\n", [ECR]),
+        (f"ARG GIVEN\nFROM \\\n  $GIVEN AS a\n# FROM {ECR.replace('1', '2')}/x\n", [ECR]),
+        ("FROM public.ecr.aws/a/b\nFROM python:3\n", []),
+        ("ARG A='\n", []),
     ],
 )
-def test_failure_with_another_cause_does_not_name_heredocs(words: str, title: str):
-    assert title in engine_process.explain_failure("buildah", [words], 1, skips_heredocs=True).title
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "reads"),
-    [
-        ("buildah", "buildah version 1.28.2 (image-spec 1.1.0-rc2)", False),
-        ("buildah", "buildah version 1.33.0 (image-spec 1.1.0)", True),
-        ("podman", "podman version 4.3.1", False),
-        ("podman", "podman version 5.0.0", True),
-        ("podman", "unknown", True),
-        ("nerdctl", "nerdctl version 1.0.0", True),
-        ("docker", "Docker version 28.0.0", False),
-    ],
-)
-def test_version_says_whether_an_engine_reads_heredocs(name, version: str, reads, tmp_path: Path):
-    program = tmp_path / name
-    program.write_text(f"#!/bin/sh\necho '{version}'\n")
-    program.chmod(0o755)
-    assert engine_process.reads_heredocs(Engine(name=name, program=str(program))) is reads
+def test_ecr_registries_of_a_dockerfile(text: str, hosts: list[str]):
+    assert find_ecr_registries(text, {"GIVEN": f"{ECR}/given:1"}) == hosts
 
 
 @pytest.mark.parametrize(
@@ -407,7 +324,7 @@ def test_version_says_whether_an_engine_reads_heredocs(name, version: str, reads
 )
 def test_base_without_a_value_names_the_option(text: str, message: str):
     with pytest.raises(UsageError, match="names no image, because the build argument") as caught:
-        base_images.check_bases(text, {})
+        check_bases(text, {})
     assert message in str(caught.value)
 
 
@@ -422,4 +339,4 @@ def test_base_without_a_value_names_the_option(text: str, message: str):
     ],
 )
 def test_base_with_a_value_is_accepted(text: str):
-    base_images.check_bases(text, {"GIVEN": "b"})
+    check_bases(text, {"GIVEN": "b"})

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.image.build.base_images import find_base_images
 from kfjob.shell.variables import find_references
 
 BACKTRACKING = re.compile(r"(?<![\\$])\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::?-([^}\n]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
@@ -39,10 +38,3 @@ def has_open_bracket(default: str) -> bool:
 def test_a_default_that_ends_inside_brackets_is_a_shells(text):
     names = {match["braced"] for match in find_references(text)}
     assert not names & {"IP", "A"}
-
-
-@pytest.mark.parametrize(
-    ("image", "name"), [("${A}:1", "x:1"), ("${B:-y}", "y"), ("$A-$B", "x-"), ("${A", "${A"), ("${A:-b", "${A:-b")]
-)
-def test_reference_in_a_dockerfile_needs_its_closing_brace(image, name):
-    assert find_base_images(f"ARG A=x\nFROM {image}\n", {}) == [name]

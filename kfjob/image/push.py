@@ -1,16 +1,30 @@
-"""Copy an image into a repository: blobs that exist there are reused, blobs of the same registry are mounted."""
+"""Push an image: blobs that the registry has are reused, those of the same registry mounted, others sent in parallel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
+from kfjob.base.concurrency import map_parallel
+from kfjob.image.build.archive import BuiltImage
 from kfjob.image.mutate import MutatedImage
 from kfjob.image.references import ImageRef
 from kfjob.image.registry.client import Registry
-from kfjob.image.registry.parallel import run_transfers
 from kfjob.image.registry.uploads import Blob, RemoteBlob, ReportProgress, ignore_progress, mount_blob, upload_blob
+
+TRANSFER_THREADS = 4
+"""Layers to transfer at the same time; each holds a chunk or two in memory, and ECR throttles clients that send
+much more in parallel."""
+
+T = TypeVar("T")
+Transfer = Callable[[ReportProgress], T]
+
+
+class _Cancelled(Exception):
+    """Another transfer has failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +82,22 @@ def copy_image(
     return result
 
 
+def push_built_image(target: Repository, image: BuiltImage, *, progress: ReportProgress = ignore_progress) -> CopyResult:
+    """Upload the missing blobs of a built image in parallel, then its manifest under the tag: no tag names a partial image.
+
+    Raises:
+        AlreadyExists: the tag exists and is immutable.
+        KfjobError: the registry refuses or does not answer; the next attempt reuses the blobs that it has accepted.
+    """
+    blobs = {blob.digest: blob for blob in image.blobs}
+    result = sum(run_transfers([partial(_upload, blob, target) for blob in blobs.values()], progress=progress), CopyResult())
+    target.registry.put_manifest(target.name, target.ref.tag, image.manifest)
+    return result
+
+
 def _upload(blob: Blob, target: Repository, progress: ReportProgress) -> CopyResult:
     if target.registry.has_blob(target.name, blob.digest):
+        progress(blob.digest, blob.size, blob.size)
         return CopyResult(reused=blob.size)
     upload_blob(target.registry, target.name, blob, progress=progress)
     return CopyResult(uploaded=blob.size)
@@ -87,3 +115,26 @@ def _copy_layer(digest: str, size: int, source: Repository, target: Repository, 
     blob = RemoteBlob(digest=digest, size=size, registry=source.registry, repository=source.name)
     upload_blob(target.registry, target.name, blob, progress=progress)
     return CopyResult(copied=size)
+
+
+def run_transfers(
+    transfers: Sequence[Transfer[T]], *, progress: ReportProgress = ignore_progress, threads: int = TRANSFER_THREADS
+) -> list[T]:
+    """Return the results of the transfers, in order. `progress` is called by one thread at a time.
+
+    Raises:
+        Exception: the first exception of a transfer. Before it is raised, the running transfers end with their current chunk;
+            the others do not begin.
+    """
+    cancelled, lock = threading.Event(), threading.Lock()
+
+    def report(digest: str, done: int, size: int) -> None:
+        if cancelled.is_set():
+            raise _Cancelled
+        with lock:
+            progress(digest, done, size)
+
+    def run(transfer: Transfer[T]) -> T:
+        return transfer(report)
+
+    return map_parallel(run, transfers, threads=threads, name="transfer", stop=cancelled)
