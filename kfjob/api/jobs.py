@@ -177,7 +177,7 @@ def _open_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> 
 
 def _load_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> LoadedSpec:
     """Return the spec of a model, of a mapping with its fields, or of a file."""
-    from kfjob.api.lifecycle.spec_file import record_file
+    from kfjob.api.named_files import record_file
     from kfjob.api.planning import finish_draft
     from kfjob.source.spec_text import LoadedSpec, Positions, draft_fields, draft_spec
     from kfjob.spec.job import JobSpec

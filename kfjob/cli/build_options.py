@@ -15,8 +15,8 @@ from kfjob.cli.options import Command, Result, notify
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
+    from kfjob.api.job_files import BuildImage
     from kfjob.api.settings import Settings
-    from kfjob.cli.spec_source import BuildImage
 
 
 def build_options(command: Command[Result]) -> Command[Result]:

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.api.named_files import read_text
 from kfjob.base.errors import UsageError
 from kfjob.base.printable import encode_json
 from kfjob.base.text import join_names
 from kfjob.cli.completion import FILE
 from kfjob.cli.options import notify, output_option
-from kfjob.cli.output import write_data
-from kfjob.cli.spec_source import Source, read_spec, read_text, spec_argument
+from kfjob.cli.output import hide_secrets, write_data
+from kfjob.cli.spec_options import spec_argument
 
 if TYPE_CHECKING:
+    from kfjob.api.job_files import JobFiles
     from kfjob.convert.conversion import Conversion
 
 _SCHEMA_COMMENT = "# yaml-language-server: $schema=kfjob.schema.json\n"
@@ -106,14 +108,14 @@ def export_spec() -> None:
 @export_spec.command("accelerate", short_help="Write an Accelerate config.")
 @spec_argument
 @output_option("yaml", "json")
-def export_accelerate(*, source: Source, output: str) -> None:
+def export_accelerate(*, files: JobFiles, output: str) -> None:
     """Convert SPEC to a config for `accelerate launch --config_file`.
 
     Settings that the config cannot hold are listed on stderr.
     """
     from kfjob.api.specs.exports import export_accelerate as export
 
-    conversion = export(read_spec(source))
+    conversion = export(files.read_spec(hide=hide_secrets))
     write_data(_format(conversion.spec, output))
     for note in conversion.notes:
         notify(str(note))

@@ -9,11 +9,12 @@ import click
 
 from kfjob.base.text import plural
 from kfjob.cli.options import Settings, notify, output_option, target_options
-from kfjob.cli.output import print_json
+from kfjob.cli.output import hide_secrets, print_json
 from kfjob.cli.parameter_types import Number
-from kfjob.cli.spec_source import Source, read_spec, spec_argument
+from kfjob.cli.spec_options import spec_argument
 
 if TYPE_CHECKING:
+    from kfjob.api.job_files import JobFiles
     from kfjob.api.specs.estimate import Estimate
 
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @target_options
 def estimate(
     *,
-    source: Source,
+    files: JobFiles,
     tokens_per_second: float | None,
     job: str | None,
     mfu: float | None,
@@ -45,7 +46,7 @@ def estimate(
     """
     from kfjob.api.specs.estimate import estimate as estimate_spec
 
-    loaded = read_spec(source, settings)
+    loaded = files.read_spec(settings, hide=hide_secrets)
     result = estimate_spec(loaded, settings=settings, notify=notify, tokens_per_second=tokens_per_second, job=job, mfu=mfu)
     if output == "json":
         print_json(result.describe(), indent=2)

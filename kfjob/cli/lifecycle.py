@@ -12,7 +12,7 @@ from kfjob.cli.colours import colour_marks
 from kfjob.cli.completion import JOB, LIVE_JOB
 from kfjob.cli.options import Settings, code_options, combine, notify, python_option, quiet_option, target_options
 from kfjob.cli.parameter_types import DURATION
-from kfjob.cli.spec_source import ChangeOptions, change_options
+from kfjob.cli.spec_options import ChangeOptions, change_options
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer

@@ -11,11 +11,12 @@ from kfjob.base.common_types import ignore_notice
 from kfjob.base.text import plural
 from kfjob.base.units import MIB
 from kfjob.cli.options import Settings, notify, output_option, python_option, strict_option, target_options
-from kfjob.cli.output import print_json
+from kfjob.cli.output import hide_secrets, print_json
 from kfjob.cli.parameter_types import DURATION
-from kfjob.cli.spec_source import Source, open_source, spec_or_template
+from kfjob.cli.spec_options import spec_or_template
 
 if TYPE_CHECKING:
+    from kfjob.api.job_files import JobFiles
     from kfjob.api.preflight.result import Preflight
     from kfjob.api.preflight.run import TrialResult
     from kfjob.api.preflight.trial_results import PodReport
@@ -51,7 +52,7 @@ _RUN_HELP = (
 @python_option
 @strict_option
 def preflight(
-    *, source: Source, should_run: bool, timeout: float, sizes: str | None, seconds: float, output: str, settings: Settings
+    *, files: JobFiles, should_run: bool, timeout: float, sizes: str | None, seconds: float, output: str, settings: Settings
 ) -> int:
     """Check what a job needs before it starts, and report all problems. Without --run, nothing is created.
 
@@ -63,7 +64,7 @@ def preflight(
     from kfjob.api.preflight.run import run_trial
     from kfjob.api.preflight.trial import Trial
 
-    job_source = open_source(source, settings)
+    job_source = files.open(settings, hide=hide_secrets)
     job = job_source.prepare(job_source.find_target(settings, notify=ignore_notice), notify=notify)
     result = examine(job)
     if output == "text":

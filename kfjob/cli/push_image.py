@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.api.named_files import read_text
 from kfjob.api.settings import load_current_settings
 from kfjob.base.errors import BackendError
 from kfjob.base.parsing import ParseError, read_document
@@ -17,7 +18,6 @@ from kfjob.cli.image_options import ImageOptions, image_options
 from kfjob.cli.options import debug_option, notify, output_option
 from kfjob.cli.output import print_json
 from kfjob.cli.push_code import push_code, push_code_options
-from kfjob.cli.spec_source import read_text
 
 if TYPE_CHECKING:
     from kfjob.api.images.push_code import CodePushResult

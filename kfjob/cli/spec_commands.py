@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import to_builtins
@@ -11,10 +12,13 @@ from msgspec import to_builtins
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.printable import encode_json
 from kfjob.cli.options import Settings, notify, output_option, python_option, target_options
-from kfjob.cli.output import print_json, write_data
+from kfjob.cli.output import hide_secrets, print_json, write_data
 from kfjob.cli.parameter_types import Count
-from kfjob.cli.spec_source import Source, open_source, spec_or_template
+from kfjob.cli.spec_options import spec_or_template
 from kfjob.redaction import Redactor
+
+if TYPE_CHECKING:
+    from kfjob.api.job_files import JobFiles
 
 MAX_VALUE_WIDTH = 72
 """Characters of a value in a table of spec fields."""
@@ -29,7 +33,7 @@ MAX_VALUE_WIDTH = 72
 @output_option("table", "json")
 @target_options
 @python_option
-def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, settings: Settings) -> None:
+def explain(*, files: JobFiles, operator_env: bool, node_rank: int, output: str, settings: Settings) -> None:
     """Show every value of a job, its origin, and the reason for it.
 
     The origin is the spec, the instance type, a default of kfjob, or the cluster. With --template it is the template, a
@@ -39,7 +43,7 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
     from kfjob.api.target_needs import find_target_needs
     from kfjob.cli.formatting import format_table
 
-    job_source = open_source(source, settings, check=find_target_needs)
+    job_source = files.open(settings, hide=hide_secrets, check=find_target_needs)
     target = job_source.find_target(settings, notify=ignore_notice)
     explanation = explain_job(job_source.prepare(target, check=find_target_needs, notify=notify))
     for problem in () if operator_env else explanation.findings:
@@ -63,7 +67,7 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
 @spec_or_template
 @output_option("text", "json")
 @target_options
-def diff(*, source: Source, output: str, settings: Settings) -> None:
+def diff(*, files: JobFiles, output: str, settings: Settings) -> None:
     """Show what SPEC would change in the live job. Nothing is changed.
 
     The API server fills in its defaults first, as a dry run. Each change has a label: `in place` (`kfjob apply` makes it)
@@ -71,7 +75,7 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
     """
     from kfjob.api.lifecycle.start import diff as diff_source
 
-    job_source = open_source(source, settings)
+    job_source = files.open(settings, hide=hide_secrets)
     target = job_source.find_target(settings, notify=notify, to_run=True)
     name, changes = diff_source(job_source, target, notify=notify)
     if output == "json":
@@ -84,9 +88,9 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
         click.echo(f"no changes: `{name}` matches the {job_source.noun}", err=True)
         return
     if all(change.in_place for change in changes):
-        click.echo(f"hint: `kfjob apply {source.arguments}` makes these changes in place", err=True)
+        click.echo(f"hint: `kfjob apply {files.arguments}` makes these changes in place", err=True)
     else:
-        hint = f"hint: `kfjob stop {name}`, then `kfjob submit {source.arguments}`; running pods cannot take the changes"
+        hint = f"hint: `kfjob stop {name}`, then `kfjob submit {files.arguments}`; running pods cannot take the changes"
         click.echo(hint, err=True)
 
 

@@ -23,11 +23,12 @@ from kfjob.cli.options import (
     strict_option,
     target_options,
 )
-from kfjob.cli.output import print_json, write_data
-from kfjob.cli.spec_source import Source, open_source, spec_or_template
+from kfjob.cli.output import hide_secrets, print_json, write_data
+from kfjob.cli.spec_options import spec_or_template
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
+    from kfjob.api.job_files import JobFiles
     from kfjob.api.lifecycle.dry_run import DryRun
     from kfjob.api.prepared import JobSource, PreparedJob
 
@@ -47,7 +48,7 @@ _DRY_RUN_HELP = "Create nothing. `client` checks the spec here; `server` sends i
 @build_options
 def submit(
     *,
-    source: Source,
+    files: JobFiles,
     should_follow: bool,
     quiet: bool,
     dry_run: str | None,
@@ -65,7 +66,7 @@ def submit(
     from kfjob.api.reader import describe_ref
     from kfjob.cli.follow import follow
 
-    job_source = open_source(source, settings, build=plan_build(build, settings, dry_run=bool(dry_run), code=code))
+    job_source = files.open(settings, hide=hide_secrets, build=plan_build(build, settings, dry_run=bool(dry_run), code=code))
     if dry_run:
         checked = _dry_run(job_source, dry_run, settings, code)
         if output == "json":
@@ -102,17 +103,17 @@ def _dry_run(job_source: JobSource, mode: Any, settings: Settings, code: CodeLay
 @spec_or_template
 @target_options
 @strict_option
-def apply(*, source: Source, settings: Settings) -> None:
+def apply(*, files: JobFiles, settings: Settings) -> None:
     """Change the live job to match SPEC, if the change is possible in place.
 
     `kfjob diff` shows which changes are. With --template, the job's other objects change too.
     """
     from kfjob.api.lifecycle.start import apply as apply_source
 
-    job_source = open_source(source, settings)
+    job_source = files.open(settings, hide=hide_secrets)
     reader = apply_source(job_source, job_source.find_target(settings, notify=notify, to_run=True), notify=notify)
     click.echo(reader.ref.name)
-    click.echo(f"applied `{source.name}` to `{reader.ref.name}`", err=True)
+    click.echo(f"applied `{files.name}` to `{reader.ref.name}`", err=True)
 
 
 @click.command()
@@ -120,7 +121,7 @@ def apply(*, source: Source, settings: Settings) -> None:
 @output_option("yaml", "json")
 @target_options
 @strict_option
-def render(*, source: Source, output: str, settings: Settings) -> None:
+def render(*, files: JobFiles, output: str, settings: Settings) -> None:
     """Print the manifests that `kfjob submit` would create.
 
     They are the same byte for byte, except for the launch id. Templates without a PyTorchJob are printed with their values:
@@ -129,7 +130,7 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
     from kfjob.source.yaml_writer import format_manifests
 
     settings = replace(settings, backend="kubernetes")
-    job_source = open_source(source, settings, is_submitted=False)
+    job_source = files.open(settings, hide=hide_secrets, is_submitted=False)
     write_data(format_manifests(job_source.render(settings, notify=notify), output))
 
 
@@ -139,7 +140,7 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
 @target_options
 @python_option
 @strict_option
-def validate(*, source: Source, output: str, settings: Settings) -> int:
+def validate(*, files: JobFiles, output: str, settings: Settings) -> int:
     """Check SPEC, and report every problem with its file, line and column.
 
     The checks depend on the backend; `--backend` selects it, and the output names it.
@@ -148,19 +149,19 @@ def validate(*, source: Source, output: str, settings: Settings) -> int:
     `severity`, `message`, `field`, `file`, `line`, `column`, `detail`, `hint` and `rule`. The exit codes are the same.
     """
     if output == "json":
-        return _validate_as_json(source, settings)
+        return _validate_as_json(files, settings)
     try:
-        job = _validate(source, settings)
+        job = _validate(files, settings)
         job.check_findings(notify)
     finally:
         with suppress(KfjobError):  # the kubeconfig cannot be read
-            backend, reason = source.explain_backend(settings)
+            backend, reason = files.explain_backend(settings)
             click.echo(f"checked for {'this machine' if backend == 'local' else 'Kubernetes'}: {reason}", err=True)
-    click.echo(f"`{source.name}` is valid: {job.summary}", err=True)
+    click.echo(f"`{files.name}` is valid: {job.summary}", err=True)
     return 0
 
 
-def _validate(source: Source, settings: Settings) -> PreparedJob:
+def _validate(files: JobFiles, settings: Settings) -> PreparedJob:
     """Return the job of a source; the findings include what its target lacks.
 
     Raises:
@@ -168,18 +169,18 @@ def _validate(source: Source, settings: Settings) -> PreparedJob:
     """
     from kfjob.api.target_needs import find_target_needs
 
-    job_source = open_source(source, settings, check=find_target_needs)
+    job_source = files.open(settings, hide=hide_secrets, check=find_target_needs)
     target = job_source.find_target(settings, notify=ignore_notice)
     return job_source.prepare(target, check=find_target_needs, notify=notify)
 
 
-def _validate_as_json(source: Source, settings: Settings) -> int:
+def _validate_as_json(files: JobFiles, settings: Settings) -> int:
     """Print the problems of the source as JSON, and return the exit code."""
     problems: tuple[Problem, ...]
     code = 0
     backend: tuple[str | None, str | None] = (None, None)
     try:
-        job = _validate(source, settings)
+        job = _validate(files, settings)
         job.check_findings(ignore_notice)
         problems = (*job.warnings, *job.findings)
     except SpecError as err:
@@ -188,7 +189,7 @@ def _validate_as_json(source: Source, settings: Settings) -> int:
         problems, code = (Problem(title=err.title, file=err.location, detail=err.cause, hint=err.hint),), err.exit_code
     described = [describe_problem(problem) for problem in problems]
     with suppress(KfjobError):  # the kubeconfig cannot be read
-        backend = source.explain_backend(settings)
-    checked = {"file": source.name, "valid": code == 0, "backend": backend[0], "backend_reason": backend[1]}
+        backend = files.explain_backend(settings)
+    checked = {"file": files.name, "valid": code == 0, "backend": backend[0], "backend_reason": backend[1]}
     print_json({**checked, "problems": described}, indent=2)
     return code

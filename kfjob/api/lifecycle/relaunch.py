@@ -11,7 +11,7 @@ from kfjob.api.lifecycle.recorded_objects import RecordedObjects
 from kfjob.api.lifecycle.recorded_spec import parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live, replace_launch
 from kfjob.api.lifecycle.spec_change import SpecChange, describe_change
-from kfjob.api.lifecycle.spec_file import find_changed_file
+from kfjob.api.named_files import find_changed_file
 from kfjob.api.prepared import PreparedJob
 from kfjob.api.reader import LiveReader, check_uid
 from kfjob.api.settings import STOP_TIMEOUT
