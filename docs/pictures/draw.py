@@ -35,8 +35,8 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 import kfjob
-from kfjob.cli.display import Display, style_message
-from kfjob.cli.panel import panel
+from kfjob.cli.display import Display
+from kfjob.cli.live_display import panel, style_message
 from kfjob.joblog import events, observe_config
 from kfjob.joblog.diagnose.engine.collector import SymptomCollector
 from kfjob.joblog.diagnose.engine.ranking import diagnose

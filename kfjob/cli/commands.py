@@ -16,12 +16,9 @@ import click
 
 from kfjob.base.concurrency import reporting_waits
 from kfjob.base.errors import KfjobError, explain_os_error
-from kfjob.cli.colours import wants_colour
 from kfjob.cli.error_output import print_error, print_usage_error
-from kfjob.cli.exit_codes import INTERRUPTED, SIGNAL_BASE
-from kfjob.cli.interrupts import end_on_interrupt, find_interrupt, raise_on_interrupt
-from kfjob.cli.output import LostOutput, clean_output
-from kfjob.cli.wait_notices import WaitPrinter
+from kfjob.cli.output import LostOutput, WaitPrinter, clean_output, wants_colour
+from kfjob.cli.signals import INTERRUPTED, SIGNAL_BASE, end_on_interrupt, find_interrupt, raise_on_interrupt
 
 GC_THRESHOLD = 50_000
 """New objects between two garbage collections. Python's 700 means 60 useless collections while modules are imported."""

@@ -12,11 +12,10 @@ from msgspec import to_builtins
 from kfjob.base.errors import NoEvidence
 from kfjob.base.text import join_names, plural
 from kfjob.base.units import SECOND, check_time
-from kfjob.cli.colours import colour_marks
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, progress_option, target_options
-from kfjob.cli.output import print_json
+from kfjob.cli.output import colour_marks, print_json
 
 if TYPE_CHECKING:
     from kfjob.api.diagnose import Examination

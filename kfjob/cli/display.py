@@ -1,7 +1,4 @@
-"""Displays of a followed job: a live panel in a terminal, plain lines elsewhere, JSON lines for programs.
-
-JSON goes to stdout, everything else to stderr.
-"""
+"""Displays of a followed job: plain lines on standard error, or JSON lines on standard output for programs."""
 
 from __future__ import annotations
 
@@ -15,32 +12,26 @@ from kfjob.base.errors import KfjobError
 from kfjob.base.text import plural
 from kfjob.cli.diagnose import diagnosis_json
 from kfjob.cli.formatting import local_clock
-from kfjob.cli.output import print_json, redact
-from kfjob.cli.panel import panel
+from kfjob.cli.output import print_json
 from kfjob.cli.reminders import SilenceReminder, StageReminder
 from kfjob.cli.summary import read_program_lines, summarize
-from kfjob.cli.view_text import news_text, progress_json, progress_line, view_json
+from kfjob.cli.view_json import progress_json, view_json
+from kfjob.cli.view_text import news_text, progress_line
 from kfjob.joblog.agents.agent_records import AgentEventKind
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.diagnose.engine.collector import SymptomCollector
 from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.diagnose.rule import Role
-from kfjob.joblog.events import JobChanged, JobPhase, PodPhase, Tick
+from kfjob.joblog.events import JobChanged, PodPhase, Tick
 from kfjob.joblog.program_output import OutputLine, ProgramOutput
 from kfjob.joblog.view.job_view import JobView, News
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from kfjob.api.reader import LiveReader
     from kfjob.joblog.events import Event
 
 PROGRESS_EVERY = 5.0
 """Seconds between two progress lines of the plain display."""
-REFRESH_EVERY = 0.2
-"""Seconds between two redraws of the live panel."""
-
-
 CATCH_UP_SECONDS = 3.0
 """Time after the end of the job in which every line is still shown; after it only the newest ones are."""
 
@@ -77,7 +68,7 @@ class Display:
             self._end = now
         self._symptoms.feed(event, view)  # at once: the operator may delete the pods and their logs
         if self._output:
-            self._show_output(self._output.feed(view, event), view.now)
+            self.show_output(self._output.feed(view, event), view.now)
         if view.phase and view.headline != self._headline and not view.remark:  # the summary has the remark
             if not (view.stalled and self._is_stalled):  # the same with more minutes: the reminder of the silence says more
                 self._announce(_find_time(event) or view.now, self.reader.ref.name, view.headline)
@@ -146,7 +137,8 @@ class Display:
         self._output.is_late = self._end is not None and time.monotonic() - self._end > CATCH_UP_SECONDS
         return not self._output.is_late and self._output.needs(pod)
 
-    def _show_output(self, lines: list[OutputLine], time: int | None) -> None:
+    def show_output(self, lines: list[OutputLine], time: int | None) -> None:
+        """Print lines of the program, and from which pod they are when that changes."""
         for line in lines:
             if line.pod:
                 self.show_message(time, line.pod, "the program's output is that of this pod from here on")
@@ -174,12 +166,12 @@ class Display:
     def show_summary(self, view: JobView) -> None:
         """Print the summary of a job that has ended."""
         if self._output:
-            self._show_output(self._output.flush(), view.now)
-            self._show_newest(self._output, view)
-        lines = summarize(self.reader, view, self.diagnosis(view), left_out=self._count_left_out())
+            self.show_output(self._output.flush(), view.now)
+            self.show_newest(self._output, view)
+        lines = summarize(self.reader, view, self.diagnosis(view), left_out=self.count_left_out())
         print("\n" + "\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
 
-    def _show_newest(self, output: ProgramOutput, view: JobView) -> None:
+    def show_newest(self, output: ProgramOutput, view: JobView) -> None:
         """Print the last lines of the program if lines before them were left out."""
         if not output.left_out and not self._is_cut:
             return
@@ -198,7 +190,7 @@ class Display:
         """Return the diagnosis from the events so far."""
         return diagnose(self._symptoms, view, job=self.reader.ref.name)
 
-    def _count_left_out(self) -> int:
+    def count_left_out(self) -> int:
         """Return the number of lines of the program that were not shown."""
         return self._output.warnings.count if self._output else 0
 
@@ -243,83 +235,3 @@ class JsonDisplay(Display):
         """Print the object of kind `end`."""
         diagnosis = {"diagnosis": diagnosis_json(self.diagnosis(view))}
         print_json({"kind": "end"} | describe_ref(self.reader.ref) | view_json(view) | diagnosis)
-
-
-class LiveDisplay(Display):
-    """A panel at the bottom of the terminal; messages and the program's output scroll above it."""
-
-    def __init__(self, reader: LiveReader, output: ProgramOutput | None = None, *, has_ended: bool = False) -> None:
-        super().__init__(reader, output, has_ended=has_ended)
-        from rich.live import Live
-
-        from kfjob.cli.clean_console import CleanConsole
-
-        self._console = CleanConsole()
-        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
-        self._last_refresh = 0.0
-        self._lines: list[str] = []  # of the program; printed together, because every print draws the panel again
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._print_lines()
-        self._live.stop()
-
-    def show_line(self, text: str) -> None:
-        """Print a line of the program: above the panel, or to stdout if that is no terminal."""
-        if sys.stdout.isatty():
-            self._lines.append(redact(text))
-        else:
-            super().show_line(text)
-
-    def show_stage(self, view: JobView) -> None:
-        """Do nothing: the panel shows the stage."""
-
-    def _print_lines(self) -> None:
-        from rich.text import Text
-
-        if self._lines:
-            self._console.print(Text("\n".join(self._lines)), soft_wrap=True)
-            self._lines.clear()
-
-    def show_message(self, time: int | None, subject: str, text: str) -> None:
-        """Print a line above the panel."""
-        self._print_lines()
-        self._console.print(style_message(time, subject, text))
-
-    def show_progress(self, view: JobView, now: float) -> None:
-        """Do nothing: the panel shows the progress."""
-
-    def update(self, view: JobView, event: Event, now: float) -> None:
-        """Process one event, and redraw the panel unless that was done a moment ago."""
-        super().update(view, event, now)
-        if now - self._last_refresh >= REFRESH_EVERY:
-            self._last_refresh = now
-            self._print_lines()
-            self._live.update(panel(self.reader.ref.name, view, width=self._console.width), refresh=True)
-
-    def show_summary(self, view: JobView) -> None:
-        """Print the summary with a coloured first line."""
-        from rich.text import Text
-
-        colour = "green" if view.phase is JobPhase.SUCCEEDED else "red"
-        if self._output:
-            self._show_output(self._output.flush(), view.now)
-            self._show_newest(self._output, view)
-        self._print_lines()
-        lines = summarize(self.reader, view, self.diagnosis(view), left_out=self._count_left_out())
-        first, *rest = map(redact, lines)
-        self._console.print()
-        self._console.print(Text(first, style=f"bold {colour}"))
-        for line in rest:
-            self._console.print(Text(line), soft_wrap=True)
-
-
-def style_message(time: int | None, subject: str, text: str) -> Text:
-    """Return a line above the panel: the time of day, the job or pod, and the message without secrets."""
-    from rich.text import Text
-
-    clock = local_clock(time) if time else " " * 8
-    return Text.assemble((f"{clock}  ", "dim"), (f"{subject}  ", "cyan"), redact(text))

@@ -11,8 +11,7 @@ import click
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import KfjobError, Problem, SpecError, UsageError
-from kfjob.cli.colours import colour_marks, wants_colour
-from kfjob.cli.output import print_json
+from kfjob.cli.output import colour_marks, print_json, wants_colour
 
 
 def print_error(err: KfjobError, argv: Sequence[str]) -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.base.concurrency import waiting_for
-from kfjob.cli.colours import colour_marks
 from kfjob.cli.completion import JOB
-from kfjob.cli.exit_codes import INTERRUPTED, job_exit_code
 from kfjob.cli.open_reader import open_live_or_archived
 from kfjob.cli.options import Settings, output_option, quiet_option, target_options
+from kfjob.cli.output import colour_marks
 from kfjob.cli.parameter_types import DURATION
+from kfjob.cli.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from kfjob.api.reader import ArchiveReader, LiveReader
@@ -101,12 +101,16 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
         click.echo(f"`{name}` has ended; `kfjob status {name}` shows its state", err=True)
         return job_exit_code(reader.snapshot().job.phase)
     from kfjob.base.errors import JobStopped
-    from kfjob.cli.display import Display, JsonDisplay, LiveDisplay
+    from kfjob.cli.display import Display, JsonDisplay
     from kfjob.joblog.program_output import ProgramOutput
 
-    kinds = {"json": JsonDisplay, "plain": Display}
+    kinds: dict[str, type[Display]] = {"json": JsonDisplay, "plain": Display}
     shown = None if quiet or output == "json" else ProgramOutput(since=since)
-    kind = kinds.get(output, LiveDisplay if sys.stderr.isatty() else Display)
+    if output == "auto" and sys.stderr.isatty():
+        from kfjob.cli.live_display import LiveDisplay
+
+        kinds["auto"] = LiveDisplay
+    kind = kinds.get(output, Display)
     display = kind(reader, shown, has_ended=reader.snapshot().job.phase.ended)
     view = None
     try:
@@ -125,3 +129,12 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
         return job_exit_code(None)
     display.finish(view)
     return job_exit_code(view.phase)
+
+
+def job_exit_code(phase: JobPhase | None) -> int:
+    """Return the exit code for the phase in which a job was last seen; None stands for a job without a phase."""
+    from kfjob.base.errors import JobFailed, JobStopped, JobUnfinished
+    from kfjob.joblog.events import JobPhase
+
+    ends = {JobPhase.SUCCEEDED: 0, JobPhase.FAILED: JobFailed.exit_code, JobPhase.STOPPED: JobStopped.exit_code}
+    return ends.get(phase, JobUnfinished.exit_code) if phase else JobUnfinished.exit_code

@@ -1,4 +1,4 @@
-"""Times, numbers and tables as text. Pure: callers pass the time."""
+"""Times, numbers, tables and JSON as text. Pure: callers pass the time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
+from kfjob.base.printable import encode_json
 from kfjob.base.units import SECOND, check_time
 
 MAX_SECONDS = 1000 * 365 * 86400
 """Longest duration to show; a longer one comes from a wrong number and is shown as `?`."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
-
-
 _UNKNOWN_CLOCK = "--:--:--"
+_TIME_NAMES = ("time", "created", "started", "ended", "last_ended")
+"""The names of times in models; names that end in `_time` are times too."""
 
 
 def format_age(since: int | None, now: int) -> str:
@@ -67,3 +69,28 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
     low, high = min(means), max(means)
     scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
     return "".join(_BLOCKS[round((value - low) * scale)] for value in means)
+
+
+def format_json(value: object, *, indent: int | None = 2) -> str:
+    """Return a value as JSON: times, in nanoseconds since the epoch, become RFC 3339 texts.
+
+    Characters that could harm a terminal are escaped.
+    """
+    return encode_json(_convert_times(value), indent=indent)
+
+
+def format_rfc3339(time_ns: int) -> str | None:
+    """Return a time in RFC 3339, in UTC and with all nine digits of its nanoseconds; None for an impossible time."""
+    if check_time(time_ns) is None:
+        return None
+    seconds, nanoseconds = divmod(time_ns, SECOND)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{nanoseconds:09}Z"
+
+
+def _convert_times(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: _convert_times(inner, str(key)) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_convert_times(inner, name) for inner in value]
+    is_time = isinstance(value, int) and not isinstance(value, bool) and (name in _TIME_NAMES or name.endswith("_time"))
+    return format_rfc3339(value) if is_time else value

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from kfjob.base.errors import KfjobError, UsageError
-from kfjob.cli.colours import colour_marks, wants_colour
 from kfjob.cli.completion import FILE, INSTANCE, MODEL
+from kfjob.cli.output import colour_marks, wants_colour
 from kfjob.cli.parameter_types import Count
 
 DEFAULT_NAME = "train"

@@ -8,9 +8,9 @@ import click
 
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.base.errors import KfjobError
-from kfjob.cli.colours import colour_marks
 from kfjob.cli.completion import JOB, LIVE_JOB
 from kfjob.cli.options import Settings, code_options, combine, notify, python_option, quiet_option, target_options
+from kfjob.cli.output import colour_marks
 from kfjob.cli.parameter_types import DURATION
 from kfjob.cli.spec_options import ChangeOptions, change_options
 

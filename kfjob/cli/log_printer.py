@@ -11,7 +11,7 @@ import click
 
 from kfjob.base.common_types import Notify
 from kfjob.base.printable import encode_json
-from kfjob.cli.json_output import format_rfc3339
+from kfjob.cli.formatting import format_rfc3339
 from kfjob.joblog.events import LogGap
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from kfjob.base.errors import NoEvidence, UsageError
 from kfjob.base.text import plural
 from kfjob.cli.completion import JOB, POD
-from kfjob.cli.kubectl_names import POD_PREFIX
 from kfjob.cli.log_printer import LineFormat, LogPrinter
-from kfjob.cli.open_reader import open_reader
+from kfjob.cli.open_reader import POD_PREFIX, open_reader
 from kfjob.cli.options import Settings, collect_options, from_option, notify, output_option, target_options
 from kfjob.cli.output import open_log_output
 from kfjob.cli.parameter_types import PATTERN, SINCE, Count

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from kfjob.cli.interrupts import end_on_interrupt
+from kfjob.cli.signals import end_on_interrupt, limit_cleanup
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with its code. SIGTERM, SIGHUP and Ctrl-C end it within a second."""
     end_on_interrupt()
-    from kfjob.cli.signals import limit_cleanup
-
     limit_cleanup()
     from kfjob.cli.commands import run_and_flush
 

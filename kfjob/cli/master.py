@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import to_builtins
 
 from kfjob.base.errors import UsageError
 from kfjob.cli.completion import JOB
-from kfjob.cli.kubectl_names import check_has_pods, name_pod
-from kfjob.cli.open_reader import open_reader
+from kfjob.cli.open_reader import check_has_pods, name_pod, open_reader
 from kfjob.cli.options import Settings, from_option, output_option, progress_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import DURATION
@@ -80,12 +80,11 @@ def _cached_answer(job: str | None, settings: Settings) -> Master | None:
 
 
 def _print(answer: Master, output: str) -> None:
-    from kfjob.cli.view_text import master_json
 
     if output == "name":
         click.echo(name_pod(answer.pod))
     elif output == "json":
-        print_json(master_json(answer), indent=2)
+        print_json(to_builtins(answer), indent=2)
     else:
         click.echo("\n".join(answer.explain()))
 
@@ -94,13 +93,12 @@ def _watch(reader: JobReader, output: str) -> None:
     """Print every new answer on a line."""
     from kfjob.api.master.discover import watch_masters
     from kfjob.cli.formatting import utc_clock
-    from kfjob.cli.view_text import master_json
 
     for answer in watch_masters(reader):
         if output == "name":
             click.echo(name_pod(answer.pod))
         elif output == "json":
-            print_json(master_json(answer))
+            print_json(to_builtins(answer))
         else:
             click.echo(f"{utc_clock(answer.evidence.time)}  {answer.explain()[0]}")
 
@@ -112,7 +110,8 @@ def _print_rounds(reader: JobReader, output: str) -> None:
         NoEvidence: no pod prints progress.
     """
     from kfjob.api.view import read_view
-    from kfjob.cli.view_text import rounds_json, rounds_text
+    from kfjob.cli.view_json import rounds_json
+    from kfjob.cli.view_text import rounds_text
     from kfjob.joblog.master.evidence import Master
 
     view = read_view(reader)

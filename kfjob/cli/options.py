@@ -186,7 +186,7 @@ def _code_layer(folder: str | None, to: str | None, workdir: str | None, include
     if not folder:
         return None
     from kfjob.api.images.code_layer import CodeLayer
-    from kfjob.cli.upload_progress import show_uploads
+    from kfjob.cli.console import show_uploads
 
     return CodeLayer(folder=Path(folder), new_image=to, workdir=workdir, include=include, show_progress=show_uploads)
 

@@ -1,4 +1,4 @@
-"""Standard output and error: text of others is cleaned here, and messages, tables and JSON are redacted.
+"""Standard output and error: colours, JSON, waits; text of others is cleaned here, and messages, tables and JSON are redacted.
 
 `clean_output` replaces both streams while a command runs. Messages and tables lose terminal sequences, control characters,
 direction marks and secrets. `print_json` redacts the fields of JSON. `write_data` keeps secrets: manifests, specs and logs.
@@ -7,16 +7,28 @@ direction marks and secrets. `print_json` redacts the fields of JSON. `write_dat
 from __future__ import annotations
 
 import os
+import re
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from types import TracebackType
 from typing import Any, TextIO, cast
 
+import click
+
 from kfjob.base.printable import clean_text
-from kfjob.cli.json_output import format_json
+from kfjob.cli.formatting import format_json
 from kfjob.redaction import Redactor
+
+_MARKS = {"error": "red", "warning": "yellow", "hint": "cyan"}
+_MARK = re.compile(r"^([ \t]*)(error|warning|hint):", re.MULTILINE)
+_STATES = {
+    "Succeeded": "green", "Failed": "red", "Error": "red", "CrashLoopBackOff": "red", "OOMKilled": "red",
+    "ImagePullBackOff": "red", "ErrImagePull": "red", "Restarting": "yellow", "Stopped": "yellow",
+}  # fmt: skip
+_STATE = re.compile(rf"(?<![\w`/-])({'|'.join(_STATES)})(?![\w`/-])")
 
 
 class LostOutput(Exception):
@@ -154,3 +166,40 @@ def open_log_output(*, raw: bool, keeps_colours: bool) -> TextIO:
 def find_stream(stream: TextIO) -> TextIO:
     """Return the stream itself, for programs that move the cursor and clean their text themselves."""
     return stream.stream if isinstance(stream, CleanStream) else stream
+
+
+class WaitPrinter:
+    """Prints each wait to stderr, once per command: a server that does not answer lets many requests wait."""
+
+    def __init__(self) -> None:
+        """Nothing has been printed yet."""
+        self._printed: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, what: str, seconds: float | None) -> None:
+        """Print `waiting for WHAT (at most 40s)`."""
+        from kfjob.validation.written_numbers import format_duration
+
+        with self._lock:
+            if what in self._printed:
+                return
+            self._printed.add(what)
+        limit = "" if seconds is None else f" (at most {format_duration(round(seconds))})"
+        click.echo(f"{click.style('note: ', dim=True, fg='cyan')}waiting for {what}{limit}", err=True)
+
+
+def wants_colour() -> bool | None:
+    """Return False if the user wants no colours (https://no-color.org); None leaves it to the terminal."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def colour_marks(text: str) -> str:
+    """Return a message with the words `error:`, `warning:` and `hint:` in colour where they begin a line."""
+    return _MARK.sub(
+        lambda match: f"{match[1]}{click.style(f'{match[2]}:', fg=_MARKS[match[2]], bold=match[2] != 'hint')}", text
+    )
+
+
+def colour_states(text: str) -> str:
+    """Return a table or a headline with the states of jobs and pods in colour."""
+    return _STATE.sub(lambda match: click.style(match[1], fg=_STATES[match[1]]), text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +13,12 @@ import click
 
 from kfjob.api.named_files import read_text
 from kfjob.api.settings import load_current_settings
-from kfjob.base.errors import BackendError
+from kfjob.base.errors import BackendError, UsageError
 from kfjob.base.parsing import ParseError, read_document
+from kfjob.base.text import plural
 from kfjob.cli.image_options import ImageOptions, image_options
-from kfjob.cli.options import debug_option, notify, output_option
+from kfjob.cli.options import combine, debug_option, include_option, notify, output_option
 from kfjob.cli.output import print_json
-from kfjob.cli.push_code import push_code, push_code_options
 
 if TYPE_CHECKING:
     from kfjob.api.images.push_code import CodePushResult
@@ -25,9 +26,20 @@ if TYPE_CHECKING:
     from kfjob.spec.image import ImageSpec
 
 
+_BUILD_FIELDS = ("dockerfile", "build_args", "base_image", "secrets", "target", "builder")
+_OPTIONS = {"dockerfile": "file", "build_args": "build-arg", "base_image": "base-image", "secrets": "secret"}
+
+_code_options = combine(
+    click.option("--code", metavar="DIR", help="Build nothing: add this directory to the image of --onto."),
+    click.option("--onto", metavar="IMAGE", help="Image that --code extends."),
+    click.option("--workdir", metavar="PATH", help="Directory in the image for --code. Default: its working directory."),
+    include_option,
+)
+
+
 @click.command("push-image")
 @image_options
-@push_code_options
+@_code_options
 @click.option("--pin", metavar="SPEC", help="Write the image with its digest into this spec file.")
 @click.option("-q", "--quiet", is_flag=True, help="Hide the output of the build engine.")
 @output_option("name", "json")
@@ -53,7 +65,7 @@ def push_image(
     image = replace(image, profile=image.profile or load_current_settings().aws_profile)
     result: PushResult | CodePushResult
     if code or onto or workdir or include:
-        result = push_code(image, code=code, onto=onto, workdir=workdir, include=include)
+        result = _push_code(image, code=code, onto=onto, workdir=workdir, include=include)
     else:
         result = build_and_push(image.spec(), quiet=quiet)
     if pin:
@@ -68,7 +80,7 @@ def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> PushResult:
     """Build and push an image, with the engine's output and the progress of the upload on stderr."""
     from kfjob.api.images.push_image import Listener
     from kfjob.api.images.push_image import build_and_push as build
-    from kfjob.cli.upload_progress import show_uploads
+    from kfjob.cli.console import show_uploads
 
     def print_line(line: str) -> None:
         if not quiet:
@@ -80,6 +92,46 @@ def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> PushResult:
         sizes = f"{_format_size(result.sent_bytes)} uploaded, {_format_size(result.reused_bytes)} reused"
         click.echo(f"pushed `{result.ref.repository}:{result.ref.tag}` in {result.seconds:.0f} s: {sizes}", err=True)
     return result
+
+
+def _push_code(
+    image: ImageOptions, *, code: str | None, onto: str | None, workdir: str | None, include: tuple[str, ...]
+) -> CodePushResult:
+    """Add the directory `code` to the image `onto` and push the result, with a progress bar on stderr.
+
+    Raises:
+        UsageError: `--code` or `--onto` is missing, or an option applies only to builds.
+    """
+    from kfjob.api.images.push_code import push_code as push
+    from kfjob.cli.console import show_uploads
+
+    if not code or not onto:
+        raise UsageError("`--code` and `--onto` must be used together", hint="`--code DIR --onto IMAGE`")
+    if build_options := [name for name in _BUILD_FIELDS if getattr(image, name)]:
+        raise UsageError(f"`--{_OPTIONS.get(build_options[0], build_options[0])}` cannot be used with `--code`")
+    started = time.monotonic()
+    with show_uploads() as progress:
+        result = push(
+            Path(code),
+            onto,
+            new_image=_target(image, onto),
+            workdir=workdir,
+            include=include,
+            profile=image.profile,
+            progress=progress,
+        )
+    seconds = f"{time.monotonic() - started:.1f} s"
+    added = f"added {plural(result.files, 'file')} to `{onto}` and pushed it in {seconds}"
+    click.echo(added if result.is_new else "the registry has this image already", err=True)
+    return result
+
+
+def _target(image: ImageOptions, onto: str) -> str | None:
+    if not image.tag or image.tag == "auto":
+        return image.to
+    from kfjob.image.references import parse_reference
+
+    return str(parse_reference(image.to or onto).with_tag(image.tag))
 
 
 def _pin(file: Path, image: str) -> None:

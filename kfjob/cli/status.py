@@ -11,12 +11,10 @@ from msgspec import to_builtins
 
 from kfjob.backends.folder import list_folders
 from kfjob.base.text import plural
-from kfjob.cli.colours import colour_states
 from kfjob.cli.completion import JOB
-from kfjob.cli.kubectl_names import check_has_pods, check_is_cluster, name_job, name_pod
-from kfjob.cli.open_reader import open_reader
+from kfjob.cli.open_reader import check_has_pods, check_is_cluster, name_job, name_pod, open_reader
 from kfjob.cli.options import Settings, from_option, notify, output_option, progress_option, target_options
-from kfjob.cli.output import print_json
+from kfjob.cli.output import colour_states, print_json
 
 if TYPE_CHECKING:
     from kfjob.api.target import Target
@@ -86,7 +84,8 @@ def status(*, job: str | None, folder: str | None, pattern: str | None, output: 
     """
     from kfjob.api.reader import describe_ref
     from kfjob.api.view import read_view
-    from kfjob.cli.view_text import status_text, view_json
+    from kfjob.cli.view_json import view_json
+    from kfjob.cli.view_text import status_text
 
     reader = open_reader(job, folder, settings, pattern=pattern)
     if output == "name":

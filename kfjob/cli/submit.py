@@ -10,9 +10,8 @@ import click
 
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.errors import KfjobError, Problem, SpecError
-from kfjob.cli.build_options import build_options, plan_build
 from kfjob.cli.error_output import describe_problem
-from kfjob.cli.image_options import ImageOptions
+from kfjob.cli.image_options import ImageOptions, build_options, plan_build
 from kfjob.cli.options import (
     Settings,
     code_options,

@@ -141,7 +141,7 @@ def unknown_instance(job: Job) -> Iterator[Violation]:
         yield Violation(
             path="instance",
             message=f"instance type `{job.spec.instance}` is not in the catalogue; kfjob uses only the numbers of `resources`",
-            hint=f"did you mean `{similar}`? " * bool(similar) + "`kfjob instances --refresh` adds types that EC2 knows",
+            hint=f"did you mean `{similar}`?" if similar else "`kfjob instances` lists the catalogue",
         )
 
 

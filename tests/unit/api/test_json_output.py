@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.cli.json_output import format_json, format_rfc3339
+from kfjob.cli.formatting import format_json, format_rfc3339
 from kfjob.joblog import events
 from kfjob.joblog.lines.timestamps import parse_rfc3339
 from tests.unit.api import script

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.cli.colours import colour_marks, colour_states
+from kfjob.cli.output import colour_marks, colour_states
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
 

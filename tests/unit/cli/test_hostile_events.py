@@ -13,8 +13,9 @@ from rich.console import Console
 
 from kfjob.cli.diagnose import diagnosis_json, diagnosis_text
 from kfjob.cli.formatting import format_age, local_clock, sparkline, utc_clock
-from kfjob.cli.panel import panel
-from kfjob.cli.view_text import rounds_json, rounds_text, status_text, training_json, view_json
+from kfjob.cli.live_display import panel
+from kfjob.cli.view_json import rounds_json, training_json, view_json
+from kfjob.cli.view_text import rounds_text, status_text
 from kfjob.joblog.diagnose.engine.collector import SymptomCollector
 from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.events import (

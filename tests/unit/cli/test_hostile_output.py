@@ -13,7 +13,7 @@ from kfjob.backends import folder
 from kfjob.backends.fake import FakeBackend
 from kfjob.base.printable import is_clean
 from kfjob.base.units import SECOND
-from kfjob.cli.clean_console import CleanConsole
+from kfjob.cli.console import CleanConsole
 from kfjob.cli.output import CleanStream, clean_output
 from kfjob.joblog.events import Event, JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase
 from kfjob.spec.job import JobSpec

@@ -226,8 +226,7 @@ def count_creates(hostile: HostileServer) -> int:
 
 IN_C = """
 import ctypes, sys
-from kfjob.cli.interrupts import end_on_interrupt, raise_on_interrupt
-from kfjob.cli.signals import limit_cleanup
+from kfjob.cli.signals import end_on_interrupt, limit_cleanup, raise_on_interrupt
 end_on_interrupt()
 limit_cleanup()
 raise_on_interrupt()
@@ -249,7 +248,7 @@ def test_a_library_that_ignores_signals_does_not_keep_the_command(number, code, 
         assert running.interrupt(number)[0] == code
 
 
-FIRST_MODULE = "kfjob.cli.interrupts"
+FIRST_MODULE = "kfjob.cli.signals"
 
 
 def interrupt_at_import(command: str, number: int, folder: Path, interrupt: signal.Signals) -> tuple[int, list[str]]:
@@ -299,8 +298,7 @@ def test_sigterm_during_imports_prints_no_traceback(number, tmp_path):
 
 CALLBACK = """
 import signal, sys, time, weakref
-from kfjob.cli.interrupts import end_on_interrupt, raise_on_interrupt
-from kfjob.cli.signals import limit_cleanup
+from kfjob.cli.signals import end_on_interrupt, limit_cleanup, raise_on_interrupt
 class Thing: pass
 end_on_interrupt()
 limit_cleanup()

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 import pytest
 
-from kfjob.cli import commands, exit_codes, interrupts
+from kfjob.cli import commands, signals
 
 
 def interrupted() -> NoReturn:
@@ -27,7 +27,7 @@ def interrupted_in_a_condition() -> NoReturn:
 def terminated_in_a_condition() -> NoReturn:
     with (lock := threading.Lock()):
         lock.release()
-        interrupts._exit(signal.SIGTERM, None)
+        signals._exit(signal.SIGTERM, None)
     raise AssertionError
 
 
@@ -48,13 +48,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], NoReturn]], i
 
 @pytest.mark.parametrize("callback", [interrupted, interrupted_in_a_condition])
 def test_ctrl_c_exits_with_130_and_no_traceback(run, callback, capsys):
-    assert run(callback) == exit_codes.INTERRUPTED
+    assert run(callback) == signals.INTERRUPTED
     assert "Traceback" not in capsys.readouterr().err
 
 
 def test_sigterm_in_a_library_exits_with_143_and_no_traceback(run, capsys, monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(interrupts, "_received", [])
+    monkeypatch.setattr(signals, "_received", [])
     assert run(terminated_in_a_condition) == 143
     assert "Traceback" not in capsys.readouterr().err
 

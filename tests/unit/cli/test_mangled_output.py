@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kfjob.backends.fake import FakeBackend
-from kfjob.cli.clean_console import CleanConsole
 from kfjob.cli.commands import run
+from kfjob.cli.console import CleanConsole
 from kfjob.cli.output import CleanStream, clean_output, hide_secrets
 from kfjob.redaction import REDACTED, Redactor
 from kfjob.report.templating import make_environment

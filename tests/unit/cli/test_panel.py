@@ -15,7 +15,8 @@ from kfjob.api.reader import LiveReader
 from kfjob.backends.base import JobRef
 from kfjob.cli import formatting, view_text
 from kfjob.cli.display import Display, JsonDisplay
-from kfjob.cli.panel import panel
+from kfjob.cli.live_display import panel
+from kfjob.cli.view_json import view_json
 from kfjob.joblog.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.view.job_view import JobView
@@ -85,7 +86,7 @@ def test_skipped_and_rolled_back_steps_are_shown():
     job_view = view([*running(), *more, *more])
     assert "1 step skipped, 1 roll-back" in "\n".join(draw(job_view, 120))
     assert "1 step skipped, 1 roll-back" in view_text.status_text(job_view, name="llama", now=START)
-    progress = view_text.view_json(job_view)["progress"]
+    progress = view_json(job_view)["progress"]
     assert (progress["skipped"], progress["rolled_back"], progress["mfu"]) == (1, 1, 0.41)
     assert json.dumps(progress)
 

@@ -7,8 +7,9 @@ import math
 
 import pytest
 
-from kfjob.cli.panel import panel
-from kfjob.cli.view_text import progress_json, progress_line, status_text
+from kfjob.cli.live_display import panel
+from kfjob.cli.view_json import progress_json
+from kfjob.cli.view_text import progress_line, status_text
 from kfjob.joblog.events import JobPhase, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.view.job_view import JobView

@@ -13,7 +13,7 @@ from kfjob.base import concurrency
 from kfjob.base.concurrency import Task, reporting_waits, waiting_for
 from kfjob.base.http import Limits
 from kfjob.cli.commands import run
-from kfjob.cli.wait_notices import WaitPrinter
+from kfjob.cli.output import WaitPrinter
 
 KUBECONFIG = """
 apiVersion: v1

@@ -8,9 +8,10 @@ from rich.console import Console
 
 from kfjob.base.units import SECOND
 from kfjob.cli.diagnose import diagnosis_text
-from kfjob.cli.panel import panel
+from kfjob.cli.live_display import panel
 from kfjob.cli.reminders import SilenceReminder, StageReminder, find_next_reminder
-from kfjob.cli.view_text import status_text, view_json
+from kfjob.cli.view_json import view_json
+from kfjob.cli.view_text import status_text
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.events import Event, JobChanged, JobPhase, PodChanged, PodPhase, ProcessState, RankProcess, Tick
 from kfjob.joblog.observe_config import Limits, ObserveConfig

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kfjob.base.units import SECOND
-from kfjob.cli.view_text import progress_json, remaining_text, step_text
+from kfjob.cli.view_json import progress_json
+from kfjob.cli.view_text import remaining_text, step_text
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.view.job_view import JobView

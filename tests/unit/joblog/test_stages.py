@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from kfjob.cli.view_text import status_text, view_json
+from kfjob.cli.view_json import view_json
+from kfjob.cli.view_text import status_text
 from kfjob.joblog.events import Event, PodPhase, Tick
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.progress.training import Training

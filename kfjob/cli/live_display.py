@@ -1,11 +1,21 @@
-"""The live panel: state, progress, loss, speed, pods, master. Pure."""
+"""The live view of a followed job in a terminal: messages and the program's output scroll above a panel."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from kfjob.base.text import plural
+from kfjob.cli.console import CleanConsole
+from kfjob.cli.display import Display
 from kfjob.cli.formatting import format_age, local_clock, sparkline
+from kfjob.cli.output import redact
+from kfjob.cli.summary import summarize
 from kfjob.cli.view_text import (
     first_loss_text,
     lr_text,
@@ -16,6 +26,7 @@ from kfjob.cli.view_text import (
     speed_text,
     step_text,
 )
+from kfjob.joblog.events import JobPhase
 from kfjob.joblog.master.evidence import Master
 from kfjob.joblog.progress.training import describe_divergence, format_loss
 from kfjob.joblog.view.job_view import JobView
@@ -23,21 +34,90 @@ from kfjob.joblog.view.silence import describe_processes, describe_silence, find
 from kfjob.joblog.view.stages import find_stage
 
 if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.text import Text
+    from kfjob.api.reader import LiveReader
+    from kfjob.joblog.events import Event
+    from kfjob.joblog.program_output import ProgramOutput
 
 MAX_BAR_WIDTH, MIN_BAR_WIDTH = 40, 10
 """Columns of the progress bar and of the loss curve."""
 TEXT_WIDTH = 50
 """Columns for the text beside them."""
+REFRESH_EVERY = 0.2
+"""Seconds between two redraws of the panel."""
+
+
+class LiveDisplay(Display):
+    """A panel at the bottom of the terminal; messages and the program's output scroll above it."""
+
+    def __init__(self, reader: LiveReader, output: ProgramOutput | None = None, *, has_ended: bool = False) -> None:
+        super().__init__(reader, output, has_ended=has_ended)
+        self._console = CleanConsole()
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._last_refresh = 0.0
+        self._lines: list[str] = []  # of the program; printed together, because every print draws the panel again
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._print_lines()
+        self._live.stop()
+
+    def show_line(self, text: str) -> None:
+        """Print a line of the program: above the panel, or to stdout if that is no terminal."""
+        if sys.stdout.isatty():
+            self._lines.append(redact(text))
+        else:
+            super().show_line(text)
+
+    def show_stage(self, view: JobView) -> None:
+        """Do nothing: the panel shows the stage."""
+
+    def _print_lines(self) -> None:
+        if self._lines:
+            self._console.print(Text("\n".join(self._lines)), soft_wrap=True)
+            self._lines.clear()
+
+    def show_message(self, time: int | None, subject: str, text: str) -> None:
+        """Print a line above the panel."""
+        self._print_lines()
+        self._console.print(style_message(time, subject, text))
+
+    def show_progress(self, view: JobView, now: float) -> None:
+        """Do nothing: the panel shows the progress."""
+
+    def update(self, view: JobView, event: Event, now: float) -> None:
+        """Process one event, and redraw the panel unless that was done a moment ago."""
+        super().update(view, event, now)
+        if now - self._last_refresh >= REFRESH_EVERY:
+            self._last_refresh = now
+            self._print_lines()
+            self._live.update(panel(self.reader.ref.name, view, width=self._console.width), refresh=True)
+
+    def show_summary(self, view: JobView) -> None:
+        """Print the summary with a coloured first line."""
+        colour = "green" if view.phase is JobPhase.SUCCEEDED else "red"
+        if self._output:
+            self.show_output(self._output.flush(), view.now)
+            self.show_newest(self._output, view)
+        self._print_lines()
+        lines = summarize(self.reader, view, self.diagnosis(view), left_out=self.count_left_out())
+        first, *rest = map(redact, lines)
+        self._console.print()
+        self._console.print(Text(first, style=f"bold {colour}"))
+        for line in rest:
+            self._console.print(Text(line), soft_wrap=True)
+
+
+def style_message(time: int | None, subject: str, text: str) -> Text:
+    """Return a line above the panel: the time of day, the job or pod, and the message without secrets."""
+    clock = local_clock(time) if time else " " * 8
+    return Text.assemble((f"{clock}  ", "dim"), (f"{subject}  ", "cyan"), redact(text))
 
 
 def panel(name: str, view: JobView, *, width: int = 100) -> Group:
     """Return the panel, at most `width` columns wide; unknown values have no row."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     heading = Text.assemble((name, "bold"), "  ", view.headline)
     if view.job and view.job.created:
         heading.append(f"  {format_age(view.job.created, view.now or 0)}", style="dim")
@@ -66,8 +146,6 @@ def panel(name: str, view: JobView, *, width: int = 100) -> Group:
 
 
 def _progress(view: JobView, width: int) -> Text:
-    from rich.text import Text
-
     row = Text()
     if view.total and view.training.step is not None:
         share = min(view.training.step / view.total, 1.0)
@@ -81,8 +159,6 @@ def _progress(view: JobView, width: int) -> Text:
 
 
 def _loss(view: JobView, width: int) -> Text:
-    from rich.text import Text
-
     training = view.training
     if training.loss is None:
         return Text()
