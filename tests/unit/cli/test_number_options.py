@@ -18,7 +18,7 @@ def test_every_option_with_a_number_has_limits():
     parameters = [parameter for context in contexts() for parameter in context.command.params]
     numbers = [p.type for p in parameters if isinstance(p.type, click.types.IntParamType | click.types.FloatParamType)]
     counters = [p for p in parameters if isinstance(p, click.Option) and p.count]
-    assert len(numbers) >= 7
+    assert len(numbers) >= 6
     assert not counters
     assert all(isinstance(kind, Count | Number) for kind in numbers), numbers
 
