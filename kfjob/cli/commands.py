@@ -16,6 +16,7 @@ import click
 
 from kfjob.base.concurrency import reporting_waits
 from kfjob.base.errors import KfjobError, explain_os_error
+from kfjob.base.version import __version__
 from kfjob.cli.error_output import print_error, print_usage_error
 from kfjob.cli.output import LostOutput, WaitPrinter, clean_output, wants_colour
 from kfjob.cli.signals import INTERRUPTED, SIGNAL_BASE, end_on_interrupt, find_interrupt, raise_on_interrupt
@@ -85,8 +86,6 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """Import the module of one command, and return the command."""
-        if cmd_name == "version":
-            return _show_version
         if cmd_name not in COMMANDS:
             return None
         module = import_module(COMMANDS[cmd_name][0])
@@ -111,28 +110,8 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"unknown command `{args[0]}`{suggestion}", ctx) from err
 
 
-@click.command("version")
-def _show_version() -> None:
-    """Show the version."""
-    _print_version()
-
-
-def _print_version() -> None:
-    from kfjob.cli.version import describe_version
-
-    click.echo(describe_version())
-
-
-def _print_version_and_exit(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001, FBT001 - click's signature
-    if value and not ctx.resilient_parsing:
-        _print_version()
-        ctx.exit()
-
-
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version_and_exit, help="Show the version."
-)
+@click.version_option(__version__, message="kfjob %(version)s", help="Show the version.")
 def kfjob() -> None:
     """Run distributed PyTorch training jobs on Kubernetes or on this machine.
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kfjob.base.version import __version__
 from kfjob.cli.commands import COMMANDS
 
 
@@ -39,8 +40,6 @@ def test_words_of_other_tools_get_a_suggestion(kfjob, word, name):
     assert name in COMMANDS
 
 
-def test_version_is_a_command_too(kfjob):
-    assert kfjob("version") == 0
-    shown = kfjob.out
+def test_version_is_a_line(kfjob):
     assert kfjob("--version") == 0
-    assert shown == kfjob.out
+    assert kfjob.out == f"kfjob {__version__}\n"

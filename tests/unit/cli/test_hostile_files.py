@@ -76,12 +76,6 @@ def test_deep_yaml_is_an_error(kfjob: Shell, here: Path, command: str):
     assert "nested too deeply" in kfjob.err
 
 
-def test_deep_kubeconfig_is_an_error(kfjob: Shell, here: Path):
-    (here / "kubeconfig").write_text(f"a: {DEEP}")
-    assert kfjob("list") == 5
-    assert "nested too deeply" in kfjob.err
-
-
 @pytest.mark.parametrize(
     ("line", "title"),
     [
