@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from docs.generate.spec import format_row
+from kfjob.trainspec.script_arguments import SCRIPT_ARGUMENTS
 from kfjob.trainspec.train_fields import LoraSpec
 from kfjob.trainspec.train_spec import TrainSpec
-from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS
 
 _HEAD = """\
 # Arguments of the trainer

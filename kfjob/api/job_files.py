@@ -92,7 +92,6 @@ class JobFiles:
         settings: Settings,
         *,
         hide: HideSecrets,
-        check: PlanCheck | None = None,
         build: BuildImage | None = None,
         is_submitted: bool = True,
     ) -> JobSource:
@@ -107,7 +106,7 @@ class JobFiles:
             return self._open_templates(settings, build, is_submitted=is_submitted)
         from kfjob.api.spec_source import SpecSource
 
-        loaded = self.read_spec(settings, hide=hide, check=check)
+        loaded = self.read_spec(hide=hide)
         if build:
             loaded = replace(loaded, spec=loaded.spec.model_copy(update={"image": build(loaded.spec.image)}))
         return SpecSource(loaded)
@@ -131,26 +130,20 @@ class JobFiles:
             raise UsageError(title, hint=hint)
         return templates
 
-    def read_spec(self, settings: Settings | None = None, *, hide: HideSecrets, check: PlanCheck | None = None) -> LoadedSpec:
-        """Return the spec. With settings, its problems include what lint and `check` find for their target.
+    def read_spec(self, *, hide: HideSecrets) -> LoadedSpec:
+        """Return the spec.
 
         Raises:
             NotFound: the file does not exist or cannot be read.
-            SpecError: the spec is not valid; it holds every problem.
+            SpecError: the spec is not valid; it holds every problem of its text and its fields.
         """
         from kfjob.source.spec_text import draft_spec
 
         text = read_text(str(self.spec or "-"), "spec")
         record = record_file(Path(self.spec), text) if self.spec and self.spec != "-" else ""
         draft = draft_spec(text, file=self.name, assignments=self.assignments, variables=self.read_values().values)
-        if draft.checked.spec is not None:
-            hide(collect_secrets(draft.checked.spec.model_dump(mode="json", warnings=False)))
-        if not draft.problems or settings is None:
-            return replace(draft.finish(), file_record=record)
-        from kfjob.api.planning import finish_draft
-        from kfjob.api.prepared import check_nothing
-
-        return replace(finish_draft(draft, settings, check=check or check_nothing), file_record=record)
+        hide(collect_secrets(draft.data))
+        return replace(draft.finish(), file_record=record)
 
     def read_values(self) -> EnvFile:
         """Return the values: with `--env` the exported variables, overridden by the env files and then by the single variables.

@@ -67,7 +67,7 @@ def submit(
 
     current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
     target = find_target(replace_fields(current, strict=current.strict or strict), notify=notify)
-    source = _open_spec(spec, current)
+    source = _open_spec(spec)
     return Run(submit_source(source, target, code=make_code_layer(code), replace=replace, notify=notify).reader)
 
 
@@ -91,7 +91,7 @@ def apply(
     from kfjob.api.lifecycle.start import apply as apply_source
 
     current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
-    return Run(apply_source(_open_spec(spec, current), find_target(current, notify=notify), notify=notify))
+    return Run(apply_source(_open_spec(spec), find_target(current, notify=notify), notify=notify))
 
 
 @check_arguments
@@ -109,7 +109,7 @@ def render(
         SpecError: every problem of the spec.
     """
     current = settings or load_current_settings(context=context, namespace=namespace)
-    return list(_open_spec(spec, current).render(current, notify=notify))
+    return list(_open_spec(spec).render(current, notify=notify))
 
 
 @check_arguments
@@ -169,23 +169,22 @@ def stop(
     return stop_job(find_job_target(job, current, notify=notify), job, timeout=timeout)
 
 
-def _open_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> SpecSource:
+def _open_spec(spec: JobSpec | JsonMapping | str | Path) -> SpecSource:
     from kfjob.api.spec_source import SpecSource
 
-    return SpecSource(_load_spec(spec, settings))
+    return SpecSource(_load_spec(spec))
 
 
-def _load_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> LoadedSpec:
+def _load_spec(spec: JobSpec | JsonMapping | str | Path) -> LoadedSpec:
     """Return the spec of a model, of a mapping with its fields, or of a file."""
     from kfjob.api.named_files import record_file
-    from kfjob.api.planning import finish_draft
-    from kfjob.source.spec_text import LoadedSpec, Positions, draft_fields, draft_spec
+    from kfjob.source.spec_text import LoadedSpec, Positions, draft_fields, load_spec
     from kfjob.spec.job import JobSpec
 
     if isinstance(spec, JobSpec):
         return LoadedSpec(spec, Positions())
     if isinstance(spec, Mapping):
-        return finish_draft(draft_fields(spec), settings)
+        return draft_fields(spec).finish()
     try:
         text = read_named_text(Path(spec))
     except FileNotFoundError as err:
@@ -193,4 +192,4 @@ def _load_spec(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> 
     except (OSError, ValueError) as err:  # ValueError: the path contains NUL, or the text is not UTF-8
         hint = "`kfjob init` writes a first spec"
         raise NotFound(f"spec `{cut_text(str(spec), MAX_NAME)}` cannot be read", cause=str(err), hint=hint) from err
-    return replace(finish_draft(draft_spec(text, file=str(spec)), settings), file_record=record_file(Path(spec), text))
+    return replace(load_spec(text, file=str(spec)), file_record=record_file(Path(spec), text))

@@ -26,6 +26,9 @@ _QUANTITY = re.compile(
 )
 """The pattern of Kubernetes' schemas, without fractions in an exponent, which the API server's parser refuses."""
 
+_DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION_PARTS = re.compile(r"(?<!\d)(\d+)([smhd])")
+
 
 def check_time(time: int | None) -> int | None:
     """Return the time, None if it is no time of a job."""
@@ -50,3 +53,17 @@ def parse_quantity(quantity: object) -> float:
     if match is None:
         raise ValueError(f"could not convert to a quantity: {quantity!r}")
     return float(match["number"] + (match["exponent"] or "")) * _SUFFIXES.get(match["suffix"], 1.0)
+
+
+def parse_duration(text: str) -> int | None:
+    """Return the seconds of a duration such as `90m` or `1d12h`; None if the text has another form."""
+    parts = _DURATION_PARTS.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(int(number) * _DURATION_UNITS[unit] for number, unit in parts)
+
+
+def format_duration(seconds: int) -> str:
+    """Return seconds, which are not negative, as `parse_duration` reads them: `36h` is `1d12h`."""
+    parts = ((seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "m"), (seconds % 60, "s"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"

@@ -46,7 +46,7 @@ def estimate(
     """
     from kfjob.api.specs.estimate import estimate as estimate_spec
 
-    loaded = files.read_spec(settings, hide=hide_secrets)
+    loaded = files.read_spec(hide=hide_secrets)
     result = estimate_spec(loaded, settings=settings, notify=notify, tokens_per_second=tokens_per_second, job=job, mfu=mfu)
     if output == "json":
         print_json(result.describe(), indent=2)

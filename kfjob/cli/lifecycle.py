@@ -85,7 +85,7 @@ def relaunch(
     from kfjob.cli.follow import follow
 
     target = find_job_target(job, settings, notify=notify)
-    reader = relaunch_job(target, job, timeout=timeout, code=code, change=change.read(settings), notify=notify)
+    reader = relaunch_job(target, job, timeout=timeout, code=code, change=change.read(), notify=notify)
     if not should_follow:  # else standard output is that of the program
         click.echo(reader.ref.name)
     click.echo(f"relaunched `{reader.ref.name}` (launch {reader.ref.launch})", err=True)

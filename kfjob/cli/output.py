@@ -178,7 +178,7 @@ class WaitPrinter:
 
     def __call__(self, what: str, seconds: float | None) -> None:
         """Print `waiting for WHAT (at most 40s)`."""
-        from kfjob.validation.written_numbers import format_duration
+        from kfjob.base.units import format_duration
 
         with self._lock:
             if what in self._printed:

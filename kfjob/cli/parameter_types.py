@@ -71,10 +71,7 @@ class Number(click.FloatRange):
 
 
 def _describe_word(text: str, *, whole: bool) -> str:
-    from kfjob.validation.written_numbers import suggest_number
-
-    suggestion = suggest_number(text, whole=whole)
-    return f"`{text}` is not a {'whole ' if whole else ''}number{f'; write `{suggestion}`' if suggestion else ''}"
+    return f"`{text}` is not a {'whole ' if whole else ''}number"
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
@@ -115,7 +112,7 @@ class Since(click.ParamType):  # type: ignore[type-arg]  # generic in newer vers
 
 def _read_seconds(text: str) -> float | None:
     """Return the seconds of a duration; None if the text is no duration."""
-    from kfjob.validation.written_numbers import parse_duration
+    from kfjob.base.units import parse_duration
 
     try:
         seconds = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else parse_duration(text)

@@ -43,7 +43,7 @@ def explain(*, files: JobFiles, operator_env: bool, node_rank: int, output: str,
     from kfjob.api.target_needs import find_target_needs
     from kfjob.cli.formatting import format_table
 
-    job_source = files.open(settings, hide=hide_secrets, check=find_target_needs)
+    job_source = files.open(settings, hide=hide_secrets)
     target = job_source.find_target(settings, notify=ignore_notice)
     explanation = explain_job(job_source.prepare(target, check=find_target_needs, notify=notify))
     for problem in () if operator_env else explanation.findings:

@@ -63,7 +63,7 @@ class ChangeOptions:
     env: bool = False
     variables: tuple[str, ...] = ()
 
-    def read(self, settings: Settings) -> SpecChange | None:
+    def read(self) -> SpecChange | None:
         """Return the change; None without one.
 
         Raises:
@@ -73,7 +73,7 @@ class ChangeOptions:
         from kfjob.api.lifecycle.spec_change import SpecChange
 
         if self.spec:
-            return SpecChange(loaded=JobFiles(**vars(self)).read_spec(settings, hide=hide_secrets))
+            return SpecChange(loaded=JobFiles(**vars(self)).read_spec(hide=hide_secrets))
         if self.env_files or self.env or self.variables:
             option = "--env-file" if self.env_files else "--env" if self.env else "--var"
             hint = "the recorded spec has no variables; `--set` changes its fields"

@@ -168,7 +168,7 @@ def _validate(files: JobFiles, settings: Settings) -> PreparedJob:
     """
     from kfjob.api.target_needs import find_target_needs
 
-    job_source = files.open(settings, hide=hide_secrets, check=find_target_needs)
+    job_source = files.open(settings, hide=hide_secrets)
     target = job_source.find_target(settings, notify=ignore_notice)
     return job_source.prepare(target, check=find_target_needs, notify=notify)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
+from kfjob.base.text import snake_case
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.spec.volumes import Volume
-from kfjob.validation.synonyms import find_field
 
 _NODE_LOCAL = {"empty_dir": "an `empty_dir`, which is deleted with its pod", "host_path": "a folder of each node"}
 _READ_ONLY_KINDS = {"config_map": "a config map", "secret": "a secret"}
@@ -19,14 +19,27 @@ _READ_ONLY_KINDS = {"config_map": "a config map", "secret": "a secret"}
 _TMP = re.compile(r"(?<![\w./~-])/tmp(?=/|$|[\s:;,'\"])[^\s:;,'\"]*")
 
 
-def _read_option(job: Job, field: str) -> str | None:
-    """Return the value of the first option in the command with the meaning of a field: `--out-dir VALUE`, `out_dir=VALUE`."""
+_CHECKPOINT_OPTIONS = frozenset(
+    (
+        *("checkpoint_dir", "checkpoint_folder", "checkpoint_path", "checkpoints", "checkpoints_dir", "ckpt_dir"),
+        *("dump_folder", "out_dir", "output", "output_dir", "save_dir", "save_path"),
+    )
+)
+"""Options of training scripts for the folder of their checkpoints."""
+_RESUME_OPTIONS = frozenset(
+    ("resume", "resume_from", "resume_from_checkpoint", "resume_path", "load_checkpoint", "init_from"),
+)
+"""Options of training scripts for the checkpoint to resume from."""
+
+
+def _read_option(job: Job, names: Collection[str]) -> str | None:
+    """Return the value of the first option in the command with one of the names: `--out-dir VALUE`, `out_dir=VALUE`."""
     words = job.words if job.spec.words else ()
     for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         value = value if equals else following
         is_option = word.startswith("--") or equals
-        if is_option and find_field(name.lstrip("-")) == field and not value.startswith("-"):
+        if is_option and snake_case(name.lstrip("-")) in names and not value.startswith("-"):
             return value
     return None
 
@@ -36,7 +49,7 @@ def find_checkpoint_folder(job: Job) -> tuple[str, str] | None:
     if job.spec.train:
         folder, path = job.spec.train.checkpoint_dir, "train.checkpoint_dir"
     else:
-        folder, path = _read_option(job, "train.checkpoint_dir"), job.program_field
+        folder, path = _read_option(job, _CHECKPOINT_OPTIONS), job.program_field
     return (folder, path) if folder and not _is_url(folder) else None
 
 
@@ -137,8 +150,8 @@ def resume_elsewhere(job: Job) -> Iterator[Violation]:
         source = None if train.resume in ("auto", "none") else train.resume
     else:
         checkpoints, source, path = (
-            _read_option(job, "train.checkpoint_dir"),
-            _read_option(job, "train.resume"),
+            _read_option(job, _CHECKPOINT_OPTIONS),
+            _read_option(job, _RESUME_OPTIONS),
             job.program_field,
         )
     if not source or "/" not in source or (checkpoints and PurePosixPath(source).is_relative_to(checkpoints)):

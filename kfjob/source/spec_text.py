@@ -5,9 +5,11 @@ Pure: the caller provides the text; the name of its file appears in messages onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from pydantic import ValidationError
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem, SpecError
@@ -17,10 +19,10 @@ from kfjob.source.script_devices import check_devices
 from kfjob.source.yaml_text import ParsedText, parse_yaml, parse_yaml_with_problems
 from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
-from kfjob.spec.repair import CheckedFields, check_fields
 from kfjob.trainspec.script_translation import Translation, translate_arguments
 from kfjob.validation.field_paths import Path, Positions, join_path, parse_path
-from kfjob.validation.pydantic_errors import describe_kind
+from kfjob.validation.pydantic_errors import describe_kind, find_path, make_problems
+from kfjob.validation.spec_model import list_errors, validate_fields
 
 __all__ = ["LoadedSpec", "Positions", "load_spec", "parse_yaml"]
 
@@ -37,50 +39,18 @@ class LoadedSpec:
     """The digest of the text and the path of the file that the spec was read from; "" for a spec that is not from a file."""
 
 
-_STAND_INS: tuple[Callable[[str], str], ...] = ("value-of-{}".format, lambda _name: "1", lambda _name: "/a/b")
-"""Values for variables without one, by name: a word, which messages can show as its reference, a number and a path."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StandIn:
-    """A spec whose variables without a value have a stand-in."""
-
-    draft: Draft
-    references: Mapping[str, str]
-    """The references by the stand-in's text for them, which is unique in the first stand-in only."""
-
-    def restore(self, problem: Problem) -> Problem:
-        """Return the problem with references instead of their stand-ins."""
-        texts = [problem.title, problem.detail or "", problem.hint or ""]
-        for text, reference in self.references.items():
-            texts = [shown.replace(text, reference) for shown in texts]
-        return replace(problem, title=texts[0], detail=texts[1] or None, hint=texts[2] or None)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Draft:
     """A spec that may have problems."""
 
-    checked: CheckedFields[JobSpec]
-    """The fields; where one has a problem, another value takes its place, so that more checks can run."""
+    data: JsonMapping
+    """The fields of the text."""
+    spec: JobSpec | None
+    """The spec; None if a field has a problem."""
     positions: Positions
     problems: tuple[Problem, ...]
     """All problems of the text, its references and its fields, in the order of the text."""
     warnings: tuple[Problem, ...] = ()
-    stand_ins: tuple[StandIn, ...] = ()
-    """The same spec with each stand-in for the variables without a value, if there are any."""
-
-    def find_independent(self, find: Callable[[Draft], Iterable[Problem]], known: Iterable[Problem]) -> list[Problem]:
-        """Return what `find` finds with every stand-in, and so for every value of the missing variables, but `known`.
-
-        A problem with one stand-in only is a consequence of that value.
-        """
-        if not self.stand_ins:
-            return []
-        first, *others = [list(find(stand_in.draft)) for stand_in in self.stand_ins]
-        shared = set(map(_identify, first)).intersection(*(map(_identify, problems) for problems in others))
-        shared -= set(map(_identify, known))
-        return [self.stand_ins[0].restore(problem) for problem in first if _identify(problem) in shared]
 
     def finish(self) -> LoadedSpec:
         """Return the spec.
@@ -88,13 +58,9 @@ class Draft:
         Raises:
             SpecError: the spec has problems.
         """
-        if self.problems or self.checked.spec is None:
+        if self.problems or self.spec is None:
             raise SpecError(self.problems)
-        return LoadedSpec(self.checked.spec, self.positions, self.warnings)
-
-
-def _identify(problem: Problem) -> tuple[str, str]:
-    return problem.path, problem.title
+        return LoadedSpec(self.spec, self.positions, self.warnings)
 
 
 def load_spec(
@@ -125,22 +91,7 @@ def draft_spec(
         if language := explain_language(text, error.problems, file=file, expected="a job spec"):
             raise SpecError([language]) from None
         raise (explain_documents(text, file) or error) from None
-    draft = _draft(parsed, file=file, assignments=assignments)
-    if not parsed.missing:
-        return draft
-    stand_ins = []
-    for make_value in _STAND_INS:
-        values = {name: make_value(name) for name in parsed.missing}
-        other = parse_yaml_with_problems(text, file=file, variables={**(variables or {}), **values})
-        references = {value: f"${{{name}}}" for name, value in values.items() if name in value}
-        stand_ins.append(StandIn(draft=_draft(other, file=file, assignments=assignments), references=references))
-    draft = replace(draft, stand_ins=tuple(stand_ins))
-    independent = draft.find_independent(lambda other: other.problems, draft.problems)
-    return replace(draft, problems=_sort((*draft.problems, *independent)))
-
-
-def _sort(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    return tuple(sorted(problems, key=lambda p: (p.line or 0, p.column or 0)))
+    return _draft(parsed, file=file, assignments=assignments)
 
 
 def draft_fields(fields: JsonMapping, *, assignments: Sequence[str] = ()) -> Draft:
@@ -164,7 +115,7 @@ def _draft(parsed: ParsedText, *, file: str | None = None, assignments: Sequence
     problems += assignment_problems
     positions = replace(positions, assigned=assigned)
     data = _migrate(data, positions)
-    unresolved = parsed.unresolved - set(assigned)
+    unresolved = parsed.unresolved - assigned.keys()
     warnings = [positions.locate(problem, path) for path, problem in find_kept_arguments(data, assigned)]
     if isinstance(data.get("train"), dict):
         train, device_problems = check_devices(data)
@@ -179,9 +130,21 @@ def _draft(parsed: ParsedText, *, file: str | None = None, assignments: Sequence
         warnings += _locate_in_train(translation.warnings, positions)
         positions = _add_translated_positions(positions, translation)
         unresolved |= _find_translated(translation, unresolved)
-    checked = check_fields(JobSpec, data, positions, unresolved=unresolved)
-    problems += checked.problems
-    return Draft(checked=checked, positions=positions, problems=_sort(problems), warnings=tuple(warnings))
+    spec, field_problems = _check_fields(data, positions, unresolved)
+    problems = sorted([*problems, *field_problems], key=lambda p: (p.line or 0, p.column or 0))
+    return Draft(data=data, spec=spec, positions=positions, problems=tuple(problems), warnings=tuple(warnings))
+
+
+def _check_fields(data: JsonMapping, positions: Positions, unresolved: frozenset[Path]) -> tuple[JobSpec | None, list[Problem]]:
+    """Return the spec or the problems of its fields. The scalars at `unresolved` have problems of their own already."""
+    if data.get("train", "") is None and not data.get("command"):
+        problem = Problem(title="`train` is empty", path="train", hint="indent the lines below it, which are its fields")
+        return None, [positions.locate(problem, ("train",), at_key=True)]
+    try:
+        return validate_fields(JobSpec, data), []
+    except ValidationError as error:
+        details = [detail for detail in list_errors(error) if find_path(detail) not in unresolved]
+        return None, make_problems(details, JobSpec, positions)
 
 
 def _migrate(data: JsonObject, positions: Positions) -> JsonObject:

@@ -5,12 +5,11 @@ A field that the user omits is None or empty here. `kfjob.plan` chooses its valu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
-from kfjob.base.errors import Problem, SpecError
+from kfjob.base.errors import SpecError
 from kfjob.base.text import plural
 from kfjob.joblog.progress.pattern import check_pattern
 from kfjob.objects import names
@@ -23,13 +22,10 @@ from kfjob.spec.job_fields import JobFields
 from kfjob.spec.master import MasterPod
 from kfjob.spec.pod import EnvVarSource, Resources
 from kfjob.spec.rendezvous import Elastic, Rendezvous
-from kfjob.spec.repair import check_fields
 from kfjob.spec.scheduling import Placement, Restarts
 from kfjob.spec.volumes import Volume
 from kfjob.trainspec.train_spec import TrainSpec
-from kfjob.validation.field_paths import Positions
-from kfjob.validation.model_fields import root_model
-from kfjob.validation.spec_model import FieldProblem, field_error, field_errors, two_programs_error
+from kfjob.validation.spec_model import FieldProblem, field_error, field_errors
 
 __all__ = ["SPEC_VERSION", "JobSpec", "Rendezvous", "Resources", "Restarts", "Volume"]
 
@@ -41,16 +37,8 @@ _MASTER_PARTS = frozenset({"scheduling", "restart_policy"})
 """Fields of `MasterPod` that replace only a part of the job's field."""
 
 
-@root_model
 class JobSpec(JobFields, defer_build=False):
     """A training job: a PyTorchJob on a cluster, or processes on this machine."""
-
-    @classmethod
-    def _list_problems(cls, error: ValidationError, fields: object = None) -> list[Problem]:
-        """Return all problems of the fields, as for a file: pydantic does not check rules across fields after an error."""
-        if isinstance(fields, Mapping) and (problems := check_fields(cls, fields, Positions()).problems):
-            return problems
-        return super()._list_problems(error, fields)
 
     @field_validator("name")
     @classmethod
@@ -197,7 +185,8 @@ class JobSpec(JobFields, defer_build=False):
             return value
         command = info.data["command"]
         if command and value is not None:
-            raise two_programs_error()
+            hint = "remove one of them"
+            raise field_error("command_and_train", "a job has either `command` or `train`, not both", path="train", hint=hint)
         if value is not None and info.data.get("args"):
             title = "`train` writes the arguments of kfjob's trainer itself, and `args` has no effect"
             raise field_error("train_and_args", title, path="args", hint="remove `args`")

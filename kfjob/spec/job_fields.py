@@ -28,8 +28,6 @@ from kfjob.spec.volumes import Volume
 from kfjob.spec.watchdog import Watchdog
 from kfjob.trainspec.train_spec import TrainSpec
 from kfjob.validation.spec_model import SpecModel, field_error
-from kfjob.validation.value_suggestions import suggest_choice
-from kfjob.validation.written_numbers import suggest_number
 
 MAX_PROCESSES = 4096
 """Processes of one node; a larger number is a mistake."""
@@ -39,12 +37,9 @@ def _check_processes(value: object) -> object:
     is_number = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_PROCESSES
     if value is None or value in ("auto", "gpu", "cpu") or is_number:
         return value
-    number = suggest_number(value, whole=True)
-    is_possible = number is not None and 1 <= int(number) <= MAX_PROCESSES
-    suggestion = number if is_possible else suggest_choice(value, ("auto", "gpu", "cpu"))
     shown = str(value).lower() if isinstance(value, bool) else value
     title = f"`processes_per_node` must be a number from 1 to {MAX_PROCESSES}, `auto`, `gpu` or `cpu`, not `{shown}`"
-    raise field_error("processes_per_node", title, **({"hint": f"write `{suggestion}`"} if suggestion else {}))
+    raise field_error("processes_per_node", title)
 
 
 class LintOptions(SpecModel):

@@ -6,11 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from kfjob.base.units import parse_duration
 from kfjob.objects.crd_schema import load_pod_schema
 from kfjob.spec.fields import LabelValue, MetadataKey, ObjectName
 from kfjob.validation.spec_model import SpecModel, field_error
-from kfjob.validation.value_suggestions import suggest_truth
-from kfjob.validation.written_numbers import parse_duration, suggest_duration
 
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
@@ -20,8 +19,7 @@ def _convert_duration(value: object) -> object:
     if not isinstance(value, str):
         return value
     if (seconds := parse_duration(value)) is None:
-        suggestion = suggest_duration(value)
-        hint = f"write `{suggestion}`" if suggestion else "write seconds, or for example `90m` or `1d12h`"
+        hint = "write seconds, or for example `90m` or `1d12h`"
         raise field_error("duration", f"`{value}` is not a duration", hint=hint)
     return seconds
 
@@ -50,7 +48,7 @@ class Restarts(SpecModel):
 def _convert_restarts(value: object) -> object:
     if value == "always":
         return {"always": True}
-    if value is False or (isinstance(value, str) and suggest_truth(value) == "false"):
+    if value is False or isinstance(value, str):
         title = f"`restarts` must be `always` or a mapping, not `{value}`"
         raise field_error("restarts", title, hint="write `restarts: {max: 0}` for no restarts")
     return value

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -19,18 +18,16 @@ from pydantic_core import PydanticUndefined
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.parsing import ParseError, parse_json
 from kfjob.trainspec.model_shapes import PRESETS
+from kfjob.trainspec.script_arguments import SCRIPT_ARGUMENTS
 from kfjob.trainspec.script_translation import translate_arguments
 from kfjob.trainspec.train_spec import TrainSpec
 from kfjob.validation.field_paths import Path, join_path
-from kfjob.validation.field_suggestions import suggest_field
+from kfjob.validation.field_suggestions import map_aliases
 from kfjob.validation.pydantic_errors import make_problem
-from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS
 from kfjob.validation.spec_model import list_errors, validate_fields
 
 OWN_TRAINER = "kfjob.trainer"
 """The module of kfjob's trainer, which reads these arguments."""
-_SPEC_FIELD = re.compile(r"`train\.(\w+)(?:\.(\w+))?(?:: (\w+))?`")
-"""A field in the hint of a job spec, such as `train.lora.quantize: nf4`."""
 
 
 def to_argv(spec: TrainSpec) -> list[str]:
@@ -57,7 +54,7 @@ def parse_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
     """Return the spec of a command line, and warnings about arguments without effect.
 
     Arguments are `--name=value` or `--name value`; a bare `--name` or `--no-name` sets a switch. The arguments of two other
-    scripts are translated (`kfjob.validation.script_arguments`).
+    scripts are translated (`kfjob.trainspec.script_arguments`).
 
     Raises:
         SpecError: arguments are unknown, duplicate or missing, or have invalid values; it holds all of these problems.
@@ -149,21 +146,10 @@ def _add_hint(problem: Problem, kind: str) -> Problem:
 
 def _suggest_argument(name: str) -> str:
     """Return a hint for an unknown argument: the field that other programs call so, or the most similar argument."""
-    suggestion = suggest_field((name,), TrainSpec)
-    if suggestion.is_explained:
-        return _SPEC_FIELD.sub(_show_argument, suggestion.hint)
-    field = suggestion.field
-    similar = [str(field[0])] if field and len(field) == 1 else difflib.get_close_matches(name, SCRIPT_ARGUMENTS, n=1)
+    alias = map_aliases().get(name)
+    names = [*TrainSpec.model_fields, *SCRIPT_ARGUMENTS]
+    similar = [str(alias[-1])] if alias and alias[0] == "train" else difflib.get_close_matches(name, names, n=1)
     return f"did you mean `{_make_flag(similar[0])}`?" if similar else "`--help` lists all arguments"
-
-
-def _show_argument(match: re.Match[str]) -> str:
-    """Return a field of the spec, with its value if it has one, as it is on the command line."""
-    name, part, value = match.groups()
-    if not part:
-        return f"`{_make_flag(name)}{f'={value}' if value else ''}`"
-    text = json.dumps({part: value or "…"}, separators=(",", ":"), ensure_ascii=False)
-    return f"`{_make_flag(name)}='{text}'`"
 
 
 def _is_switch(name: str) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
 from kfjob.trainspec.model_shapes import PRESETS
+from kfjob.trainspec.script_arguments import SCRIPT_ARGUMENTS, ScriptArgument, UnsupportedValueError, parse_switch
 from kfjob.trainspec.train_spec import TrainSpec
-from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS, ScriptArgument, UnsupportedValueError, parse_switch
 
 _PRECISION: Mapping[str, str] = MappingProxyType(
     {"bf16-mixed": "bf16", "16-mixed": "fp16", "32-true": "fp32", "32": "fp32", "16-true": "", "64-true": "", "64": ""}

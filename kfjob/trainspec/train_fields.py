@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     ConfigDict,
@@ -90,11 +90,6 @@ class LoraSpec(SpecModel):
 
 class TrainFields(SpecModel, defer_build=True):
     """The fields of a `TrainSpec`, whose rules read them; programs make a `TrainSpec` only."""
-
-    section: ClassVar[tuple[str, ...]] = ("train",)
-    """The path of this model in a job spec."""
-    takes_script_arguments: ClassVar[bool] = True
-    """An unknown field may be an argument of a published script; see `script_arguments`."""
 
     model_config = ConfigDict(allow_inf_nan=False, protected_namespaces=(), validate_default=False)
 

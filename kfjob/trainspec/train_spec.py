@@ -38,7 +38,7 @@ class TrainSpec(TrainFields, defer_build=False):
         if resume.lower() in (
             "true",
             "false",
-        ):  # another script has a switch of this name, see `kfjob.validation.script_arguments`
+        ):  # another script has a switch of this name, see `kfjob.trainspec.script_arguments`
             hint = f"use `auto` or `none`; for a folder of that name, write `./{resume}`"
             raise field_error("resume", f"`resume` cannot be `{resume}`", hint=hint)
         return resume

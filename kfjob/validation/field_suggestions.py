@@ -1,24 +1,77 @@
-"""What an unknown field of a spec probably means."""
+"""What an unknown field of a spec probably means: a name of another program, a field of another section, or a typing error."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
 
 from pydantic import BaseModel
 
-from kfjob.base.capabilities import find_name
 from kfjob.base.text import snake_case
 from kfjob.validation.field_paths import Path, join_path, parse_path
-from kfjob.validation.model_fields import find_model, find_root_model, list_fields, walk_fields
-from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS
-from kfjob.validation.synonyms import HINTS, TRAIN_HINTS, map_words
+from kfjob.validation.model_fields import find_model, list_fields
 
-_SIMILAR, _VERY_SIMILAR, _NEARLY_EQUAL = 0.6, 0.8, 0.85
-"""The similarity that a field of the same mapping needs, that any other name needs, and that is a typing error."""
 _MAX_CHOICES = 3
 """Fields that the hint for an unknown field names."""
+_ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "nodes": "num_nodes nnodes replicas workers",
+        "processes_per_node": "nproc_per_node ntasks_per_node",
+        "command": "cmd entrypoint script",
+        "resources.gpus": "gpu gpus_per_node num_gpus nvidia_com_gpu",
+        "rendezvous.backend": "rdzv_backend",
+        "rendezvous.endpoint": "rdzv_endpoint",
+        "rendezvous.id": "rdzv_id",
+        "rendezvous.conf": "rdzv_conf",
+        "rendezvous.port": "master_port",
+        "restarts.max": "max_restarts",
+        "restarts.policy": "restart_policy",
+        "run.deadline": "active_deadline_seconds timeout",
+        "run.ttl": "ttl_seconds_after_finished",
+        "run.clean_pods": "clean_pod_policy",
+        "scheduling.priority_class": "priority_class_name",
+        "scheduling.queue": "queue_name",
+        "scheduling.spread": "topology_spread_constraints",
+        "shared_memory": "shm shm_size",
+        "pod.grace": "termination_grace_period_seconds",
+        "pod.sidecars": "containers",
+        "pod.working_dir": "workdir",
+        "train.model": "model_name_or_path",
+        "train.data": "dataset dataset_name",
+        "train.sequence_length": "block_size max_length max_seq_length seq_len",
+        "train.precision": "dtype mixed_precision",
+        "train.activation_checkpointing": "gradient_checkpointing",
+        "train.lora.quantize": "load_in_4bit",
+        "train.micro_batch_size": "batch_size per_device_train_batch_size",
+        "train.max_steps": "steps",
+        "train.epochs": "num_epochs num_train_epochs",
+        "train.lr": "learning_rate",
+        "train.schedule": "lr_scheduler lr_scheduler_type",
+        "train.warmup_fraction": "warmup_ratio",
+        "train.grad_clip": "max_grad_norm",
+        "train.checkpoint_dir": "output_dir",
+        "train.checkpoint_every": "save_steps",
+        "train.keep_last": "save_total_limit",
+        "train.resume": "resume_from_checkpoint",
+        "train.log_every": "logging_steps",
+        "train.eval_every": "eval_steps",
+    }
+)
+"""Names of Kubernetes, torchrun, Slurm and Hugging Face's Trainer that are not similar to the field with their meaning."""
+_PARALLEL = "kfjob does not support tensor, pipeline or expert parallelism; `train.strategy` shards the model"
+_EXPLANATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "backend": "use the option `--backend`, or `backend` in kfjob.toml; the rendezvous has `rendezvous.backend`",
+        "global_batch_size": "it is `train.micro_batch_size` x `train.gradient_accumulation_steps` x the number of processes",
+        "optim": "the trainer's optimiser is AdamW; remove it",
+        "optimizer": "the trainer's optimiser is AdamW; remove it",
+        **{f"{kind}_parallel{end}": _PARALLEL for kind in ("tensor", "pipeline", "expert") for end in ("", "_size")},
+    }
+)
+"""The hints for names without a field of their meaning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,100 +81,37 @@ class Suggestion:
     hint: str
     field: Path | None = None
     """The only field with the meaning below the same root; None without a field or with several."""
-    is_explained: bool = False
-    """Whether the hint is an explanation of this name, such as why there is no such field."""
 
 
-def suggest_field(path: Path, root: type[BaseModel], *, value: object = None) -> Suggestion:
-    """Return the meaning of the unknown field at a path below `root`: a job spec, or a part of one.
-
-    The `value` of the field decides where a name has two meanings, such as `backend`.
-    """
-    if path[-1] == "backend" and (name := find_name(value)):
-        return Suggestion(hint=f'use the option `--backend {name}`, or write `backend = "{name}"` in kfjob.toml')
-    return _suggest_section(str(path[-1]), path[:-1], root) or _suggest_name(path, root)
-
-
-def _suggest_name(path: Path, root: type[BaseModel]) -> Suggestion:
+def suggest_field(path: Path, root: type[BaseModel]) -> Suggestion:
+    """Return the meaning of the unknown field at a path below `root`: a job spec, or a part of one."""
     word, model = snake_case(str(path[-1])), find_model(root, path[:-1])
-    section = _find_section(root) + path[:-1]
-    fields = sorted(model.model_fields) if model else []
-    is_known = word in (TRAIN_HINTS if section[:1] == ("train",) else HINTS)
-    if not is_known and (similar := difflib.get_close_matches(word, fields, n=1, cutoff=_NEARLY_EQUAL)):
-        return _suggest([(*section, similar[0])], root, "did you mean {}?")
-    if suggestion := _suggest_known_name(word, section, model, root):
-        return suggestion
-    names = {**dict.fromkeys(_list_known_names(section, model)), **dict.fromkeys(fields)}
-    if similar := difflib.get_close_matches(word, fields, n=1, cutoff=_SIMILAR):
-        closer = difflib.get_close_matches(word, [*names], n=1, cutoff=_SIMILAR)
-        if closer[0] in fields or difflib.SequenceMatcher(None, word, closer[0]).ratio() < _VERY_SIMILAR:
-            return _suggest([(*section, similar[0])], root, "did you mean {}?")
-    if similar := difflib.get_close_matches(word, [*names], n=1, cutoff=_VERY_SIMILAR):
-        if similar[0] in SCRIPT_ARGUMENTS and getattr(model, "takes_script_arguments", False):
-            return Suggestion(hint=f"did you mean `{join_path((*path[:-1], similar[0]))}`?")
-        suggestion = _suggest_known_name(similar[0], section, model, root)
-        return suggestion or _suggest([(*section, similar[0])], root, "did you mean {}?")
-    return Suggestion(hint=f"the fields are {', '.join(fields)}")
+    own = sorted(model.model_fields) if model else []
+    if word not in own and (explanation := _EXPLANATIONS.get(word)):
+        return Suggestion(hint=explanation)
+    if word not in own and (others := _find_elsewhere(word, root)):
+        return _suggest(others, "use {}")
+    if similar := difflib.get_close_matches(word, own, n=1):
+        return _suggest([(*path[:-1], similar[0])], "did you mean {}?")
+    return Suggestion(hint=f"the fields are {', '.join(own)}")
 
 
-def _suggest_section(name: str, parents: Path, root: type[BaseModel]) -> Suggestion | None:
-    """Return how to write the path of a field, such as `resources.gpus`, that stands in place of a name."""
-    *sections, field = names = [part.strip() for part in name.split(".")]
-    inner = find_model(root, (*parents, *sections))
-    if not sections or inner is None or field not in inner.model_fields:
-        return None
-    text = f"{': {'.join(names)}: …" + "}" * len(sections)
-    return Suggestion(hint=f"write `{text}`", field=(*parents, *names))
+@cache
+def map_aliases() -> Mapping[str, Path]:
+    """Return the path of the field that each alias means, in a job spec."""
+    return MappingProxyType({word: parse_path(field) for field, words in _ALIASES.items() for word in words.split()})
 
 
-def _suggest_known_name(word: str, section: Path, model: type[BaseModel] | None, root: type[BaseModel]) -> Suggestion | None:
-    """Return the meaning of a name that a table or the schema has."""
-    is_training = section[:1] == ("train",)
-    if row := (TRAIN_HINTS.get(word) if is_training else HINTS.get(word)):
-        return _suggest_by_hint(row, root)
-    if getattr(model, "takes_script_arguments", False) and (argument := SCRIPT_ARGUMENTS.get(word)):
-        if argument.result[0] != "`":
-            return Suggestion(hint=f"`{word}`: {argument.meaning}", is_explained=True)
-        return _suggest([("train", *parse_path(argument.result.strip("`")))], root, "use {}")
-    paths = [parse_path(field)] if (field := map_words().get(word)) else list(list_fields(find_root_model()).get(word, ()))
-    if 0 < len(paths) <= _MAX_CHOICES:
-        return _suggest(paths, root, "use {}")
-    return _suggest_by_hint(HINTS[word], root) if word in HINTS else None
+def _find_elsewhere(word: str, root: type[BaseModel]) -> list[Path]:
+    """Return the few fields of the root that an alias means, or that have this name in another section."""
+    fields = list_fields(root)
+    if alias := map_aliases().get(word):
+        below = (alias[start:] for start in range(len(alias)))  # the root may be a part of a spec
+        return [path for path in below if path in fields.get(str(alias[-1]), ())][:1]
+    paths = fields.get(word, ())
+    return list(paths) if len(paths) <= _MAX_CHOICES else []
 
 
-def _list_known_names(section: Path, model: type[BaseModel] | None) -> Iterator[str]:
-    yield from map_words()
-    yield from HINTS
-    yield from (name for name, paths in list_fields(find_root_model()).items() if len(paths) <= _MAX_CHOICES)
-    if section[:1] == ("train",):
-        yield from TRAIN_HINTS
-    if getattr(model, "takes_script_arguments", False):
-        yield from SCRIPT_ARGUMENTS
-
-
-def _suggest_by_hint(row: tuple[str, str], root: type[BaseModel]) -> Suggestion:
-    field, hint = row
-    return Suggestion(hint=hint, field=_below(parse_path(field), root) if field else None, is_explained=True)
-
-
-def _suggest(paths: list[Path], root: type[BaseModel], form: str) -> Suggestion:
-    """Return a suggestion of fields of a job spec, as the users of `root` write them."""
-    below = [_below(path, root) for path in paths]
-    names = [f"`{join_path(inner or path)}`" for inner, path in zip(below, paths, strict=True)]
-    elsewhere = " of the job spec" if below[0] is None else ""
-    field = below[0] if len(paths) == 1 else None
-    return Suggestion(hint=form.format(" or ".join(names) + elsewhere), field=field)
-
-
-def _below(path: Path, root: type[BaseModel]) -> Path | None:
-    """Return a path of a job spec as a path below `root`; None if it is outside."""
-    section = _find_section(root)
-    return path[len(section) :] if path[: len(section)] == section and len(path) > len(section) else None
-
-
-def _find_section(root: type[BaseModel]) -> Path:
-    """Return the path of a model in a job spec; () for the job spec itself and for the items of lists."""
-    spec = find_root_model()
-    if spec is None or root is spec:
-        return tuple(getattr(root, "section", ()))
-    return next((path for path in walk_fields(spec, ()) if find_model(spec, path) is root), ())
+def _suggest(paths: list[Path], form: str) -> Suggestion:
+    names = " or ".join(f"`{join_path(path)}`" for path in paths)
+    return Suggestion(hint=form.format(names), field=paths[0] if len(paths) == 1 else None)

@@ -1,32 +1,15 @@
-"""The models and fields of a job spec by their paths, for hints; also of sections that a program does not know.
-
-The trainer knows the `train` section only. It must not import the whole spec, which would load the client of Kubernetes.
-"""
+"""The models and fields of a spec by their paths, for hints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
 from kfjob.validation.field_paths import Path
-
-_Model = TypeVar("_Model", bound=type[BaseModel])
-_MODELS: list[type[BaseModel]] = []
-
-
-def root_model(model: _Model) -> _Model:
-    """Mark a class as the model of a whole job spec."""
-    _MODELS[:] = [model]
-    return model
-
-
-def find_root_model() -> type[BaseModel] | None:
-    """Return the model of a whole job spec; None in a program that has not imported it."""
-    return _MODELS[0] if _MODELS else None
 
 
 def find_model(root: type[BaseModel], path: Path) -> type[BaseModel] | None:
@@ -44,26 +27,26 @@ def find_model(root: type[BaseModel], path: Path) -> type[BaseModel] | None:
 
 
 @cache
-def list_fields(spec: type[BaseModel] | None) -> Mapping[str, tuple[Path, ...]]:
-    """Return the paths of all fields of a job spec by their last part.
+def list_fields(root: type[BaseModel]) -> Mapping[str, tuple[Path, ...]]:
+    """Return the paths of all fields below a model by their last part.
 
     The fields of list items are left out, and so are those of the Master that are also the job's.
     """
     table: dict[str, tuple[Path, ...]] = {}
-    paths = list(walk_fields(spec, ())) if spec else []
+    paths = list(_walk_fields(root, ()))
     known = set(paths)
     for path in (path for path in paths if path[:1] != ("master",) or path[1:] not in known):
         table[str(path[-1])] = (*table.get(str(path[-1]), ()), path)
     return MappingProxyType(table)
 
 
-def walk_fields(model: type[BaseModel], prefix: Path) -> Iterator[Path]:
+def _walk_fields(model: type[BaseModel], prefix: Path) -> Iterator[Path]:
     """Yield the paths of all fields below a model, except those of list items."""
     for name, info in model.model_fields.items():
         yield (*prefix, name)
         inner = _find_model_in(info.annotation, repeated=False)
         if inner is not None:
-            yield from walk_fields(inner, (*prefix, name))
+            yield from _walk_fields(inner, (*prefix, name))
 
 
 def _is_mapping(annotation: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Sequence
 
@@ -10,17 +11,9 @@ from pydantic_core import ErrorDetails
 
 from kfjob.base.errors import Problem
 from kfjob.redaction import Redactor, cut_text, is_secret_name
-from kfjob.validation.field_paths import Path, join_path, parse_path
+from kfjob.validation.field_paths import Path, Positions, join_path, parse_path
 from kfjob.validation.field_suggestions import suggest_field
 from kfjob.validation.model_fields import find_model
-from kfjob.validation.value_suggestions import (
-    suggest_choice,
-    suggest_list,
-    suggest_mapping,
-    suggest_section,
-    suggest_truth,
-)
-from kfjob.validation.written_numbers import parse_duration, suggest_number
 
 _KINDS: dict[type, str] = {
     bool: "yes-or-no value",
@@ -49,6 +42,7 @@ _EXPECTED = {
 _PYDANTIC_SUBJECT = re.compile(r"^(Input|String|Value|List|Tuple|Dictionary) should")
 """How pydantic's own messages begin."""
 _LONG_TEXT, _LONG_NUMBER = 200, 10**30
+_NO_POSITIONS = Positions()
 _TRUTH_VALUES = "YAML reads `yes`, `no`, `on` and `off` as true or false"
 _LIMITS = {
     "greater_than_equal": "at least",
@@ -73,30 +67,38 @@ def find_path(detail: ErrorDetails) -> Path:
     return tuple(part for part in detail["loc"] if part not in _UNION_TAGS)
 
 
-def make_problems(details: Sequence[ErrorDetails], model: type[BaseModel]) -> list[Problem]:
-    """Return the problems for the errors in the fields of `model`; one mistake is one problem.
+def make_problems(
+    details: Sequence[ErrorDetails], model: type[BaseModel], positions: Positions = _NO_POSITIONS
+) -> list[Problem]:
+    """Return the problems for the errors in the fields of `model`, with their positions; one mistake is one problem.
 
     A field whose name is misspelled is not missing.
     """
-    unknown = [(find_path(detail), detail["input"]) for detail in details if detail["type"] == "extra_forbidden"]
-    meant = [field for path, value in unknown if (field := suggest_field(path, model, value=value).field)]
+    unknown = [find_path(detail) for detail in details if _is_unknown(detail)]
+    meant = [field for path in unknown if (field := suggest_field(path, model).field)]
 
     def is_meant(detail: ErrorDetails) -> bool:
         if detail["type"] == "nothing_to_run":
             return any(field[0] in ("command", "train") for field in meant)
-        path = find_path(detail)
-        return detail["type"] == "missing" and any(field[-len(path) :] == path for field in meant)
+        return detail["type"] == "missing" and find_path(detail) in meant
 
-    return [make_problem(detail, model) for detail in details if not is_meant(detail)]
+    return [
+        positions.locate(make_problem(detail, model), find_path(detail), at_key=_is_unknown(detail))
+        for detail in details
+        if not is_meant(detail)
+    ]
+
+
+def _is_unknown(detail: ErrorDetails) -> bool:
+    return detail["type"] == "extra_forbidden"
 
 
 def make_problem(detail: ErrorDetails, model: type[BaseModel], show: Callable[[Path], str] = join_path) -> Problem:
     """Return the problem for one error in the fields of `model`; `show` writes the field's path as the user knows it."""
     path, context = find_path(detail), detail.get("ctx", {})
     name = show(path)
-    if detail["type"] == "extra_forbidden":
-        suggestion = suggest_field(path, model, value=detail["input"])
-        return Problem(title=f"unknown field `{path[-1]}`", path=name, hint=suggestion.hint)
+    if _is_unknown(detail):
+        return Problem(title=f"unknown field `{path[-1]}`", path=name, hint=suggest_field(path, model).hint)
     if detail["type"] == "missing":
         return Problem(title=f"`{name}` is missing", path=name)
     hint = context.get("hint") or _suggest_value(detail, path, model)
@@ -105,38 +107,25 @@ def make_problem(detail: ErrorDetails, model: type[BaseModel], show: Callable[[P
 
 
 def _suggest_value(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str | None:
-    """Return a hint with the value that the user probably means."""
+    """Return a hint with the form that the field takes, or with the most similar of its choices."""
     kind, value = detail["type"], detail["input"]
-    if kind in ("model_type", "model_attributes_type"):
-        return suggest_section(value, path, model)
-    if kind in ("tuple_type", "list_type"):
-        return suggest_list(value, path)
-    if kind == "dict_type":
-        return suggest_mapping(value, path)
+    if kind in ("model_type", "model_attributes_type") and path and (section := find_model(model, path)):
+        return f"write `{path[-1]}: {{FIELD: VALUE}}`; the fields are {', '.join(sorted(section.model_fields))}"
     if kind == "literal_error":
         suggestion = suggest_choice(value, re.findall(r"'([^']*)'", detail["ctx"]["expected"]))
         return f"did you mean `{suggestion}`?" if suggestion else None
-    if kind.startswith("int_") and isinstance(value, str) and (seconds := parse_duration(value)) is not None:
-        section = find_model(model, path[:-1])
-        field = section.model_fields.get(str(path[-1])) if section else None
-        if field and "seconds" in (field.description or "").lower():
-            return f"write the number of seconds: `{seconds}`"
-    return _suggest_scalar(kind, value)
-
-
-def _suggest_scalar(kind: str, value: object) -> str | None:
-    """Return a hint with the text, the number or the truth value that the user probably means."""
     if kind == "string_type" and isinstance(value, int | float):
         return f"write it in quotes; {_TRUTH_VALUES}" if isinstance(value, bool) else "write it in quotes"
-    if kind.startswith(("int_", "float_")) and isinstance(value, bool):
+    if kind in ("int_type", "float_type") and isinstance(value, bool):
         return f"write a number; {_TRUTH_VALUES}"
-    if kind.startswith("bool_"):
-        suggestion = suggest_truth(value)
-    elif kind.startswith(("int_", "float_")):
-        suggestion = suggest_number(value, whole=kind.startswith("int_"))
-    else:
-        return None
-    return f"write `{suggestion}`" if suggestion else None
+    return None
+
+
+def suggest_choice(value: object, choices: Sequence[str]) -> str | None:
+    """Return the choice that is most similar to a text."""
+    spellings = {choice.lower(): choice for choice in choices}
+    similar = difflib.get_close_matches(str(value)[:_LONG_TEXT].lower(), spellings, n=1)
+    return spellings[similar[0]] if similar else None
 
 
 def _make_title(detail: ErrorDetails, name: str) -> str:

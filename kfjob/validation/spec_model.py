@@ -73,7 +73,7 @@ class SpecModel(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise SpecError(self._list_problems(error, fields)) from None
+            raise SpecError(_make_problems(error, type(self))) from None
         check_texts(self)
 
     @classmethod
@@ -93,7 +93,7 @@ class SpecModel(BaseModel):
         try:
             model = super().model_validate(obj, **options)
         except ValidationError as error:
-            raise SpecError(cls._list_problems(error, obj)) from None
+            raise SpecError(_make_problems(error, cls)) from None
         check_texts(model)
         return model
 
@@ -107,7 +107,7 @@ class SpecModel(BaseModel):
         try:
             model = super().model_validate_json(json_data, **options)
         except ValidationError as error:
-            raise SpecError(cls._list_problems(error)) from None
+            raise SpecError(_make_problems(error, cls)) from None
         check_texts(model)
         return model
 
@@ -122,13 +122,6 @@ class SpecModel(BaseModel):
             return copy
         return self.model_validate({name: getattr(copy, name) for name in copy.model_fields_set} | dict(update))
 
-    @classmethod
-    def _list_problems(cls, error: ValidationError, fields: object = None) -> list[Problem]:  # noqa: ARG003 - for JobSpec
-        """Return the problems of pydantic's error, or all of the `fields` that caused it."""
-        from kfjob.validation.pydantic_errors import make_problems  # needed for an error only
-
-        return make_problems(list_errors(error), cls)
-
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Return the fields that were set, because the defaults of a job fill a page, without secrets."""
         from kfjob.redaction import Redactor  # takes a while to import, and most programs print no spec
@@ -140,6 +133,12 @@ class SpecModel(BaseModel):
                 yield name, tuple(shown) if isinstance(value, tuple) else shown
 
 
+def _make_problems(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    from kfjob.validation.pydantic_errors import make_problems  # needed for an error only
+
+    return make_problems(list_errors(error), model)
+
+
 def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
     """Return an error with kfjob's own message for a validator to raise.
 
@@ -148,12 +147,6 @@ def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
     encodable = message.encode(errors="backslashreplace").decode()  # a value in it can have half of a surrogate pair
     # pydantic-core replaces the names of the context in this order, so braces of the message stay as they are
     return PydanticCustomError(kind, "{message}", {**context, "message": encodable})
-
-
-def two_programs_error() -> PydanticCustomError:
-    """Return the error of a job with `command` and `train`."""
-    title = "a job has either `command` or `train`, not both"
-    return field_error("command_and_train", title, path="train", hint="remove one of them")
 
 
 @dataclass(frozen=True, kw_only=True)

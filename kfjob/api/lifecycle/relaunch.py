@@ -100,7 +100,7 @@ def _prepare_spec(
     has_new_spec = change is not None and change.loaded is not None
     loaded = LoadedSpec(recorded, Positions())
     if change:
-        loaded = change.apply(recorded, replace(target.settings, backend=target.name))
+        loaded = change.apply(recorded)
     if not has_new_spec:
         loaded = replace(loaded, file_record=record.spec_file)
     source = SpecSource(loaded, start_folder="" if has_new_spec else record.start_folder)

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kfjob.api.planning import finish_draft
-from kfjob.api.settings import Settings
 from kfjob.base.errors import UsageError
 from kfjob.objects.differences import MISSING, Difference, differences, format_path, get_value
 from kfjob.redaction import REDACTED, Redactor, collect_secrets
@@ -28,7 +26,7 @@ class SpecChange:
     assignments: tuple[str, ...] = ()
     """Fields of the recorded spec and their new values, as in `--set`; unused with `loaded`."""
 
-    def apply(self, recorded: JobSpec, settings: Settings) -> LoadedSpec:
+    def apply(self, recorded: JobSpec) -> LoadedSpec:
         """Return the new spec.
 
         Raises:
@@ -36,7 +34,7 @@ class SpecChange:
             UsageError: it is the spec of another job.
         """
         fields = recorded.model_dump(mode="json", exclude_unset=True)
-        loaded = self.loaded or finish_draft(draft_fields(fields, assignments=self.assignments), settings)
+        loaded = self.loaded or draft_fields(fields, assignments=self.assignments).finish()
         if loaded.spec.name != recorded.name:
             hint = f"`kfjob submit` starts `{loaded.spec.name}` as a job of its own"
             raise UsageError(f"the spec is that of job `{loaded.spec.name}`, not of `{recorded.name}`", hint=hint)

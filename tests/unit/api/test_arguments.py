@@ -102,10 +102,10 @@ def test_right_arguments_pass_and_the_signature_stays(run):
 
 
 def test_error_in_planning_is_not_an_unreadable_file(tmp_path, monkeypatch):
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ValueError("a bug inside planning")
 
-    monkeypatch.setattr("kfjob.api.planning.finish_draft", fail)
+    monkeypatch.setattr("kfjob.source.spec_text.load_spec", fail)
     file = tmp_path / "job.yaml"
     file.write_text("name: demo\n")
     with pytest.raises(ValueError, match="a bug inside planning"):

@@ -115,7 +115,6 @@ def test_problems_of_overrides_are_reported_with_those_of_the_plan():
     paths = [problem.path for problem in find_plan_problems(text + "launcher: deepspeed\nprocesses_per_node: auto\n")]
     assert paths[:2] == ["overrides.status", "overrides.spec.runPolicy.suspend"]
     assert paths[2:]
-    assert [problem.path for problem in find_plan_problems(text)] == [*paths[:2], "overrides"]
 
 
 def test_a_fraction_in_overrides_becomes_text_in_the_manifest():
@@ -248,10 +247,3 @@ def test_huge_pages_need_cpu_or_memory(pages):
 def test_efa_is_requested_once():
     with pytest.raises(SpecError, match="both request the adapters"):
         load_spec(GOOD + "resources: {efa: 4, efa_claim: all-efa}\n")
-
-
-@pytest.mark.parametrize(("text", "hint"), [("10GB", "`10G`"), ("1.5 GiB", "`1.5Gi`"), ("5K", "`5k`"), ("2 lumps", "`500m`")])
-def test_quantity_of_another_form_gets_a_suggestion(text, hint):
-    with pytest.raises(SpecError) as caught:
-        load_spec(f"name: j\nimage: i\ncommand: x\nresources: {{memory: {text}}}\n")
-    assert hint in (caught.value.problems[0].hint or "")

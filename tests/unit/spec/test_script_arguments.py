@@ -8,9 +8,9 @@ from kfjob.base.errors import SpecError
 from kfjob.source.spec_text import load_spec, parse_yaml
 from kfjob.trainspec.command_line import from_argv, parse_argv, to_argv
 from kfjob.trainspec.model_shapes import count_parameters
+from kfjob.trainspec.script_arguments import SCRIPT_ARGUMENTS
 from kfjob.trainspec.script_translation import translate_arguments
 from kfjob.trainspec.train_spec import TrainSpec, get_shape
-from kfjob.validation.script_arguments import SCRIPT_ARGUMENTS
 
 FABRIC = [
     "devices",
@@ -351,7 +351,6 @@ def test_spec_with_every_argument_of_the_eks_script():
 @pytest.mark.parametrize(
     ("valid", "invalid", "message"),
     [
-        ("hidden_width: 4096", "hiden_width: 4096", "7:3 unknown field `hiden_width` (did you mean `train.hidden_width`?)"),
         ("val_batch_size", "val_batchsize", "21:3 unknown field `val_batchsize` (did you mean `train.eval_batch_size`?)"),
         ("num_heads: 32", "num_heads: many", "9:14 `train.model.num_attention_heads` must be a whole number, not `many`"),
         ("beta2: 0.95", "beta2: high", "43:10 `train.betas.1` must be a number, not `high`"),
