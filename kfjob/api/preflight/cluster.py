@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kfjob.api.preflight import fit, node_pools, quota
+from kfjob.api.preflight import fit, quota
 from kfjob.api.preflight.holder import check_holder
-from kfjob.api.preflight.pod_requirements import Reference, find_references, sum_requests
+from kfjob.api.preflight.pod_requirements import Reference, find_references
 from kfjob.api.preflight.result import CheckResults
 from kfjob.api.prepared import PreparedJob
 from kfjob.backends.base import Inventory, find_api_version
@@ -21,8 +21,9 @@ from kfjob.objects.api_objects import describe_name
 from kfjob.plan import JobPlan
 
 _SHARED_ACCESS_MODES = {"ReadWriteMany", "ReadOnlyMany"}
-_REPORTED_ELSEWHERE = re.compile(r"exceeded quota|failed quota|error looking up service account|no PriorityClass with name")
+_REPORTED_ELSEWHERE = re.compile(r"exceeded quota|error looking up service account|no PriorityClass with name")
 """Causes in the dry run of a pod that other checks report."""
+_NODE_POOLS_VERSION, _NODE_POOLS = "karpenter.sh/v1", "nodepools"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,18 +189,7 @@ def check_quotas(job: PreflightJob, results: CheckResults) -> None:
             describe = f"kubectl -n {job.plan.namespace} describe quota {name}"
             hint = f"`{describe}`; lower `nodes` or `resources`, or stop other jobs"
             results.error(f"the job does not fit in quota `{name}`", "resources", detail="\n".join(exceeded), hint=hint)
-        if unset := [] if _has_default_resources(job) else list(quota.explain_unset_resources(item, job.pods)):
-            title = f"quota `{name}` requires every container to set its resources"
-            detail = "\n".join(dict.fromkeys(unset))
-            results.error(title, "resources", detail=detail, hint="set `resources.cpu` and `resources.memory`")
     results.ok(plural(len(quotas), "quota") if quotas else "no quota limits the namespace")
-
-
-def _has_default_resources(job: PreflightJob) -> bool:
-    """Return whether a LimitRange sets default resources for containers."""
-    ranges = job.cluster.list_objects(CORE, "limitranges")
-    limits = (limit for item in ranges for limit in (item.get("spec") or {}).get("limits") or ())
-    return any(limit.get("type") == "Container" and (limit.get("default") or limit.get("defaultRequest")) for limit in limits)
 
 
 def check_manifests(job: PreflightJob, results: CheckResults) -> None:
@@ -259,31 +249,14 @@ def check_nodes(job: PreflightJob, results: CheckResults) -> None:
 
 
 def _report_missing_nodes(job: PreflightJob, misfit: fit.Misfit, results: CheckResults) -> None:
-    """Report a pod that fits on no node: a warning if a node pool of Karpenter or Auto Mode would add one."""
-    template = next(template for template in job.pods if misfit.pod in template.names)
-    requests = sum_requests(template.spec)
-    pools = _list_node_pools(job, results)
-    reasons = {pool.name: node_pools.explain_pool_misfit(pool, template.spec, requests) for pool in pools}
-    serving = [f"`{name}`" for name, reason in reasons.items() if not reason]
-    if serving:
-        hint = "the first pods wait some minutes for their nodes; `kfjob preflight --run` makes the pool add them"
-        title = f"no node can hold pod `{misfit.pod}` yet; node pool {join_names(serving, limit=3)} can add one"
+    """Report a pod that fits on no node: a warning if Karpenter or EKS Auto Mode may add one."""
+    if _NODE_POOLS in job.cluster.list_resources(_NODE_POOLS_VERSION):
+        title = f"no node can hold pod `{misfit.pod}` yet; a node pool of the cluster may add one"
+        hint = "`kfjob preflight --run` waits for such nodes; `kubectl get nodepools` lists the pools"
         results.warning(title, "resources", detail=misfit.reason, hint=hint)
         return
-    lines = [misfit.reason, *(f"node pool `{name}` {reason}" for name, reason in reasons.items())]
-    hint = "change `resources`, `instance` or `scheduling`" + ("" if pools else ", unless an autoscaler adds such nodes")
-    results.error(f"no node can hold pod `{misfit.pod}`", "resources", detail="\n".join(lines), hint=hint)
-
-
-def _list_node_pools(job: PreflightJob, results: CheckResults) -> list[node_pools.NodePool]:
-    if node_pools.RESOURCE not in job.cluster.list_resources(node_pools.API_VERSION):
-        return []
-    try:
-        items = job.cluster.list_objects(node_pools.API_VERSION, node_pools.RESOURCE, namespaced=False)
-    except Forbidden:
-        results.skip("node pools", "not allowed to list them")
-        return []
-    return [node_pools.read_node_pool(item) for item in items]
+    hint = "change `resources`, `instance` or `scheduling`, unless an autoscaler adds such nodes"
+    results.error(f"no node can hold pod `{misfit.pod}`", "resources", detail=misfit.reason, hint=hint)
 
 
 CHECKS: dict[str, Callable[[PreflightJob, CheckResults], None]] = {

@@ -47,18 +47,3 @@ def explain_exceeded(quota: JsonMapping, usage: Mapping[str, float]) -> Iterator
         current = parse_quantity(used.get(name, 0))
         if (added := usage.get(name, 0.0)) and current + added > parse_quantity(limit) * (1 + _ROUNDING):
             yield f"{name}: the job needs {format_amount(name, added)}, {format_amount(name, current)} in use, limit {limit}"
-
-
-def explain_unset_resources(quota: JsonMapping, templates: Iterable[PodTemplate]) -> Iterator[str]:
-    """Yield a line for every resource that a quota requires and a container does not set: such a pod is refused."""
-    hard = (quota.get("spec") or {}).get("hard") or {}
-    for template in templates:
-        for container in template.spec.get("containers") or ():
-            resources = container.get("resources") or {}
-            names = {f"requests.{name}" for name in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}}
-            names |= {f"limits.{name}" for name in resources.get("limits") or {}}
-            names |= {name.partition(".")[2] for name in names if name.startswith("requests.")}
-            for name in hard:
-                resource = name.removeprefix("requests.").removeprefix("limits.")
-                if resource in ("cpu", "memory") and name not in names:
-                    yield f"container `{container['name']}` of pod `{template.names[0]}` does not set {name}"

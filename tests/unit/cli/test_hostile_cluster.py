@@ -51,20 +51,6 @@ CLAIM = {
     "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": "efs", "resources": {"requests": {"storage": "1Gi"}}},
     "status": {"phase": "Bound", "accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}},
 }
-POOL = {
-    "metadata": {"name": "gpu", "uid": "g"},
-    "spec": {
-        "template": {
-            "metadata": {"labels": {"a": "b"}},
-            "spec": {
-                "taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
-                "requirements": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["p5.48xlarge"]}],
-            },
-        },
-        "limits": {"nvidia.com/gpu": "64"},
-    },
-    "status": {"resources": {"nvidia.com/gpu": 16}},
-}
 OBJECTS: dict[str, Any] = {
     "nodes": [NODE],
     "pods": [POD],
@@ -80,7 +66,6 @@ OBJECTS: dict[str, Any] = {
     "daemonsets": [{"metadata": {"name": "nvidia", "namespace": "gpu", "uid": "g"}, "status": {"numberReady": 1}}],
     "customresourcedefinitions": [definition("managedBy")],
     "localqueues": [{"metadata": {"name": "q", "uid": "q"}, "spec": {"clusterQueue": "c"}}],
-    "nodepools": [POOL],
     "selfsubjectaccessreviews": [{"status": {"allowed": True}}],
     "apis": [{"resources": [{"name": "pytorchjobs"}, {"name": "nodepools"}, {"name": "localqueues"}]}],
     "version": [{"gitVersion": "v1.34.1", "major": "1", "minor": "34"}],

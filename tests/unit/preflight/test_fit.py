@@ -104,31 +104,6 @@ def test_node_selector_needs_its_labels():
     )
 
 
-@pytest.mark.parametrize(
-    ("operator", "values", "fits"),
-    [
-        ("In", ["a", "b"], True),
-        ("In", ["c"], False),
-        ("NotIn", ["c"], True),
-        ("NotIn", ["a"], False),
-        ("Exists", [], True),
-        ("DoesNotExist", [], False),
-    ],
-)
-def test_node_affinity_operators(operator, values, fits):
-    terms = [{"matchExpressions": [{"key": "zone", "operator": operator, "values": values}]}]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    reason = explain([node(labels={"zone": "a"})], make_template(spec={"affinity": {"nodeAffinity": required}}))
-    assert (reason == "") is fits
-
-
-@pytest.mark.parametrize(("operator", "fits"), [("Gt", True), ("Lt", False)])
-def test_node_affinity_compares_numbers(operator, fits):
-    terms = [{"matchExpressions": [{"key": "count", "operator": operator, "values": ["3"]}]}]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    assert (explain([node(labels={"count": "8"})], make_template(spec={"affinity": {"nodeAffinity": required}})) == "") is fits
-
-
 def test_cluster_without_nodes_has_its_own_reason():
     assert explain([], make_template()) == "no node for the pod: the cluster has no ready node"
 
@@ -158,66 +133,3 @@ def test_quotas_count_all_pods_and_current_usage():
         "cpu: the job needs 6, 4 in use, limit 8",
         "count/pytorchjobs.kubeflow.org: the job needs 1, 1 in use, limit 1",
     ]
-
-
-def test_quota_requires_every_container_to_set_its_resources():
-    hard = {"spec": {"hard": {"requests.cpu": "8", "limits.memory": "8Gi", "pods": "3"}}}
-    assert list(quota.explain_unset_resources(hard, [make_template(cpu="1", memory="1Gi")])) == []
-    assert list(quota.explain_unset_resources(hard, [make_template(gpu="8")])) == [
-        "container `pytorch` of pod `job-worker-0` does not set requests.cpu",
-        "container `pytorch` of pod `job-worker-0` does not set limits.memory",
-    ]
-
-
-ZONE = "topology.kubernetes.io/zone"
-SELF = {"matchLabels": {"training.kubeflow.org/job-name": "job"}}
-
-
-def zone(name: str, value: str, gpu: str = "0") -> fit.Node:
-    return node(name, labels={ZONE: value, "kubernetes.io/hostname": name}, gpu=gpu)
-
-
-def related(kind: str, key: str, selector: Any = SELF) -> dict[str, Any]:
-    term = {"topologyKey": key, "labelSelector": selector}
-    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-
-
-def spread(key: str, skew: int, selector: Any = SELF, when: str = "DoNotSchedule") -> dict[str, Any]:
-    return {
-        "topologySpreadConstraints": [
-            {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": when, "labelSelector": selector}
-        ]
-    }
-
-
-def test_anti_affinity_allows_one_pod_in_each_domain():
-    apart = related("podAntiAffinity", "kubernetes.io/hostname")
-    assert explain([zone("a", "x"), zone("b", "x")], make_template(2, spec=apart)) == ""
-    reason = explain([zone("a", "x"), zone("b", "x")], make_template(3, spec=apart))
-    assert "no node for 1 of 3 pods: of 2 nodes, 2 with another pod of the job in its `kubernetes.io/hostname`" in reason
-    other = related("podAntiAffinity", "kubernetes.io/hostname", {"matchLabels": {"app": "other"}})
-    assert explain([zone("a", "x")], make_template(3, spec=other)) == ""
-
-
-def test_affinity_needs_one_domain_that_holds_all_pods():
-    together = related("podAffinity", ZONE)
-    nodes = [zone("a", "x", gpu="8"), zone("b", "y", gpu="8"), zone("c", "y", gpu="8")]
-    assert explain(nodes, make_template(2, spec=together, gpu="8")) == ""
-    assert (nodes[0].free[GPU], nodes[1].free[GPU], nodes[2].free[GPU]) == (8, 0, 0)
-    nodes = [zone("a", "x", gpu="8"), zone("b", "y", gpu="8"), zone("c", "y", gpu="8")]
-    reason = explain(nodes, make_template(3, spec=together, gpu="8"))
-    assert reason.startswith("no node for 1 of 3 pods")
-    assert reason.endswith(f"(the pods need one `{ZONE}`)")
-    assert f"no node has label `{ZONE}`" in explain([node()], make_template(2, spec=together))
-
-
-def test_spread_limits_the_skew_between_domains():
-    nodes = [zone("a", "x", gpu="16"), zone("b", "y", gpu="8")]
-    assert explain(nodes, make_template(2, spec=spread(ZONE, 1), gpu="8")) == ""
-    nodes = [zone("a", "x", gpu="32"), zone("b", "y", gpu="8")]
-    reason = explain(nodes, make_template(4, spec=spread(ZONE, 1), gpu="8"))
-    assert f"1 with too many pods of the job in its `{ZONE}` (maxSkew 1)" in reason
-    assert (
-        explain([zone("a", "x", gpu="32"), zone("b", "y")], make_template(4, spec=spread(ZONE, 1, when="ScheduleAnyway"))) == ""
-    )
-    assert f"without label `{ZONE}`" in explain([node()], make_template(spec=spread(ZONE, 1)))
