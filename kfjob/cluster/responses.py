@@ -15,12 +15,10 @@ from kfjob.objects.shapes.core import (
     ClaimShape,
     DataShape,
     EventShape,
-    LimitRangeShape,
     NodeShape,
     PodShape,
     ResourceQuotaShape,
 )
-from kfjob.objects.shapes.karpenter import NodePoolShape
 from kfjob.objects.shapes.kueue import LocalQueueShape, WorkloadShape
 from kfjob.objects.shapes.meta import ListShape, ObjectShape, OwnObjectShape
 from kfjob.objects.shapes.server import AccessReviewShape, ApiResourcesShape, DefinitionShape, VersionShape
@@ -35,10 +33,8 @@ SHAPES: dict[str, tuple[Any, Any]] = {
     "secrets": (DataShape, ListShape[DataShape]),
     "configmaps": (DataShape, ListShape[DataShape]),
     "resourcequotas": (ResourceQuotaShape, ListShape[ResourceQuotaShape]),
-    "limitranges": (LimitRangeShape, ListShape[LimitRangeShape]),
     "persistentvolumeclaims": (ClaimShape, ListShape[ClaimShape]),
     "selfsubjectaccessreviews": (AccessReviewShape, ListShape[AccessReviewShape]),
-    "nodepools": (NodePoolShape, ListShape[NodePoolShape]),
     "deployments": (DeploymentShape, ListShape[DeploymentShape]),
     "customresourcedefinitions": (DefinitionShape, ListShape[DefinitionShape]),
     "apis": (ApiResourcesShape, ListShape[ApiResourcesShape]),

@@ -24,7 +24,6 @@ OWN = {
     "cluster/connect.py": "the namespace that Kubernetes writes for a pod",
     "report/assets.py": "a file of the package",
     "spec/instances.py": "a file of the package",
-    "objects/kubernetes_schema.py": "a file of the package",
     "objects/crd_schema.py": "a file of the package",
     "trainer/data/tiny_text.py": "the source files of the Python library",
     "trainer/dcp_reader.py": "a method of the checkpoint's storage",

@@ -55,7 +55,6 @@ OF_USERS = {
 
 
 ANCHORED = {
-    "kfjob.objects.api_rules": "a function takes the form from a table and matches it whole",
     "kfjob.source.env_file": "a function takes the pattern and matches it at one position",
 }
 """Modules whose constants are used by `match` only, in a form that is not found."""

@@ -15,7 +15,6 @@ from kfjob.base.text import plural
 from kfjob.kinds.manifests import ManifestReader
 from kfjob.kinds.registry import find_holder, list_user_kinds, select_user_jobs
 from kfjob.lint.images import find_image_problems
-from kfjob.objects.api_check import find_object_faults
 from kfjob.objects.containers import find_containers
 from kfjob.shell import syntax as shell_syntax
 from kfjob.source.manifest import ManifestObject, find_namespaces, find_unfilled
@@ -34,13 +33,6 @@ def check_job(job: ManifestObject, reader: ManifestReader, *, is_submitted: bool
         severity: Literal["error", "warning"] = "error" if is_error else "warning"
         located = job.locate(Problem(title=problem.title, hint=problem.hint), problem.path, at_key=problem.is_at_key)
         yield replace(located, severity=severity)
-
-
-def check_others(objects: Sequence[ManifestObject], job: ManifestObject) -> Iterator[Problem]:
-    """Yield why the API server would refuse the objects beside the job."""
-    for item in objects:
-        for fault in find_object_faults(item.value) if item is not job else ():
-            yield item.locate(Problem(title=fault.title, hint=fault.hint), fault.path)
 
 
 def say_once(problems: Iterable[Problem]) -> list[Problem]:

@@ -13,7 +13,6 @@ from kfjob.api.target import Target, find_target, make_target
 from kfjob.api.templates.template_checks import (
     check_containers,
     check_job,
-    check_others,
     explain_structure,
     find_object_problems,
     say_once,
@@ -168,7 +167,7 @@ class TemplateSource:
             target=target,
             compiled=compiled,
             resolved=resolved,
-            findings=tuple(say_once((*findings, *check_others(objects, job), *more))),
+            findings=tuple(say_once((*findings, *more))),
             locate=lambda problems: [_locate_in_job(problem, job, reader) for problem in problems],
             manifest_objects=tuple(objects),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -14,9 +14,7 @@ from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.operator_api import count_replicas, find_training_container
 from kfjob.kinds.pytorchjob.schema import find_problems
 from kfjob.objects import names
-from kfjob.objects.api_check import find_faults, find_namespace_faults
 from kfjob.objects.api_objects import without_nulls
-from kfjob.objects.api_rules import find_choice_fault
 from kfjob.objects.containers import show_path
 from kfjob.objects.crd_schema import NOT_INT_OR_STRING, UNKNOWN_FIELD
 from kfjob.validation.field_paths import Path, join_path
@@ -90,7 +88,11 @@ def _find_metadata_problems(metadata: JsonMapping) -> Iterator[FieldProblem]:
     name = metadata["name"]
     if reason := names.find_dns_1035_problem(name):
         yield FieldProblem(("metadata", "name"), f"`{name}` cannot be the name of a PyTorchJob: {reason}")
-    yield from (FieldProblem(*fault) for fault in find_namespace_faults(metadata.get("namespace")))
+    namespace = metadata.get("namespace")
+    if namespace and (len(namespace) > names.MAX_LABEL or not names.DNS_1123.fullmatch(namespace)):
+        reason = f"it may have at most {names.MAX_LABEL} lower-case letters, digits and `-`"
+        title = f"`{namespace}` cannot be the name of a namespace: {reason}"
+        yield FieldProblem(("metadata", "namespace"), title)
     yield from _find_text_problems(metadata, ("metadata",))
 
 
@@ -154,10 +156,7 @@ def _find_webhook_problems(job: JsonMapping) -> Iterator[FieldProblem]:
             yield FieldProblem((*path, "replicas"), f"a `Worker` needs at least 1 replica, this has {count}", advice)
         pod = replicas[kind].get("template", {}).get("spec", {})
         yield from _find_container_problems(pod, kind, path)
-        if fault := find_choice_fault("restartPolicy", replicas[kind].get("restartPolicy", ""), _RESTART_POLICIES):
-            yield FieldProblem((*path, "restartPolicy"), *fault)
-        own = {field: value for field, value in pod.items() if field != "restartPolicy"}  # the operator replaces it
-        yield from (FieldProblem(*fault) for fault in find_faults(own, "PodSpec", (*path, "template", "spec")))
+        yield from _check_choice((*path, "restartPolicy"), replicas[kind].get("restartPolicy", ""), _RESTART_POLICIES)
 
 
 def _find_policy_problems(spec: JsonMapping) -> Iterator[FieldProblem]:
@@ -170,8 +169,7 @@ def _find_policy_problems(spec: JsonMapping) -> Iterator[FieldProblem]:
             if key not in pair:
                 yield FieldProblem(pair_path, f"`{show_path({'spec': spec}, pair_path)}` lacks `{key}`")
     for path, choices in _CHOICES.items():
-        if fault := find_choice_fault(path[1], spec.get(path[0], {}).get(path[1], ""), choices):
-            yield FieldProblem(("spec", *path), *fault)
+        yield from _check_choice(("spec", *path), spec.get(path[0], {}).get(path[1], ""), choices)
     if not _PROCESSES.fullmatch(processes := str(spec.get("nprocPerNode") or "auto")):
         title = f"`nprocPerNode` must be a number, `auto`, `gpu` or `cpu`, not `{processes}`"
         yield FieldProblem(("spec", "nprocPerNode"), title)
@@ -179,6 +177,11 @@ def _find_policy_problems(spec: JsonMapping) -> Iterator[FieldProblem]:
     if manager is not None and manager not in _MANAGERS:
         title = f"`managedBy` cannot be `{manager}`"
         yield FieldProblem(("spec", "runPolicy", "managedBy"), title, f"write one of: {', '.join(_MANAGERS)}")
+
+
+def _check_choice(path: Path, value: object, choices: Sequence[str]) -> Iterator[FieldProblem]:
+    if value not in (*choices, ""):
+        yield FieldProblem(path, f"`{value}` is not a value of `{path[-1]}`", f"write one of: {', '.join(choices)}")
 
 
 def _find_container_problems(pod: JsonMapping, kind: str, path: Path) -> Iterator[FieldProblem]:

@@ -176,18 +176,3 @@ class ClaimShape(TypedDict, total=False):
     metadata: Required[MetadataShape]
     spec: ClaimSpecShape | None
     status: ObjectStatusShape | None
-
-
-class LimitRangeItemShape(TypedDict, total=False):
-    type: str
-    default: dict[str, Quantity] | None
-    defaultRequest: dict[str, Quantity] | None
-
-
-class LimitRangeSpecShape(TypedDict, total=False):
-    limits: list[LimitRangeItemShape] | None
-
-
-class LimitRangeShape(TypedDict, total=False):
-    metadata: Required[MetadataShape]
-    spec: LimitRangeSpecShape | None

@@ -55,7 +55,6 @@ OBJECTS: dict[str, Any] = {
     "nodes": [NODE],
     "pods": [POD],
     "resourcequotas": [QUOTA],
-    "limitranges": [{"metadata": {"name": "l", "uid": "l"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "8"}}]}}],
     "persistentvolumeclaims": [CLAIM],
     "storageclasses": [{"metadata": {"name": "efs", "uid": "s"}, "provisioner": "efs.csi.aws.com"}],
     "priorityclasses": [{"metadata": {"name": "high", "uid": "h"}, "value": 1000}],

@@ -12,7 +12,6 @@ from kfjob.objects.merge import merge
 
 WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
 MASTER = ("spec", "pytorchReplicaSpecs", "Master")
-TOO_SMALL = {"requests": {"cpu": "700m", "memory": "2Gi"}, "limits": {"cpu": "0.7", "memory": "1500M"}}
 POD = {"spec": {"containers": [{"name": "pytorch", "image": "a:1"}]}}
 JOB: dict[str, Any] = {
     "apiVersion": "kubeflow.org/v1",
@@ -80,12 +79,13 @@ def replicas(**kinds):
             (*WORKER, "template", "spec", "containers", 0, "image"),
             "of the Worker has no image",
         ),
+        (change(metadata={"namespace": "A_b"}), ("metadata", "namespace"), "cannot be the name of a namespace"),
+        (replicas(Worker={"restartPolicy": "never"}), (*WORKER, "restartPolicy"), "is not a value of `restartPolicy`"),
+        (change(spec={"nprocPerNode": "foo"}), ("spec", "nprocPerNode"), "must be a number, `auto`, `gpu` or `cpu`"),
         (
-            replicas(
-                Worker={"template": {"spec": {"initContainers": [{"name": "first", "image": "a:1", "resources": TOO_SMALL}]}}}
-            ),
-            (*WORKER, "template", "spec", "initContainers", 0, "resources", "requests", "memory"),
-            "the container `first` requests more memory than its limit",
+            change(spec={"elasticPolicy": {"rdzvBackend": "foo"}}),
+            ("spec", "elasticPolicy", "rdzvBackend"),
+            "`foo` is not a value of `rdzvBackend`",
         ),
     ],
 )
