@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from secrets import choice
@@ -37,7 +38,10 @@ def plan_job(
         SpecError: every problem of the spec, with its position in the text.
     """
     context = make_context(target, launch=launch, start_folder=start_folder)
-    plan, objects = compile_spec(loaded.spec, loaded.positions, context, target.job_kind)
+    try:
+        plan, objects = compile_spec(loaded.spec, loaded.positions, context, target.job_kind)
+    except SpecError as err:
+        raise SpecError([*err.problems, *_find_needs_beside_image(loaded, context, target, check)]) from None
     job = make_prepared(loaded.spec, plan, objects, target)
     job = replace(
         job,
@@ -48,6 +52,19 @@ def plan_job(
     )
     more = loaded.positions.locate_all(check(job))
     return job.add_findings(more) if more else job
+
+
+def _find_needs_beside_image(loaded: LoadedSpec, context: Context, target: Target, check: PlanCheck) -> list[Problem]:
+    """Return what else a spec without an image lacks: one that has run on this machine, and is sent to a cluster."""
+    if loaded.spec.image:
+        return []
+    spec = loaded.spec.model_copy(update={"image": "image"})
+    with suppress(SpecError):
+        plan, objects = compile_spec(spec, loaded.positions, context, target.job_kind)
+        findings = lint_job(make_prepared(spec, plan, objects, target), is_strict=False)
+        needs = [need for need in check(make_prepared(loaded.spec, plan, objects, target)) if need.severity != "note"]
+        return loaded.positions.locate_all(problem for problem in [*findings, *needs] if problem.path != "image")
+    return []
 
 
 def make_prepared(spec: JobSpec, plan: JobPlan, objects: Sequence[JsonObject], target: Target) -> PreparedJob:

@@ -87,7 +87,7 @@ def test_complete_spec_has_only_a_note_on_code_that_the_image_may_have(kfjob, he
         ("command: torchrun /x.py\nenv: {{DATA: '{here}/data'}}", "`{here}/data` is on this machine, and no volume brings it"),
         ("command: '{here}/venv/bin/python /x.py'", "`{here}/venv/bin/python` is a program of this machine"),
         ("command: [bash, -c, 'exec {here}/venv/bin/python /x.py']", "`{here}/venv/bin/python` is a program of this machine"),
-        ("train: {{model: tiny, data: '{here}/data', max_steps: 1}}", "`{here}/data` is on this machine"),
+        ("train: {{model: tiny-llama, data: '{here}/data', max_steps: 1}}", "`{here}/data` is on this machine"),
     ],
 )
 def test_what_exists_only_on_this_machine_is_reported(kfjob, here, fields, message):

@@ -107,7 +107,6 @@ def test_wrong_answer_gets_the_error_of_the_spec_and_the_question_again(kfjob, h
     errors = [line for line in kfjob.err.splitlines() if "rror:" in line]
     assert len(errors) == 6
     assert all("error: " in line for line in errors)
-    assert "hint: write `2`" in kfjob.err
     assert "hint: did you mean `p4d.24xlarge`?" in kfjob.err
     assert "-->" not in kfjob.err
 

@@ -57,13 +57,13 @@ def test_a_number_is_positive_and_finite(text):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("init --nodes two new.yaml", "`two` is not a whole number; write `2`"),
+        ("init --nodes two new.yaml", "`two` is not a whole number"),
         ("init --nodes 0 new.yaml", "`0` is less than 1"),
         ("init --gpus many new.yaml", "`many` is not a whole number"),
         ("logs a --tail -1", "`-1` is less than 0"),
-        ("logs a --tail 1e3", "`1e3` is not a whole number; write `1000`"),
-        ("estimate a.yaml --tokens-per-second 10,5", "`10,5` is not a number; write `10.5`"),
-        ("estimate a.yaml --mfu 40%", "`40%` is not a number; write `0.4`"),
+        ("logs a --tail 1e3", "`1e3` is not a whole number"),
+        ("estimate a.yaml --tokens-per-second 10,5", "`10,5` is not a number"),
+        ("estimate a.yaml --mfu 40%", "`40%` is not a number"),
         ("estimate a.yaml --mfu 2", "`2` is more than 1"),
     ],
 )
