@@ -17,7 +17,7 @@ from kfjob.base.shells import NAME, is_name
 from kfjob.redaction import collect_secrets
 
 if TYPE_CHECKING:
-    from kfjob.api.prepared import JobSource, PlanCheck
+    from kfjob.api.prepared import JobSource
     from kfjob.api.settings import Settings
     from kfjob.api.templates.template_files import Template
     from kfjob.api.templates.template_source import TemplateSource

@@ -10,7 +10,7 @@ import click
 from kfjob.api.job_files import JobFiles
 from kfjob.base.errors import UsageError
 from kfjob.cli.completion import FILE
-from kfjob.cli.options import Settings, collect_options
+from kfjob.cli.options import collect_options
 from kfjob.cli.output import hide_secrets
 
 if TYPE_CHECKING:
