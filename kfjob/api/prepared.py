@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, Self
 
-from kfjob.api.observe_config import from_manifest
+from kfjob.api.recorded_config import from_manifest
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.base.common_types import JsonObject, Notify

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from kfjob.api import observe_config
+from kfjob.api import recorded_config
 from kfjob.api.secrets import find_secrets
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_job_target
@@ -121,7 +121,7 @@ class ArchiveReader:
         self._snapshot = self._job.snapshot()
         self.ref = make_ref(target, self._snapshot)
         self.secrets = find_secrets(self._snapshot)
-        self.config = observe_config.read_observe_config(self._snapshot)
+        self.config = recorded_config.read_observe_config(self._snapshot)
         self.target = target
 
     def snapshot(self) -> JobSnapshot:
@@ -159,7 +159,7 @@ def open_job(job: str, settings: Settings, *, notify: Notify) -> LiveReader | Ar
             raise target.suggest(job, err) from None
         notify(f"`{job}` is gone, this is the archive of its last launch: {folder}")
         return ArchiveReader(folder, target)
-    return LiveReader(target, make_ref(target, snapshot), observe_config.read_observe_config(snapshot), snapshot=snapshot)
+    return LiveReader(target, make_ref(target, snapshot), recorded_config.read_observe_config(snapshot), snapshot=snapshot)
 
 
 def open_folder(folder: Path, settings: Settings) -> ArchiveReader:

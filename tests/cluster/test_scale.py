@@ -13,8 +13,8 @@ from kfjob.api.logs.follow import follow_logs
 from kfjob.api.logs.merge import read_logs
 from kfjob.api.logs.selection import PodSelection
 from kfjob.api.master.discover import discover_master
-from kfjob.api.observe_config import read_observe_config
 from kfjob.api.reader import LiveReader
+from kfjob.api.recorded_config import read_observe_config
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef, LogRange

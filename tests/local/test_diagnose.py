@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kfjob.api.diagnose import Examination, examine
-from kfjob.api.observe_config import read_observe_config
 from kfjob.api.reader import LiveReader
+from kfjob.api.recorded_config import read_observe_config
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.observe_config import read_observe_config
+from kfjob.api.recorded_config import read_observe_config
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
 from kfjob.base.errors import NotFound, Refused

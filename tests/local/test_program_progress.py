@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.observe_config import read_observe_config
 from kfjob.api.reader import LiveReader
+from kfjob.api.recorded_config import read_observe_config
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.api.view import read_view

@@ -58,7 +58,7 @@ GUARDED = {
     ("source/pin.py", "yaml.compose"): "`parse_yaml` has parsed the same text",
     ("validation/spec_model.py", "model_validate_json"): "pydantic's own parser has a limit of depth",
     ("kinds/pytorchjob/importer/import_job.py", "model_validate_json"): "`SpecModel` turns every error into a SpecError",
-    ("api/lifecycle/recorded_spec.py", "model_validate_json"): "`SpecModel` turns every error into a SpecError",
+    ("api/lifecycle/recorded_job.py", "model_validate_json"): "`SpecModel` turns every error into a SpecError",
     ("api/logs/merge.py", "pickle.load"): "a file of this process in a private folder",
     ("trainer/collectives.py", "json.loads"): "facts of the program's own ranks; it must run without kfjob",
     ("trainer/dcp_reader.py", "pickle.Unpickler"): "any exception is a KfjobError; `test_hostile_checkpoint.py`",

@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from enum import StrEnum
 
-from kfjob.api.lifecycle.recorded_spec import parse_recorded_spec
+from kfjob.api.lifecycle.recorded_job import parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live
 from kfjob.api.lifecycle.spec_change import have_same_fields, list_changes
 from kfjob.api.prepared import PreparedJob

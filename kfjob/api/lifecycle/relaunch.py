@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from kfjob.api.images.code_layer import CodeLayer
 from kfjob.api.lifecycle.preparation import check_job, prepare_launch
-from kfjob.api.lifecycle.recorded_objects import RecordedObjects
-from kfjob.api.lifecycle.recorded_spec import parse_recorded_spec
+from kfjob.api.lifecycle.recorded_job import RecordedObjects, parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live, replace_launch
 from kfjob.api.lifecycle.spec_change import SpecChange, describe_change
 from kfjob.api.named_files import find_changed_file

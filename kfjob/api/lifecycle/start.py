@@ -9,9 +9,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from kfjob.api.observe_config import read_observe_config
 from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.reader import LiveReader
+from kfjob.api.recorded_config import read_observe_config
 from kfjob.api.target import Target
 from kfjob.backends.base import FieldChange
 from kfjob.backends.resources import outlives_job

@@ -8,9 +8,9 @@ from kfjob.api.images.code_layer import CodeLayer
 from kfjob.api.lifecycle.name_holder import NameState, decide_name, find_holder, make_taken
 from kfjob.api.lifecycle.preparation import check_job, prepare_launch
 from kfjob.api.lifecycle.replace import replace_launch
-from kfjob.api.observe_config import read_observe_config
 from kfjob.api.prepared import JobSource
 from kfjob.api.reader import LiveReader, make_ref
+from kfjob.api.recorded_config import read_observe_config
 from kfjob.api.target import Target
 from kfjob.base.common_types import Notify, ignore_notice
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kfjob.api.observe_config import from_manifest
+from kfjob.api.recorded_config import from_manifest
 from kfjob.base.errors import UsageError
 from kfjob.joblog.observe_config import ObserveConfig, decode
 from kfjob.kinds.images import replace_image

@@ -620,7 +620,7 @@ JOBS: list[tuple[str, JobChanged, str]] = [
     (
         "limit-exceeded",
         JobChanged(phase=JobPhase.STOPPED, reason="LimitExceeded", message="it has run for 12 s, and its watchdog allows 10 s"),
-        "kfjob/api/lifecycle/limits.py",
+        "kfjob/api/lifecycle/wait.py",
     ),
     (
         "deadline",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.api import observe_config
+from kfjob.api import recorded_config
 from kfjob.api.settings import Settings
 from kfjob.api.specs.explain_template import explain_template
 from kfjob.api.specs.imports import check_conversion
@@ -76,7 +76,7 @@ def read(job):
         "explained": {line for line in str(explained).split(", ") if "(default" in line},
         "spec": imported.spec,
         "pods": [template.names for template in read_pod_templates([job])],
-        "observed": observe_config.from_manifest(job),
+        "observed": recorded_config.from_manifest(job),
         "has_worker": KIND.will_have_pod(job, "train-worker-0"),
     }
 

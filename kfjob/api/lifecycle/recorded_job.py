@@ -1,4 +1,4 @@
-"""The objects that a job carries since it was submitted from a template, as the source of its next launch."""
+"""What a job carries since it was submitted: its spec, or the objects of its template as the source of its next launch."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from kfjob.api.lifecycle.recorded_spec import make_unusable
 from kfjob.api.planning import make_launch_id
 from kfjob.api.prepared import PlanCheck, PreparedJob, check_nothing
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target
 from kfjob.backends.resources import is_creatable
 from kfjob.base.common_types import JsonObject, Notify
+from kfjob.base.errors import BackendError, Problem, SpecError
 from kfjob.base.parsing import ParseError
 from kfjob.joblog.events import JobSnapshot
 from kfjob.kinds.images import replace_image
 from kfjob.kinds.launch_record import add_record, restore_objects
-from kfjob.kinds.registry import is_job
+from kfjob.kinds.registry import find_kind, is_job
 from kfjob.objects.api_objects import describe_name
+from kfjob.spec.job import JobSpec
 
 if TYPE_CHECKING:
     from kfjob.kinds.images import ImageChange
+
+_SHOWN_PROBLEMS, _SHOWN_CHARACTERS = 5, 1000
+"""Length of the part of a damaged record that an error quotes."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,10 @@ class RecordedObjects:
         try:
             objects = restore_objects(self.manifest, previous_launch=self.record.launch, launch=launch)
         except ParseError as err:
-            raise make_unusable(self.record, str(err)) from err
+            raise _make_unusable(self.record, str(err)) from err
         if foreign := next((item for item in objects if not _belongs(item, self.record)), None):
             name = f"{foreign['metadata'].get('namespace') or ''}/{describe_name(foreign)}"
-            raise make_unusable(self.record, f"it holds {foreign['kind']} `{name}`, which is not an object of this job")
+            raise _make_unusable(self.record, f"it holds {foreign['kind']} `{name}`, which is not an object of this job")
         return self._prepare(target, objects, launch)
 
     def change_images(self, job: PreparedJob, change: ImageChange | None) -> PreparedJob:
@@ -86,3 +90,34 @@ def _belongs(item: JsonObject, record: JobSnapshot) -> bool:
     name, namespace = item["metadata"].get("name"), item["metadata"].get("namespace")
     is_other_job = is_job(item) and name != record.name
     return is_creatable(item) and namespace == record.namespace and not is_other_job
+
+
+def parse_recorded_spec(record: JobSnapshot, text: str) -> JobSpec:
+    """Return the recorded spec. Everyone with access to the job may have edited the record.
+
+    Raises:
+        BackendError: it is not a spec of this version, or the spec of another job.
+    """
+    try:
+        spec = JobSpec.model_validate_json(text)
+    except SpecError as err:
+        raise _make_unusable(record, _list_problems(err.problems)) from err
+    if problems := list(find_kind(record.job_kind).find_override_problems(spec.overrides)):
+        raise _make_unusable(record, _list_problems(problems))
+    if spec.name != record.name:
+        raise _make_unusable(record, f"it is the spec of `{spec.name}`")
+    return spec
+
+
+def _list_problems(problems: Sequence[Problem]) -> str:
+    lines = [f"`{problem.path}`: {problem.title}" if problem.path else problem.title for problem in problems]
+    return "\n".join(lines[:_SHOWN_PROBLEMS])
+
+
+def _make_unusable(record: JobSnapshot, cause: str) -> BackendError:
+    """Return the error for a record that cannot be used."""
+    return BackendError(
+        f"the recorded spec of job `{record.name}` cannot be used",
+        cause=cause[:_SHOWN_CHARACTERS],
+        hint="the job was not changed; run `kfjob stop` and submit the job again from its file",
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.observe_config import from_manifest, read_observe_config
+from kfjob.api.recorded_config import from_manifest, read_observe_config
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.joblog.observe_config import Limits, ObserveConfig, decode, encode
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
