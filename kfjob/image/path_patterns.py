@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import groupby
 
 from kfjob.base.patterns import Pattern, PatternError
 
 _TOKEN = re.compile(r"\*\*/(?=.)|\*\*|\*|\?|\\.?|\[[^\]]*\]|[^*?\\\[]+|.", re.DOTALL)
-_REPEATABLE = ("(?:.*/)?", ".*", "[^/]*")
-"""Expressions that mean the same when they are repeated."""
 _WILDCARDS = {"*": "[^/]*", "?": "[^/]"}
 
 
@@ -46,8 +43,7 @@ def _compile(text: str) -> Pattern:
 
 def _translate(pattern: str) -> str:
     """Return the regular expression: `**/` is any number of folders, another `**` is everything, `*` and `?` exclude `/`."""
-    parts = map(_translate_token, _TOKEN.findall(pattern))
-    return "".join(part for part, copies in groupby(parts) for part in (copies if part not in _REPEATABLE else [part]))
+    return "".join(map(_translate_token, _TOKEN.findall(pattern)))
 
 
 def _translate_token(part: str) -> str:

@@ -22,10 +22,6 @@ from kfjob.image.registry.errors import join_url
 
 CHUNK_SIZE = 8 * MIB
 """ECR accepts parts of 5 MiB and more; a broken connection costs at most one chunk."""
-MAX_CHUNK_BYTES = 128 * MIB
-"""Size of a chunk of an upload; a registry that requires larger ones is refused, because chunks are kept in memory."""
-_MAX_DIGITS = 18
-"""Digits of a size that a registry sends; a longer number counts as absent."""
 _CREATED, _NOT_FOUND, _WRONG_RANGE = 201, 404, 416
 _LOST_STATUSES = (_NOT_FOUND, _WRONG_RANGE)
 _PIECE = MIB
@@ -166,7 +162,7 @@ class _Session:
         response, self.operation = registry.send(request), request.operation
         self.offset, self.location = 0, registry.make_url(repository, "")
         self._update_location(response)
-        self.chunk_size = max(chunk_size, self._parse_chunk_size(response))
+        self.chunk_size = max(chunk_size, _parse_count(response.headers.get("OCI-Chunk-Min-Length", "")))
 
     def run(self) -> None:
         self.progress(self.blob.digest, 0, self.blob.size)
@@ -177,14 +173,6 @@ class _Session:
                 self._send_from(self.offset)
             self._finish(b"")
         self.progress(self.blob.digest, self.blob.size, self.blob.size)
-
-    def _parse_chunk_size(self, response: Response) -> int:
-        """Return the size that the registry requires of each chunk but the last; 0 for none."""
-        size = _parse_count(response.headers.get("OCI-Chunk-Min-Length", ""))
-        if size > MAX_CHUNK_BYTES:
-            cause = f"it requires chunks of {size} bytes; kfjob sends at most {MAX_CHUNK_BYTES}"
-            raise Refused(f"cannot {self.operation.action} `{self.operation.name}`", cause=cause)
-        return size
 
     def _send_from(self, offset: int) -> None:
         """Send chunks until all are sent, or until the registry's offset differs after a break."""
@@ -250,7 +238,10 @@ class _Session:
 
 def _parse_count(text: str) -> int:
     """Return the number of bytes in a header; 0 if it is not one."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else 0
+    try:
+        return int(text)
+    except ValueError:
+        return 0
 
 
 def _split_chunks(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:

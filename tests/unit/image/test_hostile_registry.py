@@ -14,7 +14,7 @@ from kfjob.base.errors import KfjobError, Refused, Unreachable
 from kfjob.base.http import Limits
 from kfjob.image.metadata import read_metadata
 from kfjob.image.references import parse_reference
-from kfjob.image.registry import client, uploads
+from kfjob.image.registry import client
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_LAYER, OCI_MANIFEST
 from kfjob.image.registry.endpoints import Endpoint
@@ -140,7 +140,6 @@ ODD: dict[str, Answer] = {
     "realm that is a file": Answer(status=401, headers=(("WWW-Authenticate", 'Bearer realm="file:///etc/passwd"'),)),
     "challenge of noise": Answer(status=401, headers=(("WWW-Authenticate", ',,="\\'),)),
     "unknown algorithm": Answer(headers=(("Docker-Content-Digest", "md17:abc"), ("Content-Type", OCI_MANIFEST)), body=[b"{}"]),
-    "large chunks": Answer(status=202, headers=(("OCI-Chunk-Min-Length", "9" * 15), ("Location", "/upload"))),
     "chunk length is a word": Answer(status=202, headers=(("OCI-Chunk-Min-Length", "many"), ("Location", "/upload"))),
     "upload to no URL": Answer(status=202, headers=(("Location", "http://[::1"),)),
     "range of noise": Answer(status=202, headers=(("Location", "/upload"), ("Range", "0-" + "9" * 5000))),
@@ -261,13 +260,3 @@ def test_a_digest_in_a_header_is_checked():
 
     with serve(respond) as hostile, closing(connect(hostile.url)) as registry:
         assert registry.get_digest("team/train", "1") == digest(body)
-
-
-def test_chunks_over_the_limit_are_refused():
-    with (
-        serve(lambda *_: ODD["large chunks"]) as hostile,
-        closing(connect(hostile.url)) as registry,
-        pytest.raises(Refused, match="requires chunks of 999999999999999 bytes"),
-    ):
-        upload_blob(registry, "team/train", BytesBlob(digest=DIGEST, content=b"x"))
-    assert uploads.MAX_CHUNK_BYTES < 10**9
