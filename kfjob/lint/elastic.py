@@ -8,8 +8,6 @@ from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.lint.torchrun import read_torchrun_flags
 
-TEN = 10
-
 
 @rule("elastic-cancelled", "warning", local=True)
 def elastic_cancelled(job: Job) -> Iterator[Violation]:
@@ -40,25 +38,3 @@ def elastic_never(job: Job) -> Iterator[Violation]:
             message="with restart policy `Never` one failed pod ends the elastic job",
             hint="set `master: {restart_policy: OnFailure}`" if job.role == "Master" else "set `restarts: {policy: OnFailure}`",
         )
-
-
-_ORDER = ("HOSTNAME##", "HOSTNAME%%", "hostname -s", "HOSTNAME/", "${HOSTNAME:", "JOB_COMPLETION_INDEX", "POD_INDEX")
-
-
-@rule("worker-order", "warning", local=True)
-def worker_order(job: Job) -> Iterator[Violation]:
-    """The command of a job with more than ten agents does not read a rank from a host name.
-
-    c10d and etcd-v2 sort agents by their address as text, so `worker-10` comes before `worker-2`. etcd ranks agents in
-    the order in which they join. With up to ten agents the order can be right by chance.
-    """
-    if job.spec.max_nodes <= TEN or not job.spec.is_dynamic:
-        return
-    for word in job.plan.words:
-        if mark := next((mark for mark in _ORDER if mark in word), None):
-            yield Violation(
-                path=job.program_field,
-                message=f"`{mark}` reads a number from the host name, which is not the rank of {job.spec.max_nodes} agents",
-                hint="use `GROUP_RANK`, which torchrun sets in every process",
-            )
-            return

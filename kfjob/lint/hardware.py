@@ -11,7 +11,7 @@ from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.objects.api_objects import EFA_RESOURCE
 from kfjob.plan.resolve import count_processes
-from kfjob.spec.instances import NEURON_VARIABLES, suggest_instance
+from kfjob.spec.instances import suggest_instance
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount path in the pod
 _BF16_CAPABILITY = "compute capability 8.0"
@@ -100,33 +100,6 @@ def _has_efa(job: Job) -> bool:
     resources = job.plan.resources
     amounts = {**resources.requests, **resources.limits}
     return bool(resources.efa or resources.efa_claim or amounts.get(EFA_RESOURCE))
-
-
-@rule("network-variables-found-alone", "note")
-def network_variables_found_alone(job: Job) -> Iterator[Violation]:
-    """Newer images find the settings for EFA by themselves.
-
-    The documentation of aws-ofi-nccl says that libfabric 1.18 and aws-ofi-nccl 1.7 find the adapters and use RDMA without FI_*
-    variables. AWS's FSDP sample for EKS (since January 2026) sets them on p4d, and has them as comments to uncomment on p5. The
-    variables do no harm on p5. On Trainium, AWS Neuron's guides set them for every image.
-    """
-    instance = job.plan.instance
-    if (
-        instance is None
-        or not instance.accelerator
-        or instance.family in ("p4d", "p4de")
-        or job.spec.network_profile != "auto"
-        or not _has_efa(job)
-    ):
-        return
-    known = {"FI_EFA_USE_HUGE_PAGE", *(NEURON_VARIABLES if instance.neuron else ())}
-    for name in (name for name in job.spec.env if name.startswith("FI_") and name not in known):
-        yield Violation(
-            path=f"env.{name}",
-            message=f"on {instance.name} an image with libfabric 1.18 and aws-ofi-nccl 1.7 needs no `{name}`",
-            detail="aws-ofi-nccl's documentation says so; AWS's FSDP sample for EKS has FI_* as comments to uncomment on p5",
-            hint="keep it for an older image (`network_profile: older` sets what such an image needs)",
-        )
 
 
 @rule("unknown-instance", "warning")

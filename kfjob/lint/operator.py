@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kfjob.base.text import plural
-from kfjob.joblog.events import TRAINING_CONTAINER
-from kfjob.kinds.pytorchjob.operator_api import KIND, find_training_container
+from kfjob.kinds.pytorchjob.operator_api import KIND
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.lint.torchrun import LAUNCHERS, read_torchrun_flags
@@ -129,29 +128,6 @@ def istio_sidecar(job: Job) -> Iterator[Violation]:
         yield Violation(path="scheduling.istio_sidecar", message="the Istio proxy keeps the pods from ending", hint="remove it")
 
 
-@rule("gang-size", "error", kind=KIND)
-def gang_size(job: Job) -> Iterator[Violation]:
-    """A gang has no more pods than the job.
-
-    The scheduler starts the first pod when `min_available` pods exist.
-    """
-    gang = job.plan.scheduling.gang
-    if gang and gang.min_available and gang.min_available > job.spec.nodes:
-        message = f"the gang needs {plural(gang.min_available, 'pod')}, and the job has {job.spec.nodes}"
-        yield Violation(path="scheduling.gang.min_available", message=message, hint="remove it: the default is all pods")
-
-
-@rule("container-name", "error", kind=KIND)
-def container_name(job: Job) -> Iterator[Violation]:
-    """The training container is named `pytorch`.
-
-    The operator's webhook refuses a job without a container of this name. The operator sets its variables only there.
-    """
-    if not all(map(find_training_container, job.pods)):
-        message = f"after `overrides` were merged, a pod has no container named `{TRAINING_CONTAINER}`"
-        yield Violation(path="overrides", message=message, hint="`overrides` merges containers by name")
-
-
 @rule("elastic-bounds", "error", local=True, kind=KIND)
 def elastic_bounds(job: Job) -> Iterator[Violation]:
     """`nodes` is between `elastic.min` and `elastic.max`.
@@ -171,25 +147,6 @@ def elastic_bounds(job: Job) -> Iterator[Violation]:
         bounds = f"{low} to {plural(high, 'node')}" if low < high else plural(high, "node")
         hint = f"set `nodes` to a number from {low} to {high}" if low < high else f"set `nodes: {high}`"
         yield Violation(path="nodes", message=f"the job has {plural(nodes, 'node')}, but `elastic` allows {bounds}", hint=hint)
-
-
-@rule("cpu-metric", "warning", kind=KIND)
-def cpu_metric(job: Job) -> Iterator[Violation]:
-    """The pods of a job that scales on CPU or memory use request that resource.
-
-    Kubernetes computes the use as a share of the request. Without a request the autoscaler reports `missing request for cpu`
-    and never acts.
-    """
-    requests = [(container.get("resources") or {}).get("requests") or {} for container in job.training_containers]
-    for index, metric in enumerate((job.manifest["spec"].get("elasticPolicy") or {}).get("metrics") or ()):
-        resource = metric.get("resource") or {}
-        name = resource.get("name")
-        if (resource.get("target") or {}).get("type") == "Utilization" and not all(name in request for request in requests):
-            yield Violation(
-                path=f"elastic.metrics.{index}",
-                message=f"the autoscaler needs a request for {name}, and the pods have none",
-                hint=f"set `resources.{name}`" if name in ("cpu", "memory") else f"set `resources.requests.{name}`",
-            )
 
 
 @rule("no-rendezvous", "error", kind=KIND)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 from typing import Any
@@ -15,8 +14,6 @@ from kfjob.spec.volumes import Volume
 
 _NODE_LOCAL = {"empty_dir": "an `empty_dir`, which is deleted with its pod", "host_path": "a folder of each node"}
 _READ_ONLY_KINDS = {"config_map": "a config map", "secret": "a secret"}
-
-_TMP = re.compile(r"(?<![\w./~-])/tmp(?=/|$|[\s:;,'\"])[^\s:;,'\"]*")
 
 
 _CHECKPOINT_OPTIONS = frozenset(
@@ -63,25 +60,6 @@ def find_volume(job: Job, folder: str) -> Volume | None:
     path = PurePosixPath(job.spec.pod.working_dir or ".") / folder
     volumes = [volume for volume in job.plan.volumes if path.is_relative_to(volume.mount_path)]
     return max(volumes, key=lambda volume: len(volume.mount_path), default=None)
-
-
-@rule("replaced-mount", "error")
-def replaced_mount(job: Job) -> Iterator[Violation]:
-    """The overrides keep every mount of `volumes`.
-
-    `volumeMounts` in the overrides replaces the whole list if a volume is mounted twice, because its items then have no unique
-    names. A volume that only the spec has would be mounted nowhere.
-    """
-    if job.is_user_manifest:
-        return
-    for container in job.training_containers:
-        mounts = {(mount.get("name"), mount.get("mountPath")) for mount in container.get("volumeMounts") or ()}
-        for volume in job.plan.volumes:
-            if (volume.name, volume.mount_path) not in mounts:
-                message = f"`overrides` removes the mount of volume `{volume.name}` at {volume.mount_path}"
-                hint = "remove `volumeMounts` from `overrides`, or add the mount there"
-                yield Violation(path="overrides", message=message, hint=hint)
-                return
 
 
 @rule("checkpoint-storage", "warning")
@@ -163,22 +141,3 @@ def resume_elsewhere(job: Job) -> Iterator[Violation]:
     )
     hint = "remove `resume` to resume from the newest complete checkpoint" if train else "use one folder for both options"
     yield Violation(path=path, message=message, hint=hint)
-
-
-@rule("shared-tmp", "note", local=True)
-def shared_tmp(job: Job) -> Iterator[Violation]:
-    """A local job with several nodes does not keep the files of each node below `/tmp`.
-
-    On a cluster each pod has a `/tmp` of its own. On one machine it is the same folder for all nodes and all jobs: they
-    overwrite each other's files. Each node of a local job has its own `TMPDIR`, which Python's `tempfile` uses.
-    """
-    if not job.plan.capabilities.runs_on_this_machine or job.spec.max_nodes == 1:
-        return
-    words = ((word, job.program_field) for word in (job.words if job.spec.words else ()))
-    variables = ((value, f"env.{name}") for name, value in job.spec.env.items() if isinstance(value, str))
-    for text, path in (*words, *variables):
-        match = _TMP.search(text)
-        if match and find_volume(job, match[0]) is None:
-            message = f"`{match[0]}` is one folder for all {job.spec.max_nodes} nodes of a local job"
-            yield Violation(path=path, message=message, hint="each node has a folder of its own in the variable `TMPDIR`")
-            return

@@ -11,7 +11,7 @@ from kfjob.base.text import plural
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.trainspec.defaults import Device, choose_defaults
-from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_final_lr
+from kfjob.trainspec.train_spec import TrainSpec, get_shape
 
 _CONFIGURATIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -147,18 +147,6 @@ def lanes(job: Job) -> Iterator[Violation]:
 def _lanes_hint(lanes: int, worlds: tuple[int, ...]) -> str:
     multiple = math.lcm(lanes, *worlds)
     return f"use `lanes: {multiple}`" if multiple <= 64 * lanes else "choose numbers of nodes with a small common multiple"
-
-
-@rule("constant-learning-rate", "warning", local=True)
-def rate_never_falls(job: Job) -> Iterator[Violation]:
-    """`min_lr` is lower than `lr` for a schedule that decreases.
-
-    Otherwise the learning rate is constant after the warm-up.
-    """
-    train = job.spec.train
-    if train and train.schedule != "constant" and resolve_final_lr(train) == train.lr:
-        message = f"`min_lr` equals `lr`, so the {train.schedule} schedule is constant"
-        yield Violation(path="train.min_lr", message=message, hint="lower `min_lr`, or set `schedule: constant`")
 
 
 _TYPICAL_WEIGHT = 0.02

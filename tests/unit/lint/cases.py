@@ -72,24 +72,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [(ELASTIC, "restarts.policy", "one failed pod ends the elastic job")],
         [{}, {**ELASTIC, "restarts": {"policy": "OnFailure"}}, {"elastic": {"min": 2, "max": 2}}],
     ),
-    "cpu-metric": (
-        [({"elastic": {"min": 1, "max": 4, "metrics": [CPU]}}, "elastic.metrics.0", "needs a request for cpu")],
-        [{"elastic": {"min": 1, "max": 4, "metrics": [CPU]}, "resources": {"cpu": 2}}, ELASTIC],
-    ),
-    "worker-order": (
-        [
-            (
-                {"nodes": 12, "command": ["sh", "-c", "RANK=${HOSTNAME##*-} torchrun train.py"]},
-                "command",
-                "not the rank of 12 agents",
-            )
-        ],
-        [
-            {"nodes": 10, "command": ["sh", "-c", "RANK=${HOSTNAME##*-} torchrun train.py"]},
-            {"nodes": 12, "command": ["sh", "-c", "echo $HOSTNAME; torchrun train.py"]},
-            {"nodes": 12, "launcher": "python", "command": ["train.py", "${HOSTNAME##*-}"]},
-        ],
-    ),
     "torchrun-flags": (
         [
             ({"command": "torchrun --rdzv-id=7 train.py"}, "command", "`--rdzv-id=7` in the command overrides `rendezvous.id`"),
@@ -211,22 +193,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             {"env": {"FI_PROVIDER": "efa"}, "resources": {"gpus": 8, "efa": 4}},
             {"env": {"FI_PROVIDER": "efa"}, "resources": {"gpus": 8, "efa_claim": "all-efa"}},
             {"env": {"FI_PROVIDER": "efa"}, "resources": {"limits": {"vpc.amazonaws.com/efa": 4}}},
-        ],
-    ),
-    "network-variables-found-alone": (
-        [
-            ({"instance": "p5.48xlarge", "env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "on p5.48xlarge an image with"),
-            ({"instance": "p6-b200.48xlarge", "env": {"FI_EFA_FORK_SAFE": "1"}}, "env.FI_EFA_FORK_SAFE", "needs no"),
-            ({"instance": "trn1.32xlarge", "env": {"FI_LOG_LEVEL": "1"}}, "env.FI_LOG_LEVEL", "needs no"),
-        ],
-        [
-            {"instance": "p4d.24xlarge", "env": {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}},
-            {"instance": "p5.48xlarge", "env": {"FI_PROVIDER": "efa"}, "network_profile": "older"},
-            {"instance": "p5.48xlarge", "env": {"FI_EFA_USE_HUGE_PAGE": "0"}},
-            {
-                "instance": "trn1.32xlarge",
-                "env": {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "FI_EFA_FORK_SAFE": "1"},
-            },
         ],
     ),
     "unknown-instance": (
@@ -425,28 +391,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             {"command": "torchrun train.py --resume_from_checkpoint=/work/a"},
         ],
     ),
-    "shared-tmp": (
-        [
-            (
-                {**HERE, "command": "torchrun train.py --cache /tmp/cache"},
-                "command",
-                "`/tmp/cache` is one folder for all 2 nodes",
-            ),
-            ({**HERE, "command": "torchrun train.py --cache=/tmp"}, "command", "`/tmp` is one folder"),
-            ({**HERE, "command": ["bash", "-c", "torchrun a.py >/tmp/log; true"]}, "command", "`/tmp/log` is one folder"),
-            ({**HERE, "env": {"TORCH_HOME": "/tmp/torch"}}, "env.TORCH_HOME", "`/tmp/torch` is one folder for all 2 nodes"),
-        ],
-        [
-            {"command": "torchrun train.py --cache /tmp/cache"},
-            {**HERE, "command": "torchrun train.py --cache /tmp/cache", "nodes": 1},
-            {**HERE, "command": "torchrun train.py /data/tmp/x /tmpfs/x ./tmp/x x/tmp"},
-            {
-                **HERE,
-                "command": "torchrun train.py /tmp/x",
-                "volumes": [{"name": "t", "mount_path": "/tmp", "empty_dir": True}],
-            },
-        ],
-    ),
     "single-process": (
         [
             (train(strategy="none"), "train.strategy", "the job has 2"),
@@ -494,10 +438,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             ({**train(), **ELASTIC}, "train.lanes", "among 3 ranks"),
         ],
         [train(lanes=8), {**train(lanes=12), **ELASTIC}, train(lanes=1, context_parallel=2)],
-    ),
-    "constant-learning-rate": (
-        [(train(lr=1e-4, min_lr=1e-4), "train.min_lr", "the cosine schedule is constant")],
-        [train(lr=1e-4), train(lr=1e-4, min_lr=1e-4, schedule="constant")],
     ),
     "lost-updates": (
         [(train(precision="bf16-true", rounding="nearest", lr=2e-5), "train.rounding", "steps of `lr` 2e-05 do not change")],
@@ -617,16 +557,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [({"scheduling": {"istio_sidecar": True}}, "scheduling.istio_sidecar", "keeps the pods from ending")],
         [{}],
     ),
-    "gang-size": (
-        [
-            (
-                {"scheduling": {"gang": {"scheduler": "volcano", "min_available": 3}}},
-                "scheduling.gang.min_available",
-                "needs 3 pods, and the job has 2",
-            )
-        ],
-        [{"scheduling": {"gang": {"scheduler": "volcano", "min_available": 2}}}, {}],
-    ),
     "cluster-launcher": (
         [
             ({"command": command}, "command", f"kfjob starts `{program}` once per node, and 2 of them do not know each other")
@@ -663,20 +593,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             over(containers=[{"name": "pytorch", "command": ["torchrun", "train.py"]}]),
             over(containers=[{"name": "tail", "command": ["sleep", "1"]}]),
             {"args": "--lr 1", **over(containers=[{"name": "pytorch", "tty": True}])},
-        ],
-    ),
-    "replaced-mount": (
-        [
-            (
-                {"volumes": [DATA], **over(containers=[{"name": "pytorch", "volumeMounts": [*TWICE]}])},
-                "overrides",
-                "removes the mount of volume `data` at /data",
-            )
-        ],
-        [
-            {"volumes": [DATA]},
-            {"volumes": [DATA], **over(containers=[{"name": "pytorch", "volumeMounts": TWICE[:1]}])},
-            over(containers=[{"name": "pytorch", "volumeMounts": TWICE}]),
         ],
     ),
     "launcher-program": (
@@ -891,9 +807,5 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             ({"script": "import lightning as L\nL.Fabric(num_nodes=8)"}, "command", "trains on 8 nodes, and the job has 2"),
         ],
         [{"script": "import lightning as L\nL.Trainer(num_nodes=2)"}, {"script": "print(1)"}],
-    ),
-    "container-name": (
-        [(over(containers=None), "overrides", "no container named `pytorch`")],
-        [{}, over(containers=[{"name": "more", "image": "a:1"}])],
     ),
 }
