@@ -1,8 +1,8 @@
 """Parse an env file, whose lines are assignments `NAME=value`. Pure.
 
 The syntax is a shell's: `export`, quotes, comments, `;`, `set -a`, references to names of earlier lines and to names that have
-a value elsewhere, `${A:-default}`, and lines such as `: "${A:?message}"`. No command is run. What only a shell can compute is
-an error. The output of `env -0`, in which a NUL character ends each assignment, is read as well.
+a value elsewhere, and `${A:-default}`. No command is run. What only a shell can compute is an error. The output of `env -0`, in
+which a NUL character ends each assignment, is read as well.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ _NO_EFFECT = re.compile(
     r"(?=[ \t]*(?:[;\n#]|\Z))"
 )
 """Options of a shell that change no value; every name of an env file counts, with `set -a` or without."""
-_EXPORT = re.compile(r"(?:export|(?:declare|typeset)[ \t]+-g?x)(?=[ \t])")
-_NULL_COMMAND = re.compile(r":(?=[ \t])")
-_ASSIGNMENT = re.compile(rf"(?P<name>{NAME})(?P<append>\+)?=")
+_EXPORT = re.compile(r"export(?=[ \t])")
+_ASSIGNMENT = re.compile(rf"(?P<name>{NAME})=")
 _NAME = re.compile(rf"(?P<name>{NAME})(?=[ \t;\n]|\Z)")
 _SPACE = re.compile(r"(?:[ \t]|\\\n)+")
 _COMMENT = re.compile(r"#[^\n]*")
@@ -35,14 +34,12 @@ _END = re.compile(r"(?:[ \t]|\\\n)*(?:;(?!;)|(?:(?<![^\s;])#[^\n]*)?(?:\n|\Z))")
 _COMPOUND = re.compile(r"(?:if|case|for|while|until|select|function|\{|\(|[A-Za-z_][\w-]*[ \t]*\(\))(?![\w=-])|[^\n]*<<")
 """A block of lines, or a here-document. Its lines cannot be read one by one."""
 _OPERATOR = re.compile(r"&&|\|\||[;&|<>()]+")
-_PLACEHOLDER = re.compile(r"<[^<>\n]+>")
 _OTHER_FORM = re.compile(rf"(?:export[ \t]+)?(?P<name>{NAME})(?:[ \t]+(?P<equals>=)(?!=)|[ \t]*:(?=[ \t]))")
 """`A = 1` or `A: 1`, which no shell takes for an assignment."""
 MAX_VALUE_CHARACTERS = 1024**2
 """Length of a value in an env file; lines such as `A=$A$A` double it."""
 MAX_VALUES_CHARACTERS = 16 * 1024**2
 """Length of all texts that the lines of an env file compute."""
-_END_OF_EXPORTS = re.compile(r"^[ \t]*set[ \t]+\+a", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,6 @@ def select_variables(environment: Mapping[str, str], only: Collection[str]) -> d
 
 
 _QUOTES_HINT = "put values that contain spaces in quotes"
-_JSON = re.compile(r"\s*\{\s*[\"}]")
-_JSON_HINT = "`jq -r 'to_entries[] | \"\\(.key)=\\(.value | @sh)\"' FILE` writes such lines"
 
 
 class _TooLongError(WordError):
@@ -117,9 +112,6 @@ class _Parser:
         """Each with whether a shell helps."""
 
     def parse(self) -> EnvFile:
-        if _JSON.match(self._text):
-            self._report(0, "this is JSON, not lines of `NAME=value`", hint=_JSON_HINT)
-            raise SpecError(self._add_hints())
         while self._offset < len(self._text):
             if self._accept(_SPACE) or self._accept(_COMMENT) or self._accept(re.compile("\n")) or self._accept_no_effect():
                 continue
@@ -151,13 +143,11 @@ class _Parser:
     def _parse_statement(self) -> None:
         """Read the assignments up to the end of the line or to a semicolon."""
         start = self._offset
-        if self._accept(_NULL_COMMAND):
-            return self._parse_null_command()
         exports = self._accept(_EXPORT) is not None
         assigned: list[tuple[re.Match[str], tuple[Part, ...]]] = []
         while not ((exports or assigned) and self._accept(_END)):
             is_secret = bool(assigned) and is_secret_name(assigned[-1][0]["name"])
-            if (exports or assigned) and self._report_unexpected(hides=is_secret):
+            if (exports or assigned) and self._report_unexpected():
                 break
             if match := self._accept(_ASSIGNMENT):
                 assigned.append((match, self._parse_word()))
@@ -179,12 +169,12 @@ class _Parser:
         self._accept(_LINE)
         return None
 
-    def _report_unexpected(self, *, hides: bool) -> bool:
+    def _report_unexpected(self) -> bool:
         """Move to the next word. Return whether a character that only a shell knows is in its place, and report it."""
         has_space = self._accept(_SPACE)
         is_operator = not has_space or self._text[self._offset : self._offset + 1] in tuple(";&|<>()")
         if is_operator:
-            self._report_operator(is_value=not has_space, hides=hides)
+            self._report_operator(is_value=not has_space)
         return is_operator
 
     def _parse_word(self) -> tuple[Part, ...]:
@@ -193,18 +183,6 @@ class _Parser:
         self._offset = parser.offset
         self._used |= parser.names
         return word
-
-    def _parse_null_command(self) -> None:
-        """Read the words of a line such as `: "${A:?message}"`, whose references can assign values or require them."""
-        while not self._accept(_END):
-            has_space = self._accept(_SPACE)
-            start = self._offset
-            word = self._parse_word()
-            if not has_space or self._offset == start:
-                self._report_operator(is_value=False)
-                self._accept(_LINE)
-                return
-            self._evaluate(word)
 
     def _assign_exported(self, assigned: list[tuple[re.Match[str], tuple[Part, ...]]]) -> None:
         """Assign the values of one `export`, which computes all of them before it assigns the first."""
@@ -225,12 +203,6 @@ class _Parser:
         name = match["name"]
         if is_computed_by_shell(name):
             self._report(match.start(), f"a shell computes the value of `{name}` itself")
-        if value is not None and match["append"]:
-            before = self._find(name)
-            if before is None and name not in self._unknown:
-                self._report(match.start(), f"`{match[0]}` adds to a value that only a shell knows")
-            value = before + value if before is not None and name not in self._unknown else None
-            self._check_length(value or "")
         self._define(name, value)
 
     def _define(self, name: str, value: str | None) -> None:
@@ -329,16 +301,9 @@ class _Parser:
             hint += f"; `\\{reference.source}` is the text itself"
         self._report(reference.offset, f"{title}: {message}" if message else title, hint=hint)
 
-    def _report_operator(self, *, is_value: bool, hides: bool = False) -> None:
+    def _report_operator(self, *, is_value: bool) -> None:
         """Report a character that only a shell knows, behind a value or in place of one."""
-        if placeholder := _PLACEHOLDER.match(self._text, self._offset):
-            hint = "put your value in its place"
-            text = "the value" if hides else f"`{placeholder[0]}`"
-            return self._report(self._offset, f"{text} is a placeholder without quotes", hint=hint)
         operator = _OPERATOR.match(self._text, self._offset)
-        if is_value and self._text.startswith("(", self._offset):
-            hint = 'a variable of the environment is one text: `NAME="a b"`'
-            return self._report(self._offset, "the value is an array", hint=hint)
         title = f"`{operator[0] if operator else self._text[self._offset]}` has a meaning for a shell"
         return self._report(self._offset, title, hint="put the value in quotes" if is_value else None)
 
@@ -379,10 +344,7 @@ class _Parser:
         if self._file in (None, "-") or str(self._file).startswith("/dev/"):
             return "let a shell compute it, export the names, and use `--env` instead of `--env-file`"
         file = str(self._file) if "/" in str(self._file) else f"./{self._file}"  # `source env` reads the env of PATH
-        hint = f"let a shell compute it: `set -a; source {shlex.quote(file)}; set +a; kfjob … --env`"
-        if _END_OF_EXPORTS.search(self._text):
-            hint += "; the names after `set +a` in the file need `export`"
-        return hint
+        return f"let a shell compute it: `set -a; source {shlex.quote(file)}; set +a; kfjob … --env`"
 
 
 def _has_brace_expansion(word: tuple[Part, ...]) -> bool:

@@ -119,8 +119,6 @@ _SEVERAL_NODES = MappingProxyType(
     {"NCCL_SOCKET_IFNAME": ("^docker,lo,veth", "keeps NCCL's bootstrap off interfaces that other nodes cannot reach")}
 )
 """As in AWS's samples for EKS; with `host_network` a node has such interfaces."""
-NEURON_VARIABLES = frozenset(("FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_FORK_SAFE"))
-"""What AWS Neuron's guides set on trn1 and trn2 (awsdocs-neuron, "How to prepare trn1.32xlarge for multi-node execution")."""
 
 
 def list_nccl_variables(*, gpus: int, nodes: int, profile: Profile) -> MappingProxyType[str, tuple[str, str]]:
