@@ -68,7 +68,7 @@ def read_events(client: Client, kind: JobKind, job: JsonObject) -> list[Kubernet
     namespace, selector = job["metadata"].get("namespace", ""), EventSelector.for_job(kind, job)
     events: list[KubernetesEvent | WorkloadStatus] = []
     with suppress(Forbidden, Refused, NotFound):
-        events += [kubernetes_event(event) for event in _list_events(client, namespace) if selector.matches(event)]
+        events += [kubernetes_event(event, kind) for event in _list_events(client, namespace) if selector.matches(event)]
     if queue := (job["metadata"].get("labels") or {}).get(api_objects.LABEL_KUEUE_QUEUE):
         events += _read_workloads(client, kind, job, queue)
     return sorted(events, key=lambda event: event.time or 0)
@@ -100,12 +100,13 @@ def _make_unreadable_status(job: JsonObject, queue: str) -> WorkloadStatus:
     return WorkloadStatus(name=job["metadata"]["name"], queue=queue, reason="Forbidden", message=message, time=time)
 
 
-def kubernetes_event(event: JsonObject) -> KubernetesEvent:
-    """Return an event of the API as a value."""
+def kubernetes_event(event: JsonObject, job_kind: JobKind) -> KubernetesEvent:
+    """Return an event of the API, about a job of this kind or one of its objects, as a value."""
     about, series = event.get("involvedObject") or {}, event.get("series") or {}
     return KubernetesEvent(
         kind=about.get("kind") or "",
         name=about.get("name") or "",
+        about_job=about.get("kind") == job_kind.name,
         reason=event.get("reason") or "",
         message=(event.get("message") or "").strip(),
         warning=event.get("type") == "Warning",

@@ -211,8 +211,9 @@ class KubernetesEvent(Struct, frozen=True, kw_only=True, tag_field="is", tag="ev
     The cluster keeps an event for an hour. A repeated event has the same uid and a higher `count`.
     """
 
-    kind: Identifier  # of the object: PyTorchJob | Pod | PersistentVolumeClaim | Workload …
+    kind: Identifier  # of the object: Pod | PersistentVolumeClaim | Workload, or the kind of the job …
     name: Identifier  # of the object
+    about_job: bool = False  # the object is the job itself
     reason: Identifier  # FailedScheduling, FailedMount, FailedCreatePod, BackOff …
     message: str = ""
     warning: bool = False
@@ -264,7 +265,7 @@ class JobSnapshot(Struct, frozen=True, kw_only=True):
     uid: Identifier = ""
     launch: Identifier = ""  # launch id; "" for a job that kfjob did not submit
     backend: BackendName | None = None  # where the job runs or ran; None for saved logs, and in older records
-    job_kind: Identifier = ""  # of a job on a cluster: PyTorchJob
+    job_kind: Identifier = ""  # of a job on a cluster, as the API names it
     image: str = ""
     spec: str | None = None  # the submitted spec (JSON); None for a job that kfjob did not submit from a spec
     manifest: str | None = None  # the submitted objects (JSON) of a template; None for a job from a spec

@@ -51,7 +51,7 @@ def missing_pods_reason(workload: WorkloadStatus | None, events: Sequence[Kubern
     """Return why a job has no pods, according to its queue or the operator; "" if unknown."""
     if workload and not workload.admitted:
         return describe_queue_status(workload)
-    warnings = [event for event in events if event.warning and event.kind == "PyTorchJob"]
+    warnings = [event for event in events if event.warning and event.about_job]
     return f"{warnings[-1].reason}: {warnings[-1].message}" if warnings else ""
 
 

@@ -52,7 +52,8 @@ def test_events_are_selected_by_job(one: dict[str, Any], *, ours: bool):
 
 def test_an_event_with_time_stamps():
     said = kubernetes_event(
-        event("Pod", "p", type="Warning", message=" no \n", count=3, firstTimestamp=CREATED, source={"component": "kubelet"})
+        event("Pod", "p", type="Warning", message=" no \n", count=3, firstTimestamp=CREATED, source={"component": "kubelet"}),
+        KIND,
     )
     assert said == KubernetesEvent(
         kind="Pod", name="p", reason="R", message="no", warning=True, source="kubelet", count=3,
@@ -63,7 +64,7 @@ def test_an_event_with_time_stamps():
 def test_an_event_of_the_newer_kind():
     series = {"count": 4, "lastObservedTime": "2026-11-21T12:00:07.000001Z"}
     raw = event("Pod", "p", at=None, eventTime=LATER, series=series, reportingComponent="default-scheduler", type="Normal")
-    said = kubernetes_event(raw)
+    said = kubernetes_event(raw, KIND)
     assert (said.source, said.count, said.warning) == ("default-scheduler", 4, False)
     assert (said.first, said.time) == (NOON + 5 * SECOND, NOON + 7 * SECOND + 1000)
 
@@ -178,3 +179,8 @@ def test_submitter_without_the_right_learns_why_the_reason_is_unknown():
     assert isinstance(status, WorkloadStatus)
     assert (status.queue, status.admitted, status.reason) == ("q", False, "Forbidden")
     assert "list workloads in API group kueue.x-k8s.io is not allowed in `team`" in status.message
+
+
+def test_an_event_about_the_job_itself_says_so():
+    assert kubernetes_event(event(KIND.name, "train"), KIND).about_job
+    assert not kubernetes_event(event("Pod", "train-worker-0"), KIND).about_job

@@ -180,7 +180,13 @@ def test_wait_diagnoses_a_failed_job(fake, kfjob):
 def test_cluster_events_are_diagnosed_and_archived(fake, kfjob, tmp_path):
     quota = "Error creating: forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2"
     event = KubernetesEvent(
-        kind="PyTorchJob", name="train", reason="FailedCreatePod", message=quota, warning=True, time=script.START
+        kind="PyTorchJob",
+        name="train",
+        about_job=True,
+        reason="FailedCreatePod",
+        message=quota,
+        warning=True,
+        time=script.START,
     )
     fake.play("train", script.job(JobPhase.PENDING, reason="PyTorchJobCreated"), event, spec=script.SPEC)
     assert kfjob("diagnose", "train") == 0

@@ -22,7 +22,9 @@ def headline(*events: Event) -> str:
 
 
 def test_headline_has_the_reason_for_missing_pods():
-    event = KubernetesEvent(kind="PyTorchJob", name="a", reason="FailedCreatePod", message=QUOTA, warning=True, time=3)
+    event = KubernetesEvent(
+        kind="PyTorchJob", name="a", about_job=True, reason="FailedCreatePod", message=QUOTA, warning=True, time=3
+    )
     assert headline(CREATED, event) == f"Pending, no pods: FailedCreatePod: {QUOTA}"
     assert headline(CREATED, event, replace(WAITS)) == "Pending"
     assert headline(event, JobChanged(phase=JobPhase.FAILED, message="m")) == "Failed: m"

@@ -98,7 +98,7 @@ def operator_missing(job: JobEvidence) -> Occurrences:
     """The job has no status."""
     status = job.view.job
     untouched = status and status.phase is JobPhase.PENDING and not status.reason and not job.view.pods
-    if untouched and job.age > OPERATOR_TIME and not any(event.kind == "PyTorchJob" for event in job.view.cluster_events):
+    if untouched and job.age > OPERATOR_TIME and not any(event.about_job for event in job.view.cluster_events):
         yield job.occurrence("operator-missing", seconds=job.age // SECOND)
 
 

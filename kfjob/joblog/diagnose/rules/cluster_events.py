@@ -96,7 +96,7 @@ RULES = (
         remedy="`kfjob validate` and `kfjob submit --dry-run=server` find most such problems before a submit",
         subject=Subject.EVENT,
         markers=("FailedValidation",),
-        pattern=r"PyTorchJob \w*FailedValidation: (?P<what>.*)",
+        pattern=r"^\w+ \w*FailedValidation: (?P<what>.*)",
     ),
     Rule(
         id="storage-class-missing",
