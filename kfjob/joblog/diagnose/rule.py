@@ -12,6 +12,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from kfjob.base.patterns import Match, Pattern
+from kfjob.joblog.diagnose.literals import find_literals
 
 UNKNOWN_VALUE = "(unknown)"
 """Stands for a value that this form of the symptom does not contain."""
@@ -109,9 +110,6 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     running_remedy: str = ""
     """What to do first while the job still runs; "" if that is no different."""
 
-    markers: tuple[str, ...] = ()
-    """Literals of which every matching text contains at least one; other texts are not searched."""
-
     unless: tuple[str, ...] = ()
     """Literals that no matching text contains: they show another symptom."""
 
@@ -158,6 +156,11 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
         """The pattern, which is compiled at its first search; in a log, `^` and `$` are the ends of a line."""
         return Pattern(f"(?m){self.pattern}" if self.subject is Subject.LOG else self.pattern)
 
+    @cached_property
+    def literals(self) -> tuple[str, ...]:
+        """Literals of which every matching text contains at least one."""
+        return find_literals(self.pattern)
+
     @property
     def explains_end(self) -> bool:
         """Whether it says why a process, a pod or the job ended, not only that it did."""
@@ -165,8 +168,6 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
 
     def match(self, text: str) -> RuleMatch | None:
         """Return the match of the pattern, None if the text does not show this symptom."""
-        if self.markers and not any(marker in text for marker in self.markers):
-            return None
         if any(literal in text for literal in self.unless) or not (match := self.regex.search(text)):
             return None
         values = _name_values(match)

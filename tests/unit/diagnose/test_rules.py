@@ -127,14 +127,13 @@ def test_rule_is_complete(rule: Rule):
     assert not rule.title.endswith(".")
     assert rule.cause
     assert rule.remedy or rule.severity is Severity.HARMLESS or rule.role is Role.CONSEQUENCE
-    assert all((*rule.markers, *rule.unless, *rule.stack))
-    assert not set(rule.markers) & set(rule.unless)
+    assert all((*rule.unless, *rule.stack))
     assert not rule.link or rule.link.startswith("https://")
     assert rule.condition is None or rule.regex.names
     assert rule.futile_after is None or (rule.futile_after >= 1 and rule.severity is Severity.ERROR)
     named = {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
     if rule.subject not in {Subject.VIEW, Subject.EXCEPTION}:
-        assert rule.markers
+        assert rule.subject is not Subject.LOG or rule.literals
         assert named <= {name.rstrip("0123456789") for name in rule.regex.names} | {
             "pod",
             "job",

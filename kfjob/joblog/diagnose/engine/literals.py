@@ -37,9 +37,9 @@ _LINE_STARTS = ("W", "[W", *suite_runs.LINE_STARTS)
 @cache
 def find_literals() -> tuple[str, ...]:
     """Return the literals of all rules about logs, of the incident stage, of reports of success, and of world sizes."""
-    markers = [marker for rule in BY_SUBJECT[Subject.LOG] for marker in rule.markers]
+    literals = [literal for rule in BY_SUBJECT[Subject.LOG] for literal in rule.literals]
     stages = (*TRACEBACK_MARKERS, *CRASH_MARKERS, *SUCCESS_LITERALS, *WORLD_SIZE_LITERALS, *suite_runs.LITERALS)
-    return _minimize((*STEMS, *stages, *markers))
+    return _minimize((*STEMS, *stages, *literals))
 
 
 def is_suspicious(line: str) -> bool:

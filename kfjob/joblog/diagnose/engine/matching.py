@@ -94,10 +94,10 @@ def match_rules(subject: Subject, text: str) -> Iterator[RuleMatch]:
 
 
 def _find_candidates(text: str) -> list[Rule]:
-    """Return the rules about logs with a marker in the text; one search finds the markers of all rules."""
+    """Return the rules about logs with a literal in the text; one search finds the literals of all rules."""
     automaton, owners = _build_index()
     numbers = {
-        number for marker, _, _ in automaton.find_matches_as_indexes(text, overlapping=True) for number in owners[marker]
+        number for literal, _, _ in automaton.find_matches_as_indexes(text, overlapping=True) for number in owners[literal]
     }
     rules = BY_SUBJECT[Subject.LOG]
     return [rules[number] for number in sorted(numbers)]
@@ -105,11 +105,11 @@ def _find_candidates(text: str) -> list[Rule]:
 
 @cache
 def _build_index() -> tuple[AhoCorasick, tuple[tuple[int, ...], ...]]:
-    """Return the search for all markers, and the numbers of the rules that have each."""
+    """Return the search for all literals, and the numbers of the rules that have each."""
     owners: dict[str, list[int]] = {}
     for number, rule in enumerate(BY_SUBJECT[Subject.LOG]):
-        for marker in rule.markers:
-            owners.setdefault(marker, []).append(number)
+        for literal in rule.literals:
+            owners.setdefault(literal, []).append(number)
     return AhoCorasick(tuple(owners), implementation=Implementation.DFA), tuple(map(tuple, owners.values()))
 
 

@@ -12,7 +12,6 @@ RULES = (
             "fsdp`), or use larger GPUs; if much memory is reserved but unused, set "
             "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`"
         ),
-        markers=("CUDA out of memory", "HIP out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
         pattern=r"(?:CUDA|HIP) out of memory(?:\. Tried to allocate (?P<size>[\d.]+ \w+))?|CUBLAS_STATUS_ALLOC_FAILED",
         link="https://pytorch.org/docs/stable/notes/cuda.html#memory-management",
     ),
@@ -24,7 +23,6 @@ RULES = (
             "from the second node on"
         ),
         remedy="use `LOCAL_RANK` as the device index, and set `processes_per_node` to the number of GPUs per node",
-        markers=("nvalid device ordinal", "You requested gpu: "),
         pattern=r"nvalid device ordinal|You requested gpu: \[[^\]]*\]",
     ),
     Rule(
@@ -35,7 +33,6 @@ RULES = (
             "lower the batch size, rematerialise activations (`jax.checkpoint()`), or use more or larger devices; JAX reserves "
             "75 % of a GPU: `XLA_PYTHON_CLIENT_MEM_FRACTION=0.9` raises it, unless other processes share the card"
         ),
-        markers=("RESOURCE_EXHAUSTED: ", "ResourceExhaustedError", "cudaMalloc "),
         pattern=r"(?P<what>RESOURCE_EXHAUSTED: (?:Out of memory|OOM|XLA:TPU|Attempting to allocate)[^\n]*)"
         r"|(?P<what2>errors_impl\.ResourceExhaustedError[^\n]*)|(?P<what3>cudaMalloc (?:retry )?failed: out of memory)",
     ),
@@ -45,7 +42,6 @@ RULES = (
         cause="the driver reports {what}: the card, its power or its slot is faulty, not the program",
         remedy=("cordon the node (`kubectl cordon <node>`), reboot or replace it, and relaunch; the last checkpoint is valid"),
         local_remedy="reboot the machine or replace the card, then run `kfjob relaunch {job}`; the last checkpoint is valid",
-        markers=("fallen off the bus", "Xid", "GPU is lost", "ECC error", "NVLink error"),
         pattern=r"(?P<what>fallen off the bus|Xid \([^)]*\): \d+|GPU is lost|uncorrectable ECC error\w*|NVLink error\w*)",
         link="https://docs.nvidia.com/deploy/xid-errors/",
     ),
@@ -61,7 +57,6 @@ RULES = (
             "folder to `LD_LIBRARY_PATH`"
         ),
         local_remedy="install the NVIDIA driver, or add its folder to `LD_LIBRARY_PATH`",
-        markers=("libcuda.so",),
         pattern=r"libcuda\.so\S*(?::| ).*(?:cannot open shared object file|not found|No such file)"
         r"|(?:cannot|could not|Could not|unable to|Unable to) (?:find|load|open).*libcuda\.so",
     ),
@@ -71,7 +66,6 @@ RULES = (
         cause="torch's CUDA needs a newer driver than the machine has (found version {version})",
         remedy="update the driver (a newer node image), or use an image with torch for an older CUDA",
         local_remedy="update the driver, or install torch for an older CUDA",
-        markers=("driver on your system is too old", "driver version is insufficient", "unsatisfied condition: cuda"),
         pattern=r"driver on your system is too old(?: \(found version (?P<version>\d+)\))?|driver version is insufficient"
         r"|nvidia-container-cli: requirement error: unsatisfied condition: cuda(?:>=|\S)(?P<version2>[\d.]+)?",
     ),
@@ -82,25 +76,6 @@ RULES = (
         remedy="set `instance` or `resources.gpus`; on CPUs use the gloo backend",
         local_remedy="check the output of `nvidia-smi`; on CPUs use the gloo backend",
         futile_after=2,
-        markers=(
-            "no GPUs found",
-            "requires at least one CUDA device",
-            "no NVIDIA driver",
-            "no CUDA-capable device",
-            "No CUDA GPUs are available",
-            "not compiled with CUDA",
-            "no cuda capable devices",
-            "CUDA is not available",
-            "CUDA not available",
-            "CUDA is required",
-            "equires a CUDA",
-            "equires CUDA",
-            "equires a GPU",
-            "equires at least one GPU",
-            "No GPU available",
-            "No GPU found",
-            "no GPU found",
-        ),
         pattern=r"ProcessGroupNCCL is only supported with GPUs, no GPUs found|requires at least one CUDA device"
         r"|Found no NVIDIA driver|no CUDA-capable device is detected|No CUDA GPUs are available"
         r"|Torch not compiled with CUDA enabled"
@@ -115,13 +90,6 @@ RULES = (
             "use a newer build of torch and its extensions; one whose `torch.cuda.get_arch_list()` contains the card's "
             "capability"
         ),
-        markers=(
-            "no kernel image",
-            "is not compatible with the current PyTorch installation",
-            "invalid device function",
-            "not compiled with GPU support",
-            "not compiled with CUDA support",
-        ),
         pattern=r"no kernel image is available for execution on the device|invalid device function|not compiled with (?:GPU"
         r"|CUDA) support"
         r"|is not compatible with the current PyTorch installation",
@@ -134,7 +102,6 @@ RULES = (
             "parameters), so they wait for different operations"
         ),
         remedy=("make every rank call the same collectives in the same order; `TORCH_DISTRIBUTED_DEBUG=DETAIL` names the call"),
-        markers=("mismatch between collectives",),
         pattern=r"Detected mismatch between collectives on ranks",
     ),
     Rule(
@@ -148,7 +115,6 @@ RULES = (
             "call `torch.cuda.set_device(int(os.environ['LOCAL_RANK']))` before `init_process_group`, and set "
             "`processes_per_node` to the number of GPUs"
         ),
-        markers=("Duplicate GPU detected",),
         pattern=r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<two>\d+)",
     ),
     Rule(
@@ -160,7 +126,6 @@ RULES = (
             "`^lo,docker`)"
         ),
         local_remedy="remove `NCCL_SOCKET_IFNAME`, or set it to an interface that `ip link` shows",
-        markers=("no socket interface found", "No usable listening interface", "No interface found"),
         pattern=r"no socket interface found|No usable listening interface found|NCCL WARN .*No interface found",
     ),
     Rule(
@@ -169,7 +134,6 @@ RULES = (
         cause="`GLOO_SOCKET_IFNAME` names an interface that the pod does not have",
         remedy="remove `GLOO_SOCKET_IFNAME`, or set it to an interface that `ip link` shows in the pod",
         local_remedy="remove `GLOO_SOCKET_IFNAME`, or set it to an interface that `ip link` shows",
-        markers=("Unable to find address for",),
         pattern=r"Unable to find address for: (?P<name>\S+)",
     ),
     Rule(
@@ -180,12 +144,6 @@ RULES = (
             "missing, the security group blocks it, or the instance type has none"
         ),
         remedy=("set `instance` (kfjob then requests its EFA devices), and check the EFA device plugin and the security group"),
-        markers=(
-            "No eligible providers",
-            "aws-ofi-nccl initialization failed",
-            "provider efa output empty list",
-            "Failed to initialize OFI",
-        ),
         pattern=r"No eligible providers were found|aws-ofi-nccl initialization failed"
         r"|fi_getinfo: provider efa output empty list|NET/OFI .*initialization failed",
         severity=Severity.WARNING,
@@ -200,7 +158,6 @@ RULES = (
         ),
         remedy="set `shared_memory` (kfjob then mounts a memory-backed /dev/shm), or lower the number of loader workers",
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
-        markers=("shared memory", "file </torch_", "dev/shm", "Bus error"),
         pattern=r"out of shared memory|unable to open shared memory object </torch_\S+ in read-write mode: No space"
         r"|insufficient shared memory|is killed by signal: Bus error"
         r"|unable to (?:write to|open|allocate shared memory\(shm\) for) file </torch_"
@@ -214,7 +171,6 @@ RULES = (
             "not below the number of classes"
         ),
         remedy=("compare the tokenizer's vocabulary with the model's `vocab_size`; `CUDA_LAUNCH_BLOCKING=1` shows the line"),
-        markers=("device-side assert", "srcSelectDimSize", "Assertion `t >= 0"),
         pattern=r"device-side assert triggered|Assertion `(?:srcIndex < srcSelectDimSize|t >= 0 && t < n_classes)",
     ),
     Rule(
@@ -222,7 +178,6 @@ RULES = (
         title="NCCL reports a system or network error: {what}",
         cause="a call to the operating system or the driver failed; with `NCCL_DEBUG=WARN` the previous line names it",
         remedy="set `NCCL_DEBUG=WARN` and relaunch; check the network interface, /dev/shm and the driver",
-        markers=("unhandled system error", "unhandled cuda error", "ncclUnhandledCudaError", "ncclSystemError"),
         pattern=r"(?P<what>unhandled (?:system|cuda) error|nccl(?:UnhandledCuda|System)Error)"
         r"(?:[\s\S]*?Last error:\s*\n(?P<what2>[^\n]+))?",
         role=Role.SUSPECT,

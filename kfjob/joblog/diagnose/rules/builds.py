@@ -17,7 +17,6 @@ RULES = (
             "extension"
         ),
         local_remedy="install the CUDA toolkit of torch's version, or prebuilt wheels of the extension",
-        markers=("detected CUDA version", "does not match the version torch was compiled with", "Installed CUDA version"),
         pattern=r"detected CUDA version \S+ mismatches|does not match the version torch was compiled with",
     ),
     Rule(
@@ -34,7 +33,6 @@ RULES = (
         local_remedy=(
             "install the CUDA toolkit of torch's version, set `CUDA_HOME`, or install a prebuilt wheel of the extension"
         ),
-        markers=("CUDA_HOME", "nvcc"),
         pattern=r"CUDA_HOME (?:environment variable is not set|does not exist)|nvcc'?:? (?:command )?not found"
         r"|No such file or directory: "
         r"'[^']*nvcc'|[Uu]nable to find nvcc|No such file or directory.*nvcc",
@@ -45,7 +43,6 @@ RULES = (
         cause="torch compiles C++ and CUDA extensions with ninja",
         remedy="add `pip install ninja` to the Dockerfile, or install a prebuilt wheel of the extension",
         local_remedy="run `pip install ninja`, or install a prebuilt wheel of the extension",
-        markers=("Ninja is required", "ninja: not found", "directory: 'ninja'", "ninja: command not found"),
         pattern=r"Ninja is required to load C\+\+ extensions|ninja: (?:command )?not found|No such file or directory: 'ninja'",
     ),
     Rule(
@@ -59,7 +56,6 @@ RULES = (
         local_remedy=(
             "install gcc (`apt-get install build-essential`), or set `CC`; without torch.compile: `TORCHDYNAMO_DISABLE=1`"
         ),
-        markers=("Failed to find C compiler", "InvalidCxxCompiler", "C++ compiler", "gcc", "g++", "clang", "cc:", "c++"),
         pattern=r"Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler|No such file or directory: '(?:\S*/)?"
         r"(?:gcc|g\+\+|cc|c\+\+|clang\+*|x86_64-linux-gnu-gcc)'|(?:^|[ /])(?:gcc|g\+\+|cc|c\+\+|clang): (?:command )?not found"
         r"|unable to execute '(?:gcc|g\+\+|cc|x86_64-linux-gnu-gcc)'"
@@ -71,7 +67,6 @@ RULES = (
         cause="the compiler needs the development files of Python or a library, which the container does not have",
         remedy="install them in the image (python3-dev for Python.h, a -devel image for CUDA's headers)",
         local_remedy="install them (python3-dev for Python.h, the CUDA toolkit for CUDA's headers)",
-        markers=("fatal error: ",),
         pattern=r"fatal error: '?(?P<name>[\w./+-]+\.(?:h|hpp|cuh))'?(?:: No such file| file not found)",
     ),
     Rule(
@@ -82,7 +77,6 @@ RULES = (
             "install the triton version that torch requires (`pip show torch` names it), or switch torch.compile off: "
             "`TORCHDYNAMO_DISABLE=1`"
         ),
-        markers=("working triton installation", "TritonMissing", "No module named 'triton'", "riton is not"),
         pattern=(
             r"[Cc]annot find a working triton|TritonMissing|No module named 'triton'|[Tt]riton is not (?:available|installed)"
         ),
@@ -94,7 +88,6 @@ RULES = (
         remedy=(
             "use the package's version for this GPU, smaller block sizes or fewer stages, or another attention implementation"
         ),
-        markers=("out of resource",),
         pattern=r"out of resources?: (?P<what>[\w ]+)",
     ),
     Rule(
@@ -102,7 +95,6 @@ RULES = (
         title="Triton or the CUDA toolkit does not know this GPU",
         cause="ptxas or LLVM is older than the card: it has no code generator for its compute capability",
         remedy="use newer versions of torch and triton (or a newer CUDA toolkit) that support the card",
-        markers=("ptxas", "PassManager::run failed", "gpu-name", "Unsupported gpu architecture"),
         pattern=r"ptxas (?:fatal|error)|PassManager::run failed|not defined for option 'gpu-name'|Unsupported gpu architecture",
     ),
     Rule(
@@ -122,15 +114,6 @@ RULES = (
             "look for the first error of the compiler above; install the CUDA toolkit of torch's version and a gcc that it "
             "supports"
         ),
-        markers=(
-            "Unable to pre-compile",
-            "building extension",
-            "ninja: build stopped",
-            "['ninja'",
-            "compiling objects for extension",
-            "Error building",
-            "nvcc fatal",
-        ),
         pattern=r"Error building extension '(?P<name>\w+)'|ninja: build stopped|\['ninja'[^\n]*returned non-zero"
         r"|Error compiling objects for extension|nvcc fatal|Unable to pre-compile (?P<name2>\w+)",
     ),
@@ -139,7 +122,6 @@ RULES = (
         title="torch.compile failed",
         cause="the compiler of torch stopped at a part of the model: {what}",
         remedy='`TORCHDYNAMO_DISABLE=1` runs without it; `TORCH_LOGS="+dynamo"` shows the part; update torch with triton',
-        markers=("BackendCompilerFailed", "InductorError", "torch._dynamo.exc.", "torch._inductor.exc."),
         pattern=(
             r"(?P<what>backend='\w+' raised)|InductorError: (?P<what2>[^\n]*)|torch\._(?:dynamo"
             r"|inductor)\.exc\.(?P<what3>\w+)"
@@ -155,7 +137,6 @@ RULES = (
             "missing in it"
         ),
         remedy="remove CUDA folders from `LD_LIBRARY_PATH`, and install one torch with the nvidia packages of its own version",
-        markers=("undefined symbol",),
         pattern=r"undefined\s+symbol: (?P<what>\w*(?:nvJitLink|cusparse|cublas|cudnn|cufft|cusolver|nvrtc|nccl)\w*)",
     ),
     Rule(
@@ -170,7 +151,6 @@ RULES = (
             "rebuild it "
             "(`pip install --no-build-isolation --force-reinstall PACKAGE`, such as flash-attn)"
         ),
-        markers=("undefined", "DLL load failed"),
         pattern=(
             r"(?P<file>[\w.+-]+\.so)\S*: undefined\s+symbol|undefined\s+symbol: \w*(?:c10|torch|at\d)"
             r"|(?P<file2>\S+): DLL load failed"
@@ -184,7 +164,6 @@ RULES = (
             "install a newer one (`conda install -c conda-forge libstdcxx-ng`), or put the system's folder first in "
             "`LD_LIBRARY_PATH`"
         ),
-        markers=("GLIBCXX_", "CXXABI_"),
         pattern=r"version .(?P<what>(?:GLIBCXX|CXXABI)_[\d.]+)' not found",
     ),
     Rule(
@@ -193,7 +172,6 @@ RULES = (
         cause="a package was built on a newer distribution than this one: it needs {what}",
         remedy="use a base image with a newer distribution, or a build of the package for manylinux2014",
         local_remedy="use a newer distribution, or a build of the package for manylinux2014",
-        markers=("GLIBC_",),
         pattern=r"version .(?P<what>GLIBC_[\d.]+)' not found",
     ),
     Rule(
@@ -205,7 +183,6 @@ RULES = (
             "`python -m "
             "bitsandbytes` shows what it looks for"
         ),
-        markers=("bitsandbytes", "cget_managed_ptr", "cquantize_blockwise"),
         pattern=r"cget_managed_ptr|undefined symbol: cquantize_blockwise"
         r"|libbitsandbytes_\w+\.so\b.{0,80}(?:cannot open|not found|No such file|does not exist|undefined symbol)"
         r"|(?:cannot|could not|[Ff]ailed to|not find|missing).{0,80}libbitsandbytes_\w+\.so"
@@ -222,7 +199,6 @@ RULES = (
         ),
         remedy="install the package that holds it in the image, or add its folder to `LD_LIBRARY_PATH`",
         local_remedy="install the package that holds it, or add its folder to `LD_LIBRARY_PATH`",
-        markers=("cannot open shared object file", "Missing dependency: lib"),
         pattern=r"(?P<name>[\w.+-]+\.so[\w.]*): cannot open shared object file|Missing dependency: (?P<name2>lib\S+)",
         unless=("libcuda.so",),
     ),
@@ -231,12 +207,6 @@ RULES = (
         title="a compiled package does not fit the installed NumPy",
         cause="it was built for another major version of NumPy",
         remedy="pin `numpy<2`, or install newer versions of the packages that the message names",
-        markers=(
-            "size changed, may indicate binary incompatibility",
-            "numpy.core.multiarray failed to import",
-            "_ARRAY_API not found",
-            "umpy is not available",
-        ),
         pattern=(
             r"size changed, may indicate binary incompatibility|numpy\.core\.multiarray failed to import|_ARRAY_API not found"
             r"|RuntimeError: Numpy is not available"
@@ -251,12 +221,6 @@ RULES = (
             "upgrade transformers (`pip install -U transformers`), or pass `trust_remote_code=True` for a model with its own "
             "code"
         ),
-        markers=(
-            "not recognize this architecture",
-            "Unrecognized configuration class",
-            "Unrecognized model in",
-            "Unknown model type",
-        ),
         pattern=r"model type .(?P<name>[\w.-]+). but Transformers does not recognize|Unrecognized configuration class"
         r"|Unrecognized model in "
         r"(?P<name2>\S+?)\.? |Unknown model type:? (?P<name3>\S+)",
@@ -266,7 +230,6 @@ RULES = (
         title="the model or data set brings its own code, which is not trusted",
         cause="loading it runs code from the hub; without a terminal nobody can confirm that",
         remedy="read the code, then pass `trust_remote_code=True` and pin its revision",
-        markers=("trust_remote_code", "contains custom code which must", "requires you to execute the"),
         pattern=r"(?:set|pass|option) (?:the option )?`?trust_remote_code=True`? to (?:remove this error|allow)"
         r"|contains custom code which must be "
         r"executed|requires you to execute the \w+ file in that repo",
@@ -276,17 +239,6 @@ RULES = (
         title="a package is missing or has a version that a library does not accept",
         cause="{what}",
         remedy="install the version that the message names (`pip install`), and pin the versions that were tested together",
-        markers=(
-            "toggled on, but it cannot",
-            "Couldn't instantiate the backend tokenizer",
-            "is required for a normal functioning",
-            "requires the",
-            " requires ",
-            "but found",
-            "backend missing",
-            "library but it was not found",
-            "is used but incompatible",
-        ),
         pattern=r"(?P<what>[^\n]*is required for a normal functioning of this module[^\n]*"
         r"|[^\n]*requires the [\w` .-]+ library but it was not "
         r"found[^\n]*|ImportError: (?:Using|Loading|To use|This modeling file)[^\n]* requires?[^\n]*"
@@ -299,7 +251,6 @@ RULES = (
         title="an optimiser object was never completed",
         cause="its constructor failed before, usually because its C++ extension could not be loaded or built",
         remedy="see the error before it",
-        markers=("ds_opt_adam",),
         pattern=r"has no attribute 'ds_opt_\w+'",
         role=Role.SYMPTOM,
     ),

@@ -12,7 +12,6 @@ RULES = (
         cause="the pod reads a value from it, and the kubelet cannot find it in the job's namespace",
         remedy="create it in the job's namespace: `kubectl create secret generic {name} --from-literal=KEY=…`",
         subject=Subject.POD,
-        markers=("ecret",),
         pattern=r"secrets? \"(?P<name>[^\"]+)\" not found|couldn't find key \S+ in Secret [^/\s]+/(?P<name2>\S+)",
     ),
     Rule(
@@ -21,7 +20,6 @@ RULES = (
         cause="the pod reads a value or files from it, and the kubelet cannot find it in the job's namespace",
         remedy="create it in the job's namespace: `kubectl create configmap {name} --from-file=…`",
         subject=Subject.POD,
-        markers=("onfig",),
         pattern=r"configmaps? \"(?P<name>[^\"]+)\" not found|couldn't find key \S+ in ConfigMap [^/\s]+/(?P<name2>\S+)",
     ),
     Rule(
@@ -30,7 +28,6 @@ RULES = (
         cause="the kubelet's message gives the reason",
         remedy="`kubectl describe pod {pod}` shows the whole message",
         subject=Subject.POD,
-        markers=("CreateContainer",),
         pattern=r"CreateContainer(?:Config)?Error",
     ),
     Rule(
@@ -39,7 +36,6 @@ RULES = (
         cause="the job mounts a PersistentVolumeClaim that is not in its namespace",
         remedy="create the claim, or correct `volumes`",
         subject=Subject.POD,
-        markers=("persistentvolumeclaim",),
         pattern=r"persistentvolumeclaim \"(?P<name>[^\"]+)\" not found",
     ),
     Rule(
@@ -51,7 +47,6 @@ RULES = (
             "ReadWriteMany"
         ),
         subject=Subject.POD,
-        markers=("PersistentVolumeClaim", "persistent volumes to bind", "volume node affinity"),
         pattern=r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes to bind"
         r"|volume node affinity conflict",
         role=Role.SUSPECT,  # an event of the claim gives the reason
@@ -65,7 +60,6 @@ RULES = (
         ),
         remedy=("`kubectl describe nodes` shows what is allocatable; use fewer nodes or processes per node, wait, or scale up"),
         subject=Subject.POD,
-        markers=("Insufficient ",),
         pattern=r"Insufficient (?P<what>(?:nvidia|amd|aws\.amazon|vpc\.amazonaws|habana)\.[\w./-]*\w)",
     ),
     Rule(
@@ -74,7 +68,6 @@ RULES = (
         cause="the scheduler found no node that can hold the pod",
         remedy="lower `resources`, wait for other jobs, or scale up; `kubectl describe nodes` shows what is allocatable",
         subject=Subject.POD,
-        markers=("Insufficient ", "Too many pods"),
         pattern=r"Insufficient (?P<what>[\w./-]*\w)|(?P<what2>Too many pods)",
     ),
     Rule(
@@ -86,7 +79,6 @@ RULES = (
             "taints"
         ),
         subject=Subject.POD,
-        markers=("untolerated taint",),
         pattern=r"untolerated taint",
     ),
     Rule(
@@ -95,7 +87,6 @@ RULES = (
         cause="no node has these labels (an instance type that the cluster lacks, or another zone)",
         remedy="check `instance` and `scheduling.node_selector` against `kubectl get nodes --show-labels`",
         subject=Subject.POD,
-        markers=("didn't match",),
         pattern=r"didn't match (?:Pod's node affinity/selector|pod (?:anti-)?affinity|pod topology spread)",
     ),
     Rule(
@@ -104,7 +95,6 @@ RULES = (
         cause="the scheduler's message gives the reason",
         remedy="`kubectl describe pod {pod}` shows the whole message",
         subject=Subject.POD,
-        markers=("Unschedulable", "SchedulingGated", "nodes are available"),
         pattern=r"Unschedulable|SchedulingGated|nodes are available",
     ),
     Rule(
@@ -113,7 +103,6 @@ RULES = (
         cause="the kernel killed it (OOMKilled)",
         remedy="raise `resources.memory`; fewer loader workers, a model on the meta device, and no CPU offload need less",
         subject=Subject.POD,
-        markers=("OOMKilled",),
         pattern=r"OOMKilled",
     ),
     Rule(
@@ -125,7 +114,6 @@ RULES = (
         ),
         remedy="write to a volume what the message names, or request more `ephemeral-storage`; an emptyDir needs a larger size",
         subject=Subject.POD,
-        markers=("ephemeral", "mptyDir"),
         pattern=r"low on resource: ephemeral-storage|ephemeral local storage usage exceeds|mptyDir volume .* exceeds the",
     ),
     Rule(
@@ -136,7 +124,6 @@ RULES = (
         ),
         remedy="request what the pod really uses (`resources`), raise the priority, then run `kfjob relaunch {job}`",
         subject=Subject.POD,
-        markers=("Evicted", "Preempt", "was low on resource", "DisruptionTarget", "Shutdown", "Terminated"),
         pattern=r"\bEvicted\b|Preempt(?:ed|ing|ion)|was low on resource|NodeShutdown|\bShutdown\b|DisruptionTarget",
     ),
     Rule(
@@ -148,7 +135,6 @@ RULES = (
             "relaunch {job}`"
         ),
         subject=Subject.POD,
-        markers=("NodeLost", "NodeNotReady", "Unknown "),
         pattern=r"NodeLost|NodeNotReady|^Unknown \S",
     ),
     Rule(
@@ -159,13 +145,6 @@ RULES = (
         remedy="check `command` and the image: `docker run --entrypoint which IMAGE torchrun`",
         local_remedy="check `command`: the executable must be on the PATH",
         subject=Subject.POD,
-        markers=(
-            "executable file not found",
-            "StartError",
-            "RunContainerError",
-            "ContainerCannotRun",
-            "no such file or directory",
-        ),
         pattern=r"^.*(?P<what>exec: \"[^\"]*\": executable file not found in \$PATH|stat [^:]*: no such file or directory)"
         r"|^.*(?P<what2>`[^`]*` cannot be started: .*)|StartError|RunContainerError|ContainerCannotRun",
     ),
@@ -179,7 +158,6 @@ RULES = (
         ),
         local_remedy="raise the deadline, or resume from the last checkpoint with `kfjob relaunch {job}`",
         subject=Subject.JOB,
-        markers=("deadline", "Deadline"),
         pattern=r"longer than specified deadline|DeadlineExceeded",
         role=Role.SUSPECT,
     ),
@@ -193,7 +171,6 @@ RULES = (
         ),
         local_remedy="`kfjob logs {job}` shows why the processes ended",
         subject=Subject.JOB,
-        markers=("backoff limit", "BackoffLimit"),
         pattern=r"reached the specified backoff limit|BackoffLimitExceeded",
         role=Role.SYMPTOM,
     ),
@@ -203,7 +180,6 @@ RULES = (
         cause="it waits in a queue (Kueue) or was suspended by hand; it has no pods until it is resumed",
         remedy="`kubectl get workloads` in the job's namespace shows its position in the queue",
         subject=Subject.JOB,
-        markers=("Suspended",),
         pattern=r"^Suspended",
         severity=Severity.WARNING,
     ),
@@ -240,7 +216,6 @@ RULES = (
             "`kfjob logs {job} --tail 20` shows what each pod did last; raise the limit in `watchdog` if the job was healthy"
         ),
         subject=Subject.JOB,
-        markers=("LimitExceeded",),
         pattern=r"LimitExceeded: (?P<what>.*)",
         role=Role.SUSPECT,
     ),
@@ -254,7 +229,6 @@ RULES = (
         ),
         remedy="`kfjob logs {job} --pod {pod} --previous` shows the last lines of the previous container",
         subject=Subject.POD,
-        markers=("CrashLoopBackOff",),
         pattern=r"CrashLoopBackOff",
         role=Role.SYMPTOM,
     ),

@@ -16,7 +16,6 @@ RULES = (
             "raised; the operator retries by itself"
         ),
         subject=Subject.EVENT,
-        markers=("exceeded quota",),
         pattern=r"exceeded quota: (?P<name>[^,]+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limited>.+)",
     ),
     Rule(
@@ -25,7 +24,6 @@ RULES = (
         cause="a pod that does not specify a resource of the quota is refused",
         remedy="set it in `resources`, or give the namespace a LimitRange with defaults",
         subject=Subject.EVENT,
-        markers=("failed quota",),
         pattern=r"failed quota: (?P<name>[^:]+): must specify (?P<what>[\w./-]+)",
     ),
     Rule(
@@ -34,7 +32,6 @@ RULES = (
         cause="a LimitRange refuses them: {what}",
         remedy="`kubectl describe limitrange` in the job's namespace shows the limits; change `resources`",
         subject=Subject.EVENT,
-        markers=(" per Container is ", " per Pod is "),
         pattern=r"forbidden: (?P<what>\[?(?:maximum|minimum) [\w.-]+ usage per (?:Container|Pod) is .*)",
     ),
     Rule(
@@ -46,7 +43,6 @@ RULES = (
             "`pod-security.kubernetes.io/enforce` label"
         ),
         subject=Subject.EVENT,
-        markers=("violates PodSecurity",),
         pattern=r"violates PodSecurity (?P<what>.*)",
     ),
     Rule(
@@ -58,7 +54,6 @@ RULES = (
             "webhook's service; the operator retries by itself"
         ),
         subject=Subject.EVENT,
-        markers=("failed calling webhook",),
         pattern=r"failed calling webhook \"(?P<name>[^\"]+)\": (?P<what>.*)",
     ),
     Rule(
@@ -67,7 +62,6 @@ RULES = (
         cause="`{name}` reports: {what}",
         remedy="change what it reports, or ask the owner of the policy",
         subject=Subject.EVENT,
-        markers=("admission webhook", "ValidatingAdmissionPolicy"),
         pattern=r"admission webhook \"(?P<name>[^\"]+)\" denied the request: (?P<what>.*)"
         r"|ValidatingAdmissionPolicy '(?P<name2>[^']+)' with binding '[^']+' denied request: (?P<what2>.*)",
     ),
@@ -77,7 +71,6 @@ RULES = (
         cause="the job's pods run as this account, and it is not in the job's namespace",
         remedy="create it, or correct `service_account`",
         subject=Subject.EVENT,
-        markers=("service account", "serviceaccount"),
         pattern=r"service ?account [\w./-]+: serviceaccount \"(?P<name>[^\"]+)\" not found",
     ),
     Rule(
@@ -86,7 +79,6 @@ RULES = (
         cause="the API server refuses them: {what}",
         remedy="`kubectl get events` in the job's namespace shows every refusal",
         subject=Subject.EVENT,
-        markers=("FailedCreate",),
         pattern=r"FailedCreate(?:Pod|Service)?: (?:Error creating: )?(?P<what>.*)",
     ),
     Rule(
@@ -95,7 +87,6 @@ RULES = (
         cause="{what}",
         remedy="`kfjob validate` and `kfjob submit --dry-run=server` find most such problems before a submit",
         subject=Subject.EVENT,
-        markers=("FailedValidation",),
         pattern=r"^\w+ \w*FailedValidation: (?P<what>.*)",
     ),
     Rule(
@@ -106,7 +97,6 @@ RULES = (
             "`kubectl get storageclass` lists the existing ones; create the claim again with one of them, or install the driver"
         ),
         subject=Subject.EVENT,
-        markers=("storageclass",),
         pattern=r"storageclass(?:\.storage\.k8s\.io)? \"(?P<name>[^\"]+)\" not found",
     ),
     Rule(
@@ -115,7 +105,6 @@ RULES = (
         cause="{what}",
         remedy="check `kubectl describe pvc` in the job's namespace, and the log of the storage driver",
         subject=Subject.EVENT,
-        markers=("ProvisioningFailed", "FailedBinding", "ProvisioningCleanupFailed"),
         pattern=r"PersistentVolumeClaim (?:ProvisioningFailed|FailedBinding): (?P<what>.*)",
     ),
     Rule(
@@ -124,7 +113,6 @@ RULES = (
         cause="the pod mounts it, and it is not in the job's namespace",
         remedy="create it in the job's namespace: `kubectl create secret generic {name} --from-file=…`",
         subject=Subject.EVENT,
-        markers=("FailedMount",),
         pattern=r"FailedMount: .*secret \"(?P<name>[^\"]+)\" not found",
     ),
     Rule(
@@ -133,7 +121,6 @@ RULES = (
         cause="the pod mounts it, and it is not in the job's namespace",
         remedy="create it in the job's namespace: `kubectl create configmap {name} --from-file=…`",
         subject=Subject.EVENT,
-        markers=("FailedMount",),
         pattern=r"FailedMount: .*configmap \"(?P<name>[^\"]+)\" not found",
     ),
     Rule(
@@ -142,7 +129,6 @@ RULES = (
         cause="a ReadWriteOnce volume can be attached to one node only, and another pod uses it",
         remedy=("use a ReadWriteMany volume (FSx for Lustre, EFS, NFS) for data that all workers share, or stop the other pod"),
         subject=Subject.EVENT,
-        markers=("Multi-Attach",),
         pattern=r"Multi-Attach error",
     ),
     Rule(
@@ -154,7 +140,6 @@ RULES = (
             "the storage driver runs on that node"
         ),
         subject=Subject.EVENT,
-        markers=("FailedMount", "FailedAttachVolume", "FailedMapVolume"),
         pattern=r"(?:FailedMount|FailedAttachVolume|FailedMapVolume): (?P<what>.*)",
     ),
     Rule(
@@ -163,7 +148,6 @@ RULES = (
         cause="the network plugin could not assign one: the addresses of the node or its subnet are used up",
         remedy="use larger subnets, prefix delegation, or fewer pods per node; `host_network` needs no address",
         subject=Subject.EVENT,
-        markers=("FailedCreatePodSandBox",),
         pattern=r"FailedCreatePodSandBox: .*(?:failed to assign an IP address|no IP addresses available|ENI)",
     ),
     Rule(
@@ -172,7 +156,6 @@ RULES = (
         cause="{what}",
         remedy="check the network plugin's pods on that node in kube-system, or drain the node",
         subject=Subject.EVENT,
-        markers=("FailedCreatePodSandBox", "NetworkNotReady"),
         pattern=r"(?:FailedCreatePodSandBox|NetworkNotReady): (?P<what>.*)",
     ),
     Rule(
@@ -181,7 +164,6 @@ RULES = (
         cause="the scheduler removed it from its node: {what}",
         remedy="give the job a higher priority class, or run `kfjob relaunch {job}` when there is capacity",
         subject=Subject.EVENT,
-        markers=(" Preempted: ",),
         pattern=r" Preempted: (?P<what>.*)",
     ),
     Rule(
@@ -190,7 +172,6 @@ RULES = (
         cause=("the node got a taint that the pod does not tolerate: it is not ready, is drained, or is interrupted (spot)"),
         remedy="check `kubectl get nodes`, then run `kfjob relaunch {job}`, which resumes from the last checkpoint",
         subject=Subject.EVENT,
-        markers=("TaintManagerEviction",),
         pattern=r"TaintManagerEviction: Marking for deletion",
     ),
     Rule(
@@ -202,7 +183,6 @@ RULES = (
             "delete pod {pod} --force`, then run `kfjob relaunch {job}`"
         ),
         subject=Subject.EVENT,
-        markers=("NodeNotReady",),
         pattern=r"NodeNotReady: ",
     ),
     Rule(
@@ -211,7 +191,6 @@ RULES = (
         cause="the job waits in a Kueue queue that does not exist or is being deleted: {what}",
         remedy="`kubectl get localqueues` in the job's namespace lists the queues; correct `scheduling.queue`",
         subject=Subject.QUEUE,
-        markers=("doesn't exist", "terminating or missing"),
         pattern=r"(?P<what>(?:LocalQueue|ClusterQueue) (?P<name>\S+) (?:doesn't exist|is terminating or missing))",
     ),
     Rule(
@@ -220,7 +199,6 @@ RULES = (
         cause="an administrator has stopped it, or a flavor or an admission check that it needs is missing",
         remedy="`kubectl describe clusterqueue` shows the reason",
         subject=Subject.QUEUE,
-        markers=("is inactive", "is stopped", "QueueStopped"),
         pattern=r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) is (?:inactive|stopped)|QueueStopped",
     ),
     Rule(
@@ -229,7 +207,6 @@ RULES = (
         cause="the job requests more than the queue's whole quota: {what}",
         remedy="use fewer nodes or processes, or another queue; `kubectl describe clusterqueue` shows its quota",
         subject=Subject.QUEUE,
-        markers=("maximum capacity", "unavailable in ClusterQueue"),
         pattern=r"(?P<what>insufficient quota for .*maximum capacity[^,;]*|resource \S+ unavailable in ClusterQueue)",
     ),
     Rule(
@@ -238,7 +215,6 @@ RULES = (
         cause="other jobs use the quota: {what}",
         remedy="the job starts by itself; `kubectl get workloads` in the job's namespace shows its position",
         subject=Subject.QUEUE,
-        markers=("insufficient unused quota", "Pending", "WaitForStart", "AdmissionCheck"),
         pattern=r"(?P<what>insufficient unused quota .*)|^(?:Pending|WaitForStart|AdmissionCheck)\b",
         severity=Severity.WARNING,
     ),
@@ -248,7 +224,6 @@ RULES = (
         cause="{what}",
         remedy=("the job starts again when there is quota, and resumes from its last checkpoint if its program supports that"),
         subject=Subject.QUEUE,
-        markers=("Preempted", "NodeFailures", "PodsReadyTimeout", "Deactivated", "RequeuingLimitExceeded", "Inactive"),
         pattern=r"^(?P<what>(?:Preempted|NodeFailures|PodsReadyTimeout|Deactivated|RequeuingLimitExceeded|Inactive)\b.*)",
         severity=Severity.WARNING,
         role=Role.SUSPECT,

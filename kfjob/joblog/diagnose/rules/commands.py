@@ -17,7 +17,6 @@ RULES = (
         title="a script has Windows line ends",
         cause="its lines end with a carriage return, which the shell takes as part of the interpreter or of a command",
         remedy="convert it (`dos2unix SCRIPT`), and write `*.sh text eol=lf` into .gitattributes",
-        markers=("^M", "\\r"),
         pattern=r"\^M: bad interpreter|\\r\S{1,3}: (?:command not found|No such file)|unexpected token \S*\\r",
     ),
     Rule(
@@ -26,7 +25,6 @@ RULES = (
         title="the variable `{name}` that a script needs is not set",
         cause="the shell stops at a variable without a value (`set -u` or `${{NAME:?}}`)",
         remedy="set it in `env`, or give it a default in the script (`${{NAME:-value}}`)",
-        markers=("unbound variable", "parameter not set", "parameter null or not set"),
         pattern=r"(?:line \d+|: \d+): (?P<name>\w+): (?:unbound variable|parameter (?:null or )?not set)",
     ),
     Rule(
@@ -35,7 +33,6 @@ RULES = (
         title="the shell cannot read a script or a command: {what}",
         cause="a quote or a bracket is not closed, or the script needs another shell than sh",
         remedy="check the quotes in `command` (`kfjob render` shows what the shell gets), and name the shell: `bash -c`",
-        markers=("yntax error", "unexpected EOF while", "Unterminated quoted"),
         pattern=r"(?:line \d+|: \d+): (?P<what>syntax error[^\n]*|unexpected EOF while[^\n]*|Syntax error: [^\n]*)",
     ),
     Rule(
@@ -43,7 +40,6 @@ RULES = (
         title="`conda activate` does not work in this shell",
         cause="the script did not load conda's functions, so the commands below run in another environment",
         remedy='put `source "$(conda info --base)/etc/profile.d/conda.sh"` before it, or use the full path of the python',
-        markers=("configured to use 'conda activate'", "Run 'conda init' before"),
         pattern=r"not been properly configured to use 'conda activate'|Run 'conda init' before 'conda activate'",
         role=Role.SUSPECT,
         in_script=True,
@@ -55,7 +51,6 @@ RULES = (
         cause="the kernel finds no file to run: the path is wrong, the `#!` line names a missing shell, or it ends with `\\r`",
         remedy="check `command`, the script's `#!` line and its line ends: `docker run IMAGE head -1 SCRIPT`",
         local_remedy="check `command`, the script's `#!` line and its line ends",
-        markers=("bad interpreter", "no such file or directory"),
         pattern=r"bad interpreter: |^exec \S+: no such file or directory"
         r"|exec user process caused:? .*no such file or directory",
     ),
@@ -65,7 +60,6 @@ RULES = (
         cause="git reports: {what}",
         remedy="copy the code into the image, or pass a token or a key of the repository as a secret",
         local_remedy="check the URL, and the token or the key of the repository",
-        markers=("fatal: ", "(publickey"),
         pattern=r"fatal: (?P<what>could not read (?:Username|Password)[^\n]*|Authentication failed for[^\n]*"
         r"|repository '[^']*' not found[^\n]*|Could not read from remote repository[^\n]*)|(?P<what2>Permission denied "
         r"\(publickey[^\n]*)",
@@ -78,7 +72,6 @@ RULES = (
         cause="the index has no such package or version for this Python and platform, or it cannot be reached",
         local_remedy="check the name, the Python version, and `PIP_INDEX_URL`",
         remedy="install it when you build the image; check the name, the Python version, and `PIP_INDEX_URL`",
-        markers=("Could not find a version", "No matching distribution"),
         pattern=r"(?:Could not find a version that satisfies the requirement|No matching distribution found for) (?P<name>\S+)",
         role=Role.SUSPECT,
         in_script=True,
@@ -92,7 +85,6 @@ RULES = (
             "that the image contains"
         ),
         local_remedy="change the owner or the mode of the path; `chmod +x` a script",
-        markers=NO_PERMISSION,
         pattern=rf"{_COMMAND}: {join_texts(NO_PERMISSION)}$",
         unless=("Errno", "(publickey"),
         role=Role.SUSPECT,
@@ -104,7 +96,6 @@ RULES = (
         cause="the path does not exist in the container: a volume is not mounted, or the image does not contain it",
         remedy="compare `volumes` with the path (`kfjob render` shows the mount paths); `docker run IMAGE ls` shows the image",
         local_remedy="check the path on this machine; for a path in one of the `volumes`, check its `host_path`",
-        markers=NO_FILE,
         pattern=rf"{_COMMAND}: {join_texts(NO_FILE)}$",
         unless=("Errno", "Error: "),
         role=Role.SUSPECT,
@@ -116,7 +107,6 @@ RULES = (
         cause="the path belongs to the image, whose root file system is read-only here, or to a volume that is mounted so",
         remedy="write to a volume that can be written, or change `read_only` of the volume",
         local_remedy="write to another folder, or mount the file system with write access",
-        markers=("Read-only file system",),
         pattern=rf"{_COMMAND}: Read-only file system$",
         unless=("Errno",),
         role=Role.SUSPECT,
@@ -127,7 +117,6 @@ RULES = (
         title="a program in Go or Rust panicked: {what}",
         cause="native code stopped at a condition that it does not expect, such as a missing file or a damaged input",
         remedy="`RUST_BACKTRACE=1` or `GOTRACEBACK=all` in `env` shows the call; update the library, and check its input",
-        markers=("panicked at", "panic: "),
         pattern=r"^thread '[^']*' (?:\(\d+\) )?(?P<what>panicked at [^\n]*)|^panic: (?P<what2>[^\n]*)",
         role=Role.SUSPECT,
         in_script=True,
@@ -137,7 +126,6 @@ RULES = (
         title="the program logs a fatal error: {what}",
         cause="its logger calls the message critical or fatal; the lines before it may give the reason",
         remedy="read the lines before the message: the program ends by its own decision",
-        markers=("CRITICAL", "FATAL", "fatal: "),
         unless=("not a git repository", "dubious ownership", "No names found", "ambiguous argument"),  # of version look-ups
         pattern=r"(?:^|[\s|\[(<-])(?:CRITICAL|FATAL)[\s|\])>:-]{1,12}(?P<what>\S[^\n]*)|^fatal: (?P<what2>[^\n]*)",
         role=Role.SUSPECT,

@@ -19,7 +19,6 @@ RULES = (
             "install torch and numpy from the same source (pip or conda) and remove the second library; "
             "`KMP_DUPLICATE_LIB_OK=TRUE` in `env` only hides the conflict"
         ),
-        markers=("OMP: Error #15",),
         pattern=r"OMP: Error #15: Initializing (?P<one>\S+?), but found (?P<two>\S+) already initialized|OMP: Error #15",
     ),
     Rule(
@@ -32,7 +31,6 @@ RULES = (
             "message names SHM"
         ),
         local_remedy="lower `OMP_NUM_THREADS` and raise `ulimit -u`; enlarge /dev/shm if the message names SHM",
-        markers=("OMP: Error #", "libgomp: "),
         pattern=r"(?:OMP: Error #\d+|libgomp): (?P<what>[^\n]*)",
         unless=("OMP: Error #15", "Invalid value"),
     ),
@@ -47,17 +45,6 @@ RULES = (
         remedy=(
             f"{_SHOW}; update or reinstall the packages with native code, and try another allocator (`LD_PRELOAD` with or "
             "without tcmalloc or jemalloc)"
-        ),
-        markers=(
-            "free():",
-            "malloc():",
-            "realloc():",
-            "munmap_chunk",
-            "malloc_consolidate():",
-            "double free",
-            "corrupted ",
-            "stack smashing detected",
-            "buffer overflow detected",
         ),
         pattern=r"(?P<what>(?:free|malloc|realloc|munmap_chunk|malloc_consolidate)\(\): [^\n]*|double free or corruption[^\n]*"
         r"|corrupted (?:size|double-linked)[^\n]*|(?:stack smashing|buffer overflow) detected)",
@@ -74,7 +61,6 @@ RULES = (
             "use another implementation of the kernel (such as sdpa attention), install the triton that belongs to torch, or "
             "choose an `instance` with newer GPUs"
         ),
-        markers=("mlir::", "/lib/Analysis/", "/lib/Conversion/", "/lib/Dialect/"),
         pattern=(
             r"(?:mlir::|/lib/(?:Analysis|Conversion"
             r"|Dialect)/)[^\n]*Assertion [`'\"][^\n]*?(?:&& \"(?P<what>[^\"\n]*)\"|failed)"
@@ -85,7 +71,6 @@ RULES = (
         title="an assertion in native code failed: `{what}`",
         cause="{file} ends the process, because a condition that its authors rely on does not hold",
         remedy=f"{_SHOW}; the file belongs to the package to update; its message names the wrong value or version",
-        markers=("Assertion ",),
         pattern=r"^[^:\n]{1,200}: (?P<file>[^:\s]{1,300}:\d+): [^\n]*\bAssertion [`'\"](?P<what>[^\n]*?)[`'\"] failed",
         role=Role.SUSPECT,
         unless=("block: [",),
@@ -103,7 +88,6 @@ RULES = (
             "CPU; `lscpu` shows its flags"
         ),
         local_remedy="install a generic build of the package (its manylinux wheel); `lscpu` shows the flags of the CPU",
-        markers=("Illegal instruction", "SIGILL", "exitcode: -4)", "return code = -4"),
         pattern=r"Illegal instruction|failed \(exitcode: -4\)|with return code = -4\b|\bSIGILL\b",
         role=Role.SUSPECT,
     ),
@@ -115,7 +99,6 @@ RULES = (
             "for a size or a count of devices that is 0"
         ),
         remedy=f"{_SHOW}; check the sizes that the program passes to that call",
-        markers=("Floating point exception", "SIGFPE", "exitcode: -8)", "return code = -8"),
         pattern=r"Floating point exception|failed \(exitcode: -8\)|with return code = -8\b|\bSIGFPE\b",
         role=Role.SUSPECT,
     ),
@@ -130,7 +113,6 @@ RULES = (
             "its architecture; `file PATH` shows that of a binary"
         ),
         local_remedy="install a build for the architecture of this machine (`uname -m`); `file PATH` shows that of a binary",
-        markers=("xec format error",),
         pattern=r"[Ee]xec format error",
     ),
     Rule(

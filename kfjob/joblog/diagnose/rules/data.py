@@ -10,7 +10,6 @@ RULES = (
         cause="the path does not exist: the volume is not mounted, or is mounted elsewhere",
         remedy="compare `volumes` with the path; `kfjob render` shows the mount paths",
         local_remedy="check the path on this machine; for a path in one of the `volumes`, check its `host_path`",
-        markers=("no data at", "no validation data at", "no train.jsonl", "EmptyDatasetError"),
         pattern=r"no (?:validation )?data at `(?P<path>[^`]*)`|no \w+\.jsonl and no \w+\.txt in `(?P<path2>[^`]*)`"
         r"|EmptyDatasetError.*directory at (?P<path3>\S+)",
     ),
@@ -20,7 +19,6 @@ RULES = (
         title="the text in `train.data` has no tokenizer",
         cause="the trainer turns text into tokens with a tokenizer, and a preset or a shape has none",
         remedy="set `train.tokenizer` to a folder with tokenizer.json, or to a model on the hub, such as `gpt2`",
-        markers=("text needs a tokenizer",),
         pattern=r"text needs a tokenizer",
     ),
     Rule(
@@ -29,7 +27,6 @@ RULES = (
         title="there is no tokenizer for `{name}`",
         cause="the folder or repository has no tokenizer files",
         remedy="set the tokenizer itself (`train.tokenizer`), or copy tokenizer.json to the folder",
-        markers=("load tokenizer for", "no tokenizer at", "read the tokenizer"),
         pattern=r"Can't load tokenizer for '(?P<name>[^']*)'|no tokenizer at `(?P<name2>[^`]*)`"
         r"|cannot read the tokenizer `(?P<name3>[^`]*)`",
     ),
@@ -38,7 +35,6 @@ RULES = (
         title="tokenizer.json has a form that the installed tokenizers package does not know",
         cause="a newer version of the package wrote the file, or the file is damaged",
         remedy="upgrade transformers and tokenizers to versions as new as the model, or write the file again with the old one",
-        markers=("any variant of untagged enum",),
         pattern=r"data did not match any variant of untagged enum \w{1,40}Wrapper",
     ),
     Rule(
@@ -49,7 +45,6 @@ RULES = (
             "embedding"
         ),
         remedy="use the model's own tokenizer, or set `vocab_size` (resize the embedding) to the tokenizer's size",
-        markers=("index out of range in self", "vocab_size", "vocabulary", "has no end-of-text token"),
         pattern=r"IndexError: index out of range in self|the tokenizer `[^`]*` has no end-of-text token"
         r"|token id \d+ .*vocab(?:_size|ulary)|vocabulary of \d+ .*tokeni[sz]er",
     ),
@@ -58,16 +53,6 @@ RULES = (
         title="the checkpoint belongs to another model",
         cause="its tensors have other shapes or names than the model's: {what}",
         remedy=("use the model settings that it was written with, or another checkpoint folder; a new run needs a new folder"),
-        markers=(
-            "size mismatch for",
-            "Size mismatch between saved",
-            "loading state_dict",
-            "Missing key in checkpoint",
-            "the pretrained `",
-            "the pretrained weights have no",
-            "is of another model",
-            "Global shape mismatch",
-        ),
         unless=("current model is torch.Size([0])",),  # sharded by ZeRO-3
         pattern=(
             r"Error\(s\) in loading state_dict for \w+:\n(?:[^\n]*\n){0,12}?\s*size mismatch for "
@@ -87,15 +72,6 @@ RULES = (
         remedy=(
             "remove the damaged folder to resume from the checkpoint before it; kfjob's trainer loads only complete checkpoints"
         ),
-        markers=(
-            "reading zip archive",
-            "is damaged",
-            ".metadata",
-            "incomplete metadata",
-            "SafetensorError",
-            "invalid header or archive",
-            "No such file or directory: ",
-        ),
         pattern=r"failed reading zip archive|checkpoint `[^`]*` is damaged|\[Errno 2\] .*\.metadata'"
         r"|SafetensorError|incomplete metadata|invalid header or archive is corrupted"
         r"|No such file or directory: ['\"][^'\"]*(?:-\d{5}-of-\d{5}\.|__\d+_\d+\.distcp|mp_rank_\d+)",
@@ -105,7 +81,6 @@ RULES = (
         title="a loader worker or a rank gets no shard of the data set",
         cause="WebDataset divides the shards over ranks and loader workers, and there are fewer shards than those",
         remedy="lower the number of loader workers (num_workers), write more shards, or use `resampled=True`",
-        markers=("fewer shards than workers", "No samples found in dataset"),
         pattern=r"fewer shards than workers|No samples found in dataset",
     ),
     Rule(
@@ -113,7 +88,6 @@ RULES = (
         title="`{path}` is no data set that `datasets.load_from_disk()` can read",
         cause="the folder was not written by `save_to_disk()`, only in part, or is the parent of the data set's folder",
         remedy="pass the folder that holds dataset_info.json or dataset_dict.json; use `load_dataset()` for raw files",
-        markers=("is neither a `Dataset` directory",),
         pattern=r"Directory (?P<path>\S+) is neither a `Dataset` directory",
     ),
     Rule(
@@ -121,7 +95,6 @@ RULES = (
         title="no column of the data set is an argument of the model",
         cause="the Trainer removes columns that the model's `forward()` does not take, and none is left",
         remedy="tokenize the data set before training (input_ids, labels), or use a trainer that does it, such as SFTTrainer",
-        markers=("No columns in the dataset match",),
         pattern=r"No columns in the dataset match",
     ),
     Rule(
@@ -129,7 +102,6 @@ RULES = (
         title="the tokenizer gets something else than text",
         cause="a row of the data has no text (None or a number), or a list where a text is expected",
         remedy="remove rows without text (`Dataset.filter`), and check the name of the column",
-        markers=("ext input must be of type", "TextEncodeInput must be"),
         pattern=r"ext input must be of type `str`|TextEncodeInput must be ",
     ),
     Rule(
@@ -137,7 +109,6 @@ RULES = (
         title="the program cannot print or write a character in the container's locale",
         cause="Python uses ASCII there, because the image sets no UTF-8 locale",
         remedy="set `PYTHONUTF8=1` and `LANG=C.UTF-8` in `env`, or pass `encoding='utf-8'` to `open()`",
-        markers=("UnicodeEncodeError: 'ascii'", "UnicodeDecodeError: 'ascii'"),
         pattern=r"Unicode(?:En|De)codeError: 'ascii' codec",
     ),
     Rule(
@@ -147,7 +118,6 @@ RULES = (
         cause="the program opens a file or folder that does not exist: a volume is not mounted, or is mounted elsewhere",
         remedy="compare `volumes` with the path; `kfjob render` shows the mount paths",
         local_remedy="check the path on this machine; for a path in one of the `volumes`, check its `host_path`",
-        markers=("FileNotFoundError: ",),
         pattern=r"FileNotFoundError: (?:\[Errno 2\] )?No such file or directory: ['\"](?P<path>[^'\"]*)['\"]",
     ),
 )

@@ -38,7 +38,6 @@ RULES = (
             "that is not "
             "shared"
         ),
-        markers=("out of memory",),
         pattern=rf"out of memory\.[^\n]*?(?P<total>{_SIZE}) total capacity; (?P<allocated>{_SIZE}) already allocated; "
         rf"(?P<free>{_SIZE}) free(?:; (?P<reserved>{_SIZE}) reserved in total)?"
         rf"|out of memory\.[^\n]*?total capacity of (?P<total2>{_SIZE}) of which (?P<free2>{_SIZE}) is free\.[^\n]*?"
@@ -53,7 +52,6 @@ RULES = (
             "changed"
         ),
         remedy="`nvidia-smi` shows the process and the compute mode: end it, or start one process per GPU",
-        markers=("busy or unavailable",),
         pattern=r"devices?(?:\(s\))? (?:are|is|is/are) busy or unavailable",
     ),
     Rule(
@@ -67,7 +65,6 @@ RULES = (
             "start it on the node: `systemctl restart nvidia-fabricmanager`; install the version of the driver, and check "
             "`nvidia-smi -q` (Fabric)"
         ),
-        markers=("Error 802", "system not yet initialized", "abric Manager"),
         pattern=r"Error 802|system not yet initialized|[Ff]abric [Mm]anager (?:is not|not) (?:running|installed)",
         in_warnings=True,
     ),
@@ -83,13 +80,6 @@ RULES = (
             "update the driver of the nodes, or use an image with an older CUDA and without cuda-compat in `LD_LIBRARY_PATH`"
         ),
         local_remedy="update the driver, or install torch for an older CUDA and remove cuda-compat from `LD_LIBRARY_PATH`",
-        markers=(
-            "Error 804",
-            "Error 803",
-            "forward compatibility was attempted",
-            "unsupported display driver",
-            "PTX was compiled with",
-        ),
         pattern=(
             r"Error 80[34]|forward compatibility was attempted|unsupported display driver"
             r"|PTX was compiled with an unsupported toolchain"
@@ -102,7 +92,6 @@ RULES = (
         cause="the loaded kernel module and the NVIDIA libraries have different versions",
         remedy="reboot the node, or unload the old module; drain it first (`kubectl drain`)",
         local_remedy="reboot the machine, or unload the old kernel module",
-        markers=("Driver/library version mismatch",),
         pattern=r"Driver/library version mismatch",
         in_warnings=True,
     ),
@@ -120,12 +109,6 @@ RULES = (
             "driver with device rules"
         ),
         local_remedy="restart the container, or the machine",
-        markers=(
-            "initialize NVML",
-            "NVML: Unknown",
-            "Can't communicate with the NVIDIA driver",
-            "couldn't communicate with the NVIDIA",
-        ),
         pattern=r"[Ff]ailed to initialize NVML: (?:Unknown Error|Insufficient Permissions|GPU access blocked)"
         r"|couldn't communicate with the NVIDIA driver",
         in_warnings=True,
@@ -135,7 +118,6 @@ RULES = (
         title="CUDA was used before the process was forked",
         cause="a child process cannot use the CUDA context of its parent; data loaders and pools fork by default",
         remedy='start processes with the method "spawn" (`multiprocessing_context="spawn"`), and keep CUDA out of the data set',
-        markers=("re-initialize CUDA in forked subprocess",),
         pattern=r"re-initialize CUDA in forked subprocess",
     ),
     Rule(
@@ -151,16 +133,6 @@ RULES = (
             "belongs to, or "
             "switch to another kernel (such as the sdpa attention)"
         ),
-        markers=(
-            "illegal memory access",
-            "ILLEGAL_ADDRESS",
-            "misaligned address",
-            "unspecified launch failure",
-            "illegal instruction was",
-            "Xid",
-            "invalid program counter",
-            "hardware stack error",
-        ),
         pattern=r"illegal memory access|CUDA_ERROR_ILLEGAL_ADDRESS|misaligned address|unspecified launch failure"
         r"|illegal instruction was encountered|invalid program counter|hardware stack error|Xid \([^)]*\): (?:13|31|43|45)\b",
     ),
@@ -175,7 +147,6 @@ RULES = (
             "batch, or a "
             "larger GPU"
         ),
-        markers=("error: out of memory", "Error [CUDA]: out of memory", "hipErrorOutOfMemory"),
         pattern=r"(?:CUDA|HIP) error: out of memory|Triton Error \[CUDA\]: out of memory|hipErrorOutOfMemory",
     ),
     Rule(
@@ -192,13 +163,6 @@ RULES = (
             "driver"
         ),
         local_remedy="run `nvidia-smi`, check `CUDA_VISIBLE_DEVICES`, and reload the driver (`modprobe nvidia_uvm`) or reboot",
-        markers=(
-            "CUDA unknown error",
-            "Error 999",
-            "error: initialization error",
-            "error: unknown error",
-            "cudaErrorInitializationError",
-        ),
         pattern=(
             r"(?P<what>CUDA unknown error|Error 999: unknown error|CUDA error: (?:initialization|unknown) error"
             r"|cudaErrorInitializationError)"
@@ -218,7 +182,6 @@ RULES = (
             "model's "
             "`vocab_size`, and lower the batch size"
         ),
-        markers=("CUBLAS_STATUS_", "CUDNN_STATUS_", "cuDNN error", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_"),
         pattern=r"CUBLAS_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE)|CUDNN_STATUS_\w+|cuDNN error"
         r"|(?:CUSOLVER|CUSPARSE)_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED|EXECUTION_FAILED|INTERNAL_ERROR)"
         r"|CUFFT_(?:ALLOC_FAILED|INTERNAL_ERROR|EXEC_FAILED|SETUP_FAILED)",

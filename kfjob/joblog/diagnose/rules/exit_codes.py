@@ -16,7 +16,6 @@ RULES = (
             "that are in use"
         ),
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`); do not rewrite files that are in use",
-        markers=("exitcode: -7)", "ignal 7 ", "SIGBUS", "return code = -7", "Bus error"),
         pattern=r"failed \(exitcode: -7\)|ignal 7 \(SIGBUS\)|with return code = -7|(?:signal|Signals\.)\s?SIGBUS|\bBus error\b",
     ),
     Rule(
@@ -32,17 +31,6 @@ RULES = (
             "the kernel log (`dmesg`) shows whether memory ran out: then use fewer processes or loader workers; otherwise "
             "somebody killed it"
         ),
-        markers=(
-            "exitcode: -9)",
-            "ignal 9 ",
-            "SIGKILL",
-            "return code = -9",
-            "Killed",
-            "code 137",
-            "status 137",
-            "exitcode: 137)",
-            "exited on signal 9",
-        ),
         pattern=r"failed \(exitcode: (?:-9|137)\)|ignal 9 \(SIGKILL\)|with return code = -9|(?:signal|Signals\.)\s?SIGKILL"
         r"|(?:^|[\])%]|line \d+:\s+\d+ )Killed(?:\s*$|\s{2,})|exit(?:ed with)? (?:code|status) 137"
         r"|exited on signal 9\b",
@@ -53,13 +41,6 @@ RULES = (
         title="a training process crashed (SIGSEGV)",
         cause="native code failed: usually libraries that do not fit together, a driver fault, or broken memory",
         remedy="`PYTHONFAULTHANDLER=1` shows where; compare the installed versions with those that torch was built for",
-        markers=(
-            "exitcode: -11)",
-            "exitcode: 139)",
-            "Segmentation fault",
-            "return code = -",
-            "SIGSEGV",
-        ),
         pattern=r"failed \(exitcode: (?P<signal>-11|139)\)|(?P<signal2>Segmentation fault)"
         r"|with return code = (?P<signal3>-11)\b|(?:signal|Signals\.|\*\*\*|ignal \d{1,2} \()\s?(?P<signal4>SIGSEGV)",
         role=Role.SUSPECT,
@@ -69,7 +50,6 @@ RULES = (
         title="a training process aborted itself (SIGABRT)",
         cause="a library gave up; NCCL's watchdog aborts after a timeout, to prevent inconsistent data",
         remedy="the lines before it show the reason",
-        markers=("exitcode: -6)", "exitcode: 134)", "return code = -6", "SIGABRT", "Aborted"),
         pattern=r"failed \(exitcode: (?:-6|134)\)|with return code = -6|(?:signal|Signals\.|ignal 6 \()\s?SIGABRT"
         r"|line \d+:\s+\d+ Aborted\b|Signal: Aborted \(6\)",
         role=Role.SUSPECT,
@@ -79,7 +59,6 @@ RULES = (
         title="a training process was stopped (SIGTERM)",
         cause="its agent stopped it because another process failed, or the pod is being stopped",
         remedy="",
-        markers=("exitcode: -15)", "closing signal SIGTERM", "Got termination signal"),
         pattern=r"failed \(exitcode: -15\)|closing signal SIGTERM|Got termination signal",
         severity=Severity.HARMLESS,
         role=Role.CONSEQUENCE,
@@ -89,7 +68,6 @@ RULES = (
         title="a training process was ended by a signal ({signal})",
         cause="a person or another program sent it this signal: SIGINT is Ctrl-C, SIGUSR1 and SIGUSR2 come from schedulers",
         remedy="find out what sent the signal; a program that handles it can save a checkpoint first",
-        markers=("failed (exitcode: -",),
         pattern=r"failed \(exitcode: -(?P<number>1|2|3|10|12|13|14|24|25)\)",
         role=Role.SUSPECT,
     ),
@@ -105,7 +83,6 @@ RULES = (
             "wrap the "
             "main function in `torch.distributed.elastic.multiprocessing.errors.record`: torchrun then prints its traceback"
         ),
-        markers=("failed (exitcode: ",),
         pattern=r"failed \(exitcode: (?P<code>\d+)\)",
         role=Role.SYMPTOM,
     ),
@@ -127,7 +104,6 @@ RULES = (
             "let torchrun pass on the workers' output (`--tee 3`, no `--redirects`), and wrap the main function in "
             "`torch.distributed.elastic.multiprocessing.errors.record`: torchrun then prints its traceback"
         ),
-        markers=("ChildFailedError",),
         pattern=r"ChildFailedError",
         role=Role.SYMPTOM,
     ),
@@ -140,7 +116,6 @@ RULES = (
         remedy="`kubectl describe pod {pod}` and `kubectl get events` show what happened to the pod and its node",
         local_remedy="the kernel log (`dmesg`) shows whether memory ran out; otherwise somebody killed it",
         subject=Subject.POD,
-        markers=("exit=137",),
         pattern=r"exit=137",
         role=Role.SUSPECT,
     ),
@@ -152,7 +127,6 @@ RULES = (
         local_cause="kfjob ended the job, or somebody stopped the process",
         remedy="",
         subject=Subject.POD,
-        markers=("exit=143",),
         pattern=r"exit=143",
         role=Role.CONSEQUENCE,
     ),
@@ -164,7 +138,6 @@ RULES = (
         remedy="check `command` and the image: `docker run --entrypoint which IMAGE torchrun`",
         local_remedy="check `command`: the executable must be on the PATH",
         subject=Subject.POD,
-        markers=("exit=126", "exit=127"),
         pattern=r"exit=(?P<code>12[67])\b",
         role=Role.SUSPECT,
     ),
@@ -179,7 +152,6 @@ RULES = (
         remedy="`PYTHONFAULTHANDLER=1` shows where; for 135 set `shared_memory`",
         local_remedy="`PYTHONFAULTHANDLER=1` shows where; for 135, /dev/shm of this machine is too small",
         subject=Subject.POD,
-        markers=("exit=13",),
         pattern=r"exit=(?P<code>13[24569])\b",
         role=Role.SUSPECT,
     ),
@@ -190,7 +162,6 @@ RULES = (
         local_title="the pod's process was ended by a signal ({signal})",
         remedy="find out what sent the signal; a program that handles it can save a checkpoint first",
         subject=Subject.POD,
-        markers=("exit=1",),
         pattern=r"exit=(?P<code>129|130|131|138|140|141|142|152|153)\b",
         role=Role.SUSPECT,
     ),
@@ -202,7 +173,6 @@ RULES = (
         agent_cause="torchrun exits with 1 for any exit code of its workers, so only the log shows the reason",
         remedy="`kfjob logs {job} --pod {pod}` shows the log",
         subject=Subject.POD,
-        markers=("exit=",),
         pattern=r"exit=(?P<code>[1-9]\d*)\b",
         role=Role.SYMPTOM,
     ),

@@ -19,7 +19,6 @@ RULES = (
             "`torch.serialization.add_safe_globals`; better, "
             "save the weights again as plain tensors"
         ),
-        markers=("eights only load failed", "WeightsUnpickler error", "Unsupported global: GLOBAL"),
         pattern=r"[Ww]eights only load failed|WeightsUnpickler error|Unsupported global: GLOBAL",
     ),
     Rule(
@@ -30,7 +29,6 @@ RULES = (
             "with it"
         ),
         remedy="use torch 2.6 or newer, or convert the weights to safetensors",
-        markers=("serious vulnerability issue in `torch.load`",),
         pattern=r"serious vulnerability issue in `torch\.load`",
     ),
     Rule(
@@ -41,14 +39,6 @@ RULES = (
             "incompletely"
         ),
         remedy="download it again (`git lfs pull`, or `hf download REPO`), and compare its size with that on the hub",
-        markers=(
-            "deserializing header",
-            "HeaderTooLarge",
-            "HeaderTooSmall",
-            "InvalidHeader",
-            "invalid load key, ",
-            "MetadataIncompleteBuffer",
-        ),
         pattern=(
             r"[Ee]rror while deserializing header|Header(?:TooLarge|TooSmall)|InvalidHeader|invalid load key, '[v<{\\]"
             r"|MetadataIncompleteBuffer"
@@ -67,7 +57,6 @@ RULES = (
             "the "
             "checkpoint"
         ),
-        markers=("CheckpointException",),
         pattern=r"CheckpointException",
         role=Role.SUSPECT,
         wraps=True,
@@ -81,7 +70,6 @@ RULES = (
             "distributed "
             "checkpoint; kfjob's trainer reshards)"
         ),
-        markers=("world size", "world_size", "number of shards"),
         pattern=r"(?:[Cc]heckpoint|[Ll]oad(?:ed|ing)?|saved)[^\n]*world[ _]size[^\n]*(?:but|differ|current|mismatch|expected"
         r"|automatic adjustment)"
         r"|world[ _]size[^\n]*(?:differ|match)[^\n]*(?:checkpoint|saved)",
@@ -99,18 +87,6 @@ RULES = (
             "and one "
             "valid JSON object per line"
         ),
-        markers=(
-            "ArrowInvalid",
-            "ArrowTypeError",
-            "JSON parse error",
-            "arquet",
-            "ParserError",
-            "CastError",
-            "Couldn't cast",
-            "BadZipFile",
-            "column names don't match",
-            "Error tokenizing data",
-        ),
         pattern=r"ArrowInvalid|ArrowTypeError|JSON parse error|[Pp]arquet magic bytes not found|Could not open Parquet"
         r"|ParserError|CastError"
         r"|(?:Couldn't cast|BadZipFile|column names don't match|Error tokenizing data)",
@@ -120,7 +96,6 @@ RULES = (
         title="a file that the program reads as JSON is not JSON",
         cause="the file is empty, ends early, or has another format: {what}",
         remedy="open the file that the traceback names; copy it again if it differs from its source",
-        markers=("JSONDecodeError",),
         pattern=r"JSONDecodeError: (?P<what>[^\n]*)",
         stack=("fp.read()", "json.load(", "read_json", ".read_text(", ".read())", "open("),
         role=Role.SUSPECT,
@@ -130,7 +105,6 @@ RULES = (
         title="a text that the program reads as JSON is not JSON",
         cause="the text is empty or has another format, such as an error page or a message: {what}",
         remedy="print the text before the program parses it, and find out where it comes from",
-        markers=("JSONDecodeError",),
         pattern=r"JSONDecodeError: (?P<what>[^\n]*)",
         role=Role.SUSPECT,
     ),
@@ -143,20 +117,6 @@ RULES = (
             "and remove caches that hold it"
         ),
         unless=("EOF when reading a line",),  # of `input()`
-        markers=(
-            "EOFError",
-            "UnicodeDecodeError",
-            "not a gzip",
-            "Not a gzipped",
-            "Compressed file ended",
-            "UnidentifiedImageError",
-            "image file is truncated",
-            "broken data stream",
-            "broken PNG file",
-            "Truncated File Read",
-            "UnpicklingError",
-            "DECORDError",
-        ),
         pattern=r"EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|UnidentifiedImageError"
         r"|image file is truncated|broken data stream when reading image|broken PNG file"
         r"|Truncated File Read|DECORDError: "
@@ -168,7 +128,6 @@ RULES = (
         title="a data set could not be prepared",
         cause="the exception before it gives the reason",
         remedy="see the first exception of the chain; delete the data set's cache after you have fixed the file",
-        markers=("DatasetGenerationError", "DatasetGenerationCastError"),
         pattern=r"DatasetGeneration(?:Cast)?Error",
         role=Role.SUSPECT,
         wraps=True,
@@ -178,7 +137,6 @@ RULES = (
         title="a module of transformers or diffusers cannot be imported",
         cause="another import below it failed; the message repeats the reason",
         remedy="see the message after it; `python -c 'import transformers'` shows the whole traceback",
-        markers=("Failed to import ",),
         pattern=r"Failed to import \S+ because of the following error",
         role=Role.SUSPECT,
         wraps=True,
@@ -188,7 +146,6 @@ RULES = (
         title="wandb is not logged in",
         cause="Weights & Biases needs an API key, the container has none, and nobody can type one in",
         remedy="pass `WANDB_API_KEY` as a secret, or set `WANDB_MODE=offline` (or disabled) in `env`",
-        markers=("api_key not configured", "wandb login", "WANDB_API_KEY", "API key must be", "wandb.errors"),
         pattern=(
             r"api_key not configured|wandb[^\n]*(?:API key|not logged in)|API key must be 40 characters"
             r"|wandb\.errors\.AuthenticationError"
@@ -199,7 +156,6 @@ RULES = (
         title="wandb cannot reach its server, or the server refuses",
         cause="Weights & Biases reports: {what}",
         remedy="check the network and the rights of the key, or set `WANDB_MODE=offline` in `env`",
-        markers=("wandb: ERROR", "wandb.errors.", "wandb.sdk."),
         pattern=r"wandb: ERROR (?P<what>[^\n]*)|wandb\.errors\.\w+: (?P<what2>[^\n]*)",
         role=Role.SUSPECT,
     ),
@@ -215,18 +171,6 @@ RULES = (
         local_remedy=(
             "log in again (`aws sso login`, `gcloud auth application-default login`), or check the rights for the bucket"
         ),
-        markers=(
-            "Unable to locate credentials",
-            "NoCredentialsError",
-            "AccessDenied",
-            "ExpiredToken",
-            "InvalidAccessKeyId",
-            "SignatureDoesNotMatch",
-            "DefaultCredentialsError",
-            "NoAuthHandlerFound",
-            "operation: Forbidden",
-            "AuthorizationFailure",
-        ),
         pattern=r"(?P<what>Unable to locate credentials|NoCredentialsError|AccessDenied|ExpiredToken|InvalidAccessKeyId"
         r"|SignatureDoesNotMatch"
         r"|DefaultCredentialsError|operation: Forbidden|AuthorizationFailure)",
@@ -236,7 +180,6 @@ RULES = (
         title="a bucket or an object in the cloud storage does not exist",
         cause="the name or the region is wrong: {what}",
         remedy="check the URL with `aws s3 ls` (or `gsutil ls`) and the same role",
-        markers=("NoSuchBucket", "NoSuchKey", "operation: Not Found", "PermanentRedirect"),
         pattern=r"(?P<what>NoSuchBucket|NoSuchKey|operation: Not Found|PermanentRedirect)",
     ),
     Rule(
@@ -244,7 +187,6 @@ RULES = (
         title="the checkpoint was saved on GPUs that this process does not have",
         cause="`torch.load` puts tensors on the device that they were saved from, such as cuda:7 or any GPU",
         remedy='pass `map_location="cpu"` (or the GPU of `LOCAL_RANK`) to `torch.load`',
-        markers=("Attempting to deserialize object on",),
         pattern=r"Attempting to deserialize object on",
     ),
     Rule(
@@ -255,7 +197,6 @@ RULES = (
             "connection to it was lost"
         ),
         remedy="check the space and the quota of the volume (`df -h`), keep fewer checkpoints, and remove the incomplete one",
-        markers=("PytorchStreamWriter failed", "unexpected pos "),
         pattern=r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+",
         role=Role.SUSPECT,
     ),
@@ -267,7 +208,6 @@ RULES = (
             "check the volume and its server (`dmesg`, events of the pod), then relaunch; the newest complete checkpoint is "
             "valid"
         ),
-        markers=("Input/output error", "Stale file handle", "Transport endpoint is not connected", "Remote I/O error"),
         pattern=(
             r"\[Errno \d+\] (?P<what>Input/output error|Stale file handle|Transport endpoint is not connected"
             r"|Remote I/O error)"
@@ -281,7 +221,6 @@ RULES = (
             "a checkpoint of another kind"
         ),
         remedy="list the folder, download the model again (`hf download REPO`), or convert the checkpoint to safetensors",
-        markers=("Error no file named", "Unable to load weights from"),
         pattern=r"Error no file named|Unable to load weights from (?:pytorch|safetensors)? ?checkpoint",
     ),
     Rule(
@@ -289,7 +228,6 @@ RULES = (
         title="the data set is empty",
         cause="no sample is left: the path or the split is wrong, a filter removed all, or there are fewer samples than ranks",
         remedy="print the number of samples after each step of the preparation, and check the path and the split",
-        markers=("num_samples=0", "empty dataset", "Dataset is empty", "Stream contains no samples"),
         pattern=r"got num_samples=0|Stream contains no samples|(?:Error|Exception): .*(?:[Ee]mpty dataset|[Dd]ataset is empty)",
     ),
 )

@@ -15,7 +15,6 @@ RULES = (
             "set `tokenizer.pad_token = tokenizer.eos_token` (or add one and resize the embedding), and "
             "`pad_token_id` of the model"
         ),
-        markers=("padding token", "Asking to pad", "`pad_token", "Cannot handle batch sizes > 1 if no padding"),
         pattern=(
             r"Asking to pad but the tokenizer does not have a padding token"
             r"|Cannot handle batch sizes > 1 if no padding token"
@@ -27,7 +26,6 @@ RULES = (
         title="the tokenizer has no chat template",
         cause="the program formats conversations, and this tokenizer (usually of a base model) defines no template for them",
         remedy="use the instruct model's tokenizer, or set its `chat_template` (a Jinja text) before training",
-        markers=("chat_template", "chat template"),
         pattern=r"chat_template is not set|does not have a chat template|No chat template is (?:set|defined)",
     ),
     Rule(
@@ -39,7 +37,6 @@ RULES = (
             "place all "
             "on the one card of `LOCAL_RANK` with `device_map`"
         ),
-        markers=("dispatched on the CPU or the disk",),
         pattern=r"modules are dispatched on the CPU or the disk",
     ),
     Rule(
@@ -52,7 +49,6 @@ RULES = (
         remedy=(
             "print both shapes before the loss; shift and pad labels together with the inputs, also under sequence parallelism"
         ),
-        markers=("to match target batch_size", "is different to the input size"),
         pattern=r"Expected input batch_size \((?P<inputs>\d+)\) to match target batch_size \((?P<targets>\d+)\)"
         r"|target size \(torch\.Size\(\[(?P<targets2>[\d, ]*)\]\)\) .*input size \(torch\.Size\(\[(?P<inputs2>[\d, ]*)\]\)\)",
     ),
@@ -63,7 +59,6 @@ RULES = (
             "the model was created without memory, and these weights were never loaded: their names are not in the checkpoint"
         ),
         remedy="load the checkpoint before `.to(device)`, use `to_empty` and initialise, or load without `low_cpu_mem_usage`",
-        markers=("meta tensor", "on the meta device", "is on the meta"),
         pattern=r"Cannot copy out of meta tensor|is on the meta device|parameters? (?:is|are) on the meta",
     ),
     Rule(
@@ -71,7 +66,6 @@ RULES = (
         title="the adapter's `target_modules` name no layers of this model",
         cause="PEFT looks for layers with these names, and the model's architecture has other names for them",
         remedy='print `model.named_modules()` and set `target_modules` to its names, or to "all-linear"',
-        markers=("arget modules", "target_modules"),
         pattern=r"[Tt]arget modules .*not found in the base model|Please specify `target_modules`",
     ),
     Rule(
@@ -79,7 +73,6 @@ RULES = (
         title="the batch is not a multiple of the number of generations",
         cause="GRPO compares several generations of one prompt, so the global batch must be divisible by `num_generations`",
         remedy="choose the batch size per device, the number of processes and `num_generations` so that their sizes divide",
-        markers=("number of generations",),
         pattern=r"(?:evenly )?divisible by the number of generations|number of generations .* must be",
     ),
     Rule(
@@ -90,7 +83,6 @@ RULES = (
             "lower `max_model_len`, raise `gpu_memory_utilization`, use a larger `tensor_parallel_size`, or keep training and "
             "serving on different cards"
         ),
-        markers=("KV cache", "cache blocks"),
         pattern=r"stored in (?:the )?KV cache|No available memory for the cache blocks"
         r"|needed, which is larger than the available KV cache",
     ),
@@ -99,13 +91,6 @@ RULES = (
         title="an inference engine or a Ray actor ended",
         cause="the message only repeats that a process below it has failed",
         remedy="see the first error above it, in the log of the engine or of the worker",
-        markers=(
-            "Engine core initialization failed",
-            "EngineDeadError",
-            "ActorDiedError",
-            "WorkerCrashedError",
-            "RayTaskError",
-        ),
         pattern=r"Engine core initialization failed|EngineDeadError|ActorDiedError|WorkerCrashedError|RayTaskError",
         role=Role.SYMPTOM,
         wraps=True,
@@ -116,7 +101,6 @@ RULES = (
         cause="Ray's memory monitor ends the task with the most memory before the kernel would kill a process",
         remedy="raise `resources.memory`, use fewer loader workers, or set RAY_memory_usage_threshold in `env`",
         local_remedy="use fewer loader workers, or set RAY_memory_usage_threshold in the environment",
-        markers=("ray.exceptions.OutOfMemoryError", "killed due to the node running low on memory"),
         pattern=r"ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory",
     ),
     Rule(
@@ -125,7 +109,6 @@ RULES = (
         cause="datasets 4 loads only files (Parquet, JSON, CSV), and this repository has Python code instead",
         remedy="load a Parquet version of the data set (its branch `refs/convert/parquet`), or pin `datasets<4` in the image",
         local_remedy="load a Parquet version of the data set (its branch `refs/convert/parquet`), or pin `datasets<4`",
-        markers=("Dataset scripts are no longer supported",),
         pattern=r"Dataset scripts are no longer supported",
     ),
     Rule(
@@ -133,7 +116,6 @@ RULES = (
         title="the data set has no column `{name}`",
         cause="the program reads a column that these files do not have; the message lists the ones that exist",
         remedy="rename the column (`rename_column`), or set the column's name in the program's arguments",
-        markers=("not in the dataset", "Column name", "No column", "--text_column", "--train_file"),
         pattern=r"Column (?P<name>\S+) not in the dataset|Column name (?P<name2>\S+) not in the dataset"
         r"|Column to (?:remove|rename) \['?(?P<name3>[^'\]]+)",
     ),
@@ -145,7 +127,6 @@ RULES = (
             "run `ds_report` in the image, install what it lists as missing (libaio-dev for async_io), or turn the feature off"
         ),
         local_remedy="run `ds_report`, install what it lists as missing (libaio-dev for async_io), or turn the feature off",
-        markers=("Unable to JIT load the",),
         pattern=r"Unable to JIT load the (?P<name>\w+) op",
     ),
     Rule(
@@ -156,7 +137,6 @@ RULES = (
             "strip the prefix from the keys before `load_state_dict`, or save with the library's own function "
             "for full state dicts"
         ),
-        markers=("Unexpected key(s) in state_dict",),
         pattern=(
             r"Unexpected key\(s\) in state_dict: \"(?P<prefix>_fsdp_wrapped_module|module|_orig_mod"
             r"|_forward_module|base_model)\."
@@ -170,7 +150,6 @@ RULES = (
             "move that call out of the model, drop `fullgraph=True`, or run without the compiler: "
             "`TORCHDYNAMO_DISABLE=1` in `env`"
         ),
-        markers=("_dynamo.exc.Unsupported",),
         pattern=r"_dynamo\.exc\.Unsupported: (?P<what>[^\n]{1,120})",
     ),
     Rule(
@@ -179,7 +158,6 @@ RULES = (
         cause="fp16 and bf16 mixed precision of the trainer need a GPU, and the process sees none",
         remedy="request GPUs (`instance` or `resources.gpus`), or train in fp32 on the CPU",
         local_remedy="check the output of `nvidia-smi`, or train in fp32 on the CPU",
-        markers=("can only be used on CUDA", "mixed precision requires", "require a GPU", "requires a GPU"),
         pattern=r"(?:[Ff][Pp]16|[Bb][Ff]16|ixed precision)[^\n]*(?:can only be used on CUDA|requires? a GPU)",
     ),
     Rule(
@@ -190,7 +168,6 @@ RULES = (
             "folder, or a lost volume"
         ),
         remedy="start without `resume_from_checkpoint` for the first run, and keep the output folder on one of the `volumes`",
-        markers=("No valid checkpoint found", "Can't find a valid checkpoint"),
         pattern=r"No valid checkpoint found|Can't find a valid checkpoint",
     ),
     Rule(
@@ -198,7 +175,6 @@ RULES = (
         title="the samples of a batch have different sizes",
         cause="the default collate function stacks tensors of one size, and a loader worker got samples of several",
         remedy="pad or cut the samples in the data set, or pass a `collate_fn` that pads them",
-        markers=("storage that is not resizable",),
         pattern=r"resize storage that is not resizable",
     ),
     Rule(
@@ -209,7 +185,6 @@ RULES = (
             "upgrade transformers (`pip install -U transformers`), or pass `trust_remote_code=True` for a model "
             "with its own code"
         ),
-        markers=("Tokenizer class ",),
         pattern=r"Tokenizer class (?P<name>\w+) does not exist",
     ),
     Rule(
@@ -220,7 +195,6 @@ RULES = (
             "lower the learning rate, train in bf16, and look at the last batch; "
             "`torch.autograd.set_detect_anomaly` names the layer"
         ),
-        markers=("is non-finite, so it cannot be clipped",),
         pattern=r"is non-finite, so it cannot be clipped",
     ),
     Rule(
@@ -233,7 +207,6 @@ RULES = (
             "save with `save_pretrained` or safetensors' save_model, which know tied weights, or pass "
             "`safe_serialization=False`"
         ),
-        markers=("Some tensors share memory",),
         pattern=r"Some tensors share memory",
     ),
 )

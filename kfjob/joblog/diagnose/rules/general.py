@@ -15,7 +15,6 @@ RULES = (
         cause="multiprocessing keeps its locks and buffers in /dev/shm, which is full: a container has 64 MiB of it by default",
         remedy="set `shared_memory` (kfjob then mounts a memory-backed /dev/shm), or lower the number of loader workers",
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
-        markers=("No space left on device",),
         pattern=r"\[Errno 28\] No space left on device$",
         stack=("SemLock", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "shared_memory.py"),
     ),
@@ -33,18 +32,6 @@ RULES = (
         local_remedy=(
             "check the name: this machine must be able to resolve it (`getent hosts NAME`); without internet, download before "
             "what the program needs"
-        ),
-        markers=(
-            "Name or service not known",
-            "failure in name resolution",
-            "getaddrinfo failed",
-            "nodename nor servname",
-            "No address associated with hostname",
-            "NameResolutionError",
-            "ould not resolve ",
-            "unable to resolve host",
-            "failure resolving",
-            "no such host",
         ),
         pattern=(
             r"Failed to resolve '(?P<host>[^']+)'|[Cc]ould not resolve (?:host|proxy)(?:name)?:? (?P<host2>[^\s:]+)"
@@ -64,7 +51,6 @@ RULES = (
             "`CUDA_LAUNCH_BLOCKING=1` shows the call; `nvidia-smi` and the kernel log (`dmesg`) show whether the card is "
             "healthy"
         ),
-        markers=("CUDA error: ", "HIP error: ", "Error 999", "Unexpected error from cudaGetDeviceCount"),
         pattern=r"(?:CUDA|HIP) error: (?P<what>[^\n.(]*)|cudaGetDeviceCount\(\)[^\n]*(?P<what2>Error \d+: [^\n(]*)",
         role=Role.SUSPECT,
     ),
@@ -73,7 +59,6 @@ RULES = (
         title="two packages do not fit together: {what}",
         cause="the code was written for another version of the library that it calls",
         remedy="pin the versions that the program was tested with (`pip freeze` where it works)",
-        markers=("has no attribute '", "unexpected keyword argument"),
         pattern=(
             r"AttributeError: (?P<what>module '[^']*' has no attribute '[^']*')"
             r"|TypeError: (?P<what2>[^\n]*unexpected keyword argument '\w+')"
@@ -88,7 +73,6 @@ RULES = (
             "upgrade transformers (`pip install -U transformers`), or pass `trust_remote_code=True` for a model with its own "
             "code"
         ),
-        markers=("KeyError: ",),
         pattern=r"^KeyError: '[\w.-]+'",
         stack=("CONFIG_MAPPING", "configuration_auto"),
     ),
@@ -97,7 +81,6 @@ RULES = (
         title="a connection was refused",
         cause="nothing listens at the address: the service has not started or has ended, or the address is wrong",
         remedy="check the address in the message, and whether its service runs",
-        markers=("Connection refused",),
         pattern=r"ConnectionRefusedError|ConnectError: .*Connection refused|NewConnectionError.*Connection refused",
         role=Role.SUSPECT,
     ),
@@ -106,7 +89,6 @@ RULES = (
         title="NCCL reports an error: {what}",
         cause="the message of NCCL gives the reason; `NCCL_DEBUG=INFO` shows what it did before",
         remedy="set `NCCL_DEBUG=INFO` in `env` and relaunch; compare the rank that failed first with the others",
-        markers=("NCCL error", "ncclInternalError", "ncclInvalid"),
         pattern=r"NCCL error in: [^\n,]*, (?P<what>[^\n,]*)|(?P<what2>nccl(?:Internal|Invalid)\w+)"
         r"|NCCL error: (?P<what3>[^\n(]*)",
         unless=("remote process exited", "ncclRemoteError"),
@@ -117,7 +99,6 @@ RULES = (
         title="NCCL warns: {what}",
         cause="NCCL found something in its environment that it could not use",
         remedy="`NCCL_DEBUG=INFO` shows what it did instead",
-        markers=("NCCL WARN",),
         pattern=r"NCCL WARN (?P<what>[^\n]*)",
         severity=Severity.WARNING,
     ),

@@ -14,7 +14,6 @@ RULES = (
             "enable access to public gated repositories in the token's settings (huggingface.co/settings/tokens), or use a "
             "token with the role read"
         ),
-        markers=("fine-grained token",),
         pattern=r"gated repositories in your fine-grained token|fine-grained token settings",
     ),
     Rule(
@@ -25,7 +24,6 @@ RULES = (
             "request yet"
         ),
         remedy="open the repository's page with the account of `HF_TOKEN`, accept the terms and wait until access is granted",
-        markers=("authorized list", "awaiting a review", "gated repo", "GatedRepo"),
         pattern=r"not in the authorized list|is awaiting a review|[Gg]ated ?[Rr]epo[\s\S]*?403 Client Error"
         r"|403 Client Error[\s\S]*?gated repo",
         unless=("fine-grained token",),
@@ -39,7 +37,6 @@ RULES = (
             "ends"
         ),
         local_remedy="create a new token (huggingface.co/settings/tokens), and set `HF_TOKEN` without quotes",
-        markers=("401 Client Error", "Invalid user token", "Invalid credentials in Authorization"),
         pattern=r"Invalid user token|Invalid credentials in Authorization|401 Client Error: Unauthorized for url: \S+/whoami",
     ),
     Rule(
@@ -48,7 +45,6 @@ RULES = (
         cause="the repository is gated or private, and the request had no token, or that of an account without access",
         remedy="accept the terms on the repository's page, and pass the token as a secret (`HF_TOKEN` from a secret)",
         local_remedy="accept the terms on the repository's page, and set `HF_TOKEN`",
-        markers=("gated repo", "gated dataset", "GatedRepoError", "401 Client Error"),
         # without a token, the hub also answers 401 for a repository that does not exist
         pattern=r"access(?:ing)? (?:a )?gated repo|is a gated dataset on the Hub|GatedRepoError|401 Client Error",
         unless=("RepositoryNotFoundError",),
@@ -59,7 +55,6 @@ RULES = (
         title="the hub's token has no right for this (HTTP 403)",
         cause="the token is valid, but it has only the role read, or its account is no member of the organisation",
         remedy="use a token with the role write, of an account that may write to the namespace, or another repository name",
-        markers=("403 Forbidden", "403 Client Error"),
         pattern=r"(?:huggingface|HfHub)[\s\S]*?403 (?:Forbidden|Client Error)"
         r"|403 (?:Forbidden|Client Error)[\s\S]*?(?:huggingface\.co|hf\.co)",
         unless=("gated",),
@@ -76,7 +71,6 @@ RULES = (
         local_remedy=(
             "check the name and the configuration; a private data set needs `HF_TOKEN`; a folder must exist on this machine"
         ),
-        markers=("DatasetNotFoundError", "doesn't exist on the Hub", "Couldn't find a dataset", "Couldn't find any data file"),
         unless=("is a gated dataset",),
         pattern=r"(?:DatasetNotFoundError.*)?Dataset '(?P<name>[^']*)' doesn't exist on the Hub|DatasetNotFoundError"
         r"|Couldn't find (?:a dataset script|any data file) at (?P<name2>\S+?)\.?(?:\s|$)",
@@ -88,7 +82,6 @@ RULES = (
         cause="the name is misspelt, the repository is private, or the folder does not exist",
         remedy="check the name; a path must exist inside the container; a private repository needs `HF_TOKEN`",
         local_remedy="check the name; a path must exist on this machine; a private repository needs `HF_TOKEN`",
-        markers=("is not a local folder", "Repository Not Found", "RepositoryNotFoundError", "Repo id must be"),
         pattern=r"(?P<name>\S+) is not a local folder and is not a valid model identifier"
         r"|Repository Not Found for url: https?://[^/\s]+/(?:api/(?:model|dataset)s/|datasets/)?"
         r"(?:(?P<name4>[^/\s]+)/(?:resolve|revision)/|(?P<name5>[^/\s]+(?:/[^/\s]*[^/\s.])?))"
@@ -104,7 +97,6 @@ RULES = (
             "`HF_HUB_OFFLINE=1`"
         ),
         local_remedy="check the network and `HTTPS_PROXY`, or download model and data first and set `HF_HUB_OFFLINE=1`",
-        markers=("couldn't connect to", "huggingface.co", "hf.co", "LocalEntryNotFoundError", "OfflineModeIsEnabled"),
         pattern=r"[Ww]e couldn't connect to 'http|LocalEntryNotFoundError|OfflineModeIsEnabled"
         r"|(?:Max retries exceeded|Failed to resolve|Connection ?Error|Connection refused|name resolution"
         r"|timed out).*(?:huggingface|hf)\.co"
@@ -115,7 +107,6 @@ RULES = (
         title="the hub rejects requests: too many at once",
         cause="every rank requests the same files from the hub",
         remedy="download once to a shared volume (`HF_HOME` on it), set `HF_TOKEN`, or let rank 0 download first",
-        markers=("429 Client Error", "Too Many Requests", "HTTP Error 429"),
         pattern=r"429 Client Error|Too Many Requests|HTTP Error 429 thrown",
     ),
 )

@@ -5,8 +5,6 @@ The texts are those of the kubelet (Kubernetes v1.34) and containerd.
 
 from kfjob.joblog.diagnose.rule import Rule, Subject
 
-_PULL = ("ImagePull", "ErrImage", "pull")
-
 RULES = (
     Rule(
         id="pull-secret-expired",
@@ -20,7 +18,6 @@ RULES = (
             "(AmazonEC2ContainerRegistryReadOnly) and remove the secret"
         ),
         subject=Subject.POD,
-        markers=("expired", "403 Forbidden"),
         pattern=r"[Tt]oken has expired|ExpiredToken|token.*expired|\.dkr\.ecr\.\S+?\.amazonaws\.com\S*.*403 Forbidden",
     ),
     Rule(
@@ -29,7 +26,6 @@ RULES = (
         cause="the image has no variant for this architecture (an arm64 laptop's image on amd64 nodes, or the reverse)",
         remedy="build for the nodes with `--platform linux/amd64` (arm64 for Graviton and GH200)",
         subject=Subject.POD,
-        markers=("no match for platform", "exec format error", "no matching manifest"),
         pattern=r"no match for platform|exec format error|no matching manifest",
     ),
     Rule(
@@ -38,7 +34,6 @@ RULES = (
         cause="the registry has no such repository or tag",
         remedy="check `image`; `kfjob push-image` pushes an image and prints its digest",
         subject=Subject.POD,
-        markers=("not found", "manifest unknown", "does not exist", "NotFound", "ErrImageNeverPull"),
         pattern=r"(?:ErrImagePull|ImagePullBackOff).*(?:not found|NotFound|manifest unknown|name unknown)|ErrImageNeverPull",
     ),
     Rule(
@@ -51,7 +46,6 @@ RULES = (
             "set a pull secret (`image_pull_secrets`), or let the node's role pull; check the account and region in `image`"
         ),
         subject=Subject.POD,
-        markers=_PULL,
         pattern=r"(?:ErrImagePull|ImagePullBackOff|pull).*(?:denied|nauthorized|authorization failed|no basic auth|401"
         r"|403 Forbidden)",
     ),
@@ -61,7 +55,6 @@ RULES = (
         cause="`image` cannot be parsed: it contains capital letters, spaces or an empty part",
         remedy="write it as `registry/repository:tag`",
         subject=Subject.POD,
-        markers=("InvalidImageName",),
         pattern=r"InvalidImageName",
     ),
     Rule(
@@ -70,7 +63,6 @@ RULES = (
         cause="the registry's name does not resolve, or nothing answers there",
         remedy="check the registry in `image`, and the nodes' route to it (NAT, VPC endpoints for ECR and S3)",
         subject=Subject.POD,
-        markers=_PULL,
         pattern=r"(?:ErrImagePull|ImagePullBackOff).*(?:no such host|i/o timeout|connection refused|TLS|x509|dial tcp"
         r"|server misbehaving)",
     ),
@@ -80,7 +72,6 @@ RULES = (
         cause="the kubelet's message gives the reason",
         remedy="`kubectl describe pod {pod}` shows the whole message",
         subject=Subject.POD,
-        markers=_PULL,
         pattern=r"ErrImagePull|ImagePullBackOff|RegistryUnavailable",
     ),
 )

@@ -14,7 +14,6 @@ RULES = (
             "node drain, a deadline or a deleted job; save a checkpoint when SIGTERM arrives"
         ),
         local_remedy="find what stopped it: `kfjob stop`, a limit of the job, Ctrl-C, or a shutdown of the machine",
-        markers=("SignalException", "death signal"),
         pattern=r"SignalException: .*got signal: (?P<signal>\d+)|Received (?:Signals\.)?(?P<signal2>\w+) death signal",
         role=Role.CONSEQUENCE,
         in_warnings=True,
@@ -24,7 +23,6 @@ RULES = (
         title="the launcher was stopped because its terminal closed (SIGHUP)",
         cause="the program was started from a session that ended",
         remedy="start it as a job, or with `nohup`, tmux or setsid",
-        markers=("got signal: 1", "Signals.SIGHUP", "signal SIGHUP"),
         pattern=r"got signal: 1\b|Received (?:Signals\.)?SIGHUP|death signal SIGHUP",
     ),
     Rule(
@@ -32,7 +30,6 @@ RULES = (
         title="the cluster's scheduler cancelled the job",
         cause="Slurm reports `{what}`; without a reason, somebody cancelled the job",
         remedy="ask for more time, or resume from the last checkpoint",
-        markers=("CANCELLED AT",),
         pattern=r"(?P<what>CANCELLED AT \d[^\s*]*(?: DUE TO [A-Z ]*[A-Z])?)",
         role=Role.SUSPECT,
     ),
@@ -41,7 +38,6 @@ RULES = (
         title="mpirun cannot start the program `{name}`",
         cause="on host `{host}` the file does not exist, cannot be executed, or is not on the PATH",
         remedy="check the program's name and path in `command`, its mode (`chmod +x`), and that each host has it",
-        markers=("was unable to find the specified executable", "could not access", "execvp error on file"),
         pattern=rf"{_MPI} was unable to (?:find the specified executable|launch the specified application as it could not"
         r" access)(?:[\s\S]*?Executable: +(?P<name>\S+)[\s\S]*?Node: +(?P<host>\S+)"
         r"|[\s\S]*?Node: +(?P<host2>\S+)[\s\S]*?Executable: +(?P<name2>\S+))?"
@@ -52,7 +48,6 @@ RULES = (
         title="mpirun cannot start the program in the folder `{name}`",
         cause="the working directory does not exist on host `{host}`, or may not be entered",
         remedy="start the program from a folder that every host has (`-wdir`), or mount the volume on all of them",
-        markers=("change to the specified working directory", "could not", "working directory"),
         pattern=rf"{_MPI} was unable to launch the specified application as it could not\s+change to the specified working"
         r"\s+directory(?:[\s\S]*?Working directory: +(?P<name>\S+)[\s\S]*?Node: +(?P<host>\S+))?",
     ),
@@ -61,7 +56,6 @@ RULES = (
         title="DeepSpeed's launcher `{name}` is not installed",
         cause="the deepspeed command starts the processes on other hosts through ssh, which pods do not need",
         remedy="set `launcher: deepspeed`: kfjob then starts DeepSpeed's launcher in each pod, without a host file",
-        markers=("not installed.",),
         pattern=r"launcher '(?P<name>\w+)' not installed",
     ),
     Rule(
@@ -69,7 +63,6 @@ RULES = (
         title="`{name}` is no rendezvous endpoint",
         cause="torchrun expects one host name or address and one port",
         remedy="write `rendezvous.endpoint` (or `--rdzv-endpoint`) as HOST:PORT; an empty variable in it is a usual reason",
-        markers=("rendezvous endpoint '",),
         pattern=r"of the rendezvous endpoint '(?P<name>[^']*)' must be",
     ),
     Rule(
@@ -77,7 +70,6 @@ RULES = (
         title="Slurm cannot start the step: {what}",
         cause="srun asked for something that the job's allocation or the cluster does not have",
         remedy="compare the options of srun with those of sbatch or salloc (`scontrol show job`); sinfo shows the partitions",
-        markers=("srun: error: ", "sbatch: error: "),
         pattern=r"^(?:srun|sbatch): error: (?P<what>(?:Unable to (?:create|allocate|confirm)|Batch job submission failed"
         r"|Invalid|execve\(\)|Unable to resolve)[^\n]*)",
         role=Role.SUSPECT,
@@ -87,7 +79,6 @@ RULES = (
         title="mpirun has fewer slots than processes",
         cause="the hostfile (or the number of cores) offers fewer slots than `-np` asks for",
         remedy="set `slots=` in the hostfile, lower `-np`, or pass `--oversubscribe`",
-        markers=("not enough slots available",),
         pattern=r"not enough slots available",
     ),
     Rule(
@@ -95,7 +86,6 @@ RULES = (
         title="mpirun refuses to run as root",
         cause="the container's user is root, and Open MPI wants a confirmation for that",
         remedy="set `OMPI_ALLOW_RUN_AS_ROOT=1` and `OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1` in `env`, or pass `--allow-run-as-root`",
-        markers=("attempt to run as root",),
         pattern=r"mpirun has detected an attempt to run as root",
     ),
     Rule(
@@ -104,7 +94,6 @@ RULES = (
         cause="ssh to a host fails, Open MPI is not installed there, or its TCP ports are blocked",
         remedy="check `ssh HOST orted --version` from the launcher, the host file, and the network policies between the pods",
         local_remedy="check `ssh HOST orted --version` and the host file",
-        markers=("ORTE was unable to reliably start", "unable to complete a TCP connection", "PRTE has lost communication"),
         pattern=r"ORTE was unable to reliably start|unable to complete a TCP connection|(?:ORTE|PRTE) has lost communication",
         role=Role.SUSPECT,
     ),
@@ -116,15 +105,6 @@ RULES = (
             "shows the reason"
         ),
         remedy="the last lines of that process show the reason; `python -u` keeps its output from being lost",
-        markers=(
-            "returned non-zero exit status",
-            "raise subprocess.CalledProcessError(",
-            "exits with return code",
-            "terminated with exit code",
-            "failed with error code",
-            "exited with non-zero status",
-            "Exited with exit code",
-        ),
         pattern=r"^raise subprocess\.CalledProcessError\("
         r"|CalledProcessError: Command .*returned non-zero exit status (?P<code>\d+)"
         r"|exits with return code = (?P<code2>[1-9]\d*)"
@@ -140,7 +120,6 @@ RULES = (
         title="a child process ended with an exception",
         cause="the parent repeats the exception of its child",
         remedy="see the traceback of the child below it",
-        markers=("ProcessRaisedException", "Caught "),
         pattern=r"ProcessRaisedException|Caught \w+ in (?:DataLoader worker|replica|pin memory thread)",
         role=Role.SYMPTOM,
         wraps=True,

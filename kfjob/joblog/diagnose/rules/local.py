@@ -9,7 +9,6 @@ RULES = (
         cause="{what}",
         remedy="",
         subject=Subject.POD,
-        markers=("NotStarted",),
         pattern=r"NotStarted (?:exit=\S+ )?restarts=\d+: (?P<what>.*)",
         role=Role.CONSEQUENCE,
     ),
@@ -22,7 +21,6 @@ RULES = (
             "torch supports"
         ),
         subject=Subject.JOB,
-        markers=("EtcdFailed",),
         pattern=r"EtcdFailed: (?P<what>.*)",
     ),
 )

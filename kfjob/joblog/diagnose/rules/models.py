@@ -8,18 +8,6 @@ runtime/fp16/loss_scaler.py), Megatron-LM (core/tensor_parallel) and flash-attn.
 from kfjob.joblog.diagnose.rule import Role, Rule
 
 _DTYPES = "fp32, fp16 and bf16 do not mix"
-_DTYPE_MARKERS = (
-    "same dtype",
-    "expected scalar type",
-    "expected dtype",
-    "Found dtype",
-    "not implemented for '",
-    "dtypes match",
-    "Input type (",
-    "only support fp16 and bf16",
-    "same data type",
-    "dtype of input",
-)
 
 RULES = (
     Rule(
@@ -34,7 +22,6 @@ RULES = (
             'move model and inputs to the GPU of `LOCAL_RANK` (`torch.cuda.set_device(local_rank)`, then `.to("cuda")`), and '
             "leave out `device_map` where every process has its own GPU"
         ),
-        markers=("on the same device", "at least two devices", "Input type (", "same device as", "Expected object of device"),
         pattern=r"tensors to be on the same device|found at least two devices|(?:must|should|expected to) be on the same device"
         r"|Input type \(torch\.\w+\) and (?:weight|bias) type \(torch\.cuda\.|Input type \(torch\.cuda\.\w+\) and "
         r"(?:weight|bias) type \(torch\.[A-Z]|Expected object of device type",
@@ -48,7 +35,6 @@ RULES = (
             "parameters; "
             "wrap quantised layers with the same quant_storage dtype"
         ),
-        markers=("Must flatten tensors", "uniform dtype", "uniform requires_grad", "uniform original parameter dtype"),
         pattern=(
             r"Must flatten tensors with uniform|(?:expects|requires) uniform (?:original parameter )?(?:dtype|requires_grad)"
         ),
@@ -60,7 +46,6 @@ RULES = (
             "one tensor is float64 and the other is not ({what}); a likely reason is numpy, whose floats are float64 by default"
         ),
         remedy="convert the input: `tensor.float()`, or `array.astype(numpy.float32)` before `torch.from_numpy`",
-        markers=_DTYPE_MARKERS,
         pattern=r"(?:have|be of|in) the same (?:dtype|data type), but got:? (?P<what>Double and \w+|\w+ and Double"
         r"|double != \w+|\w+ != double)|(?P<what2>expected (?:scalar type|dtype) Double but (?:found|got) \w+"
         r"|expected (?:scalar type|dtype) \w+ but (?:found|got) Double|Found dtype Double but expected \w+"
@@ -79,7 +64,6 @@ RULES = (
             "run the forward pass under `torch.autocast`, or load the model and its inputs in one dtype (`torch_dtype`, "
             "`.to(dtype)`); adapters and norms that stay in fp32 need a cast"
         ),
-        markers=_DTYPE_MARKERS,
         pattern=r"(?:have|be of|in) the same (?P<what>(?:dtype|data type)(?:, but got:? \w+ (?:and|!=) \w+)?)"
         r"|(?P<what2>expected (?:scalar type|dtype) \w+ but (?:found|got) \w+|Found dtype \w+ but expected \w+"
         r"|not implemented for '(?:Half|BFloat16|c10::\w+)'|source and destination dtypes match|Input type \([^)]*\) and "
@@ -90,13 +74,6 @@ RULES = (
         title="FlashAttention does not support this GPU",
         cause="flash-attn needs Ampere (A100, sm_80) or a newer generation; this GPU (such as V100 or T4) is older",
         remedy=('use another attention (`attn_implementation="sdpa"` or "eager"), or newer GPUs: A100, A10, L4, H100'),
-        markers=(
-            "is_sm80",
-            "is_sm90",
-            "FlashAttention only supports",
-            "Flash attention is only supported",
-            "flash attention requires",
-        ),
         pattern=(
             r"Expected (?:is_)?\w*is_sm[89]0|FlashAttention only supports \w+ GPUs|Flash [Aa]ttention is only supported on"
             r"|flash attention requires"
@@ -114,7 +91,6 @@ RULES = (
             "look for the first error in the log of the rank with fewer parameters; build the same model with the same "
             "configuration on every rank, and freeze parameters everywhere alike"
         ),
-        markers=("same model across all ranks", "inconsistent", "appears not to match", "same param in process"),
         pattern=(
             r"DDP expects same model across all ranks|rank \d+ has inconsistent|appears not to match (?:sizes|strides|shapes)"
         ),
@@ -127,7 +103,6 @@ RULES = (
             "several times, together with `find_unused_parameters=True`"
         ),
         remedy="use checkpointing with `use_reentrant=False`, set `static_graph=True`, or drop `find_unused_parameters`",
-        markers=("mark a variable ready only once", "marked as ready twice"),
         pattern=r"mark a variable ready only once|marked as ready twice",
     ),
     Rule(
@@ -141,7 +116,6 @@ RULES = (
             "unfreeze parameters (`requires_grad_(True)`), add the adapter before wrapping, and compute the loss outside "
             "`no_grad`"
         ),
-        markers=("any parameters that require a gradient", "does not require grad and does not have a grad_fn"),
         pattern=r"doesn't have any parameters that require a gradient|does not require grad and does not have a grad_fn",
     ),
     Rule(
@@ -156,7 +130,6 @@ RULES = (
             "set `broadcast_buffers=False` in DDP, or replace the in-place operation; `torch.autograd.set_detect_anomaly` "
             "names it"
         ),
-        markers=("modified by an inplace operation",),
         pattern=r"modified by an inplace operation",
     ),
     Rule(
@@ -170,7 +143,6 @@ RULES = (
             "choose a global batch size that is a multiple of micro-batch size times data parallel size, or other numbers of "
             'nodes; in DeepSpeed set all but one to "auto"; without a launcher, start the program with `torchrun`'
         ),
-        markers=("Check batch related parameters", "atch size", "train_batch_size"),
         pattern=r"Check batch related parameters|train_batch_size is not\s+equal"
         r"|(?:global|total|train)[ _]batch[ _]size.{0,80}(?:divisible|must be equal|not equal)",
     ),
@@ -185,7 +157,6 @@ RULES = (
             "pad every sequence to a multiple of the tensor parallel size, choose another sequence length, or switch "
             "sequence parallelism off"
         ),
-        markers=("divisible by tensor parallel size", "equence length", "seq_length", "sequence dimension"),
         pattern=r"tensor should be divisible by tensor parallel size|(?:[Ss]equence length|seq_length"
         r"|sequence dimension)\b.{0,120}"
         r"(?:divisible|multiple)",
@@ -201,7 +172,6 @@ RULES = (
             "choose `nodes` times `processes_per_node` as a multiple of the product of the parallel sizes, and sizes that "
             "divide the heads"
         ),
-        markers=("divisible by", "not divisible", "world size ("),
         pattern=r"(?P<what>[^\n]*(?:world[ _]size|parallel|num_attention_heads|attention heads|num_layers|data_parallel"
         r"|hidden[ _]size)"
         r"[^\n]*(?:is not|must be|should be|not) divisible by[^\n]*)",
@@ -214,7 +184,6 @@ RULES = (
             "training diverges"
         ),
         remedy="train in bf16 (`train.precision: bf16`), lower the learning rate, or clip gradients",
-        markers=("loss scale already at minimum", "inimum loss scale", "scale has reached its minimum"),
         pattern=r"loss scale already at minimum|[Mm]inimum loss scale reached|scale has reached its minimum",
     ),
     Rule(
@@ -225,7 +194,6 @@ RULES = (
             "differs from the size of the tensor before it ({columns})"
         ),
         remedy="set the layer's input size to the last dimension of its input, or reshape the input before the layer",
-        markers=("shapes cannot be multiplied",),
         pattern=r"shapes cannot be multiplied \((?P<left>\d+)x(?P<columns>\d+) and (?P<rows>\d+)x(?P<right>\d+)\)",
         role=Role.SUSPECT,
     ),
@@ -236,11 +204,6 @@ RULES = (
         remedy=(
             "pad or truncate the samples in the collate function, and compare the sizes in the message with the model's "
             "configuration"
-        ),
-        markers=(
-            "stack expects each tensor",
-            "Sizes of tensors must match",
-            "must match the size of tensor",
         ),
         pattern=r"stack expects each tensor to be equal size|Sizes of tensors must match|size of tensor a \(\d+\) must match",
         role=Role.SUSPECT,
@@ -253,7 +216,6 @@ RULES = (
             "call `torch.distributed.init_process_group()` once per process before the model is wrapped, and start with "
             "`torchrun`"
         ),
-        markers=("rocess group has not been initialized", "initialize the default process group twice"),
         pattern=r"rocess group has not been initialized|initialize the default process group twice",
     ),
     Rule(
@@ -264,7 +226,6 @@ RULES = (
             "backend was chosen wrongly"
         ),
         remedy='move the tensor to the GPU before the collective, or call `init_process_group("cpu:gloo,cuda:nccl")`',
-        markers=("Tensors must be CUDA and dense", "No backend type associated with device type", "must be on GPU"),
         pattern=r"Tensors must be CUDA and dense|No backend type associated with device type",
     ),
     Rule(
@@ -272,7 +233,6 @@ RULES = (
         title="this torch has no NCCL",
         cause="a CPU build of torch, or one for another platform, is installed",
         remedy="install torch with CUDA, or use the gloo backend",
-        markers=("have NCCL built in", "No module named 'torch._C._distributed"),
         pattern=r"Distributed package doesn't have NCCL|No module named 'torch\._C\._distributed",
     ),
     Rule(
@@ -283,12 +243,6 @@ RULES = (
             "rank needs it on its own GPU"
         ),
         remedy="load it on the GPU of `LOCAL_RANK` (a `device_map` with that one device), or without a device map",
-        markers=(
-            "You can't train a model that has been loaded",
-            "device_map='auto'",
-            "is not supported for `8-bit` or `4-bit`",
-            "is not supported for `4-bit` or `8-bit`",
-        ),
         pattern=r"You can't train a model that has been loaded|`\.to` is not supported for `[48]-bit`",
     ),
     Rule(
@@ -302,7 +256,6 @@ RULES = (
             "use it inside `FullyShardedDataParallel.summon_full_params` or `deepspeed.zero.GatheredParameters`, or wrap the "
             "layers anew"
         ),
-        markers=("'weight' must be 2-D", "weight should have at least three dimensions", "current model is torch.Size([0])"),
         pattern=r"'weight' must be 2-D|weight should have at least three dimensions|current model is torch\.Size\(\[0\]\)",
         role=Role.SUSPECT,
     ),
@@ -314,7 +267,6 @@ RULES = (
             "resume from an earlier checkpoint with a lower learning rate, clip gradients, train in bf16, and look at the "
             "last batch"
         ),
-        markers=("oss is n", "oss is N", "oss is i", "Loss became", "the loss is"),
         pattern=r"(?:Error|Exception): .*\b[Ll]oss (?:is|became|was) (?:nan|NaN|inf|not finite)",
     ),
 )

@@ -16,7 +16,6 @@ RULES = (
             "leave memory free on the GPU: a smaller batch, `torch.cuda.set_per_process_memory_fraction`, or a smaller "
             "`NCCL_BUFFSIZE`; `nvidia-smi` shows other processes"
         ),
-        markers=("Cuda failure", "Failed to CUDA", "ncclCudaMalloc"),
         pattern=r"Cuda failure (?:\d+ )?'?out of memory|Failed to CUDA (?:host )?[cm]?alloc|ncclCudaMalloc\w* failed",
     ),
     Rule(
@@ -32,7 +31,6 @@ RULES = (
             "for containerd on the nodes"
         ),
         local_remedy="raise the memlock limit (`ulimit -l unlimited`, or memlock in /etc/security/limits.conf)",
-        markers=("ibv_reg_", "ibv_create_", "ibv_alloc", "RLIMIT_MEMLOCK", "fi_mr_reg"),
         pattern=r"ibv_reg_\w+ failed(?:\s+with error (?:Cannot allocate memory|Operation not permitted|Resource temporarily))?"
         r"|ibv_(?:create|alloc)_\w+ failed|RLIMIT_MEMLOCK|fi_mr_reg\w* failed.*(?:Cannot allocate memory|-12)",
         in_warnings=True,
@@ -45,7 +43,6 @@ RULES = (
             "set `NCCL_IB_HCA` to the cards that all nodes share and `NCCL_IB_GID_INDEX` to the RoCE v2 index (`show_gids`); "
             "`ibstat` shows the ports; `NCCL_IB_DISABLE=1` proves it"
         ),
-        markers=("ibv_modify_qp", "ibv_query_gid", "ibv_open_device", "No such device"),
         pattern=r"ibv_(?:modify_qp|query_gid|open_device|query_port)\w* failed",
     ),
     Rule(
@@ -61,7 +58,6 @@ RULES = (
             "`NCCL_IB_TIMEOUT` to 22 "
             "and `NCCL_IB_RETRY_CNT` to 13 on large fabrics"
         ),
-        markers=("Got completion from peer", "Got completion with", "got completion"),
         pattern=r"[Gg]ot completion (?:from peer \S+ )?with (?:status|error)[ =]?(?P<status>\d+)",
         role=Role.SUSPECT,
     ),
@@ -78,7 +74,6 @@ RULES = (
             "`NCCL_SOCKET_FAMILY=AF_INET`; allow all "
             "ports between the pods"
         ),
-        markers=("Connect to ", "socketStartConnect", "socketPollConnect"),
         pattern=r"(?:socketStartConnect|socketPollConnect)[^\n]*?Connect to (?P<address>[^\s<]+)(?:<\d+>)? (?:failed"
         r"|returned)[^:\n]*: ?"
         r"(?P<why>[^\n]*)|NCCL WARN (?:Net : )?Connect to (?P<address2>[^\s<]+)(?:<\d+>)? failed ?: ?(?P<why2>[^\n]*)",
@@ -97,7 +92,6 @@ RULES = (
             "correct "
             "/etc/hosts"
         ),
-        markers=("127.0.",),
         pattern=r"(?:Connect to|onnect\w* (?:to|with)|from peer) 127\.\d+\.\d+\.\d+<\d+>",
     ),
     Rule(
@@ -108,7 +102,6 @@ RULES = (
         ),
         remedy="pass the credentials as a secret (`env` with secretKeyRef), and check the rights of the account at `{host}`",
         local_remedy="check the credentials in the environment, and the rights of the account at `{host}`",
-        markers=("401 Client Error", "403 Client Error"),
         pattern=r"(?P<code>40[13]) Client Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)",
         unless=("huggingface.co", "hf.co"),
     ),
@@ -117,7 +110,6 @@ RULES = (
         title="`{host}` has nothing at the address (HTTP {code})",
         cause="the URL is wrong or the file was removed: {path}",
         remedy="check the URL in a browser or with `curl -I`, and correct it in `command` or `env`",
-        markers=("404 Client Error", "410 Client Error"),
         pattern=r"(?P<code>404|410) Client Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)(?P<path>/\S*)?",
         unless=("huggingface.co", "hf.co"),
     ),
@@ -130,7 +122,6 @@ RULES = (
             "`HF_HUB_OFFLINE=1`), "
             "and retry with growing pauses"
         ),
-        markers=(" Server Error", "429 Client Error"),
         pattern=r"(?P<code>5\d\d) Server Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)"
         r"|(?P<code2>429) Client Error: [^\n]*? for url: https?://(?P<host2>[^/\s]+)",
         unless=("429 Client Error: Too Many Requests for url: https://huggingface.co",),
@@ -141,7 +132,6 @@ RULES = (
         cause="the images or the installed torch differ between the nodes, or `LD_LIBRARY_PATH` finds another libnccl first",
         remedy="use one image on all nodes, and remove other copies of libnccl from `LD_LIBRARY_PATH`",
         local_remedy="use one installation of torch, and remove other copies of libnccl from `LD_LIBRARY_PATH`",
-        markers=("ismatched NCCL", "NCCL version mismatch", "ncclInvalidUsage: mismatched"),
         pattern=r"[Mm]ismatched NCCL version|NCCL version mismatch",
     ),
     Rule(
@@ -157,7 +147,6 @@ RULES = (
             "`FI_LOG_LEVEL=warn` shows more"
         ),
         local_remedy="check `fi_info` and the versions of aws-ofi-nccl and libfabric; `FI_LOG_LEVEL=warn` shows more",
-        markers=("NET/OFI",),
         pattern=r"NET/OFI .*(?:completed with error|failed|Unable to|Couldn't|unhandled|RC: -)",
         role=Role.SUSPECT,
     ),
@@ -169,7 +158,6 @@ RULES = (
             "/etc/hosts"
         ),
         remedy="give the host name an address in /etc/hosts, or set `GLOO_SOCKET_IFNAME` to the interface between the nodes",
-        markers=("rp != nullptr", "Unable to resolve hostname"),
         pattern=r"rp != nullptr[^\n]*Unable to find address for: (?P<name>\S+)|Unable to resolve hostname to a \(local\)"
         r" address(?:[^\n]*: (?P<name2>\S+))?",
     ),
@@ -181,7 +169,6 @@ RULES = (
             "themselves"
         ),
         remedy="set `GLOO_SOCKET_IFNAME` to the interface between the nodes (usually `eth0`), or correct /etc/hosts",
-        markers=("connectFullMesh failed", "SO_ERROR"),
         pattern=r"(?:connectFullMesh failed|SO_ERROR)(?s:.*?)remote=\[127\.0\.[01]\.1\]",
         role=Role.SUSPECT,
     ),
@@ -190,7 +177,6 @@ RULES = (
         title="the program may not listen on port {port}",
         cause="ports below 1024 need privileges that the user of the process does not have",
         remedy="use a port above 1023 (`rendezvous.port`)",
-        markers=("errno: 13 ", "EACCES"),
         pattern=r"failed to bind to \S*:(?P<port>\d+) \(errno: 13|port: (?P<port2>\d+)[^\n]*EACCES",
     ),
     Rule(
@@ -200,7 +186,6 @@ RULES = (
             "the process with the store can listen only on its own addresses: `MASTER_ADDR` or the endpoint names another host"
         ),
         remedy="set `rendezvous.endpoint` to the host of node rank 0, and give every node its own rank",
-        markers=("EADDRNOTAVAIL", "errno: 99 ", "annot assign requested address"),
         pattern=r"EADDRNOTAVAIL|\(errno: 99 |\[Errno 99\] Cannot assign requested address",
     ),
     Rule(
@@ -216,7 +201,6 @@ RULES = (
             "HOST PORT`), "
             "or set `is_host=1` in `rendezvous.conf` there"
         ),
-        markers=("connect() timed out", "connection to the C10d store has failed"),
         pattern=r"connect\(\) timed out\.(?: Original timeout)?|connection to the C10d store has failed",
         role=Role.SUSPECT,
         role_after_join=Role.CONSEQUENCE,
@@ -231,14 +215,6 @@ RULES = (
             "check the clock"
         ),
         local_remedy="set `REQUESTS_CA_BUNDLE` and `SSL_CERT_FILE` to a bundle with the authority; check the clock",
-        markers=(
-            "CERTIFICATE_VERIFY_FAILED",
-            "certificate verify failed",
-            "SSLCertVerificationError",
-            "x509: ",
-            "ertificate problem",
-            "ertificate verification failed",
-        ),
         pattern=(
             r"(?:CERTIFICATE_VERIFY_FAILED|certificate verify failed)\]?:? ?(?P<what>[^(\n]*)|SSLCertVerificationError"
             r"|x509: (?P<what2>.*)|SSL certificate problem: (?P<what3>.*)|certificate verification failed\.? ?(?P<what4>.*)"
@@ -249,7 +225,6 @@ RULES = (
         title="the proxy refuses the connection",
         cause="`HTTPS_PROXY` or `HTTP_PROXY` names a proxy that does not answer or does not allow this host",
         remedy="correct the proxy, or add the host to `NO_PROXY` (cluster-internal names belong there)",
-        markers=("ProxyError", "Tunnel connection failed", "annot connect to proxy"),
         pattern=r"ProxyError|Tunnel connection failed|[Cc]annot connect to proxy",
     ),
     Rule(
@@ -260,7 +235,6 @@ RULES = (
             "the process group's ports"
         ),
         remedy='switch off the injection for the job: the annotation `sidecar.istio.io/inject: "false"` on its pods',
-        markers=("upstream connect error", "istio-envoy", "RBAC: access denied", "no healthy upstream"),
         pattern=r"upstream connect error or disconnect|istio-envoy|RBAC: access denied|no healthy upstream",
     ),
     Rule(

@@ -14,14 +14,6 @@ RULES = (
             "find the rank that is missing from those that timed out; `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` and "
             "`TORCH_DISTRIBUTED_DEBUG=DETAIL` record where each rank was"
         ),
-        markers=(
-            "collective operation timeout",
-            "NCCL operation timed out",
-            "watchdog got stuck",
-            "NCCL operations have failed",
-            "Heartbeat monitor timed out",
-            "watchdog hang",
-        ),
         pattern=r"[Ww]atchdog caught collective operation timeout|NCCL operation timed out|watchdog got stuck for"
         r"|Some NCCL operations have failed|Heartbeat monitor timed out|due to ProcessGroupNCCL watchdog hang",
         role=Role.CONSEQUENCE,
@@ -37,7 +29,6 @@ RULES = (
             "find the rank that is missing from those that timed out; if a rank is only slow, raise "
             "`init_process_group(timeout=…)`; `GLOO_SOCKET_IFNAME` selects the interface between the nodes"
         ),
-        markers=("Timed out waiting", "imed out", "monitoredBarrier"),
         pattern=r"Timed out waiting \d+ms for (?:recv|send) operation|barrier timed out|failed to pass monitoredBarrier"
         r"|reached monitoredBarrier, but",
         role=Role.CONSEQUENCE,
@@ -47,20 +38,6 @@ RULES = (
         title="the connection to a peer was lost",
         cause="the process at the other end has ended",
         remedy="find the process that ended first: check the log and the state of its pod",
-        markers=(
-            "Connection closed by peer",
-            "Connection reset by peer",
-            "Socket closed",
-            "remote process exited",
-            "Broken pipe",
-            "ncclRemoteError",
-            "Connect timeout",
-            "peer closed",
-            "onnection refused",
-            "connectFullMesh failed",
-            "losed by remote peer",
-            "Socket recv failed",
-        ),
         pattern=r"Connection (?:closed|reset) by peer|closed by remote peer|Socket recv failed while polling|Socket closed"
         r"|remote process exited|Broken pipe|ncclRemoteError"
         r"|Connect timeout|peer closed connection|connectFullMesh failed|DistNetworkError: .*Connection refused",
@@ -71,16 +48,6 @@ RULES = (
         title="the connection to the store was lost",
         cause="the process that holds the store (an agent, or rank 0) has ended",
         remedy="check the pod that holds the store: the rendezvous endpoint, or master_addr",
-        markers=(
-            "Connection was likely closed",
-            "sendBytes failed",
-            "recvVector failed",
-            "recvValue",
-            "RendezvousConnectionError",
-            "RendezvousStateError",
-            "DistNetworkError: ",
-            "NCCL communicator was aborted",
-        ),
         pattern=r"Connection was likely closed|(?:sendBytes|recvVector|recvValue\w*|recvBytes) failed on"
         r"|Rendezvous(?:Connection|State)Error|DistNetworkError: |NCCL communicator was aborted",
         role=Role.CONSEQUENCE,
@@ -90,14 +57,6 @@ RULES = (
         title="a process timed out while it waited for a peer",
         cause="the process group needs every rank: one did not start, or has another address or round",
         remedy="find the missing rank: a pod without this error, or without any line",
-        markers=(
-            "Timed out initializing process group",
-            "wait timeout after",
-            "Timed out after",
-            "Socket Timeout",
-            "store->get(",
-            "waitForInput",
-        ),
         pattern=r"Timed out initializing process group|wait timeout after \d+ms, keys"
         r"|Timed out after \d+ seconds waiting for (?:clients|workers)|Socket Timeout"
         r"|store->get\(|waitForInput: ",

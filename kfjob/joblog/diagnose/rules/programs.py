@@ -14,7 +14,6 @@ RULES = (
             "`PYTHONPATH` or the working directory"
         ),
         local_remedy="install it with `pip install {package}`; for your own code, set `PYTHONPATH` or the working directory",
-        markers=("No module named",),
         pattern=r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)"
         r"|: No module named (?P<name2>[\w.]+)$",
     ),
@@ -25,7 +24,6 @@ RULES = (
         cause="two packages do not fit together, or a shared library is missing: {what}",
         remedy="pin versions that fit together; `python -c 'import torch, transformers'` in the image shows the error",
         local_remedy="install versions that fit together; `python -c 'import torch, transformers'` shows the error",
-        markers=("ImportError:", "cannot import name '", "undefined symbol"),
         pattern=r"(?P<what>cannot import name .*)|ImportError: (?P<what2>.*undefined symbol.*)",
     ),
     Rule(
@@ -35,7 +33,6 @@ RULES = (
         cause="the Python interpreter cannot parse it: {what}",
         remedy="run `python -m py_compile` with the Python of the image; syntax newer than its version is an error too",
         local_remedy="run `python -m py_compile` with the same Python; syntax newer than its version is an error too",
-        markers=("SyntaxError:", "IndentationError:", "TabError:"),
         pattern=r"(?:Syntax|Indentation|Tab)Error: (?P<what>.*)",
     ),
     Rule(
@@ -44,7 +41,6 @@ RULES = (
         title="the program needs a terminal",
         cause="it asks for the size or the mode of its terminal, and a job has none",
         remedy="give the width a default: `shutil.get_terminal_size()` has one and needs no terminal",
-        markers=("Inappropriate ioctl for device",),
         pattern=r"Error: \[Errno 25\] Inappropriate ioctl for device|termios\.error: .*Inappropriate ioctl for device",
         kinds=(IncidentKind.EXCEPTION,),
     ),
@@ -61,7 +57,6 @@ RULES = (
             "start it with `torchrun` and read `LOCAL_RANK` from the environment, or accept both spellings: "
             '`add_argument("--local-rank", "--local_rank", type=int)`'
         ),
-        markers=("--local-rank", "--local_rank"),
         pattern=r"unrecognized arguments:.*(?P<name>--local[-_]rank)",
     ),
     Rule(
@@ -70,14 +65,6 @@ RULES = (
         title="the program does not accept its arguments",
         cause="{what}",
         remedy="compare `command` or `train` with the program's `--help`",
-        markers=(
-            "error: unrecognized arguments",
-            "error: the following arguments",
-            "error: argument",
-            "Error: No such option",
-            "error: ambiguous option",
-            "Error: Missing option",
-        ),
         pattern=r"[Ee]rror: (?P<what>unrecognized arguments:.*|the following arguments are required:.*|argument .*"
         r"|No such option.*|ambiguous option.*|Missing option.*)",
     ),
@@ -88,7 +75,6 @@ RULES = (
         cause="Python cannot open the file: the path is wrong, or the image does not contain it",
         remedy="use an absolute path, or set the working directory; `docker run IMAGE ls` shows the files in the image",
         local_remedy="use an absolute path, or set the working directory",
-        markers=("can't open file",),
         pattern=r"can't open file '?(?P<path>[^':]+)'?: \[Errno 2\]",
     ),
     Rule(
@@ -98,7 +84,6 @@ RULES = (
         cause="the PATH contains no such executable",
         remedy="check `command` and the image: `docker run IMAGE which {name}`",
         local_remedy="check `command`; install `{name}`, or add its folder to PATH",
-        markers=("command not found", ": not found", "No such file or directory: 'torchrun'", "xecutable file not found"),
         pattern=r"(?:^|: )(?:line )?(?:\d+: )?(?P<name>[\w./-]+): (?:command )?not found$"
         r"|No such file or directory: '(?P<name2>torchrun|accelerate|deepspeed)'"
         r"|exec: \"(?P<name3>[^\"]+)\": executable file not found",
@@ -112,14 +97,6 @@ RULES = (
             "0 only"
         ),
         local_remedy="use fewer processes or loader workers, or load the model on the meta device or on rank 0 only",
-        markers=(
-            "MemoryError",
-            "unable to mmap",
-            "Unable to allocate ",
-            "can't allocate memory",
-            "Cannot allocate memory",
-            "std::bad_alloc",
-        ),
         pattern=(
             r"(?:^|\b)MemoryError\b|NumpyMemoryError|Unable to allocate [\d.]+ [GTM]iB for an array|can't allocate memory"
             r"|\[Errno 12\] Cannot allocate memory|unable to mmap \d+ bytes|std::bad_alloc"
@@ -132,7 +109,6 @@ RULES = (
         remedy=(
             'load one sample with no loader workers: `PYTHONFAULTHANDLER=1` shows the call; start the workers with "spawn"'
         ),
-        markers=("is killed by signal: ", "Unexpected segmentation fault"),
         pattern=r"is killed by signal: (?P<signal>Segmentation fault|Aborted|Illegal instruction|Floating point)"
         r"|Unexpected (?P<signal2>segmentation "
         r"fault) encountered in worker",
@@ -143,7 +119,6 @@ RULES = (
         cause="usually the memory limit: every loader process holds its own copy of the data that it reads",
         remedy="raise `resources.memory`, or lower the number of loader workers",
         local_remedy="lower the number of loader workers, or free memory on this machine",
-        markers=("DataLoader worker",),
         pattern=r"DataLoader worker \(pid(?:\(s\))? [^)]*\) (?:is killed by signal|exited unexpectedly"
         r"|exited with exit code)",
         role=Role.SUSPECT,
@@ -157,7 +132,6 @@ RULES = (
             "volumes, raise the `ephemeral-storage`"
         ),
         local_remedy="the message or `df -h` shows the full folder: delete files there, or write to another disk",
-        markers=NO_SPACE,
         pattern=join_texts(NO_SPACE),
     ),
     Rule(
@@ -170,7 +144,6 @@ RULES = (
             "of the `volumes` until then"
         ),
         local_remedy="delete old checkpoints and caches, or ask for a larger quota (`quota -s`)",
-        markers=("uota exceeded",),
         pattern=r"[Dd]isk quota exceeded",
     ),
     Rule(
@@ -179,7 +152,6 @@ RULES = (
         cause="the user of the process may not access the path",
         remedy="set the volume's group (`fsGroup` in `pod.security_context`), or the user of the container",
         local_remedy="change the owner or the mode of the path, or use another one",
-        markers=("Permission denied",),
         pattern=r"\[Errno 13\] Permission denied: '(?P<path>[^']*)'",
     ),
     Rule(
@@ -191,7 +163,6 @@ RULES = (
             "or readOnlyRootFilesystem in `pod.security_context`"
         ),
         local_remedy="write to another folder, or mount the file system with write access",
-        markers=("Read-only file system",),
         pattern=r"\[Errno 30\] Read-only file system: '(?P<path>[^']*)'|(?P<path2>[^\s:']+): Read-only file system",
     ),
     Rule(
@@ -199,7 +170,6 @@ RULES = (
         title="the GPU cannot compute in bfloat16",
         cause="GPUs older than Ampere (T4, V100) have no bf16",
         remedy="set `train.precision: fp16` (with loss scaling), or use a newer GPU",
-        markers=("bf16", "BFloat16", "bfloat16"),
         pattern=r"[Bb][Ff](?:loat)?16.*(?:not supported|requires|setup not supporting|only supported)",
     ),
     Rule(
@@ -209,7 +179,6 @@ RULES = (
         remedy=(
             "set `find_unused_parameters=True`, or remove them from the model; `TORCH_DISTRIBUTED_DEBUG=DETAIL` names them"
         ),
-        markers=("Expected to have finished reduction", "not used in producing the loss"),
         pattern=(
             r"Expected to have finished reduction in the prior iteration"
             r"|parameters that were not used in producing the loss"
@@ -220,7 +189,6 @@ RULES = (
         title="the optimiser has fp16 parameters",
         cause="loss scaling needs fp32 parameters and casts them for the computation, but these are fp16",
         remedy="load the model in fp32 and use mixed precision fp16, or train in bf16",
-        markers=("Attempting to unscale FP16",),
         pattern=r"Attempting to unscale FP16 gradients",
     ),
     Rule(

@@ -11,7 +11,6 @@ RULES = (
         title="a JAX process did not register in time",
         cause="`jax.distributed.initialize()` waits for every process: one did not start, or cannot reach the coordinator",
         remedy="find the missing process: a pod without this error, or without any line; check the coordinator's address",
-        markers=("DEADLINE_EXCEEDED: ", "coordination service"),
         pattern=r"DEADLINE_EXCEEDED: (?:Barrier timed out|[^\n]*coordination)|Failed to connect to coordination service",
         role=Role.SUSPECT,
     ),
@@ -20,7 +19,6 @@ RULES = (
         title="`{host}` was tried over IPv6, and there is no IPv6 network",
         cause="the name has an IPv6 address, but the machine has no route to it; torch tries the next address",
         remedy="nothing, if training continues",
-        markers=("errno: 101",),
         pattern=rf"client socket has failed to connect to {_ADDRESS} \(errno: 101",
         role_after_join=Role.CONSEQUENCE,
         harmless_before_join=True,
@@ -34,7 +32,6 @@ RULES = (
         ),
         remedy="check `rendezvous.endpoint` and `kubectl get service {host}`; run `nc -zv {host} {port}` inside the pod",
         local_remedy="check `rendezvous.endpoint`: this machine must be able to resolve `{host}`",
-        markers=("cannot be retrieved", "Name or service not known", "name resolution"),
         pattern=rf"network addresses of {_PAIR} cannot be retrieved",
         role_after_join=Role.CONSEQUENCE,
         harmless_before_join=True,
@@ -45,7 +42,6 @@ RULES = (
         cause="no machine answers at that address: the pod is gone, the address is wrong, or a network policy blocks it",
         remedy="check `rendezvous.endpoint` and the network policies; run `nc -zv {host} {port}` inside the pod",
         local_remedy="check `rendezvous.endpoint`; `nc -zv {host} {port}` shows whether the address answers",
-        markers=("errno: 113", "errno: 110"),
         pattern=rf"client socket has failed to connect to {_ADDRESS} \(errno: 11[03]",
         role_after_join=Role.CONSEQUENCE,
         harmless_before_join=True,
@@ -64,7 +60,6 @@ RULES = (
         local_remedy=(
             "`kfjob logs {job}` shows why the process with the store has ended; check `rendezvous.endpoint` if it is set"
         ),
-        markers=("client socket has timed out", "Connection refused"),
         pattern=rf"client socket has timed out after \S+ while trying to connect to {_PAIR}"
         rf"|client socket has failed to connect to (?:\[?(?P<host2>[^\s\[\],()]+?)\]?:(?P<port2>\d+)) \(errno: 111",
         role=Role.SUSPECT,  # the two rules above end with the same message
@@ -90,7 +85,6 @@ RULES = (
             "was not stopped"
         ),
         remedy="choose another port (`rendezvous.port` is that of torchrun's store), or stop the other process",
-        markers=("EADDRINUSE", "failed to listen on", "ddress already in use"),
         pattern=r"EADDRINUSE|server socket has failed to listen on any local network address|[Aa]ddress already in use",
     ),
     Rule(
@@ -104,7 +98,6 @@ RULES = (
             "`kfjob status {job}` shows which pods have not started; all pods need the same `rendezvous.endpoint` and "
             "`rendezvous.id`"
         ),
-        markers=("RendezvousTimeoutError",),
         pattern=r"RendezvousTimeoutError",
         role=Role.SUSPECT,
     ),
@@ -116,7 +109,6 @@ RULES = (
             "remove `rendezvous.id`: kfjob then gives every launch its own id (otherwise wait 2 h, or delete "
             "`/torchelastic/p2p/run_<id>` in etcd)"
         ),
-        markers=("observed to be closed",),
         pattern=r"Rendezvous for run_id=(?P<id>\S+) was observed to be closed",
         role_after_join=Role.CONSEQUENCE,
     ),
@@ -125,7 +117,6 @@ RULES = (
         title="the rendezvous was closed",
         cause="another agent of this run has ended and closed it, or the id was used before",
         remedy="find what ended first; a new launch gets a new rendezvous",
-        markers=("RendezvousClosedError",),
         pattern=r"RendezvousClosedError",
         role=Role.CONSEQUENCE,
     ),
@@ -135,7 +126,6 @@ RULES = (
         cause="the backends `etcd` and `etcd-v2` need python-etcd, urllib3 and dnspython, which torch does not install",
         remedy="add `pip install python-etcd urllib3 dnspython` to the Dockerfile, or use `rendezvous: c10d`",
         local_remedy="run `pip install python-etcd urllib3 dnspython`, or use `rendezvous: c10d`",
-        markers=("EtcdStubError", "No module named 'etcd'", "No module named 'urllib3'", "No module named 'dns'"),
         pattern=r"EtcdStubError|No module named '(?:etcd|urllib3|dns)'",
     ),
     Rule(
@@ -143,7 +133,6 @@ RULES = (
         title="the etcd server has no v2 API",
         cause="torch uses etcd's v2 API; 3.4 and 3.5 enable it only with `--enable-v2=true`, and 3.6 has removed it",
         remedy="start etcd 3.4 with `--enable-v2=true`, or remove `rendezvous.endpoint`: kfjob then starts its own etcd",
-        markers=("Bad response : 404", "connection to etcd has failed"),
         pattern=r"EtcdException: Bad response : 404 page not found|The connection to etcd has failed",
     ),
     Rule(
@@ -154,7 +143,6 @@ RULES = (
             "first restart after two hours fails"
         ),
         remedy="use etcd 3.4 (the version of kfjob's own etcd), or `rendezvous: c10d`",
-        markers=("Raft Internal Error",),
         pattern=r"Raft Internal Error",
         severity=Severity.WARNING,
         permanent=True,
@@ -165,7 +153,6 @@ RULES = (
         cause="nothing answers at the endpoint, or the server has ended; every agent ends within seconds after its etcd",
         remedy="check the etcd pod and `rendezvous.endpoint`; run `nc -zv <host> 2379` inside the pod",
         local_remedy="check `rendezvous.endpoint`; without it, `kfjob relaunch {job}` starts a new etcd",
-        markers=("EtcdConnectionFailed", "No more machines in the cluster", "Could not get the list of servers"),
         pattern=r"EtcdConnectionFailed|No more machines in the cluster|Could not get the list of servers",
     ),
     Rule(
@@ -173,7 +160,6 @@ RULES = (
         title="Python has no log level `{level}`",
         cause="torchrun passes `LOGLEVEL` to Python's logging, which accepts upper-case names only, and exits",
         remedy="write it in upper case: `LOGLEVEL: INFO`",
-        markers=("Unknown level",),
         pattern=r"ValueError: Unknown level: '(?P<level>[^']*)'",
     ),
     Rule(
@@ -181,7 +167,6 @@ RULES = (
         title="torchrun got an empty `PET_STANDALONE`",
         cause='the training operator sets `PET_STANDALONE=""` for `standalone: true`, and torchrun cannot parse it',
         remedy="remove `standalone`: a single node needs only `nodes: 1`",
-        markers=("PET_STANDALONE", "invalid literal for int() with base 10: ''"),
         pattern=r"PET_STANDALONE|ValueError: invalid literal for int\(\) with base 10: ''",
     ),
     Rule(
@@ -189,7 +174,6 @@ RULES = (
         title="torchrun cannot use `{value}` as the number of processes",
         cause="`--nproc-per-node` is neither a number nor gpu, cpu or auto, or it needs GPUs and there are none",
         remedy="set `processes_per_node` to the number of GPUs per node, or to `auto`",
-        markers=("nproc_per_node", "nproc-per-node", "Cuda is not available"),
         pattern=r"Unsupported nproc_per_node value: (?P<value>\S+)|ValueError: (?P<value2>Cuda is not available)",
     ),
     Rule(
@@ -197,7 +181,6 @@ RULES = (
         title="the program was started without a launcher: `{name}` is not set",
         cause="`init_process_group` reads the variable; torchrun, `launch --use-env` and accelerate set it",
         remedy="start the program with `torchrun`, or set the missing variables",
-        markers=("expected, but not set", "KeyError: "),
         pattern=r"nvironment variable (?P<name>\w+) expected, but not set"
         r"|KeyError: '(?P<name2>(?:LOCAL_)?RANK|(?:LOCAL_)?WORLD_SIZE|MASTER_(?:ADDR|PORT))'",
     ),

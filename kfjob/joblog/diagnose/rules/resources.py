@@ -20,7 +20,6 @@ RULES = (
             "process"
         ),
         local_remedy="use fewer processes or loader workers, or load the model on the meta device or on rank 0 only",
-        markers=("oom-kill", "oom_kill", "Out of memory: Kill", "out-of-memory handler", "cgroup out of memory", "OOM Killed"),
         pattern=r"oom[-_]kill|Out of memory: Kill(?:ed)? process|out-of-memory handler|cgroup out of memory|OOM Killed",
     ),
     Rule(
@@ -33,15 +32,6 @@ RULES = (
             "of the kubelet"
         ),
         local_remedy="start fewer threads (`OMP_NUM_THREADS`, `OPENBLAS_NUM_THREADS`) and loader workers, or raise `ulimit -u`",
-        markers=(
-            "pthread_create",
-            "start new thread",
-            "RLIMIT_NPROC",
-            "fork: ",
-            "Errno 11]",
-            "Thread creation failed",
-            "Resource temporarily",
-        ),
         pattern=r"pthread_create|can't start new thread|RLIMIT_NPROC|fork: (?:retry: )?Resource temporarily unavailable"
         r"|BlockingIOError: \[Errno 11\] Resource|Thread creation failed"
         r"|std::system_error.\n\s*what\(\):\s+Resource temporarily unavailable",
@@ -57,7 +47,6 @@ RULES = (
             "raise `ulimit -n` (a larger LimitNOFILE for containerd), use fewer loader workers, or call "
             '`torch.multiprocessing.set_sharing_strategy("file_system")`'
         ),
-        markers=("Too many open files", "items of ancdata", "shared memory object </torch_"),
         pattern=r"Too many open files|received \d+ items of ancdata|unable to open shared memory object </torch_",
         unless=("No space left",),
     ),
@@ -69,7 +58,6 @@ RULES = (
             "set `HF_HOME`, `TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR` or `HOME` in `env` to a folder on a volume that "
             "can be written"
         ),
-        markers=("ermission denied", "Read-only file system", "cache folder", "not writable"),
         pattern=r"(?:Permission denied|Read-only file system): '(?P<path>[^']*(?:/\.(?:cache|triton|config|local|nv|keras"
         r"|matplotlib|torch|hf|"
         r"huggingface)\b|[Cc]ache|torch_extensions|torchinductor)[^']*)'"
@@ -81,7 +69,6 @@ RULES = (
         cause="a library asks for the name of the user id, and /etc/passwd has no entry for it",
         remedy="set `USER`, `LOGNAME` and `HOME` in `env`, or add the user to the image",
         local_remedy="set `USER`, `LOGNAME` and `HOME` in `env`",
-        markers=("getpwuid()",),
         pattern=r"getpwuid\(\): uid not found",
     ),
 )

@@ -12,7 +12,6 @@ RULES = (
         title="the Trainer saves at other times than it evaluates",
         cause="`load_best_model_at_end=True` needs an evaluation at every checkpoint",
         remedy="give save_strategy and eval_strategy one value, and make save_steps a multiple of eval_steps",
-        markers=("load_best_model_at_end requires",),
         pattern=r"load_best_model_at_end requires the (?:save|saving)",
     ),
     Rule(
@@ -21,7 +20,6 @@ RULES = (
         title="a configuration file is not valid YAML",
         cause="the parser stops at {place}: usually a wrong indentation, a tab, or a value with a colon that needs quotes",
         remedy="correct the line; `python -c 'import yaml; yaml.safe_load(open(\"FILE\"))'` checks the file",
-        markers=("yaml.scanner.", "yaml.parser.", "yaml.composer.", "yaml.constructor."),
         pattern=r"yaml\.(?:scanner|parser|composer|constructor)\.\w+Error[^\n]*(?:\n[^\n]*){0,4}?"
         r"in (?P<place>\"[^\"\n]*\", line \d+)|yaml\.(?:scanner|parser|composer|constructor)\.\w+Error",
     ),
@@ -31,7 +29,6 @@ RULES = (
         title="the configuration has no key `{name}`",
         cause="the command line or the code sets or reads a key that the configuration does not define: it is misspelt or new",
         remedy="correct the key in `command`; in Hydra `+{name}=VALUE` adds a new one",
-        markers=("Could not override", "ConfigAttributeError", "ConfigKeyError", "is not in struct"),
         pattern=(
             r"Could not override '(?P<name>[^']*)'|(?:ConfigAttributeError|ConfigKeyError): (?:Missing key "
             r"|Key ')?(?P<name2>[\w.]+)"
@@ -44,7 +41,6 @@ RULES = (
         title="the setting `{name}` has no value",
         cause="the configuration declares it as mandatory (`???`) or refers to another value that is not set",
         remedy="set it in `command` (`{name}=VALUE`), in the configuration file, or in `env` if it is an environment variable",
-        markers=("MissingMandatoryValue", "InterpolationKeyError", "InterpolationResolutionError", "Environment variable '"),
         pattern=(
             r"MissingMandatoryValue: Missing mandatory value: (?P<name>[\w.]+)"
             r"|Interpolation key '(?P<name2>[^']*)' not found"
@@ -58,7 +54,6 @@ RULES = (
         title="Hydra does not find the configuration `{name}`",
         cause="the folder or the name of the configuration is wrong, or the image does not contain it",
         remedy="check `--config-path`, `--config-name` and the working directory; the message lists the choices",
-        markers=("annot find primary config", "MissingConfigException", "rimary config directory not found"),
         pattern=r"annot find primary config '?(?P<name>[^'\s]+)|In '[^']*': Could not find '(?P<name2>[^']*)'"
         r"|MissingConfigException|rimary config directory not found",
     ),
@@ -68,7 +63,6 @@ RULES = (
         title="a configuration has invalid values ({what})",
         cause="the program validates its settings, and some are missing, unknown or of a wrong type; the message lists them",
         remedy="correct the fields that the message names, in the configuration file or in `command`",
-        markers=("validation error",),
         unless=("must be divisible by",),
         pattern=r"(?P<what>\d+ validation errors? for \w+)",
     ),
@@ -82,7 +76,6 @@ RULES = (
         remedy=(
             "check `WANDB_ENTITY` and `WANDB_PROJECT` in `env` and the rights of the key's account, or set `WANDB_MODE=offline`"
         ),
-        markers=("permission denied", "<Response [403]>", "PERMISSION_ERROR", "project not found", "entity"),
         pattern=r"W&B API: permission denied|wandb[^\n]*(?:\[403\]|403 |permission denied|PERMISSION_ERROR)"
         r"|(?:entity|project) \S+ not found during upsertBucket",
         in_warnings=False,
@@ -97,7 +90,6 @@ RULES = (
             "`WANDB_MODE=offline` in `env`"
         ),
         local_remedy="check the network, raise the limit with `WANDB_INIT_TIMEOUT=300`, or set `WANDB_MODE=offline`",
-        markers=("Run initialization has timed out", "communicating with wandb process"),
         pattern=r"Run initialization has timed out|Error communicating with wandb process",
     ),
     Rule(
@@ -107,13 +99,6 @@ RULES = (
         remedy=(
             "read fewer and larger shards, spread them over several prefixes, use fewer loader workers, and retry with growing "
             "pauses (`AWS_RETRY_MODE=adaptive` and `AWS_MAX_ATTEMPTS=10` in `env`)"
-        ),
-        markers=(
-            "(SlowDown)",
-            "(RequestLimitExceeded)",
-            "(ThrottlingException)",
-            "reduce your request rate",
-            "rateLimitExceeded",
         ),
         pattern=(
             r"\((?:SlowDown|RequestLimitExceeded|ThrottlingException|Throttling)\)|reduce your request rate"
@@ -128,7 +113,6 @@ RULES = (
             "synchronise the clock of the node (`chronyc tracking`, or the NTP service), and relaunch on another node meanwhile"
         ),
         local_remedy="synchronise the clock (`chronyc tracking`, or the NTP service)",
-        markers=("RequestTimeTooSkewed", "Signature not yet current", "certificate is not yet valid", "Signature expired"),
         pattern=r"RequestTimeTooSkewed|Signature not yet current|certificate is not yet valid|Signature expired: ",
     ),
     Rule(
@@ -139,7 +123,6 @@ RULES = (
             "check that the service runs (its pod and its log), its port and its name; wait for it before the program calls it"
         ),
         local_remedy="check that the service runs, its port and its name; wait for it before the program calls it",
-        markers=("Connection refused",),
         pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=(?P<port>\d+)\)[^\n]*Connection refused"
         r"|Error 111 connecting to (?P<host2>[^:\s]+):(?P<port2>\d+)",
         unless=("huggingface.co",),
@@ -152,7 +135,6 @@ RULES = (
         ),
         remedy="check the service and the route (`curl -v` in the pod); raise the client's timeout, or retry",
         local_remedy="check the service and the route (`curl -v`); raise the client's timeout, or retry",
-        markers=("Read timed out", "ConnectTimeoutError", "ReadTimeoutError", "Connect timeout on endpoint URL"),
         pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=\d+\)[^\n]*(?:timed out|TimeoutError)"
         r"|Connect timeout on endpoint URL: \"https?://(?P<host2>[^/\"]+)",
         unless=("huggingface.co", "hf.co"),
@@ -165,7 +147,6 @@ RULES = (
         cause="it uses a language feature of a later version ({what}), such as `int | None` in annotations (Python 3.10)",
         remedy="use an image with a newer Python, or add `from __future__ import annotations`",
         local_remedy="use a newer Python, or add `from __future__ import annotations`",
-        markers=("unsupported operand type(s) for |", "'type' object is not subscriptable", "No module named 'tomllib'"),
         pattern=r"(?P<what>unsupported operand type\(s\) for \|: '(?:type|NoneType|_GenericAlias|types\.\w+)'"
         r"|'(?:type|ABCMeta)' object is not subscriptable|No module named 'tomllib')",
     ),
@@ -177,11 +158,6 @@ RULES = (
             "pin `protobuf` to the version that the package was made for (`protobuf<3.21`, or `protobuf<5`), or "
             "update the package"
         ),
-        markers=(
-            "Descriptors cannot be created directly",
-            "Descriptors cannot not be created",
-            "runtime_version' from 'google.protobuf",
-        ),
         pattern=r"Descriptors cannot (?:not )?be created directly|'runtime_version' from 'google\.protobuf",
     ),
     Rule(
@@ -190,7 +166,6 @@ RULES = (
         cause="urllib3 2 needs OpenSSL 1.1.1 or newer, and this Python was built with an older one or with LibreSSL",
         remedy="pin `urllib3<2`, or use an image with a newer Python and OpenSSL",
         local_remedy="pin `urllib3<2`, or use a Python with a newer OpenSSL",
-        markers=("urllib3 v2",),
         pattern=r"urllib3 v2(?:\.0)? only supports OpenSSL",
         in_warnings=False,
     ),
@@ -199,7 +174,6 @@ RULES = (
         title="another version of cuDNN is loaded than the one that torch was built with",
         cause="torch was compiled for cuDNN {built} and finds {loaded}: the system or `LD_LIBRARY_PATH` has another copy",
         remedy="remove the folder with the other cuDNN from `LD_LIBRARY_PATH`, so that torch uses the one of its own wheel",
-        markers=("cuDNN version incompatibility",),
         pattern=(
             r"cuDNN version incompatibility: PyTorch was compiled\s+against \((?P<built>[\d, ]+)\) but found runtime version"
             r" "
@@ -212,7 +186,6 @@ RULES = (
         cause="a library needs it for what the program asks for, and the installed version is missing or does not fit",
         remedy="add `pip install -U {name}` to the Dockerfile, then run `kfjob push-image`",
         local_remedy="run `pip install -U {name}`",
-        markers=("pip install ", "requires the latest version of", "to be installed"),
         pattern=r"(?:Import|Value|Runtime)Error: [^\n]*requires? `(?P<name3>[\w-]+)`[^\n]* to be installed"
         r"|ImportError: [^\n]*requires? the latest version of (?P<name2>[\w-]+)"
         r"|(?:ImportError|ModuleNotFoundError|RuntimeError|ValueError): [^\n]*pip3? install (?:-U |--upgrade )?[`'\"]?"
@@ -226,11 +199,6 @@ RULES = (
             "the installed torch"
         ),
         remedy='install a wheel of flash-attn for the installed torch and CUDA, or use `attn_implementation="sdpa"`',
-        markers=(
-            "FlashAttention2 has been toggled on",
-            "Flash Attention 2 is not available",
-            "flash_attn seems to be not installed",
-        ),
         pattern=r"FlashAttention2 has been toggled on|Flash Attention 2 is not available|flash_attn seems to be not installed",
     ),
 )

@@ -16,7 +16,6 @@ RULES = (
             "wrap the decoder layers and nothing inside them (`transformer_layer`; kfjob's trainer finds it), keep the "
             "root unit for the embeddings, and stop this run"
         ),
-        markers=("Forward order differs",),
         pattern=r"Forward order differs (?:from that of the first iteration on rank (?P<rank>\d+)|across ranks)",
         permanent=True,
     ),
@@ -43,7 +42,6 @@ RULES = (
             "resume from an earlier checkpoint with a lower learning rate and gradient clipping; if always the same device "
             "reports it, test that GPU (`dcgmi diag -r 3`)"
         ),
-        markers=("found NaN in", "found Inf in", "Unexpected result nan", "Unexpected result inf"),
         pattern=r"(?P<what>found (?:NaN|Inf) in [^'\n]*)|(?P<what2>Unexpected result (?:nan|inf)[^\n]*)",
     ),
     Rule(
@@ -209,7 +207,6 @@ RULES = (
         title="the trainer gave up: {reason}",
         cause="kfjob's trainer ended by itself; its last line gives the reason",
         remedy="follow the message; `kfjob logs {job} --master` shows the lines before it",
-        markers=("Outcome failed",),
         pattern=r"Outcome failed .*?(?:reason \"(?P<reason>.*)\")?$",
         wraps=True,
     ),
