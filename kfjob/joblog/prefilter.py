@@ -15,7 +15,6 @@ from typing import NamedTuple
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 from kfjob.joblog.agents.agent_log import HEADINGS
-from kfjob.joblog.diagnose.engine import suite_runs
 from kfjob.joblog.diagnose.engine.literals import LINES_AFTER, find_literals
 from kfjob.joblog.lines.prefixes import clean_line, find_message
 from kfjob.joblog.observe_config import ObserveConfig
@@ -36,9 +35,6 @@ _LINES_AFTER_HEADING = 40
 
 GLOG_WARNINGS = (" W0", " W1", "\nW0", "\nW1")
 """Every glog warning contains one of these: glog prints the month after the `W`, and a time may precede it."""
-
-_SUITE_LINES = tuple(f"\n{start}" for start in suite_runs.LINE_STARTS)
-"""Beginnings of lines in which tests report their results."""
 
 _STAMP = rb"\d{4}-\d\d-\d\dT[^ \n]{1,40} (?:std(?:out|err) [FP] )?"
 _NUMBER_FIRST = rb"(?>(?:[ \t|\"]++|\xe2\x94[\x82\x83])*)\d[\d.]*+[ \t|,(%\"]"
@@ -93,7 +89,7 @@ class Prefilter:
         weak = _GENERAL_MARKERS if reads_any else frozenset()
         self._rows = _TableRows()
         self._figures = _FigureSearch(self._rows, make_gate(formats), markers) if reads_any else None
-        rules = (*find_literals(), *GLOG_WARNINGS, *_SUITE_LINES) if diagnosis else ()
+        rules = (*find_literals(), *GLOG_WARNINGS) if diagnosis else ()
         literals = (() if reads_any else markers, rules)
         self._searches = [build_search(group, weak) for group in literals if group]
         self._first_line_starts = tuple(literal[1:].encode() for literal in (*markers, *rules) if literal.startswith("\n"))

@@ -1,6 +1,6 @@
 """The engine of `kfjob diagnose`, from the lines of a job's pods to its diagnosis.
 
-1. What lines report: `program_reports` (the program goes on, or has finished), `suite_runs` (tests that passed), `rank_reports`
+1. What lines report: `program_reports` (the program goes on, or has finished), `rank_reports`
    (ranks, collectives, NCCL), and `recent_lines`, which dates lines without a time.
 2. Lines become incidents: `incidents` (the values, and single lines), `tracebacks` (exceptions and crashes), `incident_reader`.
 3. `matching` finds the rule that explains an incident, and quotes its lines.

@@ -19,8 +19,6 @@ from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase
 _ABORTS = frozenset(check_ids("worker-aborted", "native-crash"))
 _SIGNALS = _ABORTS.union(check_ids("worker-crashed", "illegal-instruction", "arithmetic-signal", "bus-error"))
 """Rules about a signal: the end of a process, without a reason."""
-_NEVER_PROVOKED = _SIGNALS.union(check_ids("worker-killed", "host-oom-kill"))
-"""Rules about processes that a signal ended: tests that passed do not explain it."""
 _CRASHES = frozenset(check_ids("assertion-failed", "crashed-in-call", "heap-corrupted", "openmp-error", "openmp-twice")).union(
     check_ids("triton-assertion", "shm-too-small")
 )
@@ -52,7 +50,6 @@ class Assessment(Struct, frozen=True):
     recovered: bool
     time: int | None
     count: int = 1
-    provoked: bool = False  # an error that a run of tests contains, which ended well
     suspected: bool = False  # the program went on after it, and no other error explains the failure
     in_doubt: bool = False  # the program may have gone on after it
 
@@ -104,8 +101,6 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
         severity = Severity.ERROR  # the other ranks waited for its process, which did not come
     if severity is Severity.ERROR and rule.in_script and job.view.phase is not None and not job.view.phase.ended:
         severity = Severity.WARNING  # the script may go on
-    provoked = severity is not Severity.HARMLESS and _is_provoked(job, occurrence)
-    is_error, severity = severity is Severity.ERROR, Severity.HARMLESS if provoked else severity
     recovered = severity is Severity.ERROR and not rule.permanent and has_recovered(job, occurrence, time)
     in_doubt = severity is Severity.ERROR and not recovered and role is Role.CAUSE and may_have_continued(job, occurrence)
     if in_doubt:
@@ -116,15 +111,7 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
         role is not Role.CAUSE and _is_caused_by_stop(job, occurrence)
     ):
         severity, recovered = Severity.HARMLESS, False
-    return Assessment(occurrence, severity, role, recovered, time, count, provoked=provoked and is_error, in_doubt=in_doubt)
-
-
-def _is_provoked(job: JobEvidence, occurrence: Occurrence) -> bool:
-    """Return whether the line belongs to a run of tests that ended well: tests provoke errors, but not the end of their run."""
-    pod = job.history.pods.get(occurrence.pod)
-    if pod is None or occurrence.mark is None or occurrence.in_previous_container or occurrence.rule.id in _NEVER_PROVOKED:
-        return False
-    return pod.suite_runs.contain(occurrence.mark.line, occurrence.stream, is_alone=pod.has_one_process)
+    return Assessment(occurrence, severity, role, recovered, time, count, in_doubt=in_doubt)
 
 
 def _precedes_timeout(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:
@@ -228,7 +215,7 @@ def _assess_before_join(job: JobEvidence, occurrence: Occurrence, *, recovered: 
 def mark_suspect(job: JobEvidence, assessments: list[Assessment]) -> list[Assessment]:
     """Return the assessments, in which the last error that the program survived is a suspect if no other cause is left.
 
-    Words of the program or of a run of tests tell that it went on after an error, not that the error had no effect.
+    Words of the program tell that it went on after an error, not that the error had no effect.
     """
     errors = [item for item in assessments if item.is_error]
     if not _has_job_failed(job, errors) or not all(_is_failure(item) for item in errors):
@@ -262,7 +249,7 @@ def _is_failure(item: Assessment) -> bool:
 
 def _may_explain(item: Assessment) -> bool:
     """Return whether it is an error in a log that the program went on after, and that could explain a failure."""
-    survived = item.provoked or (item.recovered and item.severity is Severity.ERROR)
+    survived = item.recovered and item.severity is Severity.ERROR
     return survived and item.role in {Role.CAUSE, Role.SUSPECT} and item.occurrence.line is not None
 
 

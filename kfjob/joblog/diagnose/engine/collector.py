@@ -50,7 +50,6 @@ from kfjob.joblog.diagnose.engine.rank_reports import (
 )
 from kfjob.joblog.diagnose.engine.recent_lines import RecentLines, find_timestamp
 from kfjob.joblog.diagnose.engine.states import StateReader
-from kfjob.joblog.diagnose.engine.suite_runs import SuiteRuns
 from kfjob.joblog.diagnose.rule import IncidentKind, Role, Severity
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.diagnose.warnings import WarningCounter
@@ -158,8 +157,6 @@ class SymptomCollector:
             self._read_incidents(pod, event.pod, text, key)
         if pod.incidents.has_exception or (pod.newest and pod.newest.rule.in_script and pod.newest.line == pod.lines):
             pod.activity.watch(pod.lines)
-        if pod.suite_runs.read(text, line=pod.lines):
-            pod.forget_test_errors()
         pod.activity.read_success(text, order=self._order, line=pod.lines)
         if any(literal in text for literal in WORLD_SIZE_LITERALS):
             pod.world = read_world_size(pod.world, text)
@@ -210,7 +207,6 @@ class SymptomCollector:
         pod.container, pod.lines, pod.joined, pod.end, pod.result = container, 0, False, None, None
         pod.recent, pod.incidents, pod.activity, pod.newest = RecentLines(), IncidentReader(), Activity(), None
         pod.world, pod.nccl_warnings, pod.timeouts = WorldSize(), [], Timeouts()
-        pod.suite_runs = SuiteRuns()
         pod.open_errors.clear()
         pod.undated_marks.clear()
 

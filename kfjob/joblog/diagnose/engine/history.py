@@ -15,11 +15,9 @@ from kfjob.joblog.diagnose.engine.matching import SymptomKey
 from kfjob.joblog.diagnose.engine.program_reports import Activity, Announcement, LaterLines
 from kfjob.joblog.diagnose.engine.rank_reports import NcclWarning, Timeouts, WorldSize
 from kfjob.joblog.diagnose.engine.recent_lines import RecentLines
-from kfjob.joblog.diagnose.engine.suite_runs import SuiteRuns
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role, Rule
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import PodChanged, PodPhase
-from kfjob.joblog.lines.prefixes import split_process
 from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.pods.pod_problems import PodStage
 from kfjob.joblog.pods.pod_view import EvidenceLine
@@ -214,7 +212,6 @@ class PodHistory(Struct):
     world: WorldSize = field(default_factory=WorldSize)
     activity: Activity = field(default_factory=Activity)
     timeouts: Timeouts = field(default_factory=Timeouts)
-    suite_runs: SuiteRuns = field(default_factory=SuiteRuns)  # in the log of the present container
     nccl_warnings: list[NcclWarning] = field(default_factory=list)  # of the present container
     newest: Occurrence | None = None  # the newest occurrence in the log
     open_errors: list[Occurrence] = field(default_factory=list)  # newest errors of processes that may go on
@@ -228,7 +225,7 @@ class PodHistory(Struct):
     @property
     def needs_line(self) -> bool:
         """Whether the next line matters, also if its text alone would not."""
-        return self.incidents.is_open or self.suite_runs.expects_result or self.lines <= self.activity.last_watched
+        return self.incidents.is_open or self.lines <= self.activity.last_watched
 
     @property
     def finished(self) -> int | None:
@@ -247,19 +244,6 @@ class PodHistory(Struct):
     def has_succeeded(self) -> bool:
         """Whether the pod or its agent reported success; the view forgets that as soon as the pod has a new container."""
         return self.finished is not None or (self.state is not None and self.state.phase is PodPhase.SUCCEEDED)
-
-    def is_in_suite_run(self, line: int, text: str) -> bool:
-        """Return whether this line with this text belongs to a run of tests that ended well."""
-        return self.suite_runs.contain(line, split_process(text)[0], is_alone=self.has_one_process)
-
-    def forget_test_errors(self) -> None:
-        """Forget the timeouts and warnings of collectives that tests have provoked."""
-        self.nccl_warnings = [item for item in self.nccl_warnings if not self.is_in_suite_run(item.line, item.printed)]
-        waited, absent = (
-            {rank: item for rank, item in items.items() if not self.is_in_suite_run(item.line, item.text)}
-            for items in (self.timeouts.by_rank, self.timeouts.absent)
-        )
-        self.timeouts = Timeouts(waited, absent)
 
     def add_start(self, order: int) -> None:
         """Record the start of a round or of a container."""

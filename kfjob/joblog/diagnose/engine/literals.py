@@ -7,7 +7,6 @@ from functools import cache
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from kfjob.joblog.diagnose.engine import suite_runs
 from kfjob.joblog.diagnose.engine.program_reports import SUCCESS_LITERALS
 from kfjob.joblog.diagnose.engine.rank_reports import WORLD_SIZE_LITERALS
 from kfjob.joblog.diagnose.engine.tracebacks import CRASH_MARKERS, HEADING, MAX_LINES, TRACEBACK_MARKERS
@@ -27,10 +26,10 @@ LINES_AFTER = {
     "Last error:": 2,
     "Error: ": 8,
     "╰─": 4,
-} | suite_runs.LINES_AFTER
+}
 """Literals of a first line, and how many lines after it may belong to its incident."""
 
-_LINE_STARTS = ("W", "[W", *suite_runs.LINE_STARTS)
+_LINE_STARTS = ("W", "[W")
 """Beginnings of other lines that the diagnosis needs."""
 
 
@@ -38,7 +37,7 @@ _LINE_STARTS = ("W", "[W", *suite_runs.LINE_STARTS)
 def find_literals() -> tuple[str, ...]:
     """Return the literals of all rules about logs, of the incident stage, of reports of success, and of world sizes."""
     literals = [literal for rule in BY_SUBJECT[Subject.LOG] for literal in rule.literals]
-    stages = (*TRACEBACK_MARKERS, *CRASH_MARKERS, *SUCCESS_LITERALS, *WORLD_SIZE_LITERALS, *suite_runs.LITERALS)
+    stages = (*TRACEBACK_MARKERS, *CRASH_MARKERS, *SUCCESS_LITERALS, *WORLD_SIZE_LITERALS)
     return _minimize((*STEMS, *stages, *literals))
 
 

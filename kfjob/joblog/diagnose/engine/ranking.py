@@ -137,8 +137,7 @@ def _find_report(pod: PodHistory) -> str:
     """Return the report of success at the end of the log; "" without one."""
     if has_full_bar(pod.recent.last_text):
         return pod.recent.last_text.rpartition("\r")[2]
-    reports = [report for report in (pod.activity.success and pod.activity.success[1:], pod.suite_runs.result) if report]
-    line, text = max(reports, default=(0, ""))
+    _, line, text = pod.activity.success or (0, 0, "")
     return text if text and pod.lines - line <= MAX_LINES_AFTER_REPORT else ""
 
 
