@@ -14,7 +14,7 @@ from kfjob.api.diagnose import examine
 from kfjob.api.reader import open_folder
 from kfjob.api.settings import load_current_settings
 from kfjob.base.errors import KfjobError
-from kfjob.joblog.diagnose.engine.issues import describe
+from kfjob.joblog.diagnose.engine.ranking import describe
 from kfjob.joblog.diagnose.engine.recovery import find_futile_restart
 
 

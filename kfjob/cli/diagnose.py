@@ -130,7 +130,8 @@ def issue_text(issue: Issue) -> list[str]:
     if location := _location(issue):
         lines.append(f"  --> {location}")
     lines += [f"    | {line}" for line in (*issue.context, *issue.evidence)]
-    lines.append(f"  cause: {issue.cause}")
+    if issue.cause:
+        lines.append(f"  cause: {issue.cause}")
     if issue.remedy:
         lines.append(f"hint: {issue.remedy}")
     if issue.link:

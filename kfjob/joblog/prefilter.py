@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 from kfjob.joblog.agents.agent_log import HEADINGS
-from kfjob.joblog.diagnose.engine.literals import LINES_AFTER, find_literals
+from kfjob.joblog.diagnose.engine.matching import LINES_AFTER, find_literals
 from kfjob.joblog.lines.prefixes import clean_line, find_message
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.progress import milestones

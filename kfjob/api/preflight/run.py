@@ -153,7 +153,7 @@ def _find_problems(
     if phase is not JobPhase.SUCCEEDED and not errors:
         with suppress(KfjobError):
             if cause := examine(reader).diagnosis.first_cause:
-                detail = "\n".join([*cause.evidence, cause.cause])
+                detail = "\n".join([*cause.evidence, *([cause.cause] if cause.cause else [])])
                 problems.append(Problem(title=cause.title, detail=detail, hint=cause.remedy or None))
     if not log.done and not problems:
         problems.append(Problem(title=f"`{plan.name}` ended ({phase}) without results from the collectives"))

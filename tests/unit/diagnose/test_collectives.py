@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.engine.rank_reports import MAX_RANKS, Collective, Timeouts, find_difference
+from kfjob.joblog.diagnose.engine.line_reports import MAX_RANKS, Collective, Timeouts, find_difference
 from kfjob.joblog.diagnose.rule import Role
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine

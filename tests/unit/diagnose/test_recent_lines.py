@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.base.units import SECOND
-from kfjob.joblog.diagnose.engine import recent_lines
-from kfjob.joblog.diagnose.engine.recent_lines import MAX_LINES, RecentLines, find_timestamp
+from kfjob.joblog.diagnose.engine.line_reports import MAX_LINES, RecentLines, find_timestamp
 from kfjob.joblog.lines.timestamps import Timestamp
 
 DATED = "2026-11-21 07:10:48 step"

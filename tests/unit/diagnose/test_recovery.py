@@ -9,7 +9,7 @@ import pytest
 from kfjob.base.units import SECOND
 from kfjob.cli.diagnose import diagnosis_text
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.engine.program_reports import find_step, has_full_bar, reports_success
+from kfjob.joblog.diagnose.engine.line_reports import find_step, has_full_bar, reports_success
 from kfjob.joblog.diagnose.rule import Role
 from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig

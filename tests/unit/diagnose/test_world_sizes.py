@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.engine.rank_reports import WorldSize, read_world_size
+from kfjob.joblog.diagnose.engine.line_reports import WorldSize, read_world_size
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine
 from kfjob.joblog.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import examine

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from kfjob.joblog import prefilter as prefilter_module
 from kfjob.joblog.agents.agent_log import AgentLog
-from kfjob.joblog.diagnose.engine.literals import is_suspicious
-from kfjob.joblog.diagnose.engine.matching import match_rules
+from kfjob.joblog.diagnose.engine.matching import is_suspicious, match_rules
 from kfjob.joblog.diagnose.engine.tracebacks import match_last_line, starts_crash
 from kfjob.joblog.diagnose.rule import Subject
 from kfjob.joblog.lines import vocabulary

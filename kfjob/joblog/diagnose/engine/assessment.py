@@ -5,13 +5,11 @@ An error that the program survived is a suspect if nothing else explains that th
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.joblog.diagnose.engine.history import JobEvidence, Occurrence, Symptom
-from kfjob.joblog.diagnose.engine.recovery import has_later_end, has_recovered, may_have_continued, repeats_failure
+from kfjob.joblog.diagnose.engine.recovery import has_recovered, repeats_failure
 from kfjob.joblog.diagnose.rule import Role, Severity, Subject
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase
@@ -19,7 +17,7 @@ from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase
 _ABORTS = frozenset(check_ids("worker-aborted", "native-crash"))
 _SIGNALS = _ABORTS.union(check_ids("worker-crashed", "illegal-instruction", "arithmetic-signal", "bus-error"))
 """Rules about a signal: the end of a process, without a reason."""
-_CRASHES = frozenset(check_ids("assertion-failed", "crashed-in-call", "heap-corrupted", "openmp-error", "openmp-twice")).union(
+_CRASHES = frozenset(check_ids("assertion-failed", "heap-corrupted", "openmp-error", "openmp-twice")).union(
     check_ids("triton-assertion", "shm-too-small")
 )
 """Rules about what led to a signal."""
@@ -28,8 +26,6 @@ ENDS = _ABORTS.union(check_ids("worker-failed", "child-failed", "launcher-failed
 _LATE = frozenset(check_ids("child-failed", "launcher-failed", "traceback-cut"))
 """Rules of `ENDS` after which the output of a process may still arrive."""
 
-_THREADS = frozenset(check_ids("thread-died"))
-"""Rules about threads that ended while their process went on."""
 TIMEOUTS = frozenset(check_ids("nccl-timeout", "gloo-timeout", "store-wait-timeout"))
 """Rules about ranks that waited for another one, which did not come."""
 _KILLS = frozenset(check_ids("pod-killed", "pod-terminated"))
@@ -51,7 +47,6 @@ class Assessment(Struct, frozen=True):
     time: int | None
     count: int = 1
     suspected: bool = False  # the program went on after it, and no other error explains the failure
-    in_doubt: bool = False  # the program may have gone on after it
 
     @property
     def sort_key(self) -> tuple[int, int]:
@@ -97,34 +92,16 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
     severity = rule.severity
     if severity is Severity.ERROR and occurrence.in_warning and not (rule.permanent or rule.in_warnings):
         severity = Severity.WARNING  # the program goes on after it
-    if rule.id in _THREADS and _precedes_timeout(job, occurrence, time):
-        severity = Severity.ERROR  # the other ranks waited for its process, which did not come
     if severity is Severity.ERROR and rule.in_script and job.view.phase is not None and not job.view.phase.ended:
         severity = Severity.WARNING  # the script may go on
     recovered = severity is Severity.ERROR and not rule.permanent and has_recovered(job, occurrence, time)
-    in_doubt = severity is Severity.ERROR and not recovered and role is Role.CAUSE and may_have_continued(job, occurrence)
-    if in_doubt:
-        role, recovered = Role.SUSPECT, has_later_end(job, occurrence)
     if severity is Severity.ERROR and rule.harmless_before_join and not occurrence.after_join:
         severity = _assess_before_join(job, occurrence, recovered=recovered)
     elif (role is Role.CONSEQUENCE and _is_after_success(job, occurrence)) or (
         role is not Role.CAUSE and _is_caused_by_stop(job, occurrence)
     ):
         severity, recovered = Severity.HARMLESS, False
-    return Assessment(occurrence, severity, role, recovered, time, count, in_doubt=in_doubt)
-
-
-def _precedes_timeout(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:
-    """Return whether a collective timed out after the occurrence."""
-    symptoms = [symptom for symptom in job.history.symptoms() if symptom.rule.id in TIMEOUTS]
-    timeouts = (other for symptom in symptoms for other in symptom.occurrences)
-    return any(_is_before(time, occurrence, _find_time(job, other), other) for other in timeouts)
-
-
-def _is_before(time: int | None, occurrence: Occurrence, other_time: int | None, other: Occurrence) -> bool:
-    if occurrence.pod == other.pod or time is None or other_time is None:
-        return occurrence.order < other.order
-    return time <= other_time
+    return Assessment(occurrence, severity, role, recovered, time, count)
 
 
 def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
@@ -218,28 +195,12 @@ def mark_suspect(job: JobEvidence, assessments: list[Assessment]) -> list[Assess
     Words of the program tell that it went on after an error, not that the error had no effect.
     """
     errors = [item for item in assessments if item.is_error]
-    if not _has_job_failed(job, errors) or not all(_is_failure(item) for item in errors):
-        return assessments
+    has_failed = job.view.phase is JobPhase.FAILED or (bool(errors) and job.view.phase is not JobPhase.SUCCEEDED)
     survived = [item for item in assessments if _may_explain(item)]
-    pods = _find_failed_pods(job, errors)
-    survived = [item for item in survived if item.occurrence.pod in pods] or survived
-    if not survived:
+    if not has_failed or not survived or not all(_is_failure(item) for item in errors):
         return assessments
-    last = _name_error(max(survived, key=lambda item: item.occurrence.order))
-    suspects = [item for item in survived if _name_error(item) == last]
-    return [_to_suspect(item) if any(item is other for other in suspects) else _demote(item) for item in assessments]
-
-
-def _has_job_failed(job: JobEvidence, errors: Collection[Assessment]) -> bool:
-    """Return whether the job failed, or an error shows that a pod or a process did."""
-    if job.view.phase is JobPhase.SUCCEEDED:
-        return False
-    return bool(errors) or job.view.phase is JobPhase.FAILED
-
-
-def _find_failed_pods(job: JobEvidence, errors: Collection[Assessment]) -> frozenset[str]:
-    failed = (name for name, pod in job.history.pods.items() if pod.state and pod.state.phase is PodPhase.FAILED)
-    return frozenset((*failed, *(item.occurrence.pod for item in errors)))
+    last = max(survived, key=lambda item: item.occurrence.order)
+    return [_to_suspect(item) if item is last else _demote(item) for item in assessments]
 
 
 def _is_failure(item: Assessment) -> bool:
@@ -251,11 +212,6 @@ def _may_explain(item: Assessment) -> bool:
     """Return whether it is an error in a log that the program went on after, and that could explain a failure."""
     survived = item.recovered and item.severity is Severity.ERROR
     return survived and item.role in {Role.CAUSE, Role.SUSPECT} and item.occurrence.line is not None
-
-
-def _name_error(item: Assessment) -> tuple[str, str]:
-    """Return what is the same for the same error in several pods."""
-    return item.occurrence.rule.id, item.occurrence.values.get("what", "")
 
 
 def _to_suspect(item: Assessment) -> Assessment:

@@ -6,52 +6,28 @@ one search for a few literals and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import Protocol
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from kfjob.base.patterns import Pattern
-from kfjob.joblog.agents.agent_log import find_agent_message, is_etcd_message
 from kfjob.joblog.agents.agent_records import RendezvousResult, ResultSource
 from kfjob.joblog.agents.program_lines import find_program_lines
 from kfjob.joblog.diagnose.engine.history import (
-    MAX_OPEN_ERRORS,
     MAX_SYMPTOMS,
     HighestStep,
     JobHistory,
     NormalEnd,
     Occurrence,
     PodHistory,
+    Success,
 )
 from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
 from kfjob.joblog.diagnose.engine.incidents import Incident, Mark, Relation
-from kfjob.joblog.diagnose.engine.literals import is_suspicious
-from kfjob.joblog.diagnose.engine.matching import (
-    MAX_QUOTE,
-    Explanation,
-    LineMeaning,
-    Repetitions,
-    add_nccl_warnings,
-    explain,
-    mask_numbers,
-)
-from kfjob.joblog.diagnose.engine.program_reports import Activity
-from kfjob.joblog.diagnose.engine.rank_reports import (
-    MAX_WARNINGS,
-    WORLD_SIZE_LITERALS,
-    Timeouts,
-    WorldSize,
-    find_gpu,
-    find_nccl_warnings,
-    find_rank,
-    read_nccl_warning,
-    read_world_size,
-)
-from kfjob.joblog.diagnose.engine.recent_lines import RecentLines, find_timestamp
+from kfjob.joblog.diagnose.engine.line_reports import RecentLines, Timeouts, find_rank, find_timestamp, reports_success
+from kfjob.joblog.diagnose.engine.matching import MAX_QUOTE, Explanation, explain, is_suspicious
 from kfjob.joblog.diagnose.engine.states import StateReader
 from kfjob.joblog.diagnose.rule import IncidentKind, Role, Severity
-from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.diagnose.warnings import WarningCounter
 from kfjob.joblog.events import (
     Event,
@@ -64,7 +40,7 @@ from kfjob.joblog.events import (
     WorkloadStatus,
 )
 from kfjob.joblog.lines.line_text import shorten_line
-from kfjob.joblog.lines.prefixes import clean_line, split_process
+from kfjob.joblog.lines.prefixes import clean_line
 from kfjob.joblog.progress.reading import Reading
 from kfjob.joblog.progress.training import Training
 from kfjob.joblog.view.job_view import JobView
@@ -73,19 +49,7 @@ from kfjob.redaction import cut_text
 MAX_ANNOUNCEMENT_DISTANCE = 2
 """Lines after an error in which the program says how it goes on."""
 
-_SINGLE_LINES = frozenset({IncidentKind.MESSAGE, IncidentKind.WARNING})
-"""Kinds of incidents that one line can begin and end."""
-
-[_NCCL_WARNING] = check_ids("nccl-warning")
-"""The rule about a warning of NCCL."""
 _SUMMARY_TIME = Pattern(r"\s+time\s+: ")
-
-
-class Explain(Protocol):
-    """A function that explains an incident of a pod."""
-
-    def __call__(self, incident: Incident, *, pod: str) -> Explanation | None:
-        """Return the explanation; None for a message that no rule knows."""
 
 
 class SymptomCollector:
@@ -94,7 +58,6 @@ class SymptomCollector:
     def __init__(self) -> None:
         self.lines = 0
         self._warnings = WarningCounter()
-        self._repetitions = Repetitions()
         self._order = 0
         self._history = JobHistory()
         self._states = StateReader(self._history)
@@ -119,7 +82,7 @@ class SymptomCollector:
             pod = self._history.pods[name]
             pods[name] = replace(pod, symptoms=pod.symptoms.copy())
             for incident in incidents[name]:
-                _add_incident(warnings, explain, name, pods[name], incident)
+                _add_incident(warnings, name, pods[name], incident)
         return self._history.with_pods(pods), warnings
 
     def feed(self, event: Event, view: JobView) -> None:
@@ -140,10 +103,8 @@ class SymptomCollector:
         pod.recent.append(event.time, event.text)
         self._follow_view(pod, event, view)
         _follow_program(pod, event.text)
-        if pod.needs_line or is_suspicious(event.text):
+        if pod.incidents.is_open or is_suspicious(event.text):
             self._read_line(pod, event)
-        if pod.open_errors:
-            _read_later_lines(pod, event)
         if pod.undated_marks:
             _date_occurrences(pod)
 
@@ -152,41 +113,18 @@ class SymptomCollector:
         text, _ = clean_line(event.text)
         if text[:1].isspace() and _SUMMARY_TIME.match(text):
             _apply_summary_time(pod, text)
-        key = None if pod.incidents.is_open else (event.pod, pod.round_start, mask_numbers(text))
-        if key is None or not self._count_repetition(pod, event.pod, text, key):
-            self._read_incidents(pod, event.pod, text, key)
-        if pod.incidents.has_exception or (pod.newest and pod.newest.rule.in_script and pod.newest.line == pod.lines):
-            pod.activity.watch(pod.lines)
-        pod.activity.read_success(text, order=self._order, line=pod.lines)
-        if any(literal in text for literal in WORLD_SIZE_LITERALS):
-            pod.world = read_world_size(pod.world, text)
+        self._read_incidents(pod, event.pod, text)
+        if reports_success(text):
+            pod.success = Success(self._order, pod.lines, text.strip())
         pod.timeouts.read(text, line=pod.lines, ranks=pod.ranks)
 
-    def _count_repetition(self, pod: PodHistory, name: str, text: str, key: Hashable) -> bool:
-        """Count a line that repeats an incident of one line; return whether it does so often that this is enough."""
-        repetition = self._repetitions.lines.find(key)
-        if repetition is None:
-            return False
-        meaning = repetition.meaning
-        rank = find_rank(text, pod.ranks)
-        self._warnings.add_line(text, pod=name, rank=rank, rule=meaning.rule, harmless=meaning.harmless)
-        if meaning.symptom is not None:
-            pod.symptoms.count(meaning.symptom)
-        return True
-
-    def _read_incidents(self, pod: PodHistory, name: str, text: str, key: Hashable | None) -> None:
-        """Read a line that is part of an incident, or one of its own; with `key`, no incident is open."""
-        timestamp, steps = pod.recent.timestamp(), pod.activity.steps
-        mark = Mark(self._order, timestamp, pod.lines, pod.joined, pod.readings, pod.round_start, steps=steps)
+    def _read_incidents(self, pod: PodHistory, name: str, text: str) -> None:
+        """Read a line that is part of an incident, or one of its own."""
+        mark = Mark(self._order, pod.recent.timestamp(), pod.lines, pod.joined, pod.readings, pod.round_start)
         if not mark.timestamp.exact and len(pod.undated_marks) < MAX_SYMPTOMS:
             pod.undated_marks.append(mark)
         for incident in pod.incidents.feed(text, mark, pod.recent.before):
-            occurrence = _add_incident(self._warnings, self._repetitions.explain, name, pod, incident)
-            pod.newest = occurrence or pod.newest
-            if occurrence and occurrence.rule.explains_end:
-                pod.open_errors = [*pod.open_errors, occurrence][-MAX_OPEN_ERRORS:]
-            if key is not None and incident.mark is mark and incident.kind in _SINGLE_LINES:
-                self._repetitions.lines.add(key, _read_meaning(occurrence))
+            pod.newest = _add_incident(self._warnings, name, pod, incident) or pod.newest
 
     def _count_lines(self, event: LogLine | LinesSkipped, count: int) -> PodHistory:
         """Count lines of the event's container, and return the history of its pod."""
@@ -199,15 +137,14 @@ class SymptomCollector:
 
     def _start_container(self, name: str, pod: PodHistory, container: str) -> None:
         for incident in pod.incidents.flush():
-            _add_incident(self._warnings, self._repetitions.explain, name, pod, incident)
+            _add_incident(self._warnings, name, pod, incident)
         if pod.lines:
             pod.add_start(self._order)
             for occurrence in pod.symptoms.occurrences():
                 occurrence.in_previous_container = True
         pod.container, pod.lines, pod.joined, pod.end, pod.result = container, 0, False, None, None
-        pod.recent, pod.incidents, pod.activity, pod.newest = RecentLines(), IncidentReader(), Activity(), None
-        pod.world, pod.nccl_warnings, pod.timeouts = WorldSize(), [], Timeouts()
-        pod.open_errors.clear()
+        pod.recent, pod.incidents, pod.success, pod.newest = RecentLines(), IncidentReader(), None, None
+        pod.timeouts = Timeouts()
         pod.undated_marks.clear()
 
     def _follow_view(self, pod: PodHistory, event: LogLine | OpenLine, view: JobView) -> None:
@@ -254,41 +191,13 @@ def _find_place(pod: PodHistory, reading: Reading, training: Training | None) ->
 
 
 def _follow_program(pod: PodHistory, text: str) -> None:
-    """Record what the program prints after an error: steps, or how it goes on."""
-    pod.activity.count_step(text)
+    """Record whether the program says after an error how it goes on."""
     newest = pod.newest
     if newest and newest.line and pod.lines - newest.line <= MAX_ANNOUNCEMENT_DISTANCE:
         newest.announcement.read(text)
-        if newest.announcement.retried:
-            pod.activity.is_watched = True
 
 
-def _read_later_lines(pod: PodHistory, event: LogLine) -> None:
-    """Record an ordinary line that the process of an error prints after it; a message of the agent ends the search."""
-    text, _ = clean_line(event.text)
-    if find_agent_message(text) is not None:
-        if "elastic/multiprocessing" in text or "elastic.multiprocessing" in text:
-            pod.open_errors.clear()  # a worker has failed: the lines after it are those of the end
-        return
-    stream, body = split_process(text)
-    if is_etcd_message(text) or pod.incidents.is_open_in(stream):
-        return
-    for occurrence in pod.open_errors:
-        if occurrence.stream == stream and occurrence.line != pod.lines:
-            occurrence.later_lines.read(body, pod.recent.timestamp().since(occurrence.timestamp))
-    pod.open_errors = [occurrence for occurrence in pod.open_errors if not occurrence.later_lines.is_known]
-
-
-def _read_meaning(occurrence: Occurrence | None) -> LineMeaning:
-    """Return what the line of this occurrence means."""
-    if occurrence is None:
-        return LineMeaning()
-    return LineMeaning(occurrence.rule.id, occurrence.rule.severity is Severity.HARMLESS, (occurrence.rule.id, ""))
-
-
-def _add_incident(
-    warnings: WarningCounter, explain: Explain, name: str, pod: PodHistory, incident: Incident
-) -> Occurrence | None:
+def _add_incident(warnings: WarningCounter, name: str, pod: PodHistory, incident: Incident) -> Occurrence | None:
     """Add the warning and the symptom that an incident of pod `name` shows; retract those that it replaces."""
     explanation = explain(incident, pod=name)
     printed = incident.printed[0]
@@ -296,8 +205,6 @@ def _add_incident(
     rule = explanation.rule if explanation else None
     harmless = rule is not None and rule.severity is Severity.HARMLESS
     warnings.add_line(printed, pod=name, rank=rank, rule=rule.id if rule else "", harmless=harmless)
-    if warning := read_nccl_warning(incident):
-        pod.nccl_warnings = [*pod.nccl_warnings, warning][-MAX_WARNINGS:]
     if explanation is None:
         return None
     earlier = [(item, other) for item in list(incident.chain())[1:] if (other := explain(item, pod=name))]
@@ -309,11 +216,7 @@ def _add_incident(
             pod.symptoms.retract(other.symptom, item.mark.order)
         elif repeated is None and other.rule is explanation.rule:
             repeated = item
-    gpu = "" if rank is None else str(find_gpu(rank, pod.ranks))
-    nccl_warnings = find_nccl_warnings(pod.nccl_warnings, incident, gpu=gpu)
-    for nccl_warning in nccl_warnings:
-        pod.symptoms.retract((_NCCL_WARNING, ""), nccl_warning.order)
-    return _add_occurrence(name, pod, incident, add_nccl_warnings(explanation, nccl_warnings), rank, repeated=repeated)
+    return _add_occurrence(name, pod, incident, explanation, rank, repeated=repeated)
 
 
 def _is_explained_by(explanation: Explanation, earlier: Iterable[Explanation]) -> bool:
@@ -348,11 +251,8 @@ def _add_occurrence(
         context=explanation.context,
         in_exception=incident.kind is IncidentKind.EXCEPTION,
         in_warning=incident.kind is IncidentKind.WARNING or incident.in_warning,
-        after_warning=incident.after_warning,
         after_join=incident.mark.joined,
         announcement=incident.announcement,
-        later_lines=incident.later_lines,
-        ranks=frozenset() if rank is None else frozenset({rank}),
         stream=incident.stream,
         first_position=incident.first_position,
         last_position=incident.last_position,
@@ -360,7 +260,7 @@ def _add_occurrence(
     if repeated is not None and key in pod.symptoms:
         pod.symptoms.replace(key, repeated.mark.order, occurrence)
         return occurrence
-    progress = incident.mark.steps + incident.mark.readings if incident.kind is IncidentKind.EXCEPTION else 0
+    progress = incident.mark.readings if incident.kind is IncidentKind.EXCEPTION else 0
     pod.symptoms.add(occurrence, occasion=(incident.mark.round_start, progress), variant=key[1])
     return occurrence
 

@@ -11,10 +11,8 @@ from msgspec.structs import replace
 from kfjob.joblog.agents.agent_records import LaunchConfig, RendezvousResult
 from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
 from kfjob.joblog.diagnose.engine.incidents import Mark
+from kfjob.joblog.diagnose.engine.line_reports import Announcement, RecentLines, Timeouts
 from kfjob.joblog.diagnose.engine.matching import SymptomKey
-from kfjob.joblog.diagnose.engine.program_reports import Activity, Announcement, LaterLines
-from kfjob.joblog.diagnose.engine.rank_reports import NcclWarning, Timeouts, WorldSize
-from kfjob.joblog.diagnose.engine.recent_lines import RecentLines
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role, Rule
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import PodChanged, PodPhase
@@ -27,8 +25,6 @@ MAX_OCCURRENCES = 8
 """Occurrences of a symptom in one pod: the one of its first round, and those of its newest rounds."""
 MAX_SYMPTOMS = 64
 """Distinct symptoms of one pod."""
-MAX_OPEN_ERRORS = 8
-"""Errors of one pod after which the lines of their processes are read."""
 _AFTER_ALL_LINES = 10**12
 """`order` of an occurrence that no line shows."""
 _OMP_BANNER = ("omp-banner", "")
@@ -53,15 +49,12 @@ class Occurrence(Struct, kw_only=True):
     in_exception: bool = False  # an exception shows it
     raised: bool = False  # it is a message, and a later exception of the same round shows it too
     in_warning: bool = False  # the program calls the line a warning
-    after_warning: bool = False  # a warning of the program introduces it
     after_join: bool = False  # the agent had joined a round before
     in_previous_container: bool = False
     pod_waits: bool = False  # the pod had not started
     stage: PodStage | None = None  # of the pod's start, in which it waits
     resolved: bool = False  # the pod has started since
     announcement: Announcement = field(default_factory=Announcement)
-    later_lines: LaterLines = field(default_factory=LaterLines)  # what its process printed after the newest one of its occasion
-    ranks: frozenset[int] = frozenset()  # all ranks that printed it in its occasion, where their prefixes name them
     lasts: bool = False  # no later round cured it: they end with it again, or what it explains lasts
     stream: str = ""  # prefix of the process that printed it
     first_position: int = 0  # of its traceback among the lines of its process
@@ -123,7 +116,6 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
             newest = symptom.occurrences[-1]
             newest.fill_unknown(occurrence.values)
             newest.raised |= occurrence.in_exception
-            newest.later_lines, newest.ranks = occurrence.later_lines, newest.ranks | occurrence.ranks
 
     def replace(self, key: SymptomKey, order: int, occurrence: Occurrence) -> None:
         """Replace the occurrence at this place by a later exception of its chain; both are one failure."""
@@ -132,11 +124,6 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
             occurrence.fill_unknown(earlier.values)
             occurrence.place = occurrence.place or earlier.place
             symptom.occurrences = [*symptom.occurrences[:-1], occurrence]
-
-    def count(self, key: SymptomKey) -> None:
-        """Count an occurrence of a symptom that repeats; it is not kept."""
-        if key in self._symptoms:
-            self._symptoms[key].count += 1
 
     def retract(self, key: SymptomKey, order: int) -> None:
         """Take back the occurrence at this place: an exception that was handled, or that another one explains."""
@@ -179,6 +166,14 @@ class NormalEnd(Struct, frozen=True):
     evidence: tuple[str, ...]  # the last line of the program before it, and the line itself
 
 
+class Success(NamedTuple):
+    """A line in which the program reports success."""
+
+    order: int
+    line: int
+    text: str
+
+
 class HighestStep(NamedTuple):
     """The highest epoch and step so far, and the line that first had them."""
 
@@ -209,23 +204,15 @@ class PodHistory(Struct):
     readings: int = 0  # progress lines so far
     readings_before: int = 0  # those before the newest round
     ranks: tuple[int, ...] = ()  # global ranks in the newest rendezvous result
-    world: WorldSize = field(default_factory=WorldSize)
-    activity: Activity = field(default_factory=Activity)
+    success: Success | None = None  # the program's newest report of success
     timeouts: Timeouts = field(default_factory=Timeouts)
-    nccl_warnings: list[NcclWarning] = field(default_factory=list)  # of the present container
     newest: Occurrence | None = None  # the newest occurrence in the log
-    open_errors: list[Occurrence] = field(default_factory=list)  # newest errors of processes that may go on
     undated_marks: list[Mark] = field(default_factory=list)  # marks whose `latest` is still unknown
 
     @property
     def round_start(self) -> int:
         """Order of the start of the newest round, 0 before the first one."""
         return self.starts[-1][0] if self.starts else 0
-
-    @property
-    def needs_line(self) -> bool:
-        """Whether the next line matters, also if its text alone would not."""
-        return self.incidents.is_open or self.lines <= self.activity.last_watched
 
     @property
     def finished(self) -> int | None:

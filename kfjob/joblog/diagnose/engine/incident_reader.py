@@ -17,30 +17,24 @@ from kfjob.joblog.diagnose.engine.incidents import (
     Incident,
     Mark,
     Relation,
-    ends_with_warning,
     is_boundary,
     is_quoted,
     is_warning,
-    opens_help,
-    read_error_file,
 )
 from kfjob.joblog.diagnose.engine.tracebacks import (
     FOLLOWS,
     HEADING,
     Introduction,
     Traceback,
-    add_to_dump,
     continues_crash,
     cut_traceback,
     ends_box,
     find_syntax_error,
-    is_dumped,
     is_frame,
     match_last_line,
     open_cut_traceback,
     open_traceback,
     starts_crash,
-    strip_group,
 )
 from kfjob.joblog.diagnose.rule import IncidentKind
 from kfjob.joblog.lines.line_text import TRACEBACK_HEADING
@@ -111,9 +105,6 @@ class IncidentReader:
         """Read a line without colours and stamps; yield the incidents that it ends, and its own."""
         key, body = split_process(text)
         yield from self._end_idle_messages(key)
-        if lines := read_error_file(body):
-            yield from _read_error_lines(key, lines, mark, before)
-            return
         stream = self._find_stream(key)
         stream.lines += 1
         if HEADING in body:
@@ -122,7 +113,7 @@ class IncidentReader:
             return
         if stream.message is not None:
             if _continues(stream.message, body):
-                _continue_message(stream, stream.message, body, text, mark)
+                _continue_message(stream, stream.message, body, text)
                 return
             _read_announcement(stream.message, body)
             yield from _end_message(stream)
@@ -159,23 +150,11 @@ class IncidentReader:
         return stream
 
 
-def _read_error_lines(key: str, lines: list[str], mark: Mark, before: LinesBefore) -> Iterator[Incident]:
-    """Read the traceback in an error file as a log of its own."""
-    reader = IncidentReader()
-    for line in lines:
-        for incident in reader.feed(line, mark, before):
-            incident.stream = key
-            yield incident
-    yield from reader.flush()
-
-
 def _open(stream: _Stream, traceback: Traceback, before: LinesBefore) -> None:
     """Open a traceback; one that follows another keeps the lines before the first."""
     stream.traceback, stream.introduction, stream.heading = traceback, Introduction(), stream.lines
     if traceback.relation is Relation.NONE or not stream.before:
         stream.before = tuple(islice(before(), MAX_QUOTATION_DISTANCE))
-    if traceback.relation is Relation.NONE:
-        traceback.after_warning = ends_with_warning(stream.before)
 
 
 def _continue(key: str, stream: _Stream, traceback: Traceback, text: str, mark: Mark) -> bool:
@@ -205,12 +184,12 @@ def _start(key: str, stream: _Stream, text: str, mark: Mark, before: LinesBefore
         _continue(key, stream, stream.traceback or Traceback(), text, mark)
         return
     incident = Incident(kind=IncidentKind.MESSAGE, mark=mark, stream=key, lines=[body], printed=[text])
-    if match := match_last_line(strip_group(body)):
+    if match := match_last_line(body):
         incident.kind, incident.name, incident.message = IncidentKind.EXCEPTION, match[1], (match[2] or "").strip()
         incident.relation, stream.introduction = stream.introduction.relation, Introduction()
     elif starts_crash(body):
         incident.kind = IncidentKind.NATIVE
-    elif not opens_help(body):
+    else:
         incident.kind = IncidentKind.WARNING if is_warning(body) else IncidentKind.MESSAGE
         incident.context = _find_context(before(), process=key)
         yield incident
@@ -232,11 +211,9 @@ def _add_message(stream: _Stream, incident: Incident) -> None:
     stream.message = incident
 
 
-def _continue_message(stream: _Stream, message: Incident, body: str, text: str, mark: Mark) -> None:
+def _continue_message(stream: _Stream, message: Incident, body: str, text: str) -> None:
     """Add a line to the open message."""
-    message.later_lines.read_below(body, mark.timestamp.since(message.mark.timestamp), name=message.name)
-    if message.dump is None:
-        message.add_line(body, text)
+    message.add_line(body, text)
     _read_announcement(message, body)
     message.last_position, stream.gap = stream.lines, 0
 
@@ -259,15 +236,13 @@ def _end_message(stream: _Stream) -> Iterator[Incident]:
 
 def _continues(incident: Incident, text: str) -> bool:
     """Return whether the line belongs to the message."""
-    if incident.kind is IncidentKind.NATIVE and is_dumped(incident):
-        return add_to_dump(incident, text)
+    if incident.kind is IncidentKind.NATIVE:
+        return continues_crash(incident.lines[0], text)
     is_full = incident.kind is IncidentKind.MESSAGE and len(incident.lines) >= MAX_MESSAGE
     if is_full or (not text.strip() and not _may_have_paragraphs(incident)):
         return False
     if is_boundary(text) or is_frame(text):
         return False
-    if incident.kind is IncidentKind.NATIVE:
-        return continues_crash(text)
     if starts_crash(text) or ends_box(text) or Introduction().read(text):
         return False
     match = match_last_line(text)

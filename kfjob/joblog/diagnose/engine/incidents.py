@@ -12,9 +12,8 @@ from functools import lru_cache
 
 from msgspec import Struct, field
 
-from kfjob.base.parsing import ParseError, parse_json
 from kfjob.base.patterns import Pattern
-from kfjob.joblog.diagnose.engine.program_reports import Announcement, LaterLines, announces_continuation
+from kfjob.joblog.diagnose.engine.line_reports import Announcement, announces_continuation
 from kfjob.joblog.diagnose.rule import IncidentKind
 from kfjob.joblog.lines.prefixes import Level, split_prefix
 from kfjob.joblog.lines.timestamps import Timestamp
@@ -39,21 +38,8 @@ _BOUNDARY = re.compile(
     rf"(?i:(?:{'|'.join(MESSAGE_COUNTERS)})\b\W{{0,3}}\d)|"
     r"={8,}|-{8,}|\*{8,}|\{'|usage: "
 )
-_HELP = re.compile(
-    r"(?:mpirun|mpiexec|orterun|prterun|prun|ORTE|PRTE|PMIx) (?:was|has|detected|noticed) |Primary job +terminated "
-)
-_STACK = re.compile(r'"py_callstack": "((?:[^"\\]|\\.)*)')
-
 _QUOTES = ('"""', "```", '"', "'")
 _OPENING = re.compile(r"(?:^|[\s:=(\[{,])(\"\"\"|```|['\"])(?=\S|$)")
-_LABEL = re.compile(
-    r"(?i)\b(?:samples?|prompts?|texts?|completions?|generated|generations?|outputs?|inputs?|questions?|answers?|responses?"
-    r"|contents?|instructions?|predictions?|targets?|labels?)[\"']?\s{0,3}(?:#?\d{1,9})?\s{0,3}[:=]\s{0,3}[\[(]?[urb]?['\"]"
-)
-_LABELLED_LINE = re.compile(
-    r"(?i)\W{0,3}(?:(?:user|input|test|sample) )?(?:samples?|prompts?|completions?|generations?|questions?|answers?|responses?"
-    r"|instructions?|targets?|user|assistant)[\"']?(?: ?#?\d{1,9})? ?[:=] "
-)
 _SINGLE = re.compile(r"(?<!\w)'|'(?!\w)")
 MAX_QUOTATION_DISTANCE = 40
 """Lines before an error in which a quotation that holds it may begin."""
@@ -81,16 +67,7 @@ class Mark(Struct):
     joined: bool = False  # the agent had joined a round before
     readings: int = 0  # progress lines of the pod before it
     round_start: int = 0  # order of the start of its round, or of its container
-    steps: int = 0  # that the program had reported after an earlier exception
     latest: Timestamp | None = None  # upper bound of an inexact time: the next time in the log
-
-
-class Dump(Struct):
-    """The stacks that faulthandler has printed for a crash, the innermost frame first."""
-
-    lines: int = 0
-    in_current: bool = False  # the frames are those of the thread that crashed
-    frames: tuple[str, ...] = ()  # of that thread, as printed
 
 
 class Incident(Struct, kw_only=True):
@@ -109,12 +86,9 @@ class Incident(Struct, kw_only=True):
     context: tuple[str, ...] = ()  # the lines before it as printed
     relation: Relation = Relation.NONE
     previous: Incident | None = None  # the incident that `relation` refers to
-    dump: Dump | None = None  # the stacks that faulthandler has printed
     in_thread: bool = False  # ended a thread, not the process
     announcement: Announcement = field(default_factory=Announcement)
-    later_lines: LaterLines = field(default_factory=LaterLines)
     in_warning: bool = False  # the program prints its traceback as part of a warning
-    after_warning: bool = False  # a warning stands directly before its traceback
     first_position: int = 0  # of its traceback among the lines of its process
     last_position: int = 0
     is_cut: bool = False  # the log ends before the line with the exception
@@ -162,40 +136,11 @@ def has_warning_level(text: str) -> bool:
     return is_logged or _PYTHON_WARNING.search(text) is not None
 
 
-def ends_with_warning(before: tuple[str, ...]) -> bool:
-    """Return whether the lines, the newest first, end with a warning, or with one and the source line that Python adds."""
-    is_source = before[:1] and before[0].startswith("  ")
-    return any(has_warning_level(text) for text in before[: 2 if is_source else 1])
-
-
 def is_boundary(text: str) -> bool:
     """Return whether the line begins another message: a logger's line, a warning, a progress bar or a ruler."""
     prefix, _ = split_prefix(text)
     is_logged = prefix.has_stamp or prefix.level is not None or any(level in text for level in _OWN_LEVEL)
     return is_logged or _BOUNDARY.match(text) is not None or _PYTHON_WARNING.search(text) is not None
-
-
-def opens_help(text: str) -> bool:
-    """Return whether the line opens a help text of Open MPI: several lines, some blank, up to a ruler."""
-    return _HELP.match(text) is not None
-
-
-def read_error_file(text: str) -> list[str]:
-    """Return the lines of a traceback in a line of JSON, as torch's error files hold it; nothing for another line."""
-    if "py_callstack" not in text or not (match := _STACK.search(text)):
-        return []
-    try:
-        stack = str(parse_json(f'"{match[1]}"'))
-    except ParseError:
-        return []
-    return stack.split("\n")
-
-
-def has_label(text: str) -> bool:
-    """Return whether the text before an error names a sample and opens its quotation, directly or later in its line."""
-    if _LABEL.search(text) is not None:
-        return True
-    return _LABELLED_LINE.match(text) is not None and any(_count(text, quote) % 2 for quote in ('"', "'", "`"))
 
 
 def is_quoted(before: Iterable[str], lines: Sequence[str]) -> bool:

@@ -1,25 +1,23 @@
 """The rule that explains an incident, the lines that it quotes, and what an exception without a rule says itself.
 
-A program can print the same error for each of a million samples: after `MAX_EXPLAINED` of them kfjob only counts the others.
-Texts that differ only in their numbers are the same text.
+One search for the literals of all rules finds the lines that matter, and the rules to try for an incident.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Generic, TypeVar
 
 from ahocorasick_rs import AhoCorasick, Implementation
 from msgspec import Struct
-from msgspec.structs import replace
 
-from kfjob.joblog.diagnose.engine.incidents import Incident, has_label
-from kfjob.joblog.diagnose.engine.rank_reports import NcclWarning
-from kfjob.joblog.diagnose.engine.tracebacks import FATAL_ERROR, name_call
+from kfjob.joblog.diagnose.engine.incidents import Incident
+from kfjob.joblog.diagnose.engine.line_reports import SUCCESS_LITERALS
+from kfjob.joblog.diagnose.engine.tracebacks import CRASH_MARKERS, HEADING, TRACEBACK_MARKERS
+from kfjob.joblog.diagnose.engine.tracebacks import MAX_LINES as MAX_TRACEBACK
 from kfjob.joblog.diagnose.rule import IncidentKind, Rule, RuleMatch, Severity, Subject
-from kfjob.joblog.diagnose.rules import BY_ID, BY_SUBJECT, check_ids
+from kfjob.joblog.diagnose.rules import BY_ID, BY_SUBJECT
 from kfjob.redaction import cut_text
 
 MAX_QUOTE = 1000
@@ -33,8 +31,6 @@ MAX_NAME = 200
 """Characters of an exception's name in a title."""
 
 _QUIET_NAMES = ("Warning", "KeyboardInterrupt", "SystemExit")
-_NCCL_CLASSES = frozenset(check_ids("nccl-error", "nccl-system-error"))
-"""Rules that only know NCCL's class of error."""
 
 MAX_SENTENCES = 2
 """Sentences of advice to quote."""
@@ -69,19 +65,26 @@ _MEANINGS = {
     "NotADirectoryError": "the program uses a file as a folder",
     "TimeoutError": "the program waited for longer than its limit",
 }
-_UNPACKING = re.compile(
-    r"(?:not enough|too many) values to unpack \(expected (?P<expected>at least \d+|\d+)(?:, got (?P<count>\d+))?\)"
-)
-_TERMINAL = re.compile(r"\bstty\b|get_terminal_size|TIOCGWINSZ")
-"""Code that asks for the size of the terminal."""
-_UNKNOWN = "kfjob does not know this error; its message is below"
 
-MAX_EXPLAINED = 1000
-"""Incidents with the same text, apart from the numbers in it, that kfjob explains in a round of a pod; it counts others."""
-MAX_TEXTS = 1024
-"""Texts of incidents to count at the same time; the one that was not repeated for longest is dropped first."""
+STEMS = (
+    "rror", "xception", "raceback", "Warning", "warning", "WARN", "[W", "ailed", "annot", "c10d]", "ignal", "endezvous", "etcd",
+    "illed", "enied", "No such", "ffer", "py_callstack", '", line ', "╰─", "  time  ", "time      :", "]:W",
+)  # fmt: skip
+"""Literals of lines without a rule: exceptions, frames, boxes, warnings, and times in torchrun's summary. They also stand in
+most literals of the rules, and replace those."""
+
+LINES_AFTER = {
+    HEADING: MAX_TRACEBACK,
+    "terminate called": 4,
+    "Last error:": 2,
+    "Error: ": 8,
+    "╰─": 4,
+}
+"""Literals of a first line, and how many lines after it may belong to its incident."""
+
+_LINE_STARTS = ("W", "[W")
+"""Beginnings of other lines that the diagnosis needs."""
 _NUMBER = re.compile(r"0x[0-9a-f]++|\d++")
-_T = TypeVar("_T")
 
 SymptomKey = tuple[str, str]
 """Rule id, and the exception for rules that match any exception."""
@@ -135,7 +138,7 @@ class Explanation(Struct, frozen=True):
 
 def explain(incident: Incident, *, pod: str) -> Explanation | None:
     """Return the explanation of the best rule; None for a message that no rule knows."""
-    match = None if incident.dump and incident.dump.frames else _find_best_match(incident)
+    match = _find_best_match(incident)
     if match is not None:
         evidence = _quote(incident, match.first_line, match.last_line)
         return Explanation(match.rule, match.values, evidence, _quote_context(incident))
@@ -153,7 +156,7 @@ def _find_best_match(incident: Incident) -> RuleMatch | None:
 
 def find_best_matches(incident: Incident) -> list[RuleMatch]:
     """Return the equally good matches that explain most, in the order in which the rules are tried."""
-    matches = [match for match in _match_all(incident) if _has_form(incident, match.rule)]
+    matches = [match for match in match_rules(Subject.LOG, incident.text) if _has_form(incident, match.rule)]
     best = min((_rank(incident, match.rule) for match in matches), default=None)
     return [match for match in matches if _rank(incident, match.rule) == best]
 
@@ -171,18 +174,10 @@ def _has_form(incident: Incident, rule: Rule) -> bool:
     return has_kind and (not rule.stack or any(literal in line for line in incident.stack for literal in rule.stack))
 
 
-def _match_all(incident: Incident) -> Iterator[RuleMatch]:
-    text = incident.text
-    for match in match_rules(Subject.LOG, text):
-        if incident.kind in {IncidentKind.MESSAGE, IncidentKind.WARNING} and has_label(text[: match.start]):
-            continue  # a sample of the data
-        yield match
-
-
 def _find_general(incident: Incident) -> Rule | None:
     """Return the rule for an exception or a crash that no rule knows."""
     if incident.kind is IncidentKind.NATIVE:
-        return BY_ID["crashed-in-call" if incident.dump and incident.dump.frames else "native-crash"]
+        return BY_ID["native-crash"]
     if incident.is_cut:
         return BY_ID["traceback-cut"]
     if incident.kind is not IncidentKind.EXCEPTION or incident.name.endswith(_QUIET_NAMES):
@@ -191,11 +186,6 @@ def _find_general(incident: Incident) -> Rule | None:
 
 
 def _describe(incident: Incident, pod: str) -> dict[str, str]:
-    if incident.dump and incident.dump.frames:
-        call, package = name_call(incident.dump)
-        library = f"`{package}`" if package else "the program"
-        what = incident.lines[0].removeprefix(FATAL_ERROR).strip()
-        return {"what": what, "call": call, "library": library, "place": incident.location or "unknown", "pod": pod}
     if incident.kind is IncidentKind.NATIVE:
         crash = " ".join(line.strip() for line in incident.lines[:2])
         return {"what": f"`{cut_text(crash, MAX_NAME)}`", "pod": pod}
@@ -213,7 +203,7 @@ def _describe(incident: Incident, pod: str) -> dict[str, str]:
 
 def _quote(incident: Incident, first: int, last: int) -> tuple[str, ...]:
     """Return the frame and the first line of the message, then its other lines, or those of a crash that the rule matches."""
-    if incident.wrapped or incident.kind is IncidentKind.EXCEPTION:
+    if incident.wrapped or incident.kind is not IncidentKind.MESSAGE:
         first, last = 0, len(incident.printed)
     lines = [*incident.frame, incident.printed[0].strip()]
     lines += [line.strip() for line in incident.printed[max(first, 1) : last + 1] if line.strip()]
@@ -224,18 +214,6 @@ def _quote_context(incident: Incident) -> tuple[str, ...]:
     return tuple(cut_text(line, MAX_CONTEXT_QUOTE) for line in incident.context)
 
 
-def add_nccl_warnings(explanation: Explanation, warnings: Sequence[NcclWarning]) -> Explanation:
-    """Return the explanation of an exception with the warnings of NCCL that say where and why it happened."""
-    if not warnings:
-        return explanation
-    values = explanation.values
-    if explanation.rule.id in _NCCL_CLASSES:
-        values = {**values, "what": warnings[-1].what}
-    quotes = tuple(cut_text(item.printed, MAX_QUOTE) for item in warnings)
-    context = tuple(text for text in explanation.context if text not in quotes)
-    return replace(explanation, values=values, evidence=(*quotes, *explanation.evidence), context=context)
-
-
 def find_message(incident: Incident) -> str:
     """Return the first line of the exception's message that is not blank."""
     lines = (incident.message, *incident.lines[1:])
@@ -243,24 +221,13 @@ def find_message(incident: Incident) -> str:
 
 
 def explain_class(incident: Incident) -> str:
-    """Return what the class of the exception means, with the program's own line that failed."""
-    meaning = _explain_unpacking(incident.message) or _MEANINGS.get(incident.name)
-    if meaning is None:
-        return _UNKNOWN
-    text = meaning.format(value=cut_text(incident.message, MAX_CODE) or "of its last line")
+    """Return what the class of the exception means, with the line that failed; "" if the quoted lines say it all."""
     code = incident.frame[1].strip() if len(incident.frame) > 1 else ""
-    if _TERMINAL.search(code):
-        text = f"the program needs a terminal, and a job has none: {text}"
+    meaning = _MEANINGS.get(incident.name)
+    if meaning is None or code.startswith("raise "):
+        return "" if incident.frame or not incident.location else f"the innermost frame of the program is {incident.location}"
+    text = meaning.format(value=cut_text(incident.message, MAX_CODE) or "of its last line")
     return f"{text}; the line is `{cut_text(code, MAX_CODE)}`" if code else text
-
-
-def _explain_unpacking(message: str) -> str:
-    """Return how many values a sequence has, and how many the program takes from it; "" for another message."""
-    match = _UNPACKING.match(message)
-    if match is None:
-        return ""
-    count = match["count"] or f"more than {match['expected']}"
-    return f"a sequence has {count} values where the program unpacks {match['expected']}"
 
 
 def find_advice(incident: Incident) -> str:
@@ -273,67 +240,33 @@ def _find_sentences(text: str) -> Iterator[str]:
     return (sentence.strip() for sentence in _SENTENCE_END.split(text) if _ADVICE.match(sentence.strip(" -*•1234567890.()")))
 
 
-class Repetition(Struct, Generic[_T]):
-    """How often a text occurred, and what its newest occurrence meant."""
-
-    count: int
-    meaning: _T
-
-
-class RepeatedTexts(Generic[_T]):
-    """A bounded table of texts."""
-
-    def __init__(self) -> None:
-        self._texts: dict[Hashable, Repetition[_T]] = {}
-
-    def add(self, key: Hashable, meaning: _T) -> None:
-        """Count the text, with its newest meaning."""
-        before = self._texts.pop(key, None)
-        if before is None and len(self._texts) >= MAX_TEXTS:
-            del self._texts[next(iter(self._texts))]
-        self._texts[key] = Repetition(1 if before is None else before.count + 1, meaning)
-
-    def find(self, key: Hashable) -> Repetition[_T] | None:
-        """Return a text that has occurred `MAX_EXPLAINED` times, with its newest meaning; None for another text."""
-        repetition = self._texts.get(key)
-        if repetition is None or repetition.count < MAX_EXPLAINED:
-            return None
-        self._texts[key] = self._texts.pop(key)
-        return repetition
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-
-class LineMeaning(Struct, frozen=True):
-    """What a line meant that was an incident of its own."""
-
-    rule: str = ""  # id of the rule that explains it; "" without one
-    harmless: bool = False
-    symptom: SymptomKey | None = None  # the symptom that it shows
-
-
-class Repetitions:
-    """The incidents of all pods that repeat."""
-
-    def __init__(self) -> None:
-        self._explanations: RepeatedTexts[Explanation | None] = RepeatedTexts()
-        self.lines: RepeatedTexts[LineMeaning] = RepeatedTexts()
-
-    def explain(self, incident: Incident, *, pod: str) -> Explanation | None:
-        """Return the explanation of the incident, or after `MAX_EXPLAINED` of them that of an earlier one with its text."""
-        text = mask_numbers("\n".join((*incident.lines, *incident.stack)))
-        key = (
-            *(pod, incident.mark.round_start, incident.kind, incident.name, incident.location, text, len(incident.lines)),
-            *(incident.in_thread, incident.is_cut, incident.wrapped, incident.dump.frames if incident.dump else ()),
-        )
-        if (known := self._explanations.find(key)) is not None:
-            return known.meaning
-        explanation = explain(incident, pod=pod)
-        self._explanations.add(key, explanation)
-        return explanation
-
-
 def mask_numbers(text: str) -> str:
     """Return the text with the same digit in place of each whole number, and of each address."""
     return _NUMBER.sub("1", text)
+
+
+@cache
+def find_literals() -> tuple[str, ...]:
+    """Return the literals of all rules about logs, of the incident stage, and of reports of success."""
+    literals = [literal for rule in BY_SUBJECT[Subject.LOG] for literal in rule.literals]
+    stages = (*TRACEBACK_MARKERS, *CRASH_MARKERS, *SUCCESS_LITERALS)
+    return _minimize((*STEMS, *stages, *literals))
+
+
+def is_suspicious(line: str) -> bool:
+    """Return whether the line can belong to an incident."""
+    return line.startswith(_LINE_STARTS) or bool(_build_automaton().find_matches_as_indexes(line))
+
+
+@cache
+def _build_automaton() -> AhoCorasick:
+    return AhoCorasick(find_literals(), implementation=Implementation.DFA)
+
+
+def _minimize(literals: Iterable[str]) -> tuple[str, ...]:
+    """Return the literals without those that contain another one."""
+    kept: list[str] = []
+    for literal in sorted(set(literals), key=lambda text: (len(text), text)):
+        if not any(shorter in literal for shorter in kept):
+            kept.append(literal)
+    return tuple(kept)

@@ -13,8 +13,7 @@ from kfjob.base.units import SECOND
 from kfjob.joblog.agents.agent_log import find_agent_message
 from kfjob.joblog.diagnose.engine.assessment import TIMEOUTS, Assessment, assess_symptom
 from kfjob.joblog.diagnose.engine.history import JobEvidence, Occurrences, PodHistory
-from kfjob.joblog.diagnose.engine.program_reports import MAX_LENGTH, find_count
-from kfjob.joblog.diagnose.engine.rank_reports import find_difference, find_rank
+from kfjob.joblog.diagnose.engine.line_reports import MAX_LENGTH, find_count, find_difference, find_rank
 from kfjob.joblog.diagnose.rule import Role, Severity
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.events import PodPhase
@@ -201,7 +200,7 @@ def independent_trainings(job: JobEvidence) -> Occurrences:
     nodes = max(len(job.view.config.workers), len(job.view.pods))
     if nodes <= 1:
         return
-    first = _find_lonely_agent(pods) if pods else _find_lonely_world(job) or _find_unconnected(job)
+    first = _find_lonely_agent(pods) if pods else _find_unconnected(job)
     if first:
         name, evidence = first
         count = len(pods or job.history.pods)
@@ -218,16 +217,8 @@ def _find_lonely_agent(pods: list[PodView]) -> tuple[str, str] | None:
 def _find_unconnected(job: JobEvidence) -> tuple[str, str] | None:
     """Return the second pod that trains and its line if all pods train, and nothing connects them."""
     pods = job.history.pods
-    lines = [(name, line.text.strip()) for name, pod in pods.items() if (line := pod.evidence[1]) and pod.world.size <= 1]
+    lines = [(name, line.text.strip()) for name, pod in pods.items() if (line := pod.evidence[1])]
     return lines[1] if job.view.config.unconnected and 1 < len(lines) == len(pods) else None
-
-
-def _find_lonely_world(job: JobEvidence) -> tuple[str, str] | None:
-    """Return the first pod and its line if the programs of all pods say that each has a world of its own."""
-    pods = list(job.history.pods.items())
-    sizes = {pod.world.size for _, pod in pods}
-    is_alone = sizes == {1} or (len(sizes) == 1 and 0 not in sizes and all(pod.world.has_rank0 for _, pod in pods))
-    return (pods[0][0], pods[0][1].world.evidence.strip()) if len(pods) > 1 and is_alone else None
 
 
 def _is_alone(pod: PodView) -> bool:
@@ -249,35 +240,26 @@ def find_absent_ranks(job: JobEvidence) -> list[int]:
 
 
 def _count_absent(job: JobEvidence, waited: Collection[int]) -> list[int]:
-    """Return the ranks that did not time out, if they are fewer than those that did; else those of them that stand out.
+    """Return the ranks that did not time out, if they are fewer than those that did, or the only other one.
 
-    Ranks count from 0 without a gap. Torchrun ends the ranks that waited a moment longer than the first one that timed out, so
-    of many ranks without a timeout only those stand out that reported fewer steps. A rank without any line, such as that of a
-    pod whose log was not saved, never stands out.
+    Torchrun ends the ranks that waited a moment longer than the first one that timed out. A rank without any line, such as that
+    of a pod whose log was not saved, is no suspect for a single rank that waited.
     """
     if not waited:
         return []
-    lines = [line for line in read_rank_lines(job) if line.rank is not None]
-    seen = {line.rank for line in lines if line.rank is not None}
+    seen = {line.rank for line in read_rank_lines(job) if line.rank is not None}
     size = _find_world_size(job)
     absent = sorted(set(range(max(size, *(rank + 1 for rank in (*waited, *seen))))) - set(waited))
     if len(waited) >= MIN_WAITING and len(absent) < len(waited):
         return absent
     seen |= {rank for pod in job.history.pods.values() if pod.lines for rank in pod.ranks}
-    if not size or not seen.issuperset(absent):
-        return []
-    if len(absent) == 1:
-        return absent
-    newest = max((line.step for line in lines if line.step is not None), default=0)
-    behind = {line.rank for line in lines if line.step is not None and line.step < newest}
-    return [rank for rank in absent if rank in behind]
+    return absent if size and len(absent) == 1 and absent[0] in seen else []
 
 
 def _find_world_size(job: JobEvidence) -> int:
-    """Return the largest world size in the logs; 0 if they show none."""
+    """Return the largest world size of a rendezvous; 0 if the logs show none."""
     results = [pod.log.result for pod in job.view.pods.values() if pod.log.result]
-    sizes = [size for result in results for size in result.global_world_sizes]
-    return max((*sizes, *(pod.world.size for pod in job.history.pods.values())), default=0)
+    return max((size for result in results for size in result.global_world_sizes), default=0)
 
 
 def _are_unexplained(job: JobEvidence, ranks: Collection[int]) -> bool:

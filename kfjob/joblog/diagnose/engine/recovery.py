@@ -15,9 +15,9 @@ from kfjob.joblog.events import NOT_RESTARTED, JobPhase
 from kfjob.joblog.lines.timestamps import Timestamp
 
 RECOVERY_READINGS = 3
-"""Progress lines of a pod after an error that mean the same in a log without times."""
+"""Progress lines of a pod after an error that mean that the job recovered, in a log without times."""
 MIN_LATER_READINGS = 2
-"""Progress lines of the only process of a pod after an exception that mean the same if it printed progress before."""
+"""Progress lines of the only process of a pod after an exception that mean the same."""
 MAX_LINES_BETWEEN = 2
 """Lines between two exceptions of a process that may belong to the end of the first one."""
 RECOVERY_TIME = 60 * SECOND
@@ -34,7 +34,6 @@ TRANSIENT = Pattern(
     r"|\brpc|terminated|killed|exited"
 )
 """Words of exceptions that come from devices, networks or other processes: of these, two equal ones may be chance."""
-_LOCAL_RANK = Pattern(r"\(exitcode: \d+\) local_rank: (\d{1,6}) ")
 
 
 def has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:
@@ -48,33 +47,6 @@ def has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) ->
     if pod and pod.finished is not None and (is_state or pod.finished > occurrence.order):
         return True
     return not occurrence.lasts and _has_progress_since(job, occurrence, time)
-
-
-def may_have_continued(job: JobEvidence, occurrence: Occurrence) -> bool:
-    """Return whether an exception may have been handled: lines follow that any of several processes may have printed.
-
-    A process that an exception ends may take `END_TIME` for that, while the others print.
-    """
-    pod = job.history.pods.get(occurrence.pod)
-    if pod is None or occurrence.mark is None or not occurrence.in_exception or occurrence.in_previous_container:
-        return False
-    if occurrence.stream or occurrence.ranks or pod.has_one_process or ("worker-failed", "") not in pod.symptoms:
-        return False
-    later_lines = occurrence.later_lines
-    return later_lines.has_late_line or (later_lines.count > 0 and not occurrence.mark.timestamp.exact)
-
-
-def has_later_end(job: JobEvidence, occurrence: Occurrence) -> bool:
-    """Return whether a later exception of the same round ended a process, and nothing shows that this one was handled, too."""
-    pod, mark = job.history.pods.get(occurrence.pod), occurrence.mark
-    return any(
-        other.order > occurrence.order
-        and other.in_exception
-        and _ends_process(other)
-        and not other.later_lines.count
-        and (mark is None or other.mark is None or other.mark.round_start == mark.round_start)
-        for other in (pod.symptoms.occurrences() if pod else ())
-    )
 
 
 def _has_progress_since(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:
@@ -98,37 +70,25 @@ def _was_not_restarted(job: JobEvidence) -> bool:
 
 
 def _continued(job: JobEvidence, pod: PodHistory, occurrence: Occurrence) -> bool:
-    """Return whether the process printed more than the end of an exception: steps, success, or its real last exception."""
+    """Return whether the process that reported the error went on: it printed progress, success, or its real last exception."""
     in_script = occurrence.rule.in_script
-    if occurrence.in_previous_container or not (occurrence.in_exception or occurrence.announcement.retried or in_script):
+    if occurrence.in_previous_container or not (occurrence.in_exception or in_script):
         return False
     if in_script and any(_ends_process(other) and other.order > occurrence.order for other in pod.symptoms.occurrences()):
         return True
     if occurrence.in_exception and any(_supersedes(pod, other, occurrence) for other in pod.symptoms.occurrences()):
         return True
-    is_own = occurrence.stream != "" or _is_alone(job, pod)
-    if occurrence.in_exception and is_own and occurrence.later_lines.has_late_line:
-        return True
-    success = pod.activity.success
-    has_success = success is not None and success[0] > occurrence.order
-    needed = 1 if occurrence.announcement.retried or occurrence.after_warning or in_script else RECOVERY_READINGS
-    has_steps = occurrence.mark is not None and pod.activity.steps - occurrence.mark.steps >= needed
     is_alone = not occurrence.stream and _is_alone(job, pod)
-    has_steps = has_steps and (is_alone or not _has_times(job))
-    return (has_success or has_steps or (is_alone and _reached_new_step(pod, occurrence))) and not _ended_badly(pod, occurrence)
+    has_success = pod.success is not None and pod.success.order > occurrence.order
+    readings = pod.readings - occurrence.mark.readings if occurrence.mark else 0
+    needed = 1 if in_script else MIN_LATER_READINGS if is_alone else RECOVERY_READINGS
+    has_progress = readings >= needed and (is_alone or not _has_times(job))
+    return (has_success or has_progress) and not _ended_badly(pod, occurrence)
 
 
 def _is_alone(job: JobEvidence, pod: PodHistory) -> bool:
     """Return whether the pod has one process, so that lines without a prefix are its own."""
     return pod.has_one_process and job.view.config.processes_per_node in {None, 1}
-
-
-def _reached_new_step(pod: PodHistory, occurrence: Occurrence) -> bool:
-    """Return whether training went on: its newest lines are beyond those before the exception, so no buffer held them back."""
-    mark = occurrence.mark
-    if mark is None or pod.highest_step is None or not mark.readings:
-        return False
-    return pod.highest_step.order > occurrence.order and pod.readings - mark.readings >= MIN_LATER_READINGS
 
 
 def _supersedes(pod: PodHistory, other: Occurrence, occurrence: Occurrence) -> bool:
@@ -228,7 +188,7 @@ def find_futile_restart(history: JobHistory) -> Occurrence | None:
     """
     for pod in history.pods.values():
         newest = _find_newest_error(pod) if _has_failed(pod) else None
-        if newest is None or not _is_end(pod, newest[1]):
+        if newest is None:
             continue
         symptom, occurrence = newest
         rounds = _first_of_each_round(symptom)
@@ -236,16 +196,9 @@ def find_futile_restart(history: JobHistory) -> Occurrence | None:
         if needed is not None and len(rounds) >= needed and not any(other.progress for other in history.pods.values()):
             return occurrence
         is_again = len(rounds) > 1 and repeats_failure(history, *rounds[-2:], near=history.find_newest_time())
-        if is_again and not _printed_more_lines(*rounds[-2:]) and not _may_be_chance(rounds[-1]):
+        if is_again and not _may_be_chance(rounds[-1]):
             return occurrence
     return None
-
-
-def _printed_more_lines(before: Occurrence, after: Occurrence) -> bool:
-    """Return whether a new container printed more lines before its failure than the one before: it got further."""
-    if before.mark is None or after.mark is None or before.in_previous_container is after.in_previous_container:
-        return False
-    return after.mark.line > before.mark.line
 
 
 def _has_failed(pod: PodHistory) -> bool:
@@ -263,23 +216,6 @@ def _find_newest_error(pod: PodHistory) -> tuple[Symptom, Occurrence] | None:
         if symptom.rule.subject in {Subject.LOG, Subject.EXCEPTION} and symptom.rule.explains_end and symptom.occurrences
     ]
     return max(errors, key=lambda error: error[1].order, default=None)
-
-
-def _is_end(pod: PodHistory, occurrence: Occurrence) -> bool:
-    """Return whether the error can have ended the process that torchrun calls failed: these are its last words."""
-    if occurrence.later_lines.count:
-        return False
-    rank = _find_failed_rank(pod)
-    return rank is None or not occurrence.ranks or rank in occurrence.ranks
-
-
-def _find_failed_rank(pod: PodHistory) -> int | None:
-    """Return the global rank of the newest process that the agent calls failed; None if it is unknown."""
-    symptom = pod.symptoms.get(("worker-failed", ""))
-    evidence = symptom.occurrences[-1].evidence if symptom and symptom.occurrences else ()
-    match = next((match for line in evidence if (match := _LOCAL_RANK.search(line))), None)
-    local_rank = int(match[1]) if match else None
-    return pod.ranks[local_rank] if local_rank is not None and local_rank < len(pod.ranks) else None
 
 
 def _first_of_each_round(symptom: Symptom) -> list[Occurrence]:

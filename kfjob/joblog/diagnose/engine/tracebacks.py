@@ -1,6 +1,6 @@
 """How a process fails: Python tracebacks in every form, and crashes of native code.
 
-A crash is what the C++ runtime, the interpreter or the C library print when they end a process, and the stacks of faulthandler.
+A crash is what the C++ runtime, the interpreter or the C library print when they end a process.
 """
 
 from __future__ import annotations
@@ -11,11 +11,47 @@ from itertools import islice
 
 from msgspec import Struct
 
-from kfjob.base.patterns import Pattern
-from kfjob.joblog.diagnose.engine.incidents import Dump, Incident, Mark, Relation, has_warning_level, is_library
+from kfjob.joblog.diagnose.engine.incidents import Incident, Mark, Relation, has_warning_level, is_library
 from kfjob.joblog.diagnose.rule import IncidentKind
 from kfjob.joblog.lines.line_text import TRACEBACK_HEADING
 from kfjob.joblog.lines.prefixes import split_prefix
+
+_CRASH = re.compile(
+    r"terminate called (?:after|without|recursively)|libc\+\+abi: |Fatal Python error: |Segmentation fault|Bus error"
+    r"|Aborted|Floating point exception|Illegal instruction|Trace/breakpoint trap|Fatal glibc error: "
+    r"|\*\*\* (?:Error in|Aborted at|SIG[A-Z]+ received|stack smashing detected|buffer overflow detected)"
+    r"|(?:free|malloc|realloc|munmap_chunk|malloc_consolidate)\(\): |double free or corruption|corrupted (?:size|double-linked)"
+    r"|OMP: Error #\d|libgomp: (?!Invalid value)|\[[\w.-]{1,80}:\d{1,9}\] \*\*\* Process received signal"
+)
+_ASSERTION = re.compile(r"[^:]{1,200}: [^:\s]{1,300}:\d+: .{0,2000}\bAssertion [`'\"]")
+_END_OF_MESSAGE = re.compile(r"Exception raised from |[^:]{1,200}: line \d+: |frame #\d+|C\+\+ CapturedTraceback")
+CRASH_MARKERS = (
+    "terminate called", "libc++abi", "Fatal Python error", "Segmentation fault", "Bus error", "Aborted", "free():", "malloc():",
+    "double free", "corrupted ", "Floating point exception", "Illegal instruction", "munmap_chunk", "SIGABRT", "SIGSEGV",
+    "breakpoint trap", "Fatal glibc", "stack smashing", "buffer overflow detected", "realloc():", "malloc_consolidate():",
+    "OMP: Error", "libgomp: ", "Process received signal", "Assertion ", "*** SIG",
+)  # fmt: skip
+"""Literals of which every first line contains one."""
+_DUMP_PART = re.compile(
+    r"  (?:File|Binary file|<no Python frame>|<cannot get|\.\.\.)|Extension modules: |Python runtime state: "
+    r"|(?:Current t|T)hread 0x|Stack \(most recent call first\)"
+)
+"""Beginnings of the lines that faulthandler prints below a fatal error."""
+
+
+def starts_crash(text: str) -> bool:
+    """Return whether the line begins the report of a crash."""
+    if _CRASH.match(text) is not None:
+        return True
+    return "Assertion " in text and "block: [" not in text and _ASSERTION.match(text) is not None
+
+
+def continues_crash(first: str, text: str) -> bool:
+    """Return whether the line belongs to the report of a crash that begins with `first`, or to its stacks."""
+    if first.startswith("Fatal Python error: "):
+        return not text.strip() or _DUMP_PART.match(text) is not None
+    return bool(text.strip()) and not _END_OF_MESSAGE.match(text) and not starts_crash(text)
+
 
 HEADING = TRACEBACK_HEADING
 FOLLOWS = (
@@ -56,39 +92,6 @@ _MAX_SYNTAX = 4
 """Lines above a syntax error: the caret, the source line and its file."""
 _BOXED_FRAME = re.compile(r"\s*[│|] (\S+?):(\d+) in\b")
 _NUMBERS = re.compile(r"\d+")
-_GROUP = re.compile(r" {2,20}(?:\| ?|\+ (?=Exception Group)|\+-(?=[+-]))")
-
-_CRASH = re.compile(
-    r"terminate called (?:after|without|recursively)|libc\+\+abi: |Fatal Python error: |Segmentation fault|Bus error"
-    r"|Aborted|Floating point exception|Illegal instruction|Trace/breakpoint trap|Fatal glibc error: "
-    r"|\*\*\* (?:Error in|Aborted at|SIG[A-Z]+ received|stack smashing detected|buffer overflow detected)"
-    r"|(?:free|malloc|realloc|munmap_chunk|malloc_consolidate)\(\): |double free or corruption|corrupted (?:size|double-linked)"
-    r"|OMP: Error #\d|libgomp: (?!Invalid value)|\[[\w.-]{1,80}:\d{1,9}\] \*\*\* Process received signal"
-)
-_ASSERTION = re.compile(r"[^:]{1,200}: [^:\s]{1,300}:\d+: .{0,2000}\bAssertion [`'\"]")
-_END_OF_MESSAGE = re.compile(
-    r"Exception raised from |[^:]{1,200}: line \d+: |frame #\d+|C\+\+ CapturedTraceback|Current thread |Thread 0x|  File "
-)
-CRASH_MARKERS = (
-    "terminate called", "libc++abi", "Fatal Python error", "Segmentation fault", "Bus error", "Aborted", "free():", "malloc():",
-    "double free", "corrupted ", "Floating point exception", "Illegal instruction", "munmap_chunk", "SIGABRT", "SIGSEGV",
-    "breakpoint trap", "Fatal glibc", "stack smashing", "buffer overflow detected", "realloc():", "malloc_consolidate():",
-    "OMP: Error", "libgomp: ", "Process received signal", "Assertion ", "*** SIG",
-)  # fmt: skip
-"""Literals of which every first line contains one."""
-
-FATAL_ERROR = "Fatal Python error: "
-MAX_DUMP_FRAMES = 12
-"""Frames to keep of a dump, from the innermost one."""
-MAX_DUMP = 400
-"""Lines of a dump; a longer one is cut."""
-_CURRENT_THREAD = re.compile(r"Current thread(?:'s)? ")
-_OTHER_THREAD = re.compile(r"(?:Thread 0x[0-9a-f]+ |Stack \(most recent call first\))")
-_DUMP_FRAME = re.compile(r'  File "([^"]+)", line (\d+) in (.*)')
-_DUMP_PART = re.compile(
-    r"  (?:File|Binary file|<no Python frame>|<cannot get|\.\.\.)|Extension modules: |Python runtime state: "
-)
-_PACKAGE = Pattern(r".*(?:(?:site|dist)-packages|/lib/python\d[\d.]*|[\\/]Lib)[\\/]([\w-]+)")
 
 
 class Margin(Struct, frozen=True):
@@ -117,12 +120,6 @@ def learn_margin(text: str) -> Margin | None:
     return Margin(tuple(_NUMBERS.split(text))) if text.strip() else None
 
 
-def strip_group(text: str) -> str:
-    """Return the line without the tree that Python draws before the lines of an `ExceptionGroup`."""
-    match = _GROUP.match(text)
-    return text[match.end() :] if match else text
-
-
 class Traceback(Struct):
     """A traceback that has not ended."""
 
@@ -130,7 +127,6 @@ class Traceback(Struct):
     in_thread: bool = False
     ignored: bool = False
     in_warning: bool = False  # the heading is in a line that its program calls a warning
-    after_warning: bool = False  # such a line stands directly before the heading
     margin: Margin | None = None  # what its program prints before each line
     boxed: bool = False  # drawn by rich
     remaining_lines: int = MAX_LINES
@@ -143,11 +139,11 @@ class Traceback(Struct):
     newest: tuple[Mark, str] | None = None  # its newest line, as printed
 
     def strip(self, text: str) -> str:
-        """Return the line without its margin, or without the prefix of its logger and the tree of a group."""
+        """Return the line without its margin, or without the prefix of its logger."""
         if self.margin and (stripped := self.margin.strip(text)) is not None:
             return stripped
         prefix, message = split_prefix(text)
-        return strip_group(message if prefix.has_stamp else text)
+        return message if prefix.has_stamp else text
 
     def add_line(self, text: str) -> bool:
         """Return whether the line is part of the frames; keep the innermost frame of the program itself."""
@@ -197,7 +193,6 @@ class Traceback(Struct):
             relation=self.relation,
             in_thread=self.in_thread,
             in_warning=self.in_warning,
-            after_warning=self.after_warning,
             wrapped=self.boxed,
         )
 
@@ -240,7 +235,7 @@ def open_traceback(text: str, introduction: Introduction) -> Traceback:
     """Return the traceback that the heading in the line opens."""
     before, _, after = text.partition(HEADING)
     boxed = "─" in before or "─" in after
-    before = before.removesuffix("Exception Group ").removesuffix("Original ").removesuffix("+ ")
+    before = before.removesuffix("Original ")
     is_summary = before.strip() == "traceback :"  # of torchrun: the lines below have two spaces, which frames have too
     return Traceback(
         relation=Relation.EXPLAINS if _EXPLAINS.search(text) else introduction.relation,
@@ -307,49 +302,3 @@ class Introduction(Struct):
         else:
             return False
         return True
-
-
-def name_call(dump: Dump) -> tuple[str, str]:
-    """Return the innermost Python function of the thread that crashed, and its package; "" for the program itself."""
-    match = _DUMP_FRAME.match(dump.frames[0]) if dump.frames else None
-    package = _PACKAGE.search(match[1]) if match else None
-    return (match[3].strip() if match else "", package[1] if package else "")
-
-
-def starts_crash(text: str) -> bool:
-    """Return whether the line begins the report of a crash."""
-    if _CRASH.match(text) is not None:
-        return True
-    return "Assertion " in text and "block: [" not in text and _ASSERTION.match(text) is not None
-
-
-def continues_crash(text: str) -> bool:
-    """Return whether the line belongs to the message of a crash, and not to the stack below it."""
-    return bool(text.strip()) and not _END_OF_MESSAGE.match(text) and not starts_crash(text)
-
-
-def is_dumped(incident: Incident) -> bool:
-    """Return whether faulthandler reports the crash, so that stacks follow."""
-    return incident.lines[0].startswith(FATAL_ERROR)
-
-
-def add_to_dump(incident: Incident, text: str) -> bool:
-    """Return whether the line belongs to the stacks below a fatal error; keep the frames of the thread that crashed."""
-    dump = incident.dump = incident.dump or Dump()
-    dump.lines += 1
-    if dump.lines > MAX_DUMP:
-        return False
-    if _CURRENT_THREAD.match(text):
-        dump.in_current = True
-        return True
-    if _OTHER_THREAD.match(text):
-        dump.in_current = False
-        return True
-    if dump.in_current and len(dump.frames) < MAX_DUMP_FRAMES and (match := _DUMP_FRAME.match(text)):
-        dump.frames = (*dump.frames, text.rstrip())
-        incident.frame = incident.frame or (text.rstrip(),)
-        if not incident.location and not is_library(match[1]):
-            incident.location = f"{match[1]}:{match[2]}"
-            incident.frame = tuple(dict.fromkeys((incident.frame[0], text.rstrip())))
-        return True
-    return not text.strip() or _DUMP_PART.match(text) is not None

@@ -3,7 +3,7 @@
 tests/data/crashes has recordings of most of them; the texts of OpenMP and Triton are from memory.
 """
 
-from kfjob.joblog.diagnose.rule import Role, Rule, Subject
+from kfjob.joblog.diagnose.rule import Role, Rule
 
 _SHOW = "`PYTHONFAULTHANDLER=1` in `env` shows the Python stack"
 
@@ -114,20 +114,5 @@ RULES = (
         ),
         local_remedy="install a build for the architecture of this machine (`uname -m`); `file PATH` shows that of a binary",
         pattern=r"[Ee]xec format error",
-    ),
-    Rule(
-        id="crashed-in-call",
-        title="native code crashed in `{call}` of {library} ({what})",
-        cause=(
-            "the call ended the process: {library} does not fit the other installed packages, has a fault, or cannot read its "
-            "input; the innermost frame of the program is {place}"
-        ),
-        remedy=(
-            "run the call alone with the same input, reinstall or update {library} for the installed torch and Python, and "
-            "check "
-            "the file that it reads"
-        ),
-        subject=Subject.EXCEPTION,
-        role=Role.SUSPECT,
     ),
 )
