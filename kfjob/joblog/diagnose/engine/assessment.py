@@ -17,7 +17,7 @@ from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase
 _ABORTS = frozenset(check_ids("worker-aborted", "native-crash"))
 _SIGNALS = _ABORTS.union(check_ids("worker-crashed", "illegal-instruction", "arithmetic-signal", "bus-error"))
 """Rules about a signal: the end of a process, without a reason."""
-_CRASHES = frozenset(check_ids("assertion-failed", "heap-corrupted", "openmp-error", "openmp-twice")).union(
+_CRASHES = frozenset(check_ids("assertion-failed", "heap-corrupted", "openmp-twice")).union(
     check_ids("triton-assertion", "shm-too-small")
 )
 """Rules about what led to a signal."""

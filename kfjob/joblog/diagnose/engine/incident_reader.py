@@ -35,6 +35,7 @@ from kfjob.joblog.diagnose.engine.tracebacks import (
     open_cut_traceback,
     open_traceback,
     starts_crash,
+    strip_group,
 )
 from kfjob.joblog.diagnose.rule import IncidentKind
 from kfjob.joblog.lines.line_text import TRACEBACK_HEADING
@@ -184,7 +185,7 @@ def _start(key: str, stream: _Stream, text: str, mark: Mark, before: LinesBefore
         _continue(key, stream, stream.traceback or Traceback(), text, mark)
         return
     incident = Incident(kind=IncidentKind.MESSAGE, mark=mark, stream=key, lines=[body], printed=[text])
-    if match := match_last_line(body):
+    if match := match_last_line(strip_group(body)):
         incident.kind, incident.name, incident.message = IncidentKind.EXCEPTION, match[1], (match[2] or "").strip()
         incident.relation, stream.introduction = stream.introduction.relation, Introduction()
     elif starts_crash(body):

@@ -92,6 +92,7 @@ _MAX_SYNTAX = 4
 """Lines above a syntax error: the caret, the source line and its file."""
 _BOXED_FRAME = re.compile(r"\s*[│|] (\S+?):(\d+) in\b")
 _NUMBERS = re.compile(r"\d+")
+_GROUP = re.compile(r" {2,20}(?:\| ?|\+ (?=Exception Group)|\+-(?=[+-]))")
 
 
 class Margin(Struct, frozen=True):
@@ -120,6 +121,12 @@ def learn_margin(text: str) -> Margin | None:
     return Margin(tuple(_NUMBERS.split(text))) if text.strip() else None
 
 
+def strip_group(text: str) -> str:
+    """Return the line without the tree that Python draws before the lines of an `ExceptionGroup`."""
+    match = _GROUP.match(text)
+    return text[match.end() :] if match else text
+
+
 class Traceback(Struct):
     """A traceback that has not ended."""
 
@@ -139,11 +146,11 @@ class Traceback(Struct):
     newest: tuple[Mark, str] | None = None  # its newest line, as printed
 
     def strip(self, text: str) -> str:
-        """Return the line without its margin, or without the prefix of its logger."""
+        """Return the line without its margin, or without the prefix of its logger and the tree of a group."""
         if self.margin and (stripped := self.margin.strip(text)) is not None:
             return stripped
         prefix, message = split_prefix(text)
-        return message if prefix.has_stamp else text
+        return strip_group(message if prefix.has_stamp else text)
 
     def add_line(self, text: str) -> bool:
         """Return whether the line is part of the frames; keep the innermost frame of the program itself."""
@@ -235,7 +242,7 @@ def open_traceback(text: str, introduction: Introduction) -> Traceback:
     """Return the traceback that the heading in the line opens."""
     before, _, after = text.partition(HEADING)
     boxed = "─" in before or "─" in after
-    before = before.removesuffix("Original ")
+    before = before.removesuffix("Exception Group ").removesuffix("Original ").removesuffix("+ ")
     is_summary = before.strip() == "traceback :"  # of torchrun: the lines below have two spaces, which frames have too
     return Traceback(
         relation=Relation.EXPLAINS if _EXPLAINS.search(text) else introduction.relation,

@@ -6,21 +6,22 @@ RULES = (
     Rule(
         id="cuda-oom",
         title="a GPU has run out of memory",
-        cause="parameters, gradients, optimiser state and activations do not fit; the failed allocation needs {size}",
+        cause="parameters, gradients, optimiser state and activations do not fit, or another process holds memory of the card",
         remedy=(
             "lower the micro-batch size or the sequence length, enable activation checkpointing, shard more (`strategy: "
-            "fsdp`), or use larger GPUs; if much memory is reserved but unused, set "
+            "fsdp`), or use larger GPUs; `nvidia-smi` shows other processes; if much memory is reserved but unused, set "
             "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`"
         ),
-        pattern=r"(?:CUDA|HIP) out of memory(?:\. Tried to allocate (?P<size>[\d.]+ \w+))?|CUBLAS_STATUS_ALLOC_FAILED",
+        pattern=r"(?:CUDA|HIP) (?:error: )?out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|Triton Error \[CUDA\]: out of memory|hipErrorOutOfMemory",
         link="https://pytorch.org/docs/stable/notes/cuda.html#memory-management",
     ),
     Rule(
         id="invalid-device-ordinal",
         title="a process uses a GPU that its machine does not have",
         cause=(
-            "there are more processes than GPUs, or the program uses the *global* rank as the device index, which fails "
-            "from the second node on"
+            "there are more processes than GPUs, or the program uses the *global* rank as the device index, which fails from "
+            "the second node on"
         ),
         remedy="use `LOCAL_RANK` as the device index, and set `processes_per_node` to the number of GPUs per node",
         pattern=r"nvalid device ordinal|You requested gpu: \[[^\]]*\]",
@@ -131,9 +132,8 @@ RULES = (
     Rule(
         id="gloo-no-interface",
         title="gloo finds no address for the interface `{name}`",
-        cause="`GLOO_SOCKET_IFNAME` names an interface that the pod does not have",
-        remedy="remove `GLOO_SOCKET_IFNAME`, or set it to an interface that `ip link` shows in the pod",
-        local_remedy="remove `GLOO_SOCKET_IFNAME`, or set it to an interface that `ip link` shows",
+        cause="`GLOO_SOCKET_IFNAME` names an interface that does not exist here",
+        remedy="remove `GLOO_SOCKET_IFNAME`, or set it to an interface that `ip link` shows",
         pattern=r"Unable to find address for: (?P<name>\S+)",
     ),
     Rule(
@@ -153,9 +153,7 @@ RULES = (
     Rule(
         id="shm-too-small",
         title="shared memory (/dev/shm) is too small",
-        cause=(
-            "data loaders and NCCL share memory through /dev/shm, which has 64 MiB in a container unless a volume is mounted"
-        ),
+        cause="data loaders and NCCL share memory through /dev/shm, which has 64 MiB in a container unless a volume is mounted",
         remedy="set `shared_memory` (kfjob then mounts a memory-backed /dev/shm), or lower the number of loader workers",
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
         pattern=r"out of shared memory|unable to open shared memory object </torch_\S+ in read-write mode: No space"
@@ -167,8 +165,8 @@ RULES = (
         id="device-assert",
         title="a CUDA kernel got a value that is out of range",
         cause=(
-            "usually an index beyond a table: a token id that is not below the model's vocabulary size, or a label that is "
-            "not below the number of classes"
+            "usually an index beyond a table: a token id that is not below the model's vocabulary size, or a label that is not "
+            "below the number of classes"
         ),
         remedy=("compare the tokenizer's vocabulary with the model's `vocab_size`; `CUDA_LAUNCH_BLOCKING=1` shows the line"),
         pattern=r"device-side assert triggered|Assertion `(?:srcIndex < srcSelectDimSize|t >= 0 && t < n_classes)",

@@ -27,8 +27,8 @@ RULES = (
             "to it"
         ),
         remedy=(
-            "use a -devel image with the CUDA toolkit of torch's version, set `CUDA_HOME`, or install a prebuilt wheel of "
-            "the extension"
+            "use a -devel image with the CUDA toolkit of torch's version, set `CUDA_HOME`, or install a prebuilt wheel of the "
+            "extension"
         ),
         local_remedy=(
             "install the CUDA toolkit of torch's version, set `CUDA_HOME`, or install a prebuilt wheel of the extension"
@@ -38,25 +38,19 @@ RULES = (
         r"'[^']*nvcc'|[Uu]nable to find nvcc|No such file or directory.*nvcc",
     ),
     Rule(
-        id="ninja-missing",
-        title="ninja is not installed: an extension cannot be compiled",
-        cause="torch compiles C++ and CUDA extensions with ninja",
-        remedy="add `pip install ninja` to the Dockerfile, or install a prebuilt wheel of the extension",
-        local_remedy="run `pip install ninja`, or install a prebuilt wheel of the extension",
-        pattern=r"Ninja is required to load C\+\+ extensions|ninja: (?:command )?not found|No such file or directory: 'ninja'",
-    ),
-    Rule(
         id="compiler-missing",
-        title="the container has no C compiler",
-        cause="Triton and torch.compile compile code at run time and need gcc or clang, which is not installed",
+        title="the container has no C compiler, or no ninja",
+        cause="Triton, torch.compile and C++ extensions compile code at run time and need gcc or clang, and some need ninja",
         remedy=(
-            "install gcc in the image (`apt-get install build-essential`), or set `CC`; without torch.compile: "
+            "install them in the image (`apt-get install build-essential ninja-build`), or set `CC`; without torch.compile: "
             "`TORCHDYNAMO_DISABLE=1`"
         ),
         local_remedy=(
-            "install gcc (`apt-get install build-essential`), or set `CC`; without torch.compile: `TORCHDYNAMO_DISABLE=1`"
+            "install them (`apt-get install build-essential ninja-build`), or set `CC`; without torch.compile: "
+            "`TORCHDYNAMO_DISABLE=1`"
         ),
-        pattern=r"Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler|No such file or directory: '(?:\S*/)?"
+        pattern=r"Ninja is required to load C\+\+ extensions|ninja: (?:command )?not found|No such file or directory: 'ninja'"
+        r"|Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler|No such file or directory: '(?:\S*/)?"
         r"(?:gcc|g\+\+|cc|c\+\+|clang\+*|x86_64-linux-gnu-gcc)'|(?:^|[ /])(?:gcc|g\+\+|cc|c\+\+|clang): (?:command )?not found"
         r"|unable to execute '(?:gcc|g\+\+|cc|x86_64-linux-gnu-gcc)'"
         r"|make: (?:gcc|g\+\+|cc|c\+\+|clang\+*): (?:No such file|Command not found)",
@@ -102,13 +96,11 @@ RULES = (
         title="a C++ or CUDA extension cannot be built",
         cause=(
             "the program compiles {name} at start, and the compiler fails: the compiler or the CUDA toolkit (nvcc) does not "
-            "fit torch, or "
-            "a header is missing"
+            "fit torch, or a header is missing"
         ),
         remedy=(
             "look for the first error of the compiler above; use a -devel image with the CUDA version of torch, or build the "
-            "extension "
-            "in the image (DeepSpeed: `DS_BUILD_FUSED_ADAM=1 pip install deepspeed`)"
+            "extension in the image (DeepSpeed: `DS_BUILD_FUSED_ADAM=1 pip install deepspeed`)"
         ),
         local_remedy=(
             "look for the first error of the compiler above; install the CUDA toolkit of torch's version and a gcc that it "
@@ -148,8 +140,7 @@ RULES = (
         ),
         remedy=(
             "reinstall the package for the installed torch: a wheel of the same torch, CUDA, Python and C++ ABI version, or "
-            "rebuild it "
-            "(`pip install --no-build-isolation --force-reinstall PACKAGE`, such as flash-attn)"
+            "rebuild it (`pip install --no-build-isolation --force-reinstall PACKAGE`, such as flash-attn)"
         ),
         pattern=(
             r"(?P<file>[\w.+-]+\.so)\S*: undefined\s+symbol|undefined\s+symbol: \w*(?:c10|torch|at\d)"
@@ -180,8 +171,7 @@ RULES = (
         cause="the installed build of bitsandbytes was made without the native CUDA library that torch's CUDA version needs",
         remedy=(
             "upgrade or reinstall bitsandbytes (a wheel that matches the CUDA version of torch), or build it with CUDA; "
-            "`python -m "
-            "bitsandbytes` shows what it looks for"
+            "`python -m bitsandbytes` shows what it looks for"
         ),
         pattern=r"cget_managed_ptr|undefined symbol: cquantize_blockwise"
         r"|libbitsandbytes_\w+\.so\b.{0,80}(?:cannot open|not found|No such file|does not exist|undefined symbol)"
@@ -215,15 +205,17 @@ RULES = (
     ),
     Rule(
         id="model-type-unknown",
-        title="this version of transformers does not know the model type `{name}`",
-        cause="the installed transformers is too old for the model's architecture, or the model's own code was not registered",
+        title="this version of transformers does not know `{name}`",
+        cause=(
+            "the installed transformers is too old for the model or its tokenizer, or the model's own code was not registered"
+        ),
         remedy=(
             "upgrade transformers (`pip install -U transformers`), or pass `trust_remote_code=True` for a model with its own "
             "code"
         ),
         pattern=r"model type .(?P<name>[\w.-]+). but Transformers does not recognize|Unrecognized configuration class"
         r"|Unrecognized model in "
-        r"(?P<name2>\S+?)\.? |Unknown model type:? (?P<name3>\S+)",
+        r"(?P<name2>\S+?)\.? |Unknown model type:? (?P<name3>\S+)|Tokenizer class (?P<name4>\w+) does not exist",
     ),
     Rule(
         id="remote-code",
@@ -233,25 +225,5 @@ RULES = (
         pattern=r"(?:set|pass|option) (?:the option )?`?trust_remote_code=True`? to (?:remove this error|allow)"
         r"|contains custom code which must be "
         r"executed|requires you to execute the \w+ file in that repo",
-    ),
-    Rule(
-        id="package-version",
-        title="a package is missing or has a version that a library does not accept",
-        cause="{what}",
-        remedy="install the version that the message names (`pip install`), and pin the versions that were tested together",
-        pattern=r"(?P<what>[^\n]*is required for a normal functioning of this module[^\n]*"
-        r"|[^\n]*requires the [\w` .-]+ library but it was not "
-        r"found[^\n]*|ImportError: (?:Using|Loading|To use|This modeling file)[^\n]* requires?[^\n]*"
-        r"|[^\n]*toggled on, but it cannot be used[^\n]*"
-        r"|[^\n]*==\S+ is used but incompatible[^\n]*|Couldn't instantiate the backend "
-        r"tokenizer[^\n]*)",
-    ),
-    Rule(
-        id="optimizer-unbuilt",
-        title="an optimiser object was never completed",
-        cause="its constructor failed before, usually because its C++ extension could not be loaded or built",
-        remedy="see the error before it",
-        pattern=r"has no attribute 'ds_opt_\w+'",
-        role=Role.SYMPTOM,
     ),
 )

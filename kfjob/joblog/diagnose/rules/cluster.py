@@ -52,21 +52,22 @@ RULES = (
         role=Role.SUSPECT,  # an event of the claim gives the reason
     ),
     Rule(
-        id="no-gpu-free",
-        title="no node has {what} free",
-        cause=(
-            "the scheduler found no node with enough of it: all are in use, no node has that many, or the device plugin "
-            "does not run"
-        ),
-        remedy=("`kubectl describe nodes` shows what is allocatable; use fewer nodes or processes per node, wait, or scale up"),
+        id="volume-attached-elsewhere",
+        title="a volume of the job is attached to another node",
+        cause="a ReadWriteOnce volume can be attached to one node only, and another pod uses it",
+        remedy=("use a ReadWriteMany volume (FSx for Lustre, EFS, NFS) for data that all workers share, or stop the other pod"),
         subject=Subject.POD,
-        pattern=r"Insufficient (?P<what>(?:nvidia|amd|aws\.amazon|vpc\.amazonaws|habana)\.[\w./-]*\w)",
+        pattern=r"Multi-Attach error",
     ),
     Rule(
         id="no-capacity",
         title="no node has enough {what} free",
-        cause="the scheduler found no node that can hold the pod",
-        remedy="lower `resources`, wait for other jobs, or scale up; `kubectl describe nodes` shows what is allocatable",
+        cause=(
+            "the scheduler found no node with enough of it: all are in use, none has that many, or a device plugin does not run"
+        ),
+        remedy=(
+            "`kubectl describe nodes` shows what is allocatable; lower `resources` or the processes per node, wait, or scale up"
+        ),
         subject=Subject.POD,
         pattern=r"Insufficient (?P<what>[\w./-]*\w)|(?P<what2>Too many pods)",
     ),
@@ -109,8 +110,8 @@ RULES = (
         id="ephemeral-storage-full",
         title="the pod was evicted: it filled the node's local disk",
         cause=(
-            "data outside of its volumes (caches, checkpoints in the container, core dumps) exceeded its limit, or left "
-            "the node too little"
+            "data outside of its volumes (caches, checkpoints in the container, core dumps) exceeded its limit, or left the "
+            "node too little"
         ),
         remedy="write to a volume what the message names, or request more `ephemeral-storage`; an emptyDir needs a larger size",
         subject=Subject.POD,
@@ -131,8 +132,8 @@ RULES = (
         title="the pod's node is lost",
         cause="the node does not answer; its pod stays Terminating, and the operator waits for it indefinitely",
         remedy=(
-            "check `kubectl get nodes`; remove the node, or run `kubectl delete pod {pod} --force`, then run `kfjob "
-            "relaunch {job}`"
+            "check `kubectl get nodes`; remove the node, or run `kubectl delete pod {pod} --force`, then run `kfjob relaunch "
+            "{job}`"
         ),
         subject=Subject.POD,
         pattern=r"NodeLost|NodeNotReady|^Unknown \S",
@@ -166,8 +167,8 @@ RULES = (
         title="the job failed too often",
         cause="its pods were restarted as often as `run.backoff_limit` allows",
         remedy=(
-            "find out why the pods ended; an operator older than v1.9.4 has deleted them and their logs, and "
-            "`kfjob submit --follow` keeps the logs"
+            "find out why the pods ended; an operator older than v1.9.4 has deleted them and their logs, and `kfjob submit "
+            "--follow` keeps the logs"
         ),
         local_remedy="`kfjob logs {job}` shows why the processes ended",
         subject=Subject.JOB,
@@ -191,8 +192,8 @@ RULES = (
             "namespaces"
         ),
         remedy=(
-            "check `kubectl get deployments -A | grep training-operator`; `kubectl apply --server-side -k manifests/` "
-            "installs the operator"
+            "check `kubectl get deployments -A | grep training-operator`; `kubectl apply --server-side -k manifests/` installs "
+            "the operator"
         ),
         subject=Subject.VIEW,
     ),
@@ -200,8 +201,8 @@ RULES = (
         id="no-pods",
         title="the operator has created no pods for the job",
         cause=(
-            "the job is {seconds} s old, and something blocks new pods: a resource quota, an admission webhook, or a "
-            "missing service account"
+            "the job is {seconds} s old, and something blocks new pods: a resource quota, an admission webhook, or a missing "
+            "service account"
         ),
         remedy=(
             "`kubectl get events` in the job's namespace shows the refusal; `kubectl describe quota` shows the remaining quota"
@@ -224,12 +225,39 @@ RULES = (
         title="the container ends again and again",
         local_title="the pod's process ends again and again",
         cause=(
-            "it restarts after growing pauses, and the job may still report `Running`; its last lines before it ends show "
-            "the reason"
+            "it restarts after growing pauses, and the job may still report `Running`; its last lines before it ends show the "
+            "reason"
         ),
         remedy="`kfjob logs {job} --pod {pod} --previous` shows the last lines of the previous container",
         subject=Subject.POD,
         pattern=r"CrashLoopBackOff",
         role=Role.SYMPTOM,
+    ),
+    Rule(
+        id="no-pod-address",
+        title="the node has no IP address left for the pod",
+        cause="the network plugin could not assign one: the addresses of the node or its subnet are used up",
+        remedy="use larger subnets, prefix delegation, or fewer pods per node; `host_network` needs no address",
+        subject=Subject.POD,
+        pattern=r"FailedCreatePodSandBox .*(?:failed to assign an IP address|no IP addresses available|ENI)",
+    ),
+    Rule(
+        id="sandbox-failed",
+        title="the node cannot set up the pod's network or sandbox",
+        cause="{what}",
+        remedy="check the network plugin's pods on that node in kube-system, or drain the node",
+        subject=Subject.POD,
+        pattern=r"(?:FailedCreatePodSandBox|NetworkNotReady) restarts=\d+: (?P<what>.*)",
+    ),
+    Rule(
+        id="mount-failed",
+        title="a volume of the pod cannot be mounted",
+        cause="{what}",
+        remedy=(
+            "check that the volume exists, that the node can reach its server (security groups for FSx and EFS), and that the "
+            "storage driver runs on that node"
+        ),
+        subject=Subject.POD,
+        pattern=r"(?:FailedMount|FailedAttachVolume|FailedMapVolume) restarts=\d+: (?P<what>.*)",
     ),
 )

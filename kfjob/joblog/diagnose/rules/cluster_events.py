@@ -12,8 +12,8 @@ RULES = (
         title="the namespace's quota `{name}` is used up",
         cause=("the operator may not create all pods of the job: it requests {requested}, and {used} of {limited} are used"),
         remedy=(
-            "check `kubectl describe quota` in the job's namespace; stop other jobs, request less, or have the quota "
-            "raised; the operator retries by itself"
+            "check `kubectl describe quota` in the job's namespace; stop other jobs, request less, or have the quota raised; "
+            "the operator retries by itself"
         ),
         subject=Subject.EVENT,
         pattern=r"exceeded quota: (?P<name>[^,]+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limited>.+)",
@@ -83,7 +83,7 @@ RULES = (
     ),
     Rule(
         id="operator-refuses-spec",
-        title="the training operator rejects the job",
+        title="the operator rejects the job",
         cause="{what}",
         remedy="`kfjob validate` and `kfjob submit --dry-run=server` find most such problems before a submit",
         subject=Subject.EVENT,
@@ -108,57 +108,6 @@ RULES = (
         pattern=r"PersistentVolumeClaim (?:ProvisioningFailed|FailedBinding): (?P<what>.*)",
     ),
     Rule(
-        id="mount-secret-missing",
-        title="secret `{name}` is missing",
-        cause="the pod mounts it, and it is not in the job's namespace",
-        remedy="create it in the job's namespace: `kubectl create secret generic {name} --from-file=…`",
-        subject=Subject.EVENT,
-        pattern=r"FailedMount: .*secret \"(?P<name>[^\"]+)\" not found",
-    ),
-    Rule(
-        id="mount-config-map-missing",
-        title="ConfigMap `{name}` is missing",
-        cause="the pod mounts it, and it is not in the job's namespace",
-        remedy="create it in the job's namespace: `kubectl create configmap {name} --from-file=…`",
-        subject=Subject.EVENT,
-        pattern=r"FailedMount: .*configmap \"(?P<name>[^\"]+)\" not found",
-    ),
-    Rule(
-        id="volume-attached-elsewhere",
-        title="a volume of the job is attached to another node",
-        cause="a ReadWriteOnce volume can be attached to one node only, and another pod uses it",
-        remedy=("use a ReadWriteMany volume (FSx for Lustre, EFS, NFS) for data that all workers share, or stop the other pod"),
-        subject=Subject.EVENT,
-        pattern=r"Multi-Attach error",
-    ),
-    Rule(
-        id="mount-failed",
-        title="a volume of the pod cannot be mounted",
-        cause="{what}",
-        remedy=(
-            "check that the volume exists, that the node can reach its server (security groups for FSx and EFS), and that "
-            "the storage driver runs on that node"
-        ),
-        subject=Subject.EVENT,
-        pattern=r"(?:FailedMount|FailedAttachVolume|FailedMapVolume): (?P<what>.*)",
-    ),
-    Rule(
-        id="no-pod-address",
-        title="the node has no IP address left for the pod",
-        cause="the network plugin could not assign one: the addresses of the node or its subnet are used up",
-        remedy="use larger subnets, prefix delegation, or fewer pods per node; `host_network` needs no address",
-        subject=Subject.EVENT,
-        pattern=r"FailedCreatePodSandBox: .*(?:failed to assign an IP address|no IP addresses available|ENI)",
-    ),
-    Rule(
-        id="sandbox-failed",
-        title="the node cannot set up the pod's network or sandbox",
-        cause="{what}",
-        remedy="check the network plugin's pods on that node in kube-system, or drain the node",
-        subject=Subject.EVENT,
-        pattern=r"(?:FailedCreatePodSandBox|NetworkNotReady): (?P<what>.*)",
-    ),
-    Rule(
         id="pod-preempted",
         title="the pod was preempted by one with higher priority",
         cause="the scheduler removed it from its node: {what}",
@@ -179,8 +128,8 @@ RULES = (
         title="the node of pod `{pod}` does not answer",
         cause="the node's kubelet has stopped reporting: the machine is down, disconnected, or out of memory",
         remedy=(
-            "check `kubectl get nodes`; the operator waits for such a pod indefinitely: remove the node or run `kubectl "
-            "delete pod {pod} --force`, then run `kfjob relaunch {job}`"
+            "check `kubectl get nodes`; the operator waits for such a pod indefinitely: remove the node or run `kubectl delete "
+            "pod {pod} --force`, then run `kfjob relaunch {job}`"
         ),
         subject=Subject.EVENT,
         pattern=r"NodeNotReady: ",

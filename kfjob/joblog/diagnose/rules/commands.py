@@ -5,7 +5,6 @@ command, so these errors explain a failure only if the program did not go on (`R
 """
 
 from kfjob.joblog.diagnose.rule import Role, Rule
-from kfjob.joblog.diagnose.rules.system_errors import NO_FILE, NO_PERMISSION, join_texts
 
 _COMMAND = r"^(?P<command>[\w./+-]{1,200}): (?P<what>[^\n]{0,400}?)"
 """A command's name and its message: `mkdir: cannot create directory '/out': Permission denied`."""
@@ -79,13 +78,13 @@ RULES = (
     Rule(
         id="command-permission",
         title="`{command}` has no permission: {what}",
-        cause="the user of the process may not access the path, or a script is not executable",
+        cause="the user of the process may not access the path, its file system is read-only, or a script is not executable",
         remedy=(
-            "set the volume's group (`fsGroup` in `pod.security_context`) or the user of the container; `chmod +x` a script "
-            "that the image contains"
+            "set the volume's group (`fsGroup` in `pod.security_context`) or the user of the container; write to a volume "
+            "without `read_only`; `chmod +x` a script that the image contains"
         ),
-        local_remedy="change the owner or the mode of the path; `chmod +x` a script",
-        pattern=rf"{_COMMAND}: {join_texts(NO_PERMISSION)}$",
+        local_remedy="change the owner or the mode of the path, or use another folder; `chmod +x` a script",
+        pattern=rf"{_COMMAND}: (?:Permission denied|Read-only file system)$",
         unless=("Errno", "(publickey"),
         role=Role.SUSPECT,
         in_script=True,
@@ -96,28 +95,8 @@ RULES = (
         cause="the path does not exist in the container: a volume is not mounted, or the image does not contain it",
         remedy="compare `volumes` with the path (`kfjob render` shows the mount paths); `docker run IMAGE ls` shows the image",
         local_remedy="check the path on this machine; for a path in one of the `volumes`, check its `host_path`",
-        pattern=rf"{_COMMAND}: {join_texts(NO_FILE)}$",
+        pattern=rf"{_COMMAND}: No such file or directory$",
         unless=("Errno", "Error: "),
-        role=Role.SUSPECT,
-        in_script=True,
-    ),
-    Rule(
-        id="command-read-only",
-        title="`{command}` writes to a read-only file system: {what}",
-        cause="the path belongs to the image, whose root file system is read-only here, or to a volume that is mounted so",
-        remedy="write to a volume that can be written, or change `read_only` of the volume",
-        local_remedy="write to another folder, or mount the file system with write access",
-        pattern=rf"{_COMMAND}: Read-only file system$",
-        unless=("Errno",),
-        role=Role.SUSPECT,
-        in_script=True,
-    ),
-    Rule(
-        id="program-panic",
-        title="a program in Go or Rust panicked: {what}",
-        cause="native code stopped at a condition that it does not expect, such as a missing file or a damaged input",
-        remedy="`RUST_BACKTRACE=1` or `GOTRACEBACK=all` in `env` shows the call; update the library, and check its input",
-        pattern=r"^thread '[^']*' (?:\(\d+\) )?(?P<what>panicked at [^\n]*)|^panic: (?P<what2>[^\n]*)",
         role=Role.SUSPECT,
         in_script=True,
     ),

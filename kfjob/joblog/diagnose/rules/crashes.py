@@ -22,25 +22,11 @@ RULES = (
         pattern=r"OMP: Error #15: Initializing (?P<one>\S+?), but found (?P<two>\S+) already initialized|OMP: Error #15",
     ),
     Rule(
-        id="openmp-error",
-        title="OpenMP cannot start: {what}",
-        cause="the OpenMP runtime ended the process, usually because it gets no threads or no shared memory",
-        remedy=(
-            "lower `OMP_NUM_THREADS` in `env`, raise podPidsLimit of the kubelet for more threads, and set `shared_memory` "
-            "if the "
-            "message names SHM"
-        ),
-        local_remedy="lower `OMP_NUM_THREADS` and raise `ulimit -u`; enlarge /dev/shm if the message names SHM",
-        pattern=r"(?:OMP: Error #\d+|libgomp): (?P<what>[^\n]*)",
-        unless=("OMP: Error #15", "Invalid value"),
-    ),
-    Rule(
         id="heap-corrupted",
         title="native code has corrupted the memory of the process ({what})",
         cause=(
-            "the C library found its heap or stack damaged: a C++ extension wrote outside of its memory or freed it twice, "
-            "or two "
-            "packages with different C++ runtimes or allocators share an object"
+            "the C library found its heap or stack damaged: a C++ extension wrote outside of its memory or freed it twice, or "
+            "two packages with different C++ runtimes or allocators share an object"
         ),
         remedy=(
             f"{_SHOW}; update or reinstall the packages with native code, and try another allocator (`LD_PRELOAD` with or "
@@ -84,8 +70,7 @@ RULES = (
         ),
         remedy=(
             "install a generic build of the package (its manylinux wheel, without `-march=native`), or choose an `instance` "
-            "with a newer "
-            "CPU; `lscpu` shows its flags"
+            "with a newer CPU; `lscpu` shows its flags"
         ),
         local_remedy="install a generic build of the package (its manylinux wheel); `lscpu` shows the flags of the CPU",
         pattern=r"Illegal instruction|failed \(exitcode: -4\)|with return code = -4\b|\bSIGILL\b",
@@ -109,8 +94,7 @@ RULES = (
         cause="the kernel cannot run the file: it is an arm64 binary on an amd64 node or the reverse, or a damaged file",
         remedy=(
             "build the image for the architecture of the nodes (`docker build --platform linux/amd64`), or choose an "
-            "`instance` of "
-            "its architecture; `file PATH` shows that of a binary"
+            "`instance` of its architecture; `file PATH` shows that of a binary"
         ),
         local_remedy="install a build for the architecture of this machine (`uname -m`); `file PATH` shows that of a binary",
         pattern=r"[Ee]xec format error",

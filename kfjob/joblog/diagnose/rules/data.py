@@ -14,14 +14,6 @@ RULES = (
         r"|EmptyDatasetError.*directory at (?P<path3>\S+)",
     ),
     Rule(
-        id="text-without-tokenizer",
-        futile_after=1,
-        title="the text in `train.data` has no tokenizer",
-        cause="the trainer turns text into tokens with a tokenizer, and a preset or a shape has none",
-        remedy="set `train.tokenizer` to a folder with tokenizer.json, or to a model on the hub, such as `gpt2`",
-        pattern=r"text needs a tokenizer",
-    ),
-    Rule(
         id="tokenizer-missing",
         futile_after=2,
         title="there is no tokenizer for `{name}`",

@@ -35,8 +35,7 @@ RULES = (
         cause="of {total} on the card, this program holds {allocated}, and {free} are free: other processes occupy the rest",
         remedy=(
             "`nvidia-smi` on the node shows the other processes: end them (an old run may still hold the card), or use a GPU "
-            "that is not "
-            "shared"
+            "that is not shared"
         ),
         pattern=rf"out of memory\.[^\n]*?(?P<total>{_SIZE}) total capacity; (?P<allocated>{_SIZE}) already allocated; "
         rf"(?P<free>{_SIZE}) free(?:; (?P<reserved>{_SIZE}) reserved in total)?"
@@ -58,8 +57,8 @@ RULES = (
         id="fabric-manager",
         title="the GPUs are not ready: the fabric manager does not run",
         cause=(
-            "error 802: a machine with NVSwitch (HGX, DGX) needs nvidia-fabricmanager, of exactly the driver's version, "
-            "before CUDA works"
+            "error 802: a machine with NVSwitch (HGX, DGX) needs nvidia-fabricmanager, of exactly the driver's version, before "
+            "CUDA works"
         ),
         remedy=(
             "start it on the node: `systemctl restart nvidia-fabricmanager`; install the version of the driver, and check "
@@ -72,9 +71,8 @@ RULES = (
         id="driver-mismatch",
         title="the driver does not fit the CUDA of this program",
         cause=(
-            "the image has a newer CUDA than the driver supports, and its forward compatibility libraries (cuda-compat) do "
-            "not work with "
-            "this GPU or this driver"
+            "the image has a newer CUDA than the driver supports, and its forward compatibility libraries (cuda-compat) do not "
+            "work with this GPU or this driver"
         ),
         remedy=(
             "update the driver of the nodes, or use an image with an older CUDA and without cuda-compat in `LD_LIBRARY_PATH`"
@@ -100,13 +98,11 @@ RULES = (
         title="the container has lost its GPUs",
         cause=(
             "NVML no longer has access to the devices: `systemctl daemon-reload` on the node resets the device cgroup of "
-            "containers "
-            "that the NVIDIA runtime set up"
+            "containers that the NVIDIA runtime set up"
         ),
         remedy=(
             "restart the pod (`kfjob relaunch {job}`); on the nodes use the CDI mode of the NVIDIA container toolkit, or the "
-            "systemd cgroup "
-            "driver with device rules"
+            "systemd cgroup driver with device rules"
         ),
         local_remedy="restart the container, or the machine",
         pattern=r"[Ff]ailed to initialize NVML: (?:Unknown Error|Insufficient Permissions|GPU access blocked)"
@@ -125,42 +121,25 @@ RULES = (
         title="a CUDA kernel used an invalid address",
         cause=(
             "a kernel read or wrote outside of its memory: a bug of a custom kernel, an extension or a library (flash-attn, "
-            "Triton, "
-            "xformers), or an index that nothing checks; the watchdog or a later call only reports it"
+            "Triton, xformers), or an index that nothing checks; the watchdog or a later call only reports it"
         ),
         remedy=(
-            "`CUDA_LAUNCH_BLOCKING=1` names the kernel, and `compute-sanitizer` the access; update the library that it "
-            "belongs to, or "
-            "switch to another kernel (such as the sdpa attention)"
+            "`CUDA_LAUNCH_BLOCKING=1` names the kernel, and `compute-sanitizer` the access; update the library that it belongs "
+            "to, or switch to another kernel (such as the sdpa attention)"
         ),
         pattern=r"illegal memory access|CUDA_ERROR_ILLEGAL_ADDRESS|misaligned address|unspecified launch failure"
         r"|illegal instruction was encountered|invalid program counter|hardware stack error|Xid \([^)]*\): (?:13|31|43|45)\b",
-    ),
-    Rule(
-        id="gpu-full",
-        title="CUDA finds no free memory on the GPU",
-        cause="the card is full before torch's own allocator reports it: another process holds it, several processes share one "
-        "card, or a "
-        "library allocates beside torch",
-        remedy=(
-            "`nvidia-smi` shows the processes on the card: end old ones; use one process per GPU (`LOCAL_RANK`), a smaller "
-            "batch, or a "
-            "larger GPU"
-        ),
-        pattern=r"(?:CUDA|HIP) error: out of memory|Triton Error \[CUDA\]: out of memory|hipErrorOutOfMemory",
     ),
     Rule(
         id="cuda-init",
         title="CUDA cannot be initialised",
         cause=(
             "the driver, the container runtime or the card is in a bad state ({what}): the kernel module is not loaded, the "
-            "devices are "
-            "missing in the container, or the card needs a reset"
+            "devices are missing in the container, or the card needs a reset"
         ),
         remedy=(
-            "run `nvidia-smi` in the pod and on the node; check the device plugin and `CUDA_VISIBLE_DEVICES`; a reboot of "
-            "the node resets the "
-            "driver"
+            "run `nvidia-smi` in the pod and on the node; check the device plugin and `CUDA_VISIBLE_DEVICES`; a reboot of the "
+            "node resets the driver"
         ),
         local_remedy="run `nvidia-smi`, check `CUDA_VISIBLE_DEVICES`, and reload the driver (`modprobe nvidia_uvm`) or reboot",
         pattern=(
@@ -174,13 +153,11 @@ RULES = (
         title="a library of CUDA (cuBLAS, cuDNN, cuSOLVER) failed",
         cause=(
             "usually an earlier kernel got an index out of range (a token id that is not below the vocabulary size of the "
-            "embedding, a "
-            "label outside of its table), or the card has no memory left for the library's workspace"
+            "embedding, a label outside of its table), or the card has no memory left for the library's workspace"
         ),
         remedy=(
             "run one step on the CPU or with `CUDA_LAUNCH_BLOCKING=1` to see the first error; compare the tokenizer with the "
-            "model's "
-            "`vocab_size`, and lower the batch size"
+            "model's `vocab_size`, and lower the batch size"
         ),
         pattern=r"CUBLAS_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE)|CUDNN_STATUS_\w+|cuDNN error"
         r"|(?:CUSOLVER|CUSPARSE)_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED|EXECUTION_FAILED|INTERNAL_ERROR)"

@@ -7,13 +7,12 @@ RULES = (
         id="bus-error",
         title="a process was killed by SIGBUS: shared memory ran out, or a mapped file became shorter",
         cause=(
-            "shared memory (/dev/shm) was full when a process wrote to it (a container has 64 MiB of it by default), or a "
-            "file that "
-            "the process had mapped was truncated or its volume failed"
+            "shared memory (/dev/shm) was full when a process wrote to it (a container has 64 MiB of it by default), or a file "
+            "that the process had mapped was truncated or its volume failed"
         ),
         remedy=(
-            "set `shared_memory`, or lower the number of loader workers; do not rewrite files of weights or data "
-            "that are in use"
+            "set `shared_memory`, or lower the number of loader workers; do not rewrite files of weights or data that are in "
+            "use"
         ),
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`); do not rewrite files that are in use",
         pattern=r"failed \(exitcode: -7\)|ignal 7 \(SIGBUS\)|with return code = -7|(?:signal|Signals\.)\s?SIGBUS|\bBus error\b",
@@ -80,25 +79,18 @@ RULES = (
         ),
         remedy=(
             "let torchrun pass on the workers' output (`--tee 3`, no `--redirects`), set `PYTHONUNBUFFERED=1` in `env`, and "
-            "wrap the "
-            "main function in `torch.distributed.elastic.multiprocessing.errors.record`: torchrun then prints its traceback"
+            "wrap the main function in `torch.distributed.elastic.multiprocessing.errors.record`: torchrun then prints its "
+            "traceback"
         ),
         pattern=r"failed \(exitcode: (?P<code>\d+)\)",
         role=Role.SYMPTOM,
     ),
     Rule(
-        id="exit-message",
-        title="the program ended with a message: {what}",
-        cause="a training process printed this error as its last line and ended with exit code 1, without an exception",
-        remedy="correct what the message names; the program checks it and ends itself",
-        subject=Subject.VIEW,
-    ),
-    Rule(
         id="child-failed",
         title="torchrun gave up",
         cause=(
-            "a worker failed, and no restart was left; where the log holds no line of the worker's own output, that output "
-            "is missing"
+            "a worker failed, and no restart was left; where the log holds no line of the worker's own output, that output is "
+            "missing"
         ),
         remedy=(
             "let torchrun pass on the workers' output (`--tee 3`, no `--redirects`), and wrap the main function in "
@@ -145,8 +137,8 @@ RULES = (
         id="pod-crashed",
         title="the container crashed (exit code {code})",
         cause=(
-            "native code failed: 139 is a segmentation fault, 134 an abort, 135 a bus error (shared memory), 132 an "
-            "illegal instruction"
+            "native code failed: 139 is a segmentation fault, 134 an abort, 135 a bus error (shared memory), 132 an illegal "
+            "instruction"
         ),
         local_title="the pod's process crashed (exit code {code})",
         remedy="`PYTHONFAULTHANDLER=1` shows where; for 135 set `shared_memory`",

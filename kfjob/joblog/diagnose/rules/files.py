@@ -16,8 +16,7 @@ RULES = (
         ),
         remedy=(
             "if you trust the file, pass `weights_only=False` or allow its classes with "
-            "`torch.serialization.add_safe_globals`; better, "
-            "save the weights again as plain tensors"
+            "`torch.serialization.add_safe_globals`; better, save the weights again as plain tensors"
         ),
         pattern=r"[Ww]eights only load failed|WeightsUnpickler error|Unsupported global: GLOBAL",
     ),
@@ -49,13 +48,11 @@ RULES = (
         title="loading or saving a sharded checkpoint failed on the ranks",
         cause=(
             "the plan for the sharded state dict failed in the program: its state dict does not match the one that was saved "
-            "(keys, or "
-            "another state dict type), or a file is missing"
+            "(keys, or another state dict type), or a file is missing"
         ),
         remedy=(
             "see the traceback of rank 0 below it; load with the same state dict type and the same model settings that saved "
-            "the "
-            "checkpoint"
+            "the checkpoint"
         ),
         pattern=r"CheckpointException",
         role=Role.SUSPECT,
@@ -67,8 +64,7 @@ RULES = (
         cause="its shards belong to another world size or parallel size, and this format cannot be resharded",
         remedy=(
             "use the number of ranks that it was saved with, or convert it (DeepSpeed: its universal format; Megatron: a "
-            "distributed "
-            "checkpoint; kfjob's trainer reshards)"
+            "distributed checkpoint; kfjob's trainer reshards)"
         ),
         pattern=r"(?:[Cc]heckpoint|[Ll]oad(?:ed|ing)?|saved)[^\n]*world[ _]size[^\n]*(?:but|differ|current|mismatch|expected"
         r"|automatic adjustment)"
@@ -79,12 +75,10 @@ RULES = (
         title="a data file cannot be read as a table",
         cause=(
             "a row has another type or format than the others, a column is new or changes its type, or the file is not valid "
-            "JSON, "
-            "CSV or Parquet"
+            "JSON, CSV or Parquet"
         ),
         remedy=(
-            "check the file read last: every row needs the same columns with one type (convert mixed ones to text), "
-            "and one "
+            "check the file read last: every row needs the same columns with one type (convert mixed ones to text), and one "
             "valid JSON object per line"
         ),
         pattern=r"ArrowInvalid|ArrowTypeError|JSON parse error|[Pp]arquet magic bytes not found|Could not open Parquet"
@@ -92,19 +86,10 @@ RULES = (
         r"|(?:Couldn't cast|BadZipFile|column names don't match|Error tokenizing data)",
     ),
     Rule(
-        id="json-file",
-        title="a file that the program reads as JSON is not JSON",
-        cause="the file is empty, ends early, or has another format: {what}",
-        remedy="open the file that the traceback names; copy it again if it differs from its source",
-        pattern=r"JSONDecodeError: (?P<what>[^\n]*)",
-        stack=("fp.read()", "json.load(", "read_json", ".read_text(", ".read())", "open("),
-        role=Role.SUSPECT,
-    ),
-    Rule(
-        id="json-text",
-        title="a text that the program reads as JSON is not JSON",
-        cause="the text is empty or has another format, such as an error page or a message: {what}",
-        remedy="print the text before the program parses it, and find out where it comes from",
+        id="json-invalid",
+        title="what the program reads as JSON is not JSON",
+        cause="the file or the text is empty, ends early, or has another format, such as an error page: {what}",
+        remedy="open the file that the traceback names, or print the text before the program parses it",
         pattern=r"JSONDecodeError: (?P<what>[^\n]*)",
         role=Role.SUSPECT,
     ),
@@ -113,8 +98,8 @@ RULES = (
         title="the data that the program reads is incomplete or has another encoding",
         cause="it ends early (an interrupted copy or download), is empty, or is not in the format that its reader expects",
         remedy=(
-            "the traceback shows what the program reads; if it is a file, compare its size with the source, copy it again, "
-            "and remove caches that hold it"
+            "the traceback shows what the program reads; if it is a file, compare its size with the source, copy it again, and "
+            "remove caches that hold it"
         ),
         unless=("EOF when reading a line",),  # of `input()`
         pattern=r"EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|UnidentifiedImageError"
@@ -122,24 +107,6 @@ RULES = (
         r"|Truncated File Read|DECORDError: "
         r"|UnpicklingError: (?:pickle data was truncated|invalid load key)",
         role=Role.SUSPECT,
-    ),
-    Rule(
-        id="dataset-generation",
-        title="a data set could not be prepared",
-        cause="the exception before it gives the reason",
-        remedy="see the first exception of the chain; delete the data set's cache after you have fixed the file",
-        pattern=r"DatasetGeneration(?:Cast)?Error",
-        role=Role.SUSPECT,
-        wraps=True,
-    ),
-    Rule(
-        id="import-wrapped",
-        title="a module of transformers or diffusers cannot be imported",
-        cause="another import below it failed; the message repeats the reason",
-        remedy="see the message after it; `python -c 'import transformers'` shows the whole traceback",
-        pattern=r"Failed to import \S+ because of the following error",
-        role=Role.SUSPECT,
-        wraps=True,
     ),
     Rule(
         id="wandb-login",
@@ -155,8 +122,13 @@ RULES = (
         id="wandb-failed",
         title="wandb cannot reach its server, or the server refuses",
         cause="Weights & Biases reports: {what}",
-        remedy="check the network and the rights of the key, or set `WANDB_MODE=offline` in `env`",
-        pattern=r"wandb: ERROR (?P<what>[^\n]*)|wandb\.errors\.\w+: (?P<what2>[^\n]*)",
+        remedy=(
+            "check the network, `WANDB_ENTITY` and `WANDB_PROJECT`, and the rights of the key; raise `WANDB_INIT_TIMEOUT`, or "
+            "set `WANDB_MODE=offline` in `env`"
+        ),
+        pattern=r"wandb: ERROR (?P<what>[^\n]*)|wandb\.errors\.\w+: (?P<what2>[^\n]*)|"
+        r"(?P<what3>W&B API: permission denied[^\n]*|Run initialization has timed out|Error communicating with wandb process"
+        r"|(?:entity|project) \S+ not found during upsertBucket)",
         role=Role.SUSPECT,
     ),
     Rule(
@@ -164,9 +136,8 @@ RULES = (
         title="the cloud storage refuses access",
         cause="the pod has no credentials, expired ones, or a role without rights for the bucket: {what}",
         remedy=(
-            "give the pod's service account a role that may read and write the bucket (IRSA, pod identity, workload "
-            "identity), or pass the "
-            "keys as a secret"
+            "give the pod's service account a role that may read and write the bucket (IRSA, pod identity, workload identity), "
+            "or pass the keys as a secret"
         ),
         local_remedy=(
             "log in again (`aws sso login`, `gcloud auth application-default login`), or check the rights for the bucket"
@@ -193,8 +164,8 @@ RULES = (
         id="checkpoint-write",
         title="a checkpoint could not be written",
         cause=(
-            "the disk or the volume refused the data in the middle of the file: it is full, over its quota, or the "
-            "connection to it was lost"
+            "the disk or the volume refused the data in the middle of the file: it is full, over its quota, or the connection "
+            "to it was lost"
         ),
         remedy="check the space and the quota of the volume (`df -h`), keep fewer checkpoints, and remove the incomplete one",
         pattern=r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+",
@@ -217,8 +188,8 @@ RULES = (
         id="model-files-missing",
         title="the model folder has no usable weights",
         cause=(
-            "files are missing, have another format, or are git-lfs pointers: the download was incomplete, or the folder is "
-            "a checkpoint of another kind"
+            "files are missing, have another format, or are git-lfs pointers: the download was incomplete, or the folder is a "
+            "checkpoint of another kind"
         ),
         remedy="list the folder, download the model again (`hf download REPO`), or convert the checkpoint to safetensors",
         pattern=r"Error no file named|Unable to load weights from (?:pytorch|safetensors)? ?checkpoint",

@@ -12,8 +12,8 @@ RULES = (
         title="the tokenizer has no padding token",
         cause="the program pads a batch, and this tokenizer (such as that of Llama or GPT-2) defines no token for it",
         remedy=(
-            "set `tokenizer.pad_token = tokenizer.eos_token` (or add one and resize the embedding), and "
-            "`pad_token_id` of the model"
+            "set `tokenizer.pad_token = tokenizer.eos_token` (or add one and resize the embedding), and `pad_token_id` of the "
+            "model"
         ),
         pattern=(
             r"Asking to pad but the tokenizer does not have a padding token"
@@ -34,8 +34,7 @@ RULES = (
         cause="quantised modules must be on a GPU, and the automatic device map has placed some elsewhere for lack of memory",
         remedy=(
             "use a larger GPU or more of them, free the card (`nvidia-smi` shows other processes), quantise to 4 bits, or "
-            "place all "
-            "on the one card of `LOCAL_RANK` with `device_map`"
+            "place all on the one card of `LOCAL_RANK` with `device_map`"
         ),
         pattern=r"modules are dispatched on the CPU or the disk",
     ),
@@ -43,8 +42,8 @@ RULES = (
         id="loss-shapes",
         title="the loss gets {inputs} predictions for {targets} labels",
         cause=(
-            "predictions and labels of the batch have different lengths: one was shifted, padded, cut or sharded "
-            "and the other not"
+            "predictions and labels of the batch have different lengths: one was shifted, padded, cut or sharded and the other "
+            "not"
         ),
         remedy=(
             "print both shapes before the loss; shift and pad labels together with the inputs, also under sequence parallelism"
@@ -134,8 +133,8 @@ RULES = (
         title="the names in the checkpoint have the prefix `{prefix}`, which the model's do not have",
         cause="the state dict was saved from the wrapped model (FSDP, DDP or torch.compile), and is loaded into the bare one",
         remedy=(
-            "strip the prefix from the keys before `load_state_dict`, or save with the library's own function "
-            "for full state dicts"
+            "strip the prefix from the keys before `load_state_dict`, or save with the library's own function for full state "
+            "dicts"
         ),
         pattern=(
             r"Unexpected key\(s\) in state_dict: \"(?P<prefix>_fsdp_wrapped_module|module|_orig_mod"
@@ -147,8 +146,8 @@ RULES = (
         title="torch.compile cannot compile a part of the model",
         cause="the code has an operation or a call that Dynamo cannot trace ({what}), and `fullgraph` allows no graph break",
         remedy=(
-            "move that call out of the model, drop `fullgraph=True`, or run without the compiler: "
-            "`TORCHDYNAMO_DISABLE=1` in `env`"
+            "move that call out of the model, drop `fullgraph=True`, or run without the compiler: `TORCHDYNAMO_DISABLE=1` in "
+            "`env`"
         ),
         pattern=r"_dynamo\.exc\.Unsupported: (?P<what>[^\n]{1,120})",
     ),
@@ -164,8 +163,8 @@ RULES = (
         id="resume-checkpoint",
         title="there is no checkpoint to resume from",
         cause=(
-            "the program resumes, and its output folder has no complete checkpoint: the first run, another "
-            "folder, or a lost volume"
+            "the program resumes, and its output folder has no complete checkpoint: the first run, another folder, or a lost "
+            "volume"
         ),
         remedy="start without `resume_from_checkpoint` for the first run, and keep the output folder on one of the `volumes`",
         pattern=r"No valid checkpoint found|Can't find a valid checkpoint",
@@ -178,22 +177,12 @@ RULES = (
         pattern=r"resize storage that is not resizable",
     ),
     Rule(
-        id="tokenizer-class",
-        title="this version of transformers does not know the tokenizer class `{name}`",
-        cause="the model's tokenizer_config.json names a class that the installed transformers does not have: it is too old",
-        remedy=(
-            "upgrade transformers (`pip install -U transformers`), or pass `trust_remote_code=True` for a model "
-            "with its own code"
-        ),
-        pattern=r"Tokenizer class (?P<name>\w+) does not exist",
-    ),
-    Rule(
         id="gradient-not-finite",
         title="the gradients are not finite",
         cause="training has diverged, fp16 overflows, or a sample of the data is broken, so that the norm cannot be clipped",
         remedy=(
-            "lower the learning rate, train in bf16, and look at the last batch; "
-            "`torch.autograd.set_detect_anomaly` names the layer"
+            "lower the learning rate, train in bf16, and look at the last batch; `torch.autograd.set_detect_anomaly` names the "
+            "layer"
         ),
         pattern=r"is non-finite, so it cannot be clipped",
     ),

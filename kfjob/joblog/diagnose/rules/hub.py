@@ -100,6 +100,7 @@ RULES = (
         pattern=r"[Ww]e couldn't connect to 'http|LocalEntryNotFoundError|OfflineModeIsEnabled"
         r"|(?:Max retries exceeded|Failed to resolve|Connection ?Error|Connection refused|name resolution"
         r"|timed out).*(?:huggingface|hf)\.co"
+        r"|5\d\d Server Error[^\n]*(?:huggingface|hf)\.co"
         r"|(?:huggingface|hf)\.co.*(?:Max retries exceeded|Failed to resolve|name resolution|timed out)",
     ),
     Rule(

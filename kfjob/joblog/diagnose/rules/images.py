@@ -10,8 +10,8 @@ RULES = (
         id="pull-secret-expired",
         title="the registry token of the pull secret has expired, or has no pull permission",
         cause=(
-            "an ECR token is valid for 12 hours, and so is a pull secret that contains one; ECR then answers 403 (without "
-            "a token it answers 401)"
+            "an ECR token is valid for 12 hours, and so is a pull secret that contains one; ECR then answers 403 (without a "
+            "token it answers 401)"
         ),
         remedy=(
             "create the secret again (`aws ecr get-login-password`), or better: let the node's role pull "
@@ -39,12 +39,8 @@ RULES = (
     Rule(
         id="pull-denied",
         title="the registry denies access to the image",
-        cause=(
-            "it needs credentials that the node does not have, or the repository does not exist and the registry hides that"
-        ),
-        remedy=(
-            "set a pull secret (`image_pull_secrets`), or let the node's role pull; check the account and region in `image`"
-        ),
+        cause="it needs credentials that the node does not have, or the repository does not exist and the registry hides that",
+        remedy="set a pull secret (`image_pull_secrets`), or let the node's role pull; check the account and region in `image`",
         subject=Subject.POD,
         pattern=r"(?:ErrImagePull|ImagePullBackOff|pull).*(?:denied|nauthorized|authorization failed|no basic auth|401"
         r"|403 Forbidden)",

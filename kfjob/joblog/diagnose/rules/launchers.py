@@ -34,24 +34,6 @@ RULES = (
         role=Role.SUSPECT,
     ),
     Rule(
-        id="mpi-program",
-        title="mpirun cannot start the program `{name}`",
-        cause="on host `{host}` the file does not exist, cannot be executed, or is not on the PATH",
-        remedy="check the program's name and path in `command`, its mode (`chmod +x`), and that each host has it",
-        pattern=rf"{_MPI} was unable to (?:find the specified executable|launch the specified application as it could not"
-        r" access)(?:[\s\S]*?Executable: +(?P<name>\S+)[\s\S]*?Node: +(?P<host>\S+)"
-        r"|[\s\S]*?Node: +(?P<host2>\S+)[\s\S]*?Executable: +(?P<name2>\S+))?"
-        r"|^\[proxy:\S*@(?P<host3>[^\]]+)\] HYD\w+ [^\n]*execvp error on file (?P<name3>\S+)",
-    ),
-    Rule(
-        id="mpi-folder",
-        title="mpirun cannot start the program in the folder `{name}`",
-        cause="the working directory does not exist on host `{host}`, or may not be entered",
-        remedy="start the program from a folder that every host has (`-wdir`), or mount the volume on all of them",
-        pattern=rf"{_MPI} was unable to launch the specified application as it could not\s+change to the specified working"
-        r"\s+directory(?:[\s\S]*?Working directory: +(?P<name>\S+)[\s\S]*?Node: +(?P<host>\S+))?",
-    ),
-    Rule(
         id="deepspeed-pdsh",
         title="DeepSpeed's launcher `{name}` is not installed",
         cause="the deepspeed command starts the processes on other hosts through ssh, which pods do not need",
@@ -64,38 +46,6 @@ RULES = (
         cause="torchrun expects one host name or address and one port",
         remedy="write `rendezvous.endpoint` (or `--rdzv-endpoint`) as HOST:PORT; an empty variable in it is a usual reason",
         pattern=r"of the rendezvous endpoint '(?P<name>[^']*)' must be",
-    ),
-    Rule(
-        id="srun-refused",
-        title="Slurm cannot start the step: {what}",
-        cause="srun asked for something that the job's allocation or the cluster does not have",
-        remedy="compare the options of srun with those of sbatch or salloc (`scontrol show job`); sinfo shows the partitions",
-        pattern=r"^(?:srun|sbatch): error: (?P<what>(?:Unable to (?:create|allocate|confirm)|Batch job submission failed"
-        r"|Invalid|execve\(\)|Unable to resolve)[^\n]*)",
-        role=Role.SUSPECT,
-    ),
-    Rule(
-        id="mpi-slots",
-        title="mpirun has fewer slots than processes",
-        cause="the hostfile (or the number of cores) offers fewer slots than `-np` asks for",
-        remedy="set `slots=` in the hostfile, lower `-np`, or pass `--oversubscribe`",
-        pattern=r"not enough slots available",
-    ),
-    Rule(
-        id="mpi-root",
-        title="mpirun refuses to run as root",
-        cause="the container's user is root, and Open MPI wants a confirmation for that",
-        remedy="set `OMPI_ALLOW_RUN_AS_ROOT=1` and `OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1` in `env`, or pass `--allow-run-as-root`",
-        pattern=r"mpirun has detected an attempt to run as root",
-    ),
-    Rule(
-        id="mpi-daemon",
-        title="mpirun cannot start its processes on the other hosts",
-        cause="ssh to a host fails, Open MPI is not installed there, or its TCP ports are blocked",
-        remedy="check `ssh HOST orted --version` from the launcher, the host file, and the network policies between the pods",
-        local_remedy="check `ssh HOST orted --version` and the host file",
-        pattern=r"ORTE was unable to reliably start|unable to complete a TCP connection|(?:ORTE|PRTE) has lost communication",
-        role=Role.SUSPECT,
     ),
     Rule(
         id="launcher-failed",

@@ -14,9 +14,8 @@ RULES = (
         id="device-mismatch",
         title="the program puts tensors on different devices",
         cause=(
-            "one operation got tensors on two devices: a part of the program uses a fixed one such as cuda:0, a "
-            "`device_map`, or "
-            "an input was not moved to the GPU of its local rank"
+            "one operation got tensors on two devices: a part of the program uses a fixed one such as cuda:0, a `device_map`, "
+            "or an input was not moved to the GPU of its local rank"
         ),
         remedy=(
             'move model and inputs to the GPU of `LOCAL_RANK` (`torch.cuda.set_device(local_rank)`, then `.to("cuda")`), and '
@@ -32,37 +31,22 @@ RULES = (
         cause="FSDP flattens the parameters of a unit into one tensor, so all need one dtype and the same `requires_grad`",
         remedy=(
             "load the whole model in one dtype (cast adapters and norms too), or set `use_orig_params=True` for frozen "
-            "parameters; "
-            "wrap quantised layers with the same quant_storage dtype"
+            "parameters; wrap quantised layers with the same quant_storage dtype"
         ),
         pattern=(
             r"Must flatten tensors with uniform|(?:expects|requires) uniform (?:original parameter )?(?:dtype|requires_grad)"
         ),
     ),
     Rule(
-        id="dtype-float64",
-        title="an operation got float64 (Double) and another data type",
-        cause=(
-            "one tensor is float64 and the other is not ({what}); a likely reason is numpy, whose floats are float64 by default"
-        ),
-        remedy="convert the input: `tensor.float()`, or `array.astype(numpy.float32)` before `torch.from_numpy`",
-        pattern=r"(?:have|be of|in) the same (?:dtype|data type), but got:? (?P<what>Double and \w+|\w+ and Double"
-        r"|double != \w+|\w+ != double)|(?P<what2>expected (?:scalar type|dtype) Double but (?:found|got) \w+"
-        r"|expected (?:scalar type|dtype) \w+ but (?:found|got) Double|Found dtype Double but expected \w+"
-        r"|Found dtype \w+ but expected Double)|(?P<what3>Input type \((?:double|torch\.(?:cuda\.)?DoubleTensor)\) and "
-        r"(?:weight|bias) type \([\w.]+\)|Input type \([\w.]+\) and (?:weight|bias) type "
-        r"\((?:double|torch\.(?:cuda\.)?DoubleTensor)\))",
-    ),
-    Rule(
         id="dtype-mismatch",
         title="an operation got two data types",
         cause=(
-            f"its tensors have different precision ({_DTYPES}): a part of the model or an input was not cast, or no autocast "
-            f"is on; the message says `{{what}}`"
+            "its tensors have different precision (`{what}`): one was not cast, no autocast is on, or numpy made float64 "
+            "(Double) of it"
         ),
         remedy=(
             "run the forward pass under `torch.autocast`, or load the model and its inputs in one dtype (`torch_dtype`, "
-            "`.to(dtype)`); adapters and norms that stay in fp32 need a cast"
+            "`.to(dtype)`); adapters and norms that stay in fp32 need a cast; convert what comes from numpy with `.float()`"
         ),
         pattern=r"(?:have|be of|in) the same (?P<what>(?:dtype|data type)(?:, but got:? \w+ (?:and|!=) \w+)?)"
         r"|(?P<what2>expected (?:scalar type|dtype) \w+ but (?:found|got) \w+|Found dtype \w+ but expected \w+"
@@ -84,8 +68,7 @@ RULES = (
         title="the ranks did not build the same model",
         cause=(
             "DDP compares the parameters of all ranks, and their number or shapes differ: the model depends on the rank or a "
-            "random "
-            "seed, or one rank failed before and has no parameters"
+            "random seed, or one rank failed before and has no parameters"
         ),
         remedy=(
             "look for the first error in the log of the rank with fewer parameters; build the same model with the same "
@@ -123,8 +106,7 @@ RULES = (
         title="a tensor was changed in place before its gradient was computed",
         cause=(
             "an operation overwrote a value that the backward pass needs; in DDP the broadcast of buffers does so if the "
-            "forward "
-            "pass runs twice per step"
+            "forward pass runs twice per step"
         ),
         remedy=(
             "set `broadcast_buffers=False` in DDP, or replace the in-place operation; `torch.autograd.set_detect_anomaly` "
@@ -136,8 +118,8 @@ RULES = (
         id="batch-arithmetic",
         title="the batch sizes do not multiply to the global one",
         cause=(
-            "the global batch size must be the micro-batch size times the accumulation steps times the data parallel size "
-            "(the world size over the tensor, pipeline and context parallel sizes); a world size of 1 shows a missing launcher"
+            "the global batch size must be the micro-batch size times the accumulation steps times the data parallel size (the "
+            "world size over the tensor, pipeline and context parallel sizes); a world size of 1 shows a missing launcher"
         ),
         remedy=(
             "choose a global batch size that is a multiple of micro-batch size times data parallel size, or other numbers of "
@@ -154,8 +136,8 @@ RULES = (
             "their number"
         ),
         remedy=(
-            "pad every sequence to a multiple of the tensor parallel size, choose another sequence length, or switch "
-            "sequence parallelism off"
+            "pad every sequence to a multiple of the tensor parallel size, choose another sequence length, or switch sequence "
+            "parallelism off"
         ),
         pattern=r"tensor should be divisible by tensor parallel size|(?:[Ss]equence length|seq_length"
         r"|sequence dimension)\b.{0,120}"
@@ -190,8 +172,8 @@ RULES = (
         id="matrix-shapes",
         title="a layer got an input of another size ({columns} columns for {rows} rows)",
         cause=(
-            "the matrices are {left}x{columns} and {rows}x{right}: usually the input size of a layer ({rows}) "
-            "differs from the size of the tensor before it ({columns})"
+            "the matrices are {left}x{columns} and {rows}x{right}: usually the input size of a layer ({rows}) differs from the "
+            "size of the tensor before it ({columns})"
         ),
         remedy="set the layer's input size to the last dimension of its input, or reshape the input before the layer",
         pattern=r"shapes cannot be multiplied \((?P<left>\d+)x(?P<columns>\d+) and (?P<rows>\d+)x(?P<right>\d+)\)",
@@ -222,8 +204,8 @@ RULES = (
         id="backend-device",
         title="the process group's backend cannot use these tensors",
         cause=(
-            "NCCL works on GPU tensors only, gloo on CPU tensors: a collective got a tensor of the other kind, or the "
-            "backend was chosen wrongly"
+            "NCCL works on GPU tensors only, gloo on CPU tensors: a collective got a tensor of the other kind, or the backend "
+            "was chosen wrongly"
         ),
         remedy='move the tensor to the GPU before the collective, or call `init_process_group("cpu:gloo,cuda:nccl")`',
         pattern=r"Tensors must be CUDA and dense|No backend type associated with device type",
@@ -264,8 +246,8 @@ RULES = (
         title="the program stopped because the loss is not finite",
         cause="training has diverged: the learning rate is too high, fp16 overflows, or a sample of the data is broken",
         remedy=(
-            "resume from an earlier checkpoint with a lower learning rate, clip gradients, train in bf16, and look at the "
-            "last batch"
+            "resume from an earlier checkpoint with a lower learning rate, clip gradients, train in bf16, and look at the last "
+            "batch"
         ),
         pattern=r"(?:Error|Exception): .*\b[Ll]oss (?:is|became|was) (?:nan|NaN|inf|not finite)",
     ),

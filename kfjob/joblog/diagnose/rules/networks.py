@@ -22,13 +22,12 @@ RULES = (
         id="nccl-memlock",
         title="the limit of locked memory is too low for RDMA",
         cause=(
-            "NCCL must lock memory (`ulimit -l`) to register it with the network card, and the limit of the container does "
-            "not allow it"
+            "NCCL must lock memory (`ulimit -l`) to register it with the network card, and the limit of the container does not "
+            "allow it"
         ),
         remedy=(
             "raise the memlock limit to unlimited: add the capability IPC_LOCK in `pod.security_context`, and set "
-            "LimitMEMLOCK=infinity "
-            "for containerd on the nodes"
+            "LimitMEMLOCK=infinity for containerd on the nodes"
         ),
         local_remedy="raise the memlock limit (`ulimit -l unlimited`, or memlock in /etc/security/limits.conf)",
         pattern=r"ibv_reg_\w+ failed(?:\s+with error (?:Cannot allocate memory|Operation not permitted|Resource temporarily))?"
@@ -50,13 +49,11 @@ RULES = (
         title="an RDMA transfer failed (status {status})",
         cause=(
             "status 12: the network card of the peer did not acknowledge in time, so a link, a switch, or the peer's node is "
-            "at fault; "
-            "5: the connection was torn down"
+            "at fault; 5: the connection was torn down"
         ),
         remedy=(
             "check the node of the peer that the message names and its links (`ibstat`, switch counters); raise "
-            "`NCCL_IB_TIMEOUT` to 22 "
-            "and `NCCL_IB_RETRY_CNT` to 13 on large fabrics"
+            "`NCCL_IB_TIMEOUT` to 22 and `NCCL_IB_RETRY_CNT` to 13 on large fabrics"
         ),
         pattern=r"[Gg]ot completion (?:from peer \S+ )?with (?:status|error)[ =]?(?P<status>\d+)",
         role=Role.SUSPECT,
@@ -66,13 +63,11 @@ RULES = (
         title="NCCL cannot connect to `{address}`",
         cause=(
             "the interface that NCCL picked does not lead to the peer ({why}): it is not routed between the nodes, has a "
-            "link-local IPv6 "
-            "address (fe80::), or a firewall blocks the ports"
+            "link-local IPv6 address (fe80::), or a firewall blocks the ports"
         ),
         remedy=(
-            "set `NCCL_SOCKET_IFNAME` to the interface that all nodes share (usually `eth0`) and "
-            "`NCCL_SOCKET_FAMILY=AF_INET`; allow all "
-            "ports between the pods"
+            "set `NCCL_SOCKET_IFNAME` to the interface that all nodes share (usually `eth0`) and `NCCL_SOCKET_FAMILY=AF_INET`; "
+            "allow all ports between the pods"
         ),
         pattern=r"(?:socketStartConnect|socketPollConnect)[^\n]*?Connect to (?P<address>[^\s<]+)(?:<\d+>)? (?:failed"
         r"|returned)[^:\n]*: ?"
@@ -80,51 +75,32 @@ RULES = (
         unless=("Connection refused",),
     ),
     Rule(
-        id="nccl-loopback",
-        title="NCCL uses the loopback interface between the nodes",
+        id="loopback-address",
+        title="a process offers a loopback address to the other nodes",
         cause=(
-            "a rank offers 127.0.0.1 to the others, which then connect to themselves: `NCCL_SOCKET_IFNAME` names lo, the pod "
-            "has "
+            "NCCL or gloo advertises 127.0.0.1, so its peers connect to themselves: `NCCL_SOCKET_IFNAME` names lo, the pod has "
             "no other interface, or its host name resolves to 127.0.0.1"
         ),
         remedy=(
-            "set `NCCL_SOCKET_IFNAME` in `env` to the interface between the nodes (usually `eth0`, or `^lo`), and "
-            "correct "
+            "set `NCCL_SOCKET_IFNAME` or `GLOO_SOCKET_IFNAME` to the interface between the nodes (usually `eth0`), and correct "
             "/etc/hosts"
         ),
-        pattern=r"(?:Connect to|onnect\w* (?:to|with)|from peer) 127\.\d+\.\d+\.\d+<\d+>",
+        pattern=r"(?:Connect to|onnect\w* (?:to|with)|from peer) 127\.\d+\.\d+\.\d+<\d+>"
+        r"|(?:connectFullMesh failed|SO_ERROR)(?s:.*?)remote=\[127\.0\.[01]\.1\]",
     ),
     Rule(
-        id="http-denied",
-        title="`{host}` denies access (HTTP {code})",
+        id="http-error",
+        title="the server `{host}` refuses a request (HTTP {code})",
         cause=(
-            "401: the token or the password is missing or invalid; 403: the account is known, but has no right to this address"
+            "401: the token or the password is missing or invalid; 403: the account has no right to this address; 404 and 410: "
+            "the URL is wrong; 429: too many requests; 5xx: the server, or a gateway before it, is down or overloaded"
         ),
-        remedy="pass the credentials as a secret (`env` with secretKeyRef), and check the rights of the account at `{host}`",
-        local_remedy="check the credentials in the environment, and the rights of the account at `{host}`",
-        pattern=r"(?P<code>40[13]) Client Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)",
-        unless=("huggingface.co", "hf.co"),
-    ),
-    Rule(
-        id="http-not-found",
-        title="`{host}` has nothing at the address (HTTP {code})",
-        cause="the URL is wrong or the file was removed: {path}",
-        remedy="check the URL in a browser or with `curl -I`, and correct it in `command` or `env`",
-        pattern=r"(?P<code>404|410) Client Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)(?P<path>/\S*)?",
-        unless=("huggingface.co", "hf.co"),
-    ),
-    Rule(
-        id="http-unavailable",
-        title="the server `{host}` could not answer a request (HTTP {code})",
-        cause="429: this client sends too many requests; 5xx: the server, or a gateway before it, is down or overloaded",
         remedy=(
-            "relaunch later; let one rank download and the others read the copy (`HF_HOME` on a shared volume, "
-            "`HF_HUB_OFFLINE=1`), "
-            "and retry with growing pauses"
+            "check the URL (`curl -I`), the credentials in the environment and their rights; for 429 and 5xx relaunch later, "
+            "and let one rank download while the others read the copy"
         ),
-        pattern=r"(?P<code>5\d\d) Server Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)"
-        r"|(?P<code2>429) Client Error: [^\n]*? for url: https?://(?P<host2>[^/\s]+)",
-        unless=("429 Client Error: Too Many Requests for url: https://huggingface.co",),
+        pattern=r"(?P<code>40[134]|410|429|5\d\d) (?:Client|Server) Error: [^\n]*? for url: https?://(?P<host>[^/\s]+)",
+        unless=("huggingface.co", "hf.co"),
     ),
     Rule(
         id="nccl-versions",
@@ -138,38 +114,15 @@ RULES = (
         id="ofi-error",
         title="libfabric or its NCCL plugin reports an error",
         cause=(
-            "a transfer or a set-up step on the fabric (EFA) failed: the security group blocks it, the peer is gone, or "
-            "memory cannot be locked"
+            "a transfer or a set-up step on the fabric (EFA) failed: the security group blocks it, the peer is gone, or memory "
+            "cannot be locked"
         ),
         remedy=(
             "allow all traffic within the security group, check `fi_info -p efa` in the pod and the versions of aws-ofi-nccl "
-            "and libfabric; "
-            "`FI_LOG_LEVEL=warn` shows more"
+            "and libfabric; `FI_LOG_LEVEL=warn` shows more"
         ),
         local_remedy="check `fi_info` and the versions of aws-ofi-nccl and libfabric; `FI_LOG_LEVEL=warn` shows more",
         pattern=r"NET/OFI .*(?:completed with error|failed|Unable to|Couldn't|unhandled|RC: -)",
-        role=Role.SUSPECT,
-    ),
-    Rule(
-        id="gloo-hostname",
-        title="the host name `{name}` has no address, so gloo finds no interface",
-        cause=(
-            "gloo resolves the own host name of the machine, and that name cannot be resolved: it is neither in DNS nor in "
-            "/etc/hosts"
-        ),
-        remedy="give the host name an address in /etc/hosts, or set `GLOO_SOCKET_IFNAME` to the interface between the nodes",
-        pattern=r"rp != nullptr[^\n]*Unable to find address for: (?P<name>\S+)|Unable to resolve hostname to a \(local\)"
-        r" address(?:[^\n]*: (?P<name2>\S+))?",
-    ),
-    Rule(
-        id="gloo-loopback",
-        title="gloo offers a loopback address to the other nodes",
-        cause=(
-            "the host name of a node resolves to 127.0.0.1, so gloo advertises that address, and its peers connect to "
-            "themselves"
-        ),
-        remedy="set `GLOO_SOCKET_IFNAME` to the interface between the nodes (usually `eth0`), or correct /etc/hosts",
-        pattern=r"(?:connectFullMesh failed|SO_ERROR)(?s:.*?)remote=\[127\.0\.[01]\.1\]",
         role=Role.SUSPECT,
     ),
     Rule(
@@ -192,14 +145,12 @@ RULES = (
         id="rendezvous-unreachable",
         title="the rendezvous store cannot be reached",
         cause=(
-            "no process listens at the rendezvous endpoint, or its port is blocked, so the agent timed out connecting: on "
-            "the first "
-            "node no agent recognised the endpoint as its own address, or the address is wrong"
+            "no process listens at the rendezvous endpoint, or its port is blocked, so the agent timed out connecting: on the "
+            "first node no agent recognised the endpoint as its own address, or the address is wrong"
         ),
         remedy=(
             "set `rendezvous.endpoint` to the host name or address of the first node, check that its port is open (`nc -zv "
-            "HOST PORT`), "
-            "or set `is_host=1` in `rendezvous.conf` there"
+            "HOST PORT`), or set `is_host=1` in `rendezvous.conf` there"
         ),
         pattern=r"connect\(\) timed out\.(?: Original timeout)?|connection to the C10d store has failed",
         role=Role.SUSPECT,
@@ -210,9 +161,8 @@ RULES = (
         title="a certificate is not trusted",
         cause="the server, or a proxy before it, presents a certificate whose authority the container does not know: {what}",
         remedy=(
-            "add the authority to the image (`update-ca-certificates`) and set `REQUESTS_CA_BUNDLE` and `SSL_CERT_FILE` to "
-            "its bundle; "
-            "check the clock"
+            "add the authority to the image (`update-ca-certificates`) and set `REQUESTS_CA_BUNDLE` and `SSL_CERT_FILE` to its "
+            "bundle; check the clock"
         ),
         local_remedy="set `REQUESTS_CA_BUNDLE` and `SSL_CERT_FILE` to a bundle with the authority; check the clock",
         pattern=(
@@ -231,8 +181,8 @@ RULES = (
         id="mesh-proxy",
         title="the sidecar of a service mesh breaks the connection",
         cause=(
-            "Envoy (Istio, Linkerd) intercepts the connections between the pods and answers itself: the mesh does not know "
-            "the process group's ports"
+            "Envoy (Istio, Linkerd) intercepts the connections between the pods and answers itself: the mesh does not know the "
+            "process group's ports"
         ),
         remedy='switch off the injection for the job: the annotation `sidecar.istio.io/inject: "false"` on its pods',
         pattern=r"upstream connect error or disconnect|istio-envoy|RBAC: access denied|no healthy upstream",
@@ -242,14 +192,19 @@ RULES = (
         title="the process group does not get past its first connections",
         cause=(
             "the log ends right after the store accepted the connection: other ranks have not started, or the sidecar of a "
-            "service mesh "
-            "(Istio, Linkerd) answers for the peers, so the ranks wait for each other"
+            "service mesh (Istio, Linkerd) answers for the peers, so the ranks wait for each other"
         ),
-        remedy=(
-            'check that every pod runs, and switch off the mesh for the job: annotation `sidecar.istio.io/inject: "false"`'
-        ),
+        remedy='check that every pod runs, and switch off the mesh for the job: annotation `sidecar.istio.io/inject: "false"`',
         local_remedy="check that every process runs: `kfjob status {job}`",
         subject=Subject.VIEW,
         severity=Severity.WARNING,
+    ),
+    Rule(
+        id="gloo-hostname",
+        title="the host name `{name}` has no address, so gloo finds no interface",
+        cause="gloo resolves the own host name of the machine, which is neither in DNS nor in /etc/hosts",
+        remedy="give the host name an address in /etc/hosts, or set `GLOO_SOCKET_IFNAME` to the interface between the nodes",
+        pattern=r"rp != nullptr[^\n]*Unable to find address for: (?P<name>\S+)|Unable to resolve hostname to a \(local\)"
+        r" address(?:[^\n]*: (?P<name2>\S+))?",
     ),
 )

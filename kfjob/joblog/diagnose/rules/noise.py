@@ -22,7 +22,7 @@ RULES = (
     Rule(
         id="shard-checkpoint-import",
         title="`torch.distributed._shard.checkpoint` was imported under its old name",
-        cause="a library imports it under the old name, once per process; rule `import-shortfall` checks the count",
+        cause="a library imports it under the old name, once per process",
         remedy="",
         pattern=r"torch[./]distributed[./]_shard[./]checkpoint",
         severity=Severity.HARMLESS,

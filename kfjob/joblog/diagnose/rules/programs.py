@@ -1,7 +1,6 @@
 """Rules about the program and its environment."""
 
 from kfjob.joblog.diagnose.rule import IncidentKind, Role, Rule, Severity, Subject
-from kfjob.joblog.diagnose.rules.system_errors import NO_SPACE, join_texts
 
 RULES = (
     Rule(
@@ -49,9 +48,8 @@ RULES = (
         futile_after=1,
         title="the program does not know the argument `{name}` of its launcher",
         cause=(
-            "torch.distributed.launch passes the local rank as an argument, since torch 2.0 spelt --local-rank with a "
-            "hyphen, and the "
-            "program accepts another spelling or none"
+            "torch.distributed.launch passes the local rank as an argument, since torch 2.0 spelt --local-rank with a hyphen, "
+            "and the program accepts another spelling or none"
         ),
         remedy=(
             "start it with `torchrun` and read `LOCAL_RANK` from the environment, or accept both spellings: "
@@ -93,8 +91,8 @@ RULES = (
         title="the machine has no memory left",
         cause="an allocation failed in main memory, not on the GPU",
         remedy=(
-            "raise `resources.memory`, lower the number of loader workers, or load the model on the meta device or on rank "
-            "0 only"
+            "raise `resources.memory`, lower the number of loader workers, or load the model on the meta device or on rank 0 "
+            "only"
         ),
         local_remedy="use fewer processes or loader workers, or load the model on the meta device or on rank 0 only",
         pattern=(
@@ -106,9 +104,7 @@ RULES = (
         id="loader-worker-crashed",
         title="a data loader process crashed ({signal})",
         cause="native code of the data pipeline failed (image or audio decoders, HDF5, tokenizers after a fork)",
-        remedy=(
-            'load one sample with no loader workers: `PYTHONFAULTHANDLER=1` shows the call; start the workers with "spawn"'
-        ),
+        remedy='load one sample with no loader workers: `PYTHONFAULTHANDLER=1` shows the call; start the workers with "spawn"',
         pattern=r"is killed by signal: (?P<signal>Segmentation fault|Aborted|Illegal instruction|Floating point)"
         r"|Unexpected (?P<signal2>segmentation "
         r"fault) encountered in worker",
@@ -132,7 +128,7 @@ RULES = (
             "volumes, raise the `ephemeral-storage`"
         ),
         local_remedy="the message or `df -h` shows the full folder: delete files there, or write to another disk",
-        pattern=join_texts(NO_SPACE),
+        pattern=r"No space left on device",
     ),
     Rule(
         id="disk-quota",
@@ -140,8 +136,7 @@ RULES = (
         cause="the volume has space, but this user or project may not use more of it",
         remedy=(
             "delete old checkpoints and caches, or ask for a larger quota (`quota -s`, `lfs quota`); write checkpoints to "
-            "another "
-            "of the `volumes` until then"
+            "another of the `volumes` until then"
         ),
         local_remedy="delete old checkpoints and caches, or ask for a larger quota (`quota -s`)",
         pattern=r"[Dd]isk quota exceeded",
@@ -176,9 +171,7 @@ RULES = (
         id="ddp-unused-parameters",
         title="some parameters got no gradient in DDP",
         cause="the loss does not depend on them, so their reduction never starts",
-        remedy=(
-            "set `find_unused_parameters=True`, or remove them from the model; `TORCH_DISTRIBUTED_DEBUG=DETAIL` names them"
-        ),
+        remedy="set `find_unused_parameters=True`, or remove them from the model; `TORCH_DISTRIBUTED_DEBUG=DETAIL` names them",
         pattern=(
             r"Expected to have finished reduction in the prior iteration"
             r"|parameters that were not used in producing the loss"
@@ -226,8 +219,8 @@ RULES = (
         title="the log ends within a traceback, after the line {what}",
         cause="the line with the exception is missing; the innermost frame of the program is {place}",
         remedy=(
-            "get the rest of the log: `kfjob logs {job} --tail 50`, or the whole file for saved logs; a process "
-            "that is killed while it prints loses its last lines"
+            "get the rest of the log: `kfjob logs {job} --tail 50`, or the whole file for saved logs; a process that is killed "
+            "while it prints loses its last lines"
         ),
         subject=Subject.EXCEPTION,
         role=Role.SYMPTOM,

@@ -27,8 +27,8 @@ RULES = (
         id="rendezvous-unresolvable",
         title="the rendezvous host `{host}` has no address",
         cause=(
-            "the name `{host}` cannot be resolved in the pod: it is misspelt, its service does not exist, or its pod has "
-            "not started (a headless service without a ready pod has no DNS entry)"
+            "the name `{host}` cannot be resolved in the pod: it is misspelt, its service does not exist, or its pod has not "
+            "started (a headless service without a ready pod has no DNS entry)"
         ),
         remedy="check `rendezvous.endpoint` and `kubectl get service {host}`; run `nc -zv {host} {port}` inside the pod",
         local_remedy="check `rendezvous.endpoint`: this machine must be able to resolve `{host}`",
@@ -50,8 +50,8 @@ RULES = (
         id="rendezvous-refused",
         title="nothing listens at the rendezvous endpoint `{host}:{port}`",
         cause=(
-            "connections were refused until the timeout: the pod with the store has not started or has ended, or the port "
-            "is wrong"
+            "connections were refused until the timeout: the pod with the store has not started or has ended, or the port is "
+            "wrong"
         ),
         remedy=(
             "check pod `{host}`; raise `read_timeout` in `rendezvous.conf` if it starts late; run `nc -zv {host} {port}` "
@@ -67,22 +67,11 @@ RULES = (
         harmless_before_join=True,
     ),
     Rule(
-        id="rendezvous-silent",
-        title="an agent waits for the rendezvous without a message",
-        cause=(
-            "another service listens at the endpoint and never answers, or (static rendezvous) the master address is not "
-            "that of node rank 0; torch prints nothing in both cases"
-        ),
-        remedy="check `rendezvous.endpoint`: its port must be the store's, and no other service may use it",
-        subject=Subject.VIEW,
-        severity=Severity.WARNING,
-    ),
-    Rule(
         id="address-in-use",
         title="a port is already in use",
         cause=(
-            "another process on the same machine listens there: a pod on the host network, another job, or a process that "
-            "was not stopped"
+            "another process on the same machine listens there: a pod on the host network, another job, or a process that was "
+            "not stopped"
         ),
         remedy="choose another port (`rendezvous.port` is that of torchrun's store), or stop the other process",
         pattern=r"EADDRINUSE|server socket has failed to listen on any local network address|[Aa]ddress already in use",
@@ -91,8 +80,8 @@ RULES = (
         id="too-few-nodes",
         title="too few agents joined the rendezvous",
         cause=(
-            "the agent waited `join_timeout` seconds for the minimum number of nodes: a pod has not started, or uses "
-            "another endpoint or id"
+            "the agent waited `join_timeout` seconds for the minimum number of nodes: a pod has not started, or uses another "
+            "endpoint or id"
         ),
         remedy=(
             "`kfjob status {job}` shows which pods have not started; all pods need the same `rendezvous.endpoint` and "

@@ -16,8 +16,7 @@ RULES = (
         ),
         remedy=(
             "raise `resources.memory`, use fewer loader workers, or load the model on the meta device or on rank 0 only "
-            "instead of in every "
-            "process"
+            "instead of in every process"
         ),
         local_remedy="use fewer processes or loader workers, or load the model on the meta device or on rank 0 only",
         pattern=r"oom[-_]kill|Out of memory: Kill(?:ed)? process|out-of-memory handler|cgroup out of memory|OOM Killed",
@@ -28,8 +27,7 @@ RULES = (
         cause="no thread can start: the pids limit of the pod, or the limit of the user (`ulimit -u`), is used up",
         remedy=(
             "start fewer threads (`OMP_NUM_THREADS` and `OPENBLAS_NUM_THREADS` in `env`) and fewer loader workers, or raise "
-            "podPidsLimit "
-            "of the kubelet"
+            "podPidsLimit of the kubelet"
         ),
         local_remedy="start fewer threads (`OMP_NUM_THREADS`, `OPENBLAS_NUM_THREADS`) and loader workers, or raise `ulimit -u`",
         pattern=r"pthread_create|can't start new thread|RLIMIT_NPROC|fork: (?:retry: )?Resource temporarily unavailable"
@@ -40,8 +38,8 @@ RULES = (
         id="open-files",
         title="the limit of open files is reached",
         cause=(
-            "too many file descriptors are open (`ulimit -n`): data loaders pass every tensor as a descriptor, and each "
-            "shard is a file"
+            "too many file descriptors are open (`ulimit -n`): data loaders pass every tensor as a descriptor, and each shard "
+            "is a file"
         ),
         remedy=(
             "raise `ulimit -n` (a larger LimitNOFILE for containerd), use fewer loader workers, or call "
@@ -55,8 +53,8 @@ RULES = (
         title="a cache folder cannot be written: `{path}`",
         cause="the library keeps its cache in the home folder, and the container's user has none or may not write there",
         remedy=(
-            "set `HF_HOME`, `TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR` or `HOME` in `env` to a folder on a volume that "
-            "can be written"
+            "set `HF_HOME`, `TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR` or `HOME` in `env` to a folder on a volume that can "
+            "be written"
         ),
         pattern=r"(?:Permission denied|Read-only file system): '(?P<path>[^']*(?:/\.(?:cache|triton|config|local|nv|keras"
         r"|matplotlib|torch|hf|"

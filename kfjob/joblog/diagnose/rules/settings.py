@@ -67,32 +67,6 @@ RULES = (
         pattern=r"(?P<what>\d+ validation errors? for \w+)",
     ),
     Rule(
-        id="wandb-denied",
-        title="wandb denies access to the project or the entity",
-        cause=(
-            "the API key is valid, but its account has no right (403) to write to this entity or project, or the "
-            "name is misspelt"
-        ),
-        remedy=(
-            "check `WANDB_ENTITY` and `WANDB_PROJECT` in `env` and the rights of the key's account, or set `WANDB_MODE=offline`"
-        ),
-        pattern=r"W&B API: permission denied|wandb[^\n]*(?:\[403\]|403 |permission denied|PERMISSION_ERROR)"
-        r"|(?:entity|project) \S+ not found during upsertBucket",
-        in_warnings=False,
-    ),
-    Rule(
-        id="wandb-timeout",
-        title="wandb did not answer in time",
-        cause="the start of the run needs the wandb server, and the container reaches it too slowly or not at all",
-        remedy=(
-            "give the pods access to api.wandb.ai (NAT or `HTTPS_PROXY`), raise the limit with `WANDB_INIT_TIMEOUT=300`, or "
-            "set "
-            "`WANDB_MODE=offline` in `env`"
-        ),
-        local_remedy="check the network, raise the limit with `WANDB_INIT_TIMEOUT=300`, or set `WANDB_MODE=offline`",
-        pattern=r"Run initialization has timed out|Error communicating with wandb process",
-    ),
-    Rule(
         id="storage-throttled",
         title="the object storage throttles the requests: there are too many",
         cause="all ranks and loader workers read small objects under one prefix, faster than S3 (or its like) allows",
@@ -155,8 +129,8 @@ RULES = (
         title="the installed protobuf does not fit a package",
         cause="code that protoc generated needs another version of protobuf than the installed one",
         remedy=(
-            "pin `protobuf` to the version that the package was made for (`protobuf<3.21`, or `protobuf<5`), or "
-            "update the package"
+            "pin `protobuf` to the version that the package was made for (`protobuf<3.21`, or `protobuf<5`), or update the "
+            "package"
         ),
         pattern=r"Descriptors cannot (?:not )?be created directly|'runtime_version' from 'google\.protobuf",
     ),
@@ -195,8 +169,8 @@ RULES = (
         id="flash-attention-missing",
         title="flash-attn is not installed",
         cause=(
-            "the model was asked for FlashAttention 2, and the package is missing in the image or does not fit "
-            "the installed torch"
+            "the model was asked for FlashAttention 2, and the package is missing in the image or does not fit the installed "
+            "torch"
         ),
         remedy='install a wheel of flash-attn for the installed torch and CUDA, or use `attn_implementation="sdpa"`',
         pattern=r"FlashAttention2 has been toggled on|Flash Attention 2 is not available|flash_attn seems to be not installed",

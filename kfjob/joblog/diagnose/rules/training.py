@@ -9,12 +9,12 @@ RULES = (
         id="forward-order",
         title="the forward order differs from that of the first iteration on rank {rank}",
         cause=(
-            "FSDP units run in another order than they were wrapped in: the wrap policy names the wrong layer, or ranks "
-            "take different paths; results may be wrong, the loss can vanish, and the job can hang"
+            "FSDP units run in another order than they were wrapped in: the wrap policy names the wrong layer, or ranks take "
+            "different paths; results may be wrong, the loss can vanish, and the job can hang"
         ),
         remedy=(
-            "wrap the decoder layers and nothing inside them (`transformer_layer`; kfjob's trainer finds it), keep the "
-            "root unit for the embeddings, and stop this run"
+            "wrap the decoder layers and nothing inside them (`transformer_layer`; kfjob's trainer finds it), keep the root "
+            "unit for the embeddings, and stop this run"
         ),
         pattern=r"Forward order differs (?:from that of the first iteration on rank (?P<rank>\d+)|across ranks)",
         permanent=True,
@@ -23,8 +23,8 @@ RULES = (
         id="loss-not-finite",
         title="the loss is {loss}{since}",
         cause=(
-            "the computation has diverged or overflowed: the learning rate is too high, fp16 runs without loss scaling, or "
-            "the data contains such values; every later step is lost"
+            "the computation has diverged or overflowed: the learning rate is too high, fp16 runs without loss scaling, or the "
+            "data contains such values; every later step is lost"
         ),
         remedy="resume from an earlier checkpoint with {change}",
         subject=Subject.VIEW,
@@ -48,8 +48,8 @@ RULES = (
         id="loss-constant",
         title="the loss does not change: {loss} for {count} readings",
         cause=(
-            "the model does not learn: the learning rate is 0, parameters are frozen or not in the optimiser, every sample "
-            "is the same, or FSDP has a wrong wrap policy"
+            "the model does not learn: the learning rate is 0, parameters are frozen or not in the optimiser, every sample is "
+            "the same, or FSDP has a wrong wrap policy"
         ),
         remedy="check `lr` and its schedule, and which parameters require gradients",
         subject=Subject.VIEW,
@@ -62,25 +62,6 @@ RULES = (
         cause=("the job runs and prints no progress: it hangs in a collective or in data loading, or training has not started"),
         remedy="`kfjob logs {job} --tail 5` shows where each pod is; `py-spy dump` in a pod shows the stack",
         local_remedy="`kfjob logs {job} --tail 5` shows what each process printed last; {processes}",
-        subject=Subject.VIEW,
-        severity=Severity.WARNING,
-    ),
-    Rule(
-        id="process-stopped",
-        title="{process} is stopped by a signal",
-        cause="SIGSTOP, Ctrl-Z or a debugger stopped it, and it does not run until SIGCONT; other ranks wait for it",
-        remedy="`kill -CONT {pid}` continues it",
-        subject=Subject.VIEW,
-        severity=Severity.WARNING,
-    ),
-    Rule(
-        id="import-shortfall",
-        title="pod `{pod}` printed its import lines {count} times for {processes} processes",
-        cause=(
-            "each process prints the line `torch.distributed._shard.checkpoint` once at its start; {missing} did not get "
-            "that far"
-        ),
-        remedy="look for the missing rank in the pod's log: `kfjob logs {job} --pod {pod}`",
         subject=Subject.VIEW,
         severity=Severity.WARNING,
     ),
@@ -108,12 +89,12 @@ RULES = (
         id="rank-absent",
         title="{absent} reported no timeout, and other ranks timed out in a collective",
         cause=(
-            "{waited} waited in {what} until it timed out, and {absent} did not report that it waited: it hangs "
-            "elsewhere, is slower than the timeout, or was ended before{last}"
+            "{waited} waited in {what} until it timed out, and {absent} did not report that it waited: it hangs elsewhere, is "
+            "slower than the timeout, or was ended before{last}"
         ),
         remedy=(
-            "look at {absent} first: `kfjob logs {job} --tail 50` shows what it did last, and `py-spy dump` where it hangs; "
-            "if it only needs more time (saving, evaluating, preparing data), raise `init_process_group(timeout=…)`"
+            "look at {absent} first: `kfjob logs {job} --tail 50` shows what it did last, and `py-spy dump` where it hangs; if "
+            "it only needs more time (saving, evaluating, preparing data), raise `init_process_group(timeout=…)`"
         ),
         subject=Subject.VIEW,
         role=Role.SUSPECT,
@@ -139,8 +120,7 @@ RULES = (
         cause="the log of pod `{pod}`, whose process holds the store, ends without an error: rank 0 finished or left too early",
         remedy=(
             "keep rank 0 alive until all ranks are done: run the same number of steps everywhere, and call "
-            "`torch.distributed.barrier()` "
-            "and `destroy_process_group()` at the end of each"
+            "`torch.distributed.barrier()` and `destroy_process_group()` at the end of each"
         ),
         subject=Subject.VIEW,
         role=Role.SUSPECT,
@@ -154,8 +134,8 @@ RULES = (
         ),
         remedy=(
             "prepare the data before the job (once, to a shared folder), or raise the timeout: "
-            "`init_process_group(timeout=timedelta(hours=3))`, "
-            "`ddp_timeout` in transformers, `InitProcessGroupKwargs` in accelerate"
+            "`init_process_group(timeout=timedelta(hours=3))`, `ddp_timeout` in transformers, `InitProcessGroupKwargs` in "
+            "accelerate"
         ),
         subject=Subject.VIEW,
         role=Role.SUSPECT,
@@ -177,8 +157,8 @@ RULES = (
         title="the log of pod `{pod}` stops without an error",
         cause="other pods lost their connection to it: it was killed, or its node was lost",
         remedy=(
-            "`kubectl describe pod {pod}` and `kubectl get events` show what happened to the pod and its node (memory "
-            "limit, eviction, spot interruption); then run `kfjob relaunch {job}`"
+            "`kubectl describe pod {pod}` and `kubectl get events` show what happened to the pod and its node (memory limit, "
+            "eviction, spot interruption); then run `kfjob relaunch {job}`"
         ),
         local_remedy=(
             "the kernel log (`dmesg`) shows whether memory ran out; otherwise somebody killed it; then run `kfjob relaunch "
@@ -192,8 +172,8 @@ RULES = (
         title="the log of pod `{pod}`, which holds the rendezvous store, stops without an error",
         cause=("it was killed, or its node was lost; all agents of a c10d rendezvous end with the pod that holds the store"),
         remedy=(
-            "`kubectl describe pod {pod}` shows what happened to the pod; then run `kfjob relaunch {job}`; `rendezvous: "
-            "etcd` keeps the store apart from the workers"
+            "`kubectl describe pod {pod}` shows what happened to the pod; then run `kfjob relaunch {job}`; `rendezvous: etcd` "
+            "keeps the store apart from the workers"
         ),
         local_remedy=(
             "the kernel log (`dmesg`) shows whether memory ran out; otherwise somebody killed it; then run `kfjob relaunch "
