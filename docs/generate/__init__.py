@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.generate import commands, lint, progress, python, spec, trainer
-from kfjob.joblog.diagnose import reference as diagnose
+from docs.generate import commands, diagnose, lint, progress, python, spec, trainer
 
 FOLDER = Path(__file__).parents[1] / "reference"
 _FORMATS: dict[str, Callable[[], str]] = {
     "commands.md": commands.format_page,
-    "diagnose.md": diagnose.page,
+    "diagnose.md": diagnose.format_page,
     "lint.md": lint.format_page,
     "progress.md": progress.format_page,
     "python.md": python.format_page,

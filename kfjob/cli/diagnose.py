@@ -29,18 +29,25 @@ MAX_NAMES = 3
 @click.command()
 @click.argument("job", required=False, type=JOB)
 @click.option("--warnings", is_flag=True, help="List the distinct warnings of the job instead.")
+@click.option("--rules", is_flag=True, help="List all failures that kfjob knows instead, without a job.")
 @from_option
 @progress_option
 @output_option("text", "json")
 @target_options
 def diagnose(
-    *, job: str | None, warnings: bool, folder: str | None, pattern: str | None, output: str, settings: Settings
+    *, job: str | None, warnings: bool, rules: bool, folder: str | None, pattern: str | None, output: str, settings: Settings
 ) -> None:
     """Find the first cause of a job's failure, and how to fix it.
 
     It reads all logs, including those of containers before a restart, and separates the first cause from its consequences
     and from harmless messages. The exit code is 1 if the job has failed and the cause is unknown.
     """
+    if rules:
+        if output == "json":
+            print_json(rules_json(), indent=2)
+        else:
+            click.echo(rules_text())
+        return
     from kfjob.api.diagnose import examine
     from kfjob.api.reader import describe_ref, find_source, name_job
     from kfjob.joblog.diagnose.rule import LogSource
@@ -63,6 +70,24 @@ def diagnose(
             cause=examined.diagnosis.headline,
             hint=None if is_read_once else f"`kfjob logs {name_job(reader)} --tail 50` shows the end of every log",
         )
+
+
+def rules_text() -> str:
+    """Return the ids and titles of all rules as a table."""
+    from kfjob.cli.formatting import format_table
+
+    return format_table(
+        ("RULE", "SEVERITY", "FAILURE"), [(rule["id"], rule["severity"], rule["title"]) for rule in rules_json()]
+    )
+
+
+def rules_json() -> list[dict[str, str]]:
+    """Return all rules as JSON; the texts have `{name}` in place of values."""
+    from kfjob.joblog.diagnose.rules import GROUPS
+
+    fields = ("id", "severity", "role", "title", "cause", "remedy", "link", "pattern")
+    rules = ((group.heading, rule) for group in GROUPS for rule in group.rules)
+    return [{"family": family} | {name: str(getattr(rule, name)) for name in fields} for family, rule in rules]
 
 
 def diagnosis_text(name: str, diagnosis: Diagnosis) -> list[str]:

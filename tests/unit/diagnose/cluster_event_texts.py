@@ -78,17 +78,6 @@ EVENTS: list[tuple[str, KubernetesEvent, str]] = [
         "apiserver plugin/webhook/errors/statuserror.go",
     ),
     (
-        "webhook-denied",
-        _event(
-            "PyTorchJob",
-            "FailedCreatePod",
-            MAKING
-            + "pods \"a-worker-0\" is forbidden: ValidatingAdmissionPolicy 'labels' with binding 'labels' denied request: "
-            "failed expression: false",
-        ),
-        "seen: tests/cluster",
-    ),
-    (
         "service-account-missing",
         _event(
             "PyTorchJob",
@@ -129,12 +118,12 @@ EVENTS: list[tuple[str, KubernetesEvent, str]] = [
         "seen: tests/cluster",
     ),
     (
-        "mount-secret-missing",
+        "secret-missing",
         _event("Pod", "FailedMount", 'MountVolume.SetUp failed for volume "hub" : secret "hub" not found'),
         "seen: tests/cluster",
     ),
     (
-        "mount-config-map-missing",
+        "config-map-missing",
         _event("Pod", "FailedMount", 'MountVolume.SetUp failed for volume "conf" : configmap "settings" not found'),
         "seen: tests/cluster",
     ),
@@ -192,15 +181,12 @@ EVENTS: list[tuple[str, KubernetesEvent, str]] = [
         _event("Pod", "Failed", 'Failed to pull image "r/a:1": rpc error: code = NotFound desc = r/a:1: not found'),
         "seen: tests/cluster",
     ),
-    ("no-gpu-free", _event("Pod", "FailedScheduling", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."), "scheduler"),
+    ("no-capacity", _event("Pod", "FailedScheduling", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."), "scheduler"),
 ]
 
 QUEUES: list[tuple[str, WorkloadStatus, str]] = [
     ("queue-missing", _queue("Inadmissible", "LocalQueue team doesn't exist"), "kueue workload_controller.go:442"),
-    ("queue-missing", _queue("Inadmissible", "ClusterQueue g is terminating or missing"), "kueue workload_controller.go:623"),
     ("queue-inactive", _queue("Inadmissible", "ClusterQueue gpus is inactive"), "kueue workload_controller.go:463"),
-    ("queue-inactive", _queue("Inadmissible", "LocalQueue team is stopped"), "kueue workload_controller.go:590"),
-    ("queue-inactive", _queue("ClusterQueueStopped", "The ClusterQueue is stopped"), "kueue workload_types.go:685"),
     (
         "queue-too-small",
         _queue(
@@ -209,11 +195,6 @@ QUEUES: list[tuple[str, WorkloadStatus, str]] = [
             "capacity (64 > 32)",
         ),
         "kueue flavorassigner.go:916",
-    ),
-    (
-        "queue-too-small",
-        _queue("Pending", "couldn't assign flavors to pod set worker: resource nvidia.com/gpu unavailable in ClusterQueue"),
-        "kueue flavorassigner.go:678",
     ),
     (
         "queue-waits",

@@ -84,27 +84,6 @@ def test_lost_peer_is_a_consequence_of_an_unknown_exception_in_another_pod(text:
     assert [issue.rule for issue in diagnosis.consequences] == ["peer-closed"]
 
 
-@pytest.mark.parametrize(
-    ("message", "meaning"),
-    [
-        ("not enough values to unpack (expected 2, got 0)", "0 values where the program unpacks 2"),
-        (
-            "not enough values to unpack (expected at least 3, got 1)",
-            "1 values where the program unpacks at least 3",
-        ),
-        ("too many values to unpack (expected 2)", "more than 2 values where the program unpacks 2"),
-    ],
-)
-def test_cause_of_an_unpacking_error_counts_the_values(message: str, meaning: str):
-    assert find_cause(f"{FRAMES}ValueError: {message}").cause.startswith(f"a sequence has {meaning}")
-
-
-@pytest.mark.parametrize("code", ["_, width = os.popen('stty size', 'r').read().split()", "w, h, _ = os.get_terminal_size()"])
-def test_unpacking_the_size_of_a_terminal_names_the_terminal(code: str):
-    text = FRAMES.replace('label = batch["labels"]', code) + "ValueError: not enough values to unpack (expected 2, got 0)"
-    assert find_cause(text).cause.startswith("the program needs a terminal, and a job has none: a sequence has 0 values")
-
-
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])
 @pytest.mark.parametrize("error", ["SyntaxError: unmatched ')'", "IndentationError: unexpected indent"])
 def test_syntax_error_names_its_file_and_quotes_the_line(error: str, prefix: str):

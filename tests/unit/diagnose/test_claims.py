@@ -23,32 +23,8 @@ def find_cause(text: str) -> Issue:
     return diagnosis.first_cause
 
 
-def test_json_text_is_no_file():
-    cause = find_cause(FRAME.format(code='json.loads("")') + JSON_ERROR)
-    assert cause.rule == "json-text"
-    assert "file" not in cause.title + cause.cause + cause.remedy
-
-
-@pytest.mark.parametrize("code", ["json.load(file)", "json.loads(path.read_text())", "json.loads(open(path).read())"])
-def test_json_of_an_opened_file_is_a_file(code: str):
-    assert find_cause(FRAME.format(code=code) + JSON_ERROR).rule == "json-file"
-
-
 def test_missing_input_is_no_damaged_file():
     assert find_cause(FRAME.format(code="input()") + "EOFError: EOF when reading a line").rule == "exception"
-
-
-@pytest.mark.parametrize("types", ["Double and Float", "Float and Double", "BFloat16 and Double"])
-def test_float64_names_both_types_and_numpy(types: str):
-    cause = find_cause(f"RuntimeError: mat1 and mat2 must have the same dtype, but got {types}")
-    assert types in cause.cause
-    assert "numpy" in cause.cause
-
-
-def test_other_types_are_named_without_numpy():
-    cause = find_cause("RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16")
-    assert "Float and BFloat16" in cause.cause
-    assert "numpy" not in cause.cause
 
 
 def test_thread_that_renews_the_lease_is_named():

@@ -122,13 +122,6 @@ def test_rank_of_a_pod_without_a_log_is_not_named():
     assert first.rule == "gloo-timeout"
 
 
-def test_of_many_ranks_without_a_timeout_those_with_fewer_steps_are_named():
-    steps = [line(f"step {8 - (rank == 2)} loss 0.3", 5, f"a-worker-{rank}") for rank in range(4)]
-    ends = [line("closing the files", 12, f"a-worker-{rank}") for rank in range(4)]
-    assert read_world(4, *steps, line(GLOO, 9, "a-worker-0"), *ends) == ("rank-absent", 2)
-    assert read_world(4, line(GLOO, 9, "a-worker-0"), *ends)[0] == "gloo-timeout"
-
-
 def test_ranks_that_a_barrier_names_are_suspects():
     text = "[rank0]: RuntimeError: [Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 4000 ms"
     first = diagnose(LogLine(pod="a", text=text)).first_cause

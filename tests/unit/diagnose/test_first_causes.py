@@ -72,18 +72,6 @@ def test_step_that_slurm_cancels_is_no_step_of_the_training():
     assert first.rule == "disk-quota"
 
 
-def test_thread_that_died_before_a_timeout_is_the_cause():
-    first = read(f"{THREAD}\n[rank0] step 7800 loss 0.22\n{TIMEOUT}", JobPhase.FAILED).first_cause
-    assert first
-    assert first.rule == "thread-died"
-
-
-@pytest.mark.parametrize("before", ["", f"{TIMEOUT}\n"])
-def test_thread_that_died_alone_or_later_is_a_warning(before: str):
-    warnings = [issue.rule for issue in read(f"{before}{THREAD}\n[rank0] step 7800 loss 0.22").warnings]
-    assert warnings == ["thread-died"]
-
-
 def test_agent_that_gave_up_makes_failed_connections_errors():
     traceback = f"{TYPE_ERROR.rpartition(chr(10))[0]}\ntorch.distributed.DistNetworkError: {UNREACHED}"
     first = read(f"{UNRESOLVED}\n[E1120 01:15:13.1 socket.cpp:1019] [c10d] {UNREACHED}\n{traceback}").first_cause

@@ -1,11 +1,10 @@
 """Failures after which a restart is futile."""
 
 import pytest
-from msgspec.structs import replace
 
 from kfjob.joblog.diagnose.engine.collector import SymptomCollector
 from kfjob.joblog.diagnose.engine.recovery import find_futile_restart
-from kfjob.joblog.events import Event, LogLine, PodPhase
+from kfjob.joblog.events import Event
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce
 from tests.unit.api import script
@@ -64,26 +63,9 @@ def test_an_error_that_the_program_handled_is_not_the_reason():
     assert rule_of(*round_(0, 5), *module, *later, failed(0, 8)) is None
 
 
-def test_lines_of_the_program_after_a_traceback_show_that_it_was_handled():
-    module = traceback(0, "ModuleNotFoundError: No module named 'flash_attn_xyz'", 6)
-    full = script.line(0, "license server is full", 6)
-    assert rule_of(*round_(0, 5), *module, full, failed(0, 7)) is None
-    assert rule_of(*round_(0, 5), script.line(0, "attention: flash", 5), *module, failed(0, 7)) == "module-not-found"
-    end = [script.line(0, text, 6) for text in ("wandb: run failed", "Exception ignored in: <function>", "")]
-    assert rule_of(*round_(0, 5), *module, *end, failed(0, 7)) == "module-not-found"
-
-
 def test_the_last_of_several_equal_tracebacks_counts():
     module = traceback(0, "ModuleNotFoundError: No module named 'nosuch'", 6)
     assert rule_of(*round_(0, 5), *module, script.line(0, "rank 1 starts", 6), *module, failed(0, 7)) == "module-not-found"
-
-
-def test_an_error_of_a_rank_that_did_not_fail_is_not_the_reason():
-    lines = traceback(0, "ModuleNotFoundError: No module named 'flash_attn'", 6)
-    tagged = [script.line(0, f"[rank1]: {event.text}", 6) for event in lines if isinstance(event, LogLine)]
-    assert rule_of(*round_(0, 5), *tagged, failed(0, 7)) is None
-    tagged = [script.line(0, f"[rank0]: {event.text}", 6) for event in lines if isinstance(event, LogLine)]
-    assert rule_of(*round_(0, 5), *tagged, failed(0, 7)) == "module-not-found"
 
 
 def test_progress_leaves_the_failure_to_the_restarts():
@@ -202,16 +184,6 @@ def test_an_empty_bar_is_no_progress():
 def test_two_equal_failures_that_pass_by_themselves_are_left_to_the_restarts(text):
     rounds = [event for second in (5, 15) for event in (*round_(0, second), *traceback(0, text, second), failed(0, second + 1))]
     assert rule_of(*rounds) is None
-
-
-def test_a_container_that_prints_more_before_the_same_failure_gets_further():
-    def run(container: str, lines: int) -> list[Event]:
-        printed = [script.line(0, f"shard {number} is prepared", 6) for number in range(lines)]
-        events = [*printed, *traceback(0, "RuntimeError: the shard is broken", 7), script.pod(0, PodPhase.RUNNING, exit_code=1)]
-        return [replace(event, container_id=container) if isinstance(event, LogLine) else event for event in events]
-
-    assert rule_of(*run("a", 2), *run("b", 2)) == "exception"
-    assert rule_of(*run("a", 2), *run("b", 3)) is None
 
 
 @pytest.mark.parametrize(

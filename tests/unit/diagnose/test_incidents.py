@@ -17,10 +17,10 @@ from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import Prefilter
 from tests.unit.diagnose.cases import examine, lines
-from tests.unit.diagnose.library_texts import MESSAGES, TEXTS, Text
+from tests.unit.diagnose.texts import LINES, MESSAGES, Text
 
 POD = "a-worker-0"
-ERRORS = [text for text in (*MESSAGES, *TEXTS) if BY_ID[text.rule].severity is Severity.ERROR]
+ERRORS = [text for text in (*MESSAGES, *LINES) if BY_ID[text.rule].severity is Severity.ERROR]
 FRAME = ('  File "/w/train.py", line 7, in main', "    step()")
 
 

@@ -9,11 +9,9 @@ from kfjob.joblog.diagnose.engine.states import format_pod
 from kfjob.joblog.diagnose.rule import RuleMatch, Subject
 from kfjob.joblog.diagnose.rules import GROUPS, RULES, sort_rules
 from kfjob.joblog.lines.timestamps import Timestamp
-from tests.unit.diagnose.framework_texts import TEXTS as FRAMEWORK_TEXTS
-from tests.unit.diagnose.library_texts import MESSAGES, TEXTS
-from tests.unit.diagnose.texts import LINES, PODS
+from tests.unit.diagnose.texts import LINES, MESSAGES, PODS
 
-SAMPLES = [*(text.text for text in (*LINES, *MESSAGES, *TEXTS)), *(text for _, text, _ in FRAMEWORK_TEXTS)]
+SAMPLES = [text.text for text in (*LINES, *MESSAGES)]
 PRECEDENCE = {rule.id: group.precedence for group in GROUPS for rule in group.rules}
 TOPIC = {rule.id: group.heading for group in GROUPS for rule in group.rules}
 

@@ -8,7 +8,6 @@ from kfjob.base.units import SECOND
 from kfjob.joblog.diagnose.engine.history import MAX_OCCURRENCES, MAX_SYMPTOMS
 from kfjob.joblog.diagnose.rule import Severity
 from kfjob.joblog.events import TERMINATING, Event, JobChanged, JobPhase, LogGap, PodChanged, PodPhase, Tick
-from kfjob.joblog.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import START, block, examine, line, lines, progress
 
 A, B = "a-worker-0", "a-worker-1"
@@ -385,28 +384,6 @@ def test_job_without_logs_is_healthy():
     assert not diagnosis.failed
 
 
-FAILED_LINE = (
-    "E1121 06:38:10.000000 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {}) local_rank: 0 "
-    "(pid: 7) of binary: /usr/bin/python"
-)
-
-
-@pytest.mark.parametrize(
-    ("texts", "code", "rule"),
-    [
-        (["world size: 2", "ERROR: sparse feature size 16 does not match"], 1, "exit-message"),
-        (["ERROR: could not read the cache, reading the files", "loading"], 1, "worker-failed"),
-        (["ERROR: sparse feature size 16 does not match"], 3, "worker-failed"),
-        (["ModuleNotFoundError: No module named 'x'", "ERROR: see above"], 1, "module-not-found"),
-    ],
-)
-def test_the_error_that_a_program_prints_before_it_ends_itself_is_the_cause(texts, code, rule):
-    events = [*block(0, 1, A), *(line(text, 2, A) for text in texts), line(FAILED_LINE.format(code), 3, A)]
-    diagnosis, _ = examine(events)
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == rule
-
-
 def test_nan_loss_and_constant_loss_are_reported():
     diagnosis, _ = examine([progress(1, 1), *(progress(step, step, loss=float("nan")) for step in range(2, 9))])
     assert diagnosis.first_cause
@@ -437,34 +414,9 @@ def test_stalled_job_is_a_warning():
     assert diagnosis.warnings[0].title == "no progress for 11 min"
 
 
-def test_silent_waiting_agent_is_a_warning():
-    launch = """
-I1121 06:37:49.6 1 torch/distributed/launcher/api.py:257] Starting elastic_operator with launch configs:
-I1121 06:37:49.6 1 torch/distributed/launcher/api.py:257]   min_nodes        : 2
-I1121 06:37:49.6 1 torch/distributed/launcher/api.py:257]   rdzv_endpoint    : a-worker-0:2379
-"""
-    running: list[Event] = [
-        JobChanged(phase=JobPhase.RUNNING, created=START, started=START),
-        PodChanged(pod=A, phase=PodPhase.RUNNING, container_id="c"),
-    ]
-    diagnosis, _ = examine([*running, *lines(launch), Tick(time=START + 300 * SECOND)])
-    assert [issue.rule for issue in diagnosis.warnings] == ["rendezvous-silent"]
-    diagnosis, _ = examine([*running, *lines(launch), *block(0, 2, A), Tick(time=START + 300 * SECOND)])
-    assert not diagnosis.warnings
-
-
 IMPORT = (
     "/x/torch/distributed/_shard/checkpoint/__init__.py:8: DeprecationWarning: `torch.distributed._shard.checkpoint` will be"
 )
-
-
-def test_import_lines_are_compared_with_the_process_count():
-    config = ObserveConfig(processes_per_node=4)
-    diagnosis, _ = examine([line(IMPORT, second) for second in range(4)], config)
-    assert not diagnosis.warnings
-    diagnosis, _ = examine([line(IMPORT, second) for second in range(3)], config)
-    assert [issue.title for issue in diagnosis.warnings] == [f"pod `{A}` printed its import lines 3 times for 4 processes"]
-    assert "1 of them did not get that far" in diagnosis.warnings[0].cause
 
 
 def test_container_end_after_a_stop_is_harmless():

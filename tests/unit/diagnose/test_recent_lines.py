@@ -40,13 +40,3 @@ def test_timestamp_of_a_line_far_back_does_not_count():
         assert recent.timestamp().time
     recent.append(None, "plain")
     assert recent.timestamp() == Timestamp(exact=False)
-
-
-def test_each_line_is_searched_once(monkeypatch):
-    searched: list[str] = []
-    monkeypatch.setattr(recent_lines, "find_timestamp", searched.append)
-    recent = RecentLines()
-    for number in range(1000):
-        recent.append(None, str(number))
-        recent.timestamp()
-    assert searched == [str(number) for number in range(1000)]

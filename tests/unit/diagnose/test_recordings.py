@@ -9,12 +9,8 @@ import pytest
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.diagnose.rule import Severity
 from kfjob.joblog.diagnose.rules import BY_ID
-from kfjob.joblog.events import Event, LogLine
-from kfjob.joblog.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import RECORDED, examine, recorded
-from tests.unit.diagnose.library_texts import Text
-from tests.unit.diagnose.test_ranking import IMPORT
-from tests.unit.diagnose.texts import LINES
+from tests.unit.diagnose.texts import LINES, Text
 
 FAILED = {  # rule, pod, line
     "2.15.0-c10d-elastic-kill-rank0-rejoin": ("peer-lost", "fsdp-master-0", 44),
@@ -70,21 +66,6 @@ def test_location_is_that_of_the_quoted_line(case: str):
     assert diagnosis.first_cause.line
     line = path.read_text(errors="replace").splitlines()[diagnosis.first_cause.line - 1]
     assert diagnosis.first_cause.evidence[-1] == line.strip()[:400]
-
-
-@pytest.mark.parametrize("case", ["2.15.0-c10d-loglevel-info", "2.9.1-c10d-loglevel-info", "2.2.2-c10d-loglevel-info"])
-@pytest.mark.parametrize(("printed", "issues"), [(3, 1), (4, 0)])
-def test_missing_import_lines_are_found_after_the_log_of_an_agent(case: str, printed: int, issues: int):
-    """One rendezvous begins one round, though its result has many lines."""
-    imported = LogLine(pod="fsdp-master-0", text=IMPORT)
-    events: list[Event] = []
-    for event in recorded(case):
-        if isinstance(event, LogLine) and event.pod == imported.pod and "Batch 0 " in event.text:
-            events += [imported] * printed
-        events.append(event)
-    assert events.count(imported) == printed
-    diagnosis, _ = examine(events, ObserveConfig(processes_per_node=4))
-    assert [issue.rule for issue in diagnosis.warnings] == ["import-shortfall"] * issues
 
 
 def test_peer_of_a_failed_worker_is_a_consequence():

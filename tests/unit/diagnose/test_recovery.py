@@ -9,8 +9,7 @@ import pytest
 from kfjob.base.units import SECOND
 from kfjob.cli.diagnose import diagnosis_text
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.diagnose.engine.line_reports import find_step, has_full_bar, reports_success
-from kfjob.joblog.diagnose.rule import Role
+from kfjob.joblog.diagnose.engine.line_reports import has_full_bar, reports_success
 from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import Prefilter
@@ -26,7 +25,7 @@ CRASH = """Traceback (most recent call last):
     step()
 ValueError: the data has 7 columns"""
 HEAD = CRASH.rpartition("\n")[0]
-STEPS = "\n".join(f"{step}%|##  | {step}/100 [00:0{step}<01:00]" for step in range(1, 5))
+STEPS = "\n".join(f"step {step} loss {3 - step / 10:.1f}" for step in range(1, 6))
 
 
 def read(text: str) -> Diagnosis:
@@ -39,7 +38,7 @@ def read(text: str) -> Diagnosis:
     "Falling back to the pure Python implementation",
     f"2026-11-21 06:37:50 INFO go on\n{STEPS}",
     "2026-11-21 06:37:50 INFO Training finished",
-    "Retrying in 5 s\nstep 1 loss 0.3",
+    f"Retrying in 5 s\n{STEPS}",
 ])  # fmt: skip
 def test_handled_exception_is_recovered(after: str):
     diagnosis = read(f"{IMPORT}\n{after}")
@@ -53,35 +52,6 @@ BANNER = (
     "your system being overloaded, please further tune the variable for optimal performance in your application as needed. "
 )
 FAILED = f"{API} failed (exitcode: 1) local_rank: 1 (pid: 9) of binary: /usr/bin/python"
-OF_TWO = f"{BANNER}\n{IMPORT}\n{{after}}\nE1127 16:56:08.255000 7 {FAILED}"
-
-
-def test_exception_of_any_of_several_processes_is_in_doubt_if_lines_follow():
-    first = read(OF_TWO.format(after="attention: eager")).first_cause
-    assert first
-    assert (first.rule, first.role) == ("module-not-found", Role.SUSPECT)
-    assert first.cause.endswith("this may not be the cause: a process of the pod printed other lines after it")
-    first = read(OF_TWO.format(after="")).first_cause
-    assert first
-    assert (first.rule, first.role) == ("module-not-found", Role.CAUSE)
-    assert first.cause == "Python cannot import `apex`"
-
-
-def test_exception_of_any_of_several_processes_is_recovered_if_a_later_one_ends_the_log():
-    diagnosis = read(OF_TWO.format(after=f"attention: eager\n{CRASH}"))
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "exception"
-    assert [issue.rule for issue in diagnosis.recovered] == ["module-not-found"]
-
-
-@pytest.mark.parametrize(("second", "role"), [(6, Role.CAUSE), (9, Role.SUSPECT)])
-def test_other_processes_may_print_while_an_exception_ends_one(second: int, role: Role):
-    times = [5] * 5 + [second] * 2
-    texts = OF_TWO.format(after="attention: eager").splitlines()
-    events = [LogLine(pod="a-worker-0", text=text, time=time * SECOND) for text, time in zip(texts, times, strict=True)]
-    diagnosis, _ = examine([*events, ENDED])
-    assert diagnosis.first_cause
-    assert (diagnosis.first_cause.rule, diagnosis.first_cause.role) == ("module-not-found", role)
 
 
 @pytest.mark.parametrize("after", [
@@ -115,7 +85,7 @@ def test_exceptions_that_follow_each_other_directly_stay_together():
 def test_same_exception_that_was_handled_once_and_not_again():
     diagnosis = read(f"{IMPORT}\nRetrying in 5 s\n{STEPS}\n{IMPORT}")
     assert diagnosis.first_cause
-    assert (diagnosis.first_cause.rule, diagnosis.first_cause.line) == ("module-not-found", 13)
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.line) == ("module-not-found", 14)
 
 
 @pytest.mark.parametrize(
@@ -213,28 +183,10 @@ def test_failed_process_after_a_report_of_success_is_an_error():
     assert diagnosis.first_cause.rule == "module-not-found"
 
 
-@pytest.mark.parametrize(
-    ("text", "step"),
-    [
-        ("step 7 loss 3", 7),
-        ("Epoch: [3]", 3),
-        ("[rank0]: Iteration 1,200 of 9000", 1200),
-        (" 12%|#  | 12/100 [00:01", 12),
-        (" 12%|#  |", 12),
-        ("{'loss': 0.25}", 0.25),
-        ("[3/90] c++ -c a.cpp", None),
-        ("error: *** STEP 512.0 CANCELLED", None),
-        ("hi", None),
-    ],
-)
-def test_step_of_a_line(text: str, step: float | None):
-    assert find_step(text) == step
-
-
 COMMAND = "cp: cannot stat '/cache/a': No such file or directory"
 
 
-@pytest.mark.parametrize("after", ["step 1 loss 0.3", "2026-11-21 06:37:50 INFO Training finished", "Saved the model to /out"])
+@pytest.mark.parametrize("after", [STEPS, "2026-11-21 06:37:50 INFO Training finished", "Saved the model to /out"])
 def test_script_that_goes_on_after_a_failed_command_is_healthy(after: str):
     diagnosis = read(f"{COMMAND}\n{after}")
     assert diagnosis.healthy
@@ -286,8 +238,6 @@ def with_steps(first: int, last: int) -> str:
 @pytest.mark.parametrize(("before", "after"), [
     (with_steps(1, 9), with_steps(9, 11)),  # it got further than before, within a second of the exception
     ("", with_steps(1, 4)),
-    ("2026-11-21 06:37:00 WARNING cannot upload the sample", with_steps(1, 2)),
-    ("/w/up.py:3: UserWarning: cannot upload\n  warnings.warn('cannot upload')", with_steps(1, 2)),
 ])  # fmt: skip
 def test_exception_before_further_progress_of_the_only_process_is_recovered(before: str, after: str):
     diagnosis = read(f"{before}\n{CRASH}\n{after}".strip())
@@ -297,7 +247,6 @@ def test_exception_before_further_progress_of_the_only_process_is_recovered(befo
 
 @pytest.mark.parametrize(("before", "after"), [
     (with_steps(1, 9), with_steps(9, 10)),  # another rank may have been one step ahead
-    (with_steps(1, 9), with_steps(3, 5)),  # lines of a buffer
     ("2026-11-21 06:37:00 WARNING the rate is high", "2026-11-21 06:37:01 INFO closing"),
 ])  # fmt: skip
 def test_exception_without_further_progress_is_the_cause(before: str, after: str):

@@ -15,7 +15,7 @@ from kfjob.joblog.events import Event, JobChanged, JobPhase
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce
 from tests.unit.diagnose.cases import line, lines, recorded
-from tests.unit.diagnose.library_texts import MESSAGES
+from tests.unit.diagnose.texts import MESSAGES
 
 A, B = "a-worker-0", "a-worker-1"
 FAILED = JobChanged(phase=JobPhase.FAILED)

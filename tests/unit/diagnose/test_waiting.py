@@ -18,7 +18,6 @@ from kfjob.joblog.diagnose.rule import Role, Severity
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, PodChanged, PodPhase
 from tests.unit.diagnose.cases import RECORDED, START, block, examine, line, lines, progress, recorded
-from tests.unit.diagnose.library_texts import TEXTS
 from tests.unit.diagnose.texts import LINES
 
 A, B = "a-worker-0", "a-worker-1"
@@ -154,7 +153,7 @@ def test_one_rendezvous_is_one_start(case: str):
 
 
 CAUSES = [
-    text for text in (*LINES, *TEXTS)
+    text for text in LINES
     if BY_ID[text.rule].severity is Severity.ERROR and BY_ID[text.rule].role is Role.CAUSE
     and not BY_ID[text.rule].harmless_before_join and not BY_ID[text.rule].role_after_join
     and not text.text.startswith("\t")  # a later line of a message

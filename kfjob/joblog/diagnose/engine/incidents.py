@@ -40,6 +40,14 @@ _BOUNDARY = re.compile(
 )
 _QUOTES = ('"""', "```", '"', "'")
 _OPENING = re.compile(r"(?:^|[\s:=(\[{,])(\"\"\"|```|['\"])(?=\S|$)")
+_LABEL = re.compile(
+    r"(?i)\b(?:samples?|prompts?|texts?|completions?|generated|generations?|outputs?|inputs?|questions?|answers?|responses?"
+    r"|contents?|instructions?|predictions?|targets?|labels?)[\"']?\s{0,3}(?:#?\d{1,9})?\s{0,3}[:=]\s{0,3}[\[(]?[urb]?['\"]"
+)
+_LABELLED_LINE = re.compile(
+    r"(?i)\W{0,3}(?:(?:user|input|test|sample) )?(?:samples?|prompts?|completions?|generations?|questions?|answers?|responses?"
+    r"|instructions?|targets?|user|assistant)[\"']?(?: ?#?\d{1,9})? ?[:=] "
+)
 _SINGLE = re.compile(r"(?<!\w)'|'(?!\w)")
 MAX_QUOTATION_DISTANCE = 40
 """Lines before an error in which a quotation that holds it may begin."""
@@ -141,6 +149,13 @@ def is_boundary(text: str) -> bool:
     prefix, _ = split_prefix(text)
     is_logged = prefix.has_stamp or prefix.level is not None or any(level in text for level in _OWN_LEVEL)
     return is_logged or _BOUNDARY.match(text) is not None or _PYTHON_WARNING.search(text) is not None
+
+
+def has_label(text: str) -> bool:
+    """Return whether the text before an error names a sample and opens its quotation, directly or later in its line."""
+    if _LABEL.search(text) is not None:
+        return True
+    return _LABELLED_LINE.match(text) is not None and any(_count(text, quote) % 2 for quote in ('"', "'", "`"))
 
 
 def is_quoted(before: Iterable[str], lines: Sequence[str]) -> bool:

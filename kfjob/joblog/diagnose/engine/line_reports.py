@@ -105,7 +105,6 @@ _CONTINUATION = Pattern(rf"(?i)\b(?:{_INSTEAD}|{_RETRY}|{_PASSIVE})\b")
 _CONTINUATION_BELOW = Pattern(
     rf"(?i)^\W{{0,3}}(?:{_INSTEAD}|continuing)\b|\bfalling back to"
     rf"|[,;:.-] (?:{_INSTEAD}|continuing|using (?:\w+ ){{1,3}}instead)\b|not available[,;] using "
-    rf"|\b(?:{_RETRY})\b|retry attempt \d|attempt \d+ ?(?:/|of) ?\d+"
 )
 
 _STEMS = ("finished", "complete", "done", "succeeded", "saved ", "saving ", "train_runtime", "stopped: `max_", "exit")
@@ -146,7 +145,7 @@ _BARRIER_TIMEOUT = Pattern(r"Ranks? (?P<ranks>\d{1,6}(?:, \d{1,6}){0,63}) failed
 class Announcement(Struct):
     """What a program says about an error after it: an incident and the occurrence that it shows share one of these."""
 
-    handled: bool = False  # the program says what it does instead, or that it tries again
+    handled: bool = False  # the program says what it does instead
 
     def read(self, text: str) -> None:
         """Read a line after the error."""

@@ -12,7 +12,7 @@ from functools import cache
 from ahocorasick_rs import AhoCorasick, Implementation
 from msgspec import Struct
 
-from kfjob.joblog.diagnose.engine.incidents import Incident
+from kfjob.joblog.diagnose.engine.incidents import Incident, has_label
 from kfjob.joblog.diagnose.engine.line_reports import SUCCESS_LITERALS
 from kfjob.joblog.diagnose.engine.tracebacks import CRASH_MARKERS, HEADING, TRACEBACK_MARKERS
 from kfjob.joblog.diagnose.engine.tracebacks import MAX_LINES as MAX_TRACEBACK
@@ -156,7 +156,7 @@ def _find_best_match(incident: Incident) -> RuleMatch | None:
 
 def find_best_matches(incident: Incident) -> list[RuleMatch]:
     """Return the equally good matches that explain most, in the order in which the rules are tried."""
-    matches = [match for match in match_rules(Subject.LOG, incident.text) if _has_form(incident, match.rule)]
+    matches = [match for match in _match_all(incident) if _has_form(incident, match.rule)]
     best = min((_rank(incident, match.rule) for match in matches), default=None)
     return [match for match in matches if _rank(incident, match.rule) == best]
 
@@ -172,6 +172,14 @@ def _has_form(incident: Incident, rule: Rule) -> bool:
     """Return whether the incident has the kind and the frames that the rule needs."""
     has_kind = not rule.kinds or incident.kind in rule.kinds
     return has_kind and (not rule.stack or any(literal in line for line in incident.stack for literal in rule.stack))
+
+
+def _match_all(incident: Incident) -> Iterator[RuleMatch]:
+    text = incident.text
+    for match in match_rules(Subject.LOG, text):
+        if incident.kind in {IncidentKind.MESSAGE, IncidentKind.WARNING} and has_label(text[: match.start]):
+            continue  # a sample of the data
+        yield match
 
 
 def _find_general(incident: Incident) -> Rule | None:
