@@ -1,11 +1,14 @@
 """Texts of failures with their sources: one for each rule that has one.
 
-"seen: CASE" is a recording in tests/data/agent-logs; "seen" alone is a real run, on the test cluster or in tests/local. Other
-sources are the file of the library that prints the text.
+"seen: CASE" is a recording in tests/data/agent-logs; "seen" alone is a real run, on the test cluster or in tests/local.
+Other sources are the files that hold the text in these versions: accelerate 1.15.0, botocore 1.43.117, datasets 5.2.0,
+deepspeed 0.19.8, huggingface_hub 2.4.0, numpy 2.4.6, peft 0.21.2, pyarrow 26.0.1, pydantic 2.14.3, safetensors 0.8.0,
+tokenizers 0.23.3, torch 2.15.0, transformers 5.23.0, triton 3.9.0, urllib3 2.8.0.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase
@@ -17,195 +20,8 @@ class Text(NamedTuple):
     source: str
 
 
-LINES = [
-    Text(
-        "omp-banner",
-        "W1121 06:20:37.9 1 torch/distributed/run.py:984] Setting OMP_NUM_THREADS environment variable for each "
-        "process to be 1 in default, to avoid your system being overloaded",
-        "seen: 2.15.0-c10d-tee-logdir",
-    ),
-    Text(
-        "shutdown-of-a-closed-store",
-        "W1121 06:37:49.644000 1 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1314] The node "
-        "'a-worker-0_1_0' has failed to shutdown the rendezvous 'job' due to an error of type "
-        "RendezvousConnectionError.",
-        "seen: 2.15.0-c10d-store-host-dies",
-    ),
-    Text(
-        "no-error-file",
-        "E1121 06:55:31.033000 1 torch/distributed/elastic/multiprocessing/errors/error_handler.py:194] no error file "
-        "defined for parent, to copy child error file (/tmp/e/0/error.json)",
-        "seen: 2.15.0-c10d-gloo-bogus-ifname",
-    ),
-    Text(
-        "keep-alive-missed",
-        "W1121 06:37:49.644000 1 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1362] The node "
-        "'a-worker-0_1_0' has failed to send a keep-alive heartbeat to the rendezvous 'job' due to an error of type "
-        "RendezvousConnectionError.",
-        "seen: 2.15.0-c10d-store-host-dies",
-    ),
-    Text(
-        "rendezvous-unresolvable",
-        "[W1121 06:45:03.6 socket.cpp:764] [c10d] The IPv6 network addresses of (nosuch-master-0, 29400) cannot be "
-        "retrieved (gai error: -2 - Name or service not known).",
-        "seen: 2.15.0-c10d-endpoint-unresolvable-rt10",
-    ),
-    Text(
-        "rendezvous-no-route",
-        "[W1121 07:05:51.1 socket.cpp:764] [c10d] The client socket has failed to connect to [::ffff:10.77.0.98]:29400 "
-        "(errno: 113 - No route to host).",
-        "seen: 2.15.0-c10d-endpoint-noroute-rt10",
-    ),
-    Text(
-        "rendezvous-refused",
-        "[E1121 06:46:52.4 socket.cpp:1028] [c10d] The client socket has timed out after 10000ms while trying to "
-        "connect to (fsdp-worker-1, 29400).",
-        "seen: 2.15.0-c10d-endpoint-refused-rt10",
-    ),
-    Text(
-        "too-few-nodes",
-        "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
-        "seen: 2.15.0-c10d-too-few-nodes-jt15",
-    ),
-    Text(
-        "stale-rendezvous-id",
-        "INFO 2026-11-21 06:54:52,920 Rendezvous for run_id=f2 was observed to be closed",
-        "seen: 2.15.0-etcd-rerun-same-id",
-    ),
-    Text(
-        "rendezvous-closed",
-        "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
-        "seen: 2.15.0-etcd-rerun-same-id",
-    ),
-    Text(
-        "python-etcd-missing",
-        "torch.distributed.elastic.rendezvous._etcd_stub.EtcdStubError: The 'etcd' module is required but not installed.",
-        "seen: 2.15.0-etcd-no-python-etcd",
-    ),
-    Text("etcd-v2-disabled", "etcd.EtcdException: Bad response : 404 page not found", "seen: 2.15.0-etcd-server-without-v2"),
-    Text("etcd-lease-dead", "etcd.EtcdException: Raft Internal Error : etcdserver: Not a file", "seen with etcd 3.5 (facts)"),
-    Text("loglevel-lower-case", "ValueError: Unknown level: 'info'", "seen: 2.15.0-c10d-loglevel-info-lower"),
-    Text(
-        "launcher-environment",
-        "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK expected, "
-        "but not set",
-        "torch 2.15 torch/distributed/rendezvous.py:265",
-    ),
-    Text("no-gpu", "RuntimeError: nccl2 requires at least one CUDA device", "seen: 2.15.0-c10d-nccl-nogpu"),
-    Text(
-        "gloo-no-interface",
-        "RuntimeError: [enforce fail at third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to "
-        "find address for: eth9",
-        "seen: 2.15.0-c10d-gloo-bogus-ifname",
-    ),
-    Text("data-missing", "error: no data at `/data/c4`", "kfjob/trainer/data/sources.py:37"),
-    Text(
-        "tokenizer-missing",
-        "OSError: Can't load tokenizer for 'my/model'. If you were trying to load it from "
-        "'https://huggingface.co/models', make sure you don't have a local directory with the same name.",
-        "transformers 5.23 tokenization_utils_base.py:1757",
-    ),
-    Text(
-        "checkpoint-shape",
-        "ValueError: Size mismatch between saved torch.Size([4]) and current: torch.Size([8]) for model.w",
-        "torch 2.15 distributed/checkpoint/default_planner.py:512",
-    ),
-    Text("checkpoint-damaged", "error: checkpoint `step-10` is damaged", "kfjob/trainer/checkpoint.py:89"),
-    Text(
-        "text-encoding",
-        "UnicodeEncodeError: 'ascii' codec can't encode character '\\xe9' in position 3: ordinal",
-        "seen: CPython",
-    ),
-    Text(
-        "script-not-found",
-        "/usr/bin/python: can't open file '/workspace/trian.py': [Errno 2] No such file or directory",
-        "CPython; tests/local",
-    ),
-    Text("read-only", "OSError: [Errno 30] Read-only file system: 'ro/checkpoints'", "seen: tests/data/crashes"),
-    Text("fp16-unscale", "ValueError: Attempting to unscale FP16 gradients.", "torch 2.15 torch/amp/grad_scaler.py:275"),
-    Text(
-        "hub-auth",
-        "Cannot access gated repo for url https://huggingface.co/meta-llama/Meta-Llama-3-8B/resolve/main/config.json.",
-        "huggingface_hub 2.4 utils/_http.py:890",
-    ),
-    Text(
-        "dataset-not-found",
-        "datasets.exceptions.DatasetNotFoundError: Dataset 'allenai/c5' doesn't exist on the Hub or cannot be accessed.",
-        "datasets 5.2 load.py:1134",
-    ),
-    Text(
-        "model-not-found",
-        "OSError: meta/lama is not a local folder and is not a valid model identifier listed on "
-        "'https://huggingface.co/models'",
-        "transformers 5.23 utils/hub.py:570",
-    ),
-    Text(
-        "hub-unreachable",
-        "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the "
-        "cached files.",
-        "transformers 5.23 utils/hub.py:621",
-    ),
-    Text("heap-corrupted", "double free or corruption (!prev)", "seen: tests/data/crashes"),
-    Text(
-        "assertion-failed",
-        'kernel: kernel.c:2: plan: Assertion `heads % ranks == 0 && "heads must be divisible by ranks"\' failed.',
-        "seen: tests/data/crashes",
-    ),
-    Text("illegal-instruction", "run.sh: line 1: 22430 Illegal instruction     ./ill", "seen: tests/data/crashes"),
-    Text("arithmetic-signal", "run.sh: line 1: 22433 Floating point exception./fpe", "seen: tests/data/crashes"),
-    Text(
-        "wrong-architecture",
-        "run.sh: line 1: ./arm: cannot execute binary file: Exec format error",
-        "seen: tests/data/crashes",
-    ),
-    Text(
-        "worker-killed",
-        "E1121 07:10:17.9 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 0 "
-        "(pid: 11) of binary: /opt/venv/bin/python",
-        "seen: 2.15.0-c10d-kill9-worker-rank0",
-    ),
-    Text(
-        "worker-terminated",
-        "W1121 06:41:43.6 1 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 9 closing signal SIGTERM",
-        "seen: 2.15.0-c10d-kill9-worker-rank0",
-    ),
-    Text(
-        "worker-failed",
-        "E1121 06:32:54.7 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 "
-        "(pid: 9) of binary: /opt/venv/bin/python",
-        "seen: 2.15.0-c10d-worker-exception-norestart",
-    ),
-    Text(
-        "child-failed",
-        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
-        "seen: 2.15.0-c10d-worker-exception-norestart",
-    ),
-    Text(
-        "nccl-timeout",
-        "[rank0]:[E1121 06:37:49.6 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: "
-        "WorkNCCL(SeqNum=5, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.",
-        "torch ProcessGroupNCCL.cpp",
-    ),
-    Text(
-        "peer-closed",
-        "[rank0]: RuntimeError: [third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer "
-        "[10.77.0.12]:54475.",
-        "seen: 2.15.0-c10d-worker-exception-norestart",
-    ),
-    Text(
-        "store-lost",
-        "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote "
-        "server shutdown or crash?",
-        "seen: 2.15.0-c10d-store-host-dies",
-    ),
-    Text(
-        "store-wait-timeout",
-        "torch.distributed.DistStoreError: wait timeout after 25000ms, keys: /default_pg/0//cpu//0/1",
-        "seen: 2.15.0-c10d-elastic-kill-rank0-rejoin",
-    ),
-    Text("command-permission", "touch: cannot touch '/models/a': Permission denied", "seen: coreutils"),
-    Text("command-file-missing", "start.sh: line 7: cd: /code: No such file or directory", "seen: bash"),
-]
+DATA = Path(__file__).parents[2] / "data" / "failure_lines.tsv"
+LINES = [Text(rule, text, source) for rule, source, text in (row.split("\t") for row in DATA.read_text().splitlines())]
 
 MESSAGES = [
     Text(
