@@ -37,5 +37,5 @@ def format_page() -> str:
     parts = [_HEAD.format(count=len(RULES))]
     for group in GROUPS:
         ids = ", ".join(f"`{rule.id}`" for rule in group.rules)
-        parts.append(f"**{group.heading}:** {group.meaning}.\n{ids}\n")
+        parts.append(f"**{group.heading}:** {group.meaning}\n{ids}\n")
     return "\n".join(parts)

@@ -110,15 +110,12 @@ OPEN: dict[str, Broken] = {
     "image-wrong-architecture": Broken(spec={"image": "STUB/arm/a:1"}),
     "image-name-invalid": Broken(change=_container(image="Not A Name")),
     # scheduling
-    "no-gpu-free": Broken(spec={"resources": {"gpus": 8}}),
     "no-capacity": Broken(spec={"resources": {"cpu": "4096"}}),
     "taint": Broken(spec={"scheduling": {"node_selector": {"kfjob.test/node": "SPACE"}}}),
     "unschedulable": Broken(change=_in_pod(schedulingGates=[{"name": "kfjob.test/closed"}])),
     # what pods take from their namespace
     "secret-missing": Broken(change=_env_from("secretKeyRef")),
     "config-map-missing": Broken(change=_env_from("configMapKeyRef")),
-    "mount-secret-missing": Broken(change=_with_volume({"secret": {"secretName": "nobody-has-this"}})),
-    "mount-config-map-missing": Broken(change=_with_volume({"configMap": {"name": "nobody-has-this"}})),
     "mount-failed": Broken(change=_with_volume({"hostPath": {"path": "/nobody-has-this", "type": "Directory"}})),
     "claim-missing": Broken(spec=_claim("nobody-has-this")),
     "claim-not-provided": Broken(spec=_claim("no-volume"), of_pod=False),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum, auto
-from typing import NamedTuple
+from types import ModuleType
+from typing import NamedTuple, cast
 
 from kfjob.joblog.diagnose.rule import Rule, Subject
 from kfjob.joblog.diagnose.rules import (
@@ -62,139 +63,46 @@ class Group(NamedTuple):
 
     heading: str
     precedence: Precedence
-    rules: tuple[Rule, ...]
-    meaning: str  # what its rules are about, in a few words
+    module: ModuleType
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules, the one to try first at the top."""
+        return cast("tuple[Rule, ...]", self.module.RULES)
+
+    @property
+    def meaning(self) -> str:
+        """What the rules are about, in one sentence."""
+        return (self.module.__doc__ or "").partition("\n")[0]
 
 
 GROUPS: tuple[Group, ...] = (
-    Group(
-        "Harmless messages of healthy jobs",
-        Precedence.HARMLESS,
-        noise.RULES,
-        "lines that read like errors, and that every healthy job may print",
-    ),
-    Group(
-        "Networks between processes",
-        Precedence.DETAIL,
-        networks.RULES,
-        "NCCL, libfabric, gloo, proxies, certificates and HTTP between processes and services",
-    ),
-    Group(
-        "CUDA and its driver",
-        Precedence.DETAIL,
-        drivers.RULES,
-        "the driver, its libraries and the state of the card do not let CUDA work, or a kernel failed",
-    ),
-    Group(
-        "Rendezvous",
-        Precedence.DETAIL,
-        rendezvous.RULES,
-        "the agents or the processes do not find each other: address, port, name, id, store, etcd",
-    ),
-    Group(
-        "Accelerators and their network",
-        Precedence.COMPONENT,
-        accelerators.RULES,
-        "a GPU has no memory, is missing, broken, too old or used twice, or NCCL finds no network",
-    ),
-    Group(
-        "The set-up of a training",
-        Precedence.COMPONENT,
-        trainers.RULES,
-        "the trainer's arguments, metrics, registries and engines do not fit each other",
-    ),
-    Group(
-        "Libraries for training and serving",
-        Precedence.COMPONENT,
-        frameworks.RULES,
-        "transformers, TRL, PEFT, vLLM, Ray or DeepSpeed refuse what the program asks for",
-    ),
-    Group(
-        "Configuration, versions and services",
-        Precedence.COMPONENT,
-        settings.RULES,
-        "Hydra, YAML, packages in a wrong version, and services that refuse or do not answer",
-    ),
-    Group(
-        "Models on their devices",
-        Precedence.COMPONENT,
-        models.RULES,
-        "dtypes, shapes, parallel sizes, DDP and FSDP do not fit the model or the job",
-    ),
-    Group(
-        "Builds and binary packages",
-        Precedence.SYSTEM,
-        builds.RULES,
-        "code that is compiled at start, and packages that were built for another torch, CUDA, libc or GPU",
-    ),
-    Group(
-        "Memory, threads and files",
-        Precedence.SYSTEM,
-        resources.RULES,
-        "limits of the container or the machine: memory, threads, open files, folders for caches",
-    ),
-    Group(
-        "Launchers",
-        Precedence.SYSTEM,
-        launchers.RULES,
-        "torchrun, accelerate, DeepSpeed or Slurm could not start the processes, or were stopped",
-    ),
-    Group(
-        "Files and accounts",
-        Precedence.SYSTEM,
-        files.RULES,
-        "files of weights and data that cannot be read, and accounts for storage and trackers",
-    ),
-    Group(
-        "Programs and their environment",
-        Precedence.PROGRAM,
-        programs.RULES,
-        "Python modules, arguments, paths, permissions, disks, and exceptions without a rule of their own",
-    ),
-    Group(
-        "The hub",
-        Precedence.PROGRAM,
-        hub.RULES,
-        "the Hugging Face hub refuses a token, does not have a repository, or is not reachable",
-    ),
-    Group(
-        "Data and checkpoints",
-        Precedence.PROGRAM,
-        data.RULES,
-        "data sets, tokenizers and checkpoints are missing, damaged or belong to another model",
-    ),
-    Group("Training", Precedence.PROGRAM, training.RULES, "the training runs, but hangs, diverges, or each node trains alone"),
-    Group(
-        "Images and registries",
-        Precedence.POD,
-        images.RULES,
-        "the image cannot be pulled, does not exist, or is built for another architecture",
-    ),
-    Group(
-        "Pods, scheduling and limits",
-        Precedence.STATE,
-        cluster.RULES,
-        "the pod finds no node, cannot start, was evicted or killed, or the job exceeded a limit",
-    ),
-    Group("The local backend", Precedence.STATE, local.RULES, "an agent or etcd on this machine"),
-    Group(
-        "Kubernetes events and queues",
-        Precedence.STATE,
-        cluster_events.RULES,
-        "the operator cannot create pods, a claim has no volume, or the job waits in a queue",
-    ),
-    Group("Crashes of native code", Precedence.END, crashes.RULES, "C++ code, the C library or the CPU ended a process"),
-    Group(
-        "Exit codes and signals", Precedence.END, exit_codes.RULES, "how a process or container ended, where nothing says why"
-    ),
-    Group(
-        "Effects of another process's failure",
-        Precedence.EFFECT,
-        peers.RULES,
-        "lost connections and timeouts; another process failed first",
-    ),
-    Group("Families of messages", Precedence.FAMILY, general.RULES, "words that many libraries share"),
-    Group("Scripts and commands", Precedence.SCRIPT, commands.RULES, "shell scripts and the commands in them"),
+    Group("Harmless messages of healthy jobs", Precedence.HARMLESS, noise),
+    Group("Networks between processes", Precedence.DETAIL, networks),
+    Group("CUDA and its driver", Precedence.DETAIL, drivers),
+    Group("Rendezvous", Precedence.DETAIL, rendezvous),
+    Group("Accelerators and their network", Precedence.COMPONENT, accelerators),
+    Group("The set-up of a training", Precedence.COMPONENT, trainers),
+    Group("Libraries for training and serving", Precedence.COMPONENT, frameworks),
+    Group("Configuration, versions and services", Precedence.COMPONENT, settings),
+    Group("Models on their devices", Precedence.COMPONENT, models),
+    Group("Builds and binary packages", Precedence.SYSTEM, builds),
+    Group("Memory, threads and files", Precedence.SYSTEM, resources),
+    Group("Launchers", Precedence.SYSTEM, launchers),
+    Group("Files and accounts", Precedence.SYSTEM, files),
+    Group("Programs and their environment", Precedence.PROGRAM, programs),
+    Group("The hub", Precedence.PROGRAM, hub),
+    Group("Data and checkpoints", Precedence.PROGRAM, data),
+    Group("Training", Precedence.PROGRAM, training),
+    Group("Images and registries", Precedence.POD, images),
+    Group("Pods, scheduling and limits", Precedence.STATE, cluster),
+    Group("The local backend", Precedence.STATE, local),
+    Group("Kubernetes events and queues", Precedence.STATE, cluster_events),
+    Group("Crashes of native code", Precedence.END, crashes),
+    Group("Exit codes and signals", Precedence.END, exit_codes),
+    Group("Effects of another process's failure", Precedence.EFFECT, peers),
+    Group("Families of messages", Precedence.FAMILY, general),
+    Group("Scripts and commands", Precedence.SCRIPT, commands),
 )
 
 

@@ -1,4 +1,4 @@
-"""Rules about GPUs, their drivers, and the network between them."""
+"""A GPU has no memory, is missing, broken, too old or used twice, or NCCL finds no network."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity
 

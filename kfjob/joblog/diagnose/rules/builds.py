@@ -1,9 +1,4 @@
-"""Rules about code that is compiled at start, and about binary packages that do not fit the installed torch.
-
-The texts are from memory, and no test here provokes them: they are messages of torch (utils/cpp_extension.py, _inductor),
-Triton (runtime/build.py), DeepSpeed (ops/op_builder), the dynamic linker of glibc, bitsandbytes (cextension.py), NumPy and
-transformers (utils/versions.py).
-"""
+"""Code that is compiled at start, and packages that were built for another torch, CUDA, libc or GPU."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 

@@ -1,7 +1,4 @@
-"""Rules about pods and jobs on a cluster: configuration, volumes, scheduling, evictions, limits and the operator.
-
-The texts are those of the kubelet and the scheduler (Kubernetes v1.34), containerd, and the training operator (v1.9.3).
-"""
+"""The pod finds no node, cannot start, was evicted or killed, or the job exceeded a limit."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
 

@@ -1,8 +1,4 @@
-"""Rules about Kubernetes events and queues: missing pods, pods that do not start, evictions, and waiting in a queue.
-
-The texts are those of Kubernetes v1.34 (pkg/kubelet/events, quota and webhook admission, persistentvolume), the training
-operator v1.9.3 (control/pod_control.go: "Error creating: …") and Kueue v0.14 (pkg/controller/core, pkg/scheduler).
-"""
+"""The operator cannot create pods, a claim has no volume, or the job waits in a queue."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
 

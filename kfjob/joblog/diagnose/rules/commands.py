@@ -1,8 +1,4 @@
-"""Rules about shell scripts, the commands that they run, and programs that log their own end.
-
-The texts are those of bash, dash, coreutils, git, pip, runc and the runtimes of Go and Rust. A script goes on after a failed
-command, so these errors explain a failure only if the program did not go on (`Rule.in_script`).
-"""
+"""Shell scripts and the commands in them."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 

@@ -1,7 +1,4 @@
-"""Rules about native code that ends a process: signals, assertions, the C library, and OpenMP.
-
-tests/data/crashes has recordings of most of them; the texts of OpenMP and Triton are from memory.
-"""
+"""C++ code, the C library or the CPU ended a process."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 

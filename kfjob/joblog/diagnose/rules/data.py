@@ -1,4 +1,4 @@
-"""Rules about data sets, tokenizers and checkpoints."""
+"""Data sets, tokenizers and checkpoints are missing, damaged or belong to another model."""
 
 from kfjob.joblog.diagnose.rule import Rule
 

@@ -1,8 +1,4 @@
-"""Rules about CUDA and its driver: errors of kernels and of the runtime, drivers, and GPUs that others use.
-
-The texts are from memory, and no test here provokes them: they are messages of the CUDA runtime and driver API (their error
-strings are fixed), NVML, cuBLAS and torch's allocator (c10/cuda/CUDACachingAllocator.cpp, CUDAFunctions.cpp).
-"""
+"""The driver, its libraries and the state of the card do not let CUDA work, or a kernel failed."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Rules about exit codes and signals of containers and of agents' processes (128 + n is signal n)."""
+"""How a process or container ended, where nothing says why."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
 

@@ -1,8 +1,4 @@
-"""Rules about files of weights and data, and about accounts for services outside of the cluster.
-
-The texts are from memory, and no test here provokes them: they are messages of torch (serialization.py,
-distributed/checkpoint), safetensors, pyarrow, datasets, CPython, wandb, boto3 and google-auth.
-"""
+"""Files of weights and data that cannot be read, and accounts for storage and trackers."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 

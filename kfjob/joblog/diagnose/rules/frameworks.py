@@ -1,8 +1,4 @@
-"""Rules about libraries for training and serving: what their own checks refuse.
-
-The texts are from memory, and no test here provokes them: they are messages of transformers, TRL, PEFT, datasets, vLLM,
-DeepSpeed, Lightning, Ray, and torch (nn/functional.py, _subclasses, _dynamo).
-"""
+"""Transformers, TRL, PEFT, vLLM, Ray or DeepSpeed refuse what the program asks for."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 

@@ -1,4 +1,4 @@
-"""Rules about whole families of messages: they are tried after the rules about their members."""
+"""Words that many libraries share."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity
 

@@ -1,7 +1,4 @@
-"""Rules about the Hugging Face hub: tokens, gated repositories, names and limits.
-
-The texts are those of huggingface_hub (utils/_http.py) and of the hub's own answers, from memory.
-"""
+"""The Hugging Face hub refuses a token, does not have a repository, or is not reachable."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 

@@ -1,7 +1,4 @@
-"""Rules about images and registries.
-
-The texts are those of the kubelet (Kubernetes v1.34) and containerd.
-"""
+"""The image cannot be pulled, does not exist, or is built for another architecture."""
 
 from kfjob.joblog.diagnose.rule import Rule, Subject
 

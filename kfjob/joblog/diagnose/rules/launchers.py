@@ -1,4 +1,4 @@
-"""Rules about the programs that start a training: torchrun, mpirun, srun, accelerate and DeepSpeed."""
+"""Torchrun, accelerate, DeepSpeed or Slurm could not start the processes, or were stopped."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 

@@ -1,4 +1,4 @@
-"""Rules about the local backend."""
+"""An agent or etcd on this machine."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Subject
 

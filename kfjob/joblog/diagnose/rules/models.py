@@ -1,9 +1,4 @@
-"""Rules about the model on its devices: placement, precision, and how it is spread over ranks.
-
-The texts are from memory, and no test here provokes them: they are messages of torch (aten/src/ATen,
-torch/csrc/distributed/c10d/reducer.cpp, torch/distributed/{utils,fsdp}), DeepSpeed (runtime/config.py,
-runtime/fp16/loss_scaler.py), Megatron-LM (core/tensor_parallel) and flash-attn.
-"""
+"""Dtypes, shapes, parallel sizes, DDP and FSDP do not fit the model or the job."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 

@@ -1,9 +1,4 @@
-"""Rules about the network between processes: NCCL's transports, libfabric, gloo, names, ports, proxies and certificates.
-
-The texts are from memory, and no test here provokes them: they are messages of NCCL (src/misc/{ibvwrap,socket}.cc,
-src/transport/net_ib.cc, src/include/alloc.h), aws-ofi-nccl (src/nccl_ofi_*.c), gloo (gloo/transport/tcp), torch
-(csrc/distributed/c10d/socket.cpp), OpenSSL and Envoy.
-"""
+"""NCCL, libfabric, gloo, proxies, certificates and HTTP between processes and services."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
 

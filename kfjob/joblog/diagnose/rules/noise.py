@@ -1,4 +1,4 @@
-"""Rules about messages that look like errors but are harmless."""
+"""Lines that read like errors, and that every healthy job may print."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity
 

@@ -1,4 +1,4 @@
-"""Rules about the effects of another process's failure; they are never the first cause if there is a better one."""
+"""Lost connections and timeouts; another process failed first."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 

@@ -1,4 +1,4 @@
-"""Rules about the program and its environment."""
+"""Python modules, arguments, paths, permissions, disks, and exceptions without a rule of their own."""
 
 from kfjob.joblog.diagnose.rule import IncidentKind, Role, Rule, Severity, Subject
 

@@ -1,4 +1,4 @@
-"""Rules about the rendezvous (torch/distributed/elastic/rendezvous, torch/csrc/distributed/c10d/socket.cpp)."""
+"""The agents or the processes do not find each other: address, port, name, id, store, etcd."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
 

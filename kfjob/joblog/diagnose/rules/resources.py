@@ -1,8 +1,4 @@
-"""Rules about what the container or the machine gives: memory, threads, files, shared memory, caches and the launcher's end.
-
-The texts are from memory, and no test here provokes them: they are messages of the Linux kernel (mm/oom_kill.c), Slurm
-(slurmstepd), OpenBLAS, CPython, torch (multiprocessing, csrc/DataLoader.cpp), DeepSpeed (launcher/launch.py) and accelerate.
-"""
+"""Limits of the container or the machine: memory, threads, open files, folders for caches."""
 
 from kfjob.joblog.diagnose.rule import Rule
 

@@ -1,8 +1,4 @@
-"""Rules about configuration files, launchers, package versions, and services that the program calls.
-
-The texts are from memory, except that of PyYAML: they are messages of PyYAML, Hydra, OmegaConf, Pydantic, Open MPI, wandb,
-botocore, urllib3, protobuf, NumPy, cuDNN's wrapper in torch and CPython.
-"""
+"""Hydra, YAML, packages in a wrong version, and services that refuse or do not answer."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 

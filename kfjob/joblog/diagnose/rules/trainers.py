@@ -1,8 +1,4 @@
-"""Rules about the set-up of a training: the trainer's arguments, its launcher's numbers, registries, and Ray's resources.
-
-The texts are from memory: they are messages of Lightning, timm, MMEngine, fvcore, DeepSpeed, transformers, FSDP, Ray, verl and
-Transformer Engine.
-"""
+"""The trainer's arguments, metrics, registries and engines do not fit each other."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 

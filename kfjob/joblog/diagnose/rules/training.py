@@ -1,4 +1,4 @@
-"""Rules about training that runs, but computes wrong results or makes no progress."""
+"""The training runs, but hangs, diverges, or each node trains alone."""
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
 
