@@ -87,10 +87,7 @@ RULES = (
         id="no-kernel-image",
         title="this torch was not built for this GPU",
         cause="the installed torch, or an extension, was not built with code for the card's compute capability",
-        remedy=(
-            "use a newer build of torch and its extensions; one whose `torch.cuda.get_arch_list()` contains the card's "
-            "capability"
-        ),
+        remedy="use builds of torch and its extensions whose `torch.cuda.get_arch_list()` has the card's capability",
         pattern=r"no kernel image is available for execution on the device|invalid device function|not compiled with (?:GPU"
         r"|CUDA) support"
         r"|is not compatible with the current PyTorch installation",
@@ -108,10 +105,7 @@ RULES = (
     Rule(
         id="duplicate-gpu",
         title="two processes use the same GPU",
-        cause=(
-            "NCCL found rank {one} and rank {two} on one device: the device index is not `LOCAL_RANK`, or there are more "
-            "processes than GPUs"
-        ),
+        cause="ranks {one} and {two} use one device: its index is not `LOCAL_RANK`, or there are more processes than GPUs",
         remedy=(
             "call `torch.cuda.set_device(int(os.environ['LOCAL_RANK']))` before `init_process_group`, and set "
             "`processes_per_node` to the number of GPUs"
@@ -122,10 +116,7 @@ RULES = (
         id="nccl-no-interface",
         title="NCCL finds no network interface to use",
         cause="`NCCL_SOCKET_IFNAME` names an interface that the pod does not have, or excludes all of them",
-        remedy=(
-            "remove `NCCL_SOCKET_IFNAME`, or set it to an interface that `ip link` shows in the pod (usually `eth0`, or "
-            "`^lo,docker`)"
-        ),
+        remedy="remove `NCCL_SOCKET_IFNAME`, or set it to an interface that `ip link` shows in the pod (usually `eth0`)",
         local_remedy="remove `NCCL_SOCKET_IFNAME`, or set it to an interface that `ip link` shows",
         pattern=r"no socket interface found|No usable listening interface found|NCCL WARN .*No interface found",
     ),

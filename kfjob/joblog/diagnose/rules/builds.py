@@ -7,27 +7,16 @@ RULES = (
         id="cuda-toolkit-mismatch",
         title="the CUDA toolkit differs from torch's CUDA version",
         cause="the nvcc that compiles the extension belongs to another CUDA version than the one that torch was built with",
-        remedy=(
-            "use an image whose CUDA toolkit has torch's version (`torch.version.cuda`), or install prebuilt wheels of the "
-            "extension"
-        ),
+        remedy="use an image with the CUDA toolkit of torch (`torch.version.cuda`), or prebuilt wheels of the extension",
         local_remedy="install the CUDA toolkit of torch's version, or prebuilt wheels of the extension",
         pattern=r"detected CUDA version \S+ mismatches|does not match the version torch was compiled with",
     ),
     Rule(
         id="cuda-toolkit-missing",
         title="the CUDA toolkit is missing: an extension cannot be compiled",
-        cause=(
-            "the program compiles an extension at start and needs nvcc, which is not installed, or `CUDA_HOME` does not lead "
-            "to it"
-        ),
-        remedy=(
-            "use a -devel image with the CUDA toolkit of torch's version, set `CUDA_HOME`, or install a prebuilt wheel of the "
-            "extension"
-        ),
-        local_remedy=(
-            "install the CUDA toolkit of torch's version, set `CUDA_HOME`, or install a prebuilt wheel of the extension"
-        ),
+        cause="an extension is compiled at start and needs nvcc, which is missing, or `CUDA_HOME` does not lead to it",
+        remedy="use a -devel image with torch's CUDA version, set `CUDA_HOME`, or install a wheel of the extension",
+        local_remedy="install the CUDA toolkit of torch's version, set `CUDA_HOME`, or install a wheel of the extension",
         pattern=r"CUDA_HOME (?:environment variable is not set|does not exist)|nvcc'?:? (?:command )?not found"
         r"|No such file or directory: "
         r"'[^']*nvcc'|[Uu]nable to find nvcc|No such file or directory.*nvcc",
@@ -40,10 +29,7 @@ RULES = (
             "install them in the image (`apt-get install build-essential ninja-build`), or set `CC`; without torch.compile: "
             "`TORCHDYNAMO_DISABLE=1`"
         ),
-        local_remedy=(
-            "install them (`apt-get install build-essential ninja-build`), or set `CC`; without torch.compile: "
-            "`TORCHDYNAMO_DISABLE=1`"
-        ),
+        local_remedy="`apt-get install build-essential ninja-build`; without torch.compile: `TORCHDYNAMO_DISABLE=1`",
         pattern=r"Ninja is required to load C\+\+ extensions|ninja: (?:command )?not found|No such file or directory: 'ninja'"
         r"|Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler|No such file or directory: '(?:\S*/)?"
         r"(?:gcc|g\+\+|cc|c\+\+|clang\+*|x86_64-linux-gnu-gcc)'|(?:^|[ /])(?:gcc|g\+\+|cc|c\+\+|clang): (?:command )?not found"
@@ -62,10 +48,7 @@ RULES = (
         id="triton-missing",
         title="torch.compile finds no working Triton",
         cause="the inductor backend needs the triton package that belongs to torch, and it is not installed or does not fit",
-        remedy=(
-            "install the triton version that torch requires (`pip show torch` names it), or switch torch.compile off: "
-            "`TORCHDYNAMO_DISABLE=1`"
-        ),
+        remedy="install the triton that torch requires (`pip show torch`), or set `TORCHDYNAMO_DISABLE=1`",
         pattern=(
             r"[Cc]annot find a working triton|TritonMissing|No module named 'triton'|[Tt]riton is not (?:available|installed)"
         ),
@@ -74,9 +57,7 @@ RULES = (
         id="triton-resources",
         title="a Triton kernel needs more of the GPU than it has",
         cause="the kernel's block sizes were chosen for a larger card: its {what} exceeds the limit of this one",
-        remedy=(
-            "use the package's version for this GPU, smaller block sizes or fewer stages, or another attention implementation"
-        ),
+        remedy="use the package's version for this GPU, smaller block sizes or fewer stages, or another attention",
         pattern=r"out of resources?: (?P<what>[\w ]+)",
     ),
     Rule(
@@ -97,10 +78,7 @@ RULES = (
             "look for the first error of the compiler above; use a -devel image with the CUDA version of torch, or build the "
             "extension in the image (DeepSpeed: `DS_BUILD_FUSED_ADAM=1 pip install deepspeed`)"
         ),
-        local_remedy=(
-            "look for the first error of the compiler above; install the CUDA toolkit of torch's version and a gcc that it "
-            "supports"
-        ),
+        local_remedy="see the first error of the compiler above; install torch's CUDA toolkit and a gcc that it supports",
         pattern=r"Error building extension '(?P<name>\w+)'|ninja: build stopped|\['ninja'[^\n]*returned non-zero"
         r"|Error compiling objects for extension|nvcc fatal|Unable to pre-compile (?P<name2>\w+)",
     ),
@@ -119,20 +97,14 @@ RULES = (
     Rule(
         id="cuda-libraries-mixed",
         title="CUDA libraries of different versions are mixed",
-        cause=(
-            "the linker finds another copy of a CUDA or NCCL library than the one that torch brings: the symbol {what} is "
-            "missing in it"
-        ),
+        cause="the linker finds another copy of a CUDA or NCCL library than torch's own: it lacks the symbol {what}",
         remedy="remove CUDA folders from `LD_LIBRARY_PATH`, and install one torch with the nvidia packages of its own version",
         pattern=r"undefined\s+symbol: (?P<what>\w*(?:nvJitLink|cusparse|cublas|cudnn|cufft|cusolver|nvrtc|nccl)\w*)",
     ),
     Rule(
         id="extension-abi",
         title="a compiled extension was built for another version of torch",
-        cause=(
-            "`{file}` needs symbols that the installed torch (or Python) does not have: package and torch version do not "
-            "belong together"
-        ),
+        cause="`{file}` needs symbols that the installed torch or Python lacks: their versions do not belong together",
         remedy=(
             "reinstall the package for the installed torch: a wheel of the same torch, CUDA, Python and C++ ABI version, or "
             "rebuild it (`pip install --no-build-isolation --force-reinstall PACKAGE`, such as flash-attn)"
@@ -146,10 +118,7 @@ RULES = (
         id="libstdcxx-too-old",
         title="the C++ runtime (libstdc++) is too old",
         cause="a compiled library needs a newer libstdc++ ({what}) than the loaded one, which is usually conda's own",
-        remedy=(
-            "install a newer one (`conda install -c conda-forge libstdcxx-ng`), or put the system's folder first in "
-            "`LD_LIBRARY_PATH`"
-        ),
+        remedy="`conda install -c conda-forge libstdcxx-ng`, or put the system's folder first in `LD_LIBRARY_PATH`",
         pattern=r"version .(?P<what>(?:GLIBCXX|CXXABI)_[\d.]+)' not found",
     ),
     Rule(
@@ -178,10 +147,7 @@ RULES = (
     Rule(
         id="shared-library-missing",
         title="the shared library `{name}` is missing",
-        cause=(
-            "the dynamic linker finds it in none of its folders: a system package is not installed, or its folder is not "
-            "searched"
-        ),
+        cause="no folder of the linker has it: a system package is not installed, or its folder is not searched",
         remedy="install the package that holds it in the image, or add its folder to `LD_LIBRARY_PATH`",
         local_remedy="install the package that holds it, or add its folder to `LD_LIBRARY_PATH`",
         pattern=r"(?P<name>[\w.+-]+\.so[\w.]*): cannot open shared object file|Missing dependency: (?P<name2>lib\S+)",
@@ -201,13 +167,8 @@ RULES = (
     Rule(
         id="model-type-unknown",
         title="this version of transformers does not know `{name}`",
-        cause=(
-            "the installed transformers is too old for the model or its tokenizer, or the model's own code was not registered"
-        ),
-        remedy=(
-            "upgrade transformers (`pip install -U transformers`), or pass `trust_remote_code=True` for a model with its own "
-            "code"
-        ),
+        cause="the installed transformers is too old for the model, or the model's own code was not registered",
+        remedy="`pip install -U transformers`, or pass `trust_remote_code=True` for a model with its own code",
         pattern=r"model type .(?P<name>[\w.-]+). but Transformers does not recognize|Unrecognized configuration class"
         r"|Unrecognized model in "
         r"(?P<name2>\S+?)\.? |Unknown model type:? (?P<name3>\S+)|Tokenizer class (?P<name4>\w+) does not exist",

@@ -39,10 +39,7 @@ RULES = (
         id="claim-pending",
         title="a volume claim of the job is not bound",
         cause="no volume fits the claim: there is no storage class, no capacity, or no driver",
-        remedy=(
-            "`kubectl describe pvc` in the job's namespace shows the reason; a volume for many pods needs access mode "
-            "ReadWriteMany"
-        ),
+        remedy="`kubectl describe pvc` shows the reason; a volume for many pods needs access mode ReadWriteMany",
         subject=Subject.POD,
         pattern=r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes to bind"
         r"|volume node affinity conflict",
@@ -59,12 +56,8 @@ RULES = (
     Rule(
         id="no-capacity",
         title="no node has enough {what} free",
-        cause=(
-            "the scheduler found no node with enough of it: all are in use, none has that many, or a device plugin does not run"
-        ),
-        remedy=(
-            "`kubectl describe nodes` shows what is allocatable; lower `resources` or the processes per node, wait, or scale up"
-        ),
+        cause="no node has enough of it: all are in use, none has that many, or a device plugin does not run",
+        remedy="`kubectl describe nodes` shows what is allocatable; lower `resources`, wait, or scale up",
         subject=Subject.POD,
         pattern=r"Insufficient (?P<what>[\w./-]*\w)|(?P<what2>Too many pods)",
     ),
@@ -117,9 +110,7 @@ RULES = (
     Rule(
         id="evicted",
         title="the pod was evicted from its node",
-        cause=(
-            "the node ran low on memory, disk or process ids, was drained, or the pod was preempted by one with higher priority"
-        ),
+        cause="the node ran low on memory, disk or process ids, was drained, or a pod with higher priority came",
         remedy="request what the pod really uses (`resources`), raise the priority, then run `kfjob relaunch {job}`",
         subject=Subject.POD,
         pattern=r"\bEvicted\b|Preempt(?:ed|ing|ion)|was low on resource|NodeShutdown|\bShutdown\b|DisruptionTarget",
@@ -128,10 +119,7 @@ RULES = (
         id="node-lost",
         title="the pod's node is lost",
         cause="the node does not answer; its pod stays Terminating, and the operator waits for it indefinitely",
-        remedy=(
-            "check `kubectl get nodes`; remove the node, or run `kubectl delete pod {pod} --force`, then run `kfjob relaunch "
-            "{job}`"
-        ),
+        remedy="check `kubectl get nodes`; `kubectl delete pod {pod} --force`, then `kfjob relaunch {job}`",
         subject=Subject.POD,
         pattern=r"NodeLost|NodeNotReady|^Unknown \S",
     ),
@@ -184,10 +172,7 @@ RULES = (
     Rule(
         id="operator-missing",
         title="the training operator does not process the job",
-        cause=(
-            "the job is {seconds} s old and has no status: the operator is not installed, does not run, or watches other "
-            "namespaces"
-        ),
+        cause="no status after {seconds} s: the operator is not installed, does not run, or watches other namespaces",
         remedy=(
             "check `kubectl get deployments -A | grep training-operator`; `kubectl apply --server-side -k manifests/` installs "
             "the operator"
@@ -197,22 +182,15 @@ RULES = (
     Rule(
         id="no-pods",
         title="the operator has created no pods for the job",
-        cause=(
-            "the job is {seconds} s old, and something blocks new pods: a resource quota, an admission webhook, or a missing "
-            "service account"
-        ),
-        remedy=(
-            "`kubectl get events` in the job's namespace shows the refusal; `kubectl describe quota` shows the remaining quota"
-        ),
+        cause="no pods after {seconds} s: a quota, an admission webhook or a missing service account blocks them",
+        remedy="`kubectl get events` in the job's namespace shows the refusal, and `kubectl describe quota` the quota",
         subject=Subject.VIEW,
     ),
     Rule(
         id="limit-exceeded",
         title="kfjob stopped the job: {what}",
         cause="the job exceeded a limit of its `watchdog`, and no earlier error explains it",
-        remedy=(
-            "`kfjob logs {job} --tail 20` shows what each pod did last; raise the limit in `watchdog` if the job was healthy"
-        ),
+        remedy="`kfjob logs {job} --tail 20` shows what each pod did last; raise the limit if the job was healthy",
         subject=Subject.JOB,
         pattern=r"LimitExceeded: (?P<what>.*)",
         role=Role.SUSPECT,
@@ -221,10 +199,7 @@ RULES = (
         id="crash-loop",
         title="the container ends again and again",
         local_title="the pod's process ends again and again",
-        cause=(
-            "it restarts after growing pauses, and the job may still report `Running`; its last lines before it ends show the "
-            "reason"
-        ),
+        cause="it restarts after growing pauses, and the job may still report `Running`; its last lines show the reason",
         remedy="`kfjob logs {job} --pod {pod} --previous` shows the last lines of the previous container",
         subject=Subject.POD,
         pattern=r"CrashLoopBackOff",

@@ -89,9 +89,7 @@ RULES = (
         id="storage-class-missing",
         title="storage class `{name}` does not exist",
         cause="a volume claim of the job names it, so nothing can provide the volume",
-        remedy=(
-            "`kubectl get storageclass` lists the existing ones; create the claim again with one of them, or install the driver"
-        ),
+        remedy="`kubectl get storageclass` lists the existing ones; create the claim again, or install the driver",
         subject=Subject.EVENT,
         pattern=r"storageclass(?:\.storage\.k8s\.io)? \"(?P<name>[^\"]+)\" not found",
     ),

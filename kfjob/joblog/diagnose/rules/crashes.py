@@ -61,10 +61,7 @@ RULES = (
     Rule(
         id="illegal-instruction",
         title="a process used a CPU instruction that this machine does not have (SIGILL)",
-        cause=(
-            "a package was built for another instruction set (AVX2, AVX-512 or a newer architecture) than the CPU of this node "
-            "supports"
-        ),
+        cause="a package was built for other instructions (AVX2, AVX-512 …) than the CPU of this node has",
         remedy=(
             "install a generic build of the package (its manylinux wheel, without `-march=native`), or choose an `instance` "
             "with a newer CPU; `lscpu` shows its flags"

@@ -32,10 +32,7 @@ RULES = (
     Rule(
         id="tokenizer-mismatch",
         title="a token id is not below the model's vocabulary size",
-        cause=(
-            "the data was tokenised with another tokenizer than the model's, or tokens were added without resizing the "
-            "embedding"
-        ),
+        cause="the data has another tokenizer than the model, or tokens were added without resizing the embedding",
         remedy="use the model's own tokenizer, or set `vocab_size` (resize the embedding) to the tokenizer's size",
         pattern=r"IndexError: index out of range in self|the tokenizer `[^`]*` has no end-of-text token"
         r"|token id \d+ .*vocab(?:_size|ulary)|vocabulary of \d+ .*tokeni[sz]er",
@@ -61,9 +58,7 @@ RULES = (
         id="checkpoint-damaged",
         title="the checkpoint is incomplete or damaged",
         cause="it was not written completely (the pod was stopped, or the disk was full), or some of its files are gone",
-        remedy=(
-            "remove the damaged folder to resume from the checkpoint before it; kfjob's trainer loads only complete checkpoints"
-        ),
+        remedy="remove the damaged folder to resume from the one before; kfjob's trainer loads only complete checkpoints",
         pattern=r"failed reading zip archive|checkpoint `[^`]*` is damaged|\[Errno 2\] .*\.metadata'"
         r"|SafetensorError|incomplete metadata|invalid header or archive is corrupted"
         r"|No such file or directory: ['\"][^'\"]*(?:-\d{5}-of-\d{5}\.|__\d+_\d+\.distcp|mp_rank_\d+)",

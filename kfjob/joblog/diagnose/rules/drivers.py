@@ -42,20 +42,14 @@ RULES = (
     Rule(
         id="gpu-busy",
         title="another process uses the GPU exclusively",
-        cause=(
-            "the card is busy or unavailable: its compute mode allows one process, another process holds it, or MIG is being "
-            "changed"
-        ),
+        cause="its compute mode allows one process, another process holds it, or MIG is being changed",
         remedy="`nvidia-smi` shows the process and the compute mode: end it, or start one process per GPU",
         pattern=r"devices?(?:\(s\))? (?:are|is|is/are) busy or unavailable",
     ),
     Rule(
         id="fabric-manager",
         title="the GPUs are not ready: the fabric manager does not run",
-        cause=(
-            "error 802: a machine with NVSwitch (HGX, DGX) needs nvidia-fabricmanager, of exactly the driver's version, before "
-            "CUDA works"
-        ),
+        cause="error 802: a machine with NVSwitch (HGX, DGX) needs nvidia-fabricmanager of the driver's version",
         remedy=(
             "start it on the node: `systemctl restart nvidia-fabricmanager`; install the version of the driver, and check "
             "`nvidia-smi -q` (Fabric)"
@@ -70,9 +64,7 @@ RULES = (
             "the image has a newer CUDA than the driver supports, and its forward compatibility libraries (cuda-compat) do not "
             "work with this GPU or this driver"
         ),
-        remedy=(
-            "update the driver of the nodes, or use an image with an older CUDA and without cuda-compat in `LD_LIBRARY_PATH`"
-        ),
+        remedy="update the nodes' driver, or use an image with an older CUDA, without cuda-compat in `LD_LIBRARY_PATH`",
         local_remedy="update the driver, or install torch for an older CUDA and remove cuda-compat from `LD_LIBRARY_PATH`",
         pattern=(
             r"Error 80[34]|forward compatibility was attempted|unsupported display driver"

@@ -10,26 +10,16 @@ RULES = (
             "shared memory (/dev/shm) was full when a process wrote to it (a container has 64 MiB of it by default), or a file "
             "that the process had mapped was truncated or its volume failed"
         ),
-        remedy=(
-            "set `shared_memory`, or lower the number of loader workers; do not rewrite files of weights or data that are in "
-            "use"
-        ),
+        remedy="set `shared_memory`, or lower the number of loader workers; do not rewrite files that are in use",
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`); do not rewrite files that are in use",
         pattern=r"failed \(exitcode: -7\)|ignal 7 \(SIGBUS\)|with return code = -7|(?:signal|Signals\.)\s?SIGBUS|\bBus error\b",
     ),
     Rule(
         id="worker-killed",
         title="a training process was killed (SIGKILL)",
-        cause=(
-            "the kernel kills a process when memory runs out; a person (`kill -9`), a scheduler or a health check can do so too"
-        ),
-        remedy=(
-            "compare the pod's memory with its limit (`kubectl top pod`, `kubectl describe pod`), and raise `resources.memory`"
-        ),
-        local_remedy=(
-            "the kernel log (`dmesg`) shows whether memory ran out: then use fewer processes or loader workers; otherwise "
-            "somebody killed it"
-        ),
+        cause="the kernel kills when memory runs out; a person (`kill -9`), a scheduler or a health check can too",
+        remedy="compare the pod's memory with its limit (`kubectl top pod`), and raise `resources.memory`",
+        local_remedy="if the kernel log (`dmesg`) shows that memory ran out, use fewer processes or loader workers",
         pattern=r"failed \(exitcode: (?:-9|137)\)|ignal 9 \(SIGKILL\)|with return code = -9|(?:signal|Signals\.)\s?SIGKILL"
         r"|(?:^|[\])%]|line \d+:\s+\d+ )Killed(?:\s*$|\s{2,})|exit(?:ed with)? (?:code|status) 137"
         r"|exited on signal 9\b",
@@ -73,10 +63,7 @@ RULES = (
     Rule(
         id="worker-failed",
         title="an agent reports that its worker failed",
-        cause=(
-            "a training process ended with exit code {code}; where the log holds no line of its own output, that output is "
-            "missing"
-        ),
+        cause="a training process ended with exit code {code}; without a line of its own, its output is missing",
         remedy=(
             "let torchrun pass on the workers' output (`--tee 3`, no `--redirects`), set `PYTHONUNBUFFERED=1` in `env`, and "
             "wrap the main function in `torch.distributed.elastic.multiprocessing.errors.record`: torchrun then prints its "
@@ -88,10 +75,7 @@ RULES = (
     Rule(
         id="child-failed",
         title="torchrun gave up",
-        cause=(
-            "a worker failed, and no restart was left; where the log holds no line of the worker's own output, that output is "
-            "missing"
-        ),
+        cause="a worker failed, and no restart was left; without a line of the worker's own, its output is missing",
         remedy=(
             "let torchrun pass on the workers' output (`--tee 3`, no `--redirects`), and wrap the main function in "
             "`torch.distributed.elastic.multiprocessing.errors.record`: torchrun then prints its traceback"
@@ -136,10 +120,7 @@ RULES = (
     Rule(
         id="pod-crashed",
         title="the container crashed (exit code {code})",
-        cause=(
-            "native code failed: 139 is a segmentation fault, 134 an abort, 135 a bus error (shared memory), 132 an illegal "
-            "instruction"
-        ),
+        cause="native code failed: 139 is a segmentation fault, 134 an abort, 135 a bus error, 132 an illegal instruction",
         local_title="the pod's process crashed (exit code {code})",
         remedy="`PYTHONFAULTHANDLER=1` shows where; for 135 set `shared_memory`",
         local_remedy="`PYTHONFAULTHANDLER=1` shows where; for 135, /dev/shm of this machine is too small",

@@ -6,10 +6,7 @@ RULES = (
     Rule(
         id="weights-only",
         title="torch.load refuses the file: it holds more than tensors",
-        cause=(
-            "since torch 2.6, `torch.load` loads weights only by default, and the file holds other objects (numpy arrays, "
-            "classes)"
-        ),
+        cause="since torch 2.6, `torch.load` loads weights only by default, and the file holds other objects",
         remedy=(
             "if you trust the file, pass `weights_only=False` or allow its classes with "
             "`torch.serialization.add_safe_globals`; better, save the weights again as plain tensors"
@@ -19,20 +16,14 @@ RULES = (
     Rule(
         id="torch-load-blocked",
         title="transformers refuses to load pickled weights with this torch",
-        cause=(
-            "torch before 2.6 has a vulnerability in `torch.load`, so newer versions of transformers load only safetensors "
-            "with it"
-        ),
+        cause="`torch.load` is not safe before torch 2.6, so transformers loads only safetensors with it",
         remedy="use torch 2.6 or newer, or convert the weights to safetensors",
         pattern=r"serious vulnerability issue in `torch\.load`",
     ),
     Rule(
         id="weights-not-downloaded",
         title="a weights file is not what its name says: usually a git-lfs pointer or a broken download",
-        cause=(
-            "the file was fetched without git lfs (it then holds a pointer of three lines), is an HTML page, or was copied "
-            "incompletely"
-        ),
+        cause="it was fetched without git lfs (a pointer of three lines), is an HTML page, or was copied incompletely",
         remedy="download it again (`git lfs pull`, or `hf download REPO`), and compare its size with that on the hub",
         pattern=(
             r"[Ee]rror while deserializing header|Header(?:TooLarge|TooSmall)|InvalidHeader|invalid load key, '[v<{\\]"
@@ -46,10 +37,7 @@ RULES = (
             "the plan for the sharded state dict failed in the program: its state dict does not match the one that was saved "
             "(keys, or another state dict type), or a file is missing"
         ),
-        remedy=(
-            "see the traceback of rank 0 below it; load with the same state dict type and the same model settings that saved "
-            "the checkpoint"
-        ),
+        remedy="see the traceback of rank 0 below it; load with the state dict type and the model settings that saved it",
         pattern=r"CheckpointException",
         role=Role.SUSPECT,
         wraps=True,
@@ -135,9 +123,7 @@ RULES = (
             "give the pod's service account a role that may read and write the bucket (IRSA, pod identity, workload identity), "
             "or pass the keys as a secret"
         ),
-        local_remedy=(
-            "log in again (`aws sso login`, `gcloud auth application-default login`), or check the rights for the bucket"
-        ),
+        local_remedy="log in again (`aws sso login`, `gcloud auth application-default login`), or check the rights",
         pattern=r"(?P<what>Unable to locate credentials|NoCredentialsError|AccessDenied|ExpiredToken|InvalidAccessKeyId"
         r"|SignatureDoesNotMatch"
         r"|DefaultCredentialsError|operation: Forbidden|AuthorizationFailure)",
@@ -159,10 +145,7 @@ RULES = (
     Rule(
         id="checkpoint-write",
         title="a checkpoint could not be written",
-        cause=(
-            "the disk or the volume refused the data in the middle of the file: it is full, over its quota, or the connection "
-            "to it was lost"
-        ),
+        cause="the disk or volume refused data: it is full, over its quota, or the connection to it was lost",
         remedy="check the space and the quota of the volume (`df -h`), keep fewer checkpoints, and remove the incomplete one",
         pattern=r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+",
         role=Role.SUSPECT,
@@ -171,10 +154,7 @@ RULES = (
         id="storage-lost",
         title="a network volume or a disk failed: {what}",
         cause="the file system lost its server, its device, or the file was replaced on the server while it was open",
-        remedy=(
-            "check the volume and its server (`dmesg`, events of the pod), then relaunch; the newest complete checkpoint is "
-            "valid"
-        ),
+        remedy="check the volume and its server (`dmesg`, events of the pod), then relaunch from the newest checkpoint",
         pattern=(
             r"\[Errno \d+\] (?P<what>Input/output error|Stale file handle|Transport endpoint is not connected"
             r"|Remote I/O error)"

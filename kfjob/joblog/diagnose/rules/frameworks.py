@@ -7,10 +7,7 @@ RULES = (
         id="pad-token",
         title="the tokenizer has no padding token",
         cause="the program pads a batch, and this tokenizer (such as that of Llama or GPT-2) defines no token for it",
-        remedy=(
-            "set `tokenizer.pad_token = tokenizer.eos_token` (or add one and resize the embedding), and `pad_token_id` of the "
-            "model"
-        ),
+        remedy="set `tokenizer.pad_token = tokenizer.eos_token`, and `pad_token_id` of the model",
         pattern=(
             r"Asking to pad but the tokenizer does not have a padding token"
             r"|Cannot handle batch sizes > 1 if no padding token"
@@ -37,22 +34,15 @@ RULES = (
     Rule(
         id="loss-shapes",
         title="the loss gets {inputs} predictions for {targets} labels",
-        cause=(
-            "predictions and labels of the batch have different lengths: one was shifted, padded, cut or sharded and the other "
-            "not"
-        ),
-        remedy=(
-            "print both shapes before the loss; shift and pad labels together with the inputs, also under sequence parallelism"
-        ),
+        cause="one of predictions and labels was shifted, padded, cut or sharded, and the other was not",
+        remedy="print both shapes before the loss; shift and pad labels together with the inputs",
         pattern=r"Expected input batch_size \((?P<inputs>\d+)\) to match target batch_size \((?P<targets>\d+)\)"
         r"|target size \(torch\.Size\(\[(?P<targets2>[\d, ]*)\]\)\) .*input size \(torch\.Size\(\[(?P<inputs2>[\d, ]*)\]\)\)",
     ),
     Rule(
         id="meta-tensor",
         title="a parameter has no data (it is on the meta device)",
-        cause=(
-            "the model was created without memory, and these weights were never loaded: their names are not in the checkpoint"
-        ),
+        cause="the model was created without memory, and these weights were never loaded: the checkpoint lacks them",
         remedy="load the checkpoint before `.to(device)`, use `to_empty` and initialise, or load without `low_cpu_mem_usage`",
         pattern=r"Cannot copy out of meta tensor|is on the meta device|parameters? (?:is|are) on the meta",
     ),
@@ -118,9 +108,7 @@ RULES = (
         id="op-incompatible",
         title="DeepSpeed cannot build its operator `{name}` here",
         cause="the operator needs a library, a compiler or a GPU that the container does not have (async_io needs libaio)",
-        remedy=(
-            "run `ds_report` in the image, install what it lists as missing (libaio-dev for async_io), or turn the feature off"
-        ),
+        remedy="run `ds_report` in the image, install what it lists (libaio-dev for async_io), or turn the feature off",
         local_remedy="run `ds_report`, install what it lists as missing (libaio-dev for async_io), or turn the feature off",
         pattern=r"Unable to JIT load the (?P<name>\w+) op",
     ),
@@ -128,10 +116,7 @@ RULES = (
         id="checkpoint-prefix",
         title="the names in the checkpoint have the prefix `{prefix}`, which the model's do not have",
         cause="the state dict was saved from the wrapped model (FSDP, DDP or torch.compile), and is loaded into the bare one",
-        remedy=(
-            "strip the prefix from the keys before `load_state_dict`, or save with the library's own function for full state "
-            "dicts"
-        ),
+        remedy="strip the prefix from the keys before `load_state_dict`, or save full state dicts with the library",
         pattern=(
             r"Unexpected key\(s\) in state_dict: \"(?P<prefix>_fsdp_wrapped_module|module|_orig_mod"
             r"|_forward_module|base_model)\."
@@ -141,10 +126,7 @@ RULES = (
         id="graph-break",
         title="torch.compile cannot compile a part of the model",
         cause="the code has an operation or a call that Dynamo cannot trace ({what}), and `fullgraph` allows no graph break",
-        remedy=(
-            "move that call out of the model, drop `fullgraph=True`, or run without the compiler: `TORCHDYNAMO_DISABLE=1` in "
-            "`env`"
-        ),
+        remedy="move that call out of the model, drop `fullgraph=True`, or set `TORCHDYNAMO_DISABLE=1` in `env`",
         pattern=r"_dynamo\.exc\.Unsupported: (?P<what>[^\n]{1,120})",
     ),
     Rule(
@@ -158,10 +140,7 @@ RULES = (
     Rule(
         id="resume-checkpoint",
         title="there is no checkpoint to resume from",
-        cause=(
-            "the program resumes, and its output folder has no complete checkpoint: the first run, another folder, or a lost "
-            "volume"
-        ),
+        cause="the output folder has no complete checkpoint: the first run, another folder, or a lost volume",
         remedy="start without `resume_from_checkpoint` for the first run, and keep the output folder on one of the `volumes`",
         pattern=r"No valid checkpoint found|Can't find a valid checkpoint",
     ),
@@ -176,22 +155,14 @@ RULES = (
         id="gradient-not-finite",
         title="the gradients are not finite",
         cause="training has diverged, fp16 overflows, or a sample of the data is broken, so that the norm cannot be clipped",
-        remedy=(
-            "lower the learning rate, train in bf16, and look at the last batch; `torch.autograd.set_detect_anomaly` names the "
-            "layer"
-        ),
+        remedy="lower the learning rate, train in bf16, and look at the last batch",
         pattern=r"is non-finite, so it cannot be clipped",
     ),
     Rule(
         id="tied-tensors",
         title="tied weights cannot be saved as safetensors",
-        cause=(
-            "two names share one tensor (such as the embedding and the output layer), and safetensors stores each tensor once"
-        ),
-        remedy=(
-            "save with `save_pretrained` or safetensors' save_model, which know tied weights, or pass "
-            "`safe_serialization=False`"
-        ),
+        cause="two names share one tensor, such as embedding and output layer, and safetensors stores it once",
+        remedy="save with `save_pretrained` or safetensors' save_model, or pass `safe_serialization=False`",
         pattern=r"Some tensors share memory",
     ),
 )

@@ -47,10 +47,7 @@ RULES = (
         id="cuda-error",
         title="CUDA reports `{what}`",
         cause="kernels run asynchronously, so the error belongs to an earlier call than the traceback shows",
-        remedy=(
-            "`CUDA_LAUNCH_BLOCKING=1` shows the call; `nvidia-smi` and the kernel log (`dmesg`) show whether the card is "
-            "healthy"
-        ),
+        remedy="`CUDA_LAUNCH_BLOCKING=1` shows the call; `nvidia-smi` and `dmesg` show whether the card is healthy",
         pattern=r"(?:CUDA|HIP) error: (?P<what>[^\n.(]*)|cudaGetDeviceCount\(\)[^\n]*(?P<what2>Error \d+: [^\n(]*)",
         role=Role.SUSPECT,
     ),
@@ -69,10 +66,7 @@ RULES = (
         id="model-type-key",
         title="this version of transformers does not know the model",
         cause="the model type of its configuration is missing in the installed transformers: it is too old",
-        remedy=(
-            "upgrade transformers (`pip install -U transformers`), or pass `trust_remote_code=True` for a model with its own "
-            "code"
-        ),
+        remedy="`pip install -U transformers`, or pass `trust_remote_code=True` for a model with its own code",
         pattern=r"^KeyError: '[\w.-]+'",
         stack=("CONFIG_MAPPING", "configuration_auto"),
     ),

@@ -16,10 +16,7 @@ RULES = (
     Rule(
         id="hub-gated",
         title="the account of the hub's token has no access to a gated repository (HTTP 403)",
-        cause=(
-            "the token is valid, but its account has not accepted the repository's terms, or its authors have not granted the "
-            "request yet"
-        ),
+        cause="the account has not accepted the repository's terms, or its authors have not granted the request yet",
         remedy="open the repository's page with the account of `HF_TOKEN`, accept the terms and wait until access is granted",
         pattern=r"not in the authorized list|is awaiting a review|[Gg]ated ?[Rr]epo[\s\S]*?403 Client Error"
         r"|403 Client Error[\s\S]*?gated repo",
@@ -29,10 +26,7 @@ RULES = (
         id="hub-token-invalid",
         title="the hub does not accept the token (HTTP 401)",
         cause="`HF_TOKEN` is wrong, expired or revoked, is cut off, or has quotes or a line end around it",
-        remedy=(
-            "create a new token (huggingface.co/settings/tokens), and pass it as a secret (`HF_TOKEN`) without quotes and line "
-            "ends"
-        ),
+        remedy="create a new token (huggingface.co/settings/tokens), and pass it as a secret without quotes",
         local_remedy="create a new token (huggingface.co/settings/tokens), and set `HF_TOKEN` without quotes",
         pattern=r"Invalid user token|Invalid credentials in Authorization|401 Client Error: Unauthorized for url: \S+/whoami",
     ),
@@ -61,13 +55,8 @@ RULES = (
         futile_after=2,
         title="data set `{name}` cannot be found",
         cause="the hub has no such data set, or this token has no access to it",
-        remedy=(
-            "check the name and the configuration; a private data set needs `HF_TOKEN`; a folder must exist inside the "
-            "container"
-        ),
-        local_remedy=(
-            "check the name and the configuration; a private data set needs `HF_TOKEN`; a folder must exist on this machine"
-        ),
+        remedy="check the name; a private data set needs `HF_TOKEN`; a folder must exist inside the container",
+        local_remedy="check the name; a private data set needs `HF_TOKEN`; a folder must exist on this machine",
         unless=("is a gated dataset",),
         pattern=r"(?:DatasetNotFoundError.*)?Dataset '(?P<name>[^']*)' doesn't exist on the Hub|DatasetNotFoundError"
         r"|Couldn't find (?:a dataset script|any data file) at (?P<name2>\S+?)\.?(?:\s|$)",

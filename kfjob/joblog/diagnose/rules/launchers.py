@@ -50,10 +50,7 @@ RULES = (
     Rule(
         id="launcher-failed",
         title="a launcher reports that its process failed",
-        cause=(
-            "accelerate, DeepSpeed, mpirun or torch.multiprocessing only repeat the exit code ({code}); the process itself "
-            "shows the reason"
-        ),
+        cause="the launcher only repeats the exit code ({code}); the process itself shows the reason",
         remedy="the last lines of that process show the reason; `python -u` keeps its output from being lost",
         pattern=r"^raise subprocess\.CalledProcessError\("
         r"|CalledProcessError: Command .*returned non-zero exit status (?P<code>\d+)"

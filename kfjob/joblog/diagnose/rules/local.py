@@ -16,10 +16,7 @@ RULES = (
         id="local-etcd-failed",
         title="the job's own etcd has ended",
         cause="{what}",
-        remedy=(
-            "see the etcd log that the message names; `apt-get update && apt-get install etcd-server` installs a version that "
-            "torch supports"
-        ),
+        remedy="see the etcd log that the message names; `apt-get install etcd-server` installs a version that fits",
         subject=Subject.JOB,
         pattern=r"EtcdFailed: (?P<what>.*)",
     ),

@@ -35,10 +35,7 @@ RULES = (
     Rule(
         id="dtype-mismatch",
         title="an operation got two data types",
-        cause=(
-            "its tensors have different precision (`{what}`): one was not cast, no autocast is on, or numpy made float64 "
-            "(Double) of it"
-        ),
+        cause="their precision differs (`{what}`): one was not cast, or numpy made float64 (Double) of it",
         remedy=(
             "run the forward pass under `torch.autocast`, or load the model and its inputs in one dtype (`torch_dtype`, "
             "`.to(dtype)`); adapters and norms that stay in fp32 need a cast; convert what comes from numpy with `.float()`"
@@ -86,14 +83,8 @@ RULES = (
     Rule(
         id="ddp-nothing-to-train",
         title="no parameter of the model needs a gradient",
-        cause=(
-            "DDP, or the backward pass, got a model or a loss without trainable parameters: all are frozen, or adapters are "
-            "missing"
-        ),
-        remedy=(
-            "unfreeze parameters (`requires_grad_(True)`), add the adapter before wrapping, and compute the loss outside "
-            "`no_grad`"
-        ),
+        cause="the model or the loss has no trainable parameter: all are frozen, or adapters are missing",
+        remedy="unfreeze parameters, add the adapter before wrapping, and compute the loss outside `no_grad`",
         pattern=r"doesn't have any parameters that require a gradient|does not require grad and does not have a grad_fn",
     ),
     Rule(
@@ -103,10 +94,7 @@ RULES = (
             "an operation overwrote a value that the backward pass needs; in DDP the broadcast of buffers does so if the "
             "forward pass runs twice per step"
         ),
-        remedy=(
-            "set `broadcast_buffers=False` in DDP, or replace the in-place operation; `torch.autograd.set_detect_anomaly` "
-            "names it"
-        ),
+        remedy="set `broadcast_buffers=False` in DDP; `torch.autograd.set_detect_anomaly` names another operation",
         pattern=r"modified by an inplace operation",
     ),
     Rule(
@@ -126,14 +114,8 @@ RULES = (
     Rule(
         id="sequence-parallel-length",
         title="the sequence length is not a multiple of the tensor parallel size",
-        cause=(
-            "sequence parallelism splits every sequence over the tensor parallel ranks, so its length must be divisible by "
-            "their number"
-        ),
-        remedy=(
-            "pad every sequence to a multiple of the tensor parallel size, choose another sequence length, or switch sequence "
-            "parallelism off"
-        ),
+        cause="every sequence is split over the tensor parallel ranks, so its length must be divisible by their number",
+        remedy="pad every sequence to a multiple of the tensor parallel size, or switch sequence parallelism off",
         pattern=r"tensor should be divisible by tensor parallel size|(?:[Ss]equence length|seq_length"
         r"|sequence dimension)\b.{0,120}"
         r"(?:divisible|multiple)",
@@ -156,10 +138,7 @@ RULES = (
     Rule(
         id="loss-scale-minimum",
         title="fp16 training overflows in every step",
-        cause=(
-            "the loss scale is at its minimum, and gradients still are not finite: values exceed the range of fp16, or "
-            "training diverges"
-        ),
+        cause="gradients are not finite at the smallest loss scale: values exceed fp16, or training diverges",
         remedy="train in bf16 (`train.precision: bf16`), lower the learning rate, or clip gradients",
         pattern=r"loss scale already at minimum|[Mm]inimum loss scale reached|scale has reached its minimum",
     ),
@@ -178,10 +157,7 @@ RULES = (
         id="tensor-shapes",
         title="tensors have shapes that do not fit together",
         cause="samples of a batch differ in length because nothing pads them, or a layer got an input of another size",
-        remedy=(
-            "pad or truncate the samples in the collate function, and compare the sizes in the message with the model's "
-            "configuration"
-        ),
+        remedy="pad or cut the samples in the collate function, and compare the sizes with the configuration",
         pattern=r"stack expects each tensor to be equal size|Sizes of tensors must match|size of tensor a \(\d+\) must match",
         role=Role.SUSPECT,
     ),
@@ -189,10 +165,7 @@ RULES = (
         id="process-group-missing",
         title="the program uses collectives without a process group",
         cause="`init_process_group` was not called in this process, was called twice, or the group was destroyed before",
-        remedy=(
-            "call `torch.distributed.init_process_group()` once per process before the model is wrapped, and start with "
-            "`torchrun`"
-        ),
+        remedy="call `init_process_group()` once per process before the model is wrapped; start with `torchrun`",
         pattern=r"rocess group has not been initialized|initialize the default process group twice",
     ),
     Rule(
@@ -229,10 +202,7 @@ RULES = (
             "FSDP or ZeRO-3 keeps only a part of each parameter, so code that uses a weight outside of the wrapped forward "
             "pass sees an empty tensor"
         ),
-        remedy=(
-            "use it inside `FullyShardedDataParallel.summon_full_params` or `deepspeed.zero.GatheredParameters`, or wrap the "
-            "layers anew"
-        ),
+        remedy="use it in `summon_full_params` (FSDP) or `GatheredParameters` (DeepSpeed), or wrap the layers anew",
         pattern=r"'weight' must be 2-D|weight should have at least three dimensions|current model is torch\.Size\(\[0\]\)",
         role=Role.SUSPECT,
     ),
@@ -240,10 +210,7 @@ RULES = (
         id="loss-diverged",
         title="the program stopped because the loss is not finite",
         cause="training has diverged: the learning rate is too high, fp16 overflows, or a sample of the data is broken",
-        remedy=(
-            "resume from an earlier checkpoint with a lower learning rate, clip gradients, train in bf16, and look at the last "
-            "batch"
-        ),
+        remedy="resume from an earlier checkpoint with a lower learning rate, clipped gradients, or bf16",
         pattern=r"(?:Error|Exception): .*\b[Ll]oss (?:is|became|was) (?:nan|NaN|inf|not finite)",
     ),
 )

@@ -16,10 +16,7 @@ RULES = (
     Rule(
         id="nccl-memlock",
         title="the limit of locked memory is too low for RDMA",
-        cause=(
-            "NCCL must lock memory (`ulimit -l`) to register it with the network card, and the limit of the container does not "
-            "allow it"
-        ),
+        cause="NCCL must lock memory (`ulimit -l`) to register it with the network card, and the limit forbids it",
         remedy=(
             "raise the memlock limit to unlimited: add the capability IPC_LOCK in `pod.security_context`, and set "
             "LimitMEMLOCK=infinity for containerd on the nodes"
@@ -130,9 +127,7 @@ RULES = (
     Rule(
         id="address-not-local",
         title="the store's address does not belong to this machine",
-        cause=(
-            "the process with the store can listen only on its own addresses: `MASTER_ADDR` or the endpoint names another host"
-        ),
+        cause="a process can listen only on its own addresses: `MASTER_ADDR` or the endpoint names another host",
         remedy="set `rendezvous.endpoint` to the host of node rank 0, and give every node its own rank",
         pattern=r"EADDRNOTAVAIL|\(errno: 99 |\[Errno 99\] Cannot assign requested address",
     ),

@@ -90,10 +90,7 @@ RULES = (
         id="host-memory",
         title="the machine has no memory left",
         cause="an allocation failed in main memory, not on the GPU",
-        remedy=(
-            "raise `resources.memory`, lower the number of loader workers, or load the model on the meta device or on rank 0 "
-            "only"
-        ),
+        remedy="raise `resources.memory`, use fewer loader workers, or load the model on the meta device or rank 0 only",
         local_remedy="use fewer processes or loader workers, or load the model on the meta device or on rank 0 only",
         pattern=(
             r"(?:^|\b)MemoryError\b|NumpyMemoryError|Unable to allocate [\d.]+ [GTM]iB for an array|can't allocate memory"

@@ -49,17 +49,12 @@ RULES = (
     Rule(
         id="rendezvous-refused",
         title="nothing listens at the rendezvous endpoint `{host}:{port}`",
-        cause=(
-            "connections were refused until the timeout: the pod with the store has not started or has ended, or the port is "
-            "wrong"
-        ),
+        cause="all connections were refused: the pod with the store has not started or has ended, or the port is wrong",
         remedy=(
             "check pod `{host}`; raise `read_timeout` in `rendezvous.conf` if it starts late; run `nc -zv {host} {port}` "
             "inside the pod"
         ),
-        local_remedy=(
-            "`kfjob logs {job}` shows why the process with the store has ended; check `rendezvous.endpoint` if it is set"
-        ),
+        local_remedy="`kfjob logs {job}` shows why the process with the store has ended; check `rendezvous.endpoint`",
         pattern=rf"client socket has timed out after \S+ while trying to connect to {_PAIR}"
         rf"|client socket has failed to connect to (?:\[?(?P<host2>[^\s\[\],()]+?)\]?:(?P<port2>\d+)) \(errno: 111",
         role=Role.SUSPECT,  # the two rules above end with the same message
@@ -69,24 +64,15 @@ RULES = (
     Rule(
         id="address-in-use",
         title="a port is already in use",
-        cause=(
-            "another process on the same machine listens there: a pod on the host network, another job, or a process that was "
-            "not stopped"
-        ),
+        cause="another process listens there: a pod on the host network, another job, or one that was not stopped",
         remedy="choose another port (`rendezvous.port` is that of torchrun's store), or stop the other process",
         pattern=r"EADDRINUSE|server socket has failed to listen on any local network address|[Aa]ddress already in use",
     ),
     Rule(
         id="too-few-nodes",
         title="too few agents joined the rendezvous",
-        cause=(
-            "the agent waited `join_timeout` seconds for the minimum number of nodes: a pod has not started, or uses another "
-            "endpoint or id"
-        ),
-        remedy=(
-            "`kfjob status {job}` shows which pods have not started; all pods need the same `rendezvous.endpoint` and "
-            "`rendezvous.id`"
-        ),
+        cause="fewer nodes than the minimum came within `join_timeout`: a pod is missing, or has another endpoint or id",
+        remedy="`kfjob status {job}` shows which pods have not started; all need the same `rendezvous.endpoint` and id",
         pattern=r"RendezvousTimeoutError",
         role=Role.SUSPECT,
     ),

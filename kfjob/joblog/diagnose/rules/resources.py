@@ -6,10 +6,7 @@ RULES = (
     Rule(
         id="host-oom-kill",
         title="the kernel killed a process: the host memory ran out",
-        cause=(
-            "the memory limit of the container (or all memory of the machine) was used up, and the OOM killer ended the "
-            "largest process"
-        ),
+        cause="the memory limit of the container (or all memory of the machine) was used up: the OOM killer ended it",
         remedy=(
             "raise `resources.memory`, use fewer loader workers, or load the model on the meta device or on rank 0 only "
             "instead of in every process"
@@ -33,10 +30,7 @@ RULES = (
     Rule(
         id="open-files",
         title="the limit of open files is reached",
-        cause=(
-            "too many file descriptors are open (`ulimit -n`): data loaders pass every tensor as a descriptor, and each shard "
-            "is a file"
-        ),
+        cause="too many files are open (`ulimit -n`): loaders pass each tensor as a descriptor, and each shard is a file",
         remedy=(
             "raise `ulimit -n` (a larger LimitNOFILE for containerd), use fewer loader workers, or call "
             '`torch.multiprocessing.set_sharing_strategy("file_system")`'
@@ -48,10 +42,7 @@ RULES = (
         id="cache-unwritable",
         title="a cache folder cannot be written: `{path}`",
         cause="the library keeps its cache in the home folder, and the container's user has none or may not write there",
-        remedy=(
-            "set `HF_HOME`, `TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR` or `HOME` in `env` to a folder on a volume that can "
-            "be written"
-        ),
+        remedy="set `HF_HOME`, `TRITON_CACHE_DIR` or `HOME` in `env` to a folder on a volume that can be written",
         pattern=r"(?:Permission denied|Read-only file system): '(?P<path>[^']*(?:/\.(?:cache|triton|config|local|nv|keras"
         r"|matplotlib|torch|hf|"
         r"huggingface)\b|[Cc]ache|torch_extensions|torchinductor)[^']*)'"

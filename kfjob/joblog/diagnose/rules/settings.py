@@ -79,9 +79,7 @@ RULES = (
         id="clock-skew",
         title="the clock of the node is wrong",
         cause="a service compares the time of the request with its own, and they differ by more than it accepts",
-        remedy=(
-            "synchronise the clock of the node (`chronyc tracking`, or the NTP service), and relaunch on another node meanwhile"
-        ),
+        remedy="synchronise the clock of the node (`chronyc tracking`), and relaunch on another node meanwhile",
         local_remedy="synchronise the clock (`chronyc tracking`, or the NTP service)",
         pattern=r"RequestTimeTooSkewed|Signature not yet current|certificate is not yet valid|Signature expired: ",
     ),
@@ -89,9 +87,7 @@ RULES = (
         id="service-refused",
         title="nothing listens at `{host}:{port}`",
         cause="the service that the program calls has not started yet, has ended, or listens at another port",
-        remedy=(
-            "check that the service runs (its pod and its log), its port and its name; wait for it before the program calls it"
-        ),
+        remedy="check that the service runs, its port and its name; wait for it before the program calls it",
         local_remedy="check that the service runs, its port and its name; wait for it before the program calls it",
         pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=(?P<port>\d+)\)[^\n]*Connection refused"
         r"|Error 111 connecting to (?P<host2>[^:\s]+):(?P<port2>\d+)",
@@ -100,9 +96,7 @@ RULES = (
     Rule(
         id="service-timeout",
         title="`{host}` did not answer in time",
-        cause=(
-            "the connection exists or is tried, but the answer takes longer than the client waits: overload, or a blocked route"
-        ),
+        cause="the answer takes longer than the client waits: the service is overloaded, or the route is blocked",
         remedy="check the service and the route (`curl -v` in the pod); raise the client's timeout, or retry",
         local_remedy="check the service and the route (`curl -v`); raise the client's timeout, or retry",
         pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=\d+\)[^\n]*(?:timed out|TimeoutError)"
@@ -124,10 +118,7 @@ RULES = (
         id="protobuf-version",
         title="the installed protobuf does not fit a package",
         cause="code that protoc generated needs another version of protobuf than the installed one",
-        remedy=(
-            "pin `protobuf` to the version that the package was made for (`protobuf<3.21`, or `protobuf<5`), or update the "
-            "package"
-        ),
+        remedy="pin `protobuf` to the version of the package (`protobuf<3.21` or `<5`), or update the package",
         pattern=r"Descriptors cannot (?:not )?be created directly|'runtime_version' from 'google\.protobuf",
     ),
     Rule(
@@ -164,10 +155,7 @@ RULES = (
     Rule(
         id="flash-attention-missing",
         title="flash-attn is not installed",
-        cause=(
-            "the model was asked for FlashAttention 2, and the package is missing in the image or does not fit the installed "
-            "torch"
-        ),
+        cause="the model needs FlashAttention 2, and the package is missing or does not fit the installed torch",
         remedy='install a wheel of flash-attn for the installed torch and CUDA, or use `attn_implementation="sdpa"`',
         pattern=r"FlashAttention2 has been toggled on|Flash Attention 2 is not available|flash_attn seems to be not installed",
     ),

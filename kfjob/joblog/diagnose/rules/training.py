@@ -160,10 +160,7 @@ RULES = (
             "`kubectl describe pod {pod}` and `kubectl get events` show what happened to the pod and its node (memory limit, "
             "eviction, spot interruption); then run `kfjob relaunch {job}`"
         ),
-        local_remedy=(
-            "the kernel log (`dmesg`) shows whether memory ran out; otherwise somebody killed it; then run `kfjob relaunch "
-            "{job}`"
-        ),
+        local_remedy="the kernel log (`dmesg`) shows whether memory ran out; then run `kfjob relaunch {job}`",
         subject=Subject.VIEW,
         role=Role.SUSPECT,
     ),
