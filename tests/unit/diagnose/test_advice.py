@@ -32,10 +32,15 @@ def find_cause(text: str) -> Issue:
     ("NotImplementedError", "not implemented"),
 ])  # fmt: skip
 def test_cause_names_the_failing_line_of_the_program(error: str, meaning: str):
-    cause = find_cause(f"{FRAMES}{error}").cause
-    assert meaning in cause
-    assert '`label = batch["labels"]`' in cause
-    assert cause.endswith("/w/train.py:7")
+    first = find_cause(f"{FRAMES}{error}")
+    assert meaning in first.cause
+    assert first.cause.endswith('`label = batch["labels"]`')
+    assert first.place == "/w/train.py:7"
+
+
+def test_exception_that_the_program_raises_itself_has_no_further_cause():
+    text = FRAMES.replace('label = batch["labels"]', 'raise ValueError("7 columns")')
+    assert find_cause(f"{text}ValueError: 7 columns").cause == ""
 
 
 @pytest.mark.parametrize("advice", [

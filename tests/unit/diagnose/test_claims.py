@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -118,3 +120,19 @@ def test_information_of_nccl_is_no_cause():
     plugin = "a-0:22:22 [0] NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file"
     assert examine(lines(plugin))[0].first_cause is None
     assert find_cause(plugin + "\n" + FRAME.format(code="f()") + "ValueError: x is 7").rule == "exception"
+
+
+KILLED = (
+    "E1121 06:38:10.0 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 9)"
+)
+
+
+@pytest.mark.parametrize("end", [{"last_ended": START + 20 * SECOND}, {"ended_by_kfjob": True}])
+def test_process_that_is_killed_after_a_failure_is_no_cause(end: dict[str, Any]):
+    ended = PodChanged(pod=B, phase=PodPhase.FAILED, exit_code=137, reason="Error", time=START + 20 * SECOND, **end)
+    failure = line("[rank0]: ValueError: 7 columns", 3, A)
+    diagnosis, _ = examine([*block(0, 0, A), *block(1, 0, B), failure, line(KILLED, 12, A), ended, FAILED])
+    assert diagnosis.first_cause
+    assert "7 columns" in diagnosis.first_cause.title
+    assert not diagnosis.other_causes
+    assert {issue.rule for issue in diagnosis.consequences} == {"worker-killed", "pod-killed"}

@@ -65,7 +65,7 @@ def test_image_that_is_missing_is_the_cause(problem: KubernetesEvent, *, is_firs
     ((SCHEDULED, MOUNT, pod("PodInitializing")), "mount-failed"),
     ((SCHEDULED, CREATING, SANDBOX), "sandbox-failed"),
     ((PULLING, CREATING, event("FailedMount", "timed out", 30)), "mount-failed"),  # of a new pod with the same name
-    ((UNSCHEDULABLE, SCHEDULING), "no-gpu-free"),
+    ((UNSCHEDULABLE, SCHEDULING), "no-capacity"),
 ])  # fmt: skip
 def test_problem_that_lasts_is_the_cause(events: tuple[Event, ...], rule: str):
     assert find_cause(*events) == rule

@@ -33,7 +33,7 @@ def test_cause_ranks_before_earlier_consequences():
     diagnosis, _ = examine(events)
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod, diagnosis.first_cause.rank) == ("cuda-oom", B, 1)
-    assert "2.50 GiB" in diagnosis.first_cause.cause
+    assert "2.50 GiB" in diagnosis.first_cause.evidence[-1]
     assert [(issue.rule, issue.pods) for issue in diagnosis.consequences] == [("peer-closed", (A,))]
 
 
@@ -73,7 +73,7 @@ def test_unknown_exception_is_reported_with_its_location():
     diagnosis, _ = examine([*lines(BOOM, 3), FAILED])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.title == "the program ended with `KeyError: 'x'`"
-    assert "/workspace/train.py:9" in diagnosis.first_cause.cause
+    assert diagnosis.first_cause.place == "/workspace/train.py:9"
     assert diagnosis.first_cause.evidence == (
         '  File "/workspace/train.py", line 9, in <module>',
         "    main()",
@@ -354,7 +354,7 @@ Batch 3 printed by somebody
 """
     diagnosis, _ = examine([*lines(text, 1), FAILED])
     issues = [issue for issue in (diagnosis.first_cause, *diagnosis.other_causes) if issue]
-    assert [(issue.rank, issue.title.split("`")[1], issue.cause.rpartition(" ")[2]) for issue in issues] == [
+    assert [(issue.rank, issue.title.split("`")[1], issue.place) for issue in issues] == [
         (1, "KeyError: 'b'", "/w/b.py:2"),
         (0, "ValueError: a", "/w/a.py:1"),
     ]

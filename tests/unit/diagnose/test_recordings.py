@@ -73,7 +73,7 @@ def test_peer_of_a_failed_worker_is_a_consequence():
     assert diagnosis.first_cause
     assert diagnosis.first_cause.title == "the program ended with `RuntimeError: boom`"
     assert (diagnosis.first_cause.rank, diagnosis.first_cause.pods) == (1, ("fsdp-worker-0",))
-    assert "/workspace/train.py:19" in diagnosis.first_cause.cause
+    assert diagnosis.first_cause.place == "/workspace/train.py:19"
     peers = {finding.rule: finding.pods for finding in diagnosis.consequences}
     assert peers["peer-closed"] == ("fsdp-master-0",)
     assert not diagnosis.other_causes

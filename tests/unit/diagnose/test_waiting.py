@@ -60,7 +60,7 @@ def test_failed_worker_without_output_comes_before_a_lost_connection():
     diagnosis, _ = examine(events)
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("worker-failed", A)
-    assert "its own output" in diagnosis.first_cause.cause
+    assert "its output is missing" in diagnosis.first_cause.cause
     assert not diagnosis.explained
 
 

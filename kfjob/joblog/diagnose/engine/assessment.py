@@ -110,6 +110,8 @@ def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
     if occurrence.role is not rule.role:
         return occurrence.role
     pod = job.history.pods.get(occurrence.pod)
+    if rule.id in _KILLS and pod is not None and pod.state is not None and pod.state.ended_by_kfjob:
+        return Role.CONSEQUENCE
     if rule.id in _SIGNALS and pod is not None and any(other.rule.id in _CRASHES for other in pod.symptoms.occurrences()):
         return Role.SYMPTOM
     if rule.id in ENDS and pod is not None:
@@ -131,11 +133,12 @@ def _explains_end(other: Occurrence, end: Occurrence) -> bool:
 
 
 def _find_time(job: JobEvidence, occurrence: Occurrence) -> int | None:
-    """Return when it happened. The state of an ended container comes late, so the end of its log is used if earlier."""
+    """Return when it happened. A state without the time of the end comes late: the end of the log may be earlier."""
     near = job.view.reference_time
     time = occurrence.timestamp.resolve(near)
     pod = job.history.pods.get(occurrence.pod)
-    if pod and occurrence.rule.subject is Subject.POD and not occurrence.pod_waits:
+    has_end = pod is not None and pod.state is not None and pod.state.last_ended is not None
+    if pod and occurrence.rule.subject is Subject.POD and not occurrence.pod_waits and not has_end:
         end = pod.recent.timestamp().resolve(near)
         return min(time, end) if time is not None and end is not None else time
     return time
@@ -196,7 +199,10 @@ def mark_suspect(job: JobEvidence, assessments: list[Assessment]) -> list[Assess
     """
     errors = [item for item in assessments if item.is_error]
     has_failed = job.view.phase is JobPhase.FAILED or (bool(errors) and job.view.phase is not JobPhase.SUCCEEDED)
+    failed = {name for name, pod in job.history.pods.items() if pod.state and pod.state.phase is PodPhase.FAILED}
+    failed |= {item.occurrence.pod for item in errors}
     survived = [item for item in assessments if _may_explain(item)]
+    survived = [item for item in survived if item.occurrence.pod in failed] or survived
     if not has_failed or not survived or not all(_is_failure(item) for item in errors):
         return assessments
     last = max(survived, key=lambda item: item.occurrence.order)

@@ -27,6 +27,7 @@ from kfjob.joblog.diagnose.engine.tracebacks import (
     Introduction,
     Traceback,
     continues_crash,
+    continues_dump,
     cut_traceback,
     ends_box,
     find_syntax_error,
@@ -71,7 +72,7 @@ class _Stream(Struct):
     previous: Incident | None = None  # the newest exception that has ended
     before: tuple[str, ...] = ()  # the lines before what is open, the newest first
     gap: int = 0  # lines of other processes since the newest line of the message
-    lines: int = 0  # that the process has printed
+    lines: int = 0  # that the process has printed, as far as they were read; without a prefix those of the container
     heading: int = 0  # number of the line that opened the traceback
 
     @property
@@ -107,7 +108,7 @@ class IncidentReader:
         key, body = split_process(text)
         yield from self._end_idle_messages(key)
         stream = self._find_stream(key)
-        stream.lines += 1
+        stream.lines = stream.lines + 1 if key else mark.line
         if HEADING in body:
             yield from _end_message(stream)
             _open(stream, open_traceback(body, stream.introduction), before)
@@ -237,13 +238,15 @@ def _end_message(stream: _Stream) -> Iterator[Incident]:
 
 def _continues(incident: Incident, text: str) -> bool:
     """Return whether the line belongs to the message."""
-    if incident.kind is IncidentKind.NATIVE:
-        return continues_crash(incident.lines[0], text)
+    if incident.kind is IncidentKind.NATIVE and continues_dump(incident.lines[0], text):
+        return True
     is_full = incident.kind is IncidentKind.MESSAGE and len(incident.lines) >= MAX_MESSAGE
     if is_full or (not text.strip() and not _may_have_paragraphs(incident)):
         return False
     if is_boundary(text) or is_frame(text):
         return False
+    if incident.kind is IncidentKind.NATIVE:
+        return continues_crash(text)
     if starts_crash(text) or ends_box(text) or Introduction().read(text):
         return False
     match = match_last_line(text)

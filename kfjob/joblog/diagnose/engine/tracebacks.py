@@ -46,10 +46,13 @@ def starts_crash(text: str) -> bool:
     return "Assertion " in text and "block: [" not in text and _ASSERTION.match(text) is not None
 
 
-def continues_crash(first: str, text: str) -> bool:
-    """Return whether the line belongs to the report of a crash that begins with `first`, or to its stacks."""
-    if first.startswith("Fatal Python error: "):
-        return not text.strip() or _DUMP_PART.match(text) is not None
+def continues_dump(first: str, text: str) -> bool:
+    """Return whether the line belongs to the stacks that faulthandler prints below the line `first`."""
+    return first.startswith("Fatal Python error: ") and (not text.strip() or _DUMP_PART.match(text) is not None)
+
+
+def continues_crash(text: str) -> bool:
+    """Return whether the line belongs to the message of a crash, and not to the stack below it."""
     return bool(text.strip()) and not _END_OF_MESSAGE.match(text) and not starts_crash(text)
 
 
