@@ -202,7 +202,7 @@ RULES = (
             "FSDP or ZeRO-3 keeps only a part of each parameter, so code that uses a weight outside of the wrapped forward "
             "pass sees an empty tensor"
         ),
-        remedy="use it in `summon_full_params` (FSDP) or `GatheredParameters` (DeepSpeed), or wrap the layers anew",
+        remedy="use it in `FSDP.summon_full_params` or `deepspeed.zero.GatheredParameters`, or wrap the layers anew",
         pattern=r"'weight' must be 2-D|weight should have at least three dimensions|current model is torch\.Size\(\[0\]\)",
         role=Role.SUSPECT,
     ),

@@ -88,7 +88,6 @@ RULES = (
         title="nothing listens at `{host}:{port}`",
         cause="the service that the program calls has not started yet, has ended, or listens at another port",
         remedy="check that the service runs, its port and its name; wait for it before the program calls it",
-        local_remedy="check that the service runs, its port and its name; wait for it before the program calls it",
         pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=(?P<port>\d+)\)[^\n]*Connection refused"
         r"|Error 111 connecting to (?P<host2>[^:\s]+):(?P<port2>\d+)",
         unless=("huggingface.co",),
