@@ -8,6 +8,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from kfjob.joblog.diagnose.rules import RULES
 from kfjob.joblog.events import JobPhase, KubernetesEvent, LogLine, PodPhase
 from kfjob.spec.job import JobSpec
 from kfjob.trainspec.train_spec import TrainSpec
@@ -211,3 +212,10 @@ def test_run_diagnose_returns_the_first_cause(fake):
     diagnosis = attach("train").diagnose()
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("image-not-found", "train-worker-1")
+
+
+def test_all_rules_are_listed_without_a_job(kfjob):
+    assert "\ncuda-oom " in kfjob("diagnose", "--rules").stdout
+    rules = {rule["id"]: rule for rule in json.loads(kfjob("diagnose", "--rules", "-o", "json").stdout)}
+    assert rules["cuda-oom"]["pattern"].startswith("(?:CUDA|HIP)")
+    assert len(rules) == len(RULES)
