@@ -215,7 +215,9 @@ def test_run_diagnose_returns_the_first_cause(fake):
 
 
 def test_all_rules_are_listed_without_a_job(kfjob):
-    assert "\ncuda-oom " in kfjob("diagnose", "--rules").stdout
-    rules = {rule["id"]: rule for rule in json.loads(kfjob("diagnose", "--rules", "-o", "json").stdout)}
+    assert kfjob("diagnose", "--rules") == 0
+    assert "\ncuda-oom " in kfjob.out
+    assert kfjob("diagnose", "--rules", "-o", "json") == 0
+    rules = {rule["id"]: rule for rule in json.loads(kfjob.out)}
     assert rules["cuda-oom"]["pattern"].startswith("(?:CUDA|HIP)")
     assert len(rules) == len(RULES)
