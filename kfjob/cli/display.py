@@ -68,7 +68,7 @@ class Display:
             self._end = now
         self._symptoms.feed(event, view)  # at once: the operator may delete the pods and their logs
         if self._output:
-            self.show_output(self._output.feed(view, event), view.now)
+            self._show_output(self._output.feed(view, event), view.now)
         if view.phase and view.headline != self._headline and not view.remark:  # the summary has the remark
             if not (view.stalled and self._is_stalled):  # the same with more minutes: the reminder of the silence says more
                 self._announce(_find_time(event) or view.now, self.reader.ref.name, view.headline)
@@ -137,8 +137,7 @@ class Display:
         self._output.is_late = self._end is not None and time.monotonic() - self._end > CATCH_UP_SECONDS
         return not self._output.is_late and self._output.needs(pod)
 
-    def show_output(self, lines: list[OutputLine], time: int | None) -> None:
-        """Print lines of the program, and from which pod they are when that changes."""
+    def _show_output(self, lines: list[OutputLine], time: int | None) -> None:
         for line in lines:
             if line.pod:
                 self.show_message(time, line.pod, "the program's output is that of this pod from here on")
@@ -165,13 +164,18 @@ class Display:
 
     def show_summary(self, view: JobView) -> None:
         """Print the summary of a job that has ended."""
-        if self._output:
-            self.show_output(self._output.flush(), view.now)
-            self.show_newest(self._output, view)
-        lines = summarize(self.reader, view, self.diagnosis(view), left_out=self.count_left_out())
-        print("\n" + "\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
+        print("\n" + "\n".join(self.end_output(view)), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
 
-    def show_newest(self, output: ProgramOutput, view: JobView) -> None:
+    def end_output(self, view: JobView) -> list[str]:
+        """Print the rest of the program's output, and return the lines of the summary."""
+        left_out = 0
+        if self._output:
+            self._show_output(self._output.flush(), view.now)
+            self._show_newest(self._output, view)
+            left_out = self._output.warnings.count
+        return summarize(self.reader, view, self.diagnosis(view), left_out=left_out)
+
+    def _show_newest(self, output: ProgramOutput, view: JobView) -> None:
         """Print the last lines of the program if lines before them were left out."""
         if not output.left_out and not self._is_cut:
             return
@@ -189,10 +193,6 @@ class Display:
     def diagnosis(self, view: JobView) -> Diagnosis:
         """Return the diagnosis from the events so far."""
         return diagnose(self._symptoms, view, job=self.reader.ref.name)
-
-    def count_left_out(self) -> int:
-        """Return the number of lines of the program that were not shown."""
-        return self._output.warnings.count if self._output else 0
 
     def _take_news(self, view: JobView) -> list[News]:
         unseen: list[News] = []

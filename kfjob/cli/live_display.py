@@ -15,7 +15,6 @@ from kfjob.cli.console import CleanConsole
 from kfjob.cli.display import Display
 from kfjob.cli.formatting import format_age, local_clock, sparkline
 from kfjob.cli.output import redact
-from kfjob.cli.summary import summarize
 from kfjob.cli.view_text import (
     first_loss_text,
     lr_text,
@@ -98,12 +97,8 @@ class LiveDisplay(Display):
     def show_summary(self, view: JobView) -> None:
         """Print the summary with a coloured first line."""
         colour = "green" if view.phase is JobPhase.SUCCEEDED else "red"
-        if self._output:
-            self.show_output(self._output.flush(), view.now)
-            self.show_newest(self._output, view)
+        first, *rest = map(redact, self.end_output(view))
         self._print_lines()
-        lines = summarize(self.reader, view, self.diagnosis(view), left_out=self.count_left_out())
-        first, *rest = map(redact, lines)
         self._console.print()
         self._console.print(Text(first, style=f"bold {colour}"))
         for line in rest:
