@@ -161,12 +161,6 @@ def gzip_bomb(mebibytes: int) -> Answer:
     return Answer(headers=(("Content-Encoding", "gzip"),), body=[bomb])
 
 
-def twice_compressed(mebibytes: int) -> Answer:
-    """Return an answer that is compressed twice."""
-    bomb = gzip.compress(gzip.compress(b" " * mebibytes * MEBIBYTE))
-    return Answer(headers=(("Content-Encoding", "gzip, gzip"),), body=[bomb])
-
-
 def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     """Wait until the condition holds.
 

@@ -38,7 +38,7 @@ def read_metadata(registry: Registry, ref: ImageRef) -> ImageMetadata:
     root = registry.get_manifest(ref.repository, ref.tag_or_digest)
     platforms = tuple(str(platform) for platform, _ in list_images(root)) if root.is_index else ()
     selection = (PREFERRED_PLATFORM,) if PREFERRED_PLATFORM in platforms else platforms[:1]
-    image = read_image_set(registry, ref.repository, root.digest, selection).images[0]
+    image = read_image_set(registry, ref, root, selection).images[0]
     return ImageMetadata(
         digest=root.digest, platforms=platforms or (str(image.platform),), labels=image.labels, size=image.size
     )

@@ -14,6 +14,7 @@ from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Refused, UsageError
 from kfjob.base.text import plural
 from kfjob.image.layers import Layer
+from kfjob.image.references import ImageRef
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.documents import (
     CONFIG_TYPES,
@@ -81,29 +82,27 @@ class MutatedImage:
     root: Document  # stored under the tag
 
 
-def read_image_set(registry: Registry, repository: str, tag_or_digest: str, platforms: Sequence[str] = ()) -> ImageSet:
-    """Return the images for the platforms, with their configs; by default for all platforms.
+def read_image_set(registry: Registry, ref: ImageRef, root: Document, platforms: Sequence[str] = ()) -> ImageSet:
+    """Return the images of `root`, the manifest or index of `ref`, with their configs; by default for all platforms.
 
     Raises:
-        NotFound: the image does not exist.
         UsageError: it has no variant for a platform.
         Refused: it is not a container image.
     """
-    root = registry.get_manifest(repository, tag_or_digest)
     if root.is_index:
         entries = [entry for platform, entry in list_images(root) if not platforms or _matches(platform, platforms)]
-        images = [_read_image(registry, repository, registry.get_manifest(repository, entry["digest"])) for entry in entries]
+        manifests = [registry.get_manifest(ref.repository, entry["digest"]) for entry in entries]
+        images = [_read_image(registry, ref, manifest) for manifest in manifests]
         available = [str(platform) for platform, _ in list_images(root)]
     else:
-        images = [_read_image(registry, repository, root)]
+        images = [_read_image(registry, ref, root)]
         available = [str(images[0].platform)]
     for name in platforms:
         if not any(_matches(image.platform, [name]) for image in images):
-            location = f"{registry.endpoint.host}/{repository}:{tag_or_digest}"
             cause = f"it has variants for {', '.join(available) or 'no platform'}"
-            raise UsageError(f"the image has no variant for `{name}`", location=location, cause=cause)
+            raise UsageError(f"the image has no variant for `{name}`", location=str(ref), cause=cause)
     if not images:
-        raise Refused(f"`{repository}:{tag_or_digest}` is an index without images")
+        raise Refused(f"`{ref}` is an index without images")
     return ImageSet(root=root, images=tuple(images))
 
 
@@ -111,12 +110,12 @@ def _matches(platform: Platform, names: Sequence[str]) -> bool:
     return any(f"{platform}/".startswith(f"{name}/") for name in names)
 
 
-def _read_image(registry: Registry, repository: str, manifest: Document) -> PlatformImage:
+def _read_image(registry: Registry, ref: ImageRef, manifest: Document) -> PlatformImage:
     descriptor = manifest.value.get("config") or {}
     if descriptor.get("mediaType") not in CONFIG_TYPES:
         cause = f"the media type of its config is `{descriptor.get('mediaType')}`"
-        raise Refused(f"`{registry.endpoint.host}/{repository}` is not a container image", cause=cause)
-    config = parse_object(registry.get_blob(repository, descriptor["digest"]), "a config", ImageConfig)
+        raise Refused(f"`{ref}` is not a container image", cause=cause)
+    config = parse_object(registry.get_blob(ref.repository, descriptor["digest"]), "a config", ImageConfig)
     return PlatformImage(platform=parse_platform(config), manifest=manifest, config=config)
 
 

@@ -87,7 +87,9 @@ def push_code(
         registry = stack.enter_context(open_registry(base_ref, "pull", profile=profile, limits=limits))
         source = Repository(registry=registry, ref=base_ref)
         target_registry = stack.enter_context(open_registry(target_ref, "push", profile=profile, limits=limits))
-        base_images = read_image_set(source.registry, base_ref.repository, base_ref.tag_or_digest, platforms)
+        base_images = read_image_set(
+            registry, base_ref, registry.get_manifest(base_ref.repository, base_ref.tag_or_digest), platforms
+        )
         layers = {path: stack.enter_context(pack_layer(files, path)) for path in _list_workdirs(base_images, workdir)}
         image = add_layers(base_images, layers, workdir=workdir, labels=labels or {}, base_name=str(base_ref.with_digest("")))
         destination = Repository(
