@@ -10,7 +10,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Generic, NoReturn, TypeVar
@@ -118,6 +117,8 @@ class Task(Generic[R]):
 
 
 def _cancel() -> NoReturn:
+    from concurrent.futures import CancelledError  # imports logging
+
     raise CancelledError
 
 

@@ -22,9 +22,9 @@ library converts its exceptions into these, `raise … from`.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 
@@ -183,7 +183,7 @@ _SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 _WRITE_ERRORS = (*_SPACE_ERRORS, errno.EFBIG, errno.EROFS)
 
 
-def explain_os_error(err: OSError, file: Path | None = None) -> BackendError:
+def explain_os_error(err: OSError, file: os.PathLike[str] | None = None) -> BackendError:
     """Return the error for an OSError, of `file` if it names none: the operation, the file and the cause."""
     cause = err.strerror or str(err) or type(err).__name__
     name = file if err.filename is None else err.filename

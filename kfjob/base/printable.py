@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import Any
@@ -12,13 +11,13 @@ _STRINGS = (
     r"|\x1b[PX^_][^\x1b\x9c\n]*(?:\x1b\\|\x9c)"  # device control and other strings
     r"|(?:\x1b\[|\x9b)[0-?]{0,40}[ -/]{0,8}[@-~]?"  # control sequences: cursor, screen
 )
-SEQUENCE = re.compile(_STRINGS + r"|\x1b[ -/]{0,8}[0-~]?")
+_SEQUENCE = _STRINGS + r"|\x1b[ -/]{0,8}[0-~]?"
 """Sequences that act on a terminal."""
-NARROW_SEQUENCE = re.compile(_STRINGS + r"|\x1b(?:[()*+#%][0-9A-Za-z@=<>])?")
-"""As `SEQUENCE`, but an escape character alone takes no letter with it: the letter may belong to the name of a secret."""
-_COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,40}m)")
-_LINE_END = re.compile(r"(?<!\r)\r+(?=\n|\Z)")
-_SPACE = re.compile("[\r\x0b\x0c\x85\u2028\u2029]+")
+NARROW_SEQUENCE = _STRINGS + r"|\x1b(?:[()*+#%][0-9A-Za-z@=<>])?"
+"""As `_SEQUENCE`, but an escape character alone takes no letter with it: the letter may belong to the name of a secret."""
+_COLOUR = r"(\x1b\[[0-9;:]{0,40}m)"
+_LINE_END = r"(?<!\r)\r+(?=\n|\Z)"
+_SPACE = "[\r\x0b\x0c\x85\u2028\u2029]+"
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff{_BIDI}]")
 """Every character that `clean_text` removes or replaces; newlines and tabs stay."""
@@ -33,14 +32,14 @@ def clean_text(text: str, *, keep_colours: bool = False, mark: str = "", space: 
     """Return the text without terminal sequences, control characters and direction marks; newlines and tabs stay.
 
     `keep_colours` keeps the sequences that set colours (SGR). `mark` replaces each character that is removed alone, and `space`
-    those that move the cursor. Redact first, or with an empty `space`: a space within a name hides it.
+    those that move the cursor.
     """
     if is_clean(text):
         return text
     if keep_colours:
-        parts = _COLOUR.split(text)
+        parts = re.split(_COLOUR, text)
         return "".join(part if index % 2 else clean_text(part, mark=mark, space=space) for index, part in enumerate(parts))
-    text = _SPACE.sub(space, _LINE_END.sub("", SEQUENCE.sub("", text)))
+    text = re.sub(_SPACE, space, re.sub(_LINE_END, "", re.sub(_SEQUENCE, "", text)))
     return _UNSAFE.sub(mark, text)
 
 
@@ -49,6 +48,8 @@ def encode_json(value: Any, *, indent: int | None = None, plain_ascii: bool = Tr
 
     JSON has no NaN and no infinity (RFC 8259, section 6): they become null.
     """
+    import json
+
     try:
         text = json.dumps(value, indent=indent, ensure_ascii=plain_ascii, allow_nan=False)
     except ValueError:

@@ -16,7 +16,8 @@ from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError
 from kfjob.convert.conversion import NEW_ID_REASON, Conversion, Note, make_job_name
 from kfjob.spec.rendezvous import TorchrunOptions
-from kfjob.trainspec.command_line import OWN_TRAINER, from_argv
+from kfjob.trainspec import OWN_TRAINER
+from kfjob.trainspec.command_line import from_argv
 
 _MODULES = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _SECTION = tuple(TorchrunOptions.model_fields)

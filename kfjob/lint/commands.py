@@ -11,7 +11,7 @@ from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.plan.agent import operator_environment
 from kfjob.plan.launch_commands import split_commands
-from kfjob.redaction import redact_command
+from kfjob.redaction.shell_words import redact_command
 from kfjob.shell.commands import (
     LAUNCHER_COMMANDS,
     NO_PYTHON,

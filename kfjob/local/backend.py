@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
@@ -47,7 +47,9 @@ from kfjob.local.staging import open_staging, remove_stale
 from kfjob.local.state import read_pod_state, read_state
 from kfjob.local.stop import end_processes
 from kfjob.objects import names
-from kfjob.plan import JobPlan
+
+if TYPE_CHECKING:  # reading a job needs no plan, and importing pydantic takes longer than the rest of such a command
+    from kfjob.plan import JobPlan
 
 BACKOFF_SECONDS = 10.0
 """Time before the second restart of a failed pod, as the kubelet's (v1.34 kubelet.go `backOffPeriod`)."""

@@ -6,13 +6,16 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kfjob.backends import folder
 from kfjob.base.errors import Refused
 from kfjob.local import machine
 from kfjob.local.launch_spec import EtcdSpec
 from kfjob.objects import names
-from kfjob.plan import JobPlan
+
+if TYPE_CHECKING:  # reading a job needs no plan, and importing pydantic takes longer than the rest of such a command
+    from kfjob.plan import JobPlan
 
 _INSTALL = (
     "`apt-get update && apt-get install etcd-server` installs one on Debian and Ubuntu; or set `rendezvous.endpoint`, or "

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kfjob.base.errors import Refused
 from kfjob.shell.commands import NOT_PYTHON, OTHER_STARTERS, PYTHON_STARTERS, is_python
-from kfjob.trainspec.command_line import OWN_TRAINER
+from kfjob.trainspec import OWN_TRAINER
 
 OWN = Path(sys.executable)
 """The Python that runs kfjob. Its programs are used last, because the user's environment may have another torch."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -20,9 +21,10 @@ from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, P
 from kfjob.joblog.observe_config import encode
 from kfjob.local import launch_spec, machine, reserved_state
 from kfjob.local.installer import find_installer
-from kfjob.local.launch_spec import LaunchSpec
-from kfjob.local.supervisor import READY, STOP
-from kfjob.plan import JobPlan
+from kfjob.local.launch_spec import READY, STOP, LaunchSpec
+
+if TYPE_CHECKING:  # reading a job needs no plan, and importing pydantic takes longer than the rest of such a command
+    from kfjob.plan import JobPlan
 
 LOCK = "supervisor.lock"
 LOG = "supervisor.log"

@@ -1,4 +1,4 @@
-"""The processes of one launch, as a file in the launch folder that the submitter writes and the supervisor reads.
+"""The processes of one launch, as a file in its folder that the submitter writes and the supervisor reads; and their signs.
 
 All decisions are made in it. So the supervisor needs neither pydantic nor the plan, and starts as fast as a bare interpreter.
 """
@@ -15,6 +15,18 @@ from kfjob.base.file_access import open_private
 from kfjob.base.parsing import decode_json, read_document
 
 FILE = "spec.json"
+READY = b"ready\n"
+"""What the supervisor writes to the submitter's pipe when it runs."""
+IDENTITY = "supervisor.json"
+"""File with the identity of the supervisor's process."""
+GROUP = "cgroup"
+"""File with the path of the job's control group, if it has one."""
+REMAINING = "remaining"
+"""File with a sentence about the processes that still run after SIGKILL, if any do."""
+STOP = "stop"
+"""Empty file that `kfjob stop` creates before it sends SIGTERM."""
+STOPPED_BY_COMMAND = "`kfjob stop` ended the job"
+"""Message of the final state after `kfjob stop`."""
 
 
 class AgentSpec(Struct, frozen=True, kw_only=True):

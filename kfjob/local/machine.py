@@ -13,11 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kfjob.base.errors import BackendError, Refused
 from kfjob.base.text import plural
-from kfjob.plan import JobPlan
-from kfjob.plan.job_scripts import find_job_script
+
+if TYPE_CHECKING:  # reading a job needs no plan, and importing pydantic takes longer than the rest of such a command
+    from kfjob.plan import JobPlan
 
 PROCESSES_PER_CORE = 16
 """Limit of training processes per core: the imports of each take more than a second of a core, so more never finish."""
@@ -65,6 +67,8 @@ def check_script(argv: Sequence[str], *, folder: str) -> None:
     Raises:
         Refused: it does not exist.
     """
+    from kfjob.plan.job_scripts import find_job_script
+
     script = find_job_script(argv, at_start=True)
     if not script or (Path(folder) / script).exists():
         return

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kfjob.backends import folder
 from kfjob.base.errors import Refused
 from kfjob.local import etcd, machine
 from kfjob.local.interpreter import Interpreter
 from kfjob.local.launch_spec import AgentSpec, EtcdSpec, LaunchSpec
-from kfjob.plan import JobPlan
-from kfjob.plan.agent import AgentProcess, Placement, make_local_agent
-from kfjob.plan.job_scripts import find_job_script
 from kfjob.shell.commands import starts_workers
+
+if TYPE_CHECKING:  # reading a job needs no plan, and importing pydantic takes longer than the rest of such a command
+    from kfjob.plan import JobPlan
+    from kfjob.plan.agent import AgentProcess
 
 
 def build_launch_spec(
@@ -32,6 +34,8 @@ def build_launch_spec(
     Raises:
         Refused: this machine lacks something that the job needs.
     """
+    from kfjob.plan.agent import Placement, make_local_agent
+
     machine.check_capacity(plan)
     own_etcd = etcd.etcd_spec(plan, launch) if plan.own_etcd_image else None
     addresses = _addresses(plan)
@@ -128,12 +132,16 @@ def find_program(plan: JobPlan, *, launch: Path, volumes: Path, interpreter: Int
 
 def find_script(plan: JobPlan, *, launch: Path, volumes: Path) -> Path | None:
     """Return the file of the script that each agent of the plan runs; None without one. See `find_program`."""
+    from kfjob.plan.job_scripts import find_job_script
+
     agent = _make_first_agent(plan, launch, volumes)
     script = find_job_script(agent.argv)
     return Path(agent.working_dir, script) if script else None
 
 
 def _make_first_agent(plan: JobPlan, launch: Path, volumes: Path) -> AgentProcess:
+    from kfjob.plan.agent import Placement, make_local_agent
+
     addresses = ("127.0.0.1",) * plan.spec.nodes
     folders = _folders(plan, plan.pods[0], launch, volumes)
     return make_local_agent(plan, 0, Placement(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=folders))

@@ -16,7 +16,7 @@ from kfjob.base.errors import NotFound
 from kfjob.joblog.events import JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.local import processes, reserved_state
 from kfjob.local.launch import is_supervised
-from kfjob.local.supervisor import STOPPED_BY_COMMAND
+from kfjob.local.launch_spec import STOPPED_BY_COMMAND
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
 SUPERVISOR_DIED = "SupervisorDied"

@@ -15,8 +15,8 @@ from kfjob.local import launch_spec, processes, temporary
 from kfjob.local.cgroup import open_cgroup
 from kfjob.local.identity import ProcessIdentity, read_identity
 from kfjob.local.launch import LOCK, is_supervised
+from kfjob.local.launch_spec import GROUP, IDENTITY, REMAINING, STOP
 from kfjob.local.state import read_stopped
-from kfjob.local.supervisor import GROUP, IDENTITY, REMAINING, STOP
 
 _POLL_SECONDS = 0.02
 _KILL_SECONDS = 5.0

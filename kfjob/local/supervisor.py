@@ -29,21 +29,10 @@ from kfjob.local.check_runner import CheckRunner
 from kfjob.local.child import ExitWatcher
 from kfjob.local.etcd_server import CONTAINER, EtcdServer
 from kfjob.local.identity import identify_process, write_identity
-from kfjob.local.launch_spec import AgentSpec, LaunchSpec
+from kfjob.local.launch_spec import GROUP, IDENTITY, READY, REMAINING, STOP, STOPPED_BY_COMMAND, AgentSpec, LaunchSpec
 from kfjob.local.processes import Guard, describe_remaining, kill_all, resume
 from kfjob.local.subreaper import become_subreaper
 
-READY = b"ready\n"
-IDENTITY = "supervisor.json"
-"""File with the identity of this process."""
-GROUP = "cgroup"
-"""File with the path of the job's control group, if it has one."""
-REMAINING = "remaining"
-"""File with a sentence about the processes that still run after SIGKILL, if any do."""
-STOP = "stop"
-"""Empty file that `kfjob stop` creates before it sends SIGTERM."""
-STOPPED_BY_COMMAND = "`kfjob stop` ended the job"
-"""Message of the final state after `kfjob stop`."""
 IDLE_GRACE_SECONDS = 3.0
 """Time between SIGTERM and SIGKILL of agents of which none has a worker: they have nothing to save."""
 _IDLE_CHECK_SECONDS = 0.5

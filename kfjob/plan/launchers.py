@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from kfjob.base.errors import Problem
 from kfjob.shell.commands import DEEPSPEED_MODULE, Launcher, find_command_problems, is_python, split_program
 from kfjob.spec.job import JobSpec
-from kfjob.trainspec.command_line import OWN_TRAINER, to_argv
+from kfjob.trainspec import OWN_TRAINER
+from kfjob.trainspec.command_line import to_argv
 
 _ACCELERATE_MODES = frozenset({"--cpu", "--multi_gpu", "--tpu", "--use_deepspeed", "--use_fsdp"})
 """`accelerate launch` takes one of them at most (accelerate 1.15, commands/launch.py `_validate_launch_command`)."""

@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import quote
 
 from kfjob.redaction.names import is_harmless
 
@@ -22,7 +19,7 @@ _SHORT = 8
 """A known secret below this length may be an ordinary word, too: it stays in longer names such as `train-worker-0`."""
 _MIN_LINE = 16
 """Characters of a line of a secret that is replaced alone."""
-_JOINED_BEFORE, _JOINED_AFTER = re.compile(r"\w[-_.]?\Z"), re.compile(r"[-_.]?\w")
+_JOINED = r"[-_.]?\w"
 
 Span = tuple[int, int]
 
@@ -71,21 +68,25 @@ def get_credentials() -> KnownSecrets:
 
 
 def _build_search(texts: list[str]) -> Any:
-    from ahocorasick_rs import AhoCorasick, MatchKind  # most commands know no secret
+    from ahocorasick_rs import AhoCorasick, MatchKind
 
     return AhoCorasick(texts, matchkind=MatchKind.LeftmostLongest)
 
 
 def _stands_alone(secret: str, text: str, start: int, end: int) -> bool:
     """Return whether a secret at this place is more than a part of another word or name."""
-    is_joined = _JOINED_BEFORE.search(text, max(0, start - 2), start) or _JOINED_AFTER.match(text, end)
-    return len(secret) >= _SHORT or not is_joined
+    before, after = text[max(0, start - 2) : start][::-1], text[end : end + 2]
+    return len(secret) >= _SHORT or not (re.match(_JOINED, before) or re.match(_JOINED, after))
 
 
 def _list_spellings(secret: str) -> Iterator[str]:
     """Yield a secret as it may stand in a text: itself, encoded for a URL, escaped in JSON, in base64, and its lines."""
     if len(secret) < MIN_VALUE or is_harmless(secret) or (secret.isdecimal() and len(secret) < _MIN_NUMBER):
         return
+    import base64  # most commands know no secret
+    import json
+    from urllib.parse import quote
+
     yield from (secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1])
     if len(secret) >= _SHORT:
         yield base64.b64encode(secret.encode("utf-8", "surrogateescape")).decode().rstrip("=")

@@ -35,7 +35,7 @@ _DATA = _split(
     "COMPILER GRAPH"
 )
 """Words before `key`, `token`, `pass` and `secret` that give them another meaning."""
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+"
 MARKS = ("pass", "pwd", "secret", "credential", "auth", "webhook", "dsn", "key", "token", "cookie")
 """Every name of a secret contains one of these, in some case."""
 _MAX_NAME = 80
@@ -90,7 +90,7 @@ def is_header(name: str) -> bool:
 @lru_cache(maxsize=4096)
 def _list_words(name: str) -> tuple[str, ...]:
     """Return the words of a name in capitals, without the suffixes at its end: `apiKey_2` is like `API_KEY`."""
-    words = [word.upper() for word in _WORD.findall(name[-_MAX_NAME:])]
+    words = [word.upper() for word in re.findall(_WORD, name[-_MAX_NAME:])]
     while len(words) > 1 and (words[-1] in _SUFFIXES or words[-1].isdecimal()):
         words.pop()
     return tuple(words)

@@ -18,14 +18,14 @@ _CUT_MARGIN = 4096
 _MAX_CUT_WORD = 80
 """Characters of a word that is left out instead of cut: it may be a secret that only the job's spec names."""
 _KEY_BEGIN, _KEY_END = "-----BEGIN ", "-----END "
-_KEY_BODY = re.compile(r"(?:.{0,80}\s)?[A-Za-z0-9+/=]{0,80}\s*|(?:.{0,80}\s)?[A-Z][\w-]{2,30}:\s.{1,200}")
+_KEY_BODY = r"(?:.{0,80}\s)?[A-Za-z0-9+/=]{0,80}\s*|(?:.{0,80}\s)?[A-Z][\w-]{2,30}:\s.{1,200}"
 """A line of a private key: letters, a header such as `DEK-Info: …`, or none; a log tool may add a prefix."""
 _MAX_KEY_LINES = 200
 """Lines after `BEGIN … PRIVATE KEY` that can belong to the key."""
 
 _ENVIRONMENTS = frozenset({"env", "environment", "build_args", "variables"})
-_FIELD_NAME = re.compile(r"[a-z]+(?:_[a-z0-9]+)*")
-_WORD_WITH_NAME = re.compile(r"-{0,2}(?P<name>[A-Za-z_][\w.-]*)=")
+_FIELD_NAME = r"[a-z]+(?:_[a-z0-9]+)*"
+_WORD_WITH_NAME = r"-{0,2}(?P<name>[A-Za-z_][\w.-]*)="
 _SECRET_DATA = ("data", "stringData")
 _REFERENCES = frozenset(
     ["secret", "key", "secretName", "secretKeyRef", "pull_secrets", "imagePullSecrets", "hub_token", "wandb_key", "kms_key"]
@@ -119,7 +119,7 @@ class Redactor:
 
     def _redact_name(self, name: str) -> str:
         """Return the name of a field without secrets. A known secret can be a plain word, which names a field, too."""
-        return name if _FIELD_NAME.fullmatch(name) else self.text(name)
+        return name if re.fullmatch(_FIELD_NAME, name) else self.text(name)
 
     def _redact_list(self, values: Sequence[Any]) -> list[Any]:
         lines = self.lines()
@@ -134,7 +134,11 @@ class Redactor:
 
     def _redact_word(self, word: str, lines: LineRedactor) -> str:
         """Return an item of a list, a word of a command or a line of a log; all of the word after `PASSWORD=` is a secret."""
-        if (named := _WORD_WITH_NAME.match(word)) and is_secret_name(named["name"]) and not is_harmless(word[named.end() :]):
+        if (
+            (named := re.match(_WORD_WITH_NAME, word))
+            and is_secret_name(named["name"])
+            and not is_harmless(word[named.end() :])
+        ):
             return named[0] + self._hide(word[named.end() :])
         return lines.line(word)
 
@@ -173,7 +177,7 @@ class LineRedactor:
         begin, end = plain.rfind(_KEY_BEGIN), plain.rfind(_KEY_END)
         if self._key_lines:
             self._key_lines = 0 if end >= 0 else self._key_lines - 1
-            if end >= 0 or _KEY_BODY.fullmatch(plain):
+            if end >= 0 or re.fullmatch(_KEY_BODY, plain):
                 return REDACTED
         if begin > end and "PRIVATE KEY" in plain[begin:]:
             self._key_lines = _MAX_KEY_LINES

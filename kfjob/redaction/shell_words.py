@@ -15,8 +15,8 @@ from functools import cache
 from kfjob.base.shells import find_scripts
 from kfjob.redaction.redactor import REDACTED, Redactor
 
-_NAMED = re.compile(r"-{0,2}[A-Za-z_][\w.-]*\+?=")
-_ANSI = re.compile(r"\$(?=')")
+_NAMED = r"-{0,2}[A-Za-z_][\w.-]*\+?="
+_ANSI = r"\$(?=')"
 _CUT_MARGIN = 4096
 """Characters after the limit that are read, so that a secret is whole where the line is cut."""
 
@@ -60,7 +60,7 @@ def _redact_words(line: str) -> Iterator[tuple[re.Match[str], str]]:
 
 def _quote(word: str) -> str:
     """Return a redacted word as a shell reads it; the mark itself needs no quotes."""
-    named = _NAMED.match(word)
+    named = re.match(_NAMED, word)
     start = named.end() if named else 0
     return word[:start] + (word[start:] if word[start:] == REDACTED else shlex.quote(word[start:]))
 
@@ -68,7 +68,7 @@ def _quote(word: str) -> str:
 def _decode(source: str) -> str:
     """Return what the program receives; the source if a quote is open."""
     try:
-        return " ".join(shlex.split(_ANSI.sub("", source)))
+        return " ".join(shlex.split(re.sub(_ANSI, "", source)))
     except ValueError:
         return source
 

@@ -15,7 +15,7 @@ from kfjob.redaction.redactor import Redactor
 
 S = TypeVar("S", bound=Struct)
 _SEQUENCES = (tuple, list, set, frozenset)
-_IDENTIFIER = re.compile(r"[\w.:/@+-]*")
+_IDENTIFIER = r"[\w.:/@+-]*"
 
 
 def redact_struct(value: S, redactor: Redactor) -> S:
@@ -48,7 +48,7 @@ def _redact(value: Any, annotation: Any, name: str, redactor: Redactor) -> Any:
     if isinstance(value, Enum):
         return value
     if isinstance(value, str):
-        is_text = str in _list_types(annotation) or not _IDENTIFIER.fullmatch(value)
+        is_text = str in _list_types(annotation) or not re.fullmatch(_IDENTIFIER, value)
         return redactor.value(value, name) if is_text else value
     if isinstance(value, _SEQUENCES):
         return type(value)(_redact_items(list(value), annotation, name, redactor))

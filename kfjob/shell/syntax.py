@@ -15,7 +15,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kfjob.redaction import Redactor, redact_command, redact_variable
+from kfjob.redaction import Redactor
+from kfjob.redaction.shell_words import redact_command, redact_variable
 
 _BUILTIN_NAMES = """
     cd export source . set unset ulimit umask eval exec trap alias pushd popd shopt wait if for while until case function [[

@@ -26,9 +26,6 @@ from kfjob.validation.field_suggestions import map_aliases
 from kfjob.validation.pydantic_errors import make_problem
 from kfjob.validation.spec_model import list_errors, validate_fields
 
-OWN_TRAINER = "kfjob.trainer"
-"""The module of kfjob's trainer, which reads these arguments."""
-
 
 def to_argv(spec: TrainSpec) -> list[str]:
     """Return the trainer's arguments: `--name=value` for each field that differs from its default, in the order of the fields.

@@ -18,7 +18,7 @@ from kfjob.joblog.events import JobSnapshot, LogLine
 from kfjob.local import processes
 from kfjob.local.backend import LocalBackend
 from kfjob.local.identity import read_identity
-from kfjob.local.supervisor import IDENTITY
+from kfjob.local.launch_spec import IDENTITY
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 

@@ -17,8 +17,8 @@ from kfjob.backends.base import JobRef
 from kfjob.base.errors import BackendError
 from kfjob.local import cgroup
 from kfjob.local.identity import ProcessIdentity, identify_process, read_identity
+from kfjob.local.launch_spec import GROUP, IDENTITY
 from kfjob.local.proc import find_pid_namespace, read_start_time
-from kfjob.local.supervisor import GROUP, IDENTITY
 from tests.local.conftest import PATIENCE, Here
 
 SLEEP = "import time\nprint('asleep')\ntime.sleep(600)"

@@ -18,7 +18,7 @@ from kfjob.local import temporary
 from kfjob.local.backend import LocalBackend
 from kfjob.local.installer import find_installer
 from kfjob.local.interpreter import Interpreter
-from kfjob.trainspec.command_line import OWN_TRAINER
+from kfjob.trainspec import OWN_TRAINER
 from tests.local.conftest import Here
 
 OWN = Path(sys.executable).parent

@@ -19,7 +19,7 @@ from kfjob.base.errors import BackendError
 from kfjob.local import child, processes
 from kfjob.local.cgroup import make_cgroup
 from kfjob.local.launch import LOCK
-from kfjob.local.supervisor import STOP
+from kfjob.local.launch_spec import STOP
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
 
 pytestmark = pytest.mark.local

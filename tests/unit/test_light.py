@@ -38,6 +38,10 @@ def test_help_imports_not_even_pydantic(command):
     assert modules_after(*command.split(), "--help").isdisjoint({*HEAVY, "pydantic"})
 
 
+def test_jobs_of_this_machine_are_listed_without_pydantic_and_asyncio(here):
+    assert modules_after("list", "--backend", "local").isdisjoint({*HEAVY, "pydantic", "asyncio"})
+
+
 def test_doctor_begins_in_an_image_that_has_the_trainer_alone():
     assert modules_after("doctor", "--help").isdisjoint({*HEAVY, "pydantic", "msgspec", "yaml"})
 

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from kfjob.base.errors import SpecError
-from kfjob.redaction import REDACTED, Redactor, redact_command
+from kfjob.redaction import REDACTED, Redactor
+from kfjob.redaction.shell_words import redact_command
 from kfjob.spec.job import JobSpec
 
 LONG = "hf_abcdefghijklmnopqrstuvwxyz012345"

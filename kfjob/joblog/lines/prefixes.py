@@ -144,7 +144,7 @@ def clean_line(text: str) -> tuple[str, int | None]:
     """Return the line without colours, line end and prefixes of kubectl or containerd, and the time in such a prefix."""
     text = cut_line(text)
     if "\x1b" in text:
-        text = NARROW_SEQUENCE.sub("", text)
+        text = re.sub(NARROW_SEQUENCE, "", text)
     text = text.rstrip("\r\n")
     return strip_stamps(text)
 

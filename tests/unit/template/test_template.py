@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kfjob.base.errors import SpecError
 from kfjob.base.shells import SHELLS
 from kfjob.lint.commands import shell_variable
-from kfjob.redaction import redact_command
+from kfjob.redaction.shell_words import redact_command
 from kfjob.source.template.fill import render
 
 HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"

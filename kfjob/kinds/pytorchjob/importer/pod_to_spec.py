@@ -14,7 +14,8 @@ from kfjob.kinds.pytorchjob.operator_api import find_training_container
 from kfjob.objects import api_objects, names
 from kfjob.spec.fields import UNLIMITED
 from kfjob.spec.pod import RESOURCE_NAMES
-from kfjob.trainspec.command_line import OWN_TRAINER, from_argv
+from kfjob.trainspec import OWN_TRAINER
+from kfjob.trainspec.command_line import from_argv
 
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the path of shared memory in every pod
 _RESOURCE_FIELDS = {resource: field for field, resource in RESOURCE_NAMES.items()}
