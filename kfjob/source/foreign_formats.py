@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from kfjob.base.common_types import JsonMapping
@@ -59,17 +58,7 @@ def _may_hold_job(value: Any) -> bool:
     return isinstance(value, str) and _JOB_KIND in value
 
 
-_TEMPLATES: tuple[tuple[re.Pattern[str], str, str], ...] = (
-    # what only this language has, its name, and the hint; the last one is of several languages
-    (
-        re.compile(r"\{\{-?\s*(?:\.|\$\.|include |template |if |range |with |end\b|toYaml )"),
-        "a Helm",
-        "render it first: `helm template CHART`",
-    ),
-    (re.compile(r"\{%"), "a Jinja", "render it first with the program that owns it"),
-    (re.compile(r"\{\{"), "a Jinja or Go", "render it first with the program that owns it"),
-)
-_JSONNET = re.compile(r"(?:\s*(?://|#)[^\n]*\n)*\s*(?:local\s+\w+\s*=|function\s*\()")
+_OTHER_LANGUAGE = re.compile(r"\{\{|\{%")
 _VARIABLE = re.compile(r"^[ \t]*(?:-[ \t]+)?(?!value\b)[\w./-]+:[ \t]*[\"']?[^\s\"'#]*(\$\{?[A-Za-z_]\w*\}?)", re.MULTILINE)
 """A field of an object, other than the value of a variable, that is a reference; shells read commands and values."""
 
@@ -86,39 +75,25 @@ def describe_filling(file: str | None) -> str:
     )
 
 
-def find_language_problem(text: str, lines: Iterable[int], file: str | None) -> Problem | None:
-    """Return the problem of a template in another language than that of envsubst.
+def find_language_problem(
+    text: str, lines: Iterable[int | None], *, file: str | None, expected: str = "a manifest"
+) -> Problem | None:
+    """Return the problem of a template of Helm, Jinja or Go, if one of the lines that an error names has its braces.
 
-    It is one if the language is in one of the lines that an error names, or if the text begins as Jsonnet does. Braces in
-    other lines are not the reason of the error: `docker ps --format '{{.ID}}'`.
+    Braces in other lines are not the reason of the error: `docker ps --format '{{.ID}}'`. `expected` says what the text is
+    not: `a job spec`.
     """
-    if match := _JSONNET.match(text):
-        line = text.count("\n", 0, match.end()) + 1
-        return _make_language_problem("a Jsonnet", line, "render it first: `jsonnet FILE`", file)
     parts = text.split("\n")
     for line in lines:
-        for pattern, language, hint in _TEMPLATES if line <= len(parts) else ():
-            if pattern.search(parts[line - 1]):
-                return _make_language_problem(language, line, hint, file)
+        if line and line <= len(parts) and _OTHER_LANGUAGE.search(parts[line - 1]):
+            title = f"this is a template of Helm, Jinja or Go, not {expected}"
+            return Problem(title=title, file=file, line=line, hint="render it first, for example with `helm template CHART`")
     return None
-
-
-def _make_language_problem(language: str, line: int, hint: str, file: str | None) -> Problem:
-    return Problem(title=f"this is {language} template, not a manifest", file=file, line=line, hint=hint)
-
-
-def explain_language(text: str, problems: Iterable[Problem], *, file: str | None, expected: str) -> Problem | None:
-    """Return the problem of a template in another language if that language is on the line of one of the problems.
-
-    `expected` says what the text is not: `a job spec`.
-    """
-    language = find_language_problem(text, (problem.line for problem in problems if problem.line), file)
-    return replace(language, title=language.title.replace("a manifest", expected)) if language else None
 
 
 def find_template_problem(text: str, problems: Iterable[Problem], file: str | None) -> Problem | None:
     """Return the problem of a text with other problems that is a template and no manifest; None if it may be a manifest."""
-    if problem := explain_language(text, problems, file=file, expected="a manifest"):
+    if problem := find_language_problem(text, (problem.line for problem in problems), file=file):
         return problem
     if match := _VARIABLE.search(text):
         hint = describe_filling(file)

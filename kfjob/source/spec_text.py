@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem, SpecError
 from kfjob.source.assign import apply_assignments, find_kept_arguments
-from kfjob.source.foreign_formats import explain_documents, explain_language, find_foreign_format
+from kfjob.source.foreign_formats import explain_documents, find_foreign_format, find_language_problem
 from kfjob.source.script_devices import check_devices
 from kfjob.source.yaml_text import ParsedText, parse_yaml, parse_yaml_with_problems
 from kfjob.spec.job import JobSpec
@@ -88,7 +88,8 @@ def draft_spec(
     try:
         parsed = parse_yaml_with_problems(text, file=file, variables=variables or {})
     except SpecError as error:
-        if language := explain_language(text, error.problems, file=file, expected="a job spec"):
+        lines = [problem.line for problem in error.problems]
+        if language := find_language_problem(text, lines, file=file, expected="a job spec"):
             raise SpecError([language]) from None
         raise (explain_documents(text, file) or error) from None
     return _draft(parsed, file=file, assignments=assignments)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from kfjob.base.errors import Problem, SpecError
 from kfjob.redaction import Redactor, find_secret
-from kfjob.source.foreign_formats import explain_language
+from kfjob.source.foreign_formats import find_language_problem
 from kfjob.source.manifest import ManifestObject, list_objects
 from kfjob.source.template import fill as engine
 
@@ -76,6 +76,6 @@ class Template:
         problems = list(problems)
         for name, text in self.files:
             in_file = [problem for problem in problems if problem.file == name]
-            if language := explain_language(text, in_file, file=name, expected="a manifest"):
+            if language := find_language_problem(text, (problem.line for problem in in_file), file=name):
                 return [language]
         return []

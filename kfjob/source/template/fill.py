@@ -134,7 +134,7 @@ class _Template:
 
     def _describe_syntax_error(self, error: yaml.MarkedYAMLError) -> Problem:
         lines = [mark.line + 1 for mark in (error.context_mark, error.problem_mark) if mark]
-        if problem := find_language_problem(self._source.text, lines, self._file):
+        if problem := find_language_problem(self._source.text, lines, file=self._file):
             return problem
         mark = error.problem_mark or error.context_mark
         detail = " ".join(self._source.restore(part) for part in (error.context, error.problem) if part)

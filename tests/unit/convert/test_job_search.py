@@ -259,9 +259,8 @@ def test_a_hyperpod_job_becomes_a_pytorchjob():
 @pytest.mark.parametrize(
     ("text", "language"),
     [
-        ("kind: PyTorchJob\nmetadata: {name: {{ .Values.name }}}\n", "a Helm"),
-        ("{% for i in n %}\nkind: PyTorchJob\n{% endfor %}", "a Jinja"),
-        ("local k = import 'k.libsonnet';\n{kind: 'PyTorchJob'}", "a Jsonnet"),
+        ("kind: PyTorchJob\nmetadata: {name: {{ .Values.name }}}\n", "Helm"),
+        ("{% for i in n %}\nkind: PyTorchJob\n{% endfor %}", "Jinja"),
         (yaml.safe_dump(JOB).replace("replicas: 1", "replicas: $NUM_NODES"), "with variables"),
         (yaml.safe_dump(JOB).replace("name: inner", "name: ${NAME}").replace("Policy: Never", "Policy: 3"), "with variables"),
         (yaml.safe_dump(JOB).replace("image: team", "image: ${REGISTRY}"), "with variables"),

@@ -196,19 +196,10 @@ def test_syntax_errors_have_a_position_and_a_hint(text, title, position):
     assert problem.hint
 
 
-@pytest.mark.parametrize(
-    ("line", "title"),
-    [
-        ("metadata: {name: {{ .Values.name }}}", "this is a Helm template, not a job spec"),
-        ("image: {{ .Values.image }}", "this is a Helm template, not a job spec"),
-        ("{{- if .Values.x }}", "this is a Helm template, not a job spec"),
-        ("image: {{ image }}", "this is a Jinja or Go template, not a job spec"),
-        ("{% if x %}", "this is a Jinja template, not a job spec"),
-    ],
-)
-def test_template_of_another_language_is_one_error(line, title):
+@pytest.mark.parametrize("line", ["metadata: {name: {{ .Values.name }}}", "{{- if .Values.x }}", "{% if x %}"])
+def test_template_of_another_language_is_one_error(line):
     (problem,) = list_problems(f"name: a\n{line}\nnodes: 2\n")
-    assert (problem.title, problem.line) == (title, 2)
+    assert (problem.title, problem.line) == ("this is a template of Helm, Jinja or Go, not a job spec", 2)
 
 
 def test_text_of_another_language_hides_no_error_of_another_line():

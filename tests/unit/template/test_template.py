@@ -319,7 +319,7 @@ def test_error_lists_every_name_without_a_value():
     [
         (HEAD + "data: ${A:-${B}}\n", "t.yaml:4:7", "a default that contains another reference"),
         (HEAD + "data: [1\n", "t.yaml:5", "invalid YAML"),
-        (HEAD + "{{- if .Values.x }}\ndata: {}\n{{- end }}\n", "t.yaml:4", "this is a Helm template"),
+        (HEAD + "{{- if .Values.x }}\ndata: {}\n{{- end }}\n", "t.yaml:4", "this is a template of Helm"),
         (HEAD + "data: {${A}: 1, a: 2}\n", "t.yaml:4", "duplicate key `a`"),
         (HEAD + "data: &x [*x]\n", "t.yaml:4", "an alias contains itself"),
         (HEAD + "---\n- 1\n", "t.yaml:5", "not a Kubernetes object"),
