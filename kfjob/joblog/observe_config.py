@@ -47,8 +47,7 @@ class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The user's own progress line: a regular expression with named groups (see `kfjob.joblog.progress.pattern`)."""
 
     trainer: str = ""
-    """`kfjob` for kfjob's trainer, or the one progress format to look for (`formats.FORMATS`). "" looks for all formats, which
-    takes more time per line."""
+    """`kfjob` for kfjob's trainer, whose lines have one format; "" for other programs, which the general reader reads."""
 
     unconnected: str = ""
     """The program of which every node runs a copy that knows no other node; "" if the nodes are connected, or unknown."""

@@ -26,8 +26,7 @@ from kfjob.joblog.progress.general.candidates import (
     MAIN_MARKERS,
     MORE_MARKERS,
     RARE_MARKERS,
-    Gate,
-    make_gate,
+    read_layout,
 )
 
 _LINES_AFTER_HEADING = 40
@@ -67,11 +66,7 @@ def find_markers(config: ObserveConfig) -> tuple[str, ...]:
     if config.trainer == KFJOB_TRAINER and config.progress_pattern is None:
         # kfjob's trainer needs a torch whose agent writes `api.py:552]`, as the trainer itself writes `train.py:18]`
         return (milestones.MARKER,) if config.rendezvous in {"c10d", "etcd-v2", "static"} else (milestones.MARKER, "endezvous")
-    formats = progress_reader(config.trainer, config.progress_pattern)
-    if formats.general:
-        gate = make_gate(formats)
-        return () if gate.reads_all else spread_literals({*_AGENT_MARKERS, *gate.main})
-    return (*_AGENT_MARKERS, *formats.markers) if formats.markers else ()
+    return spread_literals({*_AGENT_MARKERS, *MAIN_MARKERS}) if config.progress_pattern is None else ()
 
 
 class Prefilter:
@@ -84,11 +79,10 @@ class Prefilter:
         markers = find_markers(config)
         self._needs_all = not markers  # the job's own pattern may match any line
         self._select_all = select_all
-        formats = progress_reader(config.trainer, config.progress_pattern)
-        reads_any = formats.general and not self._needs_all
+        reads_any = progress_reader(config.trainer, config.progress_pattern).general
         weak = _GENERAL_MARKERS if reads_any else frozenset()
         self._rows = _TableRows()
-        self._figures = _FigureSearch(self._rows, make_gate(formats), markers) if reads_any else None
+        self._figures = _FigureSearch(self._rows, markers) if reads_any else None
         rules = (*find_literals(), *GLOG_WARNINGS) if diagnosis else ()
         literals = (() if reads_any else markers, rules)
         self._searches = [build_search(group, weak) for group in literals if group]
@@ -127,10 +121,10 @@ def _judge_without_figures(_: bytes, __: LineRange) -> Relevance:
 class _FigureSearch:
     """Finds the lines with figures, and searches for more names once there is one."""
 
-    def __init__(self, rows: _TableRows, gate: Gate, markers: tuple[str, ...]) -> None:
-        """Search for these markers, which include those of the gate."""
-        self._rows, self._gate = rows, gate
-        weak = _GENERAL_MARKERS.union(gate.main) - {*_AGENT_MARKERS}
+    def __init__(self, rows: _TableRows, markers: tuple[str, ...]) -> None:
+        """Search for these markers, which include `MAIN_MARKERS`."""
+        self._rows = rows
+        weak = _GENERAL_MARKERS - {*_AGENT_MARKERS}
         self._main = build_search(markers, weak)
         self._main_and_more = build_search(spread_literals({*markers, *_MORE_MARKERS}), weak)
         self._foreign = build_search(spread_literals(FOREIGN_MARKERS), _GENERAL_MARKERS)
@@ -158,9 +152,9 @@ class _FigureSearch:
             self._rare.add_lines(block, lines, self._judge)
 
     def _judge(self, block: bytes, line: LineRange) -> Relevance:
-        """Return whether the layout of the line may hold figures, or a known format reads it."""
+        """Return whether the layout of the line may hold figures."""
         text = block[line[0] : line[1]]
-        layout = self._gate.read_layout(text)
+        layout = read_layout(text)
         if not layout.matters:
             is_milestone = milestones.MARKER_BYTES in text and milestones.parse_milestone(text.decode(errors="replace"))
             return Relevance.FIGURES if is_milestone else Relevance.NONE

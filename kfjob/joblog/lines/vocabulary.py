@@ -125,7 +125,7 @@ RATE_WORDS = frozenset({"rate", "speed"})
 REWARDS = frozenset({"reward", "rewards", "return", "returns"})
 RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
 UNITS_OF_RATES: Mapping[str, str] = {
-    "tps": "tokens/s", "tgs": "tokens/s/gpu", "wps": "words/s", "ups": "updates/s", "fps": "frames/s",
+    "tgs": "tokens/s/gpu", "wps": "words/s", "ups": "updates/s", "fps": "frames/s",
 }  # fmt: skip
 """The units of rates by their names. The others have none: `sps` counts samples or steps, `ips` images, items or iterations."""
 SHORT_RATES = frozenset({"fps", "sps", "tps"})
@@ -160,7 +160,7 @@ UNITS = MEASURES | COUNT_UNITS | SHORT_TIMES.keys() | {
 DATA_UNITS = _BYTES | {"examples", "example", "files", "file", "docs", "rows", "shards"}
 """A bar in these units counts data."""
 STEP_UNITS = frozenset({"it", "iter", "iteration", "step", "batch", "tick", "update", "b"})
-MEAN_WORDS = frozenset({"avg", "average", "mean"})
+MEAN_WORDS = frozenset({"avg", "average", "mean", "elapsed"})
 STEP_TIME = 1
 """Rank of the time of a step by its name, as in `step_time=0.3`: benchmarks print it too."""
 OF_WORDS = frozenset({"of", "von", "sur", "de", "di", "из"})

@@ -7,7 +7,7 @@ import math
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.joblog.progress.reading import Reading
+from kfjob.joblog.progress.reading import FormatName, Reading
 
 _EARLY = 0.2
 """Share of the printed steps that an epoch lacks where it ends early; fewer may be between the last line and the end."""
@@ -27,7 +27,7 @@ class Position(Struct, frozen=True, kw_only=True):
     per_epoch: bool = False
     is_bar: bool = False  # the newest step is that of a progress bar
     counts_done: bool = False  # the step is the number of steps that are done, and not the index of one
-    counts_on: bool = False  # the step goes on from epoch to epoch, or the trainer's format says what its total is
+    counts_on: bool = False  # the step goes on from epoch to epoch
     begins_again: bool = False  # the program was restarted and has drawn an empty bar; its next step says where it goes on
 
     @property
@@ -108,7 +108,7 @@ class Position(Struct, frozen=True, kw_only=True):
         if reading.is_bar and self.step == self.total:
             return True  # a bar that was full is drawn again
         is_first = self.first_step is not None and reading.step is not None and reading.step <= self.first_step
-        return not reading.is_known_format and is_first and self.interval > 0
+        return reading.format != FormatName.TRAINER and is_first and self.interval > 0
 
     def _epoch_length(self, first_step: int) -> int:
         """Return the steps of the epoch that ends here; the first step of the next one says whether it counts from 0.
@@ -126,7 +126,7 @@ def _counts_on(before: Position, reading: Reading) -> bool:
     """Return whether the line shows that its step is that of the run."""
     if reading.epoch is None:
         return False
-    if reading.epoch != math.floor(reading.epoch) or (reading.is_known_format and not reading.per_epoch):
+    if reading.epoch != math.floor(reading.epoch):
         return True
     if before.epoch is None or before.step is None or reading.step is None:
         return False

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 
 class FormatName(StrEnum):
-    """Formats that are not the lines of one trainer; `formats.FORMATS` names the others."""
+    """How a line was read."""
 
-    BAR = "tqdm"  # a progress bar with a loss
-    GENERAL = "general"  # lines that the general reader took
-    CUSTOM = "custom"  # the job's own pattern
+    TRAINER = "kfjob"  # as a line of kfjob's trainer
+    CUSTOM = "custom"  # by the job's own pattern
+    BAR = "tqdm"  # as a bare progress bar
+    GENERAL = "general"  # by the general reader
 
 
-_UNKNOWN_FORMATS = frozenset(FormatName)
 _FIELDS = ("loss", "speed", "lr", "grad_norm", "step", "epoch")
 _read_fields = attrgetter(*_FIELDS)
 
@@ -50,15 +50,6 @@ class Reading(Struct, frozen=True, kw_only=True):
     extra: bool = False  # values of a step that another line has counted
     conclusive: bool = True
     """False for a bare progress bar, which data preparation prints too: any other progress line takes precedence over it."""
-
-    def with_rank(self, rank: int) -> Reading:
-        """Return the reading with the rank that a prefix of the line names."""
-        return replace(self, rank=rank)
-
-    @property
-    def is_known_format(self) -> bool:
-        """Whether the line is of a trainer that kfjob knows; in others the step may restart in each epoch without a word."""
-        return self.format not in _UNKNOWN_FORMATS
 
     @property
     def is_empty_bar(self) -> bool:

@@ -34,7 +34,7 @@ def test_watch_reports_unread_lines_once_with_a_pattern_that_reads_them(fake, kf
     pattern = re.search(r"`progress: '(.*)'` in the spec reads only their loss$", notice)
     assert pattern is not None
     custom = custom_format(pattern[1])
-    losses = [reading.loss for text in texts if (reading := custom.read(text))]
+    losses = [reading.loss for text in texts if (reading := custom(text))]
     assert losses == pytest.approx([9 - step / 100 for step in range(len(texts))])
 
 

@@ -76,11 +76,6 @@ def test_duration_between_lines_of_several_steps_gives_none(name: str):
     assert read(print_lines(f"step {{n}} loss {{loss:.3f}} {name} {{s:.2f}}s", interval=10)).speed is None
 
 
-def test_nanogpt_prints_the_time_of_one_iteration_at_any_interval():
-    training = read(print_lines("iter {n}: loss {loss:.4f}, time {ms:.2f}ms, mfu 12.30%", interval=10))
-    assert training.speed == pytest.approx(2)
-
-
 def test_duration_of_an_epoch_gives_no_speed():
     assert read(print_lines("Epoch {n}/10 loss {loss:.3f} time {s:.2f}s")).speed is None
 

@@ -1,4 +1,4 @@
-"""Evaluation lines beside lines of exact formats: they become the evaluation curve, and never the training loss."""
+"""Evaluation lines beside lines of common trainers: they become the evaluation curve, and never the training loss."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LOGS: dict[str, tuple[list[str], Values]] = {
             " elapsed time per iteration (ms): 500.0 | learning rate: 1.0E-04 | global batch size:    16 | lm loss: {l}E+00 |\n"
             " validation loss at iteration {s} | lm loss value: 3.3E+00 | lm loss PPL: 2.7E+01 |"
         ),
-        AT_50 | {"speed": 32.0},
+        AT_50 | {"speed": 2.0},
     ),
     "nanogpt": (repeat("step {s}: train loss {l}, val loss 3.3\niter {s}: loss {l}, time 12.1ms, mfu 1.1%"), AT_50),
     "nanochat": (

@@ -22,7 +22,8 @@ from kfjob.joblog.lines.prefixes import clean_line
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import RARE_INTERVAL, RARE_SAMPLE, RARE_WHOLE, Prefilter, find_markers
 from kfjob.joblog.progress import milestones
-from kfjob.joblog.progress.formats import FORMATS, KFJOB_TRAINER, progress_reader
+from kfjob.joblog.progress.figures.line_figures import parse_line
+from kfjob.joblog.progress.formats import KFJOB_TRAINER, progress_reader
 from tests.unit.diagnose.texts import LINES
 
 DATA = Path(__file__).parents[2] / "data"
@@ -41,7 +42,6 @@ PLAIN = (
     "  group_rank=1",
     "  group_world_size=2",
 )
-CONFIGS = [ObserveConfig(), *(ObserveConfig(trainer=name) for name in sorted({form.name for form in FORMATS}))]
 
 
 def stamped(text: str) -> bytes:
@@ -52,10 +52,14 @@ def selected_lines(prefilter: Prefilter, block: bytes) -> list[bytes]:
     return [block[start:end] for start, end in prefilter.select(block)]
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.trainer or "all")
-def test_no_relevant_line_is_dropped(config: ObserveConfig):
-    progress = progress_reader(config.trainer)
-    relevant = [text for text in RECORDED if progress.read(text) or (not config.trainer and milestones.parse_milestone(text))]
+def shows_progress(text: str) -> bool:
+    figures = parse_line(clean_line(text)[0])
+    return figures.loss is not None and any(counter.priority < vocabulary.WEAK_COUNT for counter in figures.counters)
+
+
+def test_no_relevant_line_is_dropped():
+    config = ObserveConfig()
+    relevant = [text for text in RECORDED if shows_progress(text) or milestones.parse_milestone(text)]
     relevant += [text for text in RECORDED if AgentLog().feed(0, text)[1]]
     assert relevant
     dropped = [text for text in relevant if not Prefilter(config).select(text.encode())]
@@ -154,7 +158,7 @@ LINE = st.one_of(st.sampled_from(RECORDED), st.sampled_from(NOISE), st.sampled_f
     lines=st.lists(LINE, max_size=60),
     cuts=st.sets(st.integers(0, 60)),
     diagnosis=st.booleans(),
-    config=st.sampled_from((*CONFIGS, ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d"))),
+    config=st.sampled_from((ObserveConfig(), ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d"))),
 )
 def test_block_boundaries_do_not_change_the_selection(
     lines: list[str], cuts: set[int], *, diagnosis: bool, config: ObserveConfig

@@ -15,7 +15,7 @@ from kfjob.joblog.view.reduction import reduce_all
 @pytest.mark.parametrize(
     ("line", "unit"),
     [
-        ("step 10 loss 2.3 tps 812.5", "tokens/s"),
+        ("step 10 loss 2.3 tps 812.5", "(tps)"),
         ("step 10 loss 2.3 fps: 812.5", "frames/s"),
         ("step 10 loss 2.3 812.5 fps", "frames/s"),
         ("step 10 | loss 2.3 | wps 812.5 | ups 3.1", "words/s"),

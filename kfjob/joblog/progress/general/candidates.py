@@ -2,7 +2,7 @@
 
 Only the few literals of the search through whole logs are chosen by hand, for its speed. The others come from the vocabulary:
 a name that the chosen ones do not find, in one of its forms, is a literal of another search. Whatever chooses lines for their
-progress asks a `Gate`, so that a row of `formats.FORMATS` needs no other list.
+progress asks `is_candidate` or `read_layout`.
 
 Lines that differ only in their numbers hold figures, or do not, alike. The test parses one line of each layout, and answers for
 the others from a table: a program that prints millions of lines of a few layouts costs one look-up a line. A line that may
@@ -37,7 +37,6 @@ from kfjob.joblog.lines.vocabulary import (
 )
 from kfjob.joblog.progress.figures.bars import MARKER
 from kfjob.joblog.progress.figures.line_figures import announces_training, read_content
-from kfjob.joblog.progress.formats import ProgressFormat, ProgressReader
 
 MAIN_MARKERS = (
     "loss", "Loss", "LOSS", "step", "Step", "STEP", "poch", "EPOC", "iter", "Iter", "pdate", "batch", "Batch", "it/s", "s/it",
@@ -157,7 +156,7 @@ UNREAD = Layout(matters=True)
 
 def may_hold_progress(line: bytes) -> bool:
     """Return whether the general reader may need the line."""
-    return len(line) > MAX_LENGTH or read_masked(mask_digits(line.rstrip(b"\r"))).matters
+    return read_layout(line).matters
 
 
 @lru_cache(maxsize=TABLE_SIZE)
@@ -181,53 +180,16 @@ def _read_skeleton(skeleton: str) -> Layout:
     return Layout(matters=content.matters or announces_training(text), is_header=content.header is not None)
 
 
-class Gate:
-    """Chooses the lines of a job's logs that may hold progress, where lines of unknown programs are read too."""
-
-    def __init__(self, formats: tuple[ProgressFormat, ...]) -> None:
-        """Let the lines of these formats pass, and those that the general reader may need."""
-        self._pairs = [(_mask(item.marker), _mask(item.literal)) for item in formats]
-        own = dict.fromkeys(literal for item in formats if (literal := _find_own_literal(item)) is not None)
-        self.reads_all = "" in own
-        """Whether a format has no literal at all, so that each line may belong to it."""
-        self.main = (*MAIN_MARKERS, *own)
-        """Every line of a known format contains one of these, and so does a line of nearly every log with figures."""
-        self._automaton = AhoCorasick([*filter(None, self.main), *MORE_MARKERS, *FOREIGN_MARKERS, *RARE_MARKERS])
-
-    def is_candidate(self, text: str) -> bool:
-        """Return whether the line has a marker; rows of tables have none."""
-        if "loss" in text or "Loss" in text:
-            return True  # as nearly every line of progress
-        return self.reads_all or text.startswith(FIRST_MARKERS) or bool(self._automaton.find_matches_as_indexes(text))
-
-    def read_layout(self, line: bytes) -> Layout:
-        """Return what the layout of the line says; a line with the literals of a known format always matters."""
-        return UNREAD if len(line) > MAX_LENGTH else _read_layout(self, mask_digits(line.rstrip(b"\r")))
-
-    def names_format(self, masked: bytes) -> bool:
-        """Return whether a line whose digits are ones has the literals of a known format."""
-        plain = clean_line(masked.decode(errors="replace"))[0]  # a colour may stand inside a literal
-        return any(marker in plain and literal in plain for marker, literal in self._pairs)
+_AUTOMATON = AhoCorasick([*MAIN_MARKERS, *MORE_MARKERS, *FOREIGN_MARKERS, *RARE_MARKERS])
 
 
-@lru_cache(maxsize=TABLE_SIZE)
-def _read_layout(gate: Gate, masked: bytes) -> Layout:
-    layout = read_masked(masked)
-    return UNREAD if not layout.matters and gate.names_format(masked) else layout
+def is_candidate(text: str) -> bool:
+    """Return whether the line has a marker; rows of tables have none."""
+    if "loss" in text or "Loss" in text:
+        return True  # as nearly every line of progress
+    return text.startswith(FIRST_MARKERS) or bool(_AUTOMATON.find_matches_as_indexes(text))
 
 
-@lru_cache(maxsize=64)
-def make_gate(reader: ProgressReader) -> Gate:
-    """Return the gate of one reader."""
-    return Gate(reader.formats)
-
-
-def _mask(text: str) -> str:
-    return mask_digits(text.encode()).decode()
-
-
-def _find_own_literal(item: ProgressFormat) -> str | None:
-    """Return the literal by which a search finds the lines of the format; None if a main marker finds them."""
-    if any(marker in literal for literal in (item.marker, item.literal) for marker in MAIN_MARKERS):
-        return None
-    return max(item.marker, item.literal, key=len)
+def read_layout(line: bytes) -> Layout:
+    """Return what the layout of the line says."""
+    return UNREAD if len(line) > MAX_LENGTH else read_masked(mask_digits(line.rstrip(b"\r")))

@@ -1,20 +1,18 @@
-"""The reader of the progress in one container's log: known formats first, then the general reader for other programs.
+"""The reader of the progress in one container's log, for any program.
 
-The general reader keeps templates, the block that the line belongs to, and the columns of a table.
+It keeps templates, the block that the line belongs to, and the columns of a table.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 from msgspec.structs import replace
 
-from kfjob.base.patterns import Pattern
-from kfjob.joblog.lines.line_text import cut_line, find_newest_state, mask_digits, to_count
+from kfjob.joblog.lines.line_text import cut_line, find_newest_state, to_count
 from kfjob.joblog.lines.meanings import Phase, Quantity
-from kfjob.joblog.lines.prefixes import clean_line, find_message, split_prefix
-from kfjob.joblog.lines.vocabulary import CLEAR_COUNT, EVALUATION_WORDS
+from kfjob.joblog.lines.prefixes import clean_line, find_message
+from kfjob.joblog.lines.vocabulary import CLEAR_COUNT
 from kfjob.joblog.progress.figures import bars, tables
 from kfjob.joblog.progress.figures.bars import CURSOR_UP, MARKER, BarRole, find_role, parse_bar, split_nested, split_states
 from kfjob.joblog.progress.figures.line_figures import (
@@ -23,18 +21,17 @@ from kfjob.joblog.progress.figures.line_figures import (
     Counter,
     Figures,
     announces_training,
-    parse_line,
     parse_message,
     read_content,
 )
 from kfjob.joblog.progress.formats import ProgressReader
-from kfjob.joblog.progress.general.candidates import make_gate, may_hold_progress
+from kfjob.joblog.progress.general.candidates import is_candidate, may_hold_progress
 from kfjob.joblog.progress.general.reader_state import (
     ReaderState,
     Transition,
     add_figures,
-    add_known,
     add_pair,
+    add_reading,
     add_step,
     add_value,
     begin_block,
@@ -54,50 +51,39 @@ def read_progress(text: str, number: int, time: int | None, formats: ProgressRea
         state = find_newest_state(text, formats.read) or text if reading else ""
         line = Line(text=state.strip(), number=number, time=time)
         return general, (LineReading(reading=reading, line=line),) if reading else ()
-    if not make_gate(formats).is_candidate(text) and not (general.table is not None and _is_row(clean_line(text)[0], general)):
+    if not is_candidate(text) and not (general.table is not None and _is_row(clean_line(text)[0], general)):
         return general, ()
     if "\r" not in text:
-        return _read_state(text, number, time, formats, general)
+        return _read_state(text, number, time, general)
     line_readings: tuple[LineReading, ...] = ()
     for state in split_states(cut_line(text), is_first=general.primary is None):
-        general, readings = _read_state(state, number, time, formats, general)
+        general, readings = _read_state(state, number, time, general)
         line_readings += readings
     return general, line_readings
 
 
-def _read_state(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:
+def _read_state(text: str, number: int, time: int | None, general: ReaderState) -> Transition:
     """Return the reader after one state of a line, and the readings in it.
 
     A bar below another one counts only if it has the loss, and the one above has none: else it is evaluation within training.
     """
     if CURSOR_UP not in text:
-        return _read_part(text, number, time, formats, general)
+        return _read_part(text, number, time, general)
     nested, rest = split_nested(text)
     bar = parse_bar(nested) if general.has_nested_bar or not general.has_loss else None
     if bar is None or bar.loss is None:
-        return _read_part(rest, number, time, formats, general)
-    general, line_readings = _read_part(nested, number, time, formats, general)
-    general, others = _read_part(rest, number, time, formats, replace(general, has_nested_bar=general.has_loss))
+        return _read_part(rest, number, time, general)
+    general, line_readings = _read_part(nested, number, time, general)
+    general, others = _read_part(rest, number, time, replace(general, has_nested_bar=general.has_loss))
     return general, (*line_readings, *others)
 
 
-def _read_part(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:
+def _read_part(text: str, number: int, time: int | None, general: ReaderState) -> Transition:
     """Return the reader after the text of one bar, or of a line without one."""
     plain, prefix_time = clean_line(text)
-    known = _read_known(formats, plain, prefix_time)
-    if known is None and not _may_matter(plain, general):
+    if not _may_matter(plain, general):
         return general, ()
-    return _read_line(general, Line(text=plain, number=number, time=prefix_time if time is None else time), known)
-
-
-def _read_known(formats: ProgressReader, plain: str, prefix_time: int | None) -> Reading | None:
-    """Return the reading of a known format; the general reader reads bars without a loss, which need more evidence."""
-    text = find_message(plain).text if MARKER in plain else plain
-    reading = formats.read_plain(text, prefix_time)
-    if reading is None or not reading.conclusive:
-        return None
-    rank = split_prefix(plain)[0].rank
-    return reading if rank is None else reading.with_rank(rank)
+    return _read_line(general, Line(text=plain, number=number, time=prefix_time if time is None else time))
 
 
 def _may_matter(plain: str, general: ReaderState) -> bool:
@@ -119,24 +105,21 @@ _MAX_HEADING = 120
 """Characters of the heading of a block."""
 _QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
 """It matches one pair of a dictionary that a program prints over several lines."""
-_EVALUATION = Pattern(rf"\b(?:{'|'.join(sorted(EVALUATION_WORDS))})[ _/]")
 _WEB_REQUEST = " HTTP/"
 
 
-def _read_line(reader: ReaderState, line: Line, known: Reading | None) -> Transition:
-    """Return the reader after one state of a line, and the readings in it. `known` is the reading of a known format.
+def _read_line(reader: ReaderState, line: Line) -> Transition:
+    """Return the reader after one state of a line, and the readings in it.
 
     An evaluation before the first line of progress counts once that shows that the program trains.
     """
-    reader, line_readings = _dispatch_line(reader, line, known)
+    reader, line_readings = _dispatch_line(reader, line)
     if reader.early is None or reader.primary is None:
         return reader, line_readings
     return replace(reader, early=None), (reader.early, *line_readings)
 
 
-def _dispatch_line(reader: ReaderState, line: Line, known: Reading | None) -> Transition:
-    if known is not None:
-        return add_known(reader, _complete(reader, known, line), line)
+def _dispatch_line(reader: ReaderState, line: Line) -> Transition:
     if not line.text.strip() or _WEB_REQUEST in line.text:
         return reader, ()
     if announces_training(line.text):
@@ -145,27 +128,6 @@ def _dispatch_line(reader: ReaderState, line: Line, known: Reading | None) -> Tr
         figures = bars.parse_bar(line.text)
         return (reader, ()) if figures is None else _add_bar(reader, figures, line)
     return _read_text(reader, line)
-
-
-def _complete(reader: ReaderState, known: Reading, line: Line) -> Reading:
-    """Return the reading of a known format with other figures: the epoch of a bar, and the newest evaluation in its line."""
-    if known.format == FormatName.BAR:
-        epoch = reader.epoch.counters[0] if reader.epoch is not None and known.epoch is None else None
-        return known if epoch is None else replace(known, epoch=epoch.value, epochs=to_count(epoch.total))
-    if MARKER in line.text:
-        figures = bars.parse_bar(line.text)
-        if figures is None:
-            return known
-        return replace(known, lr=figures.lr, grad_norm=figures.grad_norm, evaluation_loss=figures.evaluation_loss)
-    if known.evaluation_loss is None and _names_evaluation(mask_digits(line.text.encode(errors="replace"))):
-        return replace(known, evaluation_loss=parse_line(line.text).evaluation_loss)
-    return known
-
-
-@lru_cache(maxsize=1024)
-def _names_evaluation(masked: bytes) -> bool:
-    """Return whether a line whose digits are ones has a name of evaluation; programs print many lines of one layout."""
-    return _EVALUATION.search(masked.decode()) is not None
 
 
 def _add_bar(reader: ReaderState, figures: Figures, line: Line) -> Transition:
@@ -197,7 +159,7 @@ def _add_nameless(reader: ReaderState, figures: Figures, line: Line) -> Transiti
     is_nested = before is not None and (bar.total or 0) < (before.total or 0) and before.value < (before.total or 0)
     if not reader.announced or is_nested:
         return reader, ()
-    return add_known(replace(reader, bar=bar), bar_reading(figures), line, key=("bar",))
+    return add_reading(replace(reader, bar=bar), bar_reading(figures), line)
 
 
 def _with_row(reader: ReaderState, figures: Figures, text: str) -> Figures:

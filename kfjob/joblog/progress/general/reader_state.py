@@ -29,11 +29,10 @@ MAX_QUOTE = 640
 """Characters of a line to keep as evidence."""
 WEAK = 0.5
 """Lines that only count have this quality: another pod with a loss takes precedence."""
-KNOWN_FORMAT_BONUS = 0.5
-"""A known format has this additional quality, so it takes precedence over a template with the same values."""
+TOTAL_BONUS = 0.1
+"""Lines that name the last step have this additional quality, so they take precedence over lines with the same values."""
 EPOCH_BAR_SHARE = 0.9
 """Share of its quality that a bar of epochs keeps, so that a bar of steps with the same values takes precedence."""
-_FORMAT_KEY = "format"
 
 
 class Block(Struct, frozen=True, kw_only=True):
@@ -51,7 +50,6 @@ class ReaderState(Struct, frozen=True, kw_only=True):
     primary: Key | None = None
     """The template that counts steps; other templates only add values that it never has."""
     quality: float = 0.0
-    known_format_fields: frozenset[str] = frozenset()
     block: Block | None = None
     epoch: Figures | None = None  # the newest line that counts epochs and nothing else
     evaluating: bool = False
@@ -72,13 +70,11 @@ class ReaderState(Struct, frozen=True, kw_only=True):
     def counts_other_bar(self) -> bool:
         """Whether a bar that is not one of epochs counts the steps."""
         last = self.template.last if self.template else None
-        if last is None:
-            return self.primary == (_FORMAT_KEY, FormatName.BAR)
-        return last.figures.is_bar and not last.figures.is_epoch_bar
+        return last is not None and last.figures.is_bar and not last.figures.is_epoch_bar
 
     @property
     def template(self) -> Template | None:
-        """The template that counts; None for a known format, or if none counts yet."""
+        """The template that counts; None if none counts yet."""
         return self.templates.get(self.primary) if self.primary is not None else None
 
 
@@ -86,26 +82,10 @@ Transition = tuple[ReaderState, tuple[LineReading, ...]]
 """The state after a line, and the readings in the line."""
 
 
-def add_known(reader: ReaderState, reading: Reading, line: Line, *, key: Key = ()) -> Transition:
-    """Return the transition for a reading of a known format, or of a bar without a name."""
-    if reading.rank is not None and reader.rank is not None and reading.rank > reader.rank:
-        return reader, ()
-    fields = reading.known_fields
-    line_reading = LineReading(reading=reading, line=line)
-    key = key or (_FORMAT_KEY, reading.format)
-    rank = reader.rank if reading.rank is None else reading.rank
-    if reader.primary == key and reader.announced and reader.rank == rank and fields <= reader.known_format_fields:
-        return reader, (line_reading,)  # as for nearly every line
-    reader = replace(reader, announced=reader.announced or reading.conclusive, rank=rank)
-    if reader.primary == key:
-        return replace(reader, known_format_fields=reader.known_format_fields | fields), (line_reading,)
-    quality = _rate_fields(fields) + KNOWN_FORMAT_BONUS
-    if quality > reader.quality and reading.conclusive:
-        return replace(reader, primary=key, quality=quality, known_format_fields=fields), (line_reading,)
-    if reader.primary is None:
-        return reader, (line_reading,)
-    extra = reading.without_fields(_primary_fields(reader))
-    return reader, (replace(line_reading, reading=extra),) if extra else ()
+def add_reading(reader: ReaderState, reading: Reading, line: Line) -> Transition:
+    """Return the transition for a reading of its own: only what the lines that count do not say is new."""
+    extra = reading if reader.primary is None else reading.without_fields(_primary_fields(reader))
+    return reader, (LineReading(reading=extra, line=line),) if extra else ()
 
 
 def add_figures(reader: ReaderState, figures: Figures, line: Line, *, block: int = -1) -> Transition:
@@ -152,7 +132,7 @@ def _emit(reader: ReaderState, key: Key, samples: tuple[Sample, ...], choice: Ch
     fields = template.fields.union(*(reading.known_fields for reading in readings))
     if fields != template.fields:
         reader = replace(reader, templates=reader.templates | {key: replace(template, fields=fields)})
-    quality = _rate_fields(fields)
+    quality = _rate_fields(fields) + TOTAL_BONUS * any(reading.total is not None for reading in readings)
     if template.last is not None and template.last.figures.is_epoch_bar:
         quality *= EPOCH_BAR_SHARE
     if reader.primary != key and quality > reader.quality:
@@ -180,7 +160,7 @@ def _counts_steps_of_block(reader: ReaderState, choice: Choice) -> bool:
 
 
 def _primary_fields(reader: ReaderState) -> frozenset[str]:
-    return reader.template.fields if reader.template else reader.known_format_fields
+    return reader.template.fields if reader.template else frozenset()
 
 
 MAX_BLOCK = 60

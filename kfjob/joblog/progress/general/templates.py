@@ -77,10 +77,11 @@ class Template(Struct, frozen=True, kw_only=True):
 
 
 def make_key(figures: Figures, *, joined: bool) -> Key:
-    """Return what lines of one template share: the names of the counters and of the loss."""
+    """Return what lines of one template share: the names of the counters and of the loss, and not the epoch beside a bar."""
     counters = tuple((counter.quantity, counter.name) for counter in figures.counters if counter.priority < WEAK_COUNT)
     if joined:
         return ("block", *counters[:1])
+    counters = counters[:1] if figures.is_bar else counters
     return (figures.is_bar, figures.is_epoch_bar, counters, figures.loss_name, is_count_only(figures))
 
 
@@ -125,7 +126,7 @@ def find_choice(template: Template) -> Choice | None:
     """Return the counter if the lines so far are training progress."""
     samples = template.samples
     if len(samples) < MIN_LINES:
-        return None
+        return _find_sole_counter(samples[-1])
     choice = choose_counter(samples)
     if choice is None:
         return None
@@ -146,6 +147,23 @@ def find_choice(template: Template) -> Choice | None:
     if figures.is_bar and counts and figures.speed is not None:
         return choice if distinct >= MIN_LINES else None
     return choice if has_speed and counts and distinct >= MIN_WEAK_LINES else None
+
+
+def _find_sole_counter(sample: Sample) -> Choice | None:
+    """Return the counter of a line that shows training by itself: the only one, beside a loss and a speed or an lr.
+
+    Of two numbers such as `2/100` and of one without a name nobody knows what they count, unless an epoch stands beside them.
+    """
+    figures = sample.figures
+    epochs = [item for item in figures.counters if item.quantity is Quantity.EPOCH and item.priority == 0]
+    steps = [item for item in figures.counters if item.quantity is Quantity.STEP and item.priority < WEAK_COUNT]
+    counters = steps or epochs
+    if len(counters) != 1 or sample.block >= 0 or figures.loss_priority >= SUM_OF_LOSSES:
+        return None
+    has_total = counters[0].total is not None
+    is_clear = figures.is_bar or (bool(epochs) if has_total else counters[0].has_name)
+    has_rate = figures.speed is not None or figures.lr is not None
+    return Choice(counters[0].name, counters[0].quantity) if is_clear and has_rate else None
 
 
 def _shows_speed(figures: Figures) -> bool:
@@ -239,6 +257,7 @@ def make_reading(choice: Choice, figures: Figures, example: str) -> Reading:
         rank=figures.rank,
         template=example,
         is_bar=figures.is_bar,
+        per_epoch=figures.is_bar and epoch is not None and not figures.is_epoch_bar,
     )
 
 

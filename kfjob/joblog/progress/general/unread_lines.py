@@ -65,4 +65,4 @@ def suggest_pattern(template: Template) -> str | None:
         return None
     pattern = ".*?".join(text for _, text in sorted(parts))
     custom = custom_format(pattern)
-    return pattern if all(custom.read(sample.text) for sample in template.samples) else None
+    return pattern if all(custom(sample.text) for sample in template.samples) else None
