@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kfjob.joblog.lines import vocabulary
-from kfjob.joblog.progress.formats import FORMATS
 from kfjob.joblog.progress.general.templates import MAX_SAMPLES, MAX_TEMPLATES, MIN_LINES, MIN_WEAK_LINES
 from kfjob.joblog.progress.pattern import PROGRESS_GROUPS
 
@@ -22,21 +21,16 @@ _SHAPES = {
 
 def format_page() -> str:
     """Return the page as Markdown."""
-    names = ", ".join(dict.fromkeys(item.name for item in FORMATS))
     shapes = "\n\n".join(f"{name[:1].upper()}{name[1:]}:\n\n```text\n{example}\n```" for name, example in _SHAPES.items())
     return f"""# What kfjob reads
 
-kfjob finds the training progress in the lines that a program prints. It first tries the exact formats of these trainers:
-{names}. Lines of all other programs go to the general reader.
-
-## The general reader
-
-It removes what loggers put before a message (time, level, logger, rank), and reads these shapes:
+kfjob finds the training progress in the lines that any program prints. It removes what loggers put before a message (time, level, logger, rank), and reads these shapes:
 
 {shapes}
 
-Lines of one layout count as progress after {MIN_LINES} or {MIN_WEAK_LINES} lines that fit it: a counter grows and the loss
-changes, or a counter grows and a speed is printed. The first lines are then read again. A bar without a name counts only after
+A line with one count, a loss, and a speed or a learning rate is progress at once. Other lines of one layout count after
+{MIN_LINES} or {MIN_WEAK_LINES} lines that fit it: a counter grows and the loss changes, or a counter grows and a speed is printed.
+The first lines are then read again. A bar without a name counts only after
 a line that says that training begins. Lines about the preparation of data never count.
 
 kfjob remembers at most {MAX_TEMPLATES} layouts per container, with at most {MAX_SAMPLES} lines each, in less than 1 MB. Then

@@ -50,11 +50,6 @@ class Match(Struct, frozen=True):
         values = self.groups()
         return {name: values[number - 1] for name, number in self.names.items()}
 
-    def spans(self) -> dict[str, tuple[int, int]]:
-        """Return start and end of every named group that took part, in bytes of the encoded text."""
-        spans = self.matched._spans  # noqa: SLF001 - as in `groups`
-        return {name: spans[number] for name, number in self.names.items() if spans[number][0] >= 0}
-
     @property
     def lines(self) -> tuple[int, int]:
         """The numbers of the first and the last line of the match within the text, from 0."""
