@@ -23,8 +23,6 @@ def training_json(training: Training) -> dict[str, Any]:
         "smoothed_count",
         "setbacks",
         "position",
-        "durations",
-        "remaining",
         "step_time",
         "evaluations",
         "first_run_step",

@@ -18,9 +18,7 @@ from kfjob.joblog.lines.vocabulary import (
     COUNT_FILLERS,
     DATA_WORDS,
     DEVICES,
-    DIFFERENCES,
     DONE_WORDS,
-    DURATIONS,
     EPOCH_TOTALS,
     EPOCHS,
     ERRORS,
@@ -338,19 +336,6 @@ def is_other_rate(unit: str) -> bool:
     """Return whether the unit is that of a rate which is not that of training, such as `GB/s`."""
     noun, slash, _ = unit.lower().partition("/")
     return bool(slash) and noun in NO_STEP_UNITS
-
-
-def find_duration(words: tuple[str, ...], unit: str) -> tuple[float, bool] | None:
-    """Return the seconds in the unit of a duration such as `dt` or `time (ms)`, and whether it is a difference of times.
-
-    None for a name that says what took the time, and for a duration without a unit.
-    """
-    names = [word for word in words if word not in FILLERS]
-    if not unit and names[1:] and names[-1] in SHORT_TIMES:
-        unit = names.pop()
-    seconds = seconds_in(unit)
-    is_duration = len(names) == 1 and names[0] in DURATIONS and seconds > 0
-    return (seconds, names[0] in DIFFERENCES) if is_duration else None
 
 
 def seconds_in(unit: str) -> float:

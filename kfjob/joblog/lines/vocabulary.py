@@ -136,10 +136,6 @@ RATE_NOUNS: Mapping[str, str] = {"tok": "tokens", "its": "it", "iter": "it", "it
 RATE_UNITS = frozenset({"tps", "wps", "ips", "fps", "sps", "ups", "tgs"})
 """Rates that stand after their number, as in `25 fps`."""
 TIMES = frozenset({"time", "timing", "elapsed", "eta"})
-DIFFERENCES = frozenset({"dt", "took"})
-"""Names of a duration that is no time since the start."""
-DURATIONS = DIFFERENCES | {"time", "duration"}
-"""Names of a duration that do not say what took that long."""
 DEVICES = frozenset({"gpu", "device", "rank"})
 GROUPS_OF_RANKS = frozenset({"local", "tensor", "pipeline", "node", "group"})
 """A rank with one of these words is not the rank in the job."""

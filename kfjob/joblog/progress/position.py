@@ -20,6 +20,7 @@ class Position(Struct, frozen=True, kw_only=True):
     epoch: float | None = None
     total: int | None = None
     epochs: int | None = None
+    first_epoch: float | None = None
     base: int = 0  # steps of the epochs before
     first_step: int | None = None  # the lowest printed step
     interval: int = 0  # steps between the first two lines
@@ -39,6 +40,18 @@ class Position(Struct, frozen=True, kw_only=True):
     def run_total(self) -> int | None:
         """The steps of the run, None if unknown."""
         return self.find_run_total()
+
+    @property
+    def count(self) -> float | None:
+        """The step of the run, or the epoch where lines count nothing else."""
+        return self.epoch if self.step is None else self.run_step
+
+    @property
+    def epochs_done(self) -> float | None:
+        """The epochs that have ended where lines count nothing else, and follow the end of an epoch; some count from 0."""
+        if self.epoch is None:
+            return None
+        return self.epoch + (self.first_epoch == 0 and self.epoch.is_integer())
 
     def find_run_total(self, epochs: int | None = None) -> int | None:
         """Return the steps of the run; `epochs` are those of the run where the lines do not say it."""
@@ -73,6 +86,7 @@ class Position(Struct, frozen=True, kw_only=True):
             epoch=self.epoch if reading.epoch is None else reading.epoch,
             total=total,
             epochs=reading.epochs or self.epochs,
+            first_epoch=reading.epoch if self.first_epoch is None else self.first_epoch,
             first_step=first_step,
             interval=self.interval or (step - newest if goes_on and step is not None and newest is not None else 0),
             epoch_steps=reading.epoch_steps or self.epoch_steps,

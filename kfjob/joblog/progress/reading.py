@@ -31,8 +31,6 @@ class Reading(Struct, frozen=True, kw_only=True):
     loss: float | None = None
     speed: float | None = None
     unit: str = ""  # unit of `speed`: samples/s, tokens/s/device, it/s …; `(perf/sps)` is its name, where no unit is known
-    duration: float | None = None  # seconds; its name does not say of what
-    is_difference: bool = False  # the name of `duration` says that it is no time since the start
     tokens_per_second: float | None = None
     lr: float | None = None
     epoch: float | None = None

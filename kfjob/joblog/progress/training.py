@@ -14,7 +14,6 @@ from kfjob.joblog.lines.meanings import counts_steps
 from kfjob.joblog.progress.curve import Point, append_point, insert_point
 from kfjob.joblog.progress.milestones import Rollback, Setback, SkippedStep, StepMetrics
 from kfjob.joblog.progress.position import Position
-from kfjob.joblog.progress.printed_times import Durations, Remaining, Scope
 from kfjob.joblog.progress.reading import Line, Reading
 
 _T = TypeVar("_T")
@@ -50,7 +49,6 @@ class Training(Struct, frozen=True, kw_only=True):
     lr: float | None = None
     speed: float | None = None
     unit: str = ""
-    durations: Durations = field(default_factory=Durations)
     tokens_per_second: float | None = None
     tokens_per_second_per_device: float | None = None
     mfu: float | None = None  # between 0 and 1
@@ -61,8 +59,7 @@ class Training(Struct, frozen=True, kw_only=True):
     first_time: int | None = None
     last_time: int | None = None
     step_time: int | None = None  # of the first line of the newest step
-    seconds_per_step: float | None = None
-    remaining: Remaining = field(default_factory=Remaining)
+    seconds_per_step: float | None = None  # per epoch where lines count no steps
     longest_pause: float | None = None  # seconds between two lines
     curve: tuple[Point, ...] = ()
     curve_interval: int = 1  # readings per point of the curve
@@ -127,35 +124,31 @@ class Training(Struct, frozen=True, kw_only=True):
 
         `steps` and `epochs`: those of the whole run, where the lines do not say it.
         """
-        printed = self.remaining.find(Scope.RUN, self.last_time)
-        if printed is not None:
-            return printed
         if self.step is None:
-            return self.remaining.find_epochs(self.epoch, self.epochs or epochs, self.last_time)
+            return self._find_duration(self.position.epochs_done, self.epochs or epochs)
         total = None if self.position.is_first_epoch else self.position.find_run_total(epochs)
-        return self._find_duration(self.run_step, _first_known(total, steps), self.remaining.seconds_per_step)
+        return self._find_duration(self.run_step, _first_known(total, steps))
 
     @property
     def epoch_eta(self) -> float | None:
         """Seconds from the newest line to the end of the epoch; None if unknown."""
         if not (self.per_epoch or self.position.is_first_epoch):
             return None
-        printed = self.remaining.find(Scope.EPOCH, self.last_time)
-        return self._find_duration(self.step, self.position.steps_per_epoch) if printed is None else printed
+        return self._find_duration(self.step, self.position.steps_per_epoch)
 
     @property
     def may_restart(self) -> bool:
         """Whether the total may be that of an epoch or of the run: a bar alone does not say it."""
         return self.position.is_bar and not self.per_epoch and self.epoch is None
 
-    def _find_duration(self, step: int | None, total: int | None, pace: float | None = None) -> float | None:
-        """Return the seconds from one step to another at `pace`, or by the times of the lines, or by the speed that they print.
+    def _find_duration(self, step: float | None, total: int | None) -> float | None:
+        """Return the seconds from one step, or epoch, to another by the times of the lines, or by the speed that they print.
 
         Lines that were written at once have nearly equal times, so that these say little at first.
         """
         span = (self.last_time or 0) - (self.first_time or 0)
-        pace = _first_known(pace, self.seconds_per_step) if span >= MIN_SPAN else None
-        if pace is None and self.speed and counts_steps(self.unit):
+        pace = self.seconds_per_step if span >= MIN_SPAN else None
+        if pace is None and self.step is not None and self.speed and counts_steps(self.unit):
             pace = 1 / self.speed
         return None if step is None or not total or step > total or pace is None else (total - step) * pace
 
@@ -163,7 +156,8 @@ class Training(Struct, frozen=True, kw_only=True):
     def measured_speed(self) -> float | None:
         """Steps per second by the times of the lines; None if these say too little."""
         span = (self.last_time or 0) - (self.first_time or 0)
-        return 1 / self.seconds_per_step if self.seconds_per_step and span >= MIN_SPAN else None
+        has_pace = self.seconds_per_step and self.step is not None and span >= MIN_SPAN
+        return 1 / self.seconds_per_step if self.seconds_per_step and has_pace else None
 
     def subtract_elapsed(self, eta: float | None, now: int | None) -> float | None:
         """Return the seconds that remain at `now`. Time beyond the longest pause between two lines brings no step."""
@@ -172,18 +166,16 @@ class Training(Struct, frozen=True, kw_only=True):
         elapsed = min(max(now - self.last_time, 0) / SECOND, self.longest_pause or 0.0)
         return max(eta - elapsed, 0.0)
 
-    def with_reading(
-        self, reading: Reading, *, pod: str, time: int | None, text: str = "", restarted: bool = False
-    ) -> Training:
-        """Return the state after one more progress line, `text`. `restarted`: the program began again since the line before."""
+    def with_reading(self, reading: Reading, *, pod: str, time: int | None, restarted: bool = False) -> Training:
+        """Return the state after one more progress line. `restarted`: the program began again since the line before."""
         training = self if reading.evaluation_loss is None else self._with_evaluation(reading, pod, time)
         if reading.is_evaluation:
             return training
         if reading.late and training.step is not None and (reading.step is None or reading.step < training.step):
             return training.with_late_point(reading, time)
-        return training.with_step(reading, pod=pod, time=time, text=text, restarted=restarted)
+        return training.with_step(reading, pod=pod, time=time, restarted=restarted)
 
-    def with_step(self, reading: Reading, *, pod: str, time: int | None, text: str, restarted: bool) -> Training:
+    def with_step(self, reading: Reading, *, pod: str, time: int | None, restarted: bool) -> Training:
         """Return the state after a line of a step, or of values of the same step."""
         position, went_back = self.position.advance(reading, restarted=restarted)
         before = self._rewind(position.run_step) if went_back and position.run_step is not None else self
@@ -191,11 +183,7 @@ class Training(Struct, frozen=True, kw_only=True):
             before = _begin_round(before)
         loss, smoothed_loss, smoothed_count = _next_loss(before, reading)
         lines, run_step = before.lines + (not reading.extra), position.run_step
-        durations = before.durations.advance(reading, before.position, position)
-        lr, (speed, unit) = _first_known(reading.lr, before.lr), _next_speed(before, reading, durations)
-        pace, remaining = _next_pace(before, position, time), before.remaining
-        if not reading.extra:
-            remaining = remaining.advance(text, before.position, position, time=time, pace=pace)
+        lr, speed = _first_known(reading.lr, before.lr), _first_known(reading.speed, before.speed)
         point = None
         if reading.loss is not None:
             smoothed = smoothed_loss if math.isfinite(reading.loss) else None  # a gap in the smoothed curve, too
@@ -220,15 +208,13 @@ class Training(Struct, frozen=True, kw_only=True):
             smoothed_count=smoothed_count,
             lr=lr,
             speed=speed,
-            unit=unit,
-            durations=durations,
+            unit=reading.unit or before.unit,
             tokens_per_second=_first_known(reading.tokens_per_second, before.tokens_per_second),
             grad_norm=_first_known(reading.grad_norm, before.grad_norm),
             first_time=_first_known(before.first_time, time),
             last_time=_first_known(time, before.last_time),
             step_time=_next_step_time(before, position, time),
-            seconds_per_step=pace,
-            remaining=remaining,
+            seconds_per_step=_next_pace(before, position, time),
             longest_pause=_next_longest_pause(before, time),
             setbacks=_next_setbacks(before, reading),
             curve=curve,
@@ -301,7 +287,6 @@ class Training(Struct, frozen=True, kw_only=True):
             last_time=None,
             step_time=None,
             position=Position(),
-            remaining=Remaining(),
         )
 
 
@@ -311,14 +296,12 @@ def _begin_round(training: Training) -> Training:
         training,
         speed=None,
         unit="",
-        durations=Durations(),
         tokens_per_second=None,
         tokens_per_second_per_device=None,
         mfu=None,
         seconds_per_step=None,
         last_time=None,
         step_time=None,
-        remaining=Remaining(),
     )
 
 
@@ -355,15 +338,6 @@ def _next_loss(before: Training, reading: Reading) -> tuple[float | None, float 
     return reading.loss, smoothed, before.smoothed_count + 1
 
 
-def _next_speed(before: Training, reading: Reading, durations: Durations) -> tuple[float | None, str]:
-    """Return the printed speed with its unit; steps per second by the printed durations if no line prints a speed."""
-    if reading.speed is not None:
-        return reading.speed, reading.unit or before.unit
-    if before.speed == before.durations.rate:
-        return durations.rate, "" if durations.rate is None else "it/s"
-    return before.speed, before.unit
-
-
 def _next_not_finite(before: Training, reading: Reading, position: Position) -> int | None:
     if reading.loss is None or math.isfinite(reading.loss):
         return before.not_finite_since if reading.loss is None else None
@@ -379,16 +353,17 @@ def _next_interval(before: Training, reading: Reading) -> int | None:
 
 
 def _next_pace(before: Training, position: Position, time: int | None) -> float | None:
-    """Return the smoothed seconds per step."""
-    if time is None or before.step_time is None or position.run_step is None or before.run_step is None:
+    """Return the smoothed seconds per step, or per epoch where lines count nothing else."""
+    newest, last = position.count, before.position.count
+    if time is None or before.step_time is None or newest is None or last is None:
         return before.seconds_per_step
-    steps = position.run_step - before.run_step
+    steps = newest - last
     if steps <= 0:
         return before.seconds_per_step
     pace = max(time - before.step_time, 0) / SECOND / steps
     if before.seconds_per_step is None:
         return pace
-    weight = SMOOTHING**steps
+    weight: float = SMOOTHING**steps
     return weight * before.seconds_per_step + (1 - weight) * pace
 
 
@@ -396,7 +371,7 @@ def _next_step_time(before: Training, position: Position, time: int | None) -> i
     """Return the time of the first line of the newest step: bars are drawn again at one step, and empty ones at any time."""
     if position.is_bar and position.run_step == 0:
         return before.step_time
-    is_same = before.step_time is not None and position.run_step == before.run_step
+    is_same = before.step_time is not None and position.count == before.position.count
     return before.step_time if is_same else _first_known(time, before.step_time)
 
 

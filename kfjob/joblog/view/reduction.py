@@ -266,9 +266,7 @@ def _add_reading(view: JobView, pod: PodView, line_reading: LineReading, *, redr
     restarted = restarted or training.pod != pod.name
     if restarted and training.lines:
         reading = replace(reading, late=False)  # the program began again, so these lines are the newest ones
-    after = replace(
-        view, training=training.with_reading(reading, pod=pod.name, time=time, text=line_reading.line.text, restarted=restarted)
-    )
+    after = replace(view, training=training.with_reading(reading, pod=pod.name, time=time, restarted=restarted))
     if has_new_start and (text := _describe_new_start(view.training, after.training)):
         after = _with_news(after, News(time, pod.name, "progress", text))
     if after.training.not_finite_since is not None and view.training.not_finite_since is None:

@@ -17,7 +17,6 @@ from kfjob.joblog.lines.meanings import (
     Meaning,
     Phase,
     Quantity,
-    find_duration,
     find_meaning,
     find_phase,
     is_metric,
@@ -91,8 +90,6 @@ class Figures(Struct, frozen=True, kw_only=True):
     speed: float | None = None
     speed_priority: int = UNKNOWN_PRIORITY
     unit: str = ""  # of the speed; in parentheses its name, where the line gives no unit
-    duration: float | None = None  # seconds; its name does not say of what
-    is_difference: bool = False  # the name of `duration` says that it is no time since the start
     lr: float | None = None
     lr_priority: int = UNKNOWN_PRIORITY
     grad_norm: float | None = None
@@ -237,11 +234,6 @@ class _Builder:
             self.values |= {} if "evaluation_loss" in self.values else names
 
     def _add_unknown(self, figure: NamedFigure) -> None:
-        if (duration := find_duration(figure.words, figure.unit)) and figure.total is None:
-            seconds, is_difference = duration
-            self.values.setdefault("duration", figure.value * seconds)
-            self.values.setdefault("is_difference", is_difference)
-            return
         if len(figure.words) == 1 and not figure.whole and not figure.unit and find_phase(figure.words):
             self.phases[figure.words[0]] = figure.value
             return

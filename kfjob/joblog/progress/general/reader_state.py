@@ -271,8 +271,6 @@ def merge_figures(before: Figures, after: Figures) -> Figures:
         values |= {"speed": after.speed, "speed_priority": after.speed_priority, "unit": after.unit}
     if after.lr is not None and after.lr_priority < before.lr_priority:
         values |= {"lr": after.lr, "lr_priority": after.lr_priority}
-    if after.duration is not None and before.duration is None:
-        values |= {"duration": after.duration, "is_difference": after.is_difference}
     if after.grad_norm is not None and before.grad_norm is None:
         values["grad_norm"] = after.grad_norm
     return replace(before, **values) if values else before

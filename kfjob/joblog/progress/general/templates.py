@@ -247,8 +247,6 @@ def make_reading(choice: Choice, figures: Figures, example: str) -> Reading:
         loss=dict(figures.other_losses).get(choice.loss_name) if choice.loss_name else figures.loss,
         speed=figures.speed,
         unit=figures.unit if figures.speed is not None else "",
-        duration=figures.duration if step is not None else None,
-        is_difference=figures.is_difference,
         lr=figures.lr,
         epoch=epoch,
         epochs=to_count(epochs or figures.epochs) or None,
