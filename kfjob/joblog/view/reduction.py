@@ -44,6 +44,7 @@ from kfjob.joblog.progress.milestones import (
 )
 from kfjob.joblog.progress.reading import LineReading
 from kfjob.joblog.progress.training import Training, describe_divergence
+from kfjob.joblog.progress.training_lines import add_metrics, add_reading, add_setback
 from kfjob.joblog.view.job_view import JobView, News, Restarts, WorkerFailure
 
 MAX_NEWS = 50
@@ -266,7 +267,7 @@ def _add_reading(view: JobView, pod: PodView, line_reading: LineReading, *, redr
     restarted = restarted or training.pod != pod.name
     if restarted and training.lines:
         reading = replace(reading, late=False)  # the program began again, so these lines are the newest ones
-    after = replace(view, training=training.with_reading(reading, pod=pod.name, time=time, restarted=restarted))
+    after = replace(view, training=add_reading(training, reading, pod=pod.name, time=time, restarted=restarted))
     if has_new_start and (text := _describe_new_start(view.training, after.training)):
         after = _with_news(after, News(time, pod.name, "progress", text))
     if after.training.not_finite_since is not None and view.training.not_finite_since is None:
@@ -300,10 +301,10 @@ def _add_milestone(view: JobView, event: LogLine | OpenLine, milestone: Mileston
     """Add a line of kfjob's trainer other than progress."""
     if isinstance(milestone, StepMetrics):
         is_current = view.training.step == milestone.step
-        return replace(view, training=view.training.with_metrics(milestone)) if is_current else view
+        return replace(view, training=add_metrics(view.training, milestone)) if is_current else view
     text = event.text.partition(milestones.MARKER)[2].partition("] ")[2].strip()
     if isinstance(milestone, Setback):
-        training = view.training.with_setback(milestone) if view.training.pod in {"", event.pod} else view.training
+        training = add_setback(view.training, milestone) if view.training.pod in {"", event.pod} else view.training
         repeated = training is view.training
         view = replace(view, training=training)
     else:

@@ -8,15 +8,16 @@ from kfjob.joblog.events import Event
 from kfjob.joblog.progress.curve import MAX_POINTS
 from kfjob.joblog.progress.reading import Reading
 from kfjob.joblog.progress.training import Training, format_loss
+from kfjob.joblog.progress.training_lines import add_reading
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
 from tests.unit.api import script
 
 
 def test_late_points_are_kept_in_order_and_bounded():
-    training = Training().with_reading(Reading(format="x", step=5000, loss=1.0), pod="w-0", time=None)
+    training = add_reading(Training(), Reading(format="x", step=5000, loss=1.0), pod="w-0", time=None)
     for step in range(2000):
-        training = training.with_reading(Reading(format="x", step=step, loss=2.0, late=True), pod="w-0", time=None)
+        training = add_reading(training, Reading(format="x", step=step, loss=2.0, late=True), pod="w-0", time=None)
     steps = [point.step for point in training.curve]
     assert MAX_POINTS // 4 < len(steps) <= MAX_POINTS
     assert steps == sorted(steps)
