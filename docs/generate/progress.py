@@ -24,13 +24,14 @@ def format_page() -> str:
     shapes = "\n\n".join(f"{name[:1].upper()}{name[1:]}:\n\n```text\n{example}\n```" for name, example in _SHAPES.items())
     return f"""# What kfjob reads
 
-kfjob finds the training progress in the lines that any program prints. It removes what loggers put before a message (time, level, logger, rank), and reads these shapes:
+kfjob finds the training progress in the lines that any program prints. It removes what loggers put before a message (time,
+level, logger, rank), and reads these shapes:
 
 {shapes}
 
 A line with one count, a loss, and a speed or a learning rate is progress at once. Other lines of one layout count after
-{MIN_LINES} or {MIN_WEAK_LINES} lines that fit it: a counter grows and the loss changes, or a counter grows and a speed is printed.
-The first lines are then read again. A bar without a name counts only after
+{MIN_LINES} or {MIN_WEAK_LINES} lines that fit it: a counter grows and the loss changes, or a counter grows and a speed is
+printed. The first lines are then read again. A bar without a name counts only after
 a line that says that training begins. Lines about the preparation of data never count.
 
 kfjob remembers at most {MAX_TEMPLATES} layouts per container, with at most {MAX_SAMPLES} lines each, in less than 1 MB. Then
