@@ -7,12 +7,12 @@ that both agree.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from kfjob.base.parsing import parse_json
-from kfjob.base.patterns import Match, Pattern
-from kfjob.joblog.lines.line_text import parse_number
+from kfjob.base.patterns import Pattern
 from kfjob.joblog.lines.prefixes import clean_line
 from kfjob.joblog.lines.timestamps import parse_rfc3339
 
@@ -126,29 +126,50 @@ Milestone = (
     | TrainerOutcome
 )  # fmt: skip
 
-_NUMBER = r"[-+]?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)"
+_COUNT, _NUMBER = r"\d{1,18}", r"[-+]?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)"
 _LINE = Pattern(
     r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) [DIWEC] \[\w+\.py:\d+\] "
-    r"((Start|Startup|Resume|Checkpoint|Evaluation|Step|Trace|Data|Outcome) .*)$"
+    r"((?:Start|Startup|Resume|Checkpoint|Evaluation|Step|Trace|Data|Outcome) .*)$"
 )
-_START = Pattern(
-    r"Start (?P<model>.+) with (?P<parameters>\d{1,18}) parameters, strategy (?P<strategy>.+), "
-    r"world size (?P<world_size>\d{1,18}), global batch (?P<global_batch>\d{1,18}) samples, (?P<total_steps>\d{1,18}) steps"
+_PATTERNS: tuple[tuple[type[Milestone], Pattern], ...] = tuple(
+    (kind, Pattern(pattern.replace("<n>", _COUNT).replace("<x>", _NUMBER)))
+    for kind, pattern in (
+        (
+            Start,
+            (
+                r"Start (?P<model>.+) with (?P<parameters><n>) parameters, strategy (?P<strategy>.+), "
+                r"world size (?P<world_size><n>), global batch (?P<global_batch><n>) samples, (?P<total_steps><n>) steps"
+            ),
+        ),
+        (Resume, r"Resume (?:none$|(?P<name>\S+) (?P<path>.+))"),
+        (Checkpoint, r"Checkpoint (?P<name>\S+) in (?P<seconds><x>) s (?P<path>.+)"),
+        (DamagedCheckpoint, r"Checkpoint (?P<name>\S+) is damaged: (?P<reason>.*)"),
+        (Evaluation, r"Evaluation step (?P<step><n>) loss (?P<loss><x>), perplexity (?P<perplexity><x>)"),
+        (
+            StepMetrics,
+            (
+                r"Step (?P<step><n>) tokens/s: (?P<tokens_per_second><x>), grad norm: (?P<grad_norm><x>), "
+                r"peak memory: (?P<memory><x>) GiB(?:, tokens/s/device: (?P<tokens_per_second_per_device><x>))?"
+                r"(?:, MFU: (?P<mfu><x>) %)?"
+            ),
+        ),
+        (SkippedStep, r"Step (?P<step><n>) skipped: (?P<reason>.*)"),
+        (Rollback, r"Step (?P<step><n>) rolled back to (?P<name>\S+): (?P<reason>.*)"),
+        (Startup, r"Startup (?P<seconds><x>) s: (?P<parts>.+)"),
+        (Trace, r"Trace (?P<path>.+)"),
+        (DataMismatch, r"Data differs from what (?P<name>\S+) was trained on: (?P<reason>.*)"),
+        (
+            TrainerOutcome,
+            (
+                r"Outcome (?P<outcome>\w+) step (?:none|(?P<step><n>)) loss (?:none|(?P<loss><x>)) "
+                r"checkpoint (?:none|(?P<checkpoint>.+?))(?: reason (?P<reason>\".*\"))?$"
+            ),
+        ),
+    )
 )
-_CHECKPOINT = Pattern(rf"Checkpoint (\S+) in ({_NUMBER}) s (.+)")
-_EVALUATION = Pattern(rf"Evaluation step (\d{{1,18}}) loss ({_NUMBER}), perplexity ({_NUMBER})")
-_STEP_METRICS = Pattern(
-    rf"Step (\d{{1,18}}) tokens/s: ({_NUMBER}), grad norm: ({_NUMBER}), peak memory: ({_NUMBER}) GiB"
-    rf"(?:, tokens/s/device: ({_NUMBER}))?(?:, MFU: ({_NUMBER}) %)?"
-)
-_SKIPPED_STEP = Pattern(r"Step (\d{1,18}) skipped: (.*)")
-_ROLLBACK = Pattern(r"Step (\d{1,18}) rolled back to (\S+): (.*)")
-_TRACE = Pattern(r"Trace (.+)")
-_STARTUP = Pattern(rf"Startup ({_NUMBER}) s: (.+)")
+"""The pattern of each kind of message; its groups are the fields."""
 _PART = Pattern(rf"([^,]+?) ({_NUMBER})(?:, |$)")
-_DAMAGED_CHECKPOINT = Pattern(r"Checkpoint (\S+) is damaged: (.*)")
-_DATA_MISMATCH = Pattern(r"Data differs from what (\S+) was trained on: (.*)")
-_OUTCOME = Pattern(rf"Outcome (\w+) step (none|\d{{1,18}}) loss (none|{_NUMBER}) checkpoint (.+?)(?: reason (\".*\"))?$")
+_NO_TRACE = "not written"
 
 
 def parse_milestone(text: str) -> tuple[Milestone, int | None] | None:
@@ -160,98 +181,29 @@ def parse_milestone(text: str) -> tuple[Milestone, int | None] | None:
 def _parse_plain(plain: str) -> tuple[Milestone, int | None] | None:
     if not (match := _LINE.search(plain)):
         return None
-    milestone = _parse_message(match[3], match[2])
+    milestone = _parse_message(match[2])
     return (milestone, parse_rfc3339(match[1])) if milestone else None
 
 
-def _parse_message(verb: str, message: str) -> Milestone | None:
-    parsers = {
-        "Start": _parse_start,
-        "Resume": _parse_resume,
-        "Checkpoint": _parse_checkpoint,
-        "Evaluation": _parse_evaluation,
-        "Step": _parse_step,
-        "Startup": _parse_startup,
-        "Trace": _parse_trace,
-        "Data": _parse_data_mismatch,
-        "Outcome": _parse_outcome,
-    }
-    return parsers[verb](message)
-
-
-def _parse_start(message: str) -> Start | None:
-    if not (match := _START.match(message)):
-        return None
-    numbers = {name: int(match[name]) for name in ("parameters", "world_size", "global_batch", "total_steps")}
-    return Start(model=match["model"], strategy=match["strategy"], **numbers)
-
-
-def _parse_resume(message: str) -> Resume:
-    name, _, path = message.removeprefix("Resume ").partition(" ")
-    return Resume(name=None, path=None) if name == "none" else Resume(name=name, path=path)
-
-
-def _parse_checkpoint(message: str) -> Checkpoint | DamagedCheckpoint | None:
-    if match := _DAMAGED_CHECKPOINT.match(message):
-        return DamagedCheckpoint(name=match[1], reason=match[2])
-    match = _CHECKPOINT.match(message)
-    return Checkpoint(name=match[1], seconds=parse_number(match[2]), path=match[3]) if match else None
-
-
-def _parse_evaluation(message: str) -> Evaluation | None:
-    match = _EVALUATION.match(message)
-    return Evaluation(step=int(match[1]), loss=parse_number(match[2]), perplexity=parse_number(match[3])) if match else None
-
-
-def _parse_step(message: str) -> StepMetrics | Setback | None:
-    if match := _STEP_METRICS.match(message):
-        return _to_step_metrics(match)
-    if match := _SKIPPED_STEP.match(message):
-        return SkippedStep(step=int(match[1]), reason=match[2])
-    if match := _ROLLBACK.match(message):
-        return Rollback(step=int(match[1]), name=match[2], reason=match[3])
+def _parse_message(message: str) -> Milestone | None:
+    for kind, pattern in _PATTERNS:
+        if (match := pattern.match(message)) and not (kind is Trace and match["path"].startswith(_NO_TRACE)):
+            try:
+                return convert(_read_fields(kind, match.groupdict()), kind, strict=False)
+            except ValidationError:  # a number that is too large
+                return None
     return None
 
 
-def _to_step_metrics(match: Match) -> StepMetrics:
-    per_device, percent = match[5], match[6]
-    return StepMetrics(
-        step=int(match[1]),
-        tokens_per_second=parse_number(match[2]),
-        grad_norm=parse_number(match[3]),
-        memory=parse_number(match[4]),
-        tokens_per_second_per_device=None if per_device is None else parse_number(per_device),
-        mfu=None if percent is None else parse_number(percent) / 100,
-    )
-
-
-def _parse_startup(message: str) -> Startup | None:
-    if not (match := _STARTUP.match(message)):
-        return None
-    parts = tuple((part[1], parse_number(part[2])) for part in _PART.find_all(match[2]))
-    return Startup(seconds=parse_number(match[1]), parts=parts)
-
-
-def _parse_trace(message: str) -> Trace | None:
-    match = _TRACE.match(message)
-    return Trace(path=match[1]) if match and not match[1].startswith("not written") else None
-
-
-def _parse_data_mismatch(message: str) -> DataMismatch | None:
-    return DataMismatch(name=match[1], reason=match[2]) if (match := _DATA_MISMATCH.match(message)) else None
-
-
-def _parse_outcome(message: str) -> TrainerOutcome | None:
-    if not (match := _OUTCOME.match(message)):
-        return None
-    outcome, step, loss, checkpoint, reason = match.groups()
-    return TrainerOutcome(
-        outcome=outcome,
-        step=None if step == "none" else int(step),
-        loss=None if loss == "none" else parse_number(loss),
-        checkpoint=None if checkpoint == "none" else checkpoint,
-        reason=_unquote(reason) if reason else None,
-    )
+def _read_fields(kind: type[Milestone], groups: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of which the text is not the value."""
+    if kind is Startup:
+        return groups | {"parts": [(part[1], part[2]) for part in _PART.find_all(groups["parts"])]}
+    if kind is StepMetrics and groups["mfu"] is not None:
+        return groups | {"mfu": float(groups["mfu"]) / 100}
+    if kind is TrainerOutcome and groups["reason"] is not None:
+        return groups | {"reason": _unquote(groups["reason"])}
+    return groups
 
 
 def _unquote(text: str) -> str:

@@ -173,9 +173,9 @@ def test_reader_and_view_parse_a_line_once(monkeypatch):
     lines: list[str] = []
     parse = milestones._parse_message
 
-    def parse_and_count(verb: str, message: str) -> milestones.Milestone | None:
+    def parse_and_count(message: str) -> milestones.Milestone | None:
         lines.append(message)
-        return parse(verb, message)
+        return parse(message)
 
     monkeypatch.setattr(milestones, "_parse_message", parse_and_count)
     view = JobView()

@@ -343,7 +343,7 @@ def test_prefixes_of_kubectl_and_containerd_are_removed():
 def test_setbacks_are_counted_once_for_all_ranks():
     skipped = [ours("Step 5 skipped: loss is nan", 5, pod) for pod in ("w-0", "w-0", "w-1")]
     rolled = [ours("Step 6 rolled back to step-3: a spike", 6, pod) for pod in ("w-0", "w-1", "w-0")]
-    view = reduce_all(JobView(), [batch(4, 4), *skipped, *rolled])
+    view = reduce_all(JobView(config=ObserveConfig(trainer="kfjob")), [batch(4, 4), *skipped, *rolled])
     assert (view.training.skipped, view.training.rolled_back) == (1, 1)
     assert [news.text for news in view.news] == ["Step 5 skipped: loss is nan", "Step 6 rolled back to step-3: a spike"]
     again = reduce_all(view, [batch(4, 8), skipped[0]])  # the step comes a second time
