@@ -50,7 +50,7 @@ kfjob also reads these names in German, French, Spanish, Portuguese, Italian, Ru
 `Verlust`, `perte`, `потери` and `损失`. A single letter `L` is a loss too, and so is a `total` that is no whole number.
 
 To be fast, kfjob searches a log for few strings. Lines such as `it 12 nll 2.93`, with none of the words `step`, `iter`,
-`batch`, `epoch` and `loss`, are progress from the first one that kfjob meets: of a log over 32 KiB it reads samples until then.
+`batch`, `epoch` and `loss`, are found in the first 32 KiB of a log, and later as long as no other line has figures.
 Numbers may have a decimal comma.
 
 Names and line heads with {_join(sorted(vocabulary.EVALUATION_WORDS))} belong to the evaluation.

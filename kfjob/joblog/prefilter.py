@@ -7,7 +7,7 @@ rounds, progress), and with `diagnosis` for the rules too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from functools import cache
 from typing import NamedTuple
@@ -47,12 +47,8 @@ _FIRST_FIGURES = tuple(marker.encode() for marker in FIRST_MARKERS)
 _MORE_MARKERS = (*MORE_MARKERS, *(f"\n{marker}" for marker in FIRST_MARKERS))
 _GENERAL_MARKERS = frozenset((*MAIN_MARKERS, *_MORE_MARKERS, *FOREIGN_MARKERS, *RARE_MARKERS))
 """Every line that the view reads for its figures contains one of these, except the rows of tables."""
-RARE_SAMPLE = 1024
-"""Bytes of a sample in which kfjob searches for the names of `RARE_MARKERS`."""
 RARE_WHOLE = 1 << 15
-"""Bytes at the beginning of a log that kfjob searches whole for these names, if they come in blocks that are not longer."""
-RARE_INTERVAL = 1 << 19
-"""Bytes of a log from one sample to the next; the first block with a sample has four."""
+"""Bytes at the beginning of a log in which kfjob always searches for the names of `RARE_MARKERS`."""
 
 _MAX_PREFIX = 400
 """Characters in the pattern of the prefix of a table's rows."""
@@ -129,7 +125,7 @@ class _FigureSearch:
         self._main_and_more = build_search(spread_literals({*markers, *_MORE_MARKERS}), weak)
         self._foreign = build_search(spread_literals(FOREIGN_MARKERS), _GENERAL_MARKERS)
         self._rare = build_search(RARE_MARKERS, _GENERAL_MARKERS, is_dense=True)
-        self._samples = _Samples()
+        self._seen = 0  # bytes of the log so far
         self._has_figures = False
         self._has_rare = False  # only a rare name found a line with figures, so other lines may have such names too
         self._is_foreign = False  # a block had other characters than ASCII at its beginning or end
@@ -137,8 +133,10 @@ class _FigureSearch:
     def add_lines(self, block: bytes, lines: FoundLines) -> None:
         """Add the lines of the next block that may hold figures; nearly every block needs one search."""
         knew_figures = self._has_figures
+        self._seen += len(block)
+        at_beginning = self._seen < RARE_WHOLE
         (self._main_and_more if knew_figures else self._main).add_lines(block, lines, self._judge)
-        if self._is_foreign or not (block if self._samples.at_beginning else block[-_SAMPLE:]).isascii():
+        if self._is_foreign or not (block if at_beginning else block[-_SAMPLE:]).isascii():
             self._is_foreign = True
             self._foreign.add_lines(block, lines, self._judge)
         if self._has_figures:
@@ -146,10 +144,8 @@ class _FigureSearch:
                 lines[0, find_line_end(block, 0)] = Relevance.FIGURES
             if not knew_figures:
                 self._main_and_more.add_lines(block, lines, self._judge)
-        for sample in self._samples.choose(len(block)):
-            self._has_rare = self._has_rare or self._rare.add_lines(block, lines, self._judge, sample)
-        if self._has_rare:
-            self._rare.add_lines(block, lines, self._judge)
+        if self._has_rare or at_beginning or not knew_figures:
+            self._has_rare = self._rare.add_lines(block, lines, self._judge) or self._has_rare
 
     def _judge(self, block: bytes, line: LineRange) -> Relevance:
         """Return whether the layout of the line may hold figures."""
@@ -162,31 +158,6 @@ class _FigureSearch:
         if layout.is_header:
             self._rows.begin(text, line[1])
         return Relevance.FIGURES
-
-
-class _Samples:
-    """Chooses the parts of a log in which rare names are searched: its beginning, and samples of the rest."""
-
-    def __init__(self) -> None:
-        self._seen = 0  # bytes of the log so far
-        self._next = RARE_WHOLE  # bytes of the log at which the next sample begins
-
-    @property
-    def at_beginning(self) -> bool:
-        """Whether the next block belongs to the beginning of the log."""
-        return self._seen < RARE_WHOLE
-
-    def choose(self, size: int) -> Sequence[LineRange]:
-        """Return the parts of the next block, which has this size."""
-        self._seen += size
-        if self.at_beginning or size <= RARE_SAMPLE:
-            return ((0, size),)
-        if self._seen < self._next:
-            return ()
-        last = size - RARE_SAMPLE
-        starts = (0, last // 3, last * 2 // 3, last) if self._next == RARE_WHOLE else (last,)
-        self._next = self._seen + RARE_INTERVAL
-        return [(start, start + RARE_SAMPLE) for start in starts]
 
 
 class _TableRows:
@@ -283,15 +254,14 @@ class LiteralSearch(NamedTuple):
     automaton: BytesAhoCorasick
     strong: frozenset[int]
 
-    def add_lines(self, block: bytes, lines: FoundLines, judge: Judge, part: LineRange | None = None) -> bool:
-        """Add the lines with a literal in this part of the block; return whether a relevant one is among them."""
-        first, last = part or (0, None)
-        matches = self.automaton.find_matches_as_indexes(block[first:last])
+    def add_lines(self, block: bytes, lines: FoundLines, judge: Judge) -> bool:
+        """Add the lines of the block with a literal; return whether a relevant one is among them."""
+        matches = self.automaton.find_matches_as_indexes(block)
         if not matches:
             return False
         strong, end, line, relevance, adds = self.strong, -1, (0, 0), Relevance.NONE, False
         for number, _, stop in matches:
-            place = first + stop - 1  # a literal may begin with the end of the previous line
+            place = stop - 1  # a literal may begin with the end of the previous line
             if place > end:
                 end = find_line_end(block, place)
                 line = (block.rfind(b"\n", 0, place) + 1, end)

@@ -158,7 +158,6 @@ def general_events() -> Iterator[Event]:
 def test_page_names_the_lines_of_the_general_reader():
     expected = "Pod with progress llama-worker-1 confirmed · lines like `iter 1 | ce loss 8.90 | lr 0.001`"
     assert expected in render(general_events()).text
-    assert "lines like" not in render(events()).text
 
 
 def read_points(curve: list[list[Any]]) -> dict[int, float]:

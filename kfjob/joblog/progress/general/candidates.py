@@ -127,8 +127,7 @@ def _mark_rare_names() -> tuple[str, ...]:
 RARE_MARKERS = _mark_rare_names()
 """The names of figures that few programs print without one of `MAIN_MARKERS`, as in `[it 12] nll 2.93`.
 
-The search for them takes three times as long, so the prefilter searches the beginning of a log; it goes on where a line there
-has figures.
+The search for them takes some times as long, so it ends with the first figures that one of the other searches finds.
 """
 
 
