@@ -92,17 +92,6 @@ class IncidentReader:
         """Whether something has not ended, so that every line is relevant."""
         return any(stream.is_open for stream in self._streams.values())
 
-    def is_open_in(self, key: str) -> bool:
-        """Return whether the next line of the process with this prefix may belong to something that has not ended."""
-        return key in self._streams and self._streams[key].is_open
-
-    @property
-    def has_exception(self) -> bool:
-        """Whether the message of an exception has not ended."""
-        return any(
-            stream.message is not None and stream.message.kind is IncidentKind.EXCEPTION for stream in self._streams.values()
-        )
-
     def feed(self, text: str, mark: Mark, before: LinesBefore) -> Iterator[Incident]:
         """Read a line without colours and stamps; yield the incidents that it ends, and its own."""
         key, body = split_process(text)

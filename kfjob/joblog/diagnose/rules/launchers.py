@@ -2,8 +2,6 @@
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 
-_MPI = r"(?:mpirun|mpiexec|orterun|prterun|prun)"
-
 RULES = (
     Rule(
         id="agent-stopped",

@@ -2,8 +2,6 @@
 
 from kfjob.joblog.diagnose.rule import Role, Rule
 
-_DTYPES = "fp32, fp16 and bf16 do not mix"
-
 RULES = (
     Rule(
         id="device-mismatch",
