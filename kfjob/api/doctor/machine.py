@@ -59,14 +59,14 @@ def check_torch(machine: Machine) -> Iterator[Finding]:
 
 
 def check_deepspeed(machine: Machine) -> Iterator[Finding]:
-    """Check for the compiler that DeepSpeed needs, because it compiles its operators at their first use."""
+    """Check for the compiler with which DeepSpeed compiles its asynchronous I/O at the first use."""
     if (version := _version("deepspeed")) is None:
         return
     missing = [name for name in ("g++", "ninja") if not machine.find_program(name)]
     if missing:
         names = " and ".join(f"`{name}`" for name in missing)
         remedy = f"apt-get update && apt-get install {_apt_packages(missing)}"
-        yield warn("deepspeed", f"{version}; {names} not on PATH, so DeepSpeed cannot compile its operators", remedy)
+        yield warn("deepspeed", f"{version}; {names} not on PATH: jobs cannot use `disk_offload`", remedy)
     else:
         yield ok("deepspeed", version)
 

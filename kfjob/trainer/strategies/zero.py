@@ -2,7 +2,7 @@
 
 The loop works as with every other strategy: it divides the loss by the tokens of all ranks, decides which micro-batch is the
 last of a step, and sets the learning rate. DeepSpeed handles precision, communication, clipping and the optimiser step. Only
-this module imports it, and only on use: it is an extra, prints at import, and compiles a part of itself.
+this module imports it, and only on use: it is an extra, and prints at import.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ SUB_GROUP_SIZE = 100_000_000
 """Optimiser elements to read from files at once; DeepSpeed holds four host buffers of this size."""
 SCALER_FIELDS = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
 """What changes in the loss scaler (deepspeed 0.19, runtime/fp16/loss_scaler.py DynamicLossScaler)."""
+_INFERENCE_OP = "deepspeed_shm_comm"
+"""What DeepSpeed compiles on a CPU for the all-reduce of inference (deepspeed 0.19, comm/torch.py TorchBackend)."""
 LOCK_TRIAL_BYTES = 64 * MIB
 """Bytes to lock as a trial: more than a container with the usual limit of 8 MiB or 64 KiB can lock."""
 
@@ -236,5 +238,6 @@ def _import_deepspeed(ranks: Ranks) -> Any:
             cause=str(error),
             hint="add `pip install deepspeed` to the Dockerfile; in a checkout, run `uv pip install --editable '.[deepspeed]'`",
         ) from error
+    deepspeed.ops.__compatible_ops__[_INFERENCE_OP] = False  # do not compile what training does not use
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     return deepspeed
