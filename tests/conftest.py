@@ -12,6 +12,9 @@ from tests import wheels
 # the images that tests name are in no registry: a submit that asked for them would wait for the network and say so
 os.environ["KFJOB_IMAGE_CHECK"] = "0"
 
+# tests run side by side and their models are tiny: more threads would mostly wait for each other, and use a core for it
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # machines are shared: how long one example takes says nothing; what hangs is ended by pytest-timeout
 settings.register_profile("kfjob", deadline=None)
 settings.load_profile("kfjob")
