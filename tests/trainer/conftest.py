@@ -1,19 +1,18 @@
-"""Small data sets, and worker processes that import torch once and then run programs on one or more ranks."""
+"""Small data sets, and worker processes that run programs on one or more ranks."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
-import select
 import shutil
 import signal
-import subprocess
-import sys
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.trainer import forked
 
 HERE = Path(__file__).parent
 WORDS = [
@@ -45,32 +44,22 @@ class Worker:
 
     def __init__(self, log: Path) -> None:
         self.log = log
-        to_worker, self._requests = os.pipe()
-        self._responses, from_worker = os.pipe()
-        with log.open("w") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, HERE / "rank_programs.py", str(to_worker), str(from_worker)],
-                pass_fds=(to_worker, from_worker),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-            )
-        os.close(to_worker)
-        os.close(from_worker)
-        self.responses = os.fdopen(self._responses)
+        self.connection, requests = forked.SERVER.Pipe()
+        self.process = forked.start(forked.serve_programs, requests, output=log, GLOO_SOCKET_IFNAME="lo")
+        requests.close()
 
     def start(self, request):
-        os.write(self._requests, (json.dumps(request, default=str) + "\n").encode())
+        self.connection.send(json.dumps(request, default=str))
 
     def read_response(self):
-        line = self.responses.readline()
-        assert line, f"the worker has exited:\n{self.log.read_text()[-3000:]}"
-        return json.loads(line)
+        try:
+            return json.loads(self.connection.recv())
+        except EOFError:
+            raise AssertionError(f"the worker has exited:\n{self.log.read_text()[-3000:]}") from None
 
     def stop(self):
-        os.close(self._requests)
-        self.process.wait(30)
-        self.responses.close()
+        self.connection.close()
+        self.process.join(30)
 
 
 class Workers:
@@ -104,10 +93,10 @@ class Workers:
         responses: dict[Worker, Any] = {}
         while len(responses) < len(pool):
             failed = any("error" in response for response in responses.values())
-            waiting = {worker.responses: worker for worker in pool if worker not in responses}
-            ready, _, _ = select.select(list(waiting), [], [], 20 if failed else None)
-            for stream in ready:
-                responses[waiting[stream]] = waiting[stream].read_response()
+            waiting = {worker.connection: worker for worker in pool if worker not in responses}
+            ready = wait(list(waiting), 20 if failed else None)
+            for connection in ready:
+                responses[waiting[connection]] = waiting[connection].read_response()
             if not ready:
                 for worker in self._pool:
                     worker.process.kill()

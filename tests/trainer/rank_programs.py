@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -1145,32 +1146,33 @@ def reset_deepspeed() -> None:
         sys.modules["deepspeed.runtime.zero.partition_parameters"].Init.param_id = 0
 
 
-def serve(requests: int, responses: int) -> None:
-    """Run the requested programs until the pipe is closed."""
+def serve(requests: Connection) -> None:
+    """Run the requested programs until the connection is closed."""
     if not sys.warnoptions:  # an older torch warns about its own code: set PYTHONWARNINGS=default
         warnings.simplefilter("error")
     warnings.filterwarnings("ignore", ".*invalid escape sequence")  # in packages that are compiled at their first import
     warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # raised by torch's own tracer
-    with os.fdopen(requests) as lines, os.fdopen(responses, "w") as output:
-        for line in lines:
-            request = json.loads(line)
-            rank, world_size = request["rank"], request["world_size"]
-            os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))
-            os.environ.update(
-                LOCAL_RANK=str(rank % request["local_world_size"]), LOCAL_WORLD_SIZE=str(request["local_world_size"])
-            )
-            metrics.start_logging(verbose=rank == 0)
-            try:
-                ranks = Ranks.join(FileStore(request["store"], world_size))
-                result = {"result": globals()[request["program"]](ranks, **request["arguments"])}
-            except BaseException:  # noqa: BLE001 -- the test shows it
-                result = {"error": traceback.format_exc()}
-            if dist.is_initialized():
-                dist.destroy_process_group()
-            reset_deepspeed()
-            output.write(json.dumps(result, default=str) + "\n")
-            output.flush()
+    gc.unfreeze = lambda: None  # a run ends with it, and the next one would begin by visiting all that was imported
+    while True:
+        try:
+            request = json.loads(requests.recv())
+        except EOFError:
+            return
+        requests.send(json.dumps(run_request(request), default=str))
 
 
-if __name__ == "__main__":
-    serve(int(sys.argv[1]), int(sys.argv[2]))
+def run_request(request: dict[str, Any]) -> dict[str, Any]:
+    """Run a program as one of the request's ranks, and return its result or its error."""
+    rank, world_size = request["rank"], request["world_size"]
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))
+    os.environ.update(LOCAL_RANK=str(rank % request["local_world_size"]), LOCAL_WORLD_SIZE=str(request["local_world_size"]))
+    metrics.start_logging(verbose=rank == 0)
+    try:
+        ranks = Ranks.join(FileStore(request["store"], world_size))
+        return {"result": globals()[request["program"]](ranks, **request["arguments"])}
+    except BaseException:  # noqa: BLE001 -- the test shows it
+        return {"error": traceback.format_exc()}
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        reset_deepspeed()

@@ -21,7 +21,7 @@ def spec(tiny):
 @pytest.mark.parametrize("count", [2, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(2000)])])
 def test_killed_rank_is_restarted(spec, tmp_path, count):
     """Each kill costs one restart on each node, and the losses do not change."""
-    *kills, end = run("torchrun_agents.py", "kills", json.dumps(spec), tmp_path, count, seconds=1800)
+    *kills, end = run("torchrun_agents.py", "kills", json.dumps(spec), tmp_path, count, folder=tmp_path, seconds=1800)
     assert len(kills) == count
     for kill in kills:
         resumed = int((kill["resumed"] or "step-0").removeprefix("step-"))
@@ -34,7 +34,7 @@ def test_killed_rank_is_restarted(spec, tmp_path, count):
 @pytest.mark.parametrize("count", [1, pytest.param(20, marks=[pytest.mark.long, pytest.mark.timeout(2000)])])
 def test_sigterm_to_a_node_saves_the_last_step(spec, tmp_path, count):
     """The save takes less than torchrun's 30 s; without restarts the other node ends too, and neither counts as completed."""
-    stops = run("torchrun_agents.py", "stops", json.dumps(spec), tmp_path, count, seconds=1800)
+    stops = run("torchrun_agents.py", "stops", json.dumps(spec), tmp_path, count, folder=tmp_path, seconds=1800)
     assert len(stops) == count
     for stop in stops:
         outcome = stop["outcome"]
@@ -48,7 +48,7 @@ def test_sigterm_to_a_node_saves_the_last_step(spec, tmp_path, count):
 @pytest.mark.parametrize("count", [1, pytest.param(10, marks=[pytest.mark.long, pytest.mark.timeout(2000)])])
 def test_nodes_leave_and_join(spec, workers, tmp_path, count):
     """2 nodes, 1, 2: accumulation keeps the global batch, so the losses are those of an uninterrupted run."""
-    (result,) = run("torchrun_agents.py", "elastic", json.dumps(spec), tmp_path, count, seconds=1800)
+    (result,) = run("torchrun_agents.py", "elastic", json.dumps(spec), tmp_path, count, folder=tmp_path, seconds=1800)
     sizes = [
         size for number, (size, _) in enumerate(result["resumes"]) if number == 0 or result["resumes"][number - 1][0] != size
     ]

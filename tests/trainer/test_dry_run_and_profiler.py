@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,18 +12,19 @@ import torch
 from kfjob.base.errors import KfjobError
 from kfjob.base.units import GIB
 from kfjob.trainer import dry_run
+from kfjob.trainer.__main__ import main
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.dry_run import describe_memory, describe_modules, print_dry_run
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.profiler import explain_out_of_memory, suggest_changes
 from kfjob.trainspec.defaults import Device
 from kfjob.trainspec.train_spec import TrainSpec
+from tests.trainer.forked import Program
 
 
-def test_dry_run_needs_neither_data_nor_ranks():
-    command = [sys.executable, "-m", "kfjob.trainer", "--model=llama-2-70b", "--data=nowhere", "--max-steps=5", "--dry-run"]
-    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    lines = process.stdout.splitlines()
+def test_dry_run_needs_neither_data_nor_ranks(capsys):
+    assert main(["--model=llama-2-70b", "--data=nowhere", "--max-steps=5", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "LlamaForCausalLM with 68976648192 parameters, 82 wrap units and the root"
     assert any("0 … 79 (80): LlamaDecoderLayer, 855654400 parameters  <- unit" in line for line in lines)
     assert "embedding and head are in units of their own" in lines
@@ -153,8 +152,7 @@ def test_hint_names_what_helps():
     assert suggest_changes(unknown, ranks).startswith("try `activation_checkpointing: true`, a smaller")
 
 
-def test_deterministic_mode_enables_torchs(tmp_path):
+def test_deterministic_mode_enables_torchs():
     program = "import torch\nfrom kfjob.trainer import run\nrun._use_deterministic_algorithms()\nimport os\n"
     program += "print(torch.are_deterministic_algorithms_enabled(), os.environ['CUBLAS_WORKSPACE_CONFIG'])"
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    assert process.stdout.split() == ["True", ":4096:8"]
+    assert Program(program).communicate(timeout=120).split() == ["True", ":4096:8"]

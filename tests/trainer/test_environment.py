@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from kfjob.base.errors import KfjobError, SpecError
+from kfjob.trainer.__main__ import main
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.environment import check_home_folders, check_meeting_point, read_place
 from kfjob.trainer.metrics import Outcome, log, start_logging
@@ -21,17 +19,12 @@ from kfjob.trainer.progress import Progress, record_outcome
 from kfjob.trainer.run import _report_failure
 from kfjob.trainer.storage import open_storage
 from kfjob.trainspec.command_line import from_argv
+from tests.trainer.forked import Program
 
 PASSWORD = "hunter2-4711"  # noqa: S105 -- test data
 URL = f"http://user:{PASSWORD}@127.0.0.1:1/ck"
+TRAINER = "import sys; from kfjob.trainer.__main__ import main; sys.exit(main(sys.argv[1:]))"
 ARGUMENTS = ["--model=micro-llama", "--data=synthetic", "--sequence-length=16", "--max-steps=1", "--precision=fp32"]
-
-
-def start(*arguments: str, **variables: str):
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    environment = {name: value for name, value in os.environ.items() if name not in names} | variables
-    command = [sys.executable, "-m", "kfjob.trainer", *ARGUMENTS, *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +54,14 @@ def test_ranks_that_cannot_meet_are_an_error(missing):
         check_meeting_point({"RANK": 1, "WORLD_SIZE": 2}, variables)
 
 
-def test_launch_without_a_meeting_point_ends_at_once():
-    output, _ = (process := start(WORLD_SIZE="2")).communicate(timeout=60)
-    assert process.returncode == 1
-    assert "RANK is not set" in output
-    assert "torchrun" in output
-    assert "Traceback" not in output
+def test_launch_without_a_meeting_point_ends_at_once(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    assert main(ARGUMENTS) == 1
+    error = capsys.readouterr().err
+    assert "RANK is not set" in error
+    assert "torchrun" in error
+    assert "Traceback" not in error
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -74,10 +69,10 @@ def test_signal_ends_the_wait_for_the_other_ranks(number):
     """The listener accepts the connection of rank 1 and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1])}
-        process = start(**variables)
+        process = Program(TRAINER, *ARGUMENTS, **variables)
         connection, _ = listener.accept()  # the process waits for rank 0 from now on
         process.send_signal(number)
-        output, _ = process.communicate(timeout=60)
+        output = process.communicate(timeout=60)
         connection.close()
     assert process.returncode == 128 + number
     assert "Outcome stopped" in output
@@ -90,11 +85,11 @@ def test_home_folder_of_no_user_is_an_error():
 
 
 @pytest.mark.parametrize("field", ["resume", "validation", "checkpoint-dir"])
-def test_password_in_a_url_is_refused_and_not_printed(field):
-    output, _ = (process := start(f"--{field}={URL}")).communicate(timeout=60)
-    assert process.returncode == 2
-    assert PASSWORD not in output
-    assert "without a password" in output
+def test_password_in_a_url_is_refused_and_not_printed(field, capsys):
+    assert main([*ARGUMENTS, f"--{field}={URL}"]) == 2
+    output = capsys.readouterr()
+    assert PASSWORD not in output.out + output.err
+    assert "without a password" in output.err
 
 
 def test_password_in_an_error_is_not_printed_or_stored(tmp_path, monkeypatch, capsys):

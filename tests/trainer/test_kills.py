@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.trainer import forked
+
 HERE = Path(__file__).parent
 
 
-def run(program: str, *arguments: object, seconds: float = 500) -> list[dict[str, Any]]:
-    command = [sys.executable, str(HERE / program), *map(str, arguments)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=seconds)
-    assert process.returncode == 0, process.stderr[-3000:]
+def run(program: str, *arguments: object, folder: Path, seconds: float = 500) -> list[dict[str, Any]]:
+    """Run a program of this folder, and return the JSON lines that it prints."""
+    result, log = folder / "result.jsonl", folder / "program.log"
+    process = forked.start(forked.run_file, HERE / program, [*map(str, arguments)], result, output=log)
+    try:
+        process.join(seconds)
+    finally:
+        process.kill()
+        process.join()
+    assert process.exitcode == 0, log.read_text()[-3000:]
+    lines = result.read_text().splitlines()
     if log_folder := os.environ.get("KFJOB_TEST_LOGS"):
         Path(log_folder).mkdir(parents=True, exist_ok=True)
         with (Path(log_folder) / f"{Path(program).stem}.jsonl").open("a") as file:
-            file.write(process.stdout)
-    return [json.loads(line) for line in process.stdout.splitlines()]
+            file.writelines(f"{line}\n" for line in lines)
+    return [json.loads(line) for line in lines]
 
 
 def check_kills_while_saving(folder, random_kills, seconds=500):
-    results = run("kill_while_saving.py", folder, random_kills, seconds=seconds)
+    results = run("kill_while_saving.py", folder, random_kills, folder=folder, seconds=seconds)
     random_results = [result for result in results if result["point"].startswith("random ")]
     assert len(random_results) == random_kills
     assert {result["point"]: result["step"] for result in results if result not in random_results} == {
@@ -52,7 +58,9 @@ def check_kills_while_saving(folder, random_kills, seconds=500):
 
 
 def check_kills_while_training(folder, spec, world_size, kills, seconds=500):
-    uninterrupted, *starts = run("kill_while_training.py", json.dumps(spec), folder, world_size, kills, 1, seconds=seconds)
+    uninterrupted, *starts = run(
+        "kill_while_training.py", json.dumps(spec), folder, world_size, kills, 1, folder=folder, seconds=seconds
+    )
     assert len(starts) == kills
     assert list(uninterrupted["uninterrupted"]) == [str(step) for step in range(1, spec["max_steps"] + 1)]
     for start in starts:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from functools import partial
 
 import pytest
 
 from kfjob.trainer.stop_request import SECOND_SIGNAL_SECONDS, StopRequest
+from tests.trainer.forked import Program
 
 BLOCKED = """
 import sys, time
@@ -37,13 +35,7 @@ ARGUMENTS = ["--model=micro-llama", "--data=synthetic", "--sequence-length=16", 
 
 
 def start(program, arguments, **variables):
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *ARGUMENTS, *arguments],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"} | variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return Program(program, *ARGUMENTS, *arguments, GLOO_SOCKET_IFNAME="lo", **variables)
 
 
 def wait_for_line(process, text):
@@ -58,7 +50,7 @@ def test_signal_before_the_first_step_ends_the_process_at_once(tmp_path, number)
     process = start(BLOCKED, ["--strategy=none", "--max-steps=3", f"--checkpoint-dir={tmp_path}/c"])
     wait_for_line(process, "blocked")
     process.send_signal(number)
-    output, _ = process.communicate(timeout=30)
+    output = process.communicate(timeout=30)
     assert process.returncode == 128 + number
     assert output.endswith('Outcome stopped step none loss none checkpoint none reason "signal"\n')
 
@@ -73,15 +65,14 @@ def test_second_signal_ends_a_rank_whose_peer_is_stopped(tmp_path):
         wait_for_line(first, "Checkpoint step-000002")
         second.send_signal(signal.SIGSTOP)
         deadline = time.monotonic() + 60
-        while first.poll() is None and time.monotonic() < deadline:
+        while first.returncode is None and time.monotonic() < deadline:
             first.send_signal(signal.SIGTERM)
             time.sleep(0.3)
         assert first.returncode == 128 + signal.SIGTERM
-        output = first.stdout.read()
+        output = first.communicate(timeout=30)
     finally:
         for process in (first, second):
             process.kill()
-            process.communicate()
     assert "Note second signal: the run ends at once, and nothing after step-0000" in output
     outcome = r"Outcome stopped step (\d+) loss \d+\.\d{5} checkpoint .*/step-(\d+) reason \"signal\"$"
     match = re.search(outcome, output.splitlines()[-1])

@@ -29,6 +29,8 @@ from kfjob.trainer.run import run_rank
 from kfjob.trainspec.train_spec import TrainSpec
 
 TIMEOUT = 300.0
+STEP_SECONDS = 0.05
+"""The least time of a step: agents take seconds to meet again, and a rank without a peer computes meanwhile."""
 HEARTBEATS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=10"
 """After ten seconds without a heartbeat a node counts as lost. On a busy machine a living node may miss several."""
 
@@ -88,7 +90,7 @@ class Agents:
             if time.monotonic() > deadline or not self.running:
                 logs = "\n".join(log.read_text()[-3000:] for log in sorted(self.folder.glob("*.log")))
                 raise AssertionError(f"waited for {description}\n{self.events.read_text()[-1000:]}\n{logs}")
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     def wait_for_step(self, step: int, world_size: int = 0) -> None:
         """Wait for a step that `world_size` ranks have logged; 0 means any number."""
@@ -146,6 +148,7 @@ def rank(spec: dict[str, Any], folder: Path, agent: int) -> int:
     def record_loss(step: int, **values: Any) -> str:
         if number == 0:
             record("loss", step=step, loss=float(values["loss"]).hex())
+        time.sleep(STEP_SECONDS)
         return progress_line(step, **values)
 
     def record_resume(name: str | None, path: str | None) -> str:

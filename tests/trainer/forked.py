@@ -1,0 +1,97 @@
+"""Processes that are forked from a server which has imported torch, transformers and the trainer: that takes 10 s of CPU."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["pytest", "tests.trainer.preloaded"])
+
+
+def start(function: Callable[..., None], *arguments: Any, output: Connection | Path, **variables: str) -> ForkServerProcess:
+    """Call a function in a new process; `output` gets its stdout and stderr, `variables` are added to the environment."""
+    if isinstance(output, Path):
+        output.write_bytes(b"")  # it exists from now on
+    process = SERVER.Process(target=_call, args=(output, {**os.environ, **variables}, function, arguments))
+    process.start()
+    return process
+
+
+class Program:
+    """Python code in a new process, as `python -c CODE ARGUMENTS`; `stdout` is its output."""
+
+    def __init__(self, code: str, *arguments: str, **variables: str) -> None:
+        reader, writer = SERVER.Pipe(duplex=False)
+        self._process = start(run_code, code, arguments, output=writer, **variables)
+        writer.close()
+        self.stdout = os.fdopen(os.dup(reader.fileno()), encoding="utf-8")
+        reader.close()
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, negative after a signal; None while the process runs."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self._process.pid or 0, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+        self._process.join()
+        self.stdout.close()
+
+    def communicate(self, timeout: float) -> str:
+        """Return the rest of the output when the process has exited; kill it after `timeout` seconds."""
+        timer = threading.Timer(timeout, self._process.kill)
+        timer.start()
+        output = self.stdout.read()
+        self._process.join()
+        timer.cancel()
+        self.stdout.close()
+        return output
+
+
+def serve_programs(requests: Connection) -> None:
+    """Run the requested programs of rank_programs.py."""
+    from tests.trainer.rank_programs import serve
+
+    serve(requests)
+
+
+def run_file(path: Path, arguments: list[str], result: Path) -> None:
+    """Run a program as `python PATH ARGUMENTS > RESULT`."""
+    os.dup2(os.open(result, os.O_WRONLY | os.O_CREAT), 1)
+    sys.argv = [str(path), *arguments]
+    runpy.run_path(str(path), run_name="__main__")
+
+
+def run_code(code: str, arguments: Sequence[str]) -> None:
+    """Run code as `python -c CODE ARGUMENTS`."""
+    sys.argv = ["-c", *arguments]
+    exec(code, {"__name__": "__main__"})  # noqa: S102 -- a test's own code
+
+
+def _call(
+    output: Connection | Path, environment: Mapping[str, str], function: Callable[..., None], arguments: tuple[Any, ...]
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    descriptor = os.open(output, os.O_WRONLY | os.O_APPEND) if isinstance(output, Path) else output.fileno()
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    if isinstance(output, Path):
+        os.close(descriptor)
+    else:
+        output.close()
+    function(*arguments)
