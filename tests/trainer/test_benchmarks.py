@@ -18,28 +18,37 @@ def run_benchmark(*arguments: str | Path):
     return subprocess.run([sys.executable, PROGRAM, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
+SHORT = ["1B documents, compiled", "1B documents by hand, by layer", "8B block in fp8 by hand, by layer"]
+"""A case of the trainer, and plain loops."""
+
+
 @pytest.mark.parametrize(
-    ("groups", "rows"),
-    [(["documents"], 4), (["fp8"], 4), pytest.param([], 27, marks=[pytest.mark.long, pytest.mark.timeout(3600)])],
-    ids=["documents", "fp8", "all"],
+    ("cases", "rows"), [(SHORT, 3), pytest.param([], 27, marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
 )
-def test_gpu_benchmark_runs_tiny_cases_on_cpu(tmp_path, groups, rows):
+def test_gpu_benchmark_runs_tiny_cases_on_cpu(tmp_path, cases, rows):
     raw = tmp_path / "raw.jsonl"
-    process = run_benchmark("--smoke", "--out", raw, *(["--steps=3", "--group", *groups] if groups else []))
+    choice = ["--steps=3", "--group", "documents", "fp8", "--case", *cases] if cases else []
+    process = run_benchmark("--smoke", "--out", raw, *choice)
     assert process.returncode == 0, process.stdout + process.stderr
     assert len(raw.read_text().splitlines()) == rows
     assert all(json.loads(line)["raw"] for line in raw.read_text().splitlines())
-    if not groups:
+    if not cases:
         assert "losses equal to the bit" in process.stdout
         assert "in background / waiting: " in process.stdout
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("group", "rows"), [("published", 2), pytest.param("8B-block", 4, marks=pytest.mark.long)])
-def test_gpu_benchmark_compiles_tiny_cases_on_cpu(tmp_path, group, rows):
-    """The trainer with each kind of compiled layer; the long case also has the plain loop, compiled by layer and whole."""
+@pytest.mark.parametrize(
+    ("choice", "rows"),
+    [
+        (["--group", "published", "--case", "1.3B like MPT, compiled, chunked loss"], 1),
+        pytest.param(["--group", "published", "8B-block"], 6, marks=pytest.mark.long),
+    ],
+)
+def test_gpu_benchmark_compiles_tiny_cases_on_cpu(tmp_path, choice, rows):
+    """The trainer; the long case has each kind of compiled layer, and the plain loop, compiled by layer and whole."""
     raw = tmp_path / "raw.jsonl"
-    process = run_benchmark("--smoke", "--compiled", "--steps=3", "--time-limit=600", "--group", group, "--out", raw)
+    process = run_benchmark("--smoke", "--compiled", "--steps=3", "--time-limit=600", "--out", raw, *choice)
     assert process.returncode == 0, process.stdout + process.stderr
     cases = [json.loads(line) for line in raw.read_text().splitlines()]
     assert [case["spec"]["compile"] for case in cases] == [True] * rows

@@ -109,7 +109,15 @@ def test_unsupported_strategy_settings_are_errors(workers, tiny, ranks, change, 
     assert message in workers.run("error_of_training", {"spec": tiny | change}, world_size=ranks)[0]
 
 
-@pytest.mark.parametrize("change", [{}, {"activation_offload": True}, {"activation_checkpointing": True}], ids=case_id)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"activation_offload": True, "activation_checkpointing": True},
+        *(pytest.param({name: True}, marks=pytest.mark.long) for name in ("activation_offload", "activation_checkpointing")),
+    ],
+    ids=case_id,
+)
 def test_equal_layers_are_compiled_once(workers, tiny, change):
     """Six layers share their graphs, one for training and one for evaluation. The losses are the same."""
     shape = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4}
