@@ -248,7 +248,8 @@ def test_a_container_that_is_restarted(side: Side, name: str):
 
 
 def test_agents_meet_and_rank_0_prints(side: Side, name: str):
-    plan = side.plan(name, ["torchrun", side.scripts["reduce.py"]], nodes=2)
+    fork = ["--start-method=fork", "--run-path"]  # the agent forks its rank, so torch is imported once
+    plan = side.plan(name, ["torchrun", *fork, side.scripts["reduce.py"]], nodes=2)
     ref = side.submit(plan)
     _, snapshot = end_of(side, ref)
     assert snapshot.job.phase is JobPhase.SUCCEEDED

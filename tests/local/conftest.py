@@ -23,6 +23,8 @@ from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 
 PATIENCE = 60.0
+TORCHRUN = ("torchrun", "--start-method=fork", "--run-path")
+"""An agent that forks its ranks, so that torch is imported once; for tests that are not about the start of a rank."""
 NAMESPACE = "default"
 
 

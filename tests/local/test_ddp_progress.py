@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.local.conftest import TORCHRUN
 from tests.local.machine import KFJOB, Machine, wait_until
 
 pytestmark = [pytest.mark.local, pytest.mark.trainer]
@@ -61,7 +62,7 @@ def start(folder: Path, machine: Machine, shape: str) -> None:
     values = {"steps": STEPS, "every": shape == "every rank prints", "show": SHAPES[shape]}
     paths = {"losses": str(folder / "losses.json"), "end": str(folder / "end")}
     (folder / "ddp.py").write_text(PROGRAM.format(**values, **paths))
-    (folder / "job.yaml").write_text(f"name: job\nnodes: 2\ncommand: [torchrun, {folder / 'ddp.py'}]\n")
+    (folder / "job.yaml").write_text(f"name: job\nnodes: 2\ncommand: [{', '.join(TORCHRUN)}, {folder / 'ddp.py'}]\n")
     machine("submit", str(folder / "job.yaml"))
 
 

@@ -13,7 +13,7 @@ import pytest
 from kfjob.backends.base import LogRange
 from kfjob.joblog.events import JobPhase, LogLine
 from kfjob.plan import DEFAULT_ETCD_IMAGE
-from tests.local.conftest import Here
+from tests.local.conftest import TORCHRUN, Here
 from tests.local.etcds import LEASE, Etcd, serving
 
 ADD_UP = """
@@ -71,7 +71,7 @@ def test_agents_log_in_to_an_etcd_that_asks_for_it(here: Here, tmp_path: Path, m
         monkeypatch.setenv("KFJOB_ETCD_PASSWORD", "secret")
         login = {"user": "etcd/user", "password": "etcd/password"}
         plan = here.plan(
-            command=["torchrun", str(program)],
+            command=[*TORCHRUN, str(program)],
             nodes=2,
             rendezvous={"backend": backend, "endpoint": f"127.0.0.1:{etcd.port}", **login},
         )

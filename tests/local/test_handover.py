@@ -12,7 +12,7 @@ import pytest
 from kfjob.api.jobs import attach
 from kfjob.api.settings import Settings
 from kfjob.joblog.master.evidence import Confidence, Master
-from tests.local.conftest import Here
+from tests.local.conftest import TORCHRUN, Here
 
 TRAIN = """
 import time
@@ -38,7 +38,7 @@ def test_the_master_changes_after_its_pod_was_killed(here: Here, tmp_path: Path)
     program, late = tmp_path / "train.py", tmp_path / "late"
     program.write_text(TRAIN)
     ref = here.submit(
-        command=["sh", "-c", f"[ -e {late} ] && sleep 30; exec torchrun {program}"],
+        command=["sh", "-c", f"[ -e {late} ] && sleep 30; exec {' '.join(TORCHRUN)} {program}"],
         nodes=2,
         rendezvous="etcd",
         elastic={"min": 1, "max": 2, "max_restarts": 5},

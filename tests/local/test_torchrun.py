@@ -11,7 +11,7 @@ import pytest
 from kfjob.backends import folder
 from kfjob.base.errors import Refused
 from kfjob.joblog.events import JobPhase, PodPhase
-from tests.local.conftest import PATIENCE, Here
+from tests.local.conftest import PATIENCE, TORCHRUN, Here
 
 WAIT = """
 import os, time
@@ -32,10 +32,10 @@ dist.destroy_process_group()
 """
 
 
-def program(tmp_path: Path, code: str) -> list[str]:
+def write_program(tmp_path: Path, code: str) -> str:
     path = tmp_path / "program.py"
     path.write_text(code)
-    return ["torchrun", str(path)]
+    return str(path)
 
 
 def an_etcd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -50,7 +50,7 @@ def an_etcd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Non
 @pytest.mark.local
 @pytest.mark.trainer
 def test_no_worker_outlives_an_agent_that_is_killed(here: Here, tmp_path: Path):
-    ref = here.submit(command=program(tmp_path, WAIT), nodes=2, grace=20)
+    ref = here.submit(command=["torchrun", write_program(tmp_path, WAIT)], nodes=2, grace=20)
     here.until_says(ref, "rank 0 of 2", index=0)
     here.until_says(ref, "rank 1 of 2", index=1)
     assert len(here.alive(ref)) >= 4  # two agents, two workers
@@ -66,7 +66,7 @@ def test_no_worker_outlives_an_agent_that_is_killed(here: Here, tmp_path: Path):
 @pytest.mark.trainer
 @pytest.mark.parametrize("backend", [pytest.param("etcd", marks=pytest.mark.long), "etcd-v2"])  # test_etcd.py has the other
 def test_agents_meet_at_the_jobs_own_etcd(here: Here, tmp_path: Path, backend: str):
-    ref = here.submit(command=program(tmp_path, ADD_UP), nodes=2, rendezvous=backend)
+    ref = here.submit(command=[*TORCHRUN, write_program(tmp_path, ADD_UP)], nodes=2, rendezvous=backend)
     snapshot = here.end(ref)
     logs = [here.texts(ref, index) for index in range(2)]
     assert snapshot.job.phase is JobPhase.SUCCEEDED, logs

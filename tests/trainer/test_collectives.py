@@ -17,7 +17,8 @@ from kfjob.trainer import collectives
 
 FILE = Path(collectives.__file__)
 DOUBLE = Path(__file__).parent / "doubles" / "collectives_rank.py"
-TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
+TORCHRUN = [str(Path(sys.executable).with_name("torchrun")), "--standalone"]
+FORK = ("--start-method=fork", "--run-path")  # the agent forks its ranks, so torch is imported once
 NINE = {"send", "recv", "all_reduce", "scatter", "gather", "broadcast", "reduce", "all_gather", "reduce_scatter"}
 SMALL = ("--sizes", "1K,64K", "--seconds", "0.02")
 
@@ -25,7 +26,7 @@ SMALL = ("--sizes", "1K,64K", "--seconds", "0.02")
 def torchrun(*arguments: str, ranks: int, code: int = 0) -> tuple[dict[str, list[dict[str, Any]]], str]:
     """Run the check, and return the printed facts by kind, and the whole output."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [TORCHRUN, "--standalone", "--nproc-per-node", str(ranks), *arguments]
+    command = [*TORCHRUN, "--nproc-per-node", str(ranks), *arguments]
     process = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     output = process.stdout + process.stderr
     assert (process.returncode != 0) == (code != 0), output
@@ -64,7 +65,7 @@ def check_bandwidth(facts, ranks):
 
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.long), 4])  # other tests here have two ranks
 def test_nine_collectives_are_correct(ranks: int):
-    facts, output = torchrun(str(FILE), *SMALL, "--output", "json", ranks=ranks)
+    facts, output = torchrun(*FORK, str(FILE), *SMALL, "--output", "json", ranks=ranks)
     assert {row["op"] for row in facts["summary"]} == NINE
     assert {row["bytes"] for row in facts["summary"]} == {1024, 65536}
     assert not any(row["wrong"] for row in facts["summary"])
@@ -88,7 +89,7 @@ def test_nine_collectives_are_correct(ranks: int):
     ],
 )
 def test_wrong_result_or_contribution_is_detected(fault, operation, ranks_wrong, broken):
-    facts, output = torchrun(str(DOUBLE), fault, "1", *SMALL, "--output", "json", ranks=2, code=1)
+    facts, output = torchrun(*FORK, str(DOUBLE), fault, "1", *SMALL, "--output", "json", ranks=2, code=1)
     for row in facts["summary"]:
         assert row["wrong"] == (ranks_wrong if row["op"] == operation else []), row
     assert facts["done"][0]["wrong"] is True
@@ -100,13 +101,13 @@ def test_wrong_result_or_contribution_is_detected(fault, operation, ranks_wrong,
 
 def test_rank_that_never_joins_is_reported_at_the_deadline():
     """The deadline counts from the start of the check, so a busy machine must reach `reduce` before it."""
-    facts, _ = torchrun(str(DOUBLE), "hang", "1", *SMALL, "--deadline", "20", "--output", "json", ranks=2, code=3)
+    facts, _ = torchrun(*FORK, str(DOUBLE), "hang", "1", *SMALL, "--deadline", "20", "--output", "json", ranks=2, code=3)
     assert {(late["doing"], late["seconds"]) for late in facts["late"]} == {("reduce", 20.0)}
 
 
 @pytest.mark.long
 def test_unsupported_operation_is_reported_and_skipped():
-    facts, _ = torchrun(str(DOUBLE), "old-torch", "all", *SMALL, "--output", "json", ranks=2)
+    facts, _ = torchrun(*FORK, str(DOUBLE), "old-torch", "all", *SMALL, "--output", "json", ranks=2)
     assert {row["op"] for row in facts["summary"]} == NINE - {"reduce_scatter"}
     table = "\n".join(fact["line"] for fact in facts["table"])
     assert "reduce_scatter: not supported: ProcessGroupGloo does not support reduce_scatter" in table

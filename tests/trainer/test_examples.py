@@ -14,6 +14,7 @@ from kfjob.trainspec.model_shapes import PRESETS, count_parameters
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
+FORK = ("--start-method=fork", "--run-path")
 LAUNCHER_VARIABLE = re.compile(r"(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|PET_.*|KFJOB_.*)")
 
 
@@ -22,6 +23,14 @@ def launchers(ranks: int) -> dict[str, list[str]]:
     return {
         "spawn": [sys.executable, "{program}", "--processes", str(ranks)],
         "torchrun": [str(BIN / "torchrun"), "--standalone", *count, "{program}"],
+        "torchrun that forks": [
+            str(BIN / "torchrun"),
+            "--standalone",
+            *count,
+            "--start-method=fork",
+            "--run-path",
+            "{program}",
+        ],
         "launch": [sys.executable, "-m", "torch.distributed.launch", "--use-env", "--standalone", *count, "{program}"],
     }
 
@@ -35,8 +44,12 @@ def run(arguments: list[str], program: str, **variables: str) -> list[str]:
     return process.stdout.splitlines()
 
 
-@pytest.mark.parametrize(  # the next test always starts its example with all launchers
-    ("launcher", "ranks"), [("torchrun", 3), *(pytest.param(name, 2, marks=pytest.mark.long) for name in ("spawn", "launch"))]
+@pytest.mark.parametrize(  # the next test always starts its example with launchers that import torch for each rank
+    ("launcher", "ranks"),
+    [
+        ("torchrun that forks", 3),
+        *(pytest.param(name, 2, marks=pytest.mark.long) for name in ("spawn", "torchrun", "launch")),
+    ],
 )
 def test_collectives_example(launcher: str, ranks: int):
     lines = run(launchers(ranks)[launcher], "collectives.py")
@@ -61,20 +74,27 @@ def check_ddp(lines: list[str], ranks: int) -> None:
         )  # batch x steps x ranks = samples
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
-def test_ddp_example_prints_the_same_with_every_launcher(ranks: int):
-    outputs = {}
-    for launcher, command in launchers(ranks).items():
-        lines = run(command, "ddp.py")
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["spawn", "torchrun"], 2),
+        pytest.param(["spawn", "torchrun", "launch"], 4, marks=pytest.mark.long),  # `launch` is another name of torchrun
+    ],
+)
+def test_ddp_example_prints_the_same_with_every_launcher(names: list[str], ranks: int):
+    outputs = []
+    for name in names:
+        lines = run(launchers(ranks)[name], "ddp.py")
         check_ddp(lines, ranks)
-        outputs[launcher] = sorted(line for line in lines if line.startswith(("GPU", "Samples")))
-    assert outputs["spawn"] == outputs["torchrun"] == outputs["launch"]
-    beginning, _, loss = outputs["spawn"][-1].rpartition(" ")
+        outputs.append(sorted(line for line in lines if line.startswith(("GPU", "Samples"))))
+    assert all(output == outputs[0] for output in outputs)
+    beginning, _, loss = outputs[0][-1].rpartition(" ")
     assert beginning == "Samples: 4096 | Loss:"
     assert 0 < float(loss) < 1e-4
 
 
 @pytest.mark.local
+@pytest.mark.long  # the test above spawns, and tests/local/test_launchers.py runs a job that spawns
 def test_ddp_example_as_a_job_that_spawns_processes(tmp_path: Path):
     job = ["examples/ddp.yaml", "--set", "launcher=python", "--set", "processes_per_node=1"]
     words = [str(BIN / "kfjob"), "submit", *job, "--set", "command=[examples/ddp.py, --processes, '2']", "--follow"]
