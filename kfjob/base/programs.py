@@ -46,25 +46,20 @@ def run_program(
     seconds: float,
     max_bytes: int,
     stdin: str = "",
-    environment: Mapping[str, str] | None = None,
-    asks_user: bool = False,
 ) -> Output:
-    """Run a program until it exits. With `asks_user` it shares standard input and standard error with this command.
-
-    Without it, a long wait for the program is reported.
+    """Run a program until it exits. A long wait for it is reported.
 
     Raises:
         OSError: it cannot be started.
         TimeoutError: it has not ended after `seconds`.
         TooMuchOutputError: it printed more than `max_bytes`.
     """
-    pipe = None if asks_user else subprocess.PIPE
     deadline = time.monotonic() + seconds
-    with running(argv, environment=environment, stdin=pipe, stderr=pipe, own_group=not asks_user) as process:
+    with running(argv, environment=None, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         Task(lambda: _feed(process.stdin, stdin.encode()), name="program-input")
         errors = Task(lambda: _drain(process.stderr), name="program-errors")
         output = Task(lambda: _read(process.stdout, max_bytes), name="program-output")
-        text = output.result(timeout=seconds, waits_for="" if asks_user else f"`{Path(argv[0]).name}`")
+        text = output.result(timeout=seconds, waits_for=f"`{Path(argv[0]).name}`")
         stderr = errors.result(timeout=max(deadline - time.monotonic(), END_SECONDS))
         try:
             code = process.wait(max(deadline - time.monotonic(), END_SECONDS))

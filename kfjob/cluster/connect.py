@@ -1,49 +1,47 @@
-"""Make a client from a kubeconfig, or from the service account of this pod.
+"""Make a client from a kubeconfig, or from the service account of this pod, as the `kubernetes` package reads them.
 
-The `kubernetes` package is not used: importing it loads 700 models, which takes longer than most commands.
+kfjob uses its configuration and authentication, credential plugins included, and not its generated models and API classes.
+Importing the package takes longer than many commands, so commands that need no cluster never import this module.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import os
 import ssl
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import yaml
+from kubernetes import config
+from kubernetes.client import Configuration
+from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 from msgspec import Struct
 from urllib3.exceptions import LocationValueError
 
-from kfjob.backends.kubeconfig import SERVICE_ACCOUNT, Selection, User, list_files, select_context
+from kfjob.backends.kubeconfig import SERVICE_ACCOUNT, list_files
 from kfjob.base.connections import load_certificate, make_pool, make_tls_context, trust_any_server
-from kfjob.base.errors import Forbidden, KfjobError, Unreachable
+from kfjob.base.errors import Forbidden, Unreachable, UsageError
 from kfjob.base.http import HttpClient
-from kfjob.base.parsing import read_document
+from kfjob.base.parsing import MAX_KUBECONFIG_BYTES, read_document
 from kfjob.cluster.client import Client
-from kfjob.cluster.exec_plugin import MAX_CREDENTIAL_BYTES, get_credential, is_header_text, needs_renewal
 from kfjob.cluster.transport import HttpTransport
 from kfjob.redaction import remember_credential
+from kfjob.source.yaml_loader import load_yaml
 
 
 class Access(Struct, frozen=True, kw_only=True):
-    """An API server, how to trust it, and the user's credentials."""
+    """A configuration as it was read."""
 
-    server: str
+    configuration: Any  # of the `kubernetes` package
     location: str  # the kubeconfig, or the folder of the service account
     context: str  # "" inside a pod
     namespace: str
-    authority: str | None = None  # PEM; None: the system's authorities
-    is_trusted: bool = False  # any certificate is accepted
-    server_name: str | None = None  # in the certificate
-    proxy: str | None = None
-    headers: Mapping[str, str]
-    certificate: str = ""  # PEM, with its key
-    expiry: float | None = None  # of the credentials, in seconds since 1970
 
 
 Load = Callable[[], Access]
@@ -75,17 +73,15 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
         hint = "set KUBECONFIG; on EKS `aws eks update-kubeconfig --name CLUSTER` writes one"
         raise Unreachable("no cluster is configured", cause=f"there is no kubeconfig at `{path}`", hint=hint)
     access = load()
-    host = hide_login(access.server)
-    if not access.server.startswith(("https://", "http://")):
+    credentials = ConfiguredCredentials(access, load)
+    credentials.headers()  # an error now, and not in the first request
+    server = access.configuration.host
+    host = hide_login(server)
+    if not server.startswith(("https://", "http://")):
         title, hint = f"`{host}` is not the address of an API server", "write `https://HOST:PORT`"
         raise Unreachable(title, location=access.location, hint=hint)
-    try:
-        tls = _make_tls_context(access)
-        pool = make_pool(access.server, tls, proxy=access.proxy, server_name=access.server_name)
-    except (ssl.SSLError, LocationValueError, OSError, ValueError) as err:
-        raise Unreachable("the kubeconfig cannot be used", location=access.location, cause=str(err)) from err
-    waits_for = f"the API server `{host}`"
-    transport = HttpTransport(HttpClient(pool), access.server, RenewedCredentials(access, load, tls), waits_for=waits_for)
+    http = HttpClient(_make_pool(access))
+    transport = HttpTransport(http, server, credentials, waits_for=f"the API server `{host}`")
     return Connection(client=Client(transport, host=host), namespace=access.namespace, context=access.context)
 
 
@@ -97,146 +93,125 @@ def hide_login(url: str) -> str:
 
 
 def _load_kubeconfig(files: list[Path], name: str | None) -> Access:
-    selection = select_context(files, name)
-    location = str(selection.user_file)
+    configuration, location = Configuration(), os.pathsep.join(map(str, files))
     try:
-        return _make_access(selection)
-    except (OSError, ValueError) as err:
+        merged = KubeConfigMerger(os.pathsep.join(str(file) for file in files if _has_content(file)) or location)
+        loader = KubeConfigLoader(merged.config, config_base_path=None)
+        contexts = {one["name"]: one for one in loader.list_contexts()}
+        if name and name not in contexts:
+            hint = f"it has {', '.join(f'`{one}`' for one in contexts)}"
+            raise UsageError(f"there is no context `{name}` in the kubeconfig", location=location, hint=hint)
+        loader.set_active_context(name)
+        with _capture_errors() as errors:
+            loader.load_and_set(configuration)
+    except (config.ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, KeyError, ValueError) as err:
         hint = "`kubectl config view` shows what kubectl makes of it"
         raise Unreachable("the kubeconfig cannot be used", location=location, cause=str(err), hint=hint) from err
+    if errors and not configuration.auth_settings() and not configuration.cert_file:
+        title = "the kubeconfig's credential plugin gave no credentials"
+        hint = "`kubectl get pods` runs the same plugin; is it installed and logged in?"
+        raise Forbidden(title, location=location, cause="\n".join(errors), hint=hint)
+    selected = loader.current_context
+    configuration.proxy = _find_proxy(merged.config, selected["context"].get("cluster"))
+    namespace = selected["context"].get("namespace") or "default"
+    return Access(configuration=configuration, location=location, context=selected["name"], namespace=namespace)
 
 
-def _make_access(selection: Selection) -> Access:
-    """Return the access that a context gives.
+def _has_content(file: Path) -> bool:
+    """Return whether a kubeconfig has more than comments: kubectl accepts an empty one, and the package does not."""
+    return bool(load_yaml(read_document(file, max_bytes=MAX_KUBECONFIG_BYTES).decode()))
 
-    Raises:
-        Forbidden: a credential cannot be one, or the plugin gives none.
-        OSError, ValueError: a file cannot be read, or data is not base64.
-    """
-    cluster, user, expiry = selection.cluster, selection.user, None
-    folder, location = selection.user_file.parent, str(selection.user_file)
-    authority = _read(cluster.certificate_authority_data, cluster.certificate_authority, selection.cluster_file.parent)
-    if user.exec and not (user.token or user.token_file):
-        credential = get_credential(user.exec, cluster=cluster, authority=authority, folder=folder, location=location)
-        certificate, expiry = credential.client_certificate_data + credential.client_key_data, credential.expiry
-        user = User(token=credential.token)
-    else:
-        certificate = _read_certificate(user, folder)
-        if user.auth_provider and not (certificate or user.token or user.token_file):
-            hint = "kubectl has replaced `auth-provider` by credential plugins: get a new kubeconfig"
-            raise Forbidden("kfjob cannot use the `auth-provider` of the kubeconfig", location=location, hint=hint)
-    return Access(
-        server=cluster.server,
-        location=location,
-        context=selection.context.name,
-        namespace=selection.context.namespace,
-        authority=authority or None,
-        is_trusted=bool(cluster.insecure_skip_tls_verify),
-        server_name=cluster.tls_server_name,
-        proxy=cluster.proxy_url,
-        headers=_make_headers(user, folder, location),
-        certificate=certificate,
-        expiry=expiry,
-    )
+
+def _find_proxy(kubeconfig: Any, name: str | None) -> str | None:
+    """Return the `proxy-url` of a cluster, which the package up to version 35 does not read."""
+    entry = kubeconfig["clusters"].get_with_name(name, safe=True)
+    return entry["cluster"].value.get("proxy-url") if entry else None
+
+
+@contextlib.contextmanager
+def _capture_errors() -> Iterator[list[str]]:
+    """Collect what the package logs about a failed credential plugin: it continues without credentials."""
+    messages: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    collector, root = Collector(logging.ERROR), logging.getLogger()
+    root.addHandler(collector)
+    try:
+        yield messages
+    finally:
+        root.removeHandler(collector)
 
 
 def _load_service_account() -> Access:
-    """Return the access of the pod's service account (client-go rest.InClusterConfig)."""
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    location = str(SERVICE_ACCOUNT)
+    configuration = Configuration()
     try:
+        config.load_incluster_config(client_configuration=configuration)
         namespace = (SERVICE_ACCOUNT / "namespace").read_text().strip() or "default"
-        authority, token = (SERVICE_ACCOUNT / "ca.crt").read_text(), (SERVICE_ACCOUNT / "token").read_text()
-        headers = _make_headers(User(token=token), SERVICE_ACCOUNT, location)
-    except OSError as err:
+    except (config.ConfigException, OSError) as err:
         hint = "give the pod a service account and let its token be mounted (`automountServiceAccountToken`)"
         raise Unreachable("this pod has no access to its cluster", cause=str(err), hint=hint) from err
-    server = _format_server(host, port)
-    return Access(server=server, location=location, context="", namespace=namespace, authority=authority, headers=headers)
+    return Access(configuration=configuration, location=str(SERVICE_ACCOUNT), context="", namespace=namespace)
 
 
-def _format_server(host: str, port: str) -> str:
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+def _make_pool(access: Access) -> Any:
+    """Return the connections to the API server, with the configuration's certificates and proxy."""
+    settings = access.configuration
+    try:
+        context = make_tls_context(Path(settings.ssl_ca_cert).read_text() if settings.ssl_ca_cert else None)
+        if not settings.verify_ssl:
+            trust_any_server(context)
+        if settings.cert_file:
+            load_certificate(context, Path(settings.cert_file), settings.key_file and Path(settings.key_file))
+        if settings.key_file:
+            remember_credential(Path(settings.key_file).read_text())
+        return make_pool(settings.host, context, proxy=settings.proxy, server_name=settings.tls_server_name)
+    except (ssl.SSLError, LocationValueError, OSError, ValueError) as err:
+        raise Unreachable("the kubeconfig cannot be used", location=access.location, cause=str(err)) from err
 
 
-def _read(data: str | None, file: str | None, folder: Path) -> str:
-    """Return the text of a field that holds base64, or of the file that another field names; "" without both."""
-    if data:
-        return base64.b64decode(data).decode(errors="replace")
-    return read_document(folder / file, max_bytes=MAX_CREDENTIAL_BYTES).decode(errors="replace") if file else ""
+class ConfiguredCredentials:
+    """The token or the password of a kubeconfig or a service account."""
 
-
-def _read_certificate(user: User, folder: Path) -> str:
-    """Return the client's certificate with its key; "" without one."""
-    certificate = _read(user.client_certificate_data, user.client_certificate, folder)
-    return certificate and f"{certificate}\n{_read(user.client_key_data, user.client_key, folder)}"
-
-
-def _make_headers(user: User, folder: Path, location: str) -> dict[str, str]:
-    """Return the header with the user's token or password; nothing shows them from now on, also if the server quotes them.
-
-    Raises:
-        Forbidden: the text cannot stand in a header. `http.client` would quote it in its error.
-    """
-    token = user.token or _read(None, user.token_file, folder)
-    if token := token.strip():
-        scheme, credential = "Bearer", token
-    elif user.username:
-        scheme, credential = "Basic", base64.b64encode(f"{user.username}:{user.password or ''}".encode()).decode()
-        remember_credential(user.password or "")
-    else:
-        return {}
-    remember_credential(credential)
-    if not is_header_text(credential):
-        cause, hint = "its token has characters that no token has", "write the token on one line, in ASCII"
-        raise Forbidden("the credentials of the kubeconfig cannot be used", location=location, cause=cause, hint=hint)
-    return {"Authorization": f"{scheme} {credential}"}
-
-
-def _make_tls_context(access: Access) -> ssl.SSLContext:
-    context = make_tls_context(access.authority)
-    if access.is_trusted:
-        trust_any_server(context)
-    _present_certificate(context, access.certificate)
-    return context
-
-
-def _present_certificate(context: ssl.SSLContext, certificate: str) -> None:
-    """Present the client's certificate in new connections. OpenSSL reads it from a file."""
-    if certificate:
-        remember_credential(certificate[certificate.rfind("-----BEGIN") :])
-        with tempfile.TemporaryDirectory(prefix="kfjob-") as folder:  # for this user only
-            file = Path(folder) / "client.pem"
-            file.write_text(certificate)
-            load_certificate(context, file)
-
-
-class RenewedCredentials:
-    """The credentials of a kubeconfig or a service account."""
-
-    def __init__(self, access: Access, load: Load, tls: ssl.SSLContext) -> None:
-        """`load` reads the configuration again; `tls` presents the client's certificate."""
+    def __init__(self, access: Access, load: Load) -> None:
+        """`load` reads the configuration again."""
         self._access = access
-        self._time = time.time()  # of the load
         self._load = load
-        self._tls = tls
         self._lock = threading.Lock()  # otherwise every thread starts the credential plugin when the token has expired
 
     def headers(self) -> Mapping[str, str]:
-        """Return the header with the token. A token that ends soon is renewed; if that fails, the server decides about it."""
+        """Return the header with the credential. The package renews a token of a plugin or a service account that expires.
+
+        Raises:
+            Forbidden: the credential cannot stand in a header. `http.client` would quote it in its error.
+        """
         with self._lock:
-            if needs_renewal(self._access.expiry, self._time):
-                with contextlib.suppress(KfjobError):
-                    self._reload()
-            return self._access.headers
+            return self._read_headers()
 
     def renew(self, rejected: Mapping[str, str]) -> None:
         """Read the kubeconfig or the token's file again, or run the plugin: tokens are revoked, or replaced early."""
         with self._lock:
-            if self._access.headers == rejected:
-                self._reload()
+            if self._read_headers() == rejected:
+                self._access = self._load()
 
-    def _reload(self) -> None:
-        self._access = self._load()
-        self._time = time.time()
-        _present_certificate(self._tls, self._access.certificate)
+    def _read_headers(self) -> dict[str, str]:
+        headers = {}
+        for setting in self._access.configuration.auth_settings().values():
+            scheme, _, credential = str(setting["value"]).strip().partition(" ")
+            headers["Authorization"] = f"{scheme} {credential.strip()}"
+            _remember(scheme, credential.strip())
+        if not all(text.isascii() and text.isprintable() for text in headers.values()):
+            title, cause = "the credentials of the kubeconfig cannot be used", "its token has characters that no token has"
+            hint = "write the token on one line, in ASCII"
+            raise Forbidden(title, location=self._access.location, cause=cause, hint=hint)
+        return headers
+
+
+def _remember(scheme: str, credential: str) -> None:
+    """Redact a credential from all output: a server may quote it in an error."""
+    remember_credential(credential)
+    if scheme == "Basic":
+        with contextlib.suppress(ValueError):
+            remember_credential(base64.b64decode(credential).decode().partition(":")[2])

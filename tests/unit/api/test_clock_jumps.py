@@ -12,7 +12,6 @@ import pytest
 from kfjob.api.logs import event_stream
 from kfjob.backends.base import JobRef
 from kfjob.base.units import SECOND
-from kfjob.cluster.exec_plugin import needs_renewal
 from kfjob.joblog.events import JobChanged, Tick
 
 YEAR = 365 * 24 * 3600
@@ -43,11 +42,3 @@ def test_time_of_a_watched_job_goes_on_evenly(monkeypatch: pytest.MonkeyPatch, j
     assert isinstance(first, Tick)
     assert isinstance(second, Tick)
     assert 0 < second.time - first.time < 3600 * SECOND
-
-
-@JUMPS
-def test_credential_is_renewed_once_after_a_jump(monkeypatch: pytest.MonkeyPatch, jump: int):
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + jump)
-    assert needs_renewal(now + 900, loaded=now) == (jump > 0)
-    assert not needs_renewal(now + 900, loaded=now + jump), "the new one has the same end, and is not renewed with each request"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
 from pathlib import Path
 
 import pytest
 
 from kfjob.base.errors import KfjobError
-from kfjob.cluster import exec_plugin
 from kfjob.image.folder import MAX_DEPTH, read_folder
 from tests.hostile_server import json_answer, serve
 from tests.unit.api.conftest import Shell
@@ -61,18 +59,6 @@ def test_large_kubeconfig_is_one_error(kfjob: Shell, here: Path):
         file.truncate(1 << 40)
     assert kfjob("list", "--backend", "kubernetes") == 5
     assert "is larger than 16 MiB" in kfjob.err
-
-
-@pytest.mark.parametrize(("script", "cause"), [("sleep 600", "has not ended after 0.5 s"), ("yes", "printed more than 1 MiB")])
-def test_plugin_without_an_end_is_one_error(kfjob: Shell, here: Path, monkeypatch: pytest.MonkeyPatch, script: str, cause: str):
-    monkeypatch.setattr(exec_plugin, "PLUGIN_SECONDS", 0.5 if "0.5" in cause else 30.0)
-    plugin = here / "plugin"
-    plugin.write_text(f"#!/bin/sh\n{script}\n")
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    user = "{exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: " + f"{plugin}}}}}"
-    (here / "kubeconfig").write_text(SERVER % ("", user))
-    assert kfjob("list", "--backend", "kubernetes") == 4
-    assert cause in kfjob.err
 
 
 def test_deep_folder_is_one_error(tmp_path: Path):

@@ -228,11 +228,6 @@ def test_certificates_of_the_kubeconfig(tmp_path: Path):
         assert all(request.has_certificate for request in server.received)
 
 
-def test_auth_provider_is_an_error(tmp_path: Path):
-    with pytest.raises(Forbidden, match="cannot use the `auth-provider`"):
-        connect(kubeconfig=kubeconfig(tmp_path, user={"auth-provider": {"name": "oidc"}}))
-
-
 def test_empty_file_in_the_list_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = kubeconfig(tmp_path, namespace="team")
     (tmp_path / "empty").write_text("")

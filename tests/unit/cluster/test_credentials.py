@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import os
 from pathlib import Path
 
 import pytest
-import yaml
 
 from kfjob.base.errors import Forbidden, Unreachable
 from kfjob.cluster.connect import connect
@@ -73,39 +71,6 @@ def test_a_token_file_that_is_replaced_by_a_bad_one_is_an_error(tmp_path):
             client.call(GET)
         client.close()
     assert PRINTED not in str(caught.value)
-
-
-FILES = {
-    "tokenFile": lambda file: ({"tokenFile": file}, {}),
-    "client-certificate": lambda file: ({"client-certificate": file, "client-key-data": "eA=="}, {}),
-    "client-key": lambda file: ({"client-certificate-data": "eA==", "client-key": file}, {}),
-    "certificate-authority": lambda file: ({"token": PRINTED}, {"certificate-authority": file}),
-    "certificate-authority of a plugin": lambda file: (
-        {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true", "provideClusterInfo": True}},
-        {"certificate-authority": file},
-    ),
-}
-
-
-@pytest.mark.parametrize("make_user", FILES.values(), ids=FILES.keys())
-@pytest.mark.parametrize("kind", ["device", "FIFO", "large file", "folder"])
-def test_a_file_without_an_end_is_one_error(kind, make_user, tmp_path):
-    file = Path("/dev/zero") if kind == "device" else tmp_path / "file"
-    if kind == "FIFO":
-        os.mkfifo(file)
-    elif kind == "folder":
-        file.mkdir()
-    elif kind == "large file":
-        with file.open("wb") as sparse:
-            sparse.truncate(2**30)
-    user, cluster = make_user(str(file))
-    path = kubeconfig(tmp_path, user=user)
-    config = yaml.safe_load(path.read_text())
-    config["clusters"][0]["cluster"] |= cluster
-    path.write_text(yaml.safe_dump(config))
-    cause = "is larger than 1 MiB" if kind == "large file" else "is not a regular file"
-    with pytest.raises(Unreachable, match=f"(?s)cannot be used.*`{file.name}` {cause}"):
-        connect(kubeconfig=path)
 
 
 def test_a_kubeconfig_without_an_end_is_one_error(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from kubernetes import config
 
 from kfjob.backends.base import LogRange
 from kfjob.base.errors import Forbidden
@@ -132,11 +133,25 @@ def test_a_token_of_a_credential_plugin(front: FakeFront, url: str, tmp_path: Pa
 
 
 def test_a_service_accounts_token(front: FakeFront, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    token = tmp_path / "token"
-    for file, text in ((token, "one"), (tmp_path / "ca.crt", ""), (tmp_path / "namespace", "ml")):
+    token, authority, namespace = tmp_path / "token", tmp_path / "ca.crt", tmp_path / "namespace"
+    for file, text in ((token, "one"), (authority, "none"), (namespace, "ml")):
         file.write_text(text)
-    monkeypatch.setattr("kfjob.cluster.connect.SERVICE_ACCOUNT", tmp_path)
-    monkeypatch.setattr("kfjob.cluster.connect._format_server", lambda *_: url)  # a pod is given https
+
+    def of_pod(client_configuration: Any = None, **_: Any) -> None:
+        environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+        loader = config.incluster_config.InClusterConfigLoader(str(token), str(authority), environ=environ)
+        set_config = loader._set_config
+
+        def set_http(configuration: Any) -> None:
+            """Set the address of this server; a pod is given https. The package sets it again with each request."""
+            set_config(configuration)
+            configuration.host, configuration.ssl_ca_cert = url, None
+
+        loader._set_config = set_http
+        loader.load_and_set(client_configuration)
+
+    monkeypatch.setattr(config, "load_incluster_config", of_pod)
+    monkeypatch.setattr("kfjob.cluster.connect.SERVICE_ACCOUNT", namespace.parent)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
