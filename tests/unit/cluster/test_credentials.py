@@ -73,9 +73,6 @@ def test_a_token_file_that_is_replaced_by_a_bad_one_is_an_error(tmp_path):
     assert PRINTED not in str(caught.value)
 
 
-def test_a_kubeconfig_without_an_end_is_one_error(tmp_path, monkeypatch):
+def test_a_kubeconfig_without_an_end_is_one_error():
     with pytest.raises(Unreachable, match="is not a regular file"):
         connect(kubeconfig="/dev/zero")
-    monkeypatch.setattr("kfjob.backends.kubeconfig.MAX_KUBECONFIG_BYTES", 10)
-    with pytest.raises(Unreachable, match="is larger than"):
-        connect(kubeconfig=kubeconfig(tmp_path))
