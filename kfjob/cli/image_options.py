@@ -14,6 +14,7 @@ from kfjob.cli.options import Command, Result, collect_options, notify
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
+    from kfjob.api.images.push_image import PushResult
     from kfjob.api.job_files import BuildImage
     from kfjob.api.settings import Settings
     from kfjob.spec.image import ImageSpec
@@ -140,7 +141,6 @@ def _build_image(image: str | None, *, build: ImageOptions, settings: Settings, 
         UsageError: a dry run cannot tell what `code` changes, because the registry does not have the image.
     """
     from kfjob.api.images.push_image import preview_push
-    from kfjob.cli.push_image import build_and_push
     from kfjob.image.references import parse_reference
 
     spec = replace(build, profile=settings.aws_profile, to=parse_reference(image).name if image else None).spec()
@@ -152,3 +152,29 @@ def _build_image(image: str | None, *, build: ImageOptions, settings: Settings, 
         title = "a dry run cannot add `--code` to an image that is not built yet"
         raise UsageError(title, hint="leave `--code` out of the dry run")
     return str(ref)
+
+
+def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> PushResult:
+    """Build and push an image, with the engine's output and the progress of the upload on stderr."""
+    from kfjob.api.images.push_image import Listener
+    from kfjob.api.images.push_image import build_and_push as build
+    from kfjob.cli.console import show_uploads
+
+    def print_line(line: str) -> None:
+        if not quiet:
+            click.echo(line, err=True)
+
+    with show_uploads() as progress:
+        result = build(spec, Listener(notify=notify, output=print_line, progress=progress))
+    if result.builder:
+        sizes = f"{_format_size(result.sent_bytes)} uploaded, {_format_size(result.reused_bytes)} reused"
+        click.echo(f"pushed `{result.ref.repository}:{result.ref.tag}` in {result.seconds:.0f} s: {sizes}", err=True)
+    return result
+
+
+def _format_size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:  # noqa: PLR2004 - SI units
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -16,14 +16,13 @@ from kfjob.api.settings import load_current_settings
 from kfjob.base.errors import BackendError, UsageError
 from kfjob.base.parsing import ParseError, read_document
 from kfjob.base.text import plural
-from kfjob.cli.image_options import ImageOptions, image_options
-from kfjob.cli.options import combine, debug_option, include_option, notify, output_option
+from kfjob.cli.image_options import ImageOptions, build_and_push, image_options
+from kfjob.cli.options import combine, debug_option, include_option, output_option
 from kfjob.cli.output import print_json
 
 if TYPE_CHECKING:
     from kfjob.api.images.push_code import CodePushResult
     from kfjob.api.images.push_image import PushResult
-    from kfjob.spec.image import ImageSpec
 
 
 _BUILD_FIELDS = ("dockerfile", "build_args", "base_image", "secrets", "target", "builder")
@@ -74,24 +73,6 @@ def push_image(
         print_json(result.describe())
     else:
         click.echo(str(result.ref))
-
-
-def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> PushResult:
-    """Build and push an image, with the engine's output and the progress of the upload on stderr."""
-    from kfjob.api.images.push_image import Listener
-    from kfjob.api.images.push_image import build_and_push as build
-    from kfjob.cli.console import show_uploads
-
-    def print_line(line: str) -> None:
-        if not quiet:
-            click.echo(line, err=True)
-
-    with show_uploads() as progress:
-        result = build(spec, Listener(notify=notify, output=print_line, progress=progress))
-    if result.builder:
-        sizes = f"{_format_size(result.sent_bytes)} uploaded, {_format_size(result.reused_bytes)} reused"
-        click.echo(f"pushed `{result.ref.repository}:{result.ref.tag}` in {result.seconds:.0f} s: {sizes}", err=True)
-    return result
 
 
 def _push_code(
@@ -147,11 +128,3 @@ def _pin(file: Path, image: str) -> None:
     except (OSError, ParseError) as err:
         raise BackendError(f"cannot write `{file}`", cause=str(err), hint=f"the pushed image is `{image}`") from err
     click.echo(f"pinned the image in `{file}`", err=True)
-
-
-def _format_size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:  # noqa: PLR2004 - SI units
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"

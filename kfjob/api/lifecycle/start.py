@@ -28,7 +28,6 @@ from kfjob.redaction import Redactor
 _VARIABLE = re.compile(r"\[([^\[\]]*)\]\.value\Z")
 """The end of the path of a variable: `env[DB_PASSWORD].value`."""
 
-_QUOTA = re.compile(r"exceeded quota: .*?, requested: (?P<requested>.*), used: .*, limited: (?P<limited>.*)")
 _AMOUNT = re.compile(r"([^\s,=]+)=([^\s,=]+)")
 
 
@@ -77,9 +76,11 @@ def may_fit_quota(message: str) -> bool:
 
     Source: Kubernetes v1.34, plugin/pkg/admission/resourcequota/controller.go (`exceeded quota: …`).
     """
-    if not (match := _QUOTA.search(message)):
+    _, is_quota, amounts = message.partition("exceeded quota: ")
+    if not is_quota:
         return False
-    requested, limited = (dict(_AMOUNT.findall(match[name])) for name in ("requested", "limited"))
+    requested = dict(_AMOUNT.findall(amounts.partition("requested: ")[2].partition(", used: ")[0]))
+    limited = dict(_AMOUNT.findall(amounts.partition(", limited: ")[2]))
     return all(parse_quantity(amount) <= parse_quantity(limited.get(resource, "0")) for resource, amount in requested.items())
 
 
