@@ -18,7 +18,6 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*+(?:[-_][a-z0-9]+)*+(?!\\)")
 OTHER_PROGRAMS = {
     "torchrun": "--nproc-per-node --nnodes --rdzv-endpoint --standalone --tee --redirects",
     "accelerate": "--num_machines --machine_rank --main_process_ip",
-    "mpirun": "--oversubscribe --allow-run-as-root",
     "Hydra": "--config-path --config-name",
     "etcd": "--enable-v2",
     "the trainer": "--epochs",

@@ -28,8 +28,6 @@ from kfjob.redaction import Redactor
 _VARIABLE = re.compile(r"\[([^\[\]]*)\]\.value\Z")
 """The end of the path of a variable: `env[DB_PASSWORD].value`."""
 
-_AMOUNT = re.compile(r"([^\s,=]+)=([^\s,=]+)")
-
 
 def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
     """Submit the job to its backend, with a record of who submits it and of the file of its spec.
@@ -79,9 +77,15 @@ def may_fit_quota(message: str) -> bool:
     _, is_quota, amounts = message.partition("exceeded quota: ")
     if not is_quota:
         return False
-    requested = dict(_AMOUNT.findall(amounts.partition("requested: ")[2].partition(", used: ")[0]))
-    limited = dict(_AMOUNT.findall(amounts.partition(", limited: ")[2]))
+    requested = _read_amounts(amounts.partition("requested: ")[2].partition(", used: ")[0])
+    limited = _read_amounts(amounts.partition(", limited: ")[2])
     return all(parse_quantity(amount) <= parse_quantity(limited.get(resource, "0")) for resource, amount in requested.items())
+
+
+def _read_amounts(text: str) -> dict[str, str]:
+    """Return the amount of each resource in `cpu=1,memory=1Gi`."""
+    pairs = (pair.partition("=") for pair in text.split(","))
+    return {resource.strip(): amount.strip() for resource, _, amount in pairs}
 
 
 def _list_objects(job: PreparedJob) -> tuple[JsonObject, ...]:

@@ -124,7 +124,7 @@ class ProgressReader(Struct, frozen=True, eq=False):
     """The exact formats of one job, in the order in which they are tried; each reader equals itself alone."""
 
     formats: tuple[ReadLine, ...] = ()
-    general: bool = True  # the job has none, so the general reader reads its lines
+    general: bool = True  # whether the general reader reads the other lines
 
     def read(self, text: str) -> Reading | None:
         """Return the values in the line, None if it is not a progress line of an exact format."""
@@ -137,11 +137,9 @@ class ProgressReader(Struct, frozen=True, eq=False):
 
 @lru_cache(maxsize=64)
 def progress_reader(trainer: str = "", pattern: str | None = None) -> ProgressReader:
-    """Return the reader for one trainer: for another one than kfjob's, and without a pattern, it is the general reader.
+    """Return the reader for the lines of a job: those of kfjob's trainer are exact in every job.
 
     The job's own pattern comes first, and switches the general reader off: the user knows better.
     """
-    formats = [custom_format(pattern)] if pattern is not None else []
-    if trainer == KFJOB_TRAINER:
-        formats.append(_read_trainer_line)
-    return ProgressReader(tuple(formats), general=not formats)
+    formats = (_read_trainer_line,) if pattern is None else (custom_format(pattern), _read_trainer_line)
+    return ProgressReader(formats, general=pattern is None and trainer != KFJOB_TRAINER)

@@ -34,7 +34,7 @@ _PROCESSES = re.compile(r"[1-9][0-9]*|auto|gpu|cpu|xpu")
 """What torchrun takes for `--nproc-per-node` (torch 2.15, distributed/run.py `determine_local_world_size`)."""
 
 
-_EMPTY_WORKER = FieldChange((*_REPLICAS, "Worker"), "a Worker without replicas is left out: operator 1.9 refuses it")
+EMPTY_WORKER = FieldChange((*_REPLICAS, "Worker"), "a Worker without replicas is left out: operator 1.9 refuses it")
 
 
 def remove_empty_worker(job: JsonObject) -> tuple[JsonObject, FieldChange | None]:
@@ -50,7 +50,7 @@ def remove_empty_worker(job: JsonObject) -> tuple[JsonObject, FieldChange | None
     if "Master" not in replicas or spec.get("elasticPolicy"):
         return job, None
     others = {kind: replica for kind, replica in replicas.items() if kind != "Worker"}
-    return job | {"spec": spec | {"pytorchReplicaSpecs": others}}, _EMPTY_WORKER
+    return job | {"spec": spec | {"pytorchReplicaSpecs": others}}, EMPTY_WORKER
 
 
 def find_job_problems(job: JsonObject) -> list[FieldProblem]:

@@ -46,11 +46,12 @@ from kfjob.joblog.progress.reading import FormatName, Line, LineReading, Reading
 
 def read_progress(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:
     """Return the reader after one line, and the readings in it."""
-    if not formats.general:
-        reading = formats.read(text)
-        state = find_newest_state(text, formats.read) or text if reading else ""
+    if reading := formats.read(text):
+        state = find_newest_state(text, formats.read) or text
         line = Line(text=state.strip(), number=number, time=time)
-        return general, (LineReading(reading=reading, line=line),) if reading else ()
+        return general, (LineReading(reading=reading, line=line),)
+    if not formats.general:
+        return general, ()
     if not is_candidate(text) and not (general.table is not None and _is_row(clean_line(text)[0], general)):
         return general, ()
     if "\r" not in text:
