@@ -117,7 +117,7 @@ def _list_problems(problems: Sequence[Problem]) -> str:
 def _make_unusable(record: JobSnapshot, cause: str) -> BackendError:
     """Return the error for a record that cannot be used."""
     return BackendError(
-        f"the recorded spec of job `{record.name}` cannot be used",
+        f"the recorded spec of job `{record.name[:_SHOWN_CHARACTERS]}` cannot be used",
         cause=cause[:_SHOWN_CHARACTERS],
         hint="the job was not changed; run `kfjob stop` and submit the job again from its file",
     )

@@ -32,6 +32,8 @@ _TRAINER_LINE = Pattern(
     r"Speed: (?P<speed>[^\s,]+) samples/sec(?:.*?, lr: (?P<lr>[^\s,]+))?"
 )
 """The progress line of kfjob's trainer and of the reference sample (awsome-distributed-training, FSDP train.py)."""
+_VALIDATION_LINE = Pattern(r"\bBatch (?P<step>\d+) Validation loss: (?P<loss>[^\s,]+)")
+"""The line of the reference sample about an evaluation."""
 
 
 def _parse_number(text: str) -> float:
@@ -75,6 +77,9 @@ def _to_reading(name: str, groups: Mapping[str, str | None], unit: str = "") -> 
 
 
 def _read_trainer_line(text: str) -> Reading | None:
+    if evaluation := _VALIDATION_LINE.search(text) if " Validation loss: " in text else None:
+        values = _to_reading(FormatName.TRAINER, evaluation.groupdict())
+        return values and Reading(format=values.format, evaluation_loss=values.loss, evaluation_step=values.step)
     match = _TRAINER_LINE.search(text) if " samples/sec" in text else None
     return _to_reading(FormatName.TRAINER, match.groupdict(), "samples/s") if match else None
 

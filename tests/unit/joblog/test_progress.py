@@ -37,9 +37,7 @@ def test_figures_between_speed_and_lr_are_left_out():
     assert (reading.step, reading.loss, reading.lr) == (7, 10.9, 0.000006)
 
 
-@pytest.mark.parametrize(
-    "text", ["Batch 5 Validation loss: 3.2", "step 5 loss 2.5", "Batch 5 Loss: x, Speed: 1 samples/sec", ""]
-)
+@pytest.mark.parametrize("text", ["step 5 loss 2.5", "Batch 5 Loss: x, Speed: 1 samples/sec", ""])
 def test_other_lines_are_no_progress(text: str):
     assert progress_reader(KFJOB_TRAINER).read(text) is None
 
