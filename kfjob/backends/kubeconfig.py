@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, ValidationError, convert
 
@@ -69,7 +70,7 @@ def find_current_context(name: str | None = None) -> KubeContext | None:
 
 def _read(file: Path) -> _KubeConfig:
     try:
-        return _parse(file, file.stat().st_mtime_ns)
+        return convert(_load(file, file.stat().st_mtime_ns) or {}, _KubeConfig)
     except OSError as err:
         raise Unreachable(f"kubeconfig `{file}` cannot be read", cause=str(err)) from err
     except (ParseError, UnicodeDecodeError) as err:
@@ -78,10 +79,19 @@ def _read(file: Path) -> _KubeConfig:
         raise Unreachable(f"kubeconfig `{file}` is not valid", cause=str(err)) from err
 
 
+def has_content(file: Path) -> bool:
+    """Return whether a kubeconfig has more than comments: kubectl accepts an empty one.
+
+    Raises:
+        OSError, ParseError, UnicodeDecodeError: it cannot be read, or is not YAML.
+    """
+    return bool(_load(file, file.stat().st_mtime_ns))
+
+
 @lru_cache(maxsize=8)
-def _parse(file: Path, _mtime_ns: int) -> _KubeConfig:
+def _load(file: Path, _mtime_ns: int) -> Any:
     """Parse the file once, for all functions of a command that ask for it."""
-    return convert(load_yaml(read_document(file, max_bytes=MAX_KUBECONFIG_BYTES).decode()) or {}, _KubeConfig)
+    return load_yaml(read_document(file, max_bytes=MAX_KUBECONFIG_BYTES).decode())
 
 
 def _find_service_account(environ: Mapping[str, str]) -> KubeContext | None:

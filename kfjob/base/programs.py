@@ -21,8 +21,8 @@ END_SECONDS = 0.5
 """Time that a program has to end after SIGTERM, before it is killed."""
 MAX_ERROR_BYTES = 64 * KIB
 """Size of a program's standard error in memory."""
-_running: dict[subprocess.Popen[bytes], bool] = {}
-"""The programs that run, and whether each has its own process group."""
+_running: set[subprocess.Popen[bytes]] = set()
+"""The programs that run."""
 _starting = threading.Lock()
 
 
@@ -37,7 +37,7 @@ class Output:
     code: int
     stdout: str
     stderr: str
-    """The beginning of standard error; empty if the user has seen it."""
+    """The beginning of standard error."""
 
 
 def run_program(
@@ -55,7 +55,7 @@ def run_program(
         TooMuchOutputError: it printed more than `max_bytes`.
     """
     deadline = time.monotonic() + seconds
-    with running(argv, environment=None, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with running(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         Task(lambda: _feed(process.stdin, stdin.encode()), name="program-input")
         errors = Task(lambda: _drain(process.stderr), name="program-errors")
         output = Task(lambda: _read(process.stdout, max_bytes), name="program-output")
@@ -72,10 +72,9 @@ def run_program(
 def running(
     argv: Sequence[str],
     *,
-    environment: Mapping[str, str] | None,
-    stdin: int | None = subprocess.DEVNULL,
-    stderr: int | None = subprocess.STDOUT,
-    own_group: bool = True,
+    environment: Mapping[str, str] | None = None,
+    stdin: int = subprocess.DEVNULL,
+    stderr: int = subprocess.STDOUT,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program whose output is read from a pipe. It and its children end if the block raises or the command ends.
 
@@ -91,9 +90,9 @@ def running(
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                process_group=0 if own_group else None,
+                process_group=0,
             )
-            _running[process] = own_group
+            _running.add(process)
             return process
 
     process = Task(start, name="program").result()  # a signal must not arrive between the start and its record
@@ -103,7 +102,7 @@ def running(
         _end(process)
         raise
     finally:
-        del _running[process]
+        _running.discard(process)
 
 
 def kill_programs() -> None:
@@ -126,12 +125,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to the program, and to its children if it has its own process group."""
+    """Send a signal to the program and its children, which are its process group."""
     with suppress(ProcessLookupError, PermissionError):
-        if _running[process]:
-            os.killpg(process.pid, number)
-        else:
-            process.send_signal(number)
+        os.killpg(process.pid, number)
 
 
 def _feed(pipe: IO[bytes] | None, content: bytes) -> None:

@@ -24,15 +24,13 @@ from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 from msgspec import Struct
 from urllib3.exceptions import LocationValueError
 
-from kfjob.backends.kubeconfig import SERVICE_ACCOUNT, list_files
+from kfjob.backends.kubeconfig import SERVICE_ACCOUNT, has_content, list_files
 from kfjob.base.connections import load_certificate, make_pool, make_tls_context, trust_any_server
 from kfjob.base.errors import Forbidden, Unreachable, UsageError
 from kfjob.base.http import HttpClient
-from kfjob.base.parsing import MAX_KUBECONFIG_BYTES, read_document
 from kfjob.cluster.client import Client
 from kfjob.cluster.transport import HttpTransport
 from kfjob.redaction import remember_credential
-from kfjob.source.yaml_loader import load_yaml
 
 
 class Access(Struct, frozen=True, kw_only=True):
@@ -95,7 +93,7 @@ def hide_login(url: str) -> str:
 def _load_kubeconfig(files: list[Path], name: str | None) -> Access:
     configuration, location = Configuration(), os.pathsep.join(map(str, files))
     try:
-        merged = KubeConfigMerger(os.pathsep.join(str(file) for file in files if _has_content(file)) or location)
+        merged = KubeConfigMerger(os.pathsep.join(str(file) for file in files if has_content(file)) or location)
         loader = KubeConfigLoader(merged.config, config_base_path=None)
         contexts = {one["name"]: one for one in loader.list_contexts()}
         if name and name not in contexts:
@@ -115,11 +113,6 @@ def _load_kubeconfig(files: list[Path], name: str | None) -> Access:
     configuration.proxy = _find_proxy(merged.config, selected["context"].get("cluster"))
     namespace = selected["context"].get("namespace") or "default"
     return Access(configuration=configuration, location=location, context=selected["name"], namespace=namespace)
-
-
-def _has_content(file: Path) -> bool:
-    """Return whether a kubeconfig has more than comments: kubectl accepts an empty one, and the package does not."""
-    return bool(load_yaml(read_document(file, max_bytes=MAX_KUBECONFIG_BYTES).decode()))
 
 
 def _find_proxy(kubeconfig: Any, name: str | None) -> str | None:

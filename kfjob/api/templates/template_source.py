@@ -159,7 +159,7 @@ class TemplateSource:
         resolved: tuple[JobSpec, JobPlan] | None = None
         more: tuple[Problem, ...] = ()
         if not any(finding.severity == "error" and finding.rule not in IMAGE_RULES for finding in findings):
-            resolved, more = _lint(objects, launch, target)
+            resolved, more = _lint(objects, job, reader, launch=launch, target=target)
         compiled = self._compile([item.value for item in objects], launch)
         return PreparedTemplate(
             name=job.value["metadata"].get("name", ""),
@@ -206,14 +206,13 @@ def _complete(item: ManifestObject, notify: Notify) -> ManifestObject:
 
 
 def _lint(
-    objects: Sequence[ManifestObject], launch: str, target: Target
+    objects: Sequence[ManifestObject], item: ManifestObject, reader: ManifestReader, *, launch: str, target: Target
 ) -> tuple[tuple[JobSpec, JobPlan] | None, tuple[Problem, ...]]:
     """Return the spec that the job can be imported to with its plan, and what the rules find in the job as it is.
 
     A value that runs and that no spec can have is a note. If the job cannot be imported for another reason, the problems are
     the reasons: they are values that Kubernetes or torchrun refuses too.
     """
-    ((item, reader),) = select_user_jobs(objects)
     positions = Positions(item.positions.file)
     try:
         spec, changes, etcd_image = reader.read_for_lint(objects, item, launch)

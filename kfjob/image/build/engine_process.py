@@ -21,7 +21,7 @@ ShowLine = Callable[[str], None]
 """Receives a line of an engine's output."""
 
 _MAX_LINES = 200
-"""Last lines of a build engine's output that are kept."""
+"""Lines at the end of a build engine's output that stay in memory."""
 _CAUSE_LINES = 12
 """Last lines of a build engine's output that an error quotes."""
 _PROBE_SECONDS = 30

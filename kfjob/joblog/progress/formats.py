@@ -34,6 +34,8 @@ _TRAINER_LINE = Pattern(
 """The progress line of kfjob's trainer and of the reference sample (awsome-distributed-training, FSDP train.py)."""
 _VALIDATION_LINE = Pattern(r"\bBatch (?P<step>\d+) Validation loss: (?P<loss>[^\s,]+)")
 """The line of the reference sample about an evaluation."""
+_TRAINER_WORD = "Batch"
+"""What every line of the trainer contains, also before its colours and prefixes are removed."""
 
 
 def _parse_number(text: str) -> float:
@@ -130,9 +132,12 @@ class ProgressReader(Struct, frozen=True, eq=False):
 
     formats: tuple[ReadLine, ...] = ()
     general: bool = True  # whether the general reader reads the other lines
+    word: str = ""  # which every line of an exact format contains
 
     def read(self, text: str) -> Reading | None:
         """Return the values in the line, None if it is not a progress line of an exact format."""
+        if self.word not in text:
+            return None
         plain, prefix_time = clean_line(text)
         for read in self.formats:
             if reading := read(plain):
@@ -146,5 +151,6 @@ def progress_reader(trainer: str = "", pattern: str | None = None) -> ProgressRe
 
     The job's own pattern comes first, and switches the general reader off: the user knows better.
     """
-    formats = (_read_trainer_line,) if pattern is None else (custom_format(pattern), _read_trainer_line)
-    return ProgressReader(formats, general=pattern is None and trainer != KFJOB_TRAINER)
+    if pattern is not None:
+        return ProgressReader((custom_format(pattern), _read_trainer_line), general=False)
+    return ProgressReader((_read_trainer_line,), general=trainer != KFJOB_TRAINER, word=_TRAINER_WORD)
