@@ -14,7 +14,7 @@
 # TORCH         auto: install the pinned torch if the base image has none; none: never install torch
 # DEPENDENCIES  trainer: install the trainer's pinned requirements; none: the base image or a volume provides them
 #
-# Targets: the last stage is the trainer's image. `--target nccl-tests` adds NVIDIA's nccl-tests in /opt/nccl-tests/build. It needs a
+# Targets: the last stage is the trainer's image. `--target guard` makes the small image of `kfjob guard`, without torch. `--target nccl-tests` adds NVIDIA's nccl-tests in /opt/nccl-tests/build. It needs a
 # base image with the CUDA compiler, NCCL's headers (a `-devel` image) and make. NCCL_HOME and MPI_HOME are the folders of NCCL and
 # MPI (without MPI the tests run on one node only). NVCC_GENCODE selects the GPUs. NCCL_TESTS_URL is a mirror of the sources.
 #
@@ -84,6 +84,23 @@ RUN --mount=type=secret,id=ca,target=/run/secrets/ca.pem,required=false \
     mpi=0; if [ -d "$MPI_HOME" ]; then mpi=1; fi; \
     make -C /opt/nccl-tests -j "$(nproc)" "MPI=$mpi" "MPI_HOME=$MPI_HOME" "CUDA_HOME=${CUDA_HOME:-/usr/local/cuda}"
 USER kfjob
+
+# The guard's image (docs/guides/unattended.md): kfjob without a trainer. Build it on a small base: its default is enough.
+FROM ${BASE_IMAGE} AS guard
+USER root
+ENV PYTHONUNBUFFERED=1
+COPY requirements/core.txt /tmp/requirements/core.txt
+RUN --mount=type=secret,id=pip,target=/run/secrets/pip.conf,required=false \
+    --mount=type=secret,id=ca,target=/run/secrets/ca.pem,required=false \
+    if [ -s /run/secrets/pip.conf ]; then export PIP_CONFIG_FILE=/run/secrets/pip.conf; fi; \
+    if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi; \
+    PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir --no-deps --require-hashes \
+      -r /tmp/requirements/core.txt && rm -r /tmp/requirements
+COPY --from=wheel /wheel /tmp/wheel
+RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir --no-deps --no-index /tmp/wheel/*.whl && \
+    rm -r /tmp/wheel
+USER 10001:10001
+CMD ["kfjob", "guard", "run"]
 
 FROM trainer
 ARG REVISION=unknown

@@ -1,12 +1,16 @@
 # The public names, one on each line. `__init__.py` reads this file when a name is first used.
 from kfjob import aio as aio
+from kfjob.api.compare import Comparison as Comparison
 from kfjob.api.images.push_image import push_image as push_image
 from kfjob.api.jobs import apply as apply
 from kfjob.api.jobs import attach as attach
+from kfjob.api.jobs import compare as compare
+from kfjob.api.jobs import history as history
 from kfjob.api.jobs import list_jobs as list_jobs
 from kfjob.api.jobs import render as render
 from kfjob.api.jobs import stop as stop
 from kfjob.api.jobs import submit as submit
+from kfjob.api.launches import Launch as Launch
 from kfjob.api.run import Run as Run
 from kfjob.api.settings import Settings as Settings
 from kfjob.api.specs.sdk import from_pytorchjob as from_pytorchjob
@@ -53,5 +57,6 @@ from kfjob.spec.scheduling import RunPolicy as RunPolicy
 from kfjob.spec.scheduling import Scheduling as Scheduling
 from kfjob.spec.scheduling import Toleration as Toleration
 from kfjob.spec.volumes import Volume as Volume
+from kfjob.spec.watchdog import Recovery as Recovery
 from kfjob.spec.watchdog import Watchdog as Watchdog
 from kfjob.trainspec.train_spec import TrainSpec as TrainSpec

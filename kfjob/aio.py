@@ -75,6 +75,8 @@ submit = _coroutine(jobs.submit)
 apply = _coroutine(jobs.apply)
 attach = _coroutine(jobs.attach)
 list_jobs = _coroutine(jobs.list_jobs)
+history = _coroutine(jobs.history)
+compare = _coroutine(jobs.compare)
 stop = _coroutine(jobs.stop)
 
 
@@ -119,7 +121,11 @@ class Run:
     logs = _iterator(sync.Run.logs)
     events = _method(sync.Run.events)
     follow = _iterator(sync.Run.follow)
+    changes = _iterator(sync.Run.changes)
     wait = _method(sync.Run.wait)
+    scale = _method(sync.Run.scale)
+    suspend = _method(sync.Run.suspend)
+    resume = _method(sync.Run.resume)
     stop = _method(sync.Run.stop)
     relaunch = _method(sync.Run.relaunch)
 

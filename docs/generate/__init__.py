@@ -1,19 +1,21 @@
-"""The generators of the pages in docs/reference: `python -m docs.generate` writes them."""
+"""The generators of pages in docs/reference, which are made from kfjob's tables: `python -m docs.generate` writes them.
+
+No library makes these pages: `spec` and `trainer-arguments` show defaults and their reasons, `lint` and `diagnose` list rules,
+and `progress` lists words and limits. mkdocs-click and mkdocstrings make the pages of commands and Python names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.generate import commands, diagnose, lint, progress, python, spec, trainer
+from docs.generate import diagnose, lint, progress, spec, trainer
 
 FOLDER = Path(__file__).parents[1] / "reference"
 _FORMATS: dict[str, Callable[[], str]] = {
-    "commands.md": commands.format_page,
     "diagnose.md": diagnose.format_page,
     "lint.md": lint.format_page,
     "progress.md": progress.format_page,
-    "python.md": python.format_page,
     "spec.md": spec.format_page,
     "trainer-arguments.md": trainer.format_page,
 }

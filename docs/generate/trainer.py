@@ -32,7 +32,8 @@ _SCRIPTS = """\
 
 *fabric* is a fine-tuning of Llama 3 with FSDP through Lightning Fabric, *eks* is the FSDP sample for Llama 2 on Amazon EKS.
 *eks* describes a model by its sizes; a size that you omit is the default of the sample. An *accepted* argument has no effect,
-and the trainer prints a warning. A *rejected* argument is an error.
+and the trainer prints a warning. A *rejected* argument is an error, a *checked* one
+only if it differs from the job.
 """
 _COLUMNS = ("argument", "script", "result", "meaning")
 

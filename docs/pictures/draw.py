@@ -138,7 +138,7 @@ class Lines(Display):
 
     def show_message(self, time: int | None, subject: str, text: str) -> None:
         """Keep a message."""
-        self.lines.append(style_message(time, subject, text))
+        self.lines.append(style_message(time, subject, text, width=COLUMNS))
 
     def show_line(self, text: str) -> None:
         """Keep a line of the program."""

@@ -31,8 +31,8 @@ def main() -> None:
     network = nn.Sequential(nn.Linear(FEATURES, 128), nn.GELU(), nn.Linear(128, 1)).to(device)
     model = DistributedDataParallel(network, device_ids=[device.index] if cuda else None)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
-    checkpoint = options.checkpoints / "checkpoint.pt"
-    first = load(checkpoint, network, optimizer, device)
+    checkpoint = options.checkpoints and options.checkpoints / "checkpoint.pt"
+    first = load(checkpoint, network, optimizer, device) if checkpoint else 0
     started = time.perf_counter()
     for step in range(first + 1, options.steps + 1):
         generator = torch.Generator(device).manual_seed(step * ranks + rank)  # a resume continues with the next samples
@@ -45,7 +45,8 @@ def main() -> None:
         if rank == 0 and (step % 10 == 0 or step == options.steps):
             speed = (step - first) * BATCH * ranks / (time.perf_counter() - started)
             print(f"step {step}/{options.steps} | loss {loss.item():.4g} | {speed:.0f} samples/s", flush=True)
-            save(checkpoint, step, network, optimizer)
+            if checkpoint:
+                save(checkpoint, step, network, optimizer)
     del model
     gc.collect()  # DDP is in reference cycles and holds the group, whose threads must end before the interpreter does
     dist.destroy_process_group()
@@ -77,7 +78,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=200, help="number of optimiser steps")
     parser.add_argument("--lr", type=float, default=1e-2, help="learning rate")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between two steps, to watch a run")
-    parser.add_argument("--checkpoints", type=Path, required=True, help="folder of the checkpoint; all nodes share it")
+    parser.add_argument("--checkpoints", type=Path, help="folder of the checkpoint; all nodes share it")
     return parser.parse_args()
 
 

@@ -32,12 +32,17 @@ def _is_number(value: Any, kind: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, kind) and bool(operator.ge(value, 0))
 
 
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+
+
 Check = tuple[str, Callable[[object], bool]]
 """What a value is, and whether a value is that."""
 _CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         "None": ("None", lambda value: value is None),
         "str": ("text", lambda value: isinstance(value, str)),
+        "list[str]": ("a list of texts", _is_list_of_texts),
         "Path": ("a path", lambda value: isinstance(value, os.PathLike)),
         "bool": ("True or False", lambda value: isinstance(value, bool)),
         "int": ("a whole number from 0 on", lambda value: _is_number(value, Integral)),
@@ -62,6 +67,8 @@ _HINTS: Mapping[str, str] = MappingProxyType(
         "pod": "write the name of a pod; `run.snapshot().pods` has them",
         "include": 'write a regular expression, for example `include="loss"`',
         "job": "write the name of a job; `kfjob.list_jobs()` has them",
+        "jobs": 'write a list of jobs, such as `["train@1", "train@2"]`',
+        "folders": "write a list of paths",
         "spec": "build one with `JobSpec(name=…, command=…)`, or write the path of a spec file",
         "settings": "leave it out, or pass `kfjob.Settings(…)`",
         "notify": "pass for example `print`",

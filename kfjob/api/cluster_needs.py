@@ -21,8 +21,9 @@ from kfjob.lint.check import find_role_path, list_roles
 from kfjob.lint.job import Job
 from kfjob.lint.storage import find_checkpoint_folder, find_volume, overrides_key
 from kfjob.plan.job_scripts import find_job_script
-from kfjob.plan.launch_commands import split_commands
+from kfjob.plan.unconnected_programs import split_commands
 from kfjob.spec.pod import Resources
+from kfjob.trainspec.packages import find_packages
 
 _SYSTEM_FOLDERS = tuple(map(Path, ("/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")))
 """Folders that images have too."""
@@ -43,41 +44,41 @@ _MAX_NAMES = 3
 """Files of this folder that a note names."""
 
 
-def find_missing_parts(planned: PreparedJob, *, has_code: bool = False) -> Iterator[Problem]:
+def find_missing_parts(prepared: PreparedJob, *, has_code: bool = False) -> Iterator[Problem]:
     """Yield what a spec without an image lacks for a cluster besides the image, as a spec that has run only here.
 
     The last item is the cluster itself, if no kubeconfig names one.
     """
-    if planned.target.capabilities.has_images and not planned.spec.image:
-        yield from find_cluster_needs(planned, has_code=has_code)
-        yield from _find_cluster(planned)
+    if prepared.target.capabilities.has_images and not prepared.spec.image:
+        yield from find_cluster_needs(prepared, has_code=has_code)
+        yield from _find_cluster(prepared)
 
 
-def _find_cluster(planned: PreparedJob) -> Iterator[Problem]:
+def _find_cluster(prepared: PreparedJob) -> Iterator[Problem]:
     with suppress(Unreachable):  # the kubeconfig is damaged: the submit reports it
-        if kubeconfig.find_current_context(planned.target.settings.context) is None:
+        if kubeconfig.find_current_context(prepared.target.settings.context) is None:
             title = "no cluster is set up: no kubeconfig names one"
             hint = "set `KUBECONFIG` to the file of a cluster, or `aws eks update-kubeconfig --name CLUSTER` writes one for EKS"
             yield Problem(title=title, hint=f"{hint}; `kfjob doctor` checks it", severity="warning")
 
 
-def find_cluster_needs(planned: PreparedJob, *, has_code: bool = False) -> Iterator[Problem]:
+def find_cluster_needs(prepared: PreparedJob, *, has_code: bool = False) -> Iterator[Problem]:
     """Yield what the pods of a job may lack, although this machine has it. With `has_code`, this folder comes to the pods.
 
     The job may be complete if it has an image: then what the image can have is only a note.
     """
-    yield from _find_for_roles(planned, lambda job: _find_needs(job, has_code=has_code))
+    yield from _find_for_roles(prepared, lambda job: _find_needs(job, has_code=has_code))
 
 
-def _find_for_roles(planned: PreparedJob, find: Callable[[Job], Iterable[Problem]]) -> Iterator[Problem]:
+def _find_for_roles(prepared: PreparedJob, find: Callable[[Job], Iterable[Problem]]) -> Iterator[Problem]:
     """Yield what `find` finds in the pods of each role: what is the same for Workers and Master once."""
     known = set()
-    for job in list_roles(Job(planned.spec, planned.plan, get_job(planned.compiled))):
+    for job in list_roles(Job(prepared.spec, prepared.plan, get_job(prepared.compiled))):
         for problem in find(job):
             if problem.title not in known:
                 known.add(problem.title)
-                is_master = job.plan is planned.plan.master
-                yield replace(problem, path=find_role_path(problem.path, planned.spec)) if is_master else problem
+                is_master = job.plan is prepared.plan.master
+                yield replace(problem, path=find_role_path(problem.path, prepared.spec)) if is_master else problem
 
 
 def _find_needs(job: Job, *, has_code: bool) -> Iterator[Problem]:
@@ -85,6 +86,7 @@ def _find_needs(job: Job, *, has_code: bool) -> Iterator[Problem]:
     if not has_code:
         yield from _find_code(job)
     yield from _find_programs(job)
+    yield from _find_packages(job)
     yield from _find_paths(job)
     yield from _find_host_paths(job)
     if not job.plan.volumes and _may_write_files(job):
@@ -100,15 +102,23 @@ def _find_needs(job: Job, *, has_code: bool) -> Iterator[Problem]:
         yield Problem(title=title, path="resources", hint=hint, severity=severity)
 
 
+def _find_packages(job: Job) -> Iterator[Problem]:
+    """Yield the optional packages that only the image can have; its registry does not know them."""
+    for package in find_packages(job.spec.train) if job.spec.train else ():
+        title = f"the image must have the package {package.name}, which is not checked"
+        hint = f"kfjob's Dockerfile does not install it: add `RUN pip install {package.name}`" if package.is_extra else None
+        yield Problem(title=title, path=f"train.{package.field}", hint=hint, severity="note")
+
+
 def _may_write_files(job: Job) -> bool:
     """Return whether a job may lose files, and no lint rule knows its checkpoint folder."""
     has_storage = overrides_key(job, "volumes") or any("://" in word for word in job.words)
     return not has_storage and not find_checkpoint_folder(job)
 
 
-def find_code(planned: PreparedJob) -> Iterator[Problem]:
+def find_code(prepared: PreparedJob) -> Iterator[Problem]:
     """Yield the files of this folder that the command names, or a note that the script is not among them."""
-    yield from _find_for_roles(planned, _find_code)
+    yield from _find_for_roles(prepared, _find_code)
 
 
 def _find_code(job: Job) -> Iterator[Problem]:
@@ -130,7 +140,7 @@ def _find_code(job: Job) -> Iterator[Problem]:
     if names:
         verb, pronoun = ("is", "it") if len(names) == 1 else ("are", "them")
         title = f"{join_names(names, limit=_MAX_NAMES)} {verb} in this folder, and the image must have {pronoun}"
-        hint = "`kfjob push-image` builds an image with this folder, and `kfjob submit --code .` adds the folder to one"
+        hint = "`kfjob push-image` builds an image with this folder, and `--code .` adds the folder to one"
         yield Problem(title=title, path="command", hint=hint, severity="note" if job.spec.image else "warning")
 
 

@@ -8,23 +8,35 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
+from kfjob.api.capacity import fit
+from kfjob.api.capacity.nodes import read_nodes
 from kfjob.api.excerpts import mark_previous
 from kfjob.api.logs.merge import merge_logs
-from kfjob.api.reader import JobReader, find_source, name_job, open_view
+from kfjob.api.reader import JobReader, LiveReader, find_source, name_job, open_view
 from kfjob.backends.base import LogRange
-from kfjob.base.errors import KfjobError
+from kfjob.backends.resources import CORE
+from kfjob.base.errors import Forbidden, KfjobError
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.diagnose.engine.collector import SymptomCollector
 from kfjob.joblog.diagnose.engine.history import JobHistory
 from kfjob.joblog.diagnose.engine.ranking import diagnose
+from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.diagnose.warnings import DistinctWarning
 from kfjob.joblog.events import Event, LinesSkipped, LogGap, LogLine, PodChanged, Tick
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import Prefilter
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
+from kfjob.kinds.base import PodTemplate
 from kfjob.redaction import Redactor
 from kfjob.redaction.structs import redact_struct
+
+_SCHEDULING = frozenset(check_ids("no-capacity", "no-node-so-large", "taint", "no-node-matches", "unschedulable"))
+"""Rules about pods that find no node."""
+_WAIT = "the pod starts when other pods have ended (`kubectl get pods -A -o wide`), or with lower `resources`"
+_CHANGE = "waiting does not help: change `resources`, `instance` or `scheduling`, or add such nodes"
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
             on_event(event)
     view = reduce_all(view, filters.skipped())
     redactor = Redactor(reader.secrets)
-    diagnosis = diagnose(symptoms, view, job=name_job(reader), source=find_source(reader))
+    diagnosis = _explain_scheduling(reader, diagnose(symptoms, view, job=name_job(reader), source=find_source(reader)))
     return Examination(
         view=view,
         diagnosis=redact_struct(diagnosis, redactor),
@@ -61,6 +73,24 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
         history=symptoms.history,
         uncounted=symptoms.warnings.uncounted,
     )
+
+
+def _explain_scheduling(reader: JobReader, diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis with what the nodes lack for a pod that finds none; unchanged where the user may not list them."""
+    first = diagnosis.first_cause
+    if not isinstance(reader, LiveReader) or first is None or first.rule not in _SCHEDULING:
+        return diagnosis
+    with suppress(KfjobError):
+        cluster = reader.target.cluster.inventory(reader.ref.namespace)
+        pod = cluster.get_object(CORE, "pods", first.pod) or {}
+        nodes = read_nodes(cluster)
+        with suppress(Forbidden):
+            fit.add_existing_pods(nodes, cluster.list_objects(CORE, "pods", namespaced=False))
+        templates = [PodTemplate(names=(first.pod,), metadata={}, spec=pod.get("spec") or {})]
+        for misfit in fit.find_misfits(nodes, templates) if nodes else ():
+            remedy = _WAIT if misfit.is_full else _CHANGE
+            return replace(diagnosis, first_cause=replace(first, cause=misfit.reason, remedy=remedy))
+    return diagnosis
 
 
 _Container = tuple[str, str, str]

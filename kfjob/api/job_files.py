@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kfjob.api.named_files import read_text, record_file
+from kfjob.api.user_files import read_text, record_file
 from kfjob.base.errors import Problem, SpecError, UsageError
 from kfjob.base.shells import NAME, is_name
 from kfjob.redaction import collect_secrets

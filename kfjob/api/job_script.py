@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from kfjob.api.target import Target
 from kfjob.base.errors import KfjobError
-from kfjob.base.shells import find_script_file
 from kfjob.base.units import MIB
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
-from kfjob.plan.job_scripts import find_job_script
+from kfjob.plan.job_scripts import find_job_script, find_shell_file
 
 _MAX_SCRIPT_BYTES = MIB
 """Size of a script that the lint rules read."""
@@ -28,16 +27,10 @@ def read_script(plan: JobPlan, target: Target) -> Script | None:
 
 def read_shell_script(plan: JobPlan, target: Target) -> Script | None:
     """Return the file of `bash run.sh` or `./run.sh`; None for another command, or if this machine does not have it."""
-    name = _find_shell_file(plan.words)
+    name = find_shell_file(plan.words)
     folder = plan.spec.pod.working_dir or plan.start_folder if target.capabilities.runs_on_this_machine else ""
     is_here = target.capabilities.runs_on_this_machine or not (plan.spec.pod.working_dir or Path(name).is_absolute())
     return _read(name if is_here else "", lambda: Path(folder, name))
-
-
-def _find_shell_file(words: Sequence[str]) -> str:
-    """Return the file that a shell, or the system, reads as a shell script; "" without one."""
-    is_file = bool(words) and words[0].endswith((".sh", ".bash"))
-    return words[0] if is_file else find_script_file(words)
 
 
 def _read(name: str, find_file: Callable[[], Path | None]) -> Script | None:

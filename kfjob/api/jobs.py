@@ -14,7 +14,7 @@ from kfjob.api.arguments import MAX_NAME, check_arguments
 from kfjob.api.reader import open_job
 from kfjob.api.run import Run, make_code_layer
 from kfjob.api.settings import STOP_TIMEOUT, Settings, load_current_settings
-from kfjob.api.target import find_job_target, find_target
+from kfjob.api.target import find_target
 from kfjob.base.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.base.errors import NotFound
 from kfjob.base.parsing import read_named_text
@@ -22,9 +22,14 @@ from kfjob.joblog.events import JobSnapshot
 from kfjob.redaction import cut_text
 
 if TYPE_CHECKING:
+    from kfjob.api.compare import Comparison
+    from kfjob.api.launches import Launch
     from kfjob.api.spec_source import SpecSource
     from kfjob.source.spec_text import LoadedSpec
     from kfjob.spec.job import JobSpec
+
+MAX_LAUNCHES = 20
+"""Newest launches of a job that `history` returns."""
 
 
 @check_arguments
@@ -103,7 +108,7 @@ def render(
     settings: Settings | None = None,
     notify: Notify = ignore_notice,
 ) -> list[JsonObject]:
-    """Return the manifests that `submit` would create on a cluster, the PyTorchJob first; nothing is sent.
+    """Return the manifests that `submit` would create on a cluster, in the order of their creation; nothing is sent.
 
     Raises:
         SpecError: every problem of the spec.
@@ -134,16 +139,74 @@ def attach(
 @check_arguments
 def list_jobs(
     *,
+    all_namespaces: bool = False,
     backend: str | None = None,
     context: str | None = None,
     namespace: str | None = None,
     settings: Settings | None = None,
     notify: Notify = ignore_notice,
 ) -> list[JobSnapshot]:
-    """Return the jobs of a namespace, oldest first, without their pods."""
+    """Return the jobs of a namespace, or with `all_namespaces` of all, oldest first, without their pods."""
     current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
     target = find_target(current, notify=notify)
-    return target.backend.list(namespace=target.namespace)
+    return target.backend.list(namespace=None if all_namespaces else target.namespace)
+
+
+@check_arguments
+def history(
+    job: str,
+    *,
+    last: int = MAX_LAUNCHES,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notify: Notify = ignore_notice,
+) -> list[Launch]:
+    """Return the `last` launches of a job, oldest first: the live one, and those in the archive on this machine.
+
+    Raises:
+        NotFound: neither the backend nor the archive has the job.
+    """
+    from kfjob.api.launches import find_launches, read_launches
+
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    return read_launches(find_launches(job, current, notify=notify)[-max(last, 1) :])
+
+
+@check_arguments
+def compare(
+    jobs: list[str],
+    *,
+    folders: list[str] | None = None,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notify: Notify = ignore_notice,
+) -> Comparison:
+    """Return launches side by side: losses by step, and the fields of the specs that differ. It reads all logs.
+
+    Args:
+        jobs: names of jobs. A job stands for its newest launch, a job alone for all, `train@2` for its second.
+        folders: folders or files with saved logs.
+        backend: `kubernetes` or `local`.
+        context: the kubeconfig context.
+        namespace: the namespace.
+        settings: all settings at once, instead of the three arguments above.
+        notify: receives notices.
+
+    Raises:
+        NotFound: a job, a launch or a folder does not exist.
+        UsageError: there are fewer than two launches.
+    """
+    from kfjob.api.compare import compare_launches
+    from kfjob.api.launches import check_count, read_launches, select_launches
+
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    launches = select_launches(jobs, folders or [], current, notify=notify)
+    check_count(launches)
+    return compare_launches(read_launches(launches, every_line=True))
 
 
 @check_arguments
@@ -166,7 +229,7 @@ def stop(
     from kfjob.api.lifecycle.stop import stop as stop_job
 
     current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
-    return stop_job(find_job_target(job, current, notify=notify), job, timeout=timeout)
+    return stop_job(find_target(current, notify=notify), job, timeout=timeout)
 
 
 def _open_spec(spec: JobSpec | JsonMapping | str | Path) -> SpecSource:
@@ -177,7 +240,8 @@ def _open_spec(spec: JobSpec | JsonMapping | str | Path) -> SpecSource:
 
 def _load_spec(spec: JobSpec | JsonMapping | str | Path) -> LoadedSpec:
     """Return the spec of a model, of a mapping with its fields, or of a file."""
-    from kfjob.api.named_files import record_file
+    from kfjob.api.user_files import record_file
+    from kfjob.source.foreign_formats import describe_spec
     from kfjob.source.spec_text import LoadedSpec, Positions, draft_fields, load_spec
     from kfjob.spec.job import JobSpec
 
@@ -188,8 +252,8 @@ def _load_spec(spec: JobSpec | JsonMapping | str | Path) -> LoadedSpec:
     try:
         text = read_named_text(Path(spec))
     except FileNotFoundError as err:
-        raise NotFound(f"spec `{spec}` does not exist", hint="`kfjob init` writes a first spec") from err
+        raise NotFound(f"spec `{spec}` does not exist", hint=describe_spec()) from err
     except (OSError, ValueError) as err:  # ValueError: the path contains NUL, or the text is not UTF-8
-        hint = "`kfjob init` writes a first spec"
-        raise NotFound(f"spec `{cut_text(str(spec), MAX_NAME)}` cannot be read", cause=str(err), hint=hint) from err
+        title = f"spec `{cut_text(str(spec), MAX_NAME)}` cannot be read"
+        raise NotFound(title, cause=str(err), hint=describe_spec()) from err
     return replace(load_spec(text, file=str(spec)), file_record=record_file(Path(spec), text))

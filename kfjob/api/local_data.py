@@ -20,10 +20,10 @@ _MANY_PASSES = 10
 """Passes over the data above which a run without `epochs` gets a note; gains end long before (Muennighoff et al. 2023)."""
 
 
-def find_local_problems(planned: PreparedJob) -> Iterator[Problem]:
+def find_local_problems(prepared: PreparedJob) -> Iterator[Problem]:
     """Yield the problems of the paths that a trainer on this machine reads; those in volumes are other folders."""
-    if planned.target.capabilities.runs_on_this_machine and planned.spec.train:
-        yield from find_data_problems(planned.spec.train, planned.plan)
+    if prepared.target.capabilities.runs_on_this_machine and prepared.spec.train:
+        yield from find_data_problems(prepared.spec.train, prepared.plan)
 
 
 def find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from secrets import choice
 
 from kfjob.api.job_script import read_script, read_shell_script
-from kfjob.api.prepared import PlanCheck, PreparedJob, apply_strict, check_nothing, sort_problems
+from kfjob.api.prepared import PreparedJob, apply_strict, sort_problems
 from kfjob.api.target import Target, explain_namespace
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError
@@ -24,24 +23,16 @@ from kfjob.spec.job import JobSpec
 from kfjob.validation.field_paths import Positions
 
 
-def plan_job(
-    loaded: LoadedSpec,
-    target: Target,
-    *,
-    launch: str | None = None,
-    start_folder: str = "",
-    check: PlanCheck = check_nothing,
-) -> PreparedJob:
+def plan_job(loaded: LoadedSpec, target: Target, *, launch: str | None = None, start_folder: str = "") -> PreparedJob:
     """Decide every value of the job of a spec for the target, compile its objects and lint it; see `JobSource.prepare`.
 
     Raises:
         SpecError: every problem of the spec, with its position in the text.
     """
+    target, origin, reason = target.choose_kind(loaded.spec.target)
     context = make_context(target, launch=launch, start_folder=start_folder)
-    try:
-        plan, objects = compile_spec(loaded.spec, loaded.positions, context, target.job_kind)
-    except SpecError as err:
-        raise SpecError([*err.problems, *_find_needs_beside_image(loaded, context, target, check)]) from None
+    context = replace(context, kind_origin=origin, kind_reason=reason)
+    plan, objects = compile_spec(loaded.spec, loaded.positions, context, target.job_kind)
     job = make_prepared(loaded.spec, plan, objects, target)
     job = replace(
         job,
@@ -50,21 +41,14 @@ def plan_job(
         warnings=loaded.warnings,
         locate=loaded.positions.locate_all,
     )
-    more = loaded.positions.locate_all(check(job))
-    return job.add_findings(more) if more else job
+    return job.add_needs([_NO_IMAGE]) if target.capabilities.has_images and not loaded.spec.image else job
 
 
-def _find_needs_beside_image(loaded: LoadedSpec, context: Context, target: Target, check: PlanCheck) -> list[Problem]:
-    """Return what else a spec without an image lacks: one that has run on this machine, and is sent to a cluster."""
-    if loaded.spec.image:
-        return []
-    spec = loaded.spec.model_copy(update={"image": "image"})
-    with suppress(SpecError):
-        plan, objects = compile_spec(spec, loaded.positions, context, target.job_kind)
-        findings = lint_job(make_prepared(spec, plan, objects, target), is_strict=False)
-        needs = [need for need in check(make_prepared(loaded.spec, plan, objects, target)) if need.severity != "note"]
-        return loaded.positions.locate_all(problem for problem in [*findings, *needs] if problem.path != "image")
-    return []
+_NO_IMAGE = Problem(
+    title="`image` is missing, and pods need one",
+    path="image",
+    hint="`kfjob push-image` builds one; a job on this machine (`--backend local`) needs none",
+)
 
 
 def make_prepared(spec: JobSpec, plan: JobPlan, objects: Sequence[JsonObject], target: Target) -> PreparedJob:
@@ -111,6 +95,7 @@ def make_context(target: Target, *, launch: str | None = None, start_folder: str
         namespace_reason=reason,
         start_folder=(start_folder or str(Path.cwd())) if target.capabilities.runs_on_this_machine else "",
         etcd_image=target.settings.etcd_image or DEFAULT_ETCD_IMAGE,
+        kind=target.job_kind.name if target.capabilities.has_api_server else "",
         name_pods=target.job_kind.name_hosts if target.capabilities.has_api_server else names.pod_names,
     )
 
@@ -143,6 +128,7 @@ def lint_job(
         script=read_script(plan, job.target),
         shell_script=read_shell_script(plan, job.target),
         etcd_image=etcd_image,
+        objects=job.compiled,
         ignore=settings.ignore,
     )
     problems = positions.locate_all(findings) if positions else findings

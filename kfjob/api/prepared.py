@@ -38,6 +38,8 @@ class PreparedJob:
     """Whether the job carries its spec, so that another submit can be compared with it."""
     file_record: str = ""
     """The digest and the path of the file of the spec; "" without one."""
+    relaunches: str = ""
+    """The guard's relaunches before this launch, as JSON."""
     findings: tuple[Problem, ...] = ()
     """What the lint rules and the checks found, errors first, with positions in the text."""
     warnings: tuple[Problem, ...] = ()
@@ -61,6 +63,12 @@ class PreparedJob:
         plan, count = self.plan, self.plan.processes_per_node
         processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
         return f"{plural(plan.spec.nodes, 'node')}, {processes} per node, rendezvous {plan.rendezvous.backend}"
+
+    @property
+    def architecture(self) -> str:
+        """The architecture of the nodes of the training pods; "" if it is unknown."""
+        instance = self.resolved[1].instance if self.resolved else None
+        return instance.architecture if instance else ""
 
     @property
     def namespace(self) -> str:
@@ -90,9 +98,9 @@ class PreparedJob:
             raise SpecError(self.findings)
         return self.resolved
 
-    def add_findings(self, problems: Iterable[Problem]) -> Self:
-        """Return the job with more findings."""
-        return replace(self, findings=tuple(sort_problems([*self.findings, *problems])))
+    def add_needs(self, problems: Iterable[Problem]) -> Self:
+        """Return the job with further problems of its spec among its findings; they have no positions yet."""
+        return replace(self, findings=tuple(sort_problems([*self.findings, *self.locate(problems)])))
 
     def check_findings(self, notify: Notify) -> None:
         """Send every warning to `notify`.
@@ -106,15 +114,6 @@ class PreparedJob:
             raise SpecError(sort_problems(problems))
         for problem in (*self.warnings, *self.findings):
             notify("\n".join(problem.lines()))
-
-
-PlanCheck = Callable[[PreparedJob], Iterable[Problem]]
-"""Finds more problems of a job than the lint rules; they have paths of a spec and no positions."""
-
-
-def check_nothing(_job: PreparedJob) -> Iterable[Problem]:
-    """Return no problems."""
-    return ()
 
 
 class JobSource(Protocol):
@@ -137,17 +136,10 @@ class JobSource(Protocol):
             SpecError: the problems of the job.
         """
 
-    def prepare(
-        self,
-        target: Target,
-        *,
-        launch: str | None = None,
-        check: PlanCheck = check_nothing,
-        notify: Notify,
-    ) -> PreparedJob:
+    def prepare(self, target: Target, *, launch: str | None = None, notify: Notify) -> PreparedJob:
         """Decide every value of the job for the target, compile its objects once, and lint it.
 
-        `launch` is the id of a live launch; without it, the job gets a new one. What `check` finds is added to the findings.
+        `launch` is the id of a live launch; without it, the job gets a new one.
 
         Raises:
             SpecError: the problems that leave no job.
@@ -162,8 +154,8 @@ class JobSource(Protocol):
 
 
 def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems, errors first, in the order of the text."""
-    return sorted(problems, key=lambda p: (_SEVERITIES.index(p.severity), p.line or 0, p.column or 0))
+    """Return the problems, errors first, in the order of the text; those of the whole job come last."""
+    return sorted(problems, key=lambda p: (_SEVERITIES.index(p.severity), not p.path, p.line or 0, p.column or 0))
 
 
 def apply_strict(problems: Iterable[Problem]) -> list[Problem]:

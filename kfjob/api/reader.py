@@ -198,7 +198,7 @@ def open_view(reader: JobReader, *, pattern: str | None = None) -> JobView:
 
 def describe_ref(ref: JobRef) -> dict[str, str]:
     """Return which launch this is, for JSON output."""
-    return {"job": ref.name, "namespace": ref.namespace, "backend": ref.backend, "launch": ref.launch, "uid": ref.uid}
+    return {"name": ref.name, "namespace": ref.namespace, "backend": ref.backend, "launch": ref.launch, "uid": ref.uid}
 
 
 def check_uid(snapshot: JobSnapshot, uid: str) -> None:
@@ -210,6 +210,20 @@ def check_uid(snapshot: JobSnapshot, uid: str) -> None:
     if uid and snapshot.uid and snapshot.uid != uid:
         hint = f'`attach("{snapshot.name}")` and `kfjob status {snapshot.name}` find the later one'
         raise NotFound(f"this launch of job `{snapshot.name}` is gone; a later one has its name", hint=hint)
+
+
+def read_live(target: Target, job: str, uid: str = "") -> JobSnapshot:
+    """Return the live job of a name with its pods; with `uid`, only the job with this uid.
+
+    Raises:
+        NotFound: the job does not exist, or a later job has its name.
+    """
+    try:
+        snapshot = target.get_job(job)
+    except NotFound as err:
+        raise target.suggest(job, err) from None
+    check_uid(snapshot, uid)
+    return snapshot
 
 
 def make_ref(target: Target, snapshot: JobSnapshot) -> JobRef:

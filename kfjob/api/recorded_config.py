@@ -1,4 +1,4 @@
-"""The ObserveConfig of a job that exists: as recorded at submit, else from its spec, its manifest or its pods."""
+"""The ObserveConfig of a job that exists: as recorded at submit, else from its manifest or its pods."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ def read_observe_config(snapshot: JobSnapshot) -> ObserveConfig:
     name_pods = partial(find_kind(snapshot.job_kind).name_hosts, snapshot.name)
     if snapshot.observe_config and (config := decode(snapshot.observe_config, name_pods=name_pods)):
         return config
-    with suppress(
-        KfjobError, ValueError, LookupError, TypeError, AttributeError, RecursionError
-    ):  # someone else changed the record
-        if snapshot.spec:
-            return _from_spec(snapshot.spec)
+    with suppress(KfjobError, ValueError, LookupError, TypeError, AttributeError, RecursionError):  # a changed record
         if snapshot.manifest:
             return from_manifest(get_job(parse_json(snapshot.manifest)))
     pods = sorted(snapshot.pods, key=lambda pod: (pod.replica_type != "Master", pod.replica_index))
@@ -37,13 +33,3 @@ def from_manifest(job: JsonMapping) -> ObserveConfig:
     record = get_annotation(job, api_objects.ANNOTATION_OBSERVE_CONFIG)
     name_pods = partial(kind.name_hosts, job["metadata"]["name"])
     return (decode(record, name_pods=name_pods) if record else None) or kind.read_observe_config(job)
-
-
-def _from_spec(text: str) -> ObserveConfig:
-    """Plan the recorded spec again: for jobs of a kfjob that did not record the configuration."""
-    from kfjob.plan import Context, resolve
-    from kfjob.source.spec_text import load_spec
-
-    spec = load_spec(text).spec
-    image = {} if spec.image else {"image": "unknown"}  # a plan for a cluster needs one
-    return resolve(spec.model_copy(update=image), Context(backend="kubernetes", launch="recorded")).observe_config

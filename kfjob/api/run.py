@@ -70,12 +70,16 @@ class Run:
         return f"<Run {ref.name} ({state}, launch {ref.launch or 'unknown'})>"
 
     def _repr_html_(self) -> str:
-        """Return the state of the job for a notebook."""
+        """Return the state of the job and its loss curve for a notebook."""
+        from kfjob.report.sections import render_curve  # imports Jinja2
+
+        curve, redactor = "", Redactor(self._reader.secrets)
         try:
-            state = self.status().headline
+            view = self.status()
+            state, curve = redactor.text(view.headline), render_curve(view.training, redact=redactor.text)
         except KfjobError as err:
             state = err.title
-        return f"<b>{escape(self.name)}</b> {escape(state)}<br><small>{escape(repr(self))}</small>"
+        return f"<b>{escape(self.name)}</b> {escape(state)}<br><small>{escape(repr(self))}</small>{curve and f'<br>{curve}'}"
 
     @property
     def name(self) -> str:
@@ -173,6 +177,8 @@ class Run:
     def follow(self) -> Iterator[tuple[JobView, Event]]:
         """Yield every event with the view after it, until the job has ended. Leaving the loop does not stop the job.
 
+        Every log line and every state of a pod is an event. `changes` yields fewer views.
+
         Raises:
             JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
         """
@@ -180,23 +186,36 @@ class Run:
 
         return follow_job(_require_live(self._reader))
 
+    def changes(self) -> Iterator[JobView]:
+        """Yield the view whenever the job's state, step or loss has changed, until the job has ended.
+
+        Raises:
+            JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
+        """
+        line = ""
+        for view, _ in self.follow():
+            if (newest := repr(view)) != line:
+                line = newest
+                yield view
+
     @check_arguments
-    def wait(self, *, timeout: float | None = None, check: bool = False) -> JobPhase:
-        """Wait until the job has ended and return its final phase. A terminal or a notebook shows a progress line on stderr.
+    def wait(self, *, timeout: float | None = None, check: bool = False, goal: str = "ended") -> JobPhase:
+        """Wait until the job has ended and return its phase. A terminal or a notebook shows a progress line on stderr.
 
         Args:
             timeout: seconds; None waits without a limit.
-            check: raise an error unless the job has succeeded.
+            check: raise an error if the job has ended without success.
+            goal: with `running` or `progress`, wait only until all pods run, or until the first line of training progress.
 
         Raises:
-            UsageError: `timeout` is not a number.
+            UsageError: `timeout` is not a number, or there is no such goal.
             WaitTimeout: the job continues after `timeout` seconds.
             JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
             JobFailed: with `check`, the job has failed; the error holds the diagnosis.
         """
         reader = self._reader
-        phase = _wait(reader, timeout) if isinstance(reader, LiveReader) else reader.snapshot().job.phase
-        if check and phase is not JobPhase.SUCCEEDED:
+        phase = _wait(reader, timeout, goal) if isinstance(reader, LiveReader) else reader.snapshot().job.phase
+        if check and phase.ended and phase is not JobPhase.SUCCEEDED:
             raise self._failure(phase)
         return phase
 
@@ -210,6 +229,44 @@ class Run:
         if folder:
             self._reader = ArchiveReader(folder, reader.target)
         return folder
+
+    @check_arguments
+    def scale(self, nodes: int) -> None:
+        """Change the number of nodes of an elastic job while it runs.
+
+        Raises:
+            UsageError: the job is not elastic, or kfjob did not submit it from a spec.
+            SpecError: the number is not within the limits of `elastic`.
+        """
+        from kfjob.api.lifecycle.control import scale
+
+        reader = _require_live(self._reader)
+        scale(reader.target, self.name, nodes, uid=reader.ref.uid)
+
+    @check_arguments
+    def suspend(self, *, timeout: float = STOP_TIMEOUT) -> None:
+        """Remove the job's pods until `resume`; their logs go to the archive first.
+
+        Raises:
+            UsageError: the job runs on this machine, is in a queue, or kfjob did not submit it from a spec.
+            WaitTimeout: its pods still exist after `timeout` seconds.
+        """
+        from kfjob.api.lifecycle.control import suspend
+
+        reader = _require_live(self._reader)
+        suspend(reader.target, self.name, timeout=timeout, uid=reader.ref.uid)
+
+    @check_arguments
+    def resume(self) -> None:
+        """Create the pods of a suspended job again.
+
+        Raises:
+            UsageError: as `suspend`.
+        """
+        from kfjob.api.lifecycle.control import resume
+
+        reader = _require_live(self._reader)
+        resume(reader.target, self.name, uid=reader.ref.uid)
 
     @check_arguments
     def relaunch(
@@ -247,12 +304,12 @@ class Run:
         return JobFailed(f"job `{self.name}` has failed", cause=cause.title if cause else diagnosis.headline, hint=hint)
 
 
-def _wait(reader: LiveReader, timeout: float | None) -> JobPhase:
-    from kfjob.api.lifecycle.wait import wait_for_end
+def _wait(reader: LiveReader, timeout: float | None, goal: str) -> JobPhase:
+    from kfjob.api.lifecycle.wait import wait_for
 
     interactive = (sys.stderr is not None and sys.stderr.isatty()) or "ipykernel" in sys.modules
     if not interactive:
-        return wait_for_end(reader, timeout=timeout)
+        return wait_for(reader, goal, timeout=timeout)
     width, redactor = 0, Redactor(reader.secrets)
 
     def show(view: JobView) -> None:
@@ -261,7 +318,7 @@ def _wait(reader: LiveReader, timeout: float | None) -> JobPhase:
         sys.stderr.write(f"\r{line:<{width}}")
         width = len(line)
 
-    phase = wait_for_end(reader, timeout=timeout, on_view=show)
+    phase = wait_for(reader, goal, timeout=timeout, on_view=show)
     sys.stderr.write("\n")
     return phase
 

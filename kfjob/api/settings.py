@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from kfjob.base.capabilities import CAPABILITIES, find_name
+from kfjob.base.capabilities import CAPABILITIES, TARGETS, find_name
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.file_access import OTHER_OWNER, find_foreign_access
 from kfjob.base.parsing import ParseError, parse_toml, read_document
@@ -41,7 +41,8 @@ class Settings:
     aws_profile: str | None = None  # to push and pull images; None: as the AWS CLI selects it
     user: str | None = None  # who submits jobs, as their launches record it; None: USER@HOST
     strict: bool = False  # treat lint warnings as errors
-    job_kind: str = ""  # of the jobs that kfjob submits to a cluster; "": the default of `kfjob.kinds`
+    target: str | None = None  # pytorchjob | trainjob | auto: the kind of jobs whose spec names none
+    job_kind: str = ""  # of the jobs that kfjob submits to a cluster, or `auto`; "": the spec or `target` decides
     image_check: bool = True  # before a job is created, check that its images exist for the nodes' processor
     ignore: frozenset[str] = frozenset()  # lint rules that a command turns off with `--ignore`
 
@@ -86,10 +87,22 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
     if backend is not None and find_name(backend) is None:
         hint = f"use {' or '.join(f'`{name}`' for name in CAPABILITIES)}"
         raise SpecError([Problem(title=f"unknown backend `{str(backend)[:MAX_SHOWN]}`", hint=hint)])
+    _check_target(values.get("target"))
     state = expand_path(values.pop("state", None) or _state_home(environ))
     booleans: dict[str, Any] = {name: _parse_boolean(name, values.pop(name)) for name in _BOOLEANS if name in values}
     python = values.pop("local_python", None)
     return Settings(state=state, local_python=expand_path(python) if python else None, **booleans, **values)
+
+
+def _check_target(target: object) -> None:
+    """Check that `target` is a kind of job or `auto`.
+
+    Raises:
+        SpecError: it is not.
+    """
+    if target is not None and target not in TARGETS:
+        hint = f"use {' or '.join(f'`{name}`' for name in TARGETS)}"
+        raise SpecError([Problem(title=f"unknown target `{str(target)[:MAX_SHOWN]}`", hint=hint)])
 
 
 def load_current_settings(**flags: str | None) -> Settings:

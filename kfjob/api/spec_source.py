@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kfjob.api.planning import plan_job
-from kfjob.api.prepared import PlanCheck, PreparedJob, check_nothing
+from kfjob.api.prepared import PreparedJob
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target, make_target
 from kfjob.base.common_types import JsonObject, Notify, ignore_notice
@@ -45,11 +45,10 @@ class SpecSource:
         target: Target,
         *,
         launch: str | None = None,
-        check: PlanCheck = check_nothing,
         notify: Notify = ignore_notice,  # noqa: ARG002 - a spec has its notices as warnings
     ) -> PreparedJob:
         """Plan the job; see `JobSource`."""
-        return plan_job(self.loaded, target, launch=launch, start_folder=self.start_folder, check=check)
+        return plan_job(self.loaded, target, launch=launch, start_folder=self.start_folder)
 
     def change_images(self, job: PreparedJob, change: ImageChange | None) -> PreparedJob:
         """Plan the same launch with the new images of the Master and the Workers."""

@@ -6,18 +6,19 @@ import difflib
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kfjob.api.open_backend import open_cluster, open_machine
 from kfjob.api.settings import Settings
 from kfjob.backends import folder, kubeconfig
 from kfjob.backends.base import Backend, ClusterBackend, MachineBackend
-from kfjob.base.capabilities import CAPABILITIES, BackendName, Capabilities, find_name
+from kfjob.base.capabilities import AUTO_TARGET, CAPABILITIES, BackendName, Capabilities, find_name
 from kfjob.base.common_types import Notify, ignore_notice
-from kfjob.base.errors import Forbidden, NotFound, Unreachable, UsageError
+from kfjob.base.errors import Forbidden, NotFound, Refused, Unreachable, UsageError
+from kfjob.base.text import join_names
 from kfjob.joblog.events import JobSnapshot
 from kfjob.kinds.base import JobKind
-from kfjob.kinds.registry import find_kind
+from kfjob.kinds.registry import KINDS, find_kind, find_target_kind
 
 if TYPE_CHECKING:
     from kfjob.plan import Origin
@@ -44,8 +45,37 @@ class Target:
 
     @property
     def job_kind(self) -> JobKind:
-        """The kind of the jobs that are submitted to a cluster."""
+        """The kind of the jobs that are submitted to a cluster, as far as it is decided."""
         return find_kind(self.settings.job_kind)
+
+    def choose_kind(self, wanted: str | None) -> KindChoice:
+        """Return the target with the kind of a job, whose spec has the `target` wanted; only `auto` asks the cluster.
+
+        Raises:
+            Refused: the cluster offers no kind of job (`auto`).
+            KfjobError: the cluster cannot be asked (`auto`).
+        """
+        if kind := self.settings.job_kind.replace(AUTO_TARGET, ""):
+            return KindChoice(self, "cluster", "`--target`, or the kind of the live job or of its last launch")
+        configured = self.settings.target
+        choice = AUTO_TARGET if self.settings.job_kind else wanted or configured
+        if choice == AUTO_TARGET and self.capabilities.has_api_server:
+            kind, reason = self._ask_for_kind()
+            return KindChoice(self.change(job_kind=kind), "cluster", reason)
+        if kind := find_target_kind(choice or ""):
+            origin: Origin = "spec" if choice == wanted else "cluster"
+            return KindChoice(self.change(job_kind=kind), origin, "`target` in KFJOB_TARGET or a configuration file")
+        return KindChoice(self, "default", "a cluster without the training operator gets a TrainJob")
+
+    def _ask_for_kind(self) -> tuple[str, str]:
+        """Return the first kind of job that the cluster offers, and the reason."""
+        inventory = self.cluster.inventory(self.namespace)
+        for kind in KINDS.values():
+            if kind.resource in inventory.list_resources(kind.api_version):
+                return kind.name, f"`auto`: the first of {join_names(KINDS)} that the cluster offers"
+        hint = "; ".join(f"`{kind.install_command}`" for kind in KINDS.values() if kind.install_command)
+        title = f"the cluster offers no kind of job that kfjob knows: {join_names(KINDS)}"
+        raise Refused(title, hint=f"an administrator installs one of them: {hint}")
 
     @property
     def backend(self) -> Backend:
@@ -76,9 +106,10 @@ class Target:
         """The local backend, also if the target is a cluster."""
         return open_machine(state=self.settings.state, failure_check=FAILURE_CHECK, python=self.settings.local_python)
 
-    def change(self, *, namespace: str | None = None, job_kind: str | None = None) -> Target:
-        """Return the target with another namespace or kind of jobs. It shares the backends that are open."""
+    def change(self, *, namespace: str | None = None, job_kind: str | None = None, user: str | None = None) -> Target:
+        """Return the target with another namespace, kind of jobs or submitter. It shares the backends that are open."""
         settings = self.settings if job_kind is None else replace(self.settings, job_kind=job_kind)
+        settings = settings if user is None else replace(settings, user=user)
         changed = replace(self, settings=settings, namespace=self.namespace if namespace is None else namespace)
         vars(changed).update({name: value for name, value in vars(self).items() if name in ("cluster", "machine")})
         return changed
@@ -108,6 +139,8 @@ class Target:
 
     def suggest(self, job: str, err: NotFound) -> NotFound:
         """Return the error for a job that does not exist; its hint names the job with the most similar name."""
+        if self.has_local_twin(job):
+            return NotFound(err.title, cause=err.cause, hint=f"this machine has a job `{job}`: `--backend local` selects it")
         with suppress(Forbidden, Unreachable):
             names = self.list_names()
             if job in names:
@@ -118,6 +151,17 @@ class Target:
                 hint = f"did you mean `{matches[0]}`? `kfjob list` shows the jobs"
                 return NotFound(err.title, cause=err.cause, hint=hint)
         return err
+
+    def has_local_twin(self, job: str) -> bool:
+        """Return whether this machine has the job, and the target is a cluster."""
+        if self.needs_cluster or not self.capabilities.has_api_server:
+            return False
+        local = make_target(replace(self.settings, backend="local"), "local")
+        if not folder.list_folders(self.settings.state / "local" / local.namespace / job):
+            return False  # without opening the local backend
+        with suppress(NotFound):
+            return bool(local.get_job(job))
+        return False
 
     def read_job(self, job: str) -> JobSnapshot:
         """Return the job as it is now; if the user may not read jobs, what its pods show. The result is for reading only.
@@ -145,6 +189,14 @@ class Target:
                 hint="`aws eks update-kubeconfig --name CLUSTER` writes one" + local,
             )
         return open_cluster(context=name)
+
+
+class KindChoice(NamedTuple):
+    """The target with the kind of a job, and why it has that kind."""
+
+    target: Target
+    origin: Origin
+    reason: str
 
 
 def find_target(settings: Settings, *, notify: Notify = ignore_notice) -> Target:
@@ -204,26 +256,18 @@ def explain_backend(settings: Settings) -> tuple[BackendName, str]:
 
 
 def find_job_target(job: str, settings: Settings, *, notify: Notify) -> Target:
-    """Return the target of an existing job: that of the settings; if they name no backend, this machine is searched too.
+    """Return the target of a job to read: that of the settings; if they name no backend and it lacks the job, this machine.
 
-    So a job that was started with `--backend local` is found without repeating the option.
+    So a job that was started with `--backend local` is found without repeating the option. Commands that change a job take
+    `find_target`, as kubectl does: they act on no other place than the one that is chosen.
     """
-    if settings.backend or settings.context:
-        return find_target(settings, notify=notify)
-    local = find_target(replace(settings, backend="local"), notify=notify)
-    if not kubeconfig.find_current_context():
-        return local
-    cluster = find_target(replace(settings, backend="kubernetes"), notify=notify)
-    if not folder.list_folders(local.settings.state / "local" / local.namespace / job):
-        return cluster  # without opening the local backend
+    target = find_target(settings)
+    if settings.backend or settings.context or not target.has_local_twin(job):
+        return target
     try:
-        local.get_job(job)
-    except NotFound:
-        return cluster
-    try:
-        cluster.get_job(job)
+        target.get_job(job)
     except (NotFound, Unreachable):
         notify(f"`{job}` runs on this machine, not on the cluster")
-        return local
+        return make_target(replace(settings, backend="local"), "local")
     notify(f"a job `{job}` runs on this machine too; this is the one on the cluster (`--backend local` selects the other)")
-    return cluster
+    return target

@@ -100,8 +100,8 @@ class Backend(Protocol):
             NotFound: the job does not exist.
         """
 
-    def list(self, *, namespace: str) -> list[JobSnapshot]:
-        """Return all jobs of a namespace, oldest first, without their pods."""
+    def list(self, *, namespace: str | None) -> list[JobSnapshot]:
+        """Return all jobs of a namespace, or with None of all namespaces, oldest first, without their pods."""
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
         """Yield the present state of the job and its pods, then every change.
@@ -196,14 +196,21 @@ class Inventory(Protocol):
 class ClusterBackend(Backend, Protocol):
     """A backend on a Kubernetes cluster."""
 
+    def stop(self, ref: JobRef, *, timeout: float, force: bool = False) -> None:
+        """Do as `Backend.stop` says. With `force`, pods are removed whose time to end is over, as those of a lost node are.
+
+        Raises:
+            NotFound, WaitTimeout: as `Backend.stop`.
+        """
+
     def get_by_pods(self, name: str, *, namespace: str) -> JobSnapshot | None:
         """Return the job as its pods show it, for a user who may read pods but not jobs; None if it has no pods."""
 
     def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
-        """Return the uid of the job of this name and its pods, from one request; ("", ()) if it has no pods."""
+        """Return the id of the job of this name (`kinds.registry.identify`) and its pods; ("", ()) if it has no pods."""
 
     def submit(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
-        """Create the objects of a job: the job itself first, then the others, which it will own.
+        """Create the objects of a job: what must exist before it, the job itself, then the others. It will own them all.
 
         Returns the job, and the other objects that existed before; those stay unchanged and without an owner.
 
@@ -241,6 +248,40 @@ class ClusterBackend(Backend, Protocol):
     def apply_object(self, manifest: JsonObject) -> None:
         """Create an object, or change it to match the manifest, by a server-side apply."""
 
+    def create_object(self, manifest: JsonObject) -> JsonObject:
+        """Create one object, and return it as the API server has stored it.
+
+        Raises:
+            AlreadyExists: an object has this name.
+        """
+
+    def replace_object(self, manifest: JsonObject) -> JsonObject:
+        """Replace one object, and return it as the API server has stored it.
+
+        Raises:
+            Refused: the object has changed since the manifest's resource version.
+            NotFound: the object does not exist.
+        """
+
+    def delete_object(self, manifest: JsonObject) -> None:
+        """Delete one object; with a uid in its metadata, only the object with this uid.
+
+        Raises:
+            NotFound: the object does not exist.
+            Refused: another object has its name.
+        """
+
+    def annotate(self, ref: JobRef, annotations: JsonMapping) -> None:
+        """Add annotations to this launch of a job.
+
+        Raises:
+            NotFound: the job does not exist.
+            Refused: another launch has its name, or the job changed at this moment.
+        """
+
+    def watch_jobs(self, namespace: str) -> Iterator[JobSnapshot]:
+        """Yield the jobs of a namespace without their pods, then every job that is created or changed, without an end."""
+
     def node_architectures(self) -> frozenset[str]:
         """Return the architectures of the nodes (`amd64`, `arm64`); empty if the user may not list nodes."""
 
@@ -267,6 +308,9 @@ class MachineBackend(Backend, Protocol):
             Refused: the change needs a relaunch.
         """
 
+    def count_gpus(self) -> int:
+        """Return the number of GPUs that jobs can use."""
+
     def check_requirements(self, plan: JobPlan) -> builtins.list[Requirement]:
         """Return what the plan needs from this machine, and whether it is there; nothing is started."""
 
@@ -279,6 +323,9 @@ class MachineBackend(Backend, Protocol):
 
     def find_script(self, plan: JobPlan) -> Path | None:
         """Return the file of the Python script that the plan runs, also one in a volume; None without one."""
+
+    def find_folders(self, plan: JobPlan) -> dict[str, str]:
+        """Return the folder of this machine for each mount path in the first pod."""
 
 
 def find_api_version(inventory: Inventory, api_versions: Sequence[str], resource: str) -> str | None:

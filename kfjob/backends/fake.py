@@ -57,6 +57,7 @@ class FakeBackend:
         *script: Event,
         namespace: str = "default",
         spec: str | None = None,
+        manifest: str | None = None,
         launch: str = "l1",
         submitted_by: str = "",
         spec_file: str = "",
@@ -72,6 +73,7 @@ class FakeBackend:
             launch=launch,
             backend=self.name,
             spec=spec,
+            manifest=manifest,
             submitted_by=submitted_by,
             spec_file=spec_file,
             start_folder=start_folder,
@@ -90,6 +92,7 @@ class FakeBackend:
             metadata["name"],
             namespace=metadata["namespace"],
             spec=annotations.get(api_objects.ANNOTATION_SPEC),
+            manifest=annotations.get(api_objects.ANNOTATION_MANIFEST),
             launch=(metadata.get("labels") or {}).get(api_objects.LABEL_LAUNCH) or "l1",
             submitted_by=annotations.get(api_objects.ANNOTATION_SUBMITTED_BY) or "",
             spec_file=annotations.get(api_objects.ANNOTATION_SPEC_FILE) or "",
@@ -123,9 +126,9 @@ class FakeBackend:
         snapshot = self.get(name, namespace=namespace)
         return snapshot.uid, snapshot.pods
 
-    def list(self, *, namespace: str) -> list[JobSnapshot]:
-        """Return the jobs of a namespace, in the order in which they were added."""
-        return [job.snapshot for (job_namespace, _), job in self.jobs.items() if job_namespace == namespace]
+    def list(self, *, namespace: str | None) -> list[JobSnapshot]:
+        """Return the jobs of a namespace, or of all, in the order in which they were added."""
+        return [job.snapshot for (job_namespace, _), job in self.jobs.items() if namespace in {None, job_namespace}]
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
         """Yield the states of the job and its pods from the script."""
@@ -167,7 +170,7 @@ class FakeBackend:
         script = self._job(ref.name, ref.namespace).script
         yield from (e for e in script if isinstance(e, LogLine | LogGap | LinesSkipped | OpenLine) and e.pod == pod)
 
-    def stop(self, ref: JobRef, *, timeout: float) -> None:  # noqa: ARG002 - the protocol's signature
+    def stop(self, ref: JobRef, *, timeout: float, force: bool = False) -> None:  # noqa: ARG002 - the protocol's signature
         """Remove the job."""
         self._job(ref.name, ref.namespace)
         self.calls.append(("stop", ref.name))
@@ -176,6 +179,28 @@ class FakeBackend:
     def apply_object(self, manifest: JsonObject) -> None:
         """Record the object."""
         self.objects.append(manifest)
+
+    def create_object(self, manifest: JsonObject) -> JsonObject:
+        """Record the object."""
+        self.objects.append(manifest)
+        return manifest
+
+    def replace_object(self, manifest: JsonObject) -> JsonObject:
+        """Record the object."""
+        self.objects.append(manifest)
+        return manifest
+
+    def delete_object(self, manifest: JsonObject) -> None:
+        """Record the deletion."""
+        self.calls.append(("delete", manifest["metadata"]["name"]))
+
+    def annotate(self, ref: JobRef, annotations: JsonMapping) -> None:
+        """Record the annotations."""
+        self.objects.append({"kind": ref.job_kind, "metadata": {"name": ref.name, "annotations": dict(annotations)}})
+
+    def watch_jobs(self, namespace: str) -> Iterator[JobSnapshot]:
+        """Yield the jobs, and end."""
+        yield from self.list(namespace=namespace)
 
     def dry_run(self, objects: Sequence[JsonObject]) -> builtins.list[JsonObject]:
         """Return the objects unchanged."""

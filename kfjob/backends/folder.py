@@ -17,9 +17,10 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shutil import copyfileobj
 
 from msgspec import json
 from msgspec.structs import replace
@@ -178,6 +179,15 @@ def _find_container_logs(folder: Path) -> dict[str, Path]:
 def previous_log_path(log: Path) -> Path:
     """Return the path of the previous container's log, beside the present one."""
     return log.with_name(f"{log.name.removesuffix('.log')}.previous.log")
+
+
+def keep_as_previous(folder: Path, pods: Iterable[str]) -> None:
+    """Append the logs of pods to those of their previous containers, because later pods with these names begin new logs."""
+    for log in (log_path(folder, pod) for pod in pods):
+        if log.exists():
+            with log.open("rb") as lines, open_private(previous_log_path(log), "ab") as previous:
+                copyfileobj(lines, previous)
+            log.unlink()
 
 
 def _to_json(value: object) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from kfjob.backends.line_splitter import LINE_BYTES, LineSplitter, describe_dropped
+from kfjob.base.file_access import open_regular
 from kfjob.base.units import SECOND, check_time
 
 if TYPE_CHECKING:  # the supervisor writes timestamps and does not need `base`
@@ -55,7 +56,7 @@ def read_lines(path: Path, log_range: LogRange) -> Iterator[Line]:
     Raises:
         FileNotFoundError: the file does not exist.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         lines = _FileLines(file, start=_find_start(file, log_range))
         yield from _limit_bytes(map(parse_line, lines.read_all()), log_range.limit_bytes)
 
@@ -128,7 +129,7 @@ def _mark_dropped(line: bytes, dropped: int) -> bytes:
 
 def _open(path: Path) -> BinaryIO | None:
     with suppress(FileNotFoundError, NotADirectoryError):
-        return path.open("rb")
+        return open_regular(path)
     return None
 
 
@@ -136,7 +137,7 @@ def _open_replacement(path: Path, file: BinaryIO) -> BinaryIO | None:
     """Open the file that has replaced `file` at the path, or return None."""
     with suppress(FileNotFoundError, NotADirectoryError):
         if not os.path.samestat(path.stat(), os.fstat(file.fileno())):
-            return path.open("rb")
+            return open_regular(path)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfjob.base.common_types import JsonMapping
-from kfjob.kinds.registry import KINDS, is_job
+from kfjob.kinds.registry import KINDS, find_prerequisite_resource, is_job
 
 CORE = "v1"
 APPS = "apps/v1"
@@ -31,6 +31,8 @@ _RESOURCES = {
     "StatefulSet": "statefulsets",
 }
 """Kinds that a template may hold beside its job, with their resources. All of them have a namespace."""
+_OTHER_RESOURCES = {"Event": "events", "Lease": "leases"}
+"""Kinds that the guard writes, and no template holds."""
 _KUBERNETES_GROUPS = frozenset(
     ("", "apps", "autoscaling", "batch", "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "resource.k8s.io")
 )
@@ -39,13 +41,16 @@ _LASTING_KINDS = frozenset(("PersistentVolumeClaim",))
 
 
 def is_creatable(item: JsonMapping) -> bool:
-    """Return whether kfjob can create an object: it is a job of a known kind, or of one of Kubernetes' own kinds."""
-    return is_job(item) or (item["kind"] in _RESOURCES and item["apiVersion"].rpartition("/")[0] in _KUBERNETES_GROUPS)
+    """Return whether kfjob can create an object: a job or its prerequisite, or one of Kubernetes' own kinds."""
+    is_known = is_job(item) or find_prerequisite_resource(item) is not None
+    return is_known or (item["kind"] in _RESOURCES and item["apiVersion"].rpartition("/")[0] in _KUBERNETES_GROUPS)
 
 
 def get_resource(item: JsonMapping) -> str:
     """Return the resource of an object that kfjob can create, as URLs name it: `pods`."""
-    return KINDS[item["kind"]].resource if is_job(item) else _RESOURCES[item["kind"]]
+    if is_job(item):
+        return KINDS[item["kind"]].resource
+    return find_prerequisite_resource(item) or {**_RESOURCES, **_OTHER_RESOURCES}[item["kind"]]
 
 
 def outlives_job(item: JsonMapping) -> bool:

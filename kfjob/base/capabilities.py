@@ -36,3 +36,9 @@ CAPABILITIES: Mapping[BackendName, Capabilities] = MappingProxyType(
 def find_name(text: object) -> BackendName | None:
     """Return the text as the name of a backend; None if there is none of this name."""
     return next((name for name in CAPABILITIES if name == text), None)
+
+
+AUTO_TARGET = "auto"
+"""The `target` that asks the cluster which kinds of jobs it offers."""
+TARGETS = ("pytorchjob", "trainjob", AUTO_TARGET)
+"""The values of `target`: the kinds of `kfjob.kinds` in small letters, and `auto`."""

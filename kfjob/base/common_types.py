@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Annotated, Any
 
 JsonObject = dict[str, Any]
@@ -14,6 +15,12 @@ Identifier = Annotated[str, IDENTIFIER]
 """A name by which kfjob finds something: a rule, a pod, a container, a reason that a controller gives. It is no free text."""
 Notify = Callable[[str], None]
 """Receives a message for the user; the CLI prints it to stderr."""
+
+
+class TextEnum(StrEnum):
+    """Words that read as text everywhere: a shell shows `job.phase` as `'Running'`, and JSON has the same word."""
+
+    __repr__ = str.__repr__
 
 
 def ignore_notice(_message: str) -> None:

@@ -8,6 +8,7 @@
     ├── Forbidden                       4    the cluster rejects the credentials or denies access
     ├── Unreachable                     5    the cluster does not answer in time, or none is configured
     ├── Refused                         1    the API server, a webhook or the operator rejects the request
+    │   └── NotInstalled                1    the cluster does not have the kind of job
     ├── BackendError                    1    a backend fails for a reason that has no class of its own
     ├── NoEvidence                      1    the evidence for an answer does not exist (yet)
     ├── JobFailed                       100  the job ran and failed
@@ -145,6 +146,10 @@ class Unreachable(KfjobError):
 
 class Refused(KfjobError):
     """The API server, a webhook or the operator rejects the request."""
+
+
+class NotInstalled(Refused):
+    """The cluster does not have the kind of job."""
 
 
 class BackendError(KfjobError):

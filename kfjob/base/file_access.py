@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -9,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 PRIVATE = 0o600
 OTHER_OWNER = "it belongs to another user"
@@ -33,6 +34,19 @@ def open_private(file: Path, mode: str, *, buffering: int = -1, encoding: str | 
         OSError: as `open`.
     """
     return open(file, mode, buffering=buffering, encoding=encoding, opener=_open)
+
+
+def open_regular(file: Path) -> BinaryIO:
+    """Open a regular file for reading. A FIFO would wait for its writer, and a device has no end.
+
+    Raises:
+        OSError: the file is not regular, or cannot be read.
+    """
+    opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(opened).st_mode):
+        return os.fdopen(opened, "rb")
+    os.close(opened)
+    raise OSError(errno.EINVAL, "not a regular file", str(file))
 
 
 def _open(file: str, flags: int) -> int:

@@ -55,6 +55,11 @@ def join_names(names: Iterable[str], *, limit: int = 5, empty: str = "none") -> 
     return ", ".join(listed[:limit]) + more if listed else empty
 
 
+def join_lines(text: str) -> str:
+    """Return a text of others in one line: a line break in it could pass for a line of kfjob's own output."""
+    return " ".join(filter(None, map(str.strip, text.splitlines())))
+
+
 def snake_case(text: str) -> str:
     """Return a word in one spelling: `If-Not-Present`, `IfNotPresent`, `if not present` and `if/not.present` are equal."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[-\s./]+", "_", text.strip()).lower().strip("_")

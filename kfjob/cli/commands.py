@@ -24,39 +24,60 @@ from kfjob.cli.signals import INTERRUPTED, SIGNAL_BASE, end_on_interrupt, find_i
 GC_THRESHOLD = 50_000
 """New objects between two garbage collections. Python's 700 means 60 useless collections while modules are imported."""
 
-COMMANDS = {
-    "init": ("kfjob.cli.init", "Write a first job spec."),
-    "submit": ("kfjob.cli.submit", "Submit a job to a cluster or to this machine."),
-    "push-image": ("kfjob.cli.push_image", "Build an image, push it, and pin its digest in a spec."),
-    "apply": ("kfjob.cli.submit", "Change a live job in place."),
-    "render": ("kfjob.cli.submit", "Print the manifests that submit would create."),
-    "validate": ("kfjob.cli.submit", "Check a spec, and report every problem."),
-    "explain": ("kfjob.cli.spec_commands", "Show every value of a job, its origin, and the reason for it."),
-    "estimate": ("kfjob.cli.estimate", "Estimate the memory, time and GPU hours of a training."),
-    "diff": ("kfjob.cli.spec_commands", "Show what a spec would change in the live job."),
-    "list": ("kfjob.cli.status", "List the jobs of a namespace."),
-    "status": ("kfjob.cli.status", "Show a job's pods and its training progress."),
-    "logs": ("kfjob.cli.logs", "Print the logs of a job's pods."),
-    "master": ("kfjob.cli.master", "Find the pod that prints the training progress."),
-    "progress": ("kfjob.cli.progress", "Show which lines of a log are training progress."),
-    "diagnose": ("kfjob.cli.diagnose", "Find the first cause of a failure, and how to fix it."),
-    "report": ("kfjob.cli.report", "Write an HTML report of a job."),
-    "watch": ("kfjob.cli.follow", "Follow a job until it ends."),
-    "wait": ("kfjob.cli.follow", "Wait until a job ends; the exit code is its result."),
-    "stop": ("kfjob.cli.lifecycle", "Archive a job's logs, then stop and remove it."),
-    "relaunch": ("kfjob.cli.lifecycle", "Stop a job and submit its recorded spec again."),
-    "import": ("kfjob.cli.convert", "Convert a PyTorchJob, an Accelerate config or a torchrun command to a spec."),
-    "export": ("kfjob.cli.convert", "Convert a spec to another tool's file."),
-    "doctor": ("kfjob.cli.doctor", "Check this machine and the cluster."),
-    "preflight": ("kfjob.cli.preflight", "Check what a job needs before it starts."),
-    "instances": ("kfjob.cli.instances", "List the instance types that kfjob knows."),
-    "schema": ("kfjob.cli.spec_commands", "Print the JSON Schema of a spec."),
-    "completion": ("kfjob.cli.completion", "Print the completion script of a shell."),
-    "help": ("kfjob.cli.help", "Show the help of a command."),
+GROUPS = {
+    "Start a job": {
+        "run": ("kfjob.cli.run", "Run a command as a job, and follow it."),
+        "submit": ("kfjob.cli.submit", "Submit a job spec to a cluster or to this machine."),
+        "relaunch": ("kfjob.cli.lifecycle", "Stop a job and submit its recorded spec again."),
+    },
+    "Watch jobs": {
+        "list": ("kfjob.cli.jobs_list", "List jobs with their progress."),
+        "status": ("kfjob.cli.status", "Show a job's pods and its training progress."),
+        "watch": ("kfjob.cli.follow", "Follow a job until it ends."),
+        "wait": ("kfjob.cli.follow", "Wait until a job ends, runs, or prints progress."),
+        "logs": ("kfjob.cli.logs", "Print the logs of a job's pods."),
+        "master": ("kfjob.cli.master", "Find the pod that prints the training progress."),
+    },
+    "Understand a job": {
+        "diagnose": ("kfjob.cli.diagnose", "Find the first cause of a failure, and how to fix it."),
+        "history": ("kfjob.cli.history", "Show the launches of a job, and how each ended."),
+        "compare": ("kfjob.cli.history", "Compare the curves and specs of several launches."),
+        "report": ("kfjob.cli.report", "Write an HTML report of a job."),
+        "progress": ("kfjob.cli.progress", "Show which lines of a log are training progress."),
+    },
+    "Control a job": {
+        "stop": ("kfjob.cli.lifecycle", "Archive a job's logs, then stop and remove it."),
+        "suspend": ("kfjob.cli.control", "Remove a job's pods until it is resumed."),
+        "resume": ("kfjob.cli.control", "Create the pods of a suspended job again."),
+        "scale": ("kfjob.cli.control", "Change the number of nodes of an elastic job."),
+        "apply": ("kfjob.cli.submit", "Change a live job in place."),
+        "diff": ("kfjob.cli.spec_commands", "Show what a spec would change in the live job."),
+        "guard": ("kfjob.cli.guard", "Continue failed jobs while nobody follows them."),
+    },
+    "Write and check a spec": {
+        "init": ("kfjob.cli.init", "Write a first job spec."),
+        "import": ("kfjob.cli.convert", "Make a spec from a torchrun command or another tool's file."),
+        "export": ("kfjob.cli.convert", "Convert a spec to another tool's file."),
+        "validate": ("kfjob.cli.submit", "Check a spec, and report every problem."),
+        "preflight": ("kfjob.cli.preflight", "Check what a job needs before it starts."),
+        "estimate": ("kfjob.cli.estimate", "Estimate the memory, time and GPU hours of a training."),
+        "explain": ("kfjob.cli.spec_commands", "Show every value of a job, its origin, and its reason."),
+        "render": ("kfjob.cli.submit", "Print the manifests that submit would create."),
+        "schema": ("kfjob.cli.spec_commands", "Print the JSON Schema of a spec."),
+    },
+    "Set up": {
+        "doctor": ("kfjob.cli.doctor", "Check this machine and the cluster."),
+        "push-image": ("kfjob.cli.push_image", "Build an image, push it, and pin its digest in a spec."),
+        "instances": ("kfjob.cli.instances", "List the instance types that kfjob knows."),
+        "completion": ("kfjob.cli.completion", "Print the completion script of a shell."),
+        "help": ("kfjob.cli.help", "Show the help of a command."),
+    },
 }
+"""The groups of the help, with the module and the summary of each command. A line has at most 80 columns."""
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 _SYNONYMS = {
-    "run": "submit", "create": "submit", "start": "submit", "launch": "submit", "cancel": "stop", "kill": "stop",
-    "remove": "stop", "restart": "relaunch", "resume": "relaunch", "describe": "status", "show": "status", "get": "list",
+    "exec": "run", "create": "submit", "start": "submit", "launch": "submit", "cancel": "stop", "kill": "stop",
+    "remove": "stop", "restart": "relaunch", "pause": "suspend", "describe": "status", "show": "status", "get": "list",
     "ls": "list", "ps": "list", "delete": "stop", "rm": "stop",
     "jobs": "list", "follow": "watch", "attach": "watch", "tail": "logs", "lint": "validate", "check": "validate",
     "build": "push-image", "push": "push-image", "convert": "import", "new": "init",
@@ -66,6 +87,16 @@ _FUNCTIONS = {
     "list": "list_jobs", "import": "import_spec", "export": "export_spec", "push-image": "push_image", "help": "show_help",
 }  # fmt: skip
 """The functions of commands whose name is taken in Python or is no identifier."""
+
+
+_INTRODUCTION = (
+    "Run distributed PyTorch training jobs on Kubernetes or on this machine.",
+    "",
+    "  kfjob run -- torchrun train.py     run a script as a job, and follow it",
+    "  kfjob submit job.yaml --follow     the same for a job spec",
+    "  kfjob diagnose JOB                 find out why a job failed",
+    "  kfjob stop JOB                     archive a job's logs and remove it",
+)
 
 
 class LazyGroup(click.Group):
@@ -81,7 +112,7 @@ class LazyGroup(click.Group):
             raise explain_os_error(err) from err
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names, in the order of a job's life."""
+        """Return the names, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
@@ -93,10 +124,15 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(module, _FUNCTIONS.get(cmd_name, cmd_name))
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """Write the list of commands from `COMMANDS`."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help of kfjob itself. Its lines are short, so the modules that wrap text are not imported."""
+        options = [record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))]
+        commands = [(title, [(name, text) for name, (_, text) in group.items()]) for title, group in GROUPS.items()]
+        width = max(len(name) for _, rows in (*commands, ("", options)) for name, _ in rows) + 2
+        lines = [f"Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...", "", *_INTRODUCTION]
+        for title, rows in (*commands, ("Options", options)):
+            lines += ["", f"{title}:", *(f"  {name:{width}}{text}" for name, text in rows)]
+        return "\n".join([*lines, "", f"`{ctx.command_path} COMMAND --help` shows the options of a command."])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command; the error for an unknown name suggests the one that is meant."""
@@ -113,14 +149,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, message="kfjob %(version)s", help="Show the version.")
 def kfjob() -> None:
-    """Run distributed PyTorch training jobs on Kubernetes or on this machine.
-
-    \b
-    kfjob submit job.yaml --follow     submit a job and follow its progress
-    kfjob master JOB                   find the pod that prints the progress
-    kfjob diagnose JOB                 find out why a job failed
-    kfjob stop JOB                     archive a job's logs and remove it
-    """  # noqa: D301 - \b marks a block that click does not rewrap
+    """Run distributed PyTorch training jobs on Kubernetes or on this machine."""
 
 
 def run_and_flush(argv: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kfjob.base.errors import UsageError
+from kfjob.base.text import join_names
 from kfjob.cli.output import write_data
 
 if TYPE_CHECKING:
@@ -39,11 +41,9 @@ def completion(*, shell: str | None) -> None:
         raise UsageError("SHELL is missing", hint='`eval "$(kfjob completion bash)"`, or `zsh`, or `fish`')
     from click.shell_completion import get_completion_class
 
-    from kfjob.cli.commands import kfjob
-
     kind = get_completion_class(shell)
     if kind is not None:
-        script = kind(kfjob, {}, "kfjob", VARIABLE)
+        script = kind(click.get_current_context().find_root().command, {}, "kfjob", VARIABLE)
         write_data(script.source() + "\n")
 
 
@@ -119,6 +119,15 @@ def _collect(ctx: click.Context, read: Callable[[Target], Iterable[str]]) -> lis
         for thread in threads:
             thread.join(COMPLETION_SECONDS)
     return list(names)
+
+
+def suggest_jobs(ctx: click.Context) -> str:
+    """Return the beginning of a hint for a command without its JOB: the jobs that it could name; "" without any."""
+    names = sorted(_list_live_jobs(ctx)) or sorted(_list_jobs(ctx))
+    if not names:
+        return ""
+    listed = f"the only job is `{names[0]}`" if len(names) == 1 else f"the jobs are {join_names(f'`{name}`' for name in names)}"
+    return f"{listed}: `{ctx.command_path} {shlex.quote(names[0])}`; "
 
 
 JOB, LIVE_JOB, POD, INSTANCE = Name(_list_jobs), Name(_list_live_jobs), Name(_list_pods), Name(_list_instances)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.api.named_files import read_text
+from kfjob.api.user_files import read_text
 from kfjob.base.errors import UsageError
 from kfjob.base.printable import encode_json
 from kfjob.base.text import join_names

@@ -144,8 +144,10 @@ def first_cause(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.first_cause is None:
         return []
     lines = issue_text(diagnosis.first_cause)
-    if diagnosis.consequences:
-        lines += ["", "consequences:", *(f"  {_summary(issue)}" for issue in diagnosis.consequences)]
+    pods = {diagnosis.first_cause.pod, *diagnosis.first_cause.pods}
+    consequences = [item for item in diagnosis.consequences if item.rule != "pod-failed" or {item.pod, *item.pods} - pods]
+    if consequences:
+        lines += ["", "consequences:", *(f"  {_summary(issue)}" for issue in consequences)]
     return lines
 
 

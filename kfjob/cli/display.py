@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from contextlib import suppress
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from kfjob.api.reader import describe_ref
 from kfjob.base.errors import KfjobError
 from kfjob.base.text import plural
+from kfjob.base.units import SECOND
 from kfjob.cli.diagnose import diagnosis_json
 from kfjob.cli.formatting import local_clock
 from kfjob.cli.output import print_json
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 PROGRESS_EVERY = 5.0
 """Seconds between two progress lines of the plain display."""
+CAUSE_AFTER = 5 * SECOND
+"""Time after a failure in which the job may end."""
 CATCH_UP_SECONDS = 3.0
 """Time after the end of the job in which every line is still shown; after it only the newest ones are."""
 
@@ -46,6 +50,7 @@ class Display:
         self.reader = reader
         self._output = output
         self._causes: set[tuple[str, str]] = set()
+        self._pending: list[tuple[int | None, str, str]] = []  # messages about a failure that may end the job
         self._stages, self._silences = StageReminder(), SilenceReminder()
         self._symptoms = SymptomCollector()
         self._last_news: News | None = None
@@ -69,16 +74,18 @@ class Display:
         self._symptoms.feed(event, view)  # at once: the operator may delete the pods and their logs
         if self._output:
             self._show_output(self._output.feed(view, event), view.now)
-        if view.phase and view.headline != self._headline and not view.remark:  # the summary has the remark
+        headline = view.headline if view.phase and (view.phase.ended or not view.pod_problems) else view.state
+        if view.phase and headline != self._headline and not view.remark:  # the summary has the remark, news have the problems
             if not (view.stalled and self._is_stalled):  # the same with more minutes: the reminder of the silence says more
-                self._announce(_find_time(event) or view.now, self.reader.ref.name, view.headline)
-            self._headline, self._is_stalled = view.headline, view.stalled
+                self._announce(_find_time(event) or view.now, self.reader.ref.name, headline)
+            self._headline, self._is_stalled = headline, view.stalled
         for news in self._take_news(view):
             self._announce(news.time, news.pod, news_text(news))
             pod = view.pods.get(news.pod)
             has_failed = pod and (pod.phase is PodPhase.FAILED or (pod.state and pod.state.restarts))
             if news.kind == AgentEventKind.WORKER_FAILED or (news.kind == "pod" and has_failed):
                 self._show_cause(news, view)
+        self._show_pending(view)
         if not self._has_ended:
             self.show_stage(view)
         if isinstance(event, Tick) and (text := self._silences.announce(view)):
@@ -144,7 +151,7 @@ class Display:
             self.show_line(line.text)
 
     def _show_cause(self, news: News, view: JobView) -> None:
-        """Print the cause of the first failure below the news of it, once: the job may go on restarting."""
+        """Note the cause of the first failure, once. It is printed if the job goes on; the summary of its end has it, too."""
         pod = view.pods.get(news.pod)
         if pod and pod.state and pod.state.ended_by_kfjob:
             return  # what it reports now is no cause
@@ -152,9 +159,17 @@ class Display:
         if issue is None or issue.role is Role.SYMPTOM or (issue.rule, issue.title) in self._causes:
             return
         self._causes.add((issue.rule, issue.title))
-        self._announce(news.time, issue.pod or news.pod, f"cause: {issue.title} [{issue.rule}]")
-        if issue.remedy:
-            self._announce(news.time, issue.pod or news.pod, f"hint: {issue.remedy}")
+        texts = [f"cause: {issue.title} [{issue.rule}]", *([f"hint: {issue.remedy}"] if issue.remedy else [])]
+        self._pending += [(news.time or view.now, issue.pod or news.pod, text) for text in texts]
+
+    def _show_pending(self, view: JobView) -> None:
+        """Print the causes of failures after which the job has gone on for a moment."""
+        if view.phase and view.phase.ended:
+            return
+        ready = [message for message in self._pending if (view.now or 0) - (message[0] or 0) >= CAUSE_AFTER]
+        self._pending = self._pending[len(ready) :]
+        for message in ready:
+            self._announce(*message)
 
     def show_progress(self, view: JobView, now: float) -> None:
         """Print the progress after a new step."""
@@ -173,7 +188,8 @@ class Display:
             self._show_output(self._output.flush(), view.now)
             self._show_newest(self._output, view)
             left_out = self._output.warnings.count
-        return summarize(self.reader, view, self.diagnosis(view), left_out=left_out)
+        shown = self._output.pod if self._output and not self._output.left_out and not self._is_cut else ""
+        return summarize(self.reader, view, self.diagnosis(view), left_out=left_out, shown=shown)
 
     def _show_newest(self, output: ProgramOutput, view: JobView) -> None:
         """Print the last lines of the program if lines before them were left out."""
@@ -182,7 +198,7 @@ class Display:
         lines: list[str] = []
         with suppress(KfjobError):
             lines = read_program_lines(self.reader, output.pod)
-        name = self.reader.ref.name
+        name = shlex.quote(self.reader.ref.name)
         count = output.left_out - len(lines)
         left_out = "lines" if self._is_cut else plural(count, "line")
         if self._is_cut or count > 0:

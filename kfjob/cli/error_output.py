@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -12,6 +13,9 @@ import click
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import KfjobError, Problem, SpecError, UsageError
 from kfjob.cli.output import colour_marks, print_json, wants_colour
+
+SIMILAR = 0.85
+"""Similarity of an unknown option to the one that is meant, before a field of the spec is."""
 
 
 def print_error(err: KfjobError, argv: Sequence[str]) -> None:
@@ -63,8 +67,21 @@ def print_usage_error(err: click.ClickException, argv: Sequence[str]) -> int:
         click.echo(err.format_message())
         return 0
     message, hint = _explain_usage_error(err)
+    ctx = getattr(err, "ctx", None)
+    if ctx and (ctx.parent is None or any(param.name == "spec" for param in ctx.command.params)):
+        hint = _suggest_run(argv[len(ctx.command_path.split()) - 1 :], 1 if ctx.parent is None else len(argv)) or hint
     print_error(UsageError(message, hint=hint), argv)
     return err.exit_code
+
+
+def _suggest_run(argv: Sequence[str], count: int) -> str | None:
+    """Return the hint for arguments of which one of the first `count` begins the command of a job: `submit torchrun a.py`."""
+    from kfjob.shell.commands import PYTHON_STARTERS, is_python, suggest_start
+
+    for index, word in enumerate(argv[:count]):
+        if start := word if word in PYTHON_STARTERS or is_python(word) else suggest_start(word):
+            return f"`kfjob run -- {' '.join((start, *map(shlex.quote, argv[index + 1 :])))}` runs a command as a job"
+    return None
 
 
 def _explain_usage_error(err: click.ClickException) -> tuple[str, str | None]:
@@ -75,9 +92,17 @@ def _explain_usage_error(err: click.ClickException) -> tuple[str, str | None]:
     if ctx is None:
         return message, None
     usage = f"`{ctx.command_path} --help` shows the usage"
+    if isinstance(err, click.MissingParameter) and err.param and err.param.name in ("job", "jobs"):
+        from kfjob.cli.completion import suggest_jobs
+
+        return "JOB is missing", f"{suggest_jobs(ctx)}{usage}"
     if not isinstance(err, click.NoSuchOption):
         return message, usage
+    from difflib import get_close_matches
+
     title = f"unknown option `{err.option_name}`"
+    if similar := get_close_matches(err.option_name, err.possibilities or (), n=1, cutoff=SIMILAR):
+        return f"{title}; did you mean `{similar[0]}`?", usage
     if field := _find_field(err.option_name, ctx):
         return title, f"`--set {field}=VALUE` sets this field of the spec"
     if err.possibilities:

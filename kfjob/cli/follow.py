@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from contextlib import suppress
@@ -41,17 +42,30 @@ def watch(*, job: str, quiet: bool, output: str, settings: Settings) -> int:
 @click.command()
 @click.argument("job", type=JOB)
 @click.option(
+    "--for",
+    "goal",
+    type=click.Choice(["ended", "running", "progress", "gone"]),
+    default="ended",
+    show_default=True,
+    help="What to wait for: the end; until all pods run; the first line of progress; until the name is free.",
+)
+@click.option(
     "--timeout", type=DURATION, metavar="TIME", help="Stop waiting after this time, for example `5m` (exit code 124)."
 )
 @target_options
-def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
-    """Wait until a job ends, and print its final state.
+def wait(*, job: str, goal: str, timeout: float | None, settings: Settings) -> int:
+    """Wait until a job ends, or reaches another state, and print its state.
 
-    Exit codes: 0 succeeded, 100 failed, 103 stopped, 124 timed out. The cause of a failure is printed to stderr.
+    Exit codes: 0 succeeded or reached, 100 failed, 103 stopped, 124 timed out. The cause of a failure is printed to stderr.
     """
+    if goal == "gone":
+        _wait_until_gone(job, timeout, settings)
+        return 0
     reader = open_live_or_archived(job, settings)
-    phase = _wait_for_phase(reader, timeout)
+    phase = _wait_for_phase(reader, goal, timeout)
     click.echo(phase)
+    if not phase.ended:
+        return 0
     if phase == "Failed":
         _print_cause(reader)
     if phase == "Succeeded" and reader.config.trainer:
@@ -59,14 +73,24 @@ def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
     return job_exit_code(phase)
 
 
-def _wait_for_phase(reader: LiveReader | ArchiveReader, timeout: float | None) -> JobPhase:
-    from kfjob.api.lifecycle.wait import wait_for_end
+def _wait_for_phase(reader: LiveReader | ArchiveReader, goal: str, timeout: float | None) -> JobPhase:
+    from kfjob.api.lifecycle.wait import wait_for
     from kfjob.api.reader import LiveReader
 
     if not isinstance(reader, LiveReader):
         return reader.snapshot().job.phase
-    with waiting_for(f"`{reader.ref.name}` to end; Ctrl-C stops the wait, not the job", timeout):
-        return wait_for_end(reader, timeout=timeout)
+    awaited = {"ended": "to end", "running": "to run", "progress": "to print progress"}[goal]
+    with waiting_for(f"`{reader.ref.name}` {awaited}; Ctrl-C stops the wait, not the job", timeout):
+        return wait_for(reader, goal, timeout=timeout, notify=lambda text: click.echo(f"note: {text}", err=True))
+
+
+def _wait_until_gone(job: str, timeout: float | None, settings: Settings) -> None:
+    from kfjob.api.lifecycle.wait import wait_until_gone
+    from kfjob.api.target import find_target
+    from kfjob.cli.options import notify
+
+    with waiting_for(f"`{job}` to be gone; Ctrl-C stops the wait, not the job", timeout):
+        wait_until_gone(find_target(settings, notify=notify), job, timeout=timeout)
 
 
 def _print_cause(reader: LiveReader | ArchiveReader) -> None:
@@ -98,7 +122,7 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
 
     name = reader.ref.name
     if not isinstance(reader, LiveReader):
-        click.echo(f"`{name}` has ended; `kfjob status {name}` shows its state", err=True)
+        click.echo(f"`{name}` has ended; `kfjob status {shlex.quote(name)}` shows its state", err=True)
         return job_exit_code(reader.snapshot().job.phase)
     from kfjob.base.errors import JobStopped
     from kfjob.cli.display import Display, JsonDisplay
@@ -112,22 +136,25 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
         kinds["auto"] = LiveDisplay
     kind = kinds.get(output, Display)
     display = kind(reader, shown, has_ended=reader.snapshot().job.phase.ended)
-    view = None
+    view, notices = None, list[str]()
     try:
         with display:
-            for view, event in follow_job(reader, reads_all=display.reads_all, on_cut=display.set_cut):
+            events = follow_job(reader, reads_all=display.reads_all, on_cut=display.set_cut, notify=notices.append)
+            for view, event in events:
                 display.update(view, event, time.monotonic())
     except JobStopped:  # by a limit of its watchdog
         if view is not None:
             display.finish(view)
         raise
     except KeyboardInterrupt:
-        next_commands = f"`kfjob watch {name}` follows it again, `kfjob stop {name}` stops it"
+        next_commands = f"`kfjob watch {shlex.quote(name)}` follows it again, `kfjob stop {shlex.quote(name)}` stops it"
         click.echo(f"\ndetached from `{name}`, which continues; {next_commands}", err=True)
         return INTERRUPTED
     if view is None:
         return job_exit_code(None)
     display.finish(view)
+    for notice in notices:
+        click.echo(f"note: {notice}", err=True)
     return job_exit_code(view.phase)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -14,6 +16,16 @@ from kfjob.base.units import SECOND, check_time
 MAX_SECONDS = 1000 * 365 * 86400
 """Longest duration to show; a longer one comes from a wrong number and is shown as `?`."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_GAP = "   "
+MIN_CUT_WIDTH = 12
+"""Characters of a cell that a narrow terminal shows at least."""
+_WORD = re.compile(r"( *)((?:`[^`\n]*`|[^ \n])+)")
+"""A word with the spaces before it; what backticks enclose is one word, because a command is copied as a whole."""
+_ITEM = re.compile(r"( *)([^·]+·|[^·]+)")
+"""The same for the items of a list, such as several commands."""
+_LEAD = re.compile(r".*\S {2,}(?=\S)| *(?:(?:error|warning|hint|note|cause|next): |\| |--> )?")
+"""The columns before the last one, or the mark at the beginning of a line: further lines begin below what follows it."""
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _UNKNOWN_CLOCK = "--:--:--"
 _TIME_NAMES = ("time", "created", "started", "ended", "last_ended")
 """The names of times in models; names that end in `_time` are times too."""
@@ -49,11 +61,68 @@ def local_clock(time_ns: int) -> str:
     return _UNKNOWN_CLOCK if check_time(time_ns) is None else time.strftime("%H:%M:%S", time.localtime(time_ns // SECOND))
 
 
-def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table with left-aligned columns, three spaces apart."""
+def format_span(start: int | None, end: int | None, now: int, *, is_over: bool) -> str:
+    """Return how long something took, or has taken until now; `-` if that is unknown."""
+    return "-" if is_over and end is None else format_age(start, end or now)
+
+
+def local_minute(time_ns: int | None) -> str:
+    """Return date and time of day to the minute in the time zone of this machine; `-` for None."""
+    if check_time(time_ns) is None:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime((time_ns or 0) // SECOND))
+
+
+def format_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int | None = None, flexible: Sequence[str] = ()
+) -> str:
+    """Return a table with left-aligned columns, three spaces apart.
+
+    If it is wider than `width`, cells of the `flexible` columns end in an ellipsis: the first column gives way first.
+    """
     lines = [list(header), *([" ".join(cell.splitlines()) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - (width or sys.maxsize)
+    for column in (header.index(name) for name in flexible if name in header):
+        kept = min(widths[column], max(widths[column] - excess, MIN_CUT_WIDTH)) if excess > 0 else widths[column]
+        excess -= widths[column] - kept
+        widths[column] = kept
+    return "\n".join(
+        _GAP.join(shorten(cell, size).ljust(size) for cell, size in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def shorten(text: str, width: int) -> str:
+    """Return a text of at most `width` characters; one that was cut ends in an ellipsis."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def wrap(text: str, width: int, *, indent: int | None = None) -> str:
+    """Return the text with each line wrapped at words; a word that is too long, and the row of a wide table, stay as they are.
+
+    Further lines of a line have the indent of its last column, or this `indent`.
+    """
+    return "\n".join(_wrap_line(line, width, indent) for line in text.split("\n"))
+
+
+def _wrap_line(line: str, width: int, indent: int | None) -> str:
+    match = _LEAD.match(line) if indent is None else None
+    lead = match[0] if match else ""
+    indent = _measure(lead) if indent is None else indent
+    if _measure(line) <= width or indent > width // 2:
+        return line
+    rest, lines, length = line[len(lead) :], [lead], _measure(lead)
+    for gap, word in (_ITEM if " · " in rest else _WORD).findall(rest):
+        if length > indent and length + _measure(gap + word) > width:
+            lines.append(" " * indent + word)
+        else:
+            lines[-1] += gap + word
+        length = _measure(lines[-1])
+    return "\n".join(lines)
+
+
+def _measure(text: str) -> int:
+    return len(_COLOUR.sub("", text))
 
 
 def sparkline(values: Sequence[float], width: int = 32) -> str:

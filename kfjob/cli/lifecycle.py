@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from kfjob.api.settings import STOP_TIMEOUT
-from kfjob.base.errors import KfjobError
+from kfjob.base.errors import KfjobError, UsageError
+from kfjob.base.text import join_names
 from kfjob.cli.completion import JOB, LIVE_JOB
 from kfjob.cli.options import Settings, code_options, combine, notify, python_option, quiet_option, target_options
 from kfjob.cli.output import colour_marks
@@ -24,33 +26,65 @@ timeout_option = combine(
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=LIVE_JOB)
+@click.argument("jobs", nargs=-1, metavar="[JOB...]", type=LIVE_JOB)
+@click.option("--all", "stops_all", is_flag=True, help="Stop all jobs of the namespace, or of this machine.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before --all.")
 @timeout_option
 @click.option("--no-archive", is_flag=True, help="Do not archive the logs.")
+@click.option("--force", is_flag=True, help="Remove pods of lost nodes, whose processes may still run there.")
 @target_options
-def stop(*, jobs: tuple[str, ...], timeout: float, no_archive: bool, settings: Settings) -> int:
+def stop(
+    *,
+    jobs: tuple[str, ...],
+    stops_all: bool,
+    yes: bool,
+    timeout: float,
+    no_archive: bool,
+    force: bool,
+    settings: Settings,
+) -> int:
     """Stop jobs and remove them, so that their names are free. Their logs are archived first.
 
     A job that has ended is removed too. After an error the other jobs are still stopped; the exit code is that of the first
     error.
     """
+    if stops_all == bool(jobs):
+        raise UsageError("name the jobs, or use `--all`", hint="`kfjob list` shows the jobs")
+    names = _list_all(settings, yes=yes) if stops_all else tuple(dict.fromkeys(jobs))
     code = 0
-    for job in dict.fromkeys(jobs):
+    for job in names:
         try:
-            _stop_job(job, timeout=timeout, archive_logs=not no_archive, settings=settings)
+            _stop_job(job, timeout=timeout, archive_logs=not no_archive, force=force, settings=settings)
         except KfjobError as err:
-            if len(jobs) == 1:
+            if len(names) == 1:
                 raise
             click.echo(colour_marks(str(err)), err=True)
             code = code or err.exit_code
     return code
 
 
-def _stop_job(job: str, *, timeout: float, archive_logs: bool, settings: Settings) -> None:
-    from kfjob.api.lifecycle.stop import stop as stop_job
-    from kfjob.api.target import find_job_target
+def _list_all(settings: Settings, *, yes: bool) -> tuple[str, ...]:
+    """Return the names of all jobs of the target, after the user has agreed to stop them."""
+    from kfjob.api.target import find_target
 
-    archive = stop_job(find_job_target(job, settings, notify=notify), job, timeout=timeout, archive_logs=archive_logs)
+    target = find_target(settings, notify=notify)
+    names = tuple(job.name for job in target.backend.list(namespace=target.namespace))
+    where = f"namespace `{target.namespace}`" if target.capabilities.has_api_server else "this machine"
+    if not names:
+        click.echo(f"no jobs in {where}" if target.capabilities.has_api_server else "no jobs on this machine", err=True)
+    elif not yes:
+        question = f"stop {join_names(f'`{name}`' for name in names)} of {where}?"
+        if not sys.stdin.isatty():
+            raise UsageError(f"`--all` without a terminal needs `--yes`: {question}")
+        click.confirm(question, abort=True, err=True)
+    return names
+
+
+def _stop_job(job: str, *, timeout: float, archive_logs: bool, force: bool, settings: Settings) -> None:
+    from kfjob.api.lifecycle.stop import stop as stop_job
+    from kfjob.api.target import find_target
+
+    archive = stop_job(find_target(settings), job, timeout=timeout, archive_logs=archive_logs, force=force)
     click.echo(job)
     click.echo(f"stopped `{job}`" + (f"; its logs are in {archive}" if archive else ""), err=True)
 
@@ -81,10 +115,10 @@ def relaunch(
     `--set train.max_steps=2000` trains on.
     """
     from kfjob.api.lifecycle.relaunch import relaunch as relaunch_job
-    from kfjob.api.target import find_job_target
+    from kfjob.api.target import find_target
     from kfjob.cli.follow import follow
 
-    target = find_job_target(job, settings, notify=notify)
+    target = find_target(settings)
     reader = relaunch_job(target, job, timeout=timeout, code=code, change=change.read(), notify=notify)
     if not should_follow:  # else standard output is that of the program
         click.echo(reader.ref.name)

@@ -11,14 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from kfjob.base.text import plural
+from kfjob.base.units import SECOND
 from kfjob.cli.console import CleanConsole
 from kfjob.cli.display import Display
-from kfjob.cli.formatting import format_age, local_clock, sparkline
+from kfjob.cli.formatting import format_age, local_clock, sparkline, wrap
 from kfjob.cli.output import redact
 from kfjob.cli.view_text import (
     first_loss_text,
     lr_text,
     mfu_text,
+    no_progress_text,
     remaining_text,
     restarts_text,
     setbacks_text,
@@ -28,9 +30,10 @@ from kfjob.cli.view_text import (
 from kfjob.joblog.events import JobPhase
 from kfjob.joblog.master.evidence import Master
 from kfjob.joblog.progress.training import describe_divergence, format_loss
-from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.job_view import JobView, format_pause
 from kfjob.joblog.view.silence import describe_processes, describe_silence, find_silence
 from kfjob.joblog.view.stages import find_stage
+from kfjob.redaction import cut_text
 
 if TYPE_CHECKING:
     from kfjob.api.reader import LiveReader
@@ -41,6 +44,12 @@ MAX_BAR_WIDTH, MIN_BAR_WIDTH = 40, 10
 """Columns of the progress bar and of the loss curve."""
 TEXT_WIDTH = 50
 """Columns for the text beside them."""
+LABEL_WIDTH = 12
+"""Columns of the labels, with the space after them."""
+MESSAGE_INDENT = 10
+"""Columns before the further lines of a message: those of its time of day."""
+MAX_REASON = 300
+"""Characters of the reason of a state, such as a message of the scheduler."""
 REFRESH_EVERY = 0.2
 """Seconds between two redraws of the panel."""
 
@@ -81,7 +90,7 @@ class LiveDisplay(Display):
     def show_message(self, time: int | None, subject: str, text: str) -> None:
         """Print a line above the panel."""
         self._print_lines()
-        self._console.print(style_message(time, subject, text))
+        self._console.print(style_message(time, subject, text, width=self._console.width), soft_wrap=True)
 
     def show_progress(self, view: JobView, now: float) -> None:
         """Do nothing: the panel shows the progress."""
@@ -100,44 +109,59 @@ class LiveDisplay(Display):
         first, *rest = map(redact, self.end_output(view))
         self._print_lines()
         self._console.print()
-        self._console.print(Text(first, style=f"bold {colour}"))
+        self._console.print(Text(wrap(first, self._console.width), style=f"bold {colour}"), soft_wrap=True)
         for line in rest:
-            self._console.print(Text(line), soft_wrap=True)
+            self._console.print(Text(wrap(line, self._console.width)), soft_wrap=True)
 
 
-def style_message(time: int | None, subject: str, text: str) -> Text:
-    """Return a line above the panel: the time of day, the job or pod, and the message without secrets."""
+def style_message(time: int | None, subject: str, text: str, *, width: int) -> Text:
+    """Return a line above the panel: the time of day, the job or pod, and the message without secrets, wrapped at words."""
     clock = local_clock(time) if time else " " * 8
-    return Text.assemble((f"{clock}  ", "dim"), (f"{subject}  ", "cyan"), redact(text))
+    head = f"{clock}  {subject}  "
+    message = Text(wrap(f"{head}{redact(text)}", width, indent=MESSAGE_INDENT))
+    message.stylize("dim", 0, len(clock))
+    message.stylize("cyan", len(clock), len(head))
+    return message
 
 
 def panel(name: str, view: JobView, *, width: int = 100) -> Group:
     """Return the panel, at most `width` columns wide; unknown values have no row."""
-    heading = Text.assemble((name, "bold"), "  ", view.headline)
+    heading = Text.assemble((name, "bold"), "  ", view.state)
     if view.job and view.job.created:
         heading.append(f"  {format_age(view.job.created, view.now or 0)}", style="dim")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, min_width=len("progress"))
-    grid.add_column(no_wrap=True, overflow="ellipsis")
+    grid.add_column(overflow="fold")
+    room = width - LABEL_WIDTH
     bar_width = max(MIN_BAR_WIDTH, min(MAX_BAR_WIDTH, width - TEXT_WIDTH))
     silence = find_silence(view)
     rows = {
-        "now": Text(str(find_stage(view, job=name))),
+        "reason": Text(wrap(cut_text(view.reason, MAX_REASON), room)),
+        "now": Text(wrap(_now(view, name), room)),
         "progress": _progress(view, bar_width),
         "loss": _loss(view, bar_width),
         "eval loss": Text("" if view.evaluation_loss is None else format_loss(view.evaluation_loss)),
-        "silent": Text("" if silence is None else describe_silence(silence)),
-        "next": Text("" if silence is None else describe_processes(silence.processes)),
+        "unread": Text(wrap(no_progress_text(view), room)),
+        "silent": Text("" if silence is None else wrap(describe_silence(silence), room)),
+        "next": Text("" if silence is None else wrap(describe_processes(silence.processes), room)),
         "warning": Text(describe_divergence(view.training), style="bold red"),
         "speed": Text(_speed(view)),
         "restarts": Text(restarts_text(view)),
         "pods": Text(_pods(view)),
-        "master": Text(f"{view.master.pod} ({view.master.confidence})" if isinstance(view.master, Master) else ""),
+        "master": Text(_master(view), no_wrap=True, overflow="ellipsis"),
     }
     for label, value in rows.items():
         if value.plain:
             grid.add_row(Text(label, style="dim"), value)
     return Group(Text(""), heading, grid)
+
+
+def _now(view: JobView, name: str) -> str:
+    """Return the stage of the job, with the seconds since the pods or the workers started."""
+    stage = find_stage(view, job=name)
+    if stage.started is None or view.now is None:
+        return str(stage)
+    return f"{stage} ({format_pause(max(view.now - stage.started, 0) / SECOND)})"
 
 
 def _progress(view: JobView, width: int) -> Text:
@@ -161,6 +185,10 @@ def _loss(view: JobView, width: int) -> Text:
     style = "" if training.not_finite_since is None else "bold red"
     row = Text(f"{curve.ljust(width)}  " if curve else "")
     return row.append(f"{format_loss(training.loss)}{first_loss_text(training)}", style=style)
+
+
+def _master(view: JobView) -> str:
+    return f"{view.master.pod} ({view.master.confidence})" if isinstance(view.master, Master) else ""
 
 
 def _speed(view: JobView) -> str:

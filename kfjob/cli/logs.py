@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -248,7 +249,8 @@ def _lines_around_first_error(reader: JobReader, log_range: LogRange) -> Iterabl
     issue = examine(reader).diagnosis.first_cause
     if issue is None:
         raise NoEvidence(
-            f"no error found in the logs of `{reader.ref.name}`", hint=f"`kfjob diagnose {reader.ref.name}` shows the diagnosis"
+            f"no error found in the logs of `{reader.ref.name}`",
+            hint=f"`kfjob diagnose {shlex.quote(reader.ref.name)}` shows the diagnosis",
         )
     location = f"line {issue.line} of `{issue.pod}`" if issue.line else f"pod `{issue.pod}`"
     notify(f"{location}{' before its restart' if issue.previous else ''}: {issue.title}")

@@ -6,12 +6,13 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from msgspec.structs import replace
 
 from kfjob.base.errors import NotFound, UsageError
 from kfjob.base.text import join_names
 from kfjob.cli.options import Settings, notify
-from kfjob.cli.output import hide_secrets
+from kfjob.cli.output import hide_secrets, repeat_backend
 
 MAX_NAMES = 5
 """Files that a note names."""
@@ -43,7 +44,11 @@ def open_reader(job: str | None, folder: str | None, settings: Settings, *, patt
             notify(f"left out: {join_names(saved.left_out, limit=MAX_NAMES)}")
         return saved
     if job is None:
-        raise UsageError("JOB or `--from` is missing", hint="`kfjob list` shows the jobs; `--from PATH` reads saved logs")
+        from kfjob.cli.completion import suggest_jobs
+
+        jobs = suggest_jobs(click.get_current_context())
+        hint = f"{jobs or '`kfjob list` shows the jobs; '}`--from PATH` reads saved logs"
+        raise UsageError("JOB or `--from` is missing", hint=hint)
     try:
         return open_live_or_archived(job, settings)
     except NotFound as err:
@@ -68,8 +73,11 @@ def open_live_or_archived(job: str, settings: Settings) -> LiveReader | ArchiveR
         NotFound: neither the backend nor the archive has the job.
     """
     from kfjob.api.reader import open_job
+    from kfjob.api.target import explain_backend
 
     reader = open_job(job, settings, notify=notify)
+    if not settings.backend and reader.target.name != explain_backend(settings)[0]:
+        repeat_backend(reader.target.name)
     hide_secrets(reader.secrets)
     return reader
 

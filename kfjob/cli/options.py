@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kfjob.api.settings import Settings, expand_path, load_current_settings
-from kfjob.base.capabilities import CAPABILITIES
+from kfjob.base.capabilities import CAPABILITIES, TARGETS
 from kfjob.base.errors import UsageError
 from kfjob.cli.completion import FILE
+from kfjob.cli.output import repeat_backend, repeat_options
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
@@ -23,6 +24,7 @@ Command = Callable[..., Result]
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _BACKEND_HELP = "Backend that runs the job. Default: kubernetes if a kubeconfig exists, else local."
+_TARGET_HELP = "Kind of the job on a cluster, instead of the spec's: `pytorchjob`, `trainjob` or `auto`."
 debug_option: Decorator = click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback on errors.")
 quiet_option: Decorator = click.option(
     "-q", "--quiet", is_flag=True, help="Do not print the program's output while the job is followed."
@@ -83,12 +85,38 @@ def target_options(command: Command[Result]) -> Command[Result]:
 
     @functools.wraps(command)
     def with_settings(*, backend: str | None, context: str | None, namespace: str | None, **parameters: object) -> Result:
-        return command(settings=load_current_settings(backend=backend, context=context, namespace=namespace), **parameters)
+        repeat_options(("-n", namespace), ("--context", context))
+        settings = load_current_settings(backend=backend, context=context, namespace=namespace)
+        if backend and _is_other_backend(backend, context):
+            repeat_backend(backend)
+        return command(settings=settings, **parameters)
 
     decorated = combine(*_TARGET_OPTIONS)(with_settings)
     parameters: list[click.Parameter] = vars(decorated)["__click_params__"]  # click shows them in reverse order
     parameters[:] = [*parameters[-len(_TARGET_OPTIONS) :], *parameters[: -len(_TARGET_OPTIONS)]]
     return decorated
+
+
+def kind_option(command: Command[Result]) -> Command[Result]:
+    """Add `--target`, for commands that take a spec; it changes the `settings` of `target_options`."""
+
+    @click.option("--target", metavar="KIND", type=click.Choice(TARGETS), help=_TARGET_HELP)
+    @functools.wraps(command)
+    def with_kind(*, target: str | None, settings: Settings, **parameters: object) -> Result:
+        if target:
+            from kfjob.kinds.registry import find_target_kind
+
+            settings = replace(settings, job_kind=find_target_kind(target) or target)
+        return command(settings=settings, **parameters)
+
+    return with_kind
+
+
+def _is_other_backend(name: str, context: str | None) -> bool:
+    """Return whether a command without `--backend` would select another backend."""
+    from kfjob.api.target import explain_backend
+
+    return name != explain_backend(load_current_settings(context=context))[0]
 
 
 def strict_option(command: Command[Result]) -> Command[Result]:

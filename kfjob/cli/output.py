@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, TextIO, cast
@@ -19,9 +21,11 @@ from typing import Any, TextIO, cast
 import click
 
 from kfjob.base.printable import clean_text
-from kfjob.cli.formatting import format_json
+from kfjob.cli.formatting import format_json, wrap
 from kfjob.redaction import Redactor
 
+MIN_WIDTH = 40
+"""Columns of the narrowest terminal in which lines are wrapped; one of unknown size has none."""
 _MARKS = {"error": "red", "warning": "yellow", "hint": "cyan"}
 _MARK = re.compile(r"^([ \t]*)(error|warning|hint):", re.MULTILINE)
 _STATES = {
@@ -29,6 +33,41 @@ _STATES = {
     "ImagePullBackOff": "red", "ErrImagePull": "red", "Restarting": "yellow", "Stopped": "yellow",
 }  # fmt: skip
 _STATE = re.compile(rf"(?<![\w`/-])({'|'.join(_STATES)})(?![\w`/-])")
+
+
+_COMMAND = re.compile(
+    r"(?<=\bkfjob )(status|watch|wait|logs|master|progress|diagnose|report|history|compare|list"
+    r"|stop|suspend|resume|scale|relaunch)"
+    r"(?=[ `])(?![^`·\n]* (?:-n|--from)\b)"
+)
+_rewrite: Callable[[str], str] | None = None
+_repeated = ""
+"""Options of this command that the commands in its messages need too: ` -n team-a`."""
+
+
+def repeat_options(*options: tuple[str, str | None]) -> None:
+    """Give the commands that messages suggest these options of this command; None: not given."""
+    global _repeated, _rewrite  # noqa: PLW0603 - one command runs in a process
+    _rewrite = None
+    _repeated = "".join(f" {option} {shlex.quote(value)}" for option, value in options if value)
+
+
+def repeat_backend(name: str) -> None:
+    """Give the commands that messages suggest this backend, too."""
+    global _repeated  # noqa: PLW0603 - one command runs in a process
+    _repeated += f" --backend {name}"
+
+
+def rewrite_messages(rewrite: Callable[[str], str]) -> None:
+    """Change every message and table of this command."""
+    global _rewrite  # noqa: PLW0603 - one command runs in a process
+    _rewrite = rewrite
+
+
+def _adapt(text: str) -> str:
+    """Return a message in the words of this command."""
+    text = _rewrite(text) if _rewrite else text
+    return _COMMAND.sub(lambda match: match[1] + _repeated, text) if _repeated and "kfjob " in text else text
 
 
 class LostOutput(Exception):
@@ -58,8 +97,18 @@ class CleanStream:
 
     def write(self, text: str) -> int:
         """Write text for people, without secrets."""
-        self.write_data(self.redactor.text(text) if self.redactor else text)
+        clean = self.redactor.text(_adapt(text)) if self.redactor else text
+        self.write_data(self._fit(clean))
         return len(text)
+
+    def _fit(self, text: str) -> str:
+        """Return the text wrapped at words if the stream is a terminal, which would cut words and commands."""
+        if not self.stream.isatty():
+            return text
+        with suppress(OSError, ValueError):
+            width = os.get_terminal_size(self.stream.fileno()).columns
+            return wrap(text, width) if width >= MIN_WIDTH else text
+        return text
 
     def write_data(self, text: str) -> None:
         """Write text as it is, except for terminal sequences and control characters."""
@@ -124,7 +173,7 @@ def hide_secrets(known: Iterable[str]) -> None:
 
 def redact(text: str) -> str:
     """Return a text for people, clean and without secrets, for programs that write to the terminal themselves."""
-    return clean_text(_find_redactor().text(text))
+    return clean_text(_find_redactor().text(_rewrite(text) if _rewrite else text))
 
 
 def write_data(text: str) -> None:
@@ -186,6 +235,11 @@ class WaitPrinter:
             self._printed.add(what)
         limit = "" if seconds is None else f" (at most {format_duration(round(seconds))})"
         click.echo(f"{click.style('note: ', dim=True, fg='cyan')}waiting for {what}{limit}", err=True)
+
+
+def find_width() -> int | None:
+    """Return the columns of the terminal that shows standard output; None for a file or a pipe, which has no width."""
+    return shutil.get_terminal_size().columns if find_stream(sys.stdout).isatty() else None
 
 
 def wants_colour() -> bool | None:

@@ -10,7 +10,7 @@ from kfjob.base.capabilities import CAPABILITIES
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.text import plural
 from kfjob.base.units import MIB
-from kfjob.cli.options import Settings, notify, output_option, python_option, strict_option, target_options
+from kfjob.cli.options import Settings, kind_option, notify, output_option, python_option, strict_option, target_options
 from kfjob.cli.output import hide_secrets, print_json
 from kfjob.cli.parameter_types import DURATION
 from kfjob.cli.spec_options import spec_or_template
@@ -49,6 +49,7 @@ _RUN_HELP = (
 )
 @output_option("text", "json")
 @target_options
+@kind_option
 @python_option
 @strict_option
 def preflight(

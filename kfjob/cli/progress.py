@@ -16,6 +16,11 @@ from kfjob.cli.output import print_json
 if TYPE_CHECKING:
     from kfjob.joblog.view.job_view import JobView
 
+_NOTHING = (
+    "no line looks like training progress; `--progress PATTERN` tries a pattern with a group `(?P<step>…)` or `(?P<loss>…)`, "
+    "for `progress:` in the spec"
+)
+
 
 @click.command()
 @click.argument("job", required=False, metavar="LOG|JOB", type=JOB)
@@ -43,9 +48,9 @@ def progress(*, job: str | None, folder: str | None, pattern: str | None, output
         return
     for row in rows:
         click.echo(f"{row['state']:<6}  {row['pod']}  {row['lines']} lines  {row['example']}")
-    from kfjob.cli.view_text import progress_line, source_text
+    from kfjob.cli.view_text import no_progress_text, progress_line
 
-    click.echo(progress_line(view) or source_text(view) or "no line looks like training progress")
+    click.echo(progress_line(view) or no_progress_text(view) or _NOTHING)
 
 
 def _read(job: str | None, folder: str | None, pattern: str | None, settings: Settings) -> JobView:

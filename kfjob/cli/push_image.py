@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.api.named_files import read_text
 from kfjob.api.settings import load_current_settings
+from kfjob.api.user_files import read_text
 from kfjob.base.errors import BackendError, UsageError
 from kfjob.base.parsing import ParseError, read_document
 from kfjob.base.text import plural

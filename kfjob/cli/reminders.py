@@ -27,6 +27,7 @@ class StageReminder:
         self._stage = Stage()
         self._since = 0
         self._next = 0.0  # seconds in the stage after which the next message is due
+        self._has_suggested = False  # a pattern for lines that are not read
 
     def announce(self, view: JobView, *, job: str) -> str:
         """Return the stage with its duration: once it has lasted a moment, and again from time to time; else ""."""
@@ -39,7 +40,14 @@ class StageReminder:
             return ""
         is_early = stage.kind is not StageKind.REST and seconds < STAGE_AGAIN
         self._next = STAGE_AGAIN if is_early else find_next_reminder(seconds)
-        return f"{stage} ({_describe_duration(stage, self._since, now)})"
+        return f"{stage} ({_describe_duration(stage, self._since, now)}){self._suggest(stage, view)}"
+
+    def _suggest(self, stage: Stage, view: JobView) -> str:
+        """Return the end of the first message about lines that are not read: a pattern for them."""
+        if not stage.is_unread or self._has_suggested or view.unread_reported:
+            return ""
+        self._has_suggested = True
+        return f"; {view.suggestion[1] if view.suggestion else '`progress:` in the spec takes a pattern for them'}"
 
 
 def _describe_duration(stage: Stage, since: int, now: int) -> str:

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.printable import encode_json
-from kfjob.cli.options import Settings, notify, output_option, python_option, target_options
+from kfjob.cli.options import Settings, kind_option, notify, output_option, python_option, target_options
 from kfjob.cli.output import hide_secrets, print_json, write_data
 from kfjob.cli.parameter_types import Count
 from kfjob.cli.spec_options import spec_or_template
@@ -32,6 +32,7 @@ MAX_VALUE_WIDTH = 72
 )
 @output_option("table", "json")
 @target_options
+@kind_option
 @python_option
 def explain(*, files: JobFiles, operator_env: bool, node_rank: int, output: str, settings: Settings) -> None:
     """Show every value of a job, its origin, and the reason for it.
@@ -40,12 +41,12 @@ def explain(*, files: JobFiles, operator_env: bool, node_rank: int, output: str,
     variable, or the operator.
     """
     from kfjob.api.specs.explain_template import explain as explain_job
-    from kfjob.api.target_needs import find_target_needs
+    from kfjob.api.target_needs import add_target_needs
     from kfjob.cli.formatting import format_table
 
     job_source = files.open(settings, hide=hide_secrets)
     target = job_source.find_target(settings, notify=ignore_notice)
-    explanation = explain_job(job_source.prepare(target, check=find_target_needs, notify=notify))
+    explanation = explain_job(add_target_needs(job_source.prepare(target, notify=notify)))
     for problem in () if operator_env else explanation.findings:
         notify("\n".join(problem.lines()))
     if operator_env:
@@ -67,6 +68,7 @@ def explain(*, files: JobFiles, operator_env: bool, node_rank: int, output: str,
 @spec_or_template
 @output_option("text", "json")
 @target_options
+@kind_option
 def diff(*, files: JobFiles, output: str, settings: Settings) -> None:
     """Show what SPEC would change in the live job. Nothing is changed.
 
@@ -79,7 +81,7 @@ def diff(*, files: JobFiles, output: str, settings: Settings) -> None:
     target = job_source.find_target(settings, notify=notify, to_run=True)
     name, changes = diff_source(job_source, target, notify=notify)
     if output == "json":
-        print_json({"job": name, "changes": to_builtins(changes)}, indent=2)
+        print_json({"name": name, "changes": to_builtins(changes)}, indent=2)
         return
     for change in changes:
         click.echo(f"{change.path}  ({'in place' if change.in_place else 'needs a new launch'})")

@@ -15,6 +15,7 @@ from kfjob.cli.image_options import ImageOptions, build_options, plan_build
 from kfjob.cli.options import (
     Settings,
     code_options,
+    kind_option,
     notify,
     output_option,
     python_option,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kfjob.api.job_files import JobFiles
     from kfjob.api.lifecycle.dry_run import DryRun
     from kfjob.api.prepared import JobSource, PreparedJob
+    from kfjob.api.target import Target
 
 _DRY_RUN_HELP = "Create nothing. `client` checks the spec here; `server` sends it to the API server as a dry run."
 
@@ -41,6 +43,7 @@ _DRY_RUN_HELP = "Create nothing. `client` checks the spec here; `server` sends i
 @click.option("--dry-run", type=click.Choice(["client", "server"]), help=_DRY_RUN_HELP)
 @output_option("name", "json")
 @target_options
+@kind_option
 @python_option
 @strict_option
 @code_options
@@ -62,9 +65,6 @@ def submit(
 
     Your job of this name that has ended goes to the archive first. If it runs with the same spec, nothing is started.
     """
-    from kfjob.api.reader import describe_ref
-    from kfjob.cli.follow import follow
-
     job_source = files.open(settings, hide=hide_secrets, build=plan_build(build, settings, dry_run=bool(dry_run), code=code))
     if dry_run:
         checked = _dry_run(job_source, dry_run, settings, code)
@@ -74,9 +74,18 @@ def submit(
             click.echo(checked.name)
         click.echo(f"`{checked.name}` {checked.result}; nothing was created", err=True)
         return 0
-    from kfjob.api.lifecycle.submit import submit as submit_source
-
     target = job_source.find_target(settings, notify=notify, to_run=True)
+    return submit_and_follow(job_source, target, code=code, output=output, should_follow=should_follow, quiet=quiet)
+
+
+def submit_and_follow(
+    job_source: JobSource, target: Target, *, code: CodeLayer | None, output: str, should_follow: bool, quiet: bool
+) -> int:
+    """Submit a job, say so, follow it if `should_follow`, and return the exit code."""
+    from kfjob.api.lifecycle.submit import submit as submit_source
+    from kfjob.api.reader import describe_ref
+    from kfjob.cli.follow import follow
+
     reader, is_new = submit_source(job_source, target, code=code, notify=notify)
     launch = f" (launch {reader.ref.launch})" if reader.ref.launch else ""
     submitted = f"{'submitted' if is_new else 'found'} `{reader.ref.name}`{launch}"
@@ -101,6 +110,7 @@ def _dry_run(job_source: JobSource, mode: Any, settings: Settings, code: CodeLay
 @click.command()
 @spec_or_template
 @target_options
+@kind_option
 @strict_option
 def apply(*, files: JobFiles, settings: Settings) -> None:
     """Change the live job to match SPEC, if the change is possible in place.
@@ -119,6 +129,7 @@ def apply(*, files: JobFiles, settings: Settings) -> None:
 @spec_or_template
 @output_option("yaml", "json")
 @target_options
+@kind_option
 @strict_option
 def render(*, files: JobFiles, output: str, settings: Settings) -> None:
     """Print the manifests that `kfjob submit` would create.
@@ -137,6 +148,7 @@ def render(*, files: JobFiles, output: str, settings: Settings) -> None:
 @spec_or_template
 @output_option("text", "json")
 @target_options
+@kind_option
 @python_option
 @strict_option
 def validate(*, files: JobFiles, output: str, settings: Settings) -> int:
@@ -166,11 +178,11 @@ def _validate(files: JobFiles, settings: Settings) -> PreparedJob:
     Raises:
         KfjobError: the source is not valid or cannot be read.
     """
-    from kfjob.api.target_needs import find_target_needs
+    from kfjob.api.target_needs import add_target_needs
 
     job_source = files.open(settings, hide=hide_secrets)
     target = job_source.find_target(settings, notify=ignore_notice)
-    return job_source.prepare(target, check=find_target_needs, notify=notify)
+    return add_target_needs(job_source.prepare(target, notify=notify))
 
 
 def _validate_as_json(files: JobFiles, settings: Settings) -> int:

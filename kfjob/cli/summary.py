@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,24 +33,28 @@ LOG_READ = 400
 """Lines to read of its log for them: the agent writes more lines than the program after a failure."""
 
 
-def summarize(reader: LiveReader, view: JobView, diagnosis: Diagnosis, *, left_out: int = 0) -> list[str]:
-    """Return the summary of a job that has ended: state, master, loss, files, next commands, first cause."""
+def summarize(reader: LiveReader, view: JobView, diagnosis: Diagnosis, *, left_out: int = 0, shown: str = "") -> list[str]:
+    """Return the summary of a job that has ended: state, master, loss, files, next commands, first cause.
+
+    `shown` is a pod whose output the user has seen. What the first cause says is not repeated in other words.
+    """
     duration = ""
     if view.job and view.job.created:
         duration = f" after {format_age(view.job.created, view.job.ended or view.now or view.job.created)}"
     phase, reason = str(view.phase or ""), ""
     if view.headline.startswith(f"{phase}: ") or view.remark:
         reason = view.headline.removeprefix(phase)
-    lines = [f"{reader.ref.name}: {view.headline.removesuffix(reason)}{duration}{reason}"]
+    told = "" if diagnosis.first_cause and view.phase is JobPhase.FAILED else reason
+    lines = [f"{reader.ref.name}: {view.headline.removesuffix(reason)}{duration}{told}"]
     rows = list(_summary_rows(reader, view, diagnosis))
     if left_out:
-        text = f"{plural(left_out, 'line')} with warnings of libraries; `kfjob logs {reader.ref.name}` shows them"
+        text = f"{plural(left_out, 'line')} with warnings of libraries; `kfjob logs {shlex.quote(reader.ref.name)}` shows them"
         rows.insert(-1, ("left out", text))
     lines += [f"  {label:<10} {value}" for label, value in rows]
     if diagnosis.first_cause:
         lines += ["", *first_cause(diagnosis)]
-    if view.phase is JobPhase.FAILED:
-        lines += _failed_log(reader, view, diagnosis)
+    if view.phase is JobPhase.FAILED and not (diagnosis.first_cause and diagnosis.first_cause.line):
+        lines += _failed_log(reader, view, diagnosis, shown)
     return lines
 
 
@@ -68,7 +73,7 @@ def _summary_rows(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> It
     if training.loss is None and training.lines:
         yield "progress", progress_line(view)
     elif text := no_progress_text(view):
-        yield "progress", text
+        yield "progress", "none was read" if view.unread_reported else text  # the news show the lines
     yield from last_line_rows(diagnosis)
     if training.format == FormatName.CUSTOM and (speed := speed_text(training)):
         yield "speed", speed
@@ -80,14 +85,14 @@ def _summary_rows(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> It
         yield "checkpoint", view.checkpoint.path
     if view.failure and view.phase is not JobPhase.SUCCEEDED and not view.has_trained_since_failure:
         yield "failed", f"{view.failure}"
-    yield "logs", str(_logs_folder(reader) or f"kfjob logs {reader.ref.name}")
+    yield "logs", str(_logs_folder(reader) or f"kfjob logs {shlex.quote(reader.ref.name)}")
     is_stopped = view.phase is JobPhase.STOPPED
     commands = ["relaunch {}"] if is_stopped else ["status {}", "logs {} --master", "relaunch {}", "stop {}"]
-    yield "next", " · ".join(f"kfjob {command.format(reader.ref.name)}" for command in commands)
+    yield "next", " · ".join(f"kfjob {command.format(shlex.quote(reader.ref.name))}" for command in commands)
 
 
-def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list[str]:
-    """Return the end of the log of the pod that failed first."""
+def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis, shown: str) -> list[str]:
+    """Return the end of the log of the pod that failed first, unless the user has seen it."""
     if not view.pod_problems:
         return []
     first_pod = diagnosis.first_cause.pod if diagnosis.first_cause else ""
@@ -95,11 +100,13 @@ def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list
     lines: list[str] | None = None
     with suppress(KfjobError):
         lines = read_program_lines(reader, problem.pod)
+    lines = lines and ([] if problem.pod == shown else lines)
     state = view.pods[problem.pod].state if problem.pod in view.pods else None
     losses = [f"  {state.loss}"] if state and state.loss else []
     if lines or losses:
         return ["", f"last lines of `{problem.pod}` ({problem.reason}):", *(f"  {line}" for line in lines or ()), *losses]
-    return ["", f"`{problem.pod}` ({problem.reason}) printed nothing"] if lines is not None else []
+    is_silent = lines is not None and problem.pod != shown
+    return ["", f"`{problem.pod}` ({problem.reason}) printed nothing"] if is_silent else []
 
 
 def read_program_lines(reader: LiveReader, pod: str) -> list[str]:

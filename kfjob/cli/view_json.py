@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from kfjob.cli.view_text import sorted_pods
+from kfjob.joblog.events import JobSnapshot
 from kfjob.joblog.master.evidence import Master
 from kfjob.joblog.progress.training import Training
 from kfjob.joblog.view.job_view import JobView
@@ -50,19 +51,38 @@ def progress_json(view: JobView) -> dict[str, Any]:
     }
 
 
+_OF_WHOLE_LOG = frozenset(
+    {"lines", "first_loss", "first_step", "first_time", "step_interval", "smoothed_loss", "steps", "skipped", "rolled_back",
+     "longest_pause", "stalled", "not_finite_since"}
+)  # fmt: skip
+"""Progress that the last lines of a log do not show."""
+
+
+def job_json(job: JobSnapshot, view: JobView | None, *, has_tail_only: bool = False) -> dict[str, Any]:
+    """Return a job as JSON, with the newest progress if its logs were read; `has_tail_only`: only their last lines."""
+    keys = ("name", "namespace", "backend", "launch", "uid", "phase", "image", "created", "started", "ended", "submitted_by")
+    progress = progress_json(view) if view and view.training.lines else None
+    if progress and has_tail_only:
+        progress = {key: value for key, value in progress.items() if key not in _OF_WHOLE_LOG}
+    return {key: getattr(job, key) for key in keys} | {"progress": progress}
+
+
 def view_json(view: JobView) -> dict[str, Any]:
     """Return the view as JSON."""
     master = view.master
     return {
         "phase": view.phase,
+        **{name: getattr(view.job, name, None) for name in ("created", "started", "ended")},
         "headline": view.headline,
         "pods": [to_builtins(pod.state) | {"ranks": list(pod.global_ranks)} for pod in view.pods.values() if pod.state],
+        "store": to_builtins(view.store),
         "master": to_builtins(master) if isinstance(master, Master) else None,
         "progress": progress_json(view),
         "restarts": to_builtins(view.restarts),
         "waiting": to_builtins(find_partial_end(view)),
         "silence": to_builtins(find_silence(view)),
-        "checkpoint": to_builtins(view.checkpoint) if view.checkpoint else None,
+        "resume": to_builtins(view.resume),
+        "checkpoint": to_builtins(view.checkpoint),
         "outcome": to_builtins(view.outcome) if view.outcome else None,
     }
 

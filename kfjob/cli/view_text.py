@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from kfjob.base.text import format_figure, join_names, plural
@@ -32,12 +33,12 @@ def progress_line(view: JobView) -> str:
 
 
 def no_progress_text(view: JobView) -> str:
-    """Return why the success of a job without progress is remarkable; "" for other jobs."""
-    if not view.remark:
+    """Return that no progress was read, with a pattern for lines that may be progress; "" without progress to expect."""
+    if view.training.lines:
         return ""
-    if view.unread_lines:  # of `unread`, another row or the news say more
-        return "none was read" if view.unread else f"none was read: {view.unread_lines[1]}"
-    return "none was printed: no line of the program is read as training progress"
+    if suggestion := view.suggestion or (view.remark and view.unread_lines):
+        return f"none was read; {suggestion[1]}"
+    return "none was printed: no line of the program is read as training progress" if view.remark else ""
 
 
 def restarts_text(view: JobView) -> str:
@@ -55,6 +56,20 @@ def step_text(view: JobView) -> str:
         return epoch
     step = f"step {training.step}{f'/{view.total}' if view.total else ''}"
     return f"{epoch}, {step}" if epoch else step
+
+
+def short_step_text(view: JobView) -> str:
+    """Return `120/300`, `120`, or `epoch 2/5` where lines count nothing else; "" without progress.
+
+    A step that may be that of an epoch has the epoch before it: `epoch 2/5, 120/300`. Where the lines name no epoch, it is
+    the step of the whole run.
+    """
+    training = view.training
+    if training.per_epoch and training.epoch is None:
+        total = training.position.run_total
+        return f"{training.run_step}{f'/{total}' if total else ''}"
+    epoch, _, step = step_text(view).rpartition("step ")
+    return f"{epoch}{step}" if training.counts_in_epoch else step
 
 
 def loss_text(training: Training) -> str:
@@ -125,9 +140,9 @@ def news_text(news: News) -> str:
 
 
 def pods_table(view: JobView, now: int) -> str:
-    """Return the columns of `kubectl get pods`, the node and the global ranks of every pod."""
+    """Return the columns of `kubectl get pods`, the node and the global ranks of every pod, the job's own etcd first."""
     rows = []
-    for pod in sorted_pods(view):
+    for pod in (*((PodView(view.store.pod, view.store),) if view.store else ()), *sorted_pods(view)):
         state = pod.state
         is_ready = state is not None and state.ready
         created = state.created if state else None
@@ -157,7 +172,7 @@ def _replica(pod: PodView) -> tuple[str, int, str]:
 def status_text(view: JobView, *, name: str, now: int, diagnosis: Diagnosis | None = None) -> str:
     """Return the output of `kfjob status`, with the headline, the first cause and the last lines of the diagnosis."""
     created = view.job.created if view.job else None
-    state = diagnosis.headline if diagnosis else view.headline
+    state = diagnosis.headline if diagnosis and view.is_end_unknown else view.state
     cause = diagnosis.first_cause if diagnosis and diagnosis.explained else None
     lines = [format_table(("NAME", "STATE", "AGE"), [(name, state, format_age(created, now))]), ""]
     lines.append(pods_table(view, now))
@@ -170,6 +185,7 @@ def status_text(view: JobView, *, name: str, now: int, diagnosis: Diagnosis | No
 
 
 def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
+    yield "reason", view.reason
     if isinstance(view.master, Master):
         yield "master", f"{view.master.pod} ({view.master.confidence})"
     yield "progress", progress_line(view) or no_progress_text(view)
@@ -218,17 +234,12 @@ def _cause_rows(view: JobView, name: str, cause: Issue | None) -> Iterator[tuple
         places = (f"at {cause.place}" if cause.place else "", f"in {cause.pod}" if cause.pod else "")
         yield "cause", " ".join(filter(None, (cause.title, *places)))
     if not view.is_end_unknown:
-        yield "next", f"kfjob diagnose {name}"
+        yield "next", f"kfjob diagnose {shlex.quote(name)}"
 
 
 def source_text(view: JobView) -> str:
-    """Return from which lines the general reader took the progress, or which lines it could not read."""
-    if view.training.template:
-        return f"lines of {view.training.pod} like `{view.training.template}`"
-    if view.unread is None:
-        return ""
-    pod, lines = view.unread
-    return f"nothing; {plural(lines.lines, 'line')} of {pod} like {str(lines).removeprefix('lines like ')}"
+    """Return from which lines the general reader took the progress."""
+    return f"lines of {view.training.pod} like `{view.training.template}`" if view.training.template else ""
 
 
 def outcome_text(view: JobView) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import builtins
 import contextlib
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 from kfjob.backends.base import FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange
 from kfjob.backends.resources import outlives_job
-from kfjob.base.common_types import JsonObject
+from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.concurrency import cleaning_up
 from kfjob.base.errors import (
     AlreadyExists,
@@ -22,28 +22,29 @@ from kfjob.base.errors import (
     NotFound,
     Refused,
     Unreachable,
-    WaitTimeout,
 )
-from kfjob.base.http import backoff
 from kfjob.cluster import cluster_events, requests
 from kfjob.cluster.client import Client
 from kfjob.cluster.connect import connect
-from kfjob.cluster.errors import Conflict
+from kfjob.cluster.deletion import delete_and_wait
 from kfjob.cluster.inventory import KubernetesInventory
 from kfjob.cluster.live_objects import is_part_of_launch, read_live_objects, with_owner
 from kfjob.cluster.logs import read_pod_log
 from kfjob.cluster.pods import architecture_of, own_pods, snapshot, snapshot_of_pods
-from kfjob.cluster.requests import Selection
+from kfjob.cluster.prerequisites import created_before_job
 from kfjob.cluster.watch import Change, JobState, ObjectWatch, merge_watches
+from kfjob.cluster.watch import Snapshot as ListedObjects
 from kfjob.joblog.events import JobChanged, JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.kinds.base import JobKind
-from kfjob.kinds.registry import KINDS, find_kind, get_job, get_kind
+from kfjob.kinds.registry import KINDS, find_kind, get_job, get_kind, identify, is_job, is_prerequisite
 from kfjob.objects.reading import get_launch
 from kfjob.objects.shapes.core import PodShape
 from kfjob.objects.shapes.meta import ListShape
 
 if TYPE_CHECKING:
     from kfjob.base.capabilities import BackendName
+
+_Answer = TypeVar("_Answer")
 
 
 class KubernetesBackend:
@@ -73,15 +74,22 @@ class KubernetesBackend:
         return KubernetesInventory(self._client, namespace)
 
     def submit(self, objects: Sequence[JsonObject]) -> tuple[JobRef, list[JsonObject]]:
-        """Create the job, then its other objects; if that fails, the job is deleted again."""
+        """Create the job, then its other objects; if that fails, the job is deleted again.
+
+        Its prerequisites are created first, and owned by the job when it exists.
+        """
         job = get_job(objects)
         kind, existing = get_kind(job), list[JsonObject]()
-        ref = _make_ref(kind, self._create_job(kind, job))
+        prerequisites = [item for item in objects if is_prerequisite(item)]
+        with created_before_job(self._client, prerequisites, job):
+            ref = _make_ref(kind, self._create_job(kind, job))
         owner = kind.make_owner_reference(ref.name, ref.uid)
         with self._deletes_on_failure(ref):
-            for item in (item for item in objects if item is not job):
+            for item in prerequisites:
+                self._client.change(requests.apply(with_owner(item, owner)))
+            for item in (item for item in objects if item is not job and item not in prerequisites):
                 try:
-                    self._client.call(requests.create(item if outlives_job(item) else with_owner(item, owner)))
+                    self._client.change(requests.create(item if outlives_job(item) else with_owner(item, owner)))
                 except AlreadyExists:
                     if is_part_of_launch(item, job):
                         raise
@@ -99,11 +107,58 @@ class KubernetesBackend:
 
     def dry_run(self, objects: Sequence[JsonObject]) -> list[JsonObject]:
         """Return the objects as the API server would store them; nothing is created."""
-        return [self._client.call(requests.create(manifest, dry_run=True)) for manifest in objects]
+        return [self._dry_run(manifest) for manifest in objects]
+
+    def _dry_run(self, manifest: JsonObject) -> JsonObject:
+        try:
+            return self._client.change(requests.create(manifest, dry_run=True))
+        except Refused as err:  # a dry run creates no prerequisites; the server has checked the schema before it refuses
+            if is_job(manifest) and get_kind(manifest).is_prerequisite_missing(err.cause or ""):
+                return manifest
+            raise
 
     def apply_object(self, manifest: JsonObject) -> None:
         """Create an object, or change it to match the manifest, by a server-side apply."""
-        self._client.call(requests.apply(manifest))
+        self._client.change(requests.apply(manifest))
+
+    def create_object(self, manifest: JsonObject) -> JsonObject:
+        """Create one object, and return it as the API server has stored it."""
+        return self._client.change(requests.create(manifest))
+
+    def replace_object(self, manifest: JsonObject) -> JsonObject:
+        """Replace one object, if it has not changed since it was read, and return it as the API server has stored it."""
+        return self._client.change(requests.replace_object(manifest))
+
+    def delete_object(self, manifest: JsonObject) -> None:
+        """Delete one object; with a uid in its metadata, only the object with this uid."""
+        self._client.call(requests.delete_object(manifest))
+
+    def annotate(self, ref: JobRef, annotations: JsonMapping) -> None:
+        """Add annotations to this launch of a job that kfjob submitted, which has annotations already."""
+        kind = find_kind(ref.job_kind)
+        job = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": ref.name, "namespace": ref.namespace}}
+        paths = {f"/metadata/annotations/{key.replace('/', '~1')}": value for key, value in annotations.items()}
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": ref.uid},
+            *({"op": "add", "path": path, "value": value} for path, value in paths.items()),
+        ]
+        self._client.change(requests.patch(job, operations))
+
+    def watch_jobs(self, namespace: str) -> Iterator[JobSnapshot]:
+        """Yield the jobs of a namespace without their pods, then every job that is created or changed."""
+
+        def start(kind: JobKind) -> tuple[ObjectWatch, ListedObjects]:
+            watch = ObjectWatch(self._client, requests.select_jobs(kind, namespace))
+            return watch, watch.list()
+
+        kinds = {kind.resource: kind for kind in KINDS.values()}
+        answers = _ask_for_kinds(start)
+        for kind, (_, listed) in answers:
+            yield from (snapshot(kind, item, now=time.time_ns()) for item in listed.items)
+        with contextlib.closing(merge_watches([watch for _, (watch, _) in answers])) as changes:
+            for change in changes:
+                items = change.items if isinstance(change, ListedObjects) else [] if change.deleted else [change.item]
+                yield from (snapshot(kinds[change.resource], item, now=time.time_ns()) for item in items)
 
     def node_architectures(self) -> frozenset[str]:
         """Return the architectures of the nodes; empty if the user may not list nodes."""
@@ -116,7 +171,8 @@ class KubernetesBackend:
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the job and its pods as they are now."""
         kind, job = self._find_job(name, namespace)
-        return snapshot(kind, job, self._list_pods(kind, name, namespace), now=time.time_ns())
+        pods, store = self._list_pods(kind, name, namespace), self._read_store(kind, job)
+        return snapshot(kind, job, pods, store=store, now=time.time_ns())
 
     def get_by_pods(self, name: str, *, namespace: str) -> JobSnapshot | None:
         """Return the job as its pods show it; None if it has no pods."""
@@ -127,31 +183,24 @@ class KubernetesBackend:
         return None
 
     def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
-        """Return the uid of the job of this name and its pods; ("", ()) if it has no pods."""
+        """Return the id (`identify`) of the job of this name and its pods; ("", ()) if it has no pods."""
         for kind in KINDS.values():
             pods = self._list_pods(kind, name, namespace)
-            if uid := next((uid for pod in pods if (uid := kind.find_job_uid(pod))), ""):
-                return uid, own_pods(kind, pods, uid, now=time.time_ns())
+            if job_id := next((job_id for pod in pods if (job_id := kind.find_job_id(pod))), ""):
+                return job_id, own_pods(kind, pods, job_id, now=time.time_ns())
         return "", ()
 
-    def list(self, *, namespace: str) -> list[JobSnapshot]:
-        """Return all jobs of a namespace, oldest first, also those that kfjob did not submit."""
-        now, jobs, errors = time.time_ns(), builtins.list[JobSnapshot](), builtins.list[KfjobError]()
-        for kind in KINDS.values():
-            try:
-                items = self._client.call(requests.select_jobs(kind, namespace).list_request()).get("items") or []
-            except (Forbidden, NotFound, Refused) as err:  # the cluster does not have this kind, or not for this user
-                errors.append(err)
-                continue
-            jobs += (snapshot(kind, job, now=now) for job in items)
-        if len(errors) == len(KINDS):
-            raise errors[0]
+    def list(self, *, namespace: str | None) -> list[JobSnapshot]:
+        """Return all jobs of a namespace, or of all namespaces, oldest first, also those that kfjob did not submit."""
+        now = time.time_ns()
+        answers = _ask_for_kinds(lambda kind: self._client.call(requests.select_jobs(kind, namespace or "").list_request()))
+        jobs = [snapshot(kind, job, now=now) for kind, answer in answers for job in answer.get("items") or ()]
         return sorted(jobs, key=lambda job: (job.job.created or 0, job.name))
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
         """Yield the present state of the job and its pods, then every change. The final states of pods precede the job's."""
         kind = find_kind(ref.job_kind)
-        state = JobState(kind, ref.uid)
+        state = JobState(kind, ref.uid, identify(ref))
         pods = ObjectWatch(self._client, requests.select_dependents(kind, "pods", ref.namespace, ref.name))
         jobs = ObjectWatch(self._client, requests.select_job(kind, ref.namespace, ref.name))
         with contextlib.closing(_list_then_merge(jobs, pods)) as changes:
@@ -181,19 +230,9 @@ class KubernetesBackend:
         """Yield the selected lines of one pod's container, oldest first, and of the others one per second and the last."""
         return read_pod_log(self._client, ref, pod, log_range, line_filter=line_filter)
 
-    def stop(self, ref: JobRef, *, timeout: float) -> None:
+    def stop(self, ref: JobRef, *, timeout: float, force: bool = False) -> None:
         """Delete this launch, and wait until the job, its pods and its services are gone."""
-        deadline = time.monotonic() + timeout
-        try:
-            self._client.call(requests.delete_job(find_kind(ref.job_kind), ref.namespace, ref.name, ref.uid))
-        except Conflict as err:  # the uid precondition failed: a later job has the name
-            raise NotFound(f"job `{ref.name}` is gone; another job has its name, and was not changed") from err
-        attempt = 1
-        while not self._is_gone(ref):
-            remaining = deadline - time.monotonic()
-            if remaining <= 0 or not self._client.pause(min(remaining, backoff(attempt, longest=2.0))):
-                raise self._make_timeout(ref, timeout)
-            attempt += 1
+        delete_and_wait(self._client, ref, timeout=timeout, force=force)
 
     def close(self) -> None:
         """End every stream and every wait, in all threads. The backend cannot be used afterwards."""
@@ -219,7 +258,7 @@ class KubernetesBackend:
     def _create_job(self, kind: JobKind, job: JsonObject) -> JsonObject:
         """Create the job and return it. If the response is lost, look whether the server executed the request."""
         try:
-            return self._client.call(requests.create(job))
+            return self._client.change(requests.create(job))
         except (Unreachable, BackendError):
             with contextlib.suppress(KfjobError):
                 metadata = job["metadata"]
@@ -248,33 +287,29 @@ class KubernetesBackend:
         pods: builtins.list[JsonObject] = self._client.call(request, shape=ListShape[PodShape]).get("items") or []
         return pods
 
-    def _is_gone(self, ref: JobRef) -> bool:
-        """Return whether no object of a job that is being deleted is left; the cheapest request comes first."""
-        kind = find_kind(ref.job_kind)
+    def _read_store(self, kind: JobKind, job: JsonObject) -> JsonObject | None:
+        """Return the pod of the job's own etcd; None if it has none, or the pod is gone."""
+        if name := kind.find_store(job):
+            with contextlib.suppress(Forbidden, NotFound):
+                return self._client.call(requests.get("pods", job["metadata"]["namespace"], name), shape=PodShape)
+        return None
+
+
+def _ask_for_kinds(ask: Callable[[JobKind], _Answer]) -> list[tuple[JobKind, _Answer]]:
+    """Return the answers about each kind of job, without the kinds that the cluster does not have, or not for this user.
+
+    Raises:
+        Forbidden, NotFound, Refused: no kind has an answer.
+    """
+    answers, errors = list[tuple[JobKind, _Answer]](), list[KfjobError]()
+    for kind in KINDS.values():
         try:
-            return not self._list_remaining(requests.select_job(kind, ref.namespace, ref.name), ref) and not any(
-                self._list_remaining(requests.select_dependents(kind, resource, ref.namespace, ref.name), ref)
-                for resource in kind.dependents
-            )
-        except (Unreachable, BackendError):  # the deletion continues without kfjob
-            return False
-
-    def _list_remaining(self, selection: Selection, ref: JobRef) -> tuple[str, ...]:
-        """Return the names of the objects that are the job or belong to it."""
-        find_uid = find_kind(ref.job_kind).find_job_uid
-        items = self._client.call(selection.list_request()).get("items") or []
-        return tuple(item["metadata"]["name"] for item in items if ref.uid in {item["metadata"]["uid"], find_uid(item)})
-
-    def _make_timeout(self, ref: JobRef, timeout: float) -> WaitTimeout:
-        kind = find_kind(ref.job_kind)
-        pods = self._list_remaining(requests.select_dependents(kind, "pods", ref.namespace, ref.name), ref)
-        title = f"job `{ref.name}` is being deleted, but not gone after {timeout:g} s"
-        cause = (
-            f"still there: {', '.join(f'`{pod}`' for pod in pods)}" if pods else "its pods are gone, the job itself is not yet"
-        )
-        selector = f"-n {ref.namespace} -l {kind.select_pods(ref.name)}"
-        hint = f"Kubernetes continues the deletion; `kubectl get pods {selector}` shows its progress"
-        return WaitTimeout(title, cause=cause, hint=hint)
+            answers.append((kind, ask(kind)))
+        except (Forbidden, NotFound, Refused) as err:
+            errors.append(err)
+    if not answers:
+        raise errors[0]
+    return answers
 
 
 def _list_then_merge(jobs: ObjectWatch, pods: ObjectWatch) -> Generator[Change]:

@@ -10,11 +10,12 @@ from typing import Any
 from msgspec import ValidationError, convert
 
 from kfjob.base.common_types import JsonObject
+from kfjob.base.concurrency import waiting_for
 from kfjob.base.errors import BackendError, KfjobError
 from kfjob.base.http import ConnectionLost, Limits, Stream, backoff, is_success, read_response
 from kfjob.base.parsing import ParseError, ShapeError, decode_json
 from kfjob.base.units import MIB
-from kfjob.cluster.errors import make_error, make_unreachable
+from kfjob.cluster.errors import WebhookDown, make_error, make_unreachable
 from kfjob.cluster.requests import Request
 from kfjob.cluster.responses import find_shape
 from kfjob.cluster.transport import Transport
@@ -29,6 +30,8 @@ STREAMS = Limits(attempts=1)
 """The reader of a stream opens it again, because only the reader knows where to resume."""
 OUTAGE_SECONDS = 300.0
 """Outage of an API server that an open stream survives; an upgrade of the control plane takes minutes."""
+WEBHOOK_SECONDS = 30.0
+"""Time in which a webhook that restarts answers again: nothing was changed, so a request may be repeated."""
 SHORT_STREAM_SECONDS = 1.0
 
 
@@ -62,6 +65,26 @@ class Client:
         except (ParseError, ValidationError) as err:
             raise self._make_malformed(request, response.body, err) from err
         return content
+
+    def change(self, request: Request) -> JsonObject:
+        """Return the response to a create or a change, as `call` does. It is sent again while a webhook does not answer."""
+        try:
+            return self.call(request)
+        except WebhookDown:
+            with waiting_for("a webhook of the cluster to answer", WEBHOOK_SECONDS):
+                return self._repeat(request)
+
+    def _repeat(self, request: Request) -> JsonObject:
+        deadline, attempt = time.monotonic() + WEBHOOK_SECONDS, 1
+        while True:
+            pause = backoff(attempt, longest=3.0)
+            is_last = time.monotonic() + pause >= deadline or not self.pause(pause)
+            try:
+                return self.call(request)
+            except WebhookDown:
+                if is_last:
+                    raise
+            attempt += 1
 
     def open(self, request: Request, *, read_seconds: float) -> Stream:
         """Return the response as a stream; `read_seconds` limits the time between two pieces.

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Forbidden, NotFound, Refused
+from kfjob.base.text import join_lines
 from kfjob.cluster import requests
 from kfjob.cluster.client import Client
 from kfjob.cluster.errors import Expired
@@ -107,8 +108,8 @@ def kubernetes_event(event: JsonObject, job_kind: JobKind) -> KubernetesEvent:
         kind=about.get("kind") or "",
         name=about.get("name") or "",
         about_job=about.get("kind") == job_kind.name,
-        reason=event.get("reason") or "",
-        message=(event.get("message") or "").strip(),
+        reason=join_lines(event.get("reason") or ""),
+        message=join_lines(event.get("message") or ""),
         warning=event.get("type") == "Warning",
         source=(event.get("source") or {}).get("component") or event.get("reportingComponent") or "",
         count=series.get("count") or event.get("count") or 1,
@@ -136,8 +137,8 @@ def workload_status(workload: JsonObject) -> WorkloadStatus:
         queue=spec.get("queueName") or "",
         cluster_queue=(status.get("admission") or {}).get("clusterQueue") or "",
         admitted=admitted,
-        reason=reason.get("reason") or ("" if spec.get("active", True) else "Inactive"),
-        message=reason.get("message") or "",
+        reason=join_lines(reason.get("reason") or ("" if spec.get("active", True) else "Inactive")),
+        message=join_lines(reason.get("message") or ""),
         time=parse_time(reason.get("lastTransitionTime") or workload["metadata"].get("creationTimestamp")),
     )
 

@@ -7,22 +7,30 @@ no answer         ConnectionLost -> Unreachable
 404                                 Refused if the resource itself does not exist (no controller), else NotFound
 409                                 AlreadyExists on create, else Conflict, which is a Refused
 410                                 Expired: the resource version is too old, list again
-429 and 5xx                         BackendError, after the retries
+429 and 5xx                         WebhookDown if a webhook does not answer, else BackendError; after the retries
 """
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
-from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, NotInstalled, Refused, Unreachable
 from kfjob.base.http import ConnectionLost
 from kfjob.base.parsing import ParseError, decode_json
+from kfjob.base.text import join_lines
 from kfjob.cluster.requests import Request
 from kfjob.kinds.registry import KINDS
 from kfjob.redaction import Redactor, cut_text
 
 MESSAGE_BYTES = 500
 """Size of the part of an error response that a message quotes if the response is no `Status` object, such as a proxy's page."""
+_WEBHOOK = re.compile(
+    r"(?s)(?:failed calling webhook \"(?P<name>[^\"]{1,200})\"|conversion webhook for (?P<kind>[^,]{1,200}), Kind=\w+ failed): "
+    r"(?:failed to call webhook: )?(?:Post \"?https?://(?P<host>[^/\"]+)[^ ]* )?(?P<reason>.*)"
+)
+"""The API server's message about a webhook that it cannot call (v1.34 apiserver pkg/util/webhook/error.go)."""
 MESSAGE_LENGTH = 4000
 """Characters of a message of the API server. An invalid job has one of 3000."""
 
@@ -59,6 +67,10 @@ class Conflict(Refused):
     """The object has changed, or another object has its name."""
 
 
+class WebhookDown(BackendError):
+    """A webhook that must check a change does not answer, or not as the API server expects; nothing was changed."""
+
+
 class Expired(KfjobError):
     """The resource version is too old to watch from (410 Gone). Internal to this backend."""
 
@@ -86,11 +98,23 @@ def make_error(request: Request, status: int, body: bytes) -> KfjobError:
         case 410:
             return Expired(message)
         case _ if is_transient(status):
+            if webhook := _WEBHOOK.search(message):
+                return _make_webhook_down(request, webhook)
             title = f"the API server failed to {request.verb} {_describe_object(request)}"
             return BackendError(title, cause=f"{status}: {message}")
         case _:
             title = f"the API server refused to {request.verb} {_describe_object(request)}"
             return Refused(title, cause=_list_causes(failure) or message)
+
+
+def _make_webhook_down(request: Request, webhook: re.Match[str]) -> WebhookDown:
+    """Return the error of a webhook whose service does not answer, as while its pod restarts."""
+    name = webhook["name"] or webhook["kind"]
+    title = f"the cluster cannot {request.verb} {_describe_object(request)}: webhook `{name}` does not answer"
+    service, _, namespace = (webhook["host"] or "").partition(".svc")[0].partition(".")
+    look = f"`kubectl -n {namespace} get pods,endpoints` shows whether `{service}` is ready" if namespace else ""
+    hint = "; ".join(filter(None, ("it may be restarting: try again in a minute", look)))
+    return WebhookDown(title, cause=": ".join(filter(None, (webhook["host"], webhook["reason"]))), hint=hint)
 
 
 def is_transient(status: int) -> bool:
@@ -104,7 +128,8 @@ def _make_forbidden(request: Request, failure: Status, message: str) -> KfjobErr
         title = f"the cluster refused to {request.verb} {_describe_object(request)}"
         return Refused(title, cause=_list_causes(failure) or message)
     resource = request.resource + (f"/{request.subresource}" if request.subresource else "")
-    title = f"not allowed to {request.verb} {resource} in namespace `{request.namespace}`"
+    place = f"in namespace `{request.namespace}`" if request.namespace else "in all namespaces"
+    title = f"not allowed to {request.verb} {resource} {place}"
     return Forbidden(title, cause=message, hint=f"ask for that right; `{_can_i(request)}` shows whether you have it")
 
 
@@ -116,7 +141,7 @@ def _make_not_found(request: Request, failure: Status, message: str) -> KfjobErr
         job_kind = KINDS[request.job_kind]
         title = f"{job_kind.controller} is not installed in this cluster"
         hint = f"an administrator installs it with `{job_kind.install_command}`" if job_kind.install_command else None
-        return Refused(title, cause=f"it has no `{job_kind.name}`", hint=hint)
+        return NotInstalled(title, cause=f"it has no `{job_kind.name}`", hint=hint)
     if request.job_kind:
         hint = f"`kfjob list -n {request.namespace}` shows the jobs there"
         return NotFound(f"there is no job `{request.name}` in namespace `{request.namespace}`", hint=hint)
@@ -144,7 +169,8 @@ def _can_i(request: Request) -> str:
     """Return the `kubectl` command that checks the permission for a request."""
     group = f".{KINDS[request.job_kind].group}" if request.job_kind else ""
     subresource = f" --subresource={request.subresource}" if request.subresource else ""
-    return f"kubectl auth can-i {request.verb} {request.resource}{group}{subresource} -n {request.namespace}"
+    place = f"-n {request.namespace}" if request.namespace else "--all-namespaces"
+    return f"kubectl auth can-i {request.verb} {request.resource}{group}{subresource} {place}"
 
 
 def _parse_status(body: bytes) -> Status:
@@ -158,7 +184,7 @@ def _parse_status(body: bytes) -> Status:
 
 def _quote(message: str) -> str:
     """Return a message of the server without the user's credentials, which a server may repeat, and cut."""
-    return Redactor().text(cut_text(message, MESSAGE_LENGTH))
+    return Redactor().text(cut_text(join_lines(message), MESSAGE_LENGTH))
 
 
 def _list_causes(failure: Status) -> str:

@@ -6,10 +6,10 @@ live as long as the launch, so they change with a new one only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -25,9 +25,10 @@ from kfjob.kinds.registry import get_job, get_kind
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import describe_name
 from kfjob.objects.differences import MISSING, Difference, differences, format_path, get_value
-from kfjob.objects.reading import get_annotation, get_launch
+from kfjob.objects.reading import find_owner_uid, get_annotation, get_launch
 from kfjob.objects.shapes.meta import read_version
 
+_T = TypeVar("_T")
 _ATTEMPTS = 5
 _SHOWN_PATHS = 10
 _SERVER_FIELDS = frozenset(("apiVersion", "kind", "metadata", "status"))
@@ -44,7 +45,12 @@ _CHANGES_WITH_EACH_SUBMIT = frozenset(
         api_objects.ANNOTATION_MANIFEST,
     }
 )
-_KEPT_RECORDS = (api_objects.ANNOTATION_SUBMITTED_BY, api_objects.ANNOTATION_SPEC_FILE)
+_KEPT_RECORDS = (
+    api_objects.ANNOTATION_SUBMITTED_BY,
+    api_objects.ANNOTATION_SPEC_FILE,
+    api_objects.ANNOTATION_RELAUNCHES,
+    api_objects.ANNOTATION_DECISION,
+)
 """Annotations of a live job that stay if the new manifest does not have them."""
 
 
@@ -69,7 +75,7 @@ class LiveObjects:
         return [item for item, live in self.others if live and not self._is_own(live)]
 
     def _is_own(self, live: JsonObject) -> bool:
-        return self.kind.find_job_uid(live) == self.uid
+        return find_owner_uid(live, self.kind.name) == self.uid
 
     def find_changes(self) -> list[FieldChange]:
         """Return every change, as the API server sees it; nothing is changed.
@@ -77,11 +83,14 @@ class LiveObjects:
         Raises:
             Refused: the API server would not accept the change of the job.
         """
-        request = requests.dry_run_replace(self.job, resource_version=read_version(self.live_job))
-        changes = list_job_changes(self.kind, self.live_job, self.client.call(request))
+        changes = self._retry(self.job, self.live_job, self._find_job_changes)
         for item, live in self.others:
             changes += self._find_other_changes(item, live)
         return changes
+
+    def _find_job_changes(self, live: JsonObject) -> list[FieldChange]:
+        request = requests.dry_run_replace(self.job, resource_version=read_version(live))
+        return list_job_changes(self.kind, live, self.client.call(request))
 
     def _find_other_changes(self, item: JsonObject, live: JsonObject | None) -> list[FieldChange]:
         name = f"{item['kind']}/{describe_name(item)}"
@@ -91,7 +100,7 @@ class LiveObjects:
             return []
         in_place = not is_part_of_launch(item, self.job)
         try:
-            new = self.client.call(requests.apply(self._own(item), dry_run=True))
+            new = self.client.change(requests.apply(self._own(item), dry_run=True))
         except Refused as err:
             return [FieldChange(path=name, live=None, desired=err.cause or err.title, in_place=False)]
         changes = [
@@ -127,22 +136,27 @@ class LiveObjects:
         job = self._apply({**self.job, "metadata": metadata}, self.live_job)
         for item, live in self.others:
             if live is None:
-                self.client.call(requests.create(self._own(item)))
+                self.client.change(requests.create(self._own(item)))
             elif self._is_own(live):
                 self._apply(self._own(item), live)
         return job
 
     def _apply(self, item: JsonObject, live: JsonObject) -> JsonObject:
-        for attempt in range(1, _ATTEMPTS + 1):
+        def take_over(live: JsonObject) -> None:
+            if operations := ownership.take_over_patch(live):
+                self.client.change(requests.patch(item, operations))
+
+        self._retry(item, live, take_over)
+        return self.client.change(requests.apply(item))
+
+    def _retry(self, item: JsonObject, live: JsonObject, change: Callable[[JsonObject], _T]) -> _T:
+        """Return the result of a request that names the version of the live object, which a controller may write meanwhile."""
+        for _ in range(1, _ATTEMPTS):
             try:
-                if operations := ownership.take_over_patch(live):
-                    self.client.call(requests.patch(item, operations))
-                break
-            except Conflict:  # a controller has written the object's status since `live` was read
-                if attempt == _ATTEMPTS:
-                    raise
+                return change(live)
+            except Conflict:
                 live = self.client.call(requests.get_object(item))
-        return self.client.call(requests.apply(item))
+        return change(live)
 
     def _own(self, item: JsonObject) -> JsonObject:
         return with_owner(item, self.kind.make_owner_reference(self.job["metadata"]["name"], self.uid))
@@ -160,7 +174,7 @@ def read_live_objects(client: Client, objects: Sequence[JsonObject]) -> LiveObje
     if not get_launch(live_job):
         title = f"job `{job['metadata']['name']}` was not submitted by kfjob"
         raise Refused(title, hint="change it with the tool that made it")
-    others = [(item, _find(client, item)) for item in objects if item is not job and "name" in item["metadata"]]
+    others = [(item, find_object(client, item)) for item in objects if item is not job and "name" in item["metadata"]]
     return LiveObjects(client=client, kind=get_kind(job), job=keep_records(job, live_job), live_job=live_job, others=others)
 
 
@@ -221,7 +235,8 @@ def keep_records(job: JsonObject, live: JsonObject) -> JsonObject:
     return {**job, "metadata": {**job["metadata"], "annotations": annotations | kept}} if kept else job
 
 
-def _find(client: Client, item: JsonObject) -> JsonObject | None:
+def find_object(client: Client, item: JsonObject) -> JsonObject | None:
+    """Return the live object of a manifest; None if there is none."""
     try:
         return client.call(requests.get_object(item))
     except NotFound:

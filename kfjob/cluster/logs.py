@@ -28,7 +28,7 @@ from kfjob.cluster.pods import container_names, pod_changed
 from kfjob.cluster.requests import Request
 from kfjob.cluster.watch import Change, ObjectWatch, Snapshot, merge_watches
 from kfjob.joblog.events import TRAINING_CONTAINER, LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, PodPhase
-from kfjob.kinds.registry import find_kind
+from kfjob.kinds.registry import find_kind, identify
 
 OPEN_LINE_SECONDS = 1.0
 """Minimum time between two `OpenLine` events of a container."""
@@ -191,11 +191,11 @@ class PodLog:
 
     def _belongs_to_job(self, item: JsonObject) -> bool:
         """Return whether an object is the job, or one of its pods."""
-        return self._ref.uid in {item["metadata"]["uid"], self._kind.find_job_uid(item)}
+        return self._ref.uid == item["metadata"]["uid"] or self._kind.find_job_id(item) == identify(self._ref)
 
     def _check_pod(self, pod: JsonObject) -> None:
         """Check that the pod belongs to this job and has the container."""
-        if self._kind.find_job_uid(pod) != self._ref.uid:
+        if self._kind.find_job_id(pod) != identify(self._ref):
             raise NotFound(f"there is no pod `{self._pod}` of this job", cause="a pod of that name belongs to something else")
         self._started = pod_changed(self._kind, pod, now=0).started
         containers = container_names(pod)

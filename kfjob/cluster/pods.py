@@ -9,23 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kfjob.base.common_types import JsonObject
+from kfjob.base.text import join_lines
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.kinds.base import JobKind
 from kfjob.objects import api_objects
-from kfjob.objects.reading import get_launch, is_being_deleted, parse_time
+from kfjob.objects.names import ETCD_CONTAINER
+from kfjob.objects.reading import find_owner_uid, get_launch, is_being_deleted, parse_time
 
 
-def snapshot(kind: JobKind, job: JsonObject, pods: list[JsonObject] | None = None, *, now: int) -> JobSnapshot:
-    """Return the snapshot of a job, with those of `pods` that belong to it."""
-    metadata = job["metadata"]
+def snapshot(
+    kind: JobKind, job: JsonObject, pods: list[JsonObject] | None = None, *, store: JsonObject | None = None, now: int
+) -> JobSnapshot:
+    """Return the snapshot of a job, with those of `pods` and the `store` that belong to it."""
+    metadata, launch = job["metadata"], get_launch(job)
+    has_store = store is not None and find_owner_uid(store, kind.name) == metadata["uid"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    job_id = kind.identify(name=metadata["name"], uid=metadata["uid"], launch=launch)
     return JobSnapshot(
         name=metadata["name"],
         namespace=metadata.get("namespace", ""),
         job=kind.read_state(job, now=now),
-        pods=own_pods(kind, pods or (), metadata["uid"], now=now),
+        pods=own_pods(kind, pods or (), job_id, now=now),
+        store=pod_changed(kind, store, container=ETCD_CONTAINER, now=now) if store and has_store else None,
         uid=metadata["uid"],
-        launch=get_launch(job),
+        launch=launch,
         backend="kubernetes",
         job_kind=kind.name,
         image=_find_image(kind, job),
@@ -34,17 +41,19 @@ def snapshot(kind: JobKind, job: JsonObject, pods: list[JsonObject] | None = Non
         observe_config=annotations.get(api_objects.ANNOTATION_OBSERVE_CONFIG),
         submitted_by=annotations.get(api_objects.ANNOTATION_SUBMITTED_BY) or "",
         spec_file=annotations.get(api_objects.ANNOTATION_SPEC_FILE) or "",
+        relaunches=annotations.get(api_objects.ANNOTATION_RELAUNCHES) or "",
+        guard_decision=annotations.get(api_objects.ANNOTATION_DECISION) or "",
         labels=dict(labels),
     )
 
 
 def snapshot_of_pods(kind: JobKind, name: str, namespace: str, pods: list[JsonObject], *, now: int) -> JobSnapshot | None:
     """Return a job as its pods show it; None if no pod belongs to a job. Of two jobs of this name, it is the newer."""
-    job_pods = [pod for pod in pods if kind.find_job_uid(pod)]
+    job_pods = [pod for pod in pods if kind.find_job_id(pod)]
     if not job_pods:
         return None
     newest = max(job_pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
-    own = own_pods(kind, job_pods, kind.find_job_uid(newest), now=now)
+    own = own_pods(kind, job_pods, kind.find_job_id(newest), now=now)
     phase = _phase_of_pods({pod.phase for pod in own})
     ends = [pod.last_ended for pod in own if phase.ended and pod.last_ended is not None]
     return JobSnapshot(
@@ -57,7 +66,7 @@ def snapshot_of_pods(kind: JobKind, name: str, namespace: str, pods: list[JsonOb
             time=now,
         ),
         pods=own,
-        uid=kind.find_job_uid(newest),
+        uid=kind.find_job_id(newest),
         launch=get_launch(newest),
         backend="kubernetes",
         job_kind=kind.name,
@@ -73,20 +82,20 @@ def _phase_of_pods(phases: set[PodPhase]) -> JobPhase:
     return JobPhase.FAILED if PodPhase.FAILED in phases else JobPhase.SUCCEEDED
 
 
-def own_pods(kind: JobKind, pods: Iterable[JsonObject], uid: str, *, now: int) -> tuple[PodChanged, ...]:
-    """Return the pods that belong to the job with this uid, in the order of their replicas."""
-    own = [pod_changed(kind, pod, now=now) for pod in pods if kind.find_job_uid(pod) == uid]
+def own_pods(kind: JobKind, pods: Iterable[JsonObject], job_id: str, *, now: int) -> tuple[PodChanged, ...]:
+    """Return the pods that belong to the job with this id (`JobKind.identify`), in the order of their replicas."""
+    own = [pod_changed(kind, pod, now=now) for pod in pods if kind.find_job_id(pod) == job_id]
     return tuple(sorted(own, key=lambda pod: (pod.replica_type, pod.replica_index, pod.pod)))
 
 
-def pod_changed(kind: JobKind, pod: JsonObject, *, now: int) -> PodChanged:
-    """Return the pod's state."""
+def pod_changed(kind: JobKind, pod: JsonObject, *, container: str = "", now: int) -> PodChanged:
+    """Return the pod's state, with that of the container that trains or of another `container`."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     replica = kind.read_replica(pod)
-    training = container_status(pod, kind.training_container)
+    training = container_status(pod, container or kind.training_container)
     state = _newest_state(training)
     termination = _last_termination(training)
-    reason, message = _explain_state(pod, training)
+    reason, message = map(join_lines, _explain_state(pod, training))
     return PodChanged(
         pod=metadata["name"],
         phase=_pod_phase(status.get("phase")),

@@ -97,8 +97,14 @@ def select_job(kind: JobKind, namespace: str, name: str) -> Selection:
     return replace(selection, api_version=kind.api_version, job_kind=kind.name)
 
 
+def select_prerequisites(kind: JobKind, namespace: str, job: str) -> list[Selection]:
+    """Select the objects that must exist as long as a job."""
+    selections = (select_object(resource, namespace, job) for resource in kind.prerequisites.values())
+    return [replace(selection, api_version=kind.api_version) for selection in selections]
+
+
 def select_jobs(kind: JobKind, namespace: str) -> Selection:
-    """Select all jobs of a kind in a namespace."""
+    """Select all jobs of a kind in a namespace; "" stands for all namespaces."""
     return Selection(resource=kind.resource, namespace=namespace, api_version=kind.api_version, job_kind=kind.name)
 
 
@@ -148,15 +154,36 @@ def apply(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
     return _request("PATCH", "patch", **_locate(manifest), query=query, body=manifest, content_type=APPLY_PATCH)
 
 
+def replace_object(manifest: Mapping[str, Any]) -> Request:
+    """Replace the live object of a manifest, if that still has the manifest's resource version."""
+    return _request("PUT", "update", **_locate(manifest), body=manifest)
+
+
+def delete_object(manifest: Mapping[str, Any]) -> Request:
+    """Delete the object of a manifest; with a uid in the manifest, only the object with this uid."""
+    return _request("DELETE", "delete", **_locate(manifest), body=_delete_options(manifest["metadata"].get("uid")))
+
+
 def patch(manifest: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> Request:
     """Change the live object of a manifest by a JSON patch (RFC 6902)."""
     return _request("PATCH", "patch", **_locate(manifest), body=operations, content_type=JSON_PATCH)
 
 
 def delete_job(kind: JobKind, namespace: str, name: str, uid: str) -> Request:
-    """Delete the job of this uid; it stays visible until everything that it owns is deleted."""
-    body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+    """Delete the job of this uid; with `Foreground` it stays visible until everything that it owns is deleted."""
+    body = _delete_options(uid, propagationPolicy=kind.deletion)
     return _request("DELETE", "delete", **_locate_job(kind, namespace, name), body=body)
+
+
+def remove_pod(namespace: str, name: str, uid: str) -> Request:
+    """Delete the pod of this uid at once, without waiting for its kubelet."""
+    return _request("DELETE", "delete", "pods", namespace, name=name, body=_delete_options(uid, gracePeriodSeconds=0))
+
+
+def _delete_options(uid: str | None, **options: Any) -> dict[str, Any]:
+    """Return the body of a delete; with a uid, another object of the same name stays."""
+    preconditions = {"preconditions": {"uid": uid}} if uid else {}
+    return {"kind": "DeleteOptions", "apiVersion": "v1", **options, **preconditions}
 
 
 def list_events(namespace: str, *, page: str = "") -> Request:
@@ -233,7 +260,8 @@ def _request(
     api_version: str = "v1",
     **more: Any,
 ) -> Request:
-    parts = (api_path(api_version), "namespaces", quote(namespace, safe=""), resource, quote(name, safe=""), subresource)
+    place = ("namespaces", quote(namespace, safe="")) if namespace else ()
+    parts = (api_path(api_version), *place, resource, quote(name, safe=""), subresource)
     path = "/".join(part for part in parts if part)
     return Request(
         method=method,

@@ -157,10 +157,11 @@ def merge_watches(watches: Sequence[ObjectWatch]) -> Generator[Change]:
 class JobState:
     """The last reported state of one job and its pods. Pure: the caller passes the time (`now`)."""
 
-    def __init__(self, kind: JobKind, uid: str) -> None:
-        """Objects of other jobs are ignored, also of earlier and later jobs of the same name."""
+    def __init__(self, kind: JobKind, uid: str, job_id: str = "") -> None:
+        """Objects of other jobs are ignored, also of earlier and later jobs of the same name. Pods have the `job_id`."""
         self._kind = kind
         self._uid = uid
+        self._job_id = job_id or uid
         self._job: JobChanged | None = None
         self._pods: dict[str, PodChanged] = {}  # by name; the operator re-creates a pod under the same name
 
@@ -170,7 +171,7 @@ class JobState:
             return [*self._take_job(change, now)]
         if isinstance(change, ItemChange):
             return [*self._take_pod(change.item, deleted=change.deleted, now=now)]
-        own = [pod for pod in change.items if self._kind.find_job_uid(pod) == self._uid]
+        own = [pod for pod in change.items if self._kind.find_job_id(pod) == self._job_id]
         names = {pod["metadata"]["name"] for pod in own}
         deleted = [self._delete_pod(pod, now) for name, pod in list(self._pods.items()) if name not in names]
         return [*deleted, *(event for pod in own for event in self._take_pod(pod, deleted=False, now=now))]
@@ -182,6 +183,8 @@ class JobState:
         job = next((item for item in items if item["metadata"]["uid"] == self._uid), None)
         if job is not None:
             new = self._kind.read_state(job, now=now)
+            if new.phase is JobPhase.PENDING and self._job and self._job.phase is JobPhase.RUNNING:
+                new = replace(new, phase=JobPhase.RUNNING)  # its last pod has ended, and the controller has not said so yet
         else:
             new = replace(
                 self._job or JobChanged(phase=JobPhase.STOPPED), phase=JobPhase.STOPPED, reason="", message="", time=now
@@ -191,7 +194,7 @@ class JobState:
             yield new
 
     def _take_pod(self, item: JsonObject, *, deleted: bool, now: int) -> Iterator[PodChanged]:
-        if self._kind.find_job_uid(item) != self._uid:
+        if self._kind.find_job_id(item) != self._job_id:
             return
         new = pod_changed(self._kind, item, now=now)
         old = self._pods.get(new.pod)

@@ -44,21 +44,22 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _Options = dict[str, str]
 
 
-def from_torchrun(line: str | Sequence[str], *, name: str | None = None) -> Conversion:
+def from_torchrun(line: str | Sequence[str], *, name: str | None = None, assume_gpus: bool = True) -> Conversion:
     """Return the spec of a job that runs a torchrun command on every node.
 
-    Assignments before the command become environment variables of the job.
+    Assignments before the command become environment variables of the job. With `assume_gpus`, several processes per node
+    mean one GPU for each.
 
     Raises:
         SpecError: the line does not start torchrun, or has an option that torchrun does not have.
     """
-    env, words, module = _split_start(_split_words(line))
+    env, words, module = _split_start(split_words(line))
     options, program = _split_options(words)
     if not program:
         raise _make_error("the command line has no program", hint="for example `torchrun --nproc-per-node=8 train.py`")
     spec: JsonObject = {"name": name or make_job_name(program[0])}
     notes: list[Note] = []
-    for convert in (_convert_topology, _convert_rendezvous, _convert_other_options):
+    for convert in (_convert_topology, *([_assume_gpus] if assume_gpus else []), _convert_rendezvous, _convert_other_options):
         fields, part_notes = convert(options)
         spec |= fields
         notes += part_notes
@@ -72,7 +73,12 @@ def from_torchrun(line: str | Sequence[str], *, name: str | None = None) -> Conv
     return Conversion(spec=spec, notes=tuple(notes))
 
 
-def _split_words(line: str | Sequence[str]) -> list[str]:
+def split_words(line: str | Sequence[str]) -> list[str]:
+    """Return the words of a command line, which may be one text.
+
+    Raises:
+        SpecError: a quote is not closed.
+    """
     if not isinstance(line, str):
         return list(line)
     try:
@@ -83,10 +89,7 @@ def _split_words(line: str | Sequence[str]) -> list[str]:
 
 def _split_start(words: list[str]) -> tuple[dict[str, str], list[str], str]:
     """Return the assignments before the command, the words after it, and the module that it starts."""
-    env: dict[str, str] = {}
-    while words and (assignment := _ASSIGNMENT.fullmatch(words[0])):
-        env[assignment[1]] = assignment[2]
-        words = words[1:]
+    env, words = split_assignments(words)
     program = words[0].rpartition("/")[2] if words else ""
     if program == "torchrun":
         return env, words[1:], "torchrun"
@@ -94,6 +97,15 @@ def _split_start(words: list[str]) -> tuple[dict[str, str], list[str], str]:
         return env, words[3:], words[2]
     hint = "begin with `torchrun`, `python -m torch.distributed.run` or `python -m torch.distributed.launch`"
     raise _make_error("this is not a torchrun command line", hint=hint)
+
+
+def split_assignments(words: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the assignments before a command, and the words of the command."""
+    env: dict[str, str] = {}
+    while words and (assignment := _ASSIGNMENT.fullmatch(words[0])):
+        env[assignment[1]] = assignment[2]
+        words = words[1:]
+    return env, words
 
 
 def _split_options(words: list[str]) -> tuple[_Options, list[str]]:
@@ -139,18 +151,22 @@ def _convert_topology(options: _Options) -> tuple[JsonObject, list[Note]]:
     if "standalone" in options:
         min_nodes = max_nodes = 1
         notes.append(Note(item="--standalone", reason="left out: the job has one node, and its agent uses its own pod"))
-    if max_nodes != 1:
+    if max_nodes != 1 or {"nnodes", "standalone"} & options.keys():
         spec["nodes"] = max_nodes
     if min_nodes != max_nodes:
         spec["elastic"] = {"min": min_nodes, "max": max_nodes}
-    processes = options.get("nproc_per_node", "1")
-    spec["processes_per_node"] = _convert_number(processes)
-    if processes.isdecimal() and int(processes) > 1:
-        reason = f"read as {processes} GPUs per node; change `resources` if the processes use no GPUs"
-        notes.append(Note(item=f"--nproc-per-node={processes}", reason=reason))
-        spec["resources"] = {"gpus": int(processes)}
+    if "nproc_per_node" in options:
+        spec["processes_per_node"] = _convert_number(options["nproc_per_node"])
     spec["restarts"] = {"max": _convert_number(options.get("max_restarts", "0"))}
     return spec, notes
+
+
+def _assume_gpus(options: _Options) -> tuple[JsonObject, list[Note]]:
+    processes = options.get("nproc_per_node", "1")
+    if not processes.isdecimal() or int(processes) <= 1:
+        return {}, []
+    reason = f"read as {processes} GPUs per node; change `resources` if the processes use no GPUs"
+    return {"resources": {"gpus": int(processes)}}, [Note(item=f"--nproc-per-node={processes}", reason=reason)]
 
 
 def _convert_rendezvous(options: _Options) -> tuple[JsonObject, list[Note]]:

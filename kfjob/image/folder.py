@@ -22,6 +22,8 @@ from kfjob.image.secret_files import MAX_CONTENT_BYTES, find_secret_folder, is_s
 IGNORE_FILE = ".dockerignore"
 DEFAULT_IGNORE = "**/.git\n.hg\n.svn\n.venv\n**/__pycache__\n**/*.pyc\n**/.ipynb_checkpoints\n**/.*_cache\n**/.DS_Store\n"
 """Patterns for a folder that has no `.dockerignore`."""
+OWN_IGNORE = "**/*-report.html\n"
+"""What kfjob writes beside the code: `JOB-report.html`. A `.dockerignore` can include it again."""
 MAX_DEPTH = 200
 """Nested folders of code that goes into an image."""
 MAX_ENTRIES = 200_000
@@ -151,7 +153,9 @@ def read_folder(root: Path, *, ignore: IgnorePatterns | None = None, may_link_ou
     if not root.is_dir():
         raise NotFound(f"`{root}` is not a folder")
     real = root.resolve()
-    ignore = ignore or read_ignore_file(real / IGNORE_FILE) or parse_ignore(DEFAULT_IGNORE)
+    if ignore is None:
+        own, users = parse_ignore(OWN_IGNORE), read_ignore_file(real / IGNORE_FILE) or parse_ignore(DEFAULT_IGNORE)
+        ignore = IgnorePatterns(own.patterns + users.patterns)
     entries = list(islice(_list_entries(real, real, ignore, may_link_out=may_link_out), MAX_ENTRIES + 1))
     if len(entries) > MAX_ENTRIES:
         hint = f"exclude data and environments in `{IGNORE_FILE}`"

@@ -21,6 +21,10 @@ class ImageMetadata:
     platforms: tuple[str, ...]  # "linux/amd64", "linux/arm64/v8"
     labels: Mapping[str, str]  # of linux/amd64 if the image has it, else of the first platform
     size: int  # bytes to pull for that platform
+    workdir: str = ""  # "": none, or `/`
+    has_code: bool = False  # whether kfjob added code to the working directory
+    entry_point: tuple[str, ...] = ()
+    search_path: tuple[str, ...] = ()  # the folders of PATH
 
     def runs_on(self, architecture: str) -> bool:
         """Return whether the image has a Linux variant for the architecture (`amd64`, `arm64`)."""
@@ -40,5 +44,12 @@ def read_metadata(registry: Registry, ref: ImageRef) -> ImageMetadata:
     selection = (PREFERRED_PLATFORM,) if PREFERRED_PLATFORM in platforms else platforms[:1]
     image = read_image_set(registry, ref, root, selection).images[0]
     return ImageMetadata(
-        digest=root.digest, platforms=platforms or (str(image.platform),), labels=image.labels, size=image.size
+        digest=root.digest,
+        platforms=platforms or (str(image.platform),),
+        labels=image.labels,
+        size=image.size,
+        workdir=image.workdir,
+        has_code=image.has_code,
+        entry_point=image.entry_point,
+        search_path=image.search_path,
     )

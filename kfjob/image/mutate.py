@@ -59,6 +59,25 @@ class PlatformImage:
         return dict((self.config.get("config") or {}).get("Labels") or {})
 
     @property
+    def has_code(self) -> bool:
+        """Whether the last layer is code that kfjob added to the working directory."""
+        diff_ids = (self.config.get("rootfs") or {}).get("diff_ids") or []
+        return bool(diff_ids) and self.labels.get(CODE_LABEL) == diff_ids[-1]
+
+    @property
+    def entry_point(self) -> tuple[str, ...]:
+        """The words that a container of the image starts by itself."""
+        settings = self.config.get("config") or {}
+        return (*(settings.get("Entrypoint") or ()), *(settings.get("Cmd") or ()))
+
+    @property
+    def search_path(self) -> tuple[str, ...]:
+        """The folders in which the image looks for programs."""
+        env = (self.config.get("config") or {}).get("Env") or ()
+        path = next((value for name, _, value in (entry.partition("=") for entry in env) if name == "PATH"), "")
+        return tuple(folder for folder in path.split(":") if folder)
+
+    @property
     def size(self) -> int:
         """Compressed bytes of all layers."""
         return sum(int(layer.get("size") or 0) for layer in self.manifest.value.get("layers") or ())
@@ -154,7 +173,7 @@ def _remove_code_layer(image: PlatformImage) -> PlatformImage:
     if len(diff_ids) != len(layers):
         cause = f"its config names {plural(len(diff_ids), 'layer')}, its manifest {len(layers)}"
         raise Refused(f"the image for {image.platform} is damaged", cause=cause)
-    if not diff_ids or image.labels.get(CODE_LABEL) != diff_ids[-1]:
+    if not image.has_code:
         return image
     history = list(image.config.get("history") or [])
     while history and history.pop().get("empty_layer"):

@@ -14,7 +14,7 @@ _NAMES = re.compile(
     r"\.env(rc|[._-](?!(example|sample|template|dist|defaults)$).*)?|.*\.(pem|key|p12|pfx|pkcs12|kdbx|jks|keystore|ppk)"
     r"|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|[._]netrc|\.pypirc|\.npmrc|\.git-credentials|\.htpasswd|\.pgpass|\.my\.cnf|\.boto|\.s3cfg"
     r"|\.vault-token|\.dockercfg|\.dockerconfigjson|\.terraformrc|\.(ba|z|python_|psql_|mysql_)sh_history|\.(python|psql|mysql)_history"
-    r"|kubeconfig(\..*)?|.*\.kubeconfig|(?>(?:(?!service[-_]?account).)*)service[-_]?account.*\.json|client_secret.*\.json|application_default_credentials\.json"
+    r"|kubeconfig(\.(?!py$|go$|md$|html$).*)?|.*\.kubeconfig|(?>(?:(?!service[-_]?account).)*)service[-_]?account.*\.json|client_secret.*\.json|application_default_credentials\.json"
     r"|(aws_?)?credentials(\.(json|csv|ini|toml|ya?ml|db|tfrc\.json))?|access_tokens\.db|secrets?\.(env|json|ini|toml|ya?ml)"
     r"|.*\.tfstate(\.backup|\.\d+\.backup)?|.*\.tfvars(\.json)?|kaggle\.json|rclone\.conf|hub_token|hf_token|stored_tokens",
     re.IGNORECASE,

@@ -6,13 +6,11 @@ kubelet's timestamps have nanoseconds and a datetime would truncate them.
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from kfjob.base.capabilities import BackendName
-from kfjob.base.common_types import Identifier
+from kfjob.base.common_types import Identifier, TextEnum
 from kfjob.base.text import plural
 from kfjob.base.units import check_time
 
@@ -31,7 +29,7 @@ TERMINATING = "Terminating"
 """Reason of a pod that has been told to end and still runs."""
 
 
-class JobPhase(StrEnum):
+class JobPhase(TextEnum):
     """The state of a job: the operator's conditions, and two states that it has no condition for."""
 
     PENDING = "Pending"  # exists, nothing runs yet
@@ -48,7 +46,7 @@ class JobPhase(StrEnum):
         return self in {JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED}
 
 
-class PodPhase(StrEnum):
+class PodPhase(TextEnum):
     """A pod's phase in Kubernetes, or `Deleted`."""
 
     PENDING = "Pending"
@@ -105,7 +103,7 @@ class OpenLine(Struct, frozen=True, kw_only=True):
     container_id: Identifier = ""
 
 
-class ProcessState(StrEnum):
+class ProcessState(TextEnum):
     """Why a process does not run; `RUNNING` also stands for one that sleeps, which a healthy process often does."""
 
     RUNNING = "running"
@@ -128,30 +126,30 @@ class RankProcess(Struct, frozen=True, kw_only=True):
 class PodChanged(Struct, frozen=True, kw_only=True):
     """The complete state of one pod at one time."""
 
-    pod: Identifier
-    phase: PodPhase
-    uid: Identifier = ""
-    replica_type: Identifier = "Worker"  # Master | Worker
-    replica_index: int = 0
+    pod: Identifier  # name of the pod
+    phase: PodPhase  # state of the pod
+    uid: Identifier = ""  # identifies the pod
+    replica_type: Identifier = "Worker"  # `Master` or `Worker`
+    replica_index: int = 0  # index among the replicas of its type
     host: Identifier = ""  # the name under which other pods reach it; "": the name of the pod
-    node: Identifier = ""
-    ip: Identifier = ""
-    host_ip: Identifier = ""
-    ready: bool = False
-    restarts: int = 0  # of the training container
-    container_id: Identifier = ""  # of the training container that runs, or ran last
-    exit_code: int | None = None  # of the last termination
-    last_reason: Identifier = ""  # of the last termination: OOMKilled, Error, Completed …; also while it runs again
+    node: Identifier = ""  # the node that it runs on
+    ip: Identifier = ""  # its address
+    host_ip: Identifier = ""  # address of its node
+    ready: bool = False  # whether its training container runs and is ready
+    restarts: int = 0  # restarts of the training container
+    container_id: Identifier = ""  # id of the training container that runs, or ran last
+    exit_code: int | None = None  # exit code of the last termination
+    last_reason: Identifier = ""  # reason of the last termination: OOMKilled, Error, Completed …; also while it runs again
     last_ended: int | None = None  # time of the last termination
     reason: Identifier = ""  # Kubernetes' reason why the pod waits or ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled …
-    message: str = ""
+    message: str = ""  # the reason in words
     ended_by_kfjob: bool = False  # the local backend has told it to end; it did not end by itself
-    lost_lines: int = 0  # of the logs of its ended containers: the local backend could not write them
-    loss_reason: str = ""  # why, in the system's words
-    created: int | None = None
-    started: int | None = None  # of the training container
-    time: int | None = None  # of this report
-    processes: tuple[RankProcess, ...] = ()  # of a local pod that runs, when its state was asked for: one for each rank
+    lost_lines: int = 0  # lines of its ended containers' logs that the local backend could not write
+    loss_reason: str = ""  # why lines were lost, in the system's words
+    created: int | None = None  # when the pod was created
+    started: int | None = None  # when the training container started
+    time: int | None = None  # when the backend reported this
+    processes: tuple[RankProcess, ...] = ()  # one for each rank of a local pod that runs
 
     def __post_init__(self) -> None:
         """Forget times that no clock shows."""
@@ -174,13 +172,13 @@ def find_host(pod: PodChanged) -> str:
 class JobChanged(Struct, frozen=True, kw_only=True):
     """The complete state of the job at one time, as its controller reports it."""
 
-    phase: JobPhase
-    reason: Identifier = ""
-    message: str = ""
-    created: int | None = None
-    started: int | None = None
-    ended: int | None = None
-    time: int | None = None
+    phase: JobPhase  # state of the job
+    reason: Identifier = ""  # word of the controller for the state
+    message: str = ""  # the reason in words
+    created: int | None = None  # when the job was submitted
+    started: int | None = None  # when the job began to run
+    ended: int | None = None  # when the job ended
+    time: int | None = None  # when the backend reported this
 
     def __post_init__(self) -> None:
         """Forget times that no clock shows."""
@@ -258,23 +256,46 @@ Event = LogLine | LinesSkipped | OpenLine | PodChanged | JobChanged | LogGap | K
 class JobSnapshot(Struct, frozen=True, kw_only=True):
     """A job and its pods, as a backend reports them at one time."""
 
-    name: Identifier
-    namespace: Identifier
-    job: JobChanged
-    pods: tuple[PodChanged, ...] = ()
-    uid: Identifier = ""
-    launch: Identifier = ""  # launch id; "" for a job that kfjob did not submit
+    name: Identifier  # name of the job
+    namespace: Identifier  # namespace of the job
+    job: JobChanged  # state of the job: `phase`, times, and the reason in words
+    pods: tuple[PodChanged, ...] = ()  # the pods; empty in a list of jobs
+    store: PodChanged | None = None  # the pod of the job's own etcd; None without one, on this machine and in a list of jobs
+    uid: Identifier = ""  # identifies the launch on its backend
+    launch: Identifier = ""  # id of the launch; "" for a job that kfjob did not submit
     backend: BackendName | None = None  # where the job runs or ran; None for saved logs, and in older records
-    job_kind: Identifier = ""  # of a job on a cluster, as the API names it
-    image: str = ""
+    job_kind: Identifier = ""  # kind of a job on a cluster, as the API names it
+    image: str = ""  # image of the training container; "" on this machine
     spec: str | None = None  # the submitted spec (JSON); None for a job that kfjob did not submit from a spec
     manifest: str | None = None  # the submitted objects (JSON) of a template; None for a job from a spec
     observe_config: str | None = None  # what observation needs of the spec (JSON); None for a job that others submitted
     submitted_by: str = ""  # who submitted the launch, as kfjob recorded it; "" if that is unknown
     spec_file: str = ""  # digest and path of the file of the submitted spec; "" without one
+    relaunches: str = ""  # the guard's relaunches before this launch (JSON); "" without one
+    guard_decision: str = ""  # why the guard does not relaunch this launch any more; "" if it may
     start_folder: str = ""  # where the agents of a local job start unless its spec says so; "" on a cluster
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)  # the labels of the job
+
+    @property
+    def phase(self) -> JobPhase:
+        """The state of the job."""
+        return self.job.phase
+
+    @property
+    def created(self) -> int | None:
+        """When the job was submitted."""
+        return self.job.created
+
+    @property
+    def started(self) -> int | None:
+        """When the job began to run."""
+        return self.job.started
+
+    @property
+    def ended(self) -> int | None:
+        """When the job ended."""
+        return self.job.ended
 
     def __repr__(self) -> str:
         """Return one line, without the spec and the pods."""
-        return f"<JobSnapshot {self.namespace}/{self.name} {self.job.phase} ({plural(len(self.pods), 'pod')})>"
+        return f"<JobSnapshot {self.namespace}/{self.name} {self.phase} ({plural(len(self.pods), 'pod')})>"

@@ -23,6 +23,12 @@ class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     crashes: int | None = None
 
 
+class Recovery(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How often the guard relaunches a job that makes no progress in between."""
+
+    retries: int = 3
+
+
 class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What logs and pods are expected to show. Every field may be unknown: a folder of logs has no spec."""
 
@@ -59,7 +65,13 @@ class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The command that installs packages for a local job, such as `/venv/bin/python -m pip install`; "" is unknown."""
 
     limits: Limits = Limits()
-    """Limits that `wait`, `watch` and `submit --follow` enforce."""
+    """Limits that `wait`, `watch`, `submit --follow` and the guard enforce."""
+
+    recovery: Recovery | None = None
+    """What the guard may do when the job fails; None: it leaves the job alone."""
+
+    frees_survivors: bool = False
+    """Whether pods that still run after a failure of the job are deleted, once their logs are archived."""
 
     stall_after: int = 600
     """Seconds without a progress line after which a running job counts as stalled."""

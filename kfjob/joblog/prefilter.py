@@ -19,7 +19,7 @@ from kfjob.joblog.diagnose.engine.matching import LINES_AFTER, find_literals
 from kfjob.joblog.lines.prefixes import clean_line, find_message
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.progress import milestones
-from kfjob.joblog.progress.formats import KFJOB_TRAINER, progress_reader
+from kfjob.joblog.progress.exact_formats import KFJOB_TRAINER, progress_reader
 from kfjob.joblog.progress.general.candidates import (
     FIRST_MARKERS,
     FOREIGN_MARKERS,

@@ -17,7 +17,7 @@ from kfjob.joblog.diagnose.rule import Severity, Subject
 from kfjob.joblog.events import Event, JobChanged, LinesSkipped, LogLine, PodChanged, PodPhase, Tick
 from kfjob.joblog.master.evidence import Master
 from kfjob.joblog.master.printing_pod import predict_printer
-from kfjob.joblog.progress.formats import KFJOB_TRAINER, progress_reader
+from kfjob.joblog.progress.exact_formats import KFJOB_TRAINER, progress_reader
 from kfjob.joblog.progress.milestones import parse_milestone
 from kfjob.joblog.view.job_view import JobView
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.text import join_lines
 from kfjob.joblog.events import TRAINING_CONTAINER, JobChanged, JobPhase
 from kfjob.objects.permissions import Permission
 from kfjob.objects.reading import find_owner_uid, parse_time
@@ -62,8 +64,13 @@ class JobKind(ABC):
     """The label selector of the controller's deployments; "" if it is part of Kubernetes."""
     training_container: ClassVar[str] = TRAINING_CONTAINER
     """Name of the container that trains. Events call it `TRAINING_CONTAINER` whatever its kind."""
+    prerequisites: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Kinds of this API group of which a job's objects must exist as long as the job, with their resources. The object has the
+    job's name."""
     dependents: ClassVar[tuple[str, ...]] = ("pods",)
     """Core resources of which a job's name is free only when its objects are gone."""
+    deletion: ClassVar[str] = "Foreground"
+    """How a job is deleted: behind what it owns (`Foreground`), or before (`Background`)."""
     pod_suffix: ClassVar[re.Pattern[str]]
     """What follows the job's name and a hyphen in the names of its pods."""
     named_after_job: ClassVar[frozenset[str]] = frozenset()
@@ -87,7 +94,7 @@ class JobKind(ABC):
 
     @abstractmethod
     def compile(self, plan: JobPlan) -> list[JsonObject]:
-        """Return the objects of a plan, the job first."""
+        """Return the objects of a plan: the job, behind those that must exist before it."""
 
     def find_override_problems(self, overrides: JsonMapping) -> Iterator[Problem]:  # noqa: ARG002 - a kind may not know its schema
         """Yield the `overrides` of a spec that this kind does not have, with paths of the spec."""
@@ -109,8 +116,12 @@ class JobKind(ABC):
         """Return the names under which the pods of a job reach each other, by node rank."""
 
     @abstractmethod
-    def read_pod_templates(self, job: JsonMapping) -> list[PodTemplate]:
-        """Return the pod templates in a job, in the order of node ranks."""
+    def read_pod_templates(self, job: JsonMapping, others: Iterable[JsonMapping] = ()) -> list[PodTemplate]:
+        """Return the pod templates of a job, in the order of node ranks.
+
+        `others` are the objects that are submitted with it, for a kind whose templates stand in another object. Without them
+        a template has what the job itself says.
+        """
 
     # from a live job to facts
 
@@ -130,9 +141,21 @@ class JobKind(ABC):
     def read_observe_config(self, job: JsonMapping, *, progress: str | None = None) -> ObserveConfig:
         """Return what observation needs of a job that has no record of it, with the pattern of its progress lines."""
 
-    def find_job_uid(self, item: JsonMapping) -> str:
-        """Return the uid of the job that a pod or another dependent belongs to; "" for none."""
+    def find_job_id(self, item: JsonMapping) -> str:
+        """Return the id of the job that a pod or another dependent belongs to; "" for none."""
         return find_owner_uid(item, self.name)
+
+    def identify(self, *, name: str, uid: str, launch: str) -> str:  # noqa: ARG002 - a kind may need them
+        """Return the id that `find_job_id` returns for the pods of a job: its uid, unless its pods do not carry that."""
+        return uid
+
+    def is_prerequisite_missing(self, refusal: str) -> bool:  # noqa: ARG002 - a kind may need no other object
+        """Return whether the controller refuses a job only because its prerequisites do not exist yet."""
+        return False
+
+    def find_store(self, job: JsonMapping) -> str:  # noqa: ARG002 - a kind may have no rendezvous in a store
+        """Return the name of the pod that is the job's own store for the rendezvous; "" if it has none."""
+        return ""
 
     def will_have_pod(self, job: JsonMapping, pod: str) -> bool:
         """Return whether the controller has created or will create a pod of this name for the job."""
@@ -171,8 +194,8 @@ def read_conditions(job: JsonMapping, phases: Mapping[str, JobPhase], *, now: in
         ended = parse_time(condition.get("lastTransitionTime"))
     return JobChanged(
         phase=phase,
-        reason=(condition.get("reason") if condition else "") or "",
-        message=(condition.get("message") if condition else "") or "",
+        reason=join_lines((condition.get("reason") if condition else "") or ""),
+        message=join_lines((condition.get("message") if condition else "") or ""),
         created=parse_time(job["metadata"].get("creationTimestamp")),
         started=parse_time(status.get("startTime")),
         ended=ended if phase.ended else None,

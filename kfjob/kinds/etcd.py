@@ -73,7 +73,7 @@ def _pod(plan: JobPlan, name: str) -> JsonObject:
         "securityContext": _POD_SECURITY,
         "containers": [
             {
-                "name": "etcd",
+                "name": names.ETCD_CONTAINER,
                 "image": plan.own_etcd_image,
                 # torch uses etcd's v2 API: 3.4 and 3.5 need this flag for it, 3.6 does not have it
                 "command": [

@@ -66,9 +66,17 @@ def add_observe_config(objects: Sequence[JsonObject], *, progress: str) -> list[
     ]
 
 
-def add_submit_record(objects: Sequence[JsonObject], *, submitter: str, spec_file: str) -> tuple[JsonObject, ...]:
-    """Return the objects with who submits the job, and the digest and the path of the file of its spec, on the job."""
-    records = {api_objects.ANNOTATION_SUBMITTED_BY: submitter, api_objects.ANNOTATION_SPEC_FILE: spec_file}
+def add_submit_record(
+    objects: Sequence[JsonObject], *, submitter: str, spec_file: str, relaunches: str = ""
+) -> tuple[JsonObject, ...]:
+    """Return the objects with who submits the job, the digest and the path of the file of its spec, and the guard's relaunches
+    before this launch, on the job.
+    """
+    records = {
+        api_objects.ANNOTATION_SUBMITTED_BY: submitter,
+        api_objects.ANNOTATION_SPEC_FILE: spec_file,
+        api_objects.ANNOTATION_RELAUNCHES: relaunches,
+    }
     given = {key: value for key, value in records.items() if value}
     return tuple(_add_metadata(item, {}, given) if given and is_job(item) else item for item in objects)
 

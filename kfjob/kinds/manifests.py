@@ -19,7 +19,7 @@ from kfjob.spec.job import JobSpec
 from kfjob.validation.field_paths import Path
 
 
-class FieldProblem(NamedTuple):
+class ManifestProblem(NamedTuple):
     """A reason why a job cannot be created, or cannot run, at the path of a field in its manifest."""
 
     path: Path
@@ -29,7 +29,7 @@ class FieldProblem(NamedTuple):
     is_unknown_field: bool = False
 
 
-class FieldChange(NamedTuple):
+class ManifestChange(NamedTuple):
     """A field that was changed or left out, and why."""
 
     path: Path
@@ -40,7 +40,7 @@ class LintInput(NamedTuple):
     """A job of a manifest as the lint rules need it."""
 
     spec: JobSpec
-    changes: list[FieldChange]
+    changes: list[ManifestChange]
     """Values that no spec can have, which the rules do not see."""
     etcd_image: str
     """The image of the etcd beside the job; "" without one."""
@@ -80,11 +80,11 @@ class ManifestReader(ABC):
         """
 
     @abstractmethod
-    def complete(self, job: JsonObject) -> tuple[JsonObject, FieldChange | None]:
+    def complete(self, job: JsonObject) -> tuple[JsonObject, ManifestChange | None]:
         """Return the job as its controller takes it, and what had to change; the job itself if nothing had to."""
 
     @abstractmethod
-    def find_problems(self, job: JsonObject) -> Iterable[FieldProblem]:
+    def find_problems(self, job: JsonObject) -> Iterable[ManifestProblem]:
         """Return what the API server and the controller refuse in a job."""
 
     @abstractmethod

@@ -44,6 +44,7 @@ RULES = (
     storage.checkpoint_storage,
     storage.checkpoint_read_only,
     storage.resume_elsewhere,
+    storage.volume_hides_program,
     training.single_process,
     training.shard_groups,
     training.context_groups,

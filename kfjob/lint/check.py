@@ -24,14 +24,15 @@ def lint(
     script: Script | None = None,
     shell_script: Script | None = None,
     etcd_image: str = "",
+    objects: tuple[JsonMapping, ...] = (),
     ignore: Collection[str] = (),
 ) -> list[Problem]:
     """Return the violations of every rule that applies to the plan's backend and that neither the spec nor `ignore` turns off.
 
-    `manifest` is the job that would be submitted; with `is_user_manifest` a user wrote it, and `etcd_image` is the image of the
-    etcd beside it. `script` is what the command starts, and `shell_script` the file of a shell.
+    `manifest` is the job that would be submitted, one of the `objects`; with `is_user_manifest` a user wrote it, and
+    `etcd_image` is the image of the etcd beside it. `script` is what the command starts, and `shell_script` the shell's file.
     """
-    job = Job(spec, plan, manifest, is_user_manifest, script, etcd_image, shell_script=shell_script)
+    job = Job(spec, plan, manifest, is_user_manifest, script, etcd_image, shell_script=shell_script, objects=objects)
     jobs = list(list_roles(job))
     ignored = {*spec.lint.ignore, *ignore}
     rules = [rule for rule in RULES if rule.id not in ignored and (rule.local or not plan.capabilities.runs_on_this_machine)]

@@ -10,7 +10,7 @@ from kfjob.base.shells import find_scripts
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.plan.agent import operator_environment
-from kfjob.plan.launch_commands import split_commands
+from kfjob.plan.unconnected_programs import split_commands
 from kfjob.redaction.shell_words import redact_command
 from kfjob.shell.commands import (
     LAUNCHER_COMMANDS,

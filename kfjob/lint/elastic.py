@@ -36,5 +36,5 @@ def elastic_never(job: Job) -> Iterator[Violation]:
         yield Violation(
             path="restarts.policy",
             message="with restart policy `Never` one failed pod ends the elastic job",
-            hint="set `master: {restart_policy: OnFailure}`" if job.role == "Master" else "set `restarts: {policy: OnFailure}`",
+            hint="set `master: {restart_policy: OnFailure}`" if job.role == "Master" else "remove `restarts.policy`",
         )

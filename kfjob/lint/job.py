@@ -11,7 +11,7 @@ from kfjob.kinds.base import PodTemplate
 from kfjob.kinds.registry import get_kind
 from kfjob.lint.script import Script
 from kfjob.plan import JobPlan
-from kfjob.plan.launch_commands import UnconnectedProgram, find_unconnected_nodes
+from kfjob.plan.unconnected_programs import UnconnectedProgram, find_unconnected_nodes
 from kfjob.shell.run_length import split_scripts
 from kfjob.spec.job import JobSpec
 from kfjob.validation.field_paths import join_path
@@ -32,11 +32,12 @@ class Job:
     etcd_image: str = ""  # of the etcd that the user's manifest creates beside the job
     role: str | None = None  # Master or Worker: only its pods; None: all pods
     shell_script: Script | None = None  # the file that a shell reads, if this machine has it: `bash run.sh`
+    objects: tuple[JsonMapping, ...] = ()  # that would be submitted, the job among them
 
     @cached_property
     def pod_templates(self) -> tuple[PodTemplate, ...]:
         """The pod template of each replica."""
-        templates = get_kind(self.manifest).read_pod_templates(self.manifest)
+        templates = get_kind(self.manifest).read_pod_templates(self.manifest, self.objects)
         return tuple(template for template in templates if self.role in (None, template.role))
 
     @cached_property
@@ -57,7 +58,7 @@ class Job:
         """
         if not self.is_user_manifest:
             return "overrides"
-        for template in get_kind(self.manifest).read_pod_templates(self.manifest):
+        for template in get_kind(self.manifest).read_pod_templates(self.manifest, self.objects):
             for part in CONTAINER_LISTS:
                 for index, other in enumerate(template.spec.get(part) or ()):
                     if other is container:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Severity, Violation, rule
-from kfjob.plan.launch_commands import UnconnectedProgram, find_cluster_launcher, find_start_without_agent, find_unconnected
+from kfjob.plan.unconnected_programs import (
+    UnconnectedProgram,
+    find_cluster_launcher,
+    find_start_without_agent,
+    find_unconnected,
+)
+from kfjob.spec.job import JobSpec
 
 _LONG_NUMBER = 10**9
 """A message shows no number of nodes from this on."""
@@ -69,15 +76,35 @@ def unused_processes(job: Job) -> Iterator[Violation]:
     """A command with several processes per node has a launcher that starts them.
 
     `processes_per_node` is a number for the launcher. Python alone starts one process, and other GPUs stay idle.
+    `accelerate launch --cpu` starts one, too, and it may wait for the others.
     """
     processes = str(job.spec.processes_per_node or "")
     if not job.spec.words or job.unconnected or not processes.isdecimal() or int(processes) == 1:
+        return
+    if _launches_on_cpu(job.spec):
+        message = f"`accelerate launch --cpu` starts one process on each node, and not {processes}"
+        hint = "use `launcher: torchrun` with the program alone as `command`, and `env: {ACCELERATE_USE_CPU: 'true'}`"
+        yield Violation(path="command", message=message, hint=hint)
         return
     program = find_unconnected(job.spec.words) if job.spec.launcher in (None, "python") else None
     if program is None or program.launcher != "torchrun" or program.option or (job.script and job.script.starts_processes):
         return
     message = f"`{program.command}` starts one process on each node, and not {processes}"
     yield Violation(path="processes_per_node", message=message, hint=f"write `torchrun {program.program}`")
+
+
+def _launches_on_cpu(spec: JobSpec) -> bool:
+    """Return whether accelerate starts the program without torchrun.
+
+    Source: accelerate 1.15, commands/launch.py `launch_command`, where `--cpu` excludes every other launcher.
+    """
+    words = spec.words
+    if words[:2] == ("accelerate", "launch"):
+        words = words[2:]
+    elif spec.launcher != "accelerate":
+        return False
+    options = {word.partition("=")[0] for word in takewhile(lambda word: not word.endswith(".py"), words)}
+    return "--mpirun_hostfile" not in options and not {"--cpu", "--use_cpu"}.isdisjoint(options)
 
 
 @rule("unused-restarts", "warning", local=True)

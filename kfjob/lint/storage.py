@@ -1,4 +1,4 @@
-"""Rules for checkpoints: where a job writes them and where it resumes."""
+"""Rules for volumes and checkpoints: what volumes hide, where a job writes checkpoints and where it resumes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from typing import Any
 from kfjob.base.text import snake_case
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
+from kfjob.plan.job_scripts import find_program_file
 from kfjob.spec.volumes import Volume
 
 _NODE_LOCAL = {"empty_dir": "an `empty_dir`, which is deleted with its pod", "host_path": "a folder of each node"}
 _READ_ONLY_KINDS = {"config_map": "a config map", "secret": "a secret"}
 
 
+HIDES_PROGRAM = "volume-hides-program"
+"""The rule about volumes over the program of a job; the check of the image has the same id."""
+_SYSTEM_FOLDERS = frozenset(
+    ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr", "/usr/bin", "/usr/lib"),
+)
+_USUAL_WORKDIRS = frozenset(("/app", "/code", "/opt/ml/code", "/src", "/usr/src/app", "/workspace"))
+"""Working directories of widely used images: `/workspace` is that of PyTorch's, NVIDIA's and kfjob's own."""
 _CHECKPOINT_OPTIONS = frozenset(
     (
         *("checkpoint_dir", "checkpoint_folder", "checkpoint_path", "checkpoints", "checkpoints_dir", "ckpt_dir"),
@@ -113,6 +121,42 @@ def checkpoint_read_only(job: Job) -> Iterator[Violation]:
         reason = "is mounted read-only" if volume.read_only else f"is {_READ_ONLY_KINDS[volume.kind]}"
         message = f"checkpoint folder `{folder}` is on volume `{volume.name}`, which {reason}"
         yield Violation(path=path, message=message, hint="use a writable volume")
+
+
+@rule(HIDES_PROGRAM, "error")
+def volume_hides_program(job: Job) -> Iterator[Violation]:
+    """No volume hides what the job runs.
+
+    A volume hides all that the image has in the folder where it is mounted. No program starts without the folders of the
+    system. Over the image's working directory, a volume hides the scripts and the code of `--code` there. `submit` and
+    `preflight` read that folder from the registry; the other commands know only the usual ones.
+    """
+    script = find_program_file(job.plan.words)
+    is_in_workdir = script and not PurePosixPath(script).is_absolute() and not job.spec.pod.working_dir
+    hint = "mount the volume at another path, for example `/data`"
+    for name, folder, path in _list_mounts(job):
+        if folder in _SYSTEM_FOLDERS:
+            message = f"volume `{name}` at `{folder}` hides the system of the image, and no program can start"
+            yield Violation(path=path, message=message, hint=hint)
+        elif is_in_workdir and folder in _USUAL_WORKDIRS:
+            message = (
+                f"volume `{name}` hides `{folder}` of the image; if that is the image's working directory, `{script}` of the "
+                "image is hidden too"
+            )
+            more = f"if the script is on the volume, set `pod: {{working_dir: {folder}}}`"
+            yield Violation(path=path, message=message, hint=f"{hint}; {more}", severity="warning")
+
+
+def _list_mounts(job: Job) -> Iterator[tuple[str, str, str]]:
+    """Yield each mounted volume: its name, its folder in the pods, and the field that sets the folder."""
+    if not job.is_user_manifest:
+        for index, volume in enumerate(job.spec.volumes):
+            yield volume.name, volume.mount_path, f"volumes.{index}.mount_path"
+        return
+    for container in job.training_containers:
+        path = job.find_container_path(container, "volumeMounts")
+        for index, mount in enumerate(container.get("volumeMounts") or ()):
+            yield mount["name"], mount["mountPath"], f"{path}.{index}.mountPath"
 
 
 @rule("resume-elsewhere", "warning", local=True)

@@ -39,7 +39,7 @@ from kfjob.joblog.events import (
 )
 from kfjob.local import etcd, machine, placement
 from kfjob.local.followed_log import FollowedLog, to_log_line
-from kfjob.local.interpreter import Interpreter
+from kfjob.local.interpreter import Interpreter, check_packages
 from kfjob.local.launch import start_supervisor, write_launch_folder
 from kfjob.local.launch_spec import LaunchSpec
 from kfjob.local.rank_processes import ProcessWatcher, add_processes
@@ -124,12 +124,16 @@ class LocalBackend:
             finally:
                 os.close(lock)
 
+    def count_gpus(self) -> int:
+        """Return the number of GPUs of this machine that this process may use."""
+        return len(machine.gpus())
+
     def check_requirements(self, plan: JobPlan) -> builtins.list[Requirement]:
         """Return what the plan needs from this machine, and whether it is there; nothing is started."""
         requirements = [_check_requirement("resources", lambda: _check_capacity(plan)), self._check_program(plan)]
         if plan.own_etcd_image:
             requirements.append(_check_requirement("rendezvous", lambda: _check_etcd(plan, self._jobs)))
-        return requirements
+        return [*requirements, *check_packages(plan, requirements[1].program)]
 
     def _check_program(self, plan: JobPlan) -> Requirement:
         try:
@@ -152,6 +156,11 @@ class LocalBackend:
         launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
         return placement.find_script(plan, launch=launch, volumes=self._volumes)
 
+    def find_folders(self, plan: JobPlan) -> dict[str, str]:
+        """Return the folder of this machine for each mount path in the first pod."""
+        launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
+        return placement.find_folders(plan, plan.pods[0], launch, self._volumes)
+
     def apply(self, plan: JobPlan) -> JobRef:
         """Refuse the change: command and environment of a running process cannot change."""
         self.get(plan.name, namespace=plan.namespace)
@@ -166,10 +175,13 @@ class LocalBackend:
             return add_processes(snapshot)
         raise _make_not_found(name, namespace)
 
-    def list(self, *, namespace: str) -> list[JobSnapshot]:
-        """Return all jobs of a namespace, oldest first, without their pods."""
-        remove_stale(self._jobs / namespace)
-        launches = [launch for job in folder.list_folders(self._jobs / namespace) for launch in folder.list_folders(job)]
+    def list(self, *, namespace: str | None) -> list[JobSnapshot]:
+        """Return all jobs of a namespace, or of all namespaces, oldest first, without their pods."""
+        namespaces = folder.list_folders(self._jobs) if namespace is None else [self._jobs / namespace]
+        for place in namespaces:
+            remove_stale(place)
+        jobs = (job for place in namespaces for job in folder.list_folders(place))
+        launches = [launch for job in jobs for launch in folder.list_folders(job)]
         snapshots = [replace(snapshot, pods=()) for launch in launches if (snapshot := read_state(launch))]
         return sorted(snapshots, key=lambda snapshot: (snapshot.job.created or 0, snapshot.name))
 

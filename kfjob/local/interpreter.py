@@ -7,14 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from kfjob.backends.base import Requirement
 from kfjob.base.errors import Refused
 from kfjob.shell.commands import NOT_PYTHON, OTHER_STARTERS, PYTHON_STARTERS, is_python
 from kfjob.trainspec import OWN_TRAINER
+from kfjob.trainspec.packages import find_packages
+
+if TYPE_CHECKING:
+    from kfjob.plan import JobPlan
 
 OWN = Path(sys.executable)
 """The Python that runs kfjob. Its programs are used last, because the user's environment may have another torch."""
@@ -115,27 +121,54 @@ def _make_missing(name: str, folder: str) -> Refused:
     return Refused(f"`{name}` is a file, not a program", cause=cause, hint=hint)
 
 
-@cache
 def _check_trainer(program: Path) -> None:
-    """Check that the Python beside a program finds kfjob's trainer, once: a plan is checked, and then each of its agents.
+    """Check that the Python beside a program finds kfjob's trainer.
 
     Raises:
         Refused: it does not.
     """
-    python = program if is_python(program.name) else program.parent / "python"
-    if program.parent == OWN.parent or not shutil.which(python):
+    if program.parent == OWN.parent or not find_missing(program, (OWN_TRAINER.partition(".")[0],)):
         return
-    code = f"import importlib.util as u, sys; sys.exit(u.find_spec({OWN_TRAINER.partition('.')[0]!r}) is None)"
-    argv = [str(python), "-P", "-c", code]  # -P: without the modules of the current folder
+    python = _find_python(program)
+    raise Refused(
+        f"`{python}` does not have kfjob, whose trainer the job runs",
+        cause=f"the job's `{program.name}` is in that environment",
+        hint=f"`uv pip install --python {python} 'kfjob[trainer]'`, or choose another Python with `--python`",
+    )
+
+
+def _find_python(program: Path) -> Path:
+    return program if is_python(program.name) else program.parent / "python"
+
+
+@cache
+def find_missing(program: Path, modules: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the modules that the Python beside a program does not find; nothing is imported. None without a Python there.
+
+    It asks once: a plan is checked, and then each of its agents.
+
+    Raises:
+        Refused: the Python does not work.
+    """
+    python = _find_python(program)
+    if not modules or not shutil.which(python):
+        return ()
+    code = "import importlib.util as u, sys; print(*(name for name in sys.argv[1:] if u.find_spec(name) is None))"
+    argv = [str(python), "-P", "-c", code, *modules]  # -P: without the modules of the current folder
     try:
-        has_trainer = subprocess.run(argv, capture_output=True, timeout=_IMPORT_SECONDS, check=False).returncode == 0
+        result = subprocess.run(argv, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as err:
         cause = getattr(err, "strerror", None) or f"it did not end within {_IMPORT_SECONDS} s"
         hint = "choose another Python with `--python`"
         raise Refused(f"`{python}` does not work as a Python", cause=cause, hint=hint) from err
-    if not has_trainer:
-        raise Refused(
-            f"`{python}` does not have kfjob, whose trainer the job runs",
-            cause=f"the job's `{program.name}` is in that environment",
-            hint=f"`uv pip install --python {python} 'kfjob[trainer]'`, or choose another Python with `--python`",
-        )
+    return tuple(result.stdout.split()) if result.returncode == 0 else modules
+
+
+def check_packages(plan: JobPlan, program: str) -> Iterator[Requirement]:
+    """Yield the optional packages of kfjob's trainer, and whether the Python of its program finds them."""
+    packages = list(find_packages(plan.spec.train)) if plan.spec.train and program else []
+    missing = find_missing(Path(program), tuple(package.name for package in packages))
+    for package in packages:
+        hint = f"`uv pip install --python {_find_python(Path(program))} {package.name}`"
+        problem = package.make_missing(hint) if package.name in missing else None
+        yield Requirement(path=f"train.{package.field}", summary=f"package {package.name}", problem=problem)

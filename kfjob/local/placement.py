@@ -44,7 +44,7 @@ def build_launch_spec(
     agents = []
     for index, pod in enumerate(plan.pods):
         role = plan.get_role(index)
-        folders = _folders(role, pod, launch, volumes)
+        folders = find_folders(role, pod, launch, volumes)
         placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
         agents.append(_make_agent_spec(plan, index, make_local_agent(role, index, placement), interpreter))
     spec = LaunchSpec(
@@ -73,7 +73,7 @@ def _endpoint(plan: JobPlan, first: str, own_etcd: EtcdSpec | None) -> str:
     return f"{plan.rendezvous.host}:{plan.rendezvous.port}"
 
 
-def _folders(plan: JobPlan, pod: str, launch: Path, volumes: Path) -> dict[str, str]:
+def find_folders(plan: JobPlan, pod: str, launch: Path, volumes: Path) -> dict[str, str]:
     """Return the folder that each mount path maps to."""
     folders = {}
     for volume in plan.volumes:
@@ -143,7 +143,7 @@ def _make_first_agent(plan: JobPlan, launch: Path, volumes: Path) -> AgentProces
     from kfjob.plan.agent import Placement, make_local_agent
 
     addresses = ("127.0.0.1",) * plan.spec.nodes
-    folders = _folders(plan, plan.pods[0], launch, volumes)
+    folders = find_folders(plan, plan.pods[0], launch, volumes)
     return make_local_agent(plan, 0, Placement(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=folders))
 
 

@@ -29,6 +29,10 @@ ANNOTATION_SUBMITTED_BY = "kfjob.dev/submitted-by"
 """Who submitted the launch: `USER@HOST`, or the setting `user`."""
 ANNOTATION_SPEC_FILE = "kfjob.dev/spec-file"
 """The digest and the path of the file of the submitted spec."""
+ANNOTATION_RELAUNCHES = "kfjob.dev/relaunches"
+"""The relaunches by the guard that led to this launch, as JSON."""
+ANNOTATION_DECISION = "kfjob.dev/guard-decision"
+"""Why the guard does not relaunch this launch any more."""
 ANNOTATION_ACCELERATE = "kfjob.dev/accelerate"
 """The keys of an Accelerate config that no field of a spec holds, as JSON."""
 ANNOTATION_SECRET_TIME = "kfjob.dev/made"  # noqa: S105 - a key
@@ -44,6 +48,8 @@ KEYS_OF_KFJOB = frozenset(
         ANNOTATION_MANIFEST,
         ANNOTATION_SUBMITTED_BY,
         ANNOTATION_SPEC_FILE,
+        ANNOTATION_RELAUNCHES,
+        ANNOTATION_DECISION,
     }
 )
 """The labels and annotations that kfjob adds to every job."""

@@ -32,6 +32,8 @@ RENDEZVOUS_PORT = 23456
 RENDEZVOUS_PORT_NAME = "pytorchjob-port"
 """The operator reads the Master's port from the container port of this name (v1.9.3, pytorch_types.go)."""
 ETCD_PORT = 2379
+ETCD_CONTAINER = "etcd"
+"""The container of the job's own etcd."""
 PULL_SECRET_PREFIX = "kfjob-pull-"  # noqa: S105 - a name
 
 

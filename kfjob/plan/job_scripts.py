@@ -1,4 +1,4 @@
-"""Find the Python script that the command of a job runs."""
+"""Find the script that the command of a job runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-from kfjob.plan.launch_commands import split_commands
+from kfjob.base.shells import find_script_file
+from kfjob.plan.unconnected_programs import split_commands
 from kfjob.shell.commands import find_script
 
 _FOLDER_OPTIONS = ("--cwd", "--directory", "-C", "--chdir")
@@ -32,6 +33,17 @@ def find_job_script(command: Sequence[str], *, at_start: bool = False) -> str:
         elif at_start and words and words[0] not in _SHELL_SETTINGS:
             return ""
     return ""
+
+
+def find_program_file(command: Sequence[str]) -> str:
+    """Return the file that a command runs: a Python script or a shell script; "" without one."""
+    return find_job_script(command) or find_shell_file(command)
+
+
+def find_shell_file(words: Sequence[str]) -> str:
+    """Return the file that a shell, or the system, reads as a shell script; "" without one."""
+    is_file = bool(words) and words[0].endswith((".sh", ".bash"))
+    return words[0] if is_file else find_script_file(words)
 
 
 def _count_before(word: str, command: Sequence[str]) -> int:

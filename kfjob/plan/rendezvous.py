@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfjob.objects import names
-from kfjob.plan.values import Context, Decisions, RendezvousPlan
+from kfjob.plan.values import Decisions, RendezvousPlan
 from kfjob.spec.job import JobSpec
 from kfjob.spec.volumes import Volume
 
@@ -28,17 +28,17 @@ _TLS_KEYS = {"etcd": ("cacert", "cert", "key"), "etcd-v2": ("ca_cert", "ssl_cert
 """torch's names of the files (etcd_rendezvous.py `_create_etcd_client`, and the same in etcd_rendezvous_backend.py)."""
 
 
-def plan_rendezvous(spec: JobSpec, context: Context, decisions: Decisions) -> RendezvousPlan:
-    """Return the rendezvous that every agent uses."""
+def plan_rendezvous(spec: JobSpec, first_pod: str, launch: str, decisions: Decisions) -> RendezvousPlan:
+    """Return the rendezvous that every agent uses; `first_pod` is the name of the pod that sorts first, or of the Master."""
     backend = spec.rendezvous.backend if spec.is_dynamic else "static"
     conf = _tls_options(spec) | spec.rendezvous.conf
     for key, default, reason in _TIMEOUTS[backend]:
         conf[key] = decisions.decide(f"rendezvous.conf.{key}", conf.get(key), default, reason)
-    host, port = _endpoint(spec, context, backend, decisions)
+    host, port = _endpoint(spec, first_pod, backend, decisions)
     rendezvous_id = decisions.decide(
         "rendezvous.id",
         spec.rendezvous.id,
-        f"{spec.name}-{context.launch}",
+        f"{spec.name}-{launch}",
         "unique, so that a relaunch never meets the state of the launch before",
     )
     return RendezvousPlan(backend=backend, host=host, port=port, id=rendezvous_id, conf=tuple(sorted(conf.items())))
@@ -51,18 +51,17 @@ def tls_volumes(spec: JobSpec) -> tuple[Volume, ...]:
     return (Volume(name=names.TLS_VOLUME, mount_path=TLS_PATH, secret=spec.rendezvous.tls.secret, read_only=True),)
 
 
-def _endpoint(spec: JobSpec, context: Context, backend: str, decisions: Decisions) -> tuple[str, int]:
+def _endpoint(spec: JobSpec, first_pod: str, backend: str, decisions: Decisions) -> tuple[str, int]:
     if spec.rendezvous.endpoint:
         host, _, port = spec.rendezvous.endpoint.rpartition(":")
         return host, int(port)
     if backend in ("c10d", "static"):
-        host = context.name_pods(spec.name, spec.nodes, master=spec.has_master)[0]
         number = spec.rendezvous.port
         reason = "the pod that sorts first hosts the store and is rank 0" if backend == "c10d" else "the master"
         if number is not None:
             decisions.decide("rendezvous.port", str(number), "", "")
-        decisions.decide("rendezvous.endpoint", None, f"{host}:{number or names.RENDEZVOUS_PORT}", reason)
-        return host, number or names.RENDEZVOUS_PORT
+        decisions.decide("rendezvous.endpoint", None, f"{first_pod}:{number or names.RENDEZVOUS_PORT}", reason)
+        return first_pod, number or names.RENDEZVOUS_PORT
     host = names.etcd_name(spec.name)
     decisions.decide("rendezvous.endpoint", None, f"{host}:{names.ETCD_PORT}", "the job's own etcd")
     return host, names.ETCD_PORT

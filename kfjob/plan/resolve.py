@@ -15,10 +15,10 @@ from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError, UsageError
 from kfjob.base.units import MIB, parse_quantity
 from kfjob.image.references import parse_reference
-from kfjob.joblog.observe_config import Limits, ObserveConfig
+from kfjob.joblog.observe_config import Limits, ObserveConfig, Recovery
 from kfjob.objects import api_objects, names
 from kfjob.plan import environment, launchers, rendezvous
-from kfjob.plan.launch_commands import find_unconnected_nodes
+from kfjob.plan.unconnected_programs import find_unconnected_nodes
 from kfjob.plan.values import GRACE_SECONDS, Context, Decisions, JobPlan
 from kfjob.shell.run_length import find_run_length
 from kfjob.spec import instances
@@ -99,7 +99,7 @@ def _resolve_pods(spec: JobSpec, context: Context) -> JobPlan:
         resources=resources,
         volumes=(*spec.volumes, *rendezvous.tls_volumes(spec)),
         shared_memory=_shared_memory(spec, decisions),
-        rendezvous=rendezvous.plan_rendezvous(spec, context, decisions),
+        rendezvous=rendezvous.plan_rendezvous(spec, pods[0], context.launch, decisions),
         own_etcd_image=context.etcd_image if has_own_etcd(spec) else "",
         restarts=_restarts(spec, decisions),
         scheduling=_scheduling(spec, instance, resources, decisions),
@@ -126,6 +126,9 @@ def _record_static_defaults(spec: JobSpec, context: Context, decisions: Decision
         model = getattr(spec, part)
         value = str(getattr(model, field))
         decisions.decide(f"{part}.{field}", value if field in model.model_fields_set else None, value, reason)
+    if context.kind:
+        chosen = context.kind.lower() if context.kind_origin == "spec" else None
+        decisions.decide("target", chosen, context.kind.lower(), context.kind_reason, origin=context.kind_origin)
     if has_own_etcd(spec):
         decisions.decide("etcd.image", None, context.etcd_image, "3.4 refreshes the lease that torch's backend needs")
 
@@ -159,12 +162,6 @@ def _problems(spec: JobSpec, context: Context, resources: Resources) -> Iterator
                 title="kfjob's trainer cannot train on Neuron devices: it is written for CUDA and the CPU",
                 path="train",
                 hint="use `command` with an image and a program for AWS Neuron (torch-neuronx)",
-            )
-        if not spec.image:
-            yield Problem(
-                title="`image` is missing, and pods need one",
-                path="image",
-                hint="`kfjob push-image` builds one; `kfjob submit --backend local` needs none",
             )
         return
     if not spec.command and not spec.train:
@@ -264,6 +261,8 @@ def _shared_memory(spec: JobSpec, decisions: Decisions) -> str | None:
 
 def _restarts(spec: JobSpec, decisions: Decisions) -> Restarts:
     hyperpod, default, reason = spec.scheduling.hyperpod, spec.restarts.policy, "a failed pod and its logs stay"
+    if spec.is_dynamic and spec.min_nodes < spec.max_nodes:
+        default, reason = "OnFailure", "with `Never` one drained node ends an elastic job"
     if hyperpod and hyperpod.auto_resume:
         default, reason = "OnFailure", "HyperPod's auto-resume needs it"
     value = spec.restarts.policy if "policy" in spec.restarts.model_fields_set else None
@@ -320,4 +319,6 @@ def _observe_config(spec: JobSpec, processes: str, pods: tuple[str, ...]) -> Obs
         unconnected=unconnected.command if unconnected else "",
         loglevel=loglevel if isinstance(loglevel, str) else "INFO",
         limits=Limits(**spec.watchdog.model_dump()),
+        recovery=Recovery(retries=spec.recovery.retries) if spec.recovery else None,
+        frees_survivors=spec.run.after_failure == "stop",
     )

@@ -43,6 +43,9 @@ class Context:
     namespace_reason: str = "the namespace of the target"
     start_folder: str = ""  # absolute path of the folder where agents of a local job start; "" on a cluster
     etcd_image: str = DEFAULT_ETCD_IMAGE
+    kind: str = ""  # of the job on a cluster
+    kind_origin: Origin = "default"
+    kind_reason: str = ""
     name_pods: NamePods = names.pod_names  # on a cluster the kind of the job decides
 
     @property

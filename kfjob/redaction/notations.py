@@ -58,12 +58,18 @@ def _find_named(text: str, names: re.Pattern[str], *, is_option: bool) -> Iterat
 def _find_secret_value(text: str, name: re.Match[str], *, is_option: bool) -> Span | None:
     """Return the range of the value after a name; None for a reference, a placeholder, or a value that is no secret."""
     pattern = _compile_header() if is_header(name["name"]) else _compile_value()
-    start, limit = name.end(), name.end() + MAX_HARMLESS
+    opening = _compile_list().match(text, name.end())
+    start = opening.end() if opening else name.end()
+    limit = start + MAX_HARMLESS
     match = pattern.match(text, start, limit)
     if match is None or match["reference"] or not _is_secret(name["name"], _get_value(match), is_option=is_option):
         return None
     if match.end() == limit and (whole := pattern.match(text, start)):
         match = whole
+    if opening:
+        found = _compile_list_end().search(text, match.end())
+        start = match.start("quoted")
+        return start, start + len(text[start : found.start() if found else len(text)].rstrip(" \t\\\"'`"))
     start = match.start("quoted" if match["quote"] else "bare")
     end = start + len(_get_value(match))
     before = text[name.start() - 1 : name.start()]
@@ -113,6 +119,17 @@ def _compile_value() -> re.Pattern[str]:
     """Return the pattern of a value in quotes, or up to a space, a closing quote, or a mark before the next name."""
     bare = r"(?P<bare>(?>(?:[^\s\"'`,;&]+|[,;&](?![A-Za-z_][\w.-]{1,80}=)|[\"'`](?![\s,;:)\]}]|\Z))+))"
     return re.compile(f"{_REFERENCE}|{_QUOTED}|{bare}")
+
+
+@cache
+def _compile_list() -> re.Pattern[str]:
+    """Return the pattern of the bracket before the texts of a list, which are one secret."""
+    return re.compile(rf"\[[ \t]{{0,40}}(?=[bBrRuUfF]{{0,2}}{_QUOTE})")
+
+
+@cache
+def _compile_list_end() -> re.Pattern[str]:
+    return re.compile(r"[\]\n]")
 
 
 @cache

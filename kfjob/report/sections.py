@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,7 @@ from kfjob.joblog.progress.training import Training
 from kfjob.joblog.view.job_view import JobView
 from kfjob.report.charts import Chart, Curve, lay_out_chart
 from kfjob.report.numbers import format_duration, format_number, format_time
+from kfjob.report.templating import make_environment
 from kfjob.report.timeline import pod_order
 
 MAX_WARNINGS = 100
@@ -217,6 +218,15 @@ def make_charts(training: Training) -> list[Chart]:
         lay_out_chart("Learning rate", [rate], note=format_number(training.lr)),
     )
     return [chart for chart in charts if chart]
+
+
+def render_curve(training: Training, *, redact: Callable[[str], str] = str) -> str:
+    """Return the loss curve as an SVG picture without a style sheet, for a notebook; "" without a curve."""
+    chart = next((chart for chart in make_charts(training) if chart.title == "Loss"), None)
+    if chart is None:
+        return ""
+    template = make_environment(redact).get_template("curve.html")
+    return template.render(picture=chart.pictures[-1], colours={"line raw": "#9db8e8", "line main": "#2563c9"})
 
 
 def make_pod_table(view: JobView) -> Table | None:

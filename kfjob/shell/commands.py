@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -44,9 +45,13 @@ WRAPPERS = ("exec", "time", "nohup", "nice", "env", "stdbuf", "timeout", "numact
 RUNNERS = ("uv", "poetry", "pipenv", "pdm", "pixi", "hatch", "rye", "conda", "mamba", "micromamba")
 """Programs whose subcommand `run` starts another program."""
 NOT_PYTHON = (*SHELLS, *WRAPPERS, *RUNNERS)
+SCRIPT_STARTERS: Mapping[str, str] = MappingProxyType(
+    {".py": "torchrun", **dict.fromkeys((".sh", ".bash", ".slurm", ".sbatch"), "bash")}
+)
+"""What starts a script on each node, by the suffix of its file."""
 NO_PYTHON = ("--no-python", "--no_python")
 _PLAIN = ("python", "python3")
-_FIELDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+LAUNCHER_FIELDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "accelerate": {
             "num_machines": "nodes",
@@ -193,7 +198,7 @@ def _count_interpreter_words(words: Sequence[str]) -> int:
 
 
 def _find_doubled(program: Program, launcher: Launcher) -> Iterator[Problem]:
-    fields = _FIELDS.get(launcher, {})
+    fields = LAUNCHER_FIELDS.get(launcher, {})
     for word in program.options:
         option = word.partition("=")[0]
         name = option.lstrip("-").replace("-", "_")
@@ -256,6 +261,12 @@ def get_no_python(launcher: Launcher) -> str:
 def get_basename(word: str) -> str:
     """Return the name of a program without its folder."""
     return word.rpartition("/")[2]
+
+
+def suggest_start(file: str) -> str:
+    """Return the command line that starts a file as a program on every node: `torchrun train.py`; "" if it is no script."""
+    suffix = f".{file.rpartition('.')[2]}"
+    return f"{starter} {shlex.quote(file)}" if (starter := SCRIPT_STARTERS.get(suffix)) else ""
 
 
 def find_script(argv: Sequence[str]) -> str:

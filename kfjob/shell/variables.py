@@ -70,6 +70,8 @@ UNRESOLVED_REASONS: Mapping[Resolution, str] = MappingProxyType(
     }
 )
 """The rest of a message about a reference that cannot be replaced."""
+LEAVES_NOTHING = "the value is empty, and so is the whole text"
+"""The rest of a note about a text without any other words."""
 
 
 def write_value_hint(name: str, *, may_be_empty: bool) -> str:

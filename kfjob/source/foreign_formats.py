@@ -1,20 +1,31 @@
-"""Recognise files of other programs that a user gives in place of a job spec, and say which command reads them."""
+"""Recognise files that a user gives in place of a job spec, and say what a spec is and which command reads them."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.errors import Problem, SpecError
+from kfjob.base.text import join_names
 from kfjob.objects.api_objects import is_list
+from kfjob.shell.commands import suggest_start
 
 _JOB_KIND = "PyTorchJob"
 """The kind of the jobs that `kfjob import` reads."""
 _IMPORT = "`kfjob import pytorchjob {file}` converts it to a job spec; `kfjob submit --template {file}` submits it as it is"
 _IMPORT_INNER = "`kfjob import pytorchjob {file}` converts its job to a job spec"
-_FIRST_SPEC = "`kfjob init` writes a first job spec"
+_KINDS_BY_SUFFIX = {
+    ".py": "a Python script", ".ipynb": "a notebook", ".toml": "a TOML file", ".md": "a page of Markdown",
+    **dict.fromkeys((".sh", ".bash", ".slurm", ".sbatch"), "a shell script"),
+}  # fmt: skip
+_KINDS_BY_FIRST_LINE = ((re.compile(r"\A#!.*python"), "a Python script"), (re.compile(r"\A#!.*sh\b"), "a shell script"))
+_YAML_SUFFIXES = (".yaml", ".yml", ".json")
+_SIMILAR = 0.75
+"""How similar a key is to a field at least, if it may be meant."""
 _MARKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     # keys that a format always has, what it is, and the hint
     (
@@ -28,12 +39,42 @@ _PYTORCHJOB_LINE = re.compile(rf"^[ \t]*[\"']?kind[\"']?:[ \t]*[\"']?\w*{_JOB_KI
 _DOCUMENT = re.compile(r"^---(\s|$)", re.MULTILINE)
 
 
+def describe_spec(file: str = "") -> str:
+    """Return what a job spec is, for the hint of an error about something else, such as a script in a file."""
+    run = f"kfjob run -- {suggest_start(file) or 'COMMAND'}"
+    return f"a spec is YAML with a job's name, nodes and command: `kfjob init` writes one, `{run}` needs none"
+
+
+def find_other_file(text: str, file: str | None) -> SpecError | None:
+    """Return the error for a script or another file that no YAML reader has to look at; None if it may be a job spec."""
+    name, line = file or "", text.partition("\n")[0]
+    kind = _KINDS_BY_SUFFIX.get(f".{name.rpartition('.')[2]}" if "." in name else "")
+    kind = kind or next((kind for pattern, kind in _KINDS_BY_FIRST_LINE if pattern.match(line)), None)
+    return SpecError([Problem(title=f"this is {kind}, not a job spec", file=file, hint=describe_spec(name))]) if kind else None
+
+
+def explain_syntax(err: SpecError, file: str | None) -> SpecError:
+    """Return the error for a text that is not YAML. A file without a name of YAML is probably something else."""
+    if not file or file.startswith("<") or file.endswith(_YAML_SUFFIXES):
+        return err
+    first = err.problems[0]
+    return SpecError([replace(first, title=f"this is not a job spec: {first.title}", hint=describe_spec())])
+
+
+def find_foreign_fields(data: JsonMapping, fields: Collection[str], file: str | None) -> Problem | None:
+    """Return the problem of a mapping of which no key is a field of a job spec, or is written like one."""
+    if not data or any(key in fields or difflib.get_close_matches(str(key), fields, 1, _SIMILAR) for key in data):
+        return None
+    detail = f"its keys are {join_names(str(key) for key in data)}"
+    return Problem(title="this is not a job spec: it has none of its fields", file=file, detail=detail, hint=describe_spec())
+
+
 def find_foreign_format(data: JsonMapping, file: str | None) -> Problem | None:
     """Return the problem of a document of another program; None if it may be a job spec."""
     if "kind" in data and ("apiVersion" in data or "metadata" in data or "spec" in data):
         kind, name = data["kind"], _show_name(file)
         items = data["items"] if is_list(data) else [data]
-        hint = _FIRST_SPEC
+        hint = describe_spec()
         if any(isinstance(item, dict) and item.get("kind") == _JOB_KIND for item in items):
             hint = _IMPORT.format(file=name)
         elif _may_hold_job(data):

@@ -11,14 +11,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.common_types import JsonMapping
 from kfjob.base.errors import Problem, SpecError
 from kfjob.source.assign import apply_assignments, find_kept_arguments
-from kfjob.source.foreign_formats import explain_documents, find_foreign_format, find_language_problem
+from kfjob.source.foreign_formats import (
+    describe_spec,
+    explain_documents,
+    explain_syntax,
+    find_foreign_fields,
+    find_foreign_format,
+    find_language_problem,
+    find_other_file,
+)
 from kfjob.source.script_devices import check_devices
 from kfjob.source.yaml_text import ParsedText, parse_yaml, parse_yaml_with_problems
-from kfjob.spec.job import JobSpec
-from kfjob.spec.migrate import migrate
+from kfjob.spec.job import SPEC_VERSION, JobSpec
 from kfjob.trainspec.script_translation import Translation, translate_arguments
 from kfjob.validation.field_paths import Path, Positions, join_path, parse_path
 from kfjob.validation.pydantic_errors import describe_kind, find_path, make_problems
@@ -85,42 +92,48 @@ def draft_spec(
     Raises:
         SpecError: the text is not YAML, or not a job spec at all.
     """
+    if other := find_other_file(text, file):
+        raise other
     try:
         parsed = parse_yaml_with_problems(text, file=file, variables=variables or {})
     except SpecError as error:
         lines = [problem.line for problem in error.problems]
         if language := find_language_problem(text, lines, file=file, expected="a job spec"):
             raise SpecError([language]) from None
-        raise (explain_documents(text, file) or error) from None
+        raise (explain_documents(text, file) or explain_syntax(error, file)) from None
     return _draft(parsed, file=file, assignments=assignments)
 
 
-def draft_fields(fields: JsonMapping, *, assignments: Sequence[str] = ()) -> Draft:
+def draft_fields(fields: JsonMapping, *, assignments: Sequence[str] = (), origins: Mapping[Path, str] | None = None) -> Draft:
     """Return the spec of a mapping, such as a dictionary in Python; `assignments` override its fields.
+
+    `origins` says for messages where fields come from, such as an option.
 
     Raises:
         SpecError: the mapping is not a job spec at all.
     """
-    parsed = ParsedText(data=dict(fields), positions=Positions(), problems=[], unresolved=frozenset())
+    parsed = ParsedText(data=dict(fields), positions=Positions(assigned=origins or {}), problems=[], unresolved=frozenset())
     return _draft(parsed, assignments=assignments)
 
 
 def _draft(parsed: ParsedText, *, file: str | None = None, assignments: Sequence[str] = ()) -> Draft:
     data, positions, problems = parsed.data, parsed.positions, list(parsed.problems)
     if not isinstance(data, dict):
-        title = f"a job spec must be a mapping, this is {'empty' if data is None else f'a {describe_kind(data)}'}"
-        raise SpecError([Problem(title=title, file=file, line=1, column=1, hint="begin with `name: …`")])
-    if problem := find_foreign_format(data, file):
+        title = f"this is {'empty' if data is None else f'a {describe_kind(data)}'}, not a job spec"
+        raise SpecError([Problem(title=title, file=file, line=1, column=1, hint=describe_spec(file or ""))])
+    if problem := find_foreign_format(data, file) or find_foreign_fields(data, JobSpec.model_fields, file):
         raise SpecError([positions.locate(problem, (problem.path,))])
     assigned, assignment_problems = apply_assignments(data, assignments)
     problems += assignment_problems
-    positions = replace(positions, assigned=assigned)
-    data = _migrate(data, positions)
+    positions = replace(positions, assigned={**positions.assigned, **assigned})
+    _check_version(data, positions)
     unresolved = parsed.unresolved - assigned.keys()
-    warnings = [positions.locate(problem, path) for path, problem in find_kept_arguments(data, assigned)]
+    warnings = [note for note in parsed.notes if parse_path(note.path) not in assigned]
+    warnings += [positions.locate(problem, path) for path, problem in find_kept_arguments(data, assigned)]
     if isinstance(data.get("train"), dict):
         train, device_problems = check_devices(data)
-        translation = translate_arguments(train)
+        overrides = {str(path[1]) for path in assigned if path[0] == "train" and len(path) > 1}
+        translation = translate_arguments(train, overrides=overrides)
         problems += _locate_in_train(device_problems, positions)
         data = {**data, "train": translation.values}
         problems += [
@@ -148,11 +161,12 @@ def _check_fields(data: JsonMapping, positions: Positions, unresolved: frozenset
         return None, make_problems(details, JobSpec, positions)
 
 
-def _migrate(data: JsonObject, positions: Positions) -> JsonObject:
-    try:
-        return migrate(data)
-    except SpecError as error:
-        raise SpecError(positions.locate_all(error.problems)) from None
+def _check_version(data: JsonMapping, positions: Positions) -> None:
+    version = data.get("version", SPEC_VERSION)
+    if isinstance(version, int) and version > SPEC_VERSION:
+        title = f"the spec has schema version {version}, but this kfjob supports versions up to {SPEC_VERSION}"
+        hint = f"install a kfjob that supports schema version {version}"
+        raise SpecError([positions.locate(Problem(title=title, path="version", hint=hint), ("version",))])
 
 
 def _locate_in_train(problems: Sequence[Problem], positions: Positions) -> list[Problem]:

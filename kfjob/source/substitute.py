@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfjob.base.errors import Problem
-from kfjob.shell.variables import UNRESOLVED_REASONS, Reader, Resolution, Variables, find_references, resolve, write_value_hint
+from kfjob.shell.variables import (
+    LEAVES_NOTHING,
+    UNRESOLVED_REASONS,
+    Reader,
+    Resolution,
+    Variables,
+    find_references,
+    resolve,
+    write_value_hint,
+)
 
 _ESCAPED = re.compile(r"\$\$(?=\{)")
 _MAY_BE_EMPTY = re.compile(r"(?:^|\.)(?:env|command|args|labels|annotations)\.|\.value$|^command$")
@@ -36,6 +45,8 @@ class Substitution:
         self._variables = Variables(values=values)
         self._values = values
         self._empty: list[tuple[str, _Occurrence]] = []
+        self.notes: list[Problem] = []
+        """The texts that are empty although their writer may not have meant it."""
         self._unresolved: dict[tuple[str, Resolution], list[_Occurrence]] = {}
 
     def replace(self, text: str, *, path: str, position: tuple[int, int]) -> tuple[str, bool]:
@@ -60,11 +71,21 @@ class Substitution:
             parts += [_ESCAPED.sub("$", text[offset : reference.start()]), find_value(reference)]
             offset = reference.end()
         replaced = "".join([*parts, _ESCAPED.sub("$", text[offset:])])
-        if text and not replaced and not _MAY_BE_EMPTY.search(path):
-            is_resolved = False
+        if text and not replaced:
+            is_resolved = self._add_empty(text, path=path, position=position)
+        return replaced, is_resolved
+
+    def _add_empty(self, text: str, *, path: str, position: tuple[int, int]) -> bool:
+        """Add a text of which the references leave nothing, and return whether it may be empty."""
+        if not _MAY_BE_EMPTY.search(path):
             name = next(find_references(text))["braced"]
             self._empty.append((name, (text, path, position)))
-        return replaced, is_resolved
+            return False
+        if not any(reference["dash"] for reference in find_references(text)):  # a default is empty on purpose
+            line, column = position
+            title = f"`{text}`: {LEAVES_NOTHING}"
+            self.notes.append(Problem(title=title, path=path, line=line, column=column, severity="note"))
+        return True
 
     def list_missing(self) -> frozenset[str]:
         """Return the names that need a value."""

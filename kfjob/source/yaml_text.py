@@ -43,6 +43,8 @@ class ParsedText:
     """The scalars that contain a reference without a value; the reference stays as it is, and has a problem."""
     missing: frozenset[str] = frozenset()
     """The names without a value that these scalars need."""
+    notes: tuple[Problem, ...] = ()
+    """What the writer of the document may not expect."""
 
 
 def parse_yaml(text: str, *, file: str | None = None) -> tuple[Any, Positions]:
@@ -81,8 +83,14 @@ def parse_yaml_with_problems(text: str, *, file: str | None = None, variables: M
     except InvalidYamlError as error:
         raise SpecError([Problem(title="invalid YAML", file=file, detail=str(error))]) from None
     positions = Positions(file, walk.keys, walk.values)
-    missing = substitution.list_missing()
-    return ParsedText(data=data, positions=positions, problems=walk.problems, unresolved=unresolved, missing=missing)
+    return ParsedText(
+        data=data,
+        positions=positions,
+        problems=walk.problems,
+        unresolved=unresolved,
+        missing=substitution.list_missing(),
+        notes=tuple(replace(note, file=file) for note in substitution.notes),
+    )
 
 
 def _replace_references(walk: _Walk, substitution: Substitution) -> frozenset[Path]:

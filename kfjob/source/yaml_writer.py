@@ -51,15 +51,15 @@ def is_ambiguous(text: str) -> bool:
     return _LIKE_ANOTHER_TYPE.fullmatch(text) is not None or not isinstance(resolve_plain(text), str)
 
 
-def write_yaml(documents: Iterable[Any], *, width: int = 120) -> str:
-    """Return JSON data as YAML documents; characters that act on a terminal are escaped."""
+def write_yaml(documents: Iterable[Any], *, width: int = 120, compact: bool = False) -> str:
+    """Return JSON data as YAML documents; characters that act on a terminal are escaped.
+
+    With `compact`, a mapping or list of scalars is on one line, as `{gpus: 8}`.
+    """
     documents = list(documents)
-    text = _dump(documents, width, allow_unicode=True)
-    return text if is_clean(text) else _dump(documents, width, allow_unicode=False)
-
-
-def _dump(documents: list[Any], width: int, *, allow_unicode: bool) -> str:
-    return str(yaml.dump_all(documents, Dumper=_Writer, sort_keys=False, width=width, allow_unicode=allow_unicode))
+    options: JsonObject = {"sort_keys": False, "width": width, "default_flow_style": None if compact else False}
+    text = str(yaml.dump_all(documents, Dumper=_Writer, allow_unicode=True, **options))
+    return text if is_clean(text) else str(yaml.dump_all(documents, Dumper=_Writer, allow_unicode=False, **options))
 
 
 def format_manifests(manifests: Sequence[JsonObject], form: str) -> str:

@@ -25,7 +25,7 @@ from kfjob.spec.pod import EnvEntry, EnvFromSource, Pod, Resources
 from kfjob.spec.rendezvous import Elastic, Rendezvous, RendezvousField, TorchrunOptions
 from kfjob.spec.scheduling import Restarts, RestartsField, RunPolicy, Scheduling
 from kfjob.spec.volumes import Volume
-from kfjob.spec.watchdog import Watchdog
+from kfjob.spec.watchdog import Recovery, Watchdog
 from kfjob.trainspec.train_spec import TrainSpec
 from kfjob.validation.spec_model import SpecModel, field_error
 
@@ -34,6 +34,8 @@ MAX_PROCESSES = 4096
 
 
 def _check_processes(value: object) -> object:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)  # as pydantic reads the other numbers: a substituted `${NAME}` is a text
     is_number = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_PROCESSES
     if value is None or value in ("auto", "gpu", "cpu") or is_number:
         return value
@@ -58,6 +60,11 @@ class JobFields(SpecModel, defer_build=True):
         default=None, description="Experiment, a group of jobs to compare; a label of the job and its pods"
     )
     namespace: DnsLabel | None = Field(default=None, description="Namespace; default: the one of the kubeconfig's context")
+    target: Literal["pytorchjob", "trainjob", "auto"] | None = Field(
+        default=None,
+        description="Kind of the job on a cluster: `pytorchjob` of the training operator, `trainjob` of Kubeflow Trainer v2, "
+        "or `auto`, what the cluster offers; default: `pytorchjob`, and `trainjob` on a cluster without the training operator",
+    )
     image: str | None = Field(default=None, description="Container image; ignored by the local backend")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         default=None, description="Image pull policy; default: Kubernetes' own"
@@ -112,6 +119,10 @@ class JobFields(SpecModel, defer_build=True):
     restarts: RestartsField = Restarts()
     run: RunPolicy = RunPolicy()
     watchdog: Watchdog = Watchdog()
+    recovery: Recovery | None = Field(
+        default=None,
+        description="Let the guard of the namespace relaunch the job after a failure; `recovery: {}` has the defaults",
+    )
     scheduling: Scheduling = Scheduling()
     service_account: ObjectName | None = Field(default=None, description="Service account of the pods")
     pod: Pod = Pod()

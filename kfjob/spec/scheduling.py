@@ -16,7 +16,7 @@ _INT64 = 2**63 - 1
 
 
 def _convert_duration(value: object) -> object:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or value.isdecimal():
         return value
     if (seconds := parse_duration(value)) is None:
         hint = "write seconds, or for example `90m` or `1d12h`"
@@ -36,7 +36,8 @@ class Restarts(SpecModel):
     )
     policy: Literal["Never", "OnFailure", "Always", "ExitCode"] = Field(
         default="Never",
-        description="Restart policy for the exit of an agent; with `Never` the job fails, and its pods and logs remain",
+        description="Restart policy for the exit of an agent; with `Never` the job fails, and its pods and logs remain. The "
+        "default is `OnFailure` for elastic jobs and HyperPod's auto-resume",
     )
     always: bool = Field(
         default=False,
@@ -59,7 +60,7 @@ RestartsField = Annotated[Restarts, BeforeValidator(_convert_restarts, json_sche
 
 
 class RunPolicy(SpecModel):
-    """The operator's run policy. Its deadline and back-off limit act late or never."""
+    """The operator's run policy, whose deadline and back-off limit act late or never, and what kfjob does after a failure."""
 
     clean_pods: Literal["None", "Running", "All"] = Field(
         default="None",
@@ -71,6 +72,11 @@ class RunPolicy(SpecModel):
     )
     ttl: Seconds | None = Field(
         default=None, ge=0, le=_INT32, description="Time after its end at which the operator deletes the job"
+    )
+    after_failure: Literal["stop", "keep"] = Field(
+        default="stop",
+        description="Pods that still run after a failure of the job: with `stop`, the guard or the command that follows the "
+        "job archives their logs and deletes them",
     )
     suspend: bool = Field(default=False, description="Create the job without pods; it starts when you resume it")
 

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 
 from kfjob.base.errors import KfjobError
-from kfjob.trainer.environment import check_home_folders, check_meeting_point, read_place
+from kfjob.trainer.environment import check_home_folders, check_meeting_point, check_packages, read_place
 from kfjob.trainer.metrics import Outcome, StartupTimer, log, start_logging
-from kfjob.trainer.redact import write_error
+from kfjob.trainer.permanent_failure import read_previous_failure, write_error_file
+from kfjob.trainer.redact import redact, write_error
 from kfjob.trainspec.command_line import format_help, parse_argv
 from kfjob.trainspec.train_spec import TrainSpec
 
@@ -22,22 +23,22 @@ def main(argv: Sequence[str]) -> int:
         return 0
     is_rank_zero = os.environ.get("RANK", "0") == "0"
     start_logging(verbose=is_rank_zero)
+    if failure := read_previous_failure():
+        return _fail(*failure, is_shown=is_rank_zero)
     try:
         place = read_place()
     except KfjobError as error:  # on every rank, because the number of this one is unknown
-        write_error(error)
-        log.error(Outcome(outcome="failed", reason=error.title).line())
+        _fail(str(error), error.title, is_shown=True)
         return error.exit_code
     try:
         spec, notes = parse_argv(argv)
         _refuse_nested_spawn(spec)
+        check_packages(spec)
         check_home_folders(spec.model_dump())
         if not spec.dry_run:
             check_meeting_point(place)
     except KfjobError as error:
-        if is_rank_zero:
-            write_error(error)
-            log.error(Outcome(outcome="failed", reason=error.title).line())
+        _fail(str(error), error.title, is_shown=is_rank_zero)
         return error.exit_code
     for note in notes:
         log.info("Note %s", note.title)
@@ -48,6 +49,15 @@ def main(argv: Sequence[str]) -> int:
     from kfjob.trainer.run import run_rank
 
     return run_rank(spec, startup)
+
+
+def _fail(message: str, reason: str, *, is_shown: bool) -> int:
+    """Report a failure that no restart cures, and return the exit code."""
+    if is_shown:
+        write_error(message)
+        log.error(Outcome(outcome="failed", reason=reason, permanent=True).line())
+    write_error_file(redact(message), permanent_reason=redact(reason))
+    return 1
 
 
 def _refuse_nested_spawn(spec: TrainSpec) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from kfjob.base.errors import KfjobError
+from kfjob.trainspec.packages import find_packages
+from kfjob.trainspec.train_spec import TrainSpec
 
 _SMALLEST = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
 """The variables, each with its smallest value, which is also its default."""
@@ -64,3 +68,14 @@ def check_home_folders(fields: Mapping[str, object]) -> None:
             except RuntimeError as error:
                 hint = f"write `./{value}` for a folder of this name"
                 raise KfjobError(f"`{value}` names the home folder of no user", location=name, hint=hint) from error
+
+
+def check_packages(spec: TrainSpec) -> None:
+    """Check that the optional packages of the spec are installed, without importing them.
+
+    Raises:
+        Refused: one is missing.
+    """
+    for package in find_packages(spec):
+        if package.name not in sys.modules and find_spec(package.name) is None:
+            raise package.make_missing()

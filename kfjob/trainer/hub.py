@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kfjob.base.errors import KfjobError
+from kfjob.base.errors import Unreachable
 from kfjob.trainspec.train_rules import can_be_repository
 
 
@@ -30,7 +30,7 @@ def fetch_folder(location: Path | str, files: Sequence[str], *, kind: str, revis
     except Exception as error:  # the library and its transports share no base class
         cause = f"no such folder, and the hub answers: {first_line(error)}"
         hint = f"set `{kind}` to a folder that exists, or a name on the hub; HF_ENDPOINT selects the hub, HF_TOKEN the account"
-        raise KfjobError(f"no {kind} at `{location}`", location=kind, cause=cause, hint=hint) from error
+        raise Unreachable(f"no {kind} at `{location}`", location=kind, cause=cause, hint=hint) from error
     return Path(path)
 
 

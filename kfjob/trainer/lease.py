@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from kfjob.base.errors import KfjobError
+from kfjob.base.errors import AlreadyExists, KfjobError
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
 from kfjob.trainer.process_identity import ProcessIdentity, identify_process
@@ -189,7 +189,7 @@ def _parse_owner(text: str | None) -> Owner | None:
         return None
 
 
-def _in_use(storage: Storage, owner: Owner, kind: type[KfjobError] = KfjobError) -> KfjobError:
+def _in_use(storage: Storage, owner: Owner, kind: type[KfjobError] = AlreadyExists) -> KfjobError:
     run = f"run {owner.run_id}, " if owner.run_id else ""
     return kind(
         f"another job writes to `{storage.location}`",

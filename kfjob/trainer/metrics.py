@@ -25,7 +25,8 @@ This is the format of the reference sample; the number after `Batch` is the opti
     Checkpoint step-000050 not written: REASON                      level E, with `on_save_error: continue`
     Waiting up to N s to see whether the owner of PATH/lease.json is alive
     Data differs from what step-000050 was trained on: …            level W
-    Outcome finished|stopped|failed step N|none loss X|none checkpoint PATH|none[ reason "JSON"]    last; failed: level E
+    Outcome finished|stopped|failed step N|none loss X|none checkpoint PATH|none[[ permanent] reason "JSON"]
+                                                                    last; failed: level E; no restart cures a permanent failure
 """
 
 from __future__ import annotations
@@ -163,17 +164,20 @@ class Outcome:
     checkpoint: str | None = None
     """The newest complete checkpoint."""
     reason: str | None = None
+    permanent: bool = False
+    """Whether every restart would fail in the same way, before its first step."""
 
     def line(self) -> str:
         """Return the last line of a run."""
         loss = "none" if self.loss is None else format_decimal(self.loss, 5)
         step = "none" if self.step is None else str(self.step)
-        reason = f" reason {json.dumps(self.reason)}" if self.reason else ""
+        reason = f"{' permanent' * self.permanent} reason {json.dumps(self.reason)}" if self.reason else ""
         return f"Outcome {self.outcome} step {step} loss {loss} checkpoint {self.checkpoint or 'none'}{reason}"
 
     def write(self, storage: Storage, *, overwrite: bool) -> bool:
         """Write `outcome.json` next to the checkpoints, atomically; return False if it exists and `overwrite` is not set."""
-        return storage.write_file(OUTCOME_FILE, json.dumps(redact_urls(asdict(self)), indent=2) + "\n", overwrite=overwrite)
+        fields = {name: value for name, value in asdict(self).items() if name != "permanent" or value}
+        return storage.write_file(OUTCOME_FILE, json.dumps(redact_urls(fields), indent=2) + "\n", overwrite=overwrite)
 
 
 class Throughput:

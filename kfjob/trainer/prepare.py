@@ -36,6 +36,7 @@ from kfjob.trainer.storage import Checkpoint, open_storage
 from kfjob.trainer.strategies import describe_strategy, make_strategy
 from kfjob.trainer.trackers import open_trackers
 from kfjob.trainer.training_run import TrainingRun, compute_total_steps
+from kfjob.trainspec.defaults import resolve_precision
 from kfjob.trainspec.train_spec import TrainSpec, resolve_eval_batch_size, resolve_micro_batch_size
 
 
@@ -58,6 +59,7 @@ def prepare_run(
     # The data and the checkpoint. Errors of the spec and the data appear here, before any computation.
     _check_log_rank(spec, ranks)
     ranks = ranks.share_samples(spec.context_parallel)
+    spec = resolve_precision(spec, ranks.device.type)
     strategy = make_strategy(spec, ranks)
     with ranks.fail_together():
         data = open_data(spec, rank=ranks.data_rank, world_size=ranks.data_world_size)

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from kfjob.base.errors import KfjobError
+from kfjob.base.errors import AlreadyExists, KfjobError, Unreachable
 from kfjob.trainer.data.stream import Position
 from kfjob.trainer.distributed import PeerError, Ranks
 from kfjob.trainer.lease import LostLeaseError
 from kfjob.trainer.metrics import Outcome
 from kfjob.trainer.storage import Checkpoint, Storage
+
+_PASSING = (AlreadyExists, Unreachable)
+"""Errors that may be over at the next start: another run that holds the checkpoints, a store or a hub that does not answer."""
 
 
 @dataclass(kw_only=True)
@@ -67,6 +70,7 @@ class Progress:
             loss=self.loss,
             checkpoint=self.committed.path if self.committed else None,
             reason=reason,
+            permanent=isinstance(error, KfjobError) and not isinstance(error, _PASSING) and not (self.step or self.is_saved),
         )
 
 

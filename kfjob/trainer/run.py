@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-import time
 import traceback
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch._C._distributed_c10d import Store
@@ -18,6 +15,7 @@ from kfjob.base.errors import KfjobError
 from kfjob.trainer.distributed import PeerError, Ranks
 from kfjob.trainer.dry_run import print_dry_run
 from kfjob.trainer.metrics import StartupTimer, log, start_logging
+from kfjob.trainer.permanent_failure import write_error_file
 from kfjob.trainer.progress import Progress
 from kfjob.trainer.redact import redact, write_error
 from kfjob.trainer.stop_request import SIGNAL_REASON, StopRequest, end_on_signal
@@ -84,13 +82,9 @@ def _report_failure(error: Exception, progress: Progress, *, debug: bool) -> Non
         write_error(trace)
     if expected:
         write_error(error)
-    _write_error_file(redact(str(error) if expected else trace))
+    outcome = progress.make_outcome(error)
+    write_error_file(
+        redact(str(error) if expected else trace), permanent_reason=redact(outcome.reason or "") * outcome.permanent
+    )
     if not progress.peer_failed_first:
-        log.error(progress.make_outcome(error).line())
-
-
-def _write_error_file(message: str) -> None:
-    """Make torchrun show `message` as the root cause, in the format of its `record` decorator (torch 2.15 errors/)."""
-    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        extra_info = {"py_callstack": message, "timestamp": str(int(time.time()))}
-        Path(path).write_text(json.dumps({"message": {"message": message, "extraInfo": extra_info}}))
+        log.error(outcome.line())

@@ -19,6 +19,7 @@ from kfjob.base.errors import KfjobError
 from kfjob.trainer.metrics import log
 from kfjob.trainer.redact import redact_urls
 from kfjob.trainer.storage import Checkpoint
+from kfjob.trainspec.packages import Package
 from kfjob.trainspec.train_spec import TrainSpec
 
 _WRITE_HINT = "use a path in a folder that this user can write to"
@@ -133,7 +134,7 @@ class TensorBoardTracker:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise _missing_package("tensorboard_dir", "tensorboard") from error
+            raise Package("tensorboard", "tensorboard_dir").make_missing() from error
         folder = Path(str(spec.tensorboard_dir)).expanduser()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -168,7 +169,7 @@ class WandbTracker:
         try:
             import wandb
         except ImportError as error:
-            raise _missing_package("wandb_project", "wandb") from error
+            raise Package("wandb", "wandb_project").make_missing() from error
         self._wandb, self._log_model = wandb, spec.wandb_log_model
         self._last: Checkpoint | None = None
         run_id = hashlib.sha256(f"{spec.wandb_project} {spec.checkpoint_dir}".encode()).hexdigest()[:12]
@@ -208,8 +209,3 @@ class WandbTracker:
         artifact = self._wandb.Artifact(f"checkpoint-{self._run.id}", type="model", metadata={"step": checkpoint.manifest.step})
         artifact.add_dir(checkpoint.path)  # a folder: the spec allows wandb_log_model with no other storage
         self._run.log_artifact(artifact, aliases=[checkpoint.name, "latest"])
-
-
-def _missing_package(field: str, package: str) -> KfjobError:
-    hint = f"add `pip install {package}` to the Dockerfile; in a checkout, run `uv pip install --editable '.[tracking]'`"
-    return KfjobError(f"`{field}` needs the package {package}", location=field, hint=hint)

@@ -1,7 +1,8 @@
 """Convert a `TrainSpec` to the trainer's command line, and back.
 
-`to_argv` and `from_argv` are inverse functions. `to_argv` omits fields with their default value, so that an image and a command
-line tool of different versions work together unless the job uses a field that one of them does not have.
+`to_argv` and `from_argv` are inverse functions. `to_argv` omits fields with their default value (but not a `precision` that was
+chosen), so that an image and a command line tool of different versions work together unless the job uses a field that one of
+them does not have.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.parsing import ParseError, parse_json
+from kfjob.trainspec.defaults import has_default_precision
 from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.script_arguments import SCRIPT_ARGUMENTS
 from kfjob.trainspec.script_translation import translate_arguments
@@ -35,7 +37,8 @@ def to_argv(spec: TrainSpec) -> list[str]:
     argv = []
     for name, field in TrainSpec.model_fields.items():
         value = getattr(spec, name)
-        if field.is_required() or value != field.default:
+        is_chosen = name == "precision" and not has_default_precision(spec)  # else the device decides
+        if field.is_required() or value != field.default or is_chosen:
             is_plain_text = isinstance(value, str) and _parse_value(value) == value
             text = value if is_plain_text else json.dumps(_dump(value), separators=(",", ":"))
             argv.append(f"{_make_flag(name)}={text}")
@@ -51,7 +54,7 @@ def parse_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
     """Return the spec of a command line, and warnings about arguments without effect.
 
     Arguments are `--name=value` or `--name value`; a bare `--name` or `--no-name` sets a switch. The arguments of two other
-    scripts are translated (`kfjob.trainspec.script_arguments`).
+    scripts are translated (`kfjob.trainspec.script_arguments`). As with argparse, the beginning of one name stands for it.
 
     Raises:
         SpecError: arguments are unknown, duplicate or missing, or have invalid values; it holds all of these problems.
@@ -114,7 +117,7 @@ class _Parser:
         """Add the field of one argument; the text of a bare switch is None."""
         if argument.replace("_", "-") == "--local-rank":
             return  # DeepSpeed's launcher and torch's old one pass it; LOCAL_RANK has the same value
-        name = argument.removeprefix("--").replace("-", "_")
+        name = _complete(argument.removeprefix("--").replace("-", "_"))
         positive_name = name.removeprefix("no_")
         if name not in TrainSpec.model_fields and text is None and _is_switch(positive_name):
             self._set(argument, positive_name, value=False)
@@ -132,6 +135,13 @@ class _Parser:
             self.problems.append(Problem(title=f"duplicate argument `{argument}`", path=argument))
         else:
             self.fields[name] = value
+
+
+def _complete(name: str) -> str:
+    """Return the only name that begins with `name`, as argparse does; without one, `name`."""
+    names = {*TrainSpec.model_fields, *SCRIPT_ARGUMENTS}
+    matches = [other for other in names if name and other.startswith(name)]
+    return matches[0] if len(matches) == 1 and name not in names else name
 
 
 def _add_hint(problem: Problem, kind: str) -> Problem:

@@ -1,8 +1,8 @@
 """The defaults of the trainer that depend on the device: `compile`, `activation_checkpointing` and `micro_batch_size`. Pure.
 
-On a CPU they are `false`, `false` and 1. On CUDA the layers are compiled, activations are recomputed if the model needs that by
-the memory formula, and a forward pass takes as many samples as fit. A micro-batch is a part of the samples that
-`gradient_accumulation_steps` counts, so the global batch never depends on the device.
+On a CPU they are `false`, `false` and 1, and `precision` is `fp32`. On CUDA the layers are compiled, activations are recomputed
+if the model needs that by the memory formula, and a forward pass takes as many samples as fit. A micro-batch is a part of the
+samples that `gradient_accumulation_steps` counts, so the global batch never depends on the device.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ OPEN_FIELDS = tuple(_PLAIN)
 """The fields whose default depends on the device."""
 USABLE = 0.9
 """The share of a device's memory up to which a default fills it: the formula is an estimate."""
+
+
+CPU_PRECISION = "fp32"
+"""The default of `precision` on a CPU: most CPUs compute bf16 many times slower."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +88,18 @@ def choose_defaults(
                 choices.append(choice)
                 spec = spec.model_copy(update=choice.changes)
     rest = {name: value for name, value in _PLAIN.items() if getattr(spec, name) is None}
-    return Defaults(spec.model_copy(update=rest), tuple(choices))
+    return Defaults(resolve_precision(spec.model_copy(update=rest), device.kind), tuple(choices))
+
+
+def has_default_precision(spec: TrainSpec) -> bool:
+    """Return whether nobody has chosen the precision, so that the device decides."""
+    return "precision" not in spec.model_fields_set
+
+
+def resolve_precision(spec: TrainSpec, device: str) -> TrainSpec:
+    """Return the spec with the precision for this kind of device; the model and the strategy are made with it."""
+    is_open = device == "cpu" and has_default_precision(spec)
+    return spec.model_copy(update={"precision": CPU_PRECISION}) if is_open else spec
 
 
 def predict_choices(spec: TrainSpec, device: Device | None, *, world_size: int, local_world_size: int) -> tuple[Choice, ...]:
@@ -99,6 +114,9 @@ def predict_choices(spec: TrainSpec, device: Device | None, *, world_size: int, 
         known = choose_defaults(spec, device, world_size=ranks[0], local_world_size=ranks[1])
         choices = {choice.field: choice for choice in known.choices}
         missing = _find_missing(spec, device, world_size)
+    if device and device.kind == "cpu" and has_default_precision(spec):
+        field = "precision"
+        choices[field] = Choice(field=field, value=CPU_PRECISION, reason="the job requests no GPU", changes={})
     for field, value in _PLAIN.items():
         if getattr(spec, field) is not None or (field == "micro_batch_size" and spec.gradient_accumulation_steps == 1):
             continue

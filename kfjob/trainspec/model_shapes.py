@@ -283,7 +283,7 @@ PRESETS: Mapping[str, ModelShape] = MappingProxyType(
             num_hidden_layers=2,
             num_attention_heads=4,
             num_key_value_heads=2,
-            max_position_embeddings=256,
+            max_position_embeddings=1024,
         ),
         # The default model of the eks script, see `kfjob.validation.script_arguments`.
         "gpt-neox-small": ModelShape(
@@ -305,7 +305,7 @@ PRESETS: Mapping[str, ModelShape] = MappingProxyType(
             num_hidden_layers=2,
             num_attention_heads=4,
             num_key_value_heads=2,
-            max_position_embeddings=256,
+            max_position_embeddings=1024,
             num_experts=4,
             num_experts_per_tok=2,
             router_aux_loss_coef=0.02,
@@ -319,7 +319,7 @@ PRESETS: Mapping[str, ModelShape] = MappingProxyType(
             head_dim=16,
             num_attention_heads=4,
             num_key_value_heads=2,
-            max_position_embeddings=256,
+            max_position_embeddings=1024,
             norm_eps=1e-6,
             num_experts=8,
             num_experts_per_tok=2,

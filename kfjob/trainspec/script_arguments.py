@@ -32,7 +32,7 @@ class ScriptArgument:
     name: str
     scripts: tuple[Script, ...]
     result: str
-    """The field that it becomes, `accepted` (without effect) or `rejected`."""
+    """The field that it becomes, `accepted` (without effect), `checked` or `rejected`."""
     meaning: str
     convert: Convert
     warns: bool = False
@@ -114,6 +114,9 @@ _SHARDING: Mapping[str, str] = MappingProxyType(
         "hybrid": "hybrid",
     }
 )
+_DEVICES = (
+    "a spec must have the same number in both; the trainer's command line rejects it, because the launcher starts the ranks"
+)
 _LAUNCHER = "the launcher starts the ranks: set `processes_per_node` of the job, or `--nproc-per-node` of torchrun"
 _GATHERS = "FSDP2 always frees the memory of a unit before it gathers the next"
 _DROPOUT = "the trainer uses no dropout, like the published recipes of its models; 0 is accepted"
@@ -140,7 +143,7 @@ def _keep(name: str, scripts: tuple[Script, ...]) -> ScriptArgument:
 
 _ROWS = (
     # the fabric script, in its order
-    _translate("devices", _FABRIC, "rejected", _LAUNCHER, _reject(_LAUNCHER)),
+    _translate("devices", _FABRIC, "checked", _DEVICES, _reject(_LAUNCHER)),
     _translate(
         "tpu",
         _FABRIC,

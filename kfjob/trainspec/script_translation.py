@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -33,16 +33,20 @@ class Translation:
     problems: tuple[Problem, ...] = ()
 
 
-def translate_arguments(arguments: JsonMapping) -> Translation:
-    """Return the fields that arguments become. Unknown names stay as they are: the validation of the fields reports them."""
-    return _Translator(arguments).translate()
+def translate_arguments(arguments: JsonMapping, *, overrides: Collection[str] = ()) -> Translation:
+    """Return the fields that arguments become. Unknown names stay as they are: the validation of the fields reports them.
+
+    Arguments in `overrides` win over others that set the same field.
+    """
+    return _Translator(arguments, overrides).translate()
 
 
 class _Translator:
     """Collects the fields, their origins and the problems of one set of arguments."""
 
-    def __init__(self, arguments: JsonMapping) -> None:
+    def __init__(self, arguments: JsonMapping, overrides: Collection[str]) -> None:
         self._arguments = arguments
+        self._overrides = overrides
         self._values = {
             name: value for name, value in arguments.items() if name not in SCRIPT_ARGUMENTS or name in TrainSpec.model_fields
         }
@@ -80,13 +84,17 @@ class _Translator:
                 self._set(field, converted, name)
 
     def _set(self, field: str, value: Any, argument: str) -> None:
-        """Set a field that an argument becomes; two arguments may set it to the same value only."""
-        if field not in self._values:
+        """Set a field that an argument becomes; two arguments may set it to the same value only, unless one overrides."""
+        other = self._origins.get(field, field)
+        if field not in self._values or self._overrides_other(argument, other):
             self._values[field] = value
             self._origins[field] = argument
-        elif self._values[field] != value:
-            title = f"`{argument}` and `{self._origins.get(field, field)}` both set `{field}`"
+        elif self._values[field] != value and not self._overrides_other(other, argument):
+            title = f"`{argument}` and `{other}` both set `{field}`"
             self._problems.append(Problem(title=title, path=argument, hint="remove one of them"))
+
+    def _overrides_other(self, argument: str, other: str) -> bool:
+        return argument in self._overrides and other not in self._overrides
 
     def _convert_precision(self) -> None:
         value = str(self._values.get("precision", "")).lower()
@@ -100,7 +108,8 @@ class _Translator:
         """Set `resume` from the scripts' three arguments, one of which has the same name as our field."""
         arguments = self._arguments
         resume, checkpoint = arguments.get("resume"), arguments.get("checkpoint")
-        if str(resume).lower() in ("false", "0") and str(checkpoint or "none").lower() not in ("none", "null"):
+        ignores = str(resume).lower() in ("false", "0") and str(checkpoint or "none").lower() not in ("none", "null")
+        if ignores and not self._overrides_other("resume", "checkpoint"):
             title, hint = f"`resume: false` ignores `checkpoint: {checkpoint}`", "remove one of them"
             self._problems.append(Problem(title=title, path="checkpoint", hint=hint))
         if "resume" in arguments and (str(resume).lower() in ("true", "false") or resume in (0, 1)):
@@ -112,7 +121,9 @@ class _Translator:
             self._set("resume", "auto" if is_same else folder, "resume_from_checkpoint")
 
     def _combine_betas(self) -> None:
-        pair = list(TrainSpec.model_fields["betas"].default)
+        default = TrainSpec.model_fields["betas"].default
+        given = self._values.get("betas")
+        pair = list(given if isinstance(given, list | tuple) and len(given) == len(default) else default)
         parts = {name: value for name, value in self._parts.items() if name.startswith("betas.")}
         for name, value in parts.items():
             pair[int(name[-1])] = value
@@ -124,6 +135,8 @@ class _Translator:
         sizes = {name.removeprefix("model."): value for name, value in self._parts.items() if name.startswith("model.")}
         origin = self._origins.pop("model", "") if sizes else ""
         if not sizes or set(sizes) <= {"max_position_embeddings"}:
+            return
+        if any(self._overrides_other(name, origin) for name in ("model", "model_name")):
             return
         if "model" in self._values:
             title = f"`{origin}` describes a model by its sizes, and `model` names another"

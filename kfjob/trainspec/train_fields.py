@@ -185,8 +185,9 @@ class TrainFields(SpecModel, defer_build=True):
     )
     precision: Precision = Field(
         default="bf16",
-        description="Precision of the arithmetic; parameters and optimiser state are fp32, but bf16 with `bf16-true`. `fp8` is "
-        "bf16 with the decoder's matrix products in fp8, on an H100, L40S, L4 or newer",
+        description="Precision of the arithmetic; a CPU computes in fp32 unless it is set. Parameters and optimiser state are "
+        "fp32, but bf16 with `bf16-true`. `fp8` is bf16 with the decoder's matrix products in fp8, on an H100, L40S, L4 or "
+        "newer",
     )
     fp8_recipe: Float8Recipe = Field(
         default="tensorwise",

@@ -24,7 +24,9 @@ class TrainSpec(TrainFields, defer_build=False):
     @classmethod
     def _check_model(cls, model: str | ModelShape) -> str | ModelShape:
         if isinstance(model, str) and "/" not in model and model not in PRESETS and not model.startswith("."):
-            similar = difflib.get_close_matches(model, PRESETS, n=1)
+            words = sorted(model.lower().split("-"))  # in another order
+            similar = [name for name in PRESETS if sorted(name.split("-")) == words]
+            similar = similar or difflib.get_close_matches(model, PRESETS, n=1)
             hint = f"did you mean `{similar[0]}`?" if similar else f"the presets are {', '.join(PRESETS)}"
             if Path(model).is_dir():
                 hint = f"did you mean the folder `./{model}`?"

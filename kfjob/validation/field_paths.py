@@ -28,7 +28,7 @@ class Positions:
     keys: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
     values: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
     assigned: Mapping[Path, str] = field(default_factory=dict)
-    """The `--set` assignments by the path that they set."""
+    """The `--set` assignments and other options by the path that they set."""
     variables: Mapping[Path, str] = field(default_factory=dict)
     """The variables by the path of the text that begins with their value."""
 

@@ -35,7 +35,7 @@ _SCHEMA_PARTS = ("schema", "fields", "items_schema", "keys_schema", "values_sche
 
 
 def _refuse_truth_values(schema: Any) -> None:
-    """Change a schema of pydantic in place, so that `True` is no value of an `int` or a `float`."""
+    """Change a schema of pydantic in place, so that `True` is no value of an `int` or a `float`. A model changes its own."""
     if isinstance(schema, list | tuple):
         for part in schema:
             _refuse_truth_values(part)
@@ -43,7 +43,7 @@ def _refuse_truth_values(schema: Any) -> None:
         number = dict(schema)
         schema.clear()
         schema.update(no_info_before_validator_function(partial(_refuse_truth_value, kind), number))
-    elif isinstance(schema, dict):
+    elif isinstance(schema, dict) and schema.get("type") != "model":
         parts = schema.values() if "type" not in schema else (schema[key] for key in _SCHEMA_PARTS if key in schema)
         for part in parts:
             _refuse_truth_values(part)
@@ -80,7 +80,10 @@ class SpecModel(BaseModel):
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler, /) -> CoreSchema:
         """Return pydantic's schema of the model, whose numbers refuse truth values."""
         schema = handler(source)
-        _refuse_truth_values(handler.resolve_ref_schema(schema))
+        model: Any = handler.resolve_ref_schema(schema)
+        while model["type"] != "model":  # validators of the whole model stand around it
+            model = model["schema"]
+        _refuse_truth_values(model["schema"])
         return schema
 
     @classmethod

@@ -110,7 +110,7 @@ OPEN: dict[str, Broken] = {
     "image-wrong-architecture": Broken(spec={"image": "STUB/arm/a:1"}),
     "image-name-invalid": Broken(change=_container(image="Not A Name")),
     # scheduling
-    "no-capacity": Broken(spec={"resources": {"cpu": "4096"}}),
+    "no-node-so-large": Broken(spec={"resources": {"cpu": "4096"}}),
     "taint": Broken(spec={"scheduling": {"node_selector": {"kfjob.test/node": "SPACE"}}}),
     "unschedulable": Broken(change=_in_pod(schedulingGates=[{"name": "kfjob.test/closed"}])),
     # what pods take from their namespace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -68,7 +68,7 @@ class IndexedJob(JobKind):
     def name_hosts(self, job: str, nodes: int, /, *, master: bool) -> tuple[str, ...]:  # noqa: ARG002 - it has no Master
         return tuple(f"{job}-{index}.{job}" for index in range(nodes))
 
-    def read_pod_templates(self, job: JsonMapping) -> list[PodTemplate]:
+    def read_pod_templates(self, job: JsonMapping, others: Iterable[JsonMapping] = ()) -> list[PodTemplate]:  # noqa: ARG002
         name, spec = job["metadata"]["name"], job["spec"]
         names = tuple(f"{name}-{index}" for index in range(spec["completions"]))
         template = spec["template"]

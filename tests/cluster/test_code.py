@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -13,16 +15,24 @@ import pytest
 import yaml
 
 from kfjob.cluster import requests
-from tests.cluster.facts import Space, needs_own_cluster
+from tests.cluster.facts import ROOT, Space, needs_own_cluster, script
 from tests.pytorchjobs import KIND
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
-REGISTRY, ADDRESS = "registry.kfjob.test", "127.0.0.1:26500"  # as in tests/cluster/harness/settings.sh
 PROGRAM = """
 import importlib.util, os, pathlib
 print("this is {version}, old:", importlib.util.find_spec("old") is not None, flush=True)
 pathlib.Path("written").write_text("by " + str(os.getuid()))  # the folder keeps its owner
 print("wrote it", flush=True)
+"""
+TRAIN = """
+import os, pathlib, time
+
+for step in range(1, 41):
+    if os.environ["RANK"] == "0":
+        print(f"step {step}/40, loss {8 / step:.3f}", flush=True)
+    time.sleep(0.1)
+pathlib.Path("/data", "written-by-a-test").touch()
 """
 
 
@@ -64,16 +74,13 @@ class User:
 @pytest.fixture
 def user(space: Space, tmp_path: Path) -> User:
     needs_own_cluster("pushes to the cluster's own registry")
-    certs = tmp_path / "certs.d" / REGISTRY
-    certs.mkdir(parents=True)
-    (certs / "hosts.toml").write_text(f'[host."http://{ADDRESS}"]\ncapabilities = ["pull", "resolve", "push"]\n')
+    variables = dict(word.split("=", 1) for word in shlex.split(script("env"))[1:])
     spec = {"image": space.facts.image, "command": "torchrun program.py", "volumes": [dict(v) for v in space.facts.volumes]}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({"name": "coded", **spec}))
     env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")} | {
-        "KUBECONFIG": space.facts.kubeconfig,
+        **variables,
         "KFJOB_NAMESPACE": space.name,
         "KFJOB_STATE": str(tmp_path / "state"),
-        "KFJOB_REGISTRY_CERTS": str(tmp_path / "certs.d"),
         "HOME": str(tmp_path),
     }
     return User(tmp_path, env)
@@ -114,6 +121,21 @@ def test_changed_code_runs(space: Space, user: User):
     user("relaunch", "coded")  # the recorded spec has that image
     assert recorded_image(space, "coded") == second
     user("stop", "coded")
+
+
+def test_the_command_of_the_guide_trains_an_own_script(user: User):
+    guide = (ROOT / "docs" / "to-cluster.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^ {4}(kfjob run .*)$", guide, re.MULTILINE)
+    (user.folder / "train.py").write_text(TRAIN)
+    command = command.replace("scripts/cluster", str(ROOT / "scripts" / "cluster"))
+    env = user.env | {"PATH": f"{Path(KFJOB).parent}:{user.env['PATH']}"}
+    result = subprocess.run(
+        ["bash", "-ec", command], cwd=user.folder, env=env, capture_output=True, text=True, timeout=400, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"train-worker-\d +step \d+/40 · loss", result.stderr)
+    assert (json.loads(user("status", "train", "-o", "json").stdout)["progress"] or {})["loss"] == 0.2
+    user("stop", "train")
 
 
 TEMPLATE = """

@@ -79,8 +79,9 @@ def certs(folder: Path, registry: RealRegistry, address: str) -> Path:
     return node
 
 
-@pytest.fixture
-def user(space: Space, tmp_path: Path) -> Iterator[User]:
+@pytest.fixture(scope="module")
+def user(space: Space, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    tmp_path = tmp_path_factory.mktemp("user")
     needs_own_cluster("changes the registries of the node's containerd")
     for name in ("registry", "home"):
         (tmp_path / name).mkdir()

@@ -150,7 +150,7 @@ def test_collectives_between_two_workers_as_submitter(kfjob, space):
     report = kfjob(spec, "--run", "--sizes", "8K,256K", "--seconds", "0.05", "--timeout", "240", user="submitter", timeout=300)
     assert report["code"] == 0, json.dumps(report, indent=1)[:4000]
     run = report["run"]
-    assert (run["job"], run["passed"], run["phase"]) == ("trial-preflight", True, "Succeeded")
+    assert (run["name"], run["passed"], run["phase"]) == ("trial-preflight", True, "Succeeded")
     assert [pod["pod"] for pod in run["pods"]] == ["trial-preflight-worker-0", "trial-preflight-worker-1"]
     for pod in run["pods"]:
         assert set(pod["dns"]) == {"trial-preflight-worker-0", "trial-preflight-worker-1"}

@@ -1,4 +1,4 @@
-"""The example of docs/guides/sdk.md on the real cluster: the SDK's client creates the job, and kfjob finds its master."""
+"""The example of docs/moving/kubeflow-training.md: the SDK's client creates the job, and kfjob finds its master."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 def example(namespace: str, spec: JobSpec) -> str:
     """Return the example's code with the namespace and the spec of this cluster."""
-    code = "\n".join(BLOCK.findall((ROOT / "docs/guides/sdk.md").read_text(encoding="utf-8")))
+    code = "\n".join(BLOCK.findall((ROOT / "docs/moving/kubeflow-training.md").read_text(encoding="utf-8")))
     code, namespaces = re.subn(r'^namespace = ".*"$', f"namespace = {namespace!r}", code, flags=re.MULTILINE)
     text = spec.model_dump_json(exclude_defaults=True)
     code, specs = re.subn(r"^spec = .*$", lambda _: f"spec = JobSpec.model_validate_json({text!r})", code, flags=re.MULTILINE)

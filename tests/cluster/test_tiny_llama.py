@@ -98,46 +98,6 @@ def test_a_completed_job_gives_its_name_to_the_next_submit(user, monkeypatch):
     second.stop()
 
 
-def test_relaunch_resumes_a_stopped_job(user):
-    folder, last_step = f"/workspace/{user.space.name}-stopped", 80
-    changes = ("name=stopped", f"train.checkpoint_dir={folder}", f"train.max_steps={last_step}", "train.log_every=1")
-    user.submit("tiny-llama.yaml", *(argument for change in changes for argument in ("--set", change)))
-    assert "stopped-worker-0" in user("master", "stopped", "--wait", "120")
-    wait_for_step(user, "stopped", 5)
-    user("relaunch", "stopped")
-    user("wait", "stopped")  # fails unless the exit code is 0
-    log = user("logs", "stopped", "--master")
-    (resume_line,) = [line for line in log.splitlines() if "] Resume " in line]
-    step = int(resume_line.split("Resume step-")[1].split()[0])
-    assert 5 <= step < last_step
-    steps = [int(line.split("] Batch ")[1].split()[0]) for line in log.splitlines() if "] Batch " in line]
-    assert steps == list(range(step + 1, last_step + 1))
-    assert f"] Outcome finished step {last_step} " in log
-    archived = sorted((user.state / "archive" / user.space.name / "stopped").iterdir())
-    assert len(archived) == 1
-    first_log = "".join(path.read_text() for path in archived[0].glob("stopped-worker-*/pytorch.log"))
-    assert f"Checkpoint step-{step:06}" in first_log
-    assert f"] Batch {step} Loss" in first_log
-    assert f"] Batch {step + 1} Loss" not in first_log  # no step was lost
-    status = json.loads(user("status", "stopped", "-o", "json"))
-    assert (status["phase"], status["progress"]["step"]) == ("Succeeded", last_step)
-    user("stop", "stopped")
-
-
-def wait_for_step(user: User, job: str, step: int) -> None:
-    process = subprocess.Popen([KFJOB, "watch", job, "-o", "json"], env=user.env, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            value = json.loads(line)
-            if value["kind"] == "progress" and value["step"] >= step:
-                return
-        pytest.fail(f"{job} ended before step {step}")
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_python_api_submits_and_relaunches(user, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", user.space.facts.kubeconfig)
     facts = user.space.facts

@@ -227,6 +227,8 @@ def test_the_list_of_jobs(side: Side, name: str):
     for ref in refs:
         end_of(side, ref)
     listed = [job for job in side.again.list(namespace=side.namespace) if job.name.startswith(name)]
+    everywhere = [job for job in side.again.list(namespace=None) if job.name.startswith(name)]
+    assert [(job.namespace, job.uid) for job in everywhere] == [(side.namespace, job.uid) for job in listed]
     assert sorted(job.uid for job in listed) == sorted(ref.uid for ref in refs)
     assert [job.job.created for job in listed] == sorted(job.job.created or 0 for job in listed)
     assert all(job.job.phase is JobPhase.FAILED and not job.pods for job in listed)

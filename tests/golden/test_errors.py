@@ -4,23 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.planning import resolve_spec
+from kfjob.api.planning import plan_job
+from kfjob.api.settings import load_current_settings
+from kfjob.api.target import make_target
+from kfjob.base.common_types import ignore_notice
 from kfjob.base.errors import SpecError
-from kfjob.plan import Context
 from kfjob.source.spec_text import load_spec
 
 SPECS = sorted((Path(__file__).parent / "errors").glob("*.yaml"))
 
 
-def load_and_resolve(spec: Path) -> None:
+def check(spec: Path) -> None:
+    settings = load_current_settings(backend="kubernetes", namespace="default")
     loaded = load_spec(spec.read_text(encoding="utf-8"), file=spec.name)
-    resolve_spec(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l"))
+    plan_job(loaded, make_target(settings, "kubernetes")).check_findings(ignore_notice)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
 def test_message_matches_the_golden(spec, check_golden):
     with pytest.raises(SpecError) as caught:
-        load_and_resolve(spec)
+        check(spec)
     message = str(caught.value) + "\n"
     check_golden(spec.with_suffix(".txt"), message)
     assert caught.value.exit_code == 2

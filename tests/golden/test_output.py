@@ -145,6 +145,14 @@ def test_list(jobs, check):
     check("list", "list", "list -o json", "list -n empty")
 
 
+def test_history(jobs, check):
+    check("history", "history train", "history broken", "history train -o json", "history nothing")
+
+
+def test_compare(jobs, check):
+    check("compare", "compare train done", "compare train", "compare train done -o json")
+
+
 def test_status(jobs, check):
     check(
         "status",
@@ -288,6 +296,14 @@ def test_import(check, here):
     )
     torchrun = "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --tee 3 train.py"
     check("import", "import pytorchjob job.yaml", f"import torchrun --name train {torchrun}", "import torchrun python x.py")
+
+
+def test_run(fake, here, check):
+    (here / "fit.py").write_text("print(1)\n")
+    command = "torchrun --nproc-per-node 2 --max-restarts 1 fit.py --epochs 3"
+    start = "run -d --backend kubernetes --image a:1 --no-image-check"
+    saved = f"run --save - --backend kubernetes --nodes 2 --memory 64Gi -e A=b -v data:/data -- {command}"
+    check("run", saved, f"{start} --gpus 1 -- {command}", f"{start} --nodes 2 -- {command}", "run fit.py", "run -- torchrun")
 
 
 def test_errors_of_the_command_line(fake, spec, check):

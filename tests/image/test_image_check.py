@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -92,7 +92,7 @@ def plan(image: str, **spec: Any) -> JobPlan:
 
 def check_plan(target: Target, job_plan: JobPlan, **options: Any) -> None:
     """Check the images of a plan's objects."""
-    job = make_prepared(cast("JobSpec", None), job_plan, KIND.compile(job_plan), target)
+    job = make_prepared(job_plan.spec, job_plan, KIND.compile(job_plan), target)
     check_job_images(job, **options)
 
 

@@ -1,4 +1,4 @@
-"""The README's two commands on a fresh machine: a minimal Debian with its own environment."""
+"""The quickstart and the tests on a fresh machine: a minimal Debian with its own environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's ways to install kfjob, each in a clean environment.
+"""The ways of docs/install.md to install kfjob, each in a clean environment.
 
 The short tests install from a folder with wheels of the installed packages, without a network. The long ones use the package
 index.
@@ -24,9 +24,9 @@ HOUR = 3600
 
 
 def read_commands() -> dict[str, str]:
-    """Return the commands of the README's section about a wheel, by their first words."""
-    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Install")[2].partition("\n## ")[0]
-    lines = "\n".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL)).splitlines()
+    """Return the commands of the page about the installation, by their first words."""
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    lines = "\n".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)).splitlines()
     commands = [re.sub(r"\s{2,}#.*", "", line) for line in lines]
     return {
         "checkout": next(line for line in commands if line.startswith("scripts/env")),
@@ -122,6 +122,7 @@ def test_wheel_with_the_trainer_needs_only_what_the_extra_names(place, wheel):
 
 def test_checkout_command_is_that_of_the_contributors_page():
     assert read_commands()["checkout"].startswith("scripts/env trainer")
+    assert read_commands()["checkout"] in re.sub(r"\s{2,}#.*", "", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert "scripts/env trainer" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ def spec(tiny):
     return tiny | {"strategy": "fsdp"}
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(2000)])])
+@pytest.mark.parametrize("count", [1, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(2000)])])
 def test_killed_rank_is_restarted(spec, tmp_path, count):
     """Each kill costs one restart on each node, and the losses do not change."""
     *kills, end = run("torchrun_agents.py", "kills", json.dumps(spec), tmp_path, count, folder=tmp_path, seconds=1800)

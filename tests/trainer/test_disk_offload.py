@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.trainer import forked
+
 # DeepSpeed keeps tensors below 1 MiB per rank in memory; the matrices' halves on two ranks are larger.
 SHAPE = {
     "architecture": "llama",
@@ -67,21 +69,17 @@ except KfjobError as error:
 """
 
 
-def error_of_strategy(setup="", *, prefix=(), **environment):
-    command = [*prefix, sys.executable, "-c", setup + PROGRAM]
-    environment = {**os.environ, "DS_ACCELERATOR": "cpu", **environment}
-    environment.pop("MASTER_ADDR", None)
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True).stdout
-
-
 def test_missing_libaio_is_an_error():
     """A compiler that always fails cannot find the library."""
-    assert "`disk_offload` needs libaio" in error_of_strategy(WITHOUT_LOCK_TRIAL, CC="/bin/false")
+    program = forked.Program(WITHOUT_LOCK_TRIAL + PROGRAM, DS_ACCELERATOR="cpu", CC="/bin/false")
+    assert "`disk_offload` needs libaio" in program.communicate(120)
 
 
 def test_low_lock_limit_is_an_error():
     """DeepSpeed itself would end the process."""
     drop_ipc_lock = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"] if os.geteuid() == 0 else []
-    message = error_of_strategy(WITH_LOW_LOCK_LIMIT, prefix=drop_ipc_lock)
+    command = [*drop_ipc_lock, sys.executable, "-c", WITH_LOW_LOCK_LIMIT + PROGRAM]
+    environment = os.environ | {"DS_ACCELERATOR": "cpu"}
+    message = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True).stdout
     assert "`disk_offload` needs locked memory" in message
     assert "IPC_LOCK" in message

@@ -1,4 +1,4 @@
-"""The examples, each started with every launcher that it supports."""
+"""The programs of examples/data-parallel with every launcher. tests/local/test_system_examples.py runs them as jobs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from kfjob.trainspec.model_shapes import PRESETS, count_parameters
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -35,16 +33,16 @@ def launchers(ranks: int) -> dict[str, list[str]]:
     }
 
 
-def run(arguments: list[str], program: str, **variables: str) -> list[str]:
+def run(arguments: list[str], program: str) -> list[str]:
     env = {key: value for key, value in os.environ.items() if not LAUNCHER_VARIABLE.fullmatch(key)}
-    env |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **variables}
-    command = [word.format(program=ROOT / "examples" / program) for word in arguments]
+    env |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [word.format(program=ROOT / "examples" / "data-parallel" / program) for word in arguments]
     process = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout.splitlines()
 
 
-@pytest.mark.parametrize(  # the next test always starts its example with launchers that import torch for each rank
+@pytest.mark.parametrize(
     ("launcher", "ranks"),
     [
         ("torchrun that forks", 3),
@@ -77,7 +75,7 @@ def check_ddp(lines: list[str], ranks: int) -> None:
 @pytest.mark.parametrize(
     ("names", "ranks"),
     [
-        (["spawn", "torchrun"], 2),
+        (["spawn", "torchrun that forks"], 2),
         pytest.param(["spawn", "torchrun", "launch"], 4, marks=pytest.mark.long),  # `launch` is another name of torchrun
     ],
 )
@@ -91,30 +89,3 @@ def test_ddp_example_prints_the_same_with_every_launcher(names: list[str], ranks
     beginning, _, loss = outputs[0][-1].rpartition(" ")
     assert beginning == "Samples: 4096 | Loss:"
     assert 0 < float(loss) < 1e-4
-
-
-@pytest.mark.local
-@pytest.mark.long  # the test above spawns, and tests/local/test_launchers.py runs a job that spawns
-def test_ddp_example_as_a_job_that_spawns_processes(tmp_path: Path):
-    job = ["examples/ddp.yaml", "--set", "launcher=python", "--set", "processes_per_node=1"]
-    words = [str(BIN / "kfjob"), "submit", *job, "--set", "command=[examples/ddp.py, --processes, '2']", "--follow"]
-    environment = {"KFJOB_BACKEND": "local", "KFJOB_STATE": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    run(words, "ddp.py", **environment)
-    check_ddp(run([str(BIN / "kfjob"), "logs", "ddp"], "ddp.py", **environment), 2)
-    run([str(BIN / "kfjob"), "stop", "ddp"], "ddp.py", **environment)
-
-
-@pytest.mark.local
-@pytest.mark.parametrize("stage", [1, *(pytest.param(stage, marks=pytest.mark.long) for stage in (0, 2, 3))])
-def test_zero_example_as_a_job(tmp_path: Path, stage: int):
-    words = [str(BIN / "kfjob"), "submit", "examples/zero.yaml", "--set", f"train.zero_stage={stage}", "--follow"]
-    environment = {"KFJOB_BACKEND": "local", "KFJOB_STATE": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    run(words, "zero.yaml", **environment)
-    lines = run([str(BIN / "kfjob"), "logs", "zero"], "zero.yaml", **environment)
-    run([str(BIN / "kfjob"), "stop", "zero"], "zero.yaml", **environment)
-    elements = count_parameters(PRESETS["tiny-llama"]) // (2 if stage else 1)
-    description = f"ZeRO Stage: {stage} | Optimizer: lr=5e-05 | betas=(0.9, 0.999) | eps=1e-08 | parameter count={elements}"
-    device_lines = [match[0] for line in lines if (match := re.search(r"Device \d \| .*", line))]
-    assert device_lines == [f"Device {rank} | {description}" for rank in range(2)]
-    assert sum("Comm. Op" in line for line in lines) == 1
-    assert any(re.search(r"all_?reduce", line) for line in lines)

@@ -110,7 +110,12 @@ def bf16_losses(workers, spec_of):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"fp8_recipe": "rowwise"}, {"strategy": "none"}, {"activation_checkpointing": True, "recompute": "cheap"}],
+    [
+        {},
+        {"fp8_recipe": "rowwise"},
+        pytest.param({"strategy": "none"}, marks=pytest.mark.long),
+        pytest.param({"activation_checkpointing": True, "recompute": "cheap"}, marks=pytest.mark.long),
+    ],
     ids=str,
 )
 def test_sixty_steps_stay_within_a_band_of_bf16(workers, spec_of, bf16_losses, changes):

@@ -75,15 +75,15 @@ def check_kills_while_training(folder, spec, world_size, kills, seconds=500):
 
 
 def test_kills_while_saving(tmp_path):
-    check_kills_while_saving(tmp_path, 10)
+    check_kills_while_saving(tmp_path, 5)
 
 
 def test_kills_while_training(tiny, tmp_path):
-    check_kills_while_training(tmp_path, tiny | {"max_steps": 30, "strategy": "none"}, 1, 12)
+    check_kills_while_training(tmp_path, tiny | {"max_steps": 20, "strategy": "none"}, 1, 6)
 
 
 def test_kills_while_two_ranks_train(tiny, tmp_path):
-    check_kills_while_training(tmp_path, tiny | {"max_steps": 40, "strategy": "fsdp"}, 2, 3)
+    check_kills_while_training(tmp_path, tiny | {"max_steps": 16, "strategy": "fsdp"}, 2, 3)
 
 
 @pytest.mark.long

@@ -31,6 +31,7 @@ TRAIN = {
     "micro_batch_size": 4,
     "precision": "fp32",
     "strategy": "ddp",
+    "schedule": "constant",
 }
 LAUNCHER_VARIABLE = re.compile(r"(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|PET_.*|KFJOB_.*)")
 
@@ -73,7 +74,6 @@ def reference(workers):
         pytest.param("launch", marks=pytest.mark.long),
         "accelerate",
         "deepspeed",
-        "python",
     ],
 )
 def test_every_launcher_gives_the_same_losses(launcher, port, reference, tmp_path):
@@ -100,10 +100,11 @@ def test_deepspeed_command_gives_the_same_losses(port, reference, tmp_path):
     assert losses == pytest.approx(reference, abs=2e-6, rel=0)
 
 
-def test_signal_stops_spawned_ranks_together(port, tmp_path):
+def test_spawned_ranks_have_the_same_losses_and_a_signal_stops_them_together(port, reference, tmp_path):
     """One signal to the parent gives one checkpoint of both ranks, and one exit code."""
-    folder, log = tmp_path / "c", tmp_path / "log"
-    argv = local_command("python", port, max_steps=10**6, checkpoint_dir=str(folder), checkpoint_every=0)
+    folder, log, metrics_file = tmp_path / "c", tmp_path / "log", tmp_path / "metrics.jsonl"
+    endless = {"max_steps": 10**6, "checkpoint_dir": str(folder), "checkpoint_every": 0, "metrics_file": str(metrics_file)}
+    argv = local_command("python", port, **endless)
     with log.open("w") as output:
         process = subprocess.Popen(argv, env=environment(port), stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
     try:
@@ -117,6 +118,8 @@ def test_signal_stops_spawned_ranks_together(port, tmp_path):
     finally:
         process.kill()
         process.wait()
+    losses = [json.loads(line)["loss"] for line in metrics_file.read_text().splitlines()[:3]]
+    assert losses == pytest.approx(reference, abs=2e-6, rel=0)
     outcome = json.loads((folder / "outcome.json").read_text())
     assert (outcome["outcome"], outcome["reason"]) == ("stopped", "signal")
     assert (folder / f"step-{outcome['step']:06d}" / "__1_0.distcp").exists()

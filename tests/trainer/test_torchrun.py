@@ -211,6 +211,7 @@ def test_user_error_is_one_message(job, tiny, tmp_path):
         "loss": None,
         "checkpoint": None,
         "reason": "no data at `/nowhere/text`",
+        "permanent": True,
     }
 
 
@@ -232,7 +233,7 @@ def test_traceback_only_with_debug(tiny, tmp_path, capsys, debug):
     hint = f"`{tmp_path}` has no `no`; a job reads the path in the container that trains"
     assert output.err.endswith(f"error: no data at `{tmp_path}/no`\n  --> data\nhint: {hint}\n")
     assert ("Traceback" in output.err) is debug
-    assert re.search(r"E \[run\.py:\d+\] Outcome failed step none loss none checkpoint none reason ", output.out)
+    assert re.search(r"E \[run\.py:\d+\] Outcome failed step none loss none checkpoint none permanent reason ", output.out)
 
 
 @pytest.mark.usefixtures("in_process")

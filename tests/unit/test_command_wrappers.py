@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kfjob.plan import launch_commands
-from kfjob.plan.launch_commands import split_commands
+from kfjob.plan import unconnected_programs
+from kfjob.plan.unconnected_programs import split_commands
 
 
 class CountedList(list[str]):
@@ -28,7 +28,7 @@ def test_many_wrappers_are_read_in_one_pass(wrapper, monkeypatch):
     count = 500
     monkeypatch.setattr(CountedList, "copied", 0)
     words = CountedList([wrapper] * count + ["torchrun", "train.py"])
-    assert list(launch_commands._skip_wrappers(words)) == ["torchrun", "train.py"]
+    assert list(unconnected_programs._skip_wrappers(words)) == ["torchrun", "train.py"]
     assert CountedList.copied < 10 * count
 
 

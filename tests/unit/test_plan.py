@@ -56,10 +56,10 @@ def test_recorded_spec_equals_the_spec():
     assert JobSpec.model_validate_json(resolve(spec, KUBERNETES).spec_json) == spec
 
 
-@pytest.mark.parametrize(("size", "planned"), [("unlimited", ""), ("4Gi", "4Gi"), ("0", None), (None, "4Gi")])
-def test_size_of_shared_memory(size, planned):
+@pytest.mark.parametrize(("size", "prepared"), [("unlimited", ""), ("4Gi", "4Gi"), ("0", None), (None, "4Gi")])
+def test_size_of_shared_memory(size, prepared):
     spec = make_spec(shared_memory=size, resources=Resources(memory="8Gi"))
-    assert resolve(spec, KUBERNETES).shared_memory == planned
+    assert resolve(spec, KUBERNETES).shared_memory == prepared
 
 
 def test_variables_keep_the_order_of_the_spec():
@@ -68,6 +68,11 @@ def test_variables_keep_the_order_of_the_spec():
     assert names[0] == "WANDB_API_KEY"
     assert names[-4:] == list(env)
     assert len(names) == len(set(names))
+
+
+def test_address_that_the_spec_gives_an_agent_is_a_variable():
+    spec = make_spec(nodes=2, rendezvous=Rendezvous(local_addr="$(HOST_IP)"))
+    assert dict(resolve(spec, KUBERNETES).env)["PET_LOCAL_ADDR"] == "$(HOST_IP)"
 
 
 @pytest.mark.parametrize("fields", [{}, {"args": ["--lr=1"]}])
@@ -82,12 +87,6 @@ def test_local_agent_runs_command_and_args():
     plan = resolve(make_spec(command=["torchrun"], args=["train.py", "$(PET_NNODES)"]), LOCAL)
     placement = Placement(addresses=("127.0.0.2",), endpoint="127.0.0.2:1", interface="lo", folders={})
     assert make_local_agent(plan, 0, placement).argv == ("torchrun", "train.py", "1:1")
-
-
-def test_image_is_required_on_kubernetes_only():
-    with pytest.raises(SpecError, match="`image` is missing"):
-        resolve(make_spec(image=None), KUBERNETES)
-    assert resolve(make_spec(image=None), LOCAL).image == ""
 
 
 def test_local_backend_has_no_secrets():

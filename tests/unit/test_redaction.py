@@ -61,6 +61,8 @@ Authorization: Digest username="me", response="{}"
 {{'Authorization': 'Token {} two', 'Accept': '*/*'}}
 curl -H "Authorization: Token {} two" https://x
 Proxy-Authorization: Basic {}
+{{"headers": {{"authorization": ["Bearer {}"], "cookie": ["sid={}"]}}}}
+{{"passwords": ["first", "{}"], "step": 5}}
 Cookie: a=b; session={}; c=d
 Set-Cookie: sid={}; Path=/
 postgres://me:{}@db/x

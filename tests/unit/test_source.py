@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from kfjob.base.errors import Problem, SpecError
 from kfjob.source.spec_text import load_spec, parse_yaml
-from kfjob.spec.migrate import migrate
 
 GOOD = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
 
@@ -126,13 +125,6 @@ def test_newer_schema_version_is_an_error():
     (problem,) = find_problems("version: 7\n" + GOOD)
     assert problem.title == "the spec has schema version 7, but this kfjob supports versions up to 1"
     assert (problem.line, problem.column) == (1, 10)
-
-
-def test_older_schema_versions_are_migrated_step_by_step():
-    steps = {1: lambda data: {**data, "name": data["title"]}, 2: lambda data: {k: v for k, v in data.items() if k != "title"}}
-    assert migrate({"version": 1, "title": "a"}, current=3, steps=steps) == {"version": 3, "name": "a"}
-    with pytest.raises(SpecError, match="schema version 0 does not exist"):
-        migrate({"version": 0}, current=3, steps=steps)
 
 
 json_values = st.recursive(

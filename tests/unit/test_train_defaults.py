@@ -61,7 +61,9 @@ def test_layers_are_not_compiled_where_that_is_not_supported(changes, device, re
 
 
 def test_settings_of_the_spec_stay():
-    spec = make_spec(compile=False, activation_checkpointing=False, micro_batch_size=2, gradient_accumulation_steps=4)
+    spec = make_spec(
+        compile=False, activation_checkpointing=False, micro_batch_size=2, gradient_accumulation_steps=4, precision="bf16"
+    )
     assert choose(spec, Device(kind="cuda", memory=GIB)) == choose(spec, Device())
 
 
@@ -160,4 +162,21 @@ def test_prediction_for_a_job_without_gpus_is_plain():
         "compile": ("false", reason),
         "activation_checkpointing": ("false", reason),
         "micro_batch_size": ("1", reason),
+        "precision": ("fp32", reason),
     }
+
+
+def test_a_cpu_computes_in_fp32_unless_the_spec_sets_the_precision():
+    cpu = Device()
+    assert choose(make_spec(), cpu).spec.precision == "fp32"
+    assert choose(from_argv(to_argv(make_spec(precision="bf16"))), cpu).spec.precision == "bf16"
+    assert choose(from_argv(to_argv(make_spec()))).spec.precision == "bf16"
+    assert "--precision=bf16" not in to_argv(make_spec())
+    assert {choice.field: choice.value for choice in predict_choices(make_spec(), cpu, world_size=1, local_world_size=1)}[
+        "precision"
+    ] == "fp32"
+
+
+@pytest.mark.parametrize("model", PRESETS)
+def test_every_preset_trains_without_a_sequence_length(model: str):
+    TrainSpec(model=model, data="synthetic", max_steps=1)

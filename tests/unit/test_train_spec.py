@@ -214,6 +214,7 @@ QLORA = {"quantize": "nf4"}
         ({"max_steps": None}, "the training has no end"),
         ({"lr": 1e-4, "min_lr": 1e-3}, "`min_lr` 0.001 is above `lr` 0.0001"),
         ({"warmup_steps": 5, "warmup_fraction": 0.1}, "exclude each other"),
+        ({"model": "llama-tiny"}, "no preset `llama-tiny`(?s:.*)did you mean `tiny-llama`"),
         ({"model": "tiny-lama"}, "no preset `tiny-lama`(?s:.*)did you mean `tiny-llama`"),
         ({"model": "something"}, "the presets are tiny-llama, "),
         ({"sequence_length": 4096}, "4096 is above the model's 1024 positions(?s:.*)use at most 1024, or a model with more"),

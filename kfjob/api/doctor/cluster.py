@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kfjob.api.capacity.queues import explain_ignored, ignores_queue
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
 from kfjob.backends.base import Inventory, find_api_version
 from kfjob.backends.resources import APPS, CORE, CUSTOM_RESOURCE_DEFINITIONS, is_node_ready
@@ -16,9 +17,12 @@ from kfjob.base.errors import BackendError, Forbidden, Refused
 from kfjob.base.text import plural
 from kfjob.base.units import parse_quantity
 from kfjob.kinds.base import JobKind
+from kfjob.kinds.registry import get_job
 from kfjob.objects import api_objects
 from kfjob.objects.permissions import Permission
+from kfjob.plan import Context, resolve
 from kfjob.plan.resolve import INSTANCE_LABEL
+from kfjob.spec.job import JobSpec
 
 GRANT = "kubectl apply -n {namespace} -f manifests/rbac/submitter.yaml"
 DEVICES = dict(zip(api_objects.DEVICE_RESOURCES, ("GPU", "Neuron device", "EFA interface"), strict=True))
@@ -170,11 +174,21 @@ def check_queues(cluster: Cluster) -> Iterator[Finding]:
         return
     names = sorted(queue["metadata"]["name"] for queue in queues)
     missing = f"Kueue is installed, but `{cluster.inventory.namespace}` has no LocalQueue"
-    yield (
-        ok("queues", f"Kueue, local queues {', '.join(names)}")
-        if names
-        else warn("queues", missing, "kubectl get clusterqueues")
+    if not names:
+        yield warn("queues", missing, "kubectl get clusterqueues")
+        return
+    yield ok("queues", f"Kueue, local queues {', '.join(names)}")
+    if ignores_queue(cluster.inventory, cluster.kind, _make_queued_job(cluster, names[0])):
+        yield warn("queues", *explain_ignored(cluster.kind))
+
+
+def _make_queued_job(cluster: Cluster, queue: str) -> JsonMapping:
+    """Return a job in a queue, for a dry run."""
+    fields = {"name": "kfjob-doctor", "image": "none", "command": ["true"], "scheduling": {"queue": queue}}
+    context = Context(
+        backend="kubernetes", launch="none", namespace=cluster.inventory.namespace, name_pods=cluster.kind.name_hosts
     )
+    return get_job(cluster.kind.compile(resolve(JobSpec.model_validate(fields), context)))
 
 
 CHECKS: Checks[Cluster] = {
@@ -186,6 +200,8 @@ CHECKS: Checks[Cluster] = {
     "queues": check_queues,
 }
 """Checks that run if `check_api_server` succeeds."""
+CHECKS_OF_KIND: Checks[Cluster] = {name: CHECKS[name] for name in ("crd", "operator", "webhook", "rights")}
+"""Those that run for each kind of job that the cluster offers."""
 
 
 def _allocatable(node: JsonMapping, resource: str) -> float:

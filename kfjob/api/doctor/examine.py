@@ -12,7 +12,8 @@ from kfjob.api.target import make_target
 from kfjob.backends import kubeconfig
 from kfjob.backends.base import Inventory
 from kfjob.base.errors import KfjobError, UsageError
-from kfjob.kinds.registry import find_kind
+from kfjob.kinds.base import JobKind
+from kfjob.kinds.registry import KINDS, find_kind, find_target_kind
 
 API_SERVER = "api server"
 
@@ -73,7 +74,22 @@ def _examine_cluster(settings: Settings, only: frozenset[str]) -> Iterator[Findi
         return
     if not only or API_SERVER in only:
         yield finding
-    yield from run_checks(cluster.CHECKS, cluster.Cluster(inventory, find_kind(settings.job_kind)), only=only)
+    first, *others = _list_kinds(inventory, settings)
+    yield from run_checks(cluster.CHECKS, cluster.Cluster(inventory, first), only=only)
+    for kind in others:
+        yield from run_checks(cluster.CHECKS_OF_KIND, cluster.Cluster(inventory, kind), only=only)
+    if not only or "crd" in only:
+        for kind in KINDS.values():
+            if kind not in (first, *others):
+                yield ok("crd", f"no {kind.name}: {kind.controller} is not installed; `{kind.install_command}` installs it")
+
+
+def _list_kinds(inventory: Inventory, settings: Settings) -> list[JobKind]:
+    """Return the kinds of jobs to check: that of the settings, or else the default, and all that the cluster offers."""
+    served = [kind for kind in KINDS.values() if kind.resource in inventory.list_resources(kind.api_version)]
+    if wanted := find_target_kind(settings.target or ""):
+        return [KINDS[wanted], *(kind for kind in served if kind.name != wanted)]
+    return served or [find_kind("")]
 
 
 def open_inventory(settings: Settings) -> Inventory:

@@ -12,11 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kfjob.api.images.hidden_files import find_hidden_files, report
 from kfjob.api.images.required_images import RequiredImage, find_required_images
 from kfjob.api.target import Target
-from kfjob.base.common_types import JsonMapping, Notify
+from kfjob.base.common_types import Notify
 from kfjob.base.concurrency import map_parallel
-from kfjob.base.errors import Forbidden, KfjobError, NotFound, Refused, UsageError
+from kfjob.base.errors import Forbidden, KfjobError, NotFound, Problem, Refused, UsageError
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.objects import names
 
@@ -131,34 +132,20 @@ def inspect_images(
 
 
 def check_job_images(job: PreparedJob, *, notify: Notify, inspector: ImageInspector | None = None) -> None:
-    """Check the images of a job's objects, as `check_images` does."""
-    instance = job.resolved[1].instance if job.resolved else None
-    architecture = instance.architecture if instance else ""
-    check_images(job.target, job.objects, notify=notify, inspector=inspector, architecture=architecture)
-
-
-def check_images(
-    target: Target,
-    manifests: Sequence[JsonMapping],
-    *,
-    notify: Notify,
-    inspector: ImageInspector | None = None,
-    architecture: str = "",
-) -> None:
-    """Refuse manifests whose pods cannot pull or run an image; print a notice if this cannot be decided here.
-
-    `architecture` is that of the training pods' nodes, if it is known.
+    """Refuse a job whose pods cannot pull or run an image; print a notice if this cannot be decided here.
 
     Raises:
         UsageError: an image is not an image reference.
         NotFound: an image does not exist.
         Refused: an image has no variant for the nodes on which its pod may run.
+        SpecError: a volume hides what the job runs of an image.
     """
+    target = job.target
     if not target.capabilities.has_images or not target.settings.image_check:
         return
-    images = find_required_images(manifests, architecture=architecture)
+    images = find_required_images(job.objects, architecture=job.architecture)
     inspector = inspector or ImageInspector(profile=target.settings.aws_profile)
-    namespace = str(manifests[0]["metadata"].get("namespace") or target.namespace)
+    namespace = str(job.objects[0]["metadata"].get("namespace") or target.namespace)
     checks = inspect_images(images, inspector, read_named_secrets(target, images, namespace))
     for check in checks:
         if check.error and check.is_certain:
@@ -170,6 +157,18 @@ def check_images(
         for secret in check.inspection.rejected_secrets if check.inspection else ():
             notify(format_rejected_secret(secret, check.required))
     _check_architectures(checks, target)
+    report(find_hidden_by_volumes(job, checks), notify)
+
+
+def find_hidden_by_volumes(job: PreparedJob, checks: Iterable[ImageCheck]) -> list[Problem]:
+    """Return the volumes that hide what the job runs of the images that were inspected."""
+    found = ((check.required, check.inspection) for check in checks)
+    return [
+        problem
+        for required, inspection in found
+        if inspection and not required.container
+        for problem in find_hidden_files(job, required.image, inspection.metadata)
+    ]
 
 
 def format_rejected_secret(secret: str, required: RequiredImage) -> str:

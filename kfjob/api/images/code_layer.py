@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kfjob.api.prepared import PreparedJob
-from kfjob.api.target import Target
 from kfjob.base.common_types import Notify
 from kfjob.base.errors import UsageError
 from kfjob.base.text import plural
@@ -48,19 +47,26 @@ def change_code(layer: CodeLayer, job: PreparedJob, *, notify: Notify, dry_run: 
         title = f"the Master and the Workers have different images, and the tag `{tag}` can name only one"
         shown = ", ".join(f"`{image}`" for image in images)
         raise UsageError(title, cause=f"images: {shown}", hint="give the repository without a tag: each image gets its own")
-    return lambda image: push_code_layer(image, layer, job.target, notify=notify, dry_run=dry_run)
+    return lambda image: push_code_layer(image, layer, job, notify=notify, dry_run=dry_run)
 
 
-def push_code_layer(image: str, layer: CodeLayer, target: Target, *, notify: Notify, dry_run: bool = False) -> str:
+def push_code_layer(image: str, layer: CodeLayer, job: PreparedJob, *, notify: Notify, dry_run: bool = False) -> str:
     """Push an image with the code layer, and return its reference with the digest. A dry run pushes nothing.
 
     Raises:
         UsageError: the job runs on this machine, without an image.
+        SpecError: a volume of the job hides the code.
         KfjobError: the code cannot be pushed.
     """
+    target = job.target
     if not target.capabilities.has_images:
         raise UsageError("`--code` needs an image, and jobs on this machine have none", hint="remove `--code`")
+    from kfjob.api.images.hidden_files import ImageCode, check_code
     from kfjob.api.images.push_code import push_code
+
+    def check(folder: str, files: frozenset[str]) -> None:
+        code = ImageCode(folder=folder, origin="the code of `--code`", files=files, is_workdir=not layer.workdir)
+        check_code(job, image, code, notify)
 
     with layer.show_progress() as progress:
         result = push_code(
@@ -72,6 +78,7 @@ def push_code_layer(image: str, layer: CodeLayer, target: Target, *, notify: Not
             profile=target.settings.aws_profile,
             progress=progress,
             dry_run=dry_run,
+            check=check,
         )
     if result.is_new:
         action = f"{'would add' if dry_run else 'added'} {plural(result.files, 'file')} to `{image}`"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,6 +19,8 @@ from kfjob.image.references import DOCKER_HUB, ImageRef, parse_reference
 from kfjob.image.registry.transport import DEFAULT_LIMITS
 from kfjob.image.registry.uploads import ReportProgress, ignore_progress
 
+CodeCheck = Callable[[str, frozenset[str]], None]
+"""Raises an error unless the folder of the image may receive the files (relative paths)."""
 _TAG_DIGITS = 12  # of the digest, in a tag that is derived from it
 
 
@@ -50,6 +52,10 @@ class CodePushResult:
         }
 
 
+def accept_code(_folder: str, _files: frozenset[str]) -> None:
+    """Accept every folder and file."""
+
+
 def push_code(
     folder: Path,
     base: str,
@@ -63,6 +69,7 @@ def push_code(
     limits: Limits = DEFAULT_LIMITS,
     progress: ReportProgress = ignore_progress,
     dry_run: bool = False,
+    check: CodeCheck = accept_code,
 ) -> CodePushResult:
     """Add the files of `folder` to the image `base`, in `workdir` or else in the image's working directory.
 
@@ -71,7 +78,8 @@ def push_code(
     of an earlier call is replaced.
     `include` names files to add although they look like secrets (patterns as in `.dockerignore`).
     `platforms` (`linux/amd64`) selects platforms of the base; the default is all. A dry run reads the base and sends nothing:
-    `is_new` is then whether a push would send anything.
+    `is_new` is then whether a push would send anything. Before it packs the code, it calls `check` for each folder of the image
+    that receives the code.
 
     Raises:
         UsageError: a name is not an image reference, or neither the image nor the caller gives a working directory.
@@ -90,7 +98,10 @@ def push_code(
         base_images = read_image_set(
             registry, base_ref, registry.get_manifest(base_ref.repository, base_ref.tag_or_digest), platforms
         )
-        layers = {path: stack.enter_context(pack_layer(files, path)) for path in _list_workdirs(base_images, workdir)}
+        workdirs = list(_list_workdirs(base_images, workdir))
+        for path in workdirs:
+            check(path, frozenset(entry.path for entry in files.entries if entry.kind != "folder"))
+        layers = {path: stack.enter_context(pack_layer(files, path)) for path in workdirs}
         image = add_layers(base_images, layers, workdir=workdir, labels=labels or {}, base_name=str(base_ref.with_digest("")))
         destination = Repository(
             registry=target_registry, ref=target_ref if target_ref.tag else target_ref.with_tag(_derive_tag(image))

@@ -94,14 +94,17 @@ def _keep_pods(snapshot: JobSnapshot, path: Path) -> JobSnapshot:
     except KfjobError:
         return snapshot
     names = {pod.pod for pod in snapshot.pods}
-    lost = [pod for pod in stored.pods if pod.pod not in names] if stored.uid == snapshot.uid else []
-    return replace(snapshot, pods=(*snapshot.pods, *lost))
+    if stored.uid != snapshot.uid:
+        return snapshot
+    lost = [pod for pod in stored.pods if pod.pod not in names]
+    return replace(snapshot, pods=(*snapshot.pods, *lost), store=snapshot.store or stored.store)
 
 
 def _redact_messages(snapshot: JobSnapshot, redactor: Redactor) -> JobSnapshot:
     """Return the snapshot without secrets in the messages of the job and its pods; `relaunch` needs those in the spec."""
     pods = tuple(redact_struct(pod, redactor) for pod in snapshot.pods)
-    return replace(snapshot, job=redact_struct(snapshot.job, redactor), pods=pods)
+    store = redact_struct(snapshot.store, redactor) if snapshot.store else None
+    return replace(snapshot, job=redact_struct(snapshot.job, redactor), pods=pods, store=store)
 
 
 @dataclass(frozen=True, kw_only=True)

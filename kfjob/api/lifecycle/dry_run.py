@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kfjob.api.images.code_layer import CodeLayer
-from kfjob.api.lifecycle.preparation import add_code
+from kfjob.api.lifecycle.preparation import add_code, find_other_target
 from kfjob.api.lifecycle.start import describe_others
-from kfjob.api.prepared import JobSource, PreparedJob, check_nothing
+from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.settings import Settings
-from kfjob.api.target_needs import find_target_needs
+from kfjob.api.target_needs import add_target_needs
 from kfjob.base.common_types import JsonObject, Notify, ignore_notice
-from kfjob.base.errors import AlreadyExists
+from kfjob.base.errors import AlreadyExists, NotInstalled
 from kfjob.kinds.registry import is_job
 from kfjob.objects.api_objects import describe_object
 from kfjob.objects.reading import get_launch
@@ -36,7 +36,7 @@ class DryRun:
 
     def describe(self) -> dict[str, Any]:
         """Return the result for JSON output."""
-        return {"job": self.name, "namespace": self.namespace, "dry_run": self.mode, "objects": list(self.objects)}
+        return {"name": self.name, "namespace": self.namespace, "dry_run": self.mode, "objects": list(self.objects)}
 
 
 def dry_run(source: JobSource, mode: Mode, *, settings: Settings, notify: Notify, code: CodeLayer | None = None) -> DryRun:
@@ -47,12 +47,19 @@ def dry_run(source: JobSource, mode: Mode, *, settings: Settings, notify: Notify
         AlreadyExists, Refused, Forbidden: the API server would not accept the job (mode `server`).
     """
     target = source.find_target(settings, notify=ignore_notice)
-    job = source.prepare(
-        target, check=find_target_needs if target.capabilities.runs_on_this_machine else check_nothing, notify=notify
-    )
+    job = source.prepare(target, notify=notify)
+    if target.capabilities.runs_on_this_machine:
+        job = add_target_needs(job)
     job.check_findings(notify)
     job = add_code(job, source, code, notify=notify, dry_run=True)
-    existing = _ask_server(job, notify) if mode == "server" else []
+    try:
+        existing = _ask_server(job, notify) if mode == "server" else []
+    except NotInstalled:
+        other = find_other_target(job, notify=notify)
+        if other is None:
+            raise
+        job = add_code(source.prepare(other, notify=ignore_notice), source, code, notify=notify, dry_run=True)
+        existing = _ask_server(job, notify)
     for notice in describe_others([item for item in job.objects if item not in existing], "would be created with the job"):
         notify(notice)
     return DryRun(name=job.name, namespace=job.namespace, mode=mode, objects=job.objects)

@@ -22,12 +22,7 @@ _MAX_NAME = 200
 
 
 def find_holder(job: PreparedJob) -> JobSnapshot | None:
-    """Return the job that has the name of a job to submit; None without one, or if the user may not read jobs.
-
-    Without a recorded spec there is nothing to compare, and the API server says that the name is taken.
-    """
-    if not job.records_spec:
-        return None
+    """Return the job that has the name of a job to submit; None without one, or if the user may not read jobs."""
     with suppress(Forbidden):  # the API server says that the name is taken
         return find_live(job.target, job.name)
     return None
@@ -51,10 +46,11 @@ def decide_name(holder: JobSnapshot | None, job: PreparedJob) -> NameState:
     if holder is None:
         return NameState.FREE
     recorded = _parse_recorded(holder)
-    if recorded is None:
-        return NameState.TAKEN
     if holder.job.phase.ended:
-        return NameState.REPLACE if _is_own(holder, job) else NameState.TAKEN
+        has_record = recorded is not None or holder.manifest is not None
+        return NameState.REPLACE if has_record and _is_own(holder, job) else NameState.TAKEN
+    if recorded is None or not job.records_spec:
+        return NameState.TAKEN
     is_same = have_same_fields(recorded, job.spec) and not _starts_elsewhere(holder, job)
     return NameState.SAME if is_same else NameState.TAKEN
 
@@ -73,8 +69,8 @@ def make_taken(holder: JobSnapshot, job: PreparedJob) -> AlreadyExists:
     """Return the error for a job that cannot give its name to the plan's; it lists what the new spec changes."""
     name = holder.name
     recorded = _parse_recorded(holder)
-    if recorded is None or holder.job.phase.ended:
-        return _make_kept(holder, job, has_spec=recorded is not None)
+    if recorded is None or not job.records_spec or holder.job.phase.ended:
+        return _make_kept(holder, job, has_record=recorded is not None or holder.manifest is not None)
     changes = list_changes(recorded, job.spec)
     if _starts_elsewhere(holder, job):
         changes += [f"the folder where it starts: {holder.start_folder}"]
@@ -82,21 +78,21 @@ def make_taken(holder: JobSnapshot, job: PreparedJob) -> AlreadyExists:
     return AlreadyExists(
         f"job `{name}` runs already ({holder.job.phase})",
         cause="\n".join(["the new spec differs from the one that runs:", *(f"  {line}" for line in shown)]) if shown else None,
-        hint=f"`kfjob relaunch {name} --spec FILE` stops it and starts the new spec; `kfjob stop {name}` only stops it",
+        hint=f"`kfjob relaunch {name} --spec FILE` stops it and starts the new spec; `kfjob stop {name}` only stops it; "
+        "under another name the new one runs beside it",
     )
 
 
-def _make_kept(holder: JobSnapshot, job: PreparedJob, *, has_spec: bool) -> AlreadyExists:
+def _make_kept(holder: JobSnapshot, job: PreparedJob, *, has_record: bool) -> AlreadyExists:
     """Return the error for a job that is not replaced without being asked: why, whose it is, and when it ended."""
     who = f"`{holder.submitted_by[:_MAX_NAME]}` submitted it" if holder.submitted_by else "it has no record of who submitted it"
     end = check_time(holder.job.ended)
     ended = "" if end is None else time.strftime(" at %Y-%m-%d %H:%M:%S UTC", time.gmtime(end // SECOND))
-    causes = [f"{who}, and it ended{ended} ({holder.job.phase})" if holder.job.phase.ended else who]
+    causes = [f"{who}, and it ended{ended} ({holder.job.phase})" if holder.job.phase.ended else f"{who} ({holder.job.phase})"]
     hint = f"`kfjob stop {holder.name}` archives its logs and removes it; or submit the job under another name"
-    if not has_spec:
-        reason = "it was submitted from a template" if holder.manifest is not None else "it has no spec that kfjob can read"
-        causes = [reason, *causes]
-    elif not _is_own(holder, job):
+    if not has_record:
+        causes = ["it has no spec that kfjob can read", *causes]
+    elif holder.job.phase.ended and not _is_own(holder, job):
         causes += [f"you are `{job.target.settings.submitter[:_MAX_NAME]}`"]
         hint += "\n`KFJOB_USER`, or `user` in kfjob.toml, gives you one name on every machine that submits your jobs"
     return AlreadyExists(f"job `{holder.name}` exists already", cause="\n".join(causes), hint=hint)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 
+from kfjob.api.capacity.nodes import find_missing_nodes, read_nodes
 from kfjob.api.cluster_needs import find_missing_parts
 from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_job_images
 from kfjob.api.images.code_layer import CodeLayer, change_code
 from kfjob.api.local_data import find_local_problems
+from kfjob.api.local_paths import find_volume_paths
 from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.target import Target
+from kfjob.base.capabilities import AUTO_TARGET
 from kfjob.base.common_types import Notify
-from kfjob.base.errors import Problem
+from kfjob.base.errors import KfjobError
+from kfjob.kinds.registry import read_pod_templates
 
 
 def check_job(source: JobSource, target: Target, *, notify: Notify, has_code: bool = False) -> PreparedJob:
@@ -23,14 +28,25 @@ def check_job(source: JobSource, target: Target, *, notify: Notify, has_code: bo
     Raises:
         SpecError: every problem of the job.
     """
-
-    def find_problems(job: PreparedJob) -> Iterator[Problem]:
-        yield from find_missing_parts(job, has_code=has_code)
-        yield from find_local_problems(job)
-
-    job = source.prepare(target, check=find_problems, notify=notify)
+    job = source.prepare(target, notify=notify)
+    if job.records_spec:
+        needs = [*find_missing_parts(job, has_code=has_code), *find_local_problems(job), *find_volume_paths(job)]
+        job = job.add_needs(needs)
     job.check_findings(notify)
     return job
+
+
+def find_other_target(job: PreparedJob, *, notify: Notify) -> Target | None:
+    """Return the target for a job that the cluster does not have as the default kind; None if its kind was chosen.
+
+    Raises:
+        Refused: the cluster offers no kind of job.
+    """
+    if job.target.settings.job_kind:
+        return None
+    other = job.target.change(job_kind=AUTO_TARGET).choose_kind(None).target
+    notify(f"the cluster has no {job.target.job_kind.name}: the job becomes a {other.job_kind.name}")
+    return other
 
 
 def add_code(
@@ -54,9 +70,26 @@ def prepare_launch(job: PreparedJob, source: JobSource, *, code: CodeLayer | Non
     """
     job = add_code(job, source, code, notify=notify)
     check_job_images(job, notify=notify)
+    _report_missing_nodes(job, notify)
     own_pull_secret.apply_pull_secret(job)
     _check_machine(job, notify)
     return job
+
+
+def _report_missing_nodes(job: PreparedJob, notify: Notify) -> None:
+    """Send a warning to `notify` for pods that no node can hold: an autoscaler may add such nodes.
+
+    Nothing is reported to a user who may not list nodes, and of a cluster that starts its nodes on demand.
+    """
+    if not job.target.capabilities.has_api_server:
+        return
+    with suppress(KfjobError):  # the submit itself reports an API server that does not answer
+        pods = tuple(read_pod_templates(job.objects))
+        cluster = job.target.cluster.inventory(job.namespace)
+        nodes = read_nodes(cluster)
+        problems = find_missing_nodes(cluster, nodes, pods) if nodes else []
+        for problem in job.locate(problem for problem in problems if problem.severity == "error"):
+            notify("\n".join(replace(problem, severity="warning").lines()))
 
 
 def _check_machine(job: PreparedJob, notify: Notify) -> None:
@@ -72,3 +105,17 @@ def _check_machine(job: PreparedJob, notify: Notify) -> None:
         for requirement in requirements:
             if requirement.program:
                 notify(f"the job runs with `{requirement.program}`")
+        _note_hidden_gpus(job, notify)
+
+
+def _note_hidden_gpus(job: PreparedJob, notify: Notify) -> None:
+    """Say that the job does not see the GPUs of this machine, because it requests none."""
+    plan = job.plan
+    roles = [plan.get_role(index).resources for index in range(plan.spec.nodes)]
+    requests = any(role.gpus for role in roles) or "gpus" in plan.spec.resources.model_fields_set
+    if requests or not plan.processes_per_node.isdecimal() or "CUDA_VISIBLE_DEVICES" in plan.spec.env:
+        return  # `auto` and `gpu` use all GPUs
+    if count := job.target.machine.count_gpus():
+        gpus = "the GPU" if count == 1 else f"the {count} GPUs"
+        hint = f"`resources.gpus: {count}` in the spec requests {'it' if count == 1 else 'them'}"
+        notify(f"the job requests no GPU, so it does not see {gpus} of this machine; {hint}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from kfjob.api.planning import make_launch_id
-from kfjob.api.prepared import PlanCheck, PreparedJob, check_nothing
+from kfjob.api.prepared import PreparedJob
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target
 from kfjob.backends.resources import is_creatable
@@ -49,7 +49,6 @@ class RecordedObjects:
         target: Target,
         *,
         launch: str | None = None,
-        check: PlanCheck = check_nothing,  # noqa: ARG002 - the checks are those of a spec
         notify: Notify,  # noqa: ARG002 - nothing is decided anew
     ) -> PreparedJob:
         """Return the recorded objects with another launch id.

@@ -10,12 +10,12 @@ from kfjob.api.lifecycle.preparation import check_job, prepare_launch
 from kfjob.api.lifecycle.recorded_job import RecordedObjects, parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live, replace_launch
 from kfjob.api.lifecycle.spec_change import SpecChange, describe_change
-from kfjob.api.named_files import find_changed_file
 from kfjob.api.prepared import PreparedJob
 from kfjob.api.reader import LiveReader, check_uid
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.spec_source import SpecSource
 from kfjob.api.target import Target
+from kfjob.api.user_files import find_changed_file
 from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
 from kfjob.base.common_types import Notify, ignore_notice
 from kfjob.base.errors import NotFound, UsageError
@@ -53,18 +53,28 @@ def relaunch(
     if live:
         check_uid(live, uid)
     record = live or _read_archived(target, job)
+    return replace_launch(prepare_relaunch(target, record, code=code, change=change, notify=notify), live, timeout=timeout)
+
+
+def prepare_relaunch(
+    target: Target,
+    record: JobSnapshot,
+    *,
+    code: CodeLayer | None = None,
+    change: SpecChange | None = None,
+    notify: Notify = ignore_notice,
+) -> PreparedJob:
+    """Return the next launch of a recorded job, checked; nothing is stopped. Raises what `relaunch` does."""
     if record.spec is not None:
-        prepared = _prepare_spec(target, record, parse_recorded_spec(record, record.spec), change, code=code, notify=notify)
-    elif change and record.manifest is not None:
+        return _prepare_spec(target, record, parse_recorded_spec(record, record.spec), change, code=code, notify=notify)
+    if change and record.manifest is not None:
         hint = f"`kfjob stop {record.name}`, then `kfjob submit --template FILE`, starts a changed template"
         raise UsageError(f"job `{record.name}` was submitted from a template, so it has no spec to change", hint=hint)
-    elif record.manifest is not None:
+    if record.manifest is not None:
         source = RecordedObjects(record, record.manifest)
-        prepared = prepare_launch(source.prepare(target, notify=notify), source, code=code, notify=notify)
-    else:
-        hint = "write a spec and submit it"
-        raise UsageError(f"job `{record.name}` has no record of its spec, because kfjob did not submit it", hint=hint)
-    return replace_launch(prepared, live, timeout=timeout)
+        return prepare_launch(source.prepare(target, notify=notify), source, code=code, notify=notify)
+    hint = "write a spec and submit it"
+    raise UsageError(f"job `{record.name}` has no record of its spec, because kfjob did not submit it", hint=hint)
 
 
 def _note_changed_file(target: Target, record: JobSnapshot, notify: Notify) -> None:
@@ -76,10 +86,18 @@ def _note_changed_file(target: Target, record: JobSnapshot, notify: Notify) -> N
 
 
 def _read_archived(target: Target, job: str) -> JobSnapshot:
+    """Return the last launch in the archive, which must have run on this target unless the user has named the backend."""
     try:
-        return ArchivedJob(find_newest_launch(target.settings.archive, target.namespace, job)).snapshot()
+        record = ArchivedJob(find_newest_launch(target.settings.archive, target.namespace, job)).snapshot()
     except NotFound as err:
         raise target.suggest(job, err) from None
+    if record.backend in {None, target.name} or target.settings.backend:
+        return record
+    places = {"local": "on this machine", "kubernetes": "on a cluster"}
+    raise UsageError(
+        f"the last launch of job `{job}` ran {places[record.backend]}, and this command would start it {places[target.name]}",
+        hint=f"`--backend {record.backend}` starts it where it ran, `--backend {target.name}` starts it {places[target.name]}",
+    )
 
 
 def _prepare_spec(

@@ -37,11 +37,11 @@ def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
     """
     target = job.target
     if target.capabilities.runs_on_this_machine:
-        plan = dataclasses.replace(job.plan, submitted_by=_get_submitter(job), spec_file=job.file_record)
+        plan = dataclasses.replace(job.plan, submitted_by=target.settings.submitter, spec_file=job.file_record)
         ref = target.machine.submit(plan)
         snapshot = target.backend.get(ref.name, namespace=ref.namespace)  # also has the command that installs packages
         return LiveReader(target, ref, read_observe_config(snapshot))
-    objects = _list_objects(job)
+    objects = list_objects(job)
     ref, existing = target.cluster.submit(objects)
     for item in existing:
         notify(f"{describe_object(item)} exists already; it was not changed and stays when the job is removed")
@@ -59,7 +59,7 @@ def check_acceptance(job: PreparedJob) -> None:
     Raises:
         KfjobError: the server refuses the job; nothing was changed.
     """
-    for item in _list_objects(job):
+    for item in list_objects(job):
         try:
             job.target.cluster.dry_run([item])
         except AlreadyExists:
@@ -88,12 +88,11 @@ def _read_amounts(text: str) -> dict[str, str]:
     return {resource.strip(): amount.strip() for resource, _, amount in pairs}
 
 
-def _list_objects(job: PreparedJob) -> tuple[JsonObject, ...]:
-    return add_submit_record(job.objects, submitter=_get_submitter(job), spec_file=job.file_record)
-
-
-def _get_submitter(job: PreparedJob) -> str:
-    return job.target.settings.submitter if job.records_spec else ""
+def list_objects(job: PreparedJob) -> tuple[JsonObject, ...]:
+    """Return the objects to create, with the record of who creates them."""
+    return add_submit_record(
+        job.objects, submitter=job.target.settings.submitter, spec_file=job.file_record, relaunches=job.relaunches
+    )
 
 
 def apply(source: JobSource, target: Target, *, notify: Notify = ignore_notice) -> LiveReader:
@@ -158,7 +157,12 @@ def prepare_for_live_job(source: JobSource, target: Target, *, notify: Notify, s
     job = source.prepare(target, notify=notify)
     job.check_findings(notify if shows_findings else ignore_notice)
     live = job.target.get_job(job.name)
-    return source.prepare(job.target, launch=live.launch or None, notify=ignore_notice)
+    wanted = job.target.settings.job_kind
+    if wanted and live.job_kind and wanted != live.job_kind:
+        hint = f"`kfjob stop {job.name}`, then `kfjob submit`, starts it as a {wanted}"
+        raise Refused(f"job `{job.name}` is a {live.job_kind}, and the {source.noun} asks for a {wanted}", hint=hint)
+    target = job.target.change(job_kind=live.job_kind or None)
+    return source.prepare(target, launch=live.launch or None, notify=ignore_notice)
 
 
 def describe_others(objects: Iterable[JsonObject], state: str) -> list[str]:

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 from kfjob.api.images.code_layer import CodeLayer
 from kfjob.api.lifecycle.name_holder import NameState, decide_name, find_holder, make_taken
-from kfjob.api.lifecycle.preparation import check_job, prepare_launch
+from kfjob.api.lifecycle.preparation import check_job, find_other_target, prepare_launch
 from kfjob.api.lifecycle.replace import replace_launch
-from kfjob.api.prepared import JobSource
+from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.reader import LiveReader, make_ref
 from kfjob.api.recorded_config import read_observe_config
 from kfjob.api.target import Target
 from kfjob.base.common_types import Notify, ignore_notice
+from kfjob.base.errors import NotInstalled
 
 
 class Submission(NamedTuple):
@@ -43,6 +44,17 @@ def submit(
         NotFound, Refused: the image does not exist, or not for the nodes' architecture.
     """
     job = check_job(source, target, notify=notify, has_code=code is not None)
+    try:
+        return _submit(job, source, code=code, replace=replace, notify=notify)
+    except NotInstalled:
+        other = find_other_target(job, notify=notify)
+        if other is None:
+            raise
+    job = check_job(source, other, notify=notify, has_code=code is not None)
+    return _submit(job, source, code=code, replace=replace, notify=notify)
+
+
+def _submit(job: PreparedJob, source: JobSource, *, code: CodeLayer | None, replace: bool, notify: Notify) -> Submission:
     live = find_holder(job)  # before anything that takes long, such as pushing code
     state = decide_name(live, job)
     if live and not replace and state in (NameState.SAME, NameState.TAKEN):

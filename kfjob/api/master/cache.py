@@ -28,6 +28,7 @@ from kfjob.base.units import SECOND
 from kfjob.joblog.events import JobSnapshot, PodChanged
 from kfjob.joblog.master.evidence import Confidence, Master
 from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.kinds.registry import identify
 
 LIFETIME_NANOSECONDS = 300 * SECOND
 """Lifetime of the cached name of the pod that prints progress."""
@@ -39,9 +40,9 @@ UNUSED = 24 * 3600 * SECOND
 
 
 class CachedMaster(Struct, frozen=True):
-    """A valid entry: the uid of its job, and the answer."""
+    """A valid entry: the id of its job (`identify`), and the answer."""
 
-    uid: str
+    job_id: str
     master: Master
 
 
@@ -56,7 +57,7 @@ def find_master(reader: JobReader, *, timeout: float = 0.0, fresh: bool = False)
     """
     if not isinstance(reader, LiveReader):
         return discover_master(reader, timeout=timeout).master
-    if not fresh and (entry := load_master(reader.target, reader.ref.name)) and entry.uid == reader.ref.uid:
+    if not fresh and (entry := load_master(reader.target, reader.ref.name)) and entry.job_id == identify(reader.ref):
         return entry.master
     discovery = discover_master(reader, timeout=timeout)
     store_master(reader.target, discovery.snapshot, discovery.master, reader.config)
@@ -73,14 +74,24 @@ def load_master(target: Target, job: str) -> CachedMaster | None:
         age = time.time_ns() - entry["learned"]
         if not 0 <= age < entry["lifetime"]:
             return None
-        uid, pods = target.cluster.pods(job, namespace=target.namespace)
-        if uid != entry["uid"] or _fingerprint(pods) != entry["pods"]:
+        job_id, pods = target.cluster.pods(job, namespace=target.namespace)
+        if job_id != entry["job_id"] or _fingerprint(pods) != entry["pods"]:
             return None
         master = convert(entry["master"], Master)
     except (OSError, ValueError, KeyError, TypeError, MsgspecError, KfjobError):
         return None  # the caller then reads the logs
     note = f"found {age // SECOND} s ago; the pods are the same since"
-    return CachedMaster(uid, replace(master, notes=(*master.notes, note)))
+    return CachedMaster(job_id, replace(master, notes=(*master.notes, note)))
+
+
+def recall_pod(target: Target, job: JobSnapshot) -> str:
+    """Return the pod that printed the job's progress when it was searched for last, without a check; "" if that is unknown."""
+    with suppress(OSError, ValueError, KeyError, TypeError, KfjobError):
+        folder.check_state_folder(target.settings.state, "cache")
+        entry = parse_json(read_document(_file(target, job.name)))
+        if entry["job_id"] == identify(job):
+            return str(entry["master"]["pod"])
+    return ""
 
 
 def store_master(target: Target, snapshot: JobSnapshot, master: Master, config: ObserveConfig) -> None:
@@ -88,7 +99,7 @@ def store_master(target: Target, snapshot: JobSnapshot, master: Master, config: 
     if not target.capabilities.has_api_server or master.confidence is not Confidence.CONFIRMED or snapshot.job.phase.ended:
         return
     entry = {
-        "uid": snapshot.uid,
+        "job_id": identify(snapshot),
         "learned": time.time_ns(),
         "lifetime": LIFETIME_WITH_ETCD if config.rendezvous in {"etcd", ""} else LIFETIME_NANOSECONDS,
         "pods": _fingerprint(snapshot.pods),

@@ -6,16 +6,20 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kfjob.api.preflight import fit, quota
+from kfjob.api.capacity import fit
+from kfjob.api.capacity.nodes import find_missing_nodes, read_nodes
+from kfjob.api.capacity.pod_requirements import Reference, find_references
+from kfjob.api.capacity.queues import explain_ignored, ignores_queue
+from kfjob.api.preflight import quota
 from kfjob.api.preflight.holder import check_holder
-from kfjob.api.preflight.pod_requirements import Reference, find_references
 from kfjob.api.preflight.result import CheckResults
 from kfjob.api.prepared import PreparedJob
 from kfjob.backends.base import Inventory, find_api_version
-from kfjob.backends.resources import CORE, get_resource, is_node_ready
+from kfjob.backends.resources import CORE, get_resource
 from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
 from kfjob.base.text import join_names, plural
 from kfjob.kinds.base import PodTemplate
+from kfjob.kinds.registry import get_job, get_kind
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import describe_name
 from kfjob.plan import JobPlan
@@ -23,21 +27,20 @@ from kfjob.plan import JobPlan
 _SHARED_ACCESS_MODES = {"ReadWriteMany", "ReadOnlyMany"}
 _REPORTED_ELSEWHERE = re.compile(r"exceeded quota|error looking up service account|no PriorityClass with name")
 """Causes in the dry run of a pod that other checks report."""
-_NODE_POOLS_VERSION, _NODE_POOLS = "karpenter.sh/v1", "nodepools"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightJob:
     """The job to check, and its cluster."""
 
-    planned: PreparedJob
+    prepared: PreparedJob
     pods: tuple[PodTemplate, ...]
     cluster: Inventory
 
     @property
     def plan(self) -> JobPlan:
         """The plan of the job."""
-        return self.planned.plan
+        return self.prepared.plan
 
 
 _REFERENCE_KINDS = {
@@ -53,7 +56,7 @@ ReferenceCheck = Callable[[PreflightJob, Reference, CheckResults], bool]
 
 def check_names(job: PreflightJob, results: CheckResults) -> None:
     """Check that the names of the job, its pods and its services are free."""
-    if not check_holder(job.planned, results):
+    if not check_holder(job.prepared, results):
         return
     taken: list[str] = []
     for resource, noun in (("pods", "pod"), ("services", "service")):
@@ -80,8 +83,8 @@ def check_references(job: PreflightJob, results: CheckResults) -> None:
         "priority class": _existence_check(api_objects.SCHEDULING_API_VERSION, "priorityclasses", namespaced=False),
     }
     passed = 0
-    created = {(_REFERENCE_KINDS.get(item["kind"]), item["metadata"].get("name")) for item in job.planned.objects}
-    for reference in find_references(job.pods, job.planned.spec):
+    created = {(_REFERENCE_KINDS.get(item["kind"]), item["metadata"].get("name")) for item in job.prepared.objects}
+    for reference in find_references(job.pods, job.prepared.spec):
         if (reference.kind, reference.name) in created:
             continue
         try:
@@ -172,6 +175,12 @@ def check_queue(job: PreflightJob, results: CheckResults) -> None:
     inactive = [item for item in conditions if item.get("type") == "Active" and item.get("status") == "False"]
     if inactive:
         results.error(f"queue `{name}` admits no jobs: {inactive[0].get('message', 'it is not active')}", path)
+        return
+    manifest = get_job(job.prepared.objects)
+    kind = get_kind(manifest)
+    if ignores_queue(job.cluster, kind, manifest):
+        title, hint = explain_ignored(kind)
+        results.error(title, path, hint=hint)
     else:
         results.ok(f"queue `{name}`")
 
@@ -179,7 +188,7 @@ def check_queue(job: PreflightJob, results: CheckResults) -> None:
 def check_quotas(job: PreflightJob, results: CheckResults) -> None:
     """Check all pods together against each quota of the namespace."""
     quotas = job.cluster.list_objects(CORE, "resourcequotas")
-    usage = quota.sum_usage(job.pods, job.planned.objects)
+    usage = quota.sum_usage(job.pods, job.prepared.objects)
     for item in quotas:
         name, spec = item["metadata"]["name"], item.get("spec") or {}
         if spec.get("scopes") or spec.get("scopeSelector"):
@@ -194,7 +203,7 @@ def check_quotas(job: PreflightJob, results: CheckResults) -> None:
 
 def check_manifests(job: PreflightJob, results: CheckResults) -> None:
     """Send all manifests as a dry run to the API server and the operator's webhook."""
-    for manifest in job.planned.objects:
+    for manifest in job.prepared.objects:
         kind, name = manifest["kind"], describe_name(manifest)
         try:
             job.cluster.dry_run_create(manifest["apiVersion"], get_resource(manifest), manifest)
@@ -230,33 +239,21 @@ def check_pods(job: PreflightJob, results: CheckResults) -> None:
 
 def check_nodes(job: PreflightJob, results: CheckResults) -> None:
     """Check whether every pod fits on a node, and explain why not."""
-    items = job.cluster.list_objects(CORE, "nodes", namespaced=False)
-    nodes = [fit.read_node(item) for item in items if is_node_ready(item)]
+    nodes = read_nodes(job.cluster)
+    if missing := find_missing_nodes(job.cluster, nodes, job.pods):
+        results.problems += missing
+        return
     try:
         fit.add_existing_pods(nodes, job.cluster.list_objects(CORE, "pods", namespaced=False))
     except Forbidden:
         results.skip("resources that other pods use", "not allowed to list the pods of all namespaces")
     misfits = fit.find_misfits(nodes, job.pods)
     for misfit in misfits:
-        if misfit.is_full:
-            hint = "the job will wait until other pods have ended"
-            results.warning(f"no node has room for pod `{misfit.pod}` now", "resources", detail=misfit.reason, hint=hint)
-        else:
-            _report_missing_nodes(job, misfit, results)
+        hint = "the job will wait until other pods have ended"
+        results.warning(f"no node has room for pod `{misfit.pod}` now", "resources", detail=misfit.reason, hint=hint)
     if not misfits:
         pods = sum(len(template.names) for template in job.pods)
         results.ok(f"{plural(pods, 'pod')} can be scheduled on {plural(len(nodes), 'ready node')}")
-
-
-def _report_missing_nodes(job: PreflightJob, misfit: fit.Misfit, results: CheckResults) -> None:
-    """Report a pod that fits on no node: a warning if Karpenter or EKS Auto Mode may add one."""
-    if _NODE_POOLS in job.cluster.list_resources(_NODE_POOLS_VERSION):
-        title = f"no node can hold pod `{misfit.pod}` yet; a node pool of the cluster may add one"
-        hint = "`kfjob preflight --run` waits for such nodes; `kubectl get nodepools` lists the pools"
-        results.warning(title, "resources", detail=misfit.reason, hint=hint)
-        return
-    hint = "change `resources`, `instance` or `scheduling`, unless an autoscaler adds such nodes"
-    results.error(f"no node can hold pod `{misfit.pod}`", "resources", detail=misfit.reason, hint=hint)
 
 
 CHECKS: dict[str, Callable[[PreflightJob, CheckResults], None]] = {

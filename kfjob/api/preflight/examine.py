@@ -6,9 +6,10 @@ from kfjob.api.images.check import ImageInspector
 from kfjob.api.preflight.cluster import PreflightJob, check_cluster
 from kfjob.api.preflight.images import check_images
 from kfjob.api.preflight.machine import check_machine
-from kfjob.api.preflight.result import CheckResults, Preflight, sort_problems
-from kfjob.api.prepared import PreparedJob
+from kfjob.api.preflight.result import CheckResults, Preflight
+from kfjob.api.prepared import PreparedJob, sort_problems
 from kfjob.kinds.registry import read_pod_templates
+from kfjob.trainspec.packages import find_packages
 
 
 def examine(job: PreparedJob, *, inspector: ImageInspector | None = None) -> Preflight:
@@ -24,14 +25,18 @@ def examine(job: PreparedJob, *, inspector: ImageInspector | None = None) -> Pre
         check_machine(job, results)
     else:
         pods = tuple(read_pod_templates(job.objects))
-        preflight_job = PreflightJob(planned=job, pods=pods, cluster=target.cluster.inventory(job.namespace))
+        preflight_job = PreflightJob(prepared=job, pods=pods, cluster=target.cluster.inventory(job.namespace))
         check_cluster(preflight_job, results)
         check_images(preflight_job, target, results, inspector=inspector)
+        for package in find_packages(job.spec.train) if job.spec.train else ():
+            results.skip(
+                f"package {package.name} for `train.{package.field}`", "the registry does not show what an image installs"
+            )
     return Preflight(
         job=job.name,
         namespace=job.namespace,
         backend=target.name,
-        problems=sort_problems(job.locate(results.problems)),
+        problems=tuple(sort_problems(job.locate(results.problems))),
         good=tuple(results.good),
         unchecked=tuple(results.unchecked),
     )

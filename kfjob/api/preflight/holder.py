@@ -8,22 +8,22 @@ from kfjob.api.preflight.result import CheckResults
 from kfjob.api.prepared import PreparedJob
 
 
-def check_holder(planned: PreparedJob, results: CheckResults) -> bool:
+def check_holder(prepared: PreparedJob, results: CheckResults) -> bool:
     """Check the job that has the name now, and add to the results what a submit does; return whether no job has it.
 
     Raises:
         Forbidden: the user may not read jobs.
     """
-    name = planned.plan.name
-    holder = find_live(planned.target, name)
+    name = prepared.plan.name
+    holder = find_live(prepared.target, name)
     if holder is None:
         return True
-    match decide_name(holder, planned):
+    match decide_name(holder, prepared):
         case NameState.REPLACE:
             results.ok(f"job `{name}` has ended, and gives its name to the next launch")
         case NameState.SAME:
             results.ok(f"job `{name}` runs already with this spec (launch {holder.launch}); a submit starts nothing")
         case _:
-            err = make_taken(holder, planned)
+            err = make_taken(holder, prepared)
             results.error(err.title, "name", detail=err.cause or "", hint=err.hint or "")
     return False

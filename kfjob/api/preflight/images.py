@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kfjob.api.images.check import ImageCheck, ImageInspector, format_rejected_secret, inspect_images, read_named_secrets
+from kfjob.api.images.check import (
+    ImageCheck,
+    ImageInspector,
+    find_hidden_by_volumes,
+    format_rejected_secret,
+    inspect_images,
+    read_named_secrets,
+)
 from kfjob.api.images.required_images import find_required_images
 from kfjob.api.preflight.cluster import PreflightJob
 from kfjob.api.preflight.result import CheckResults
@@ -15,15 +22,16 @@ from kfjob.base.errors import Forbidden
 
 def check_images(job: PreflightJob, target: Target, results: CheckResults, *, inspector: ImageInspector | None = None) -> None:
     """Check every image in its registry, even if one registry fails, and add to the results."""
-    architecture = job.plan.instance.architecture if job.plan.instance else ""
-    images = find_required_images(job.planned.objects, architecture=architecture)
+    images = find_required_images(job.prepared.objects, architecture=job.prepared.architecture)
     if not target.settings.image_check:
         for image in images:
             results.skip(f"image `{image.image}`", "`image_check` is off")
         return
     paths, architectures = dict(_image_paths(job)), _node_architectures(job, results)
     secrets = read_named_secrets(target, images, job.plan.namespace)
-    for check in inspect_images(images, inspector or ImageInspector(profile=target.settings.aws_profile), secrets):
+    checks = inspect_images(images, inspector or ImageInspector(profile=target.settings.aws_profile), secrets)
+    results.problems += find_hidden_by_volumes(job.prepared, checks)
+    for check in checks:
         _add_result(check, paths.get(check.required.image, "overrides"), architectures, results)
 
 
@@ -56,7 +64,7 @@ def _node_architectures(job: PreflightJob, results: CheckResults) -> frozenset[s
 def _image_paths(job: PreflightJob) -> Iterator[tuple[str, str]]:
     """Yield each image with its path in the spec."""
     for field in ("sidecars", "init_containers"):
-        for index, container in enumerate(getattr(job.planned.spec.pod, field)):
+        for index, container in enumerate(getattr(job.prepared.spec.pod, field)):
             yield str(container.get("image", "")), f"pod.{field}.{index}"
     yield job.plan.own_etcd_image, "rendezvous"
     for role in job.plan.roles:

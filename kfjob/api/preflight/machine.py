@@ -9,12 +9,12 @@ from kfjob.api.preflight.result import CheckResults
 from kfjob.api.prepared import PreparedJob
 
 
-def check_machine(planned: PreparedJob, results: CheckResults) -> None:
+def check_machine(prepared: PreparedJob, results: CheckResults) -> None:
     """Check the job's name, cores, GPUs, program and mounted folders, and add to the results."""
-    plan = planned.plan
-    if check_holder(planned, results):
+    plan = prepared.plan
+    if check_holder(prepared, results):
         results.ok("names are free")
-    for requirement in planned.target.machine.check_requirements(plan):
+    for requirement in prepared.target.machine.check_requirements(plan):
         if err := requirement.problem:
             results.error(err.title, requirement.path, detail=err.cause or "", hint=err.hint or "")
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from kfjob.api.preflight.pod_requirements import format_amount, sum_limits, sum_requests
+from kfjob.api.capacity.pod_requirements import format_amount, sum_limits, sum_requests
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.units import parse_quantity
 from kfjob.kinds.base import PodTemplate

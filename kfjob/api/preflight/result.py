@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -55,8 +54,3 @@ class Preflight:
     def describe(self) -> dict[str, Any]:
         """Return the result as data for JSON."""
         return asdict(self) | {"passed": self.passed}
-
-
-def sort_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return errors before warnings, each by position in the spec."""
-    return tuple(sorted(problems, key=lambda problem: (problem.severity != "error", problem.line or 0, problem.column or 0)))

@@ -10,11 +10,11 @@ from pathlib import Path
 from kfjob.api.diagnose import examine
 from kfjob.api.lifecycle.start import start
 from kfjob.api.lifecycle.stop import stop
-from kfjob.api.lifecycle.wait import wait_for_end
+from kfjob.api.lifecycle.wait import wait_for
 from kfjob.api.planning import make_context, make_prepared
-from kfjob.api.preflight.result import sort_problems
 from kfjob.api.preflight.trial import Trial, plan_trial
 from kfjob.api.preflight.trial_results import PodReport, TrialLog
+from kfjob.api.prepared import sort_problems
 from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
@@ -56,7 +56,7 @@ class TrialResult:
     def describe(self) -> JsonObject:
         """Return the result as data for JSON."""
         return {
-            "job": self.job,
+            "name": self.job,
             "phase": self.phase,
             "passed": self.passed,
             "problems": [
@@ -82,7 +82,7 @@ def run_trial(spec: JobSpec, trial: Trial, *, settings: Settings, notify: Notify
         AlreadyExists: a trial of this job already exists.
         SpecError, Refused, Forbidden, Unreachable: as for a submit.
     """
-    target = find_target(settings, notify=notify)
+    target = find_target(settings, notify=notify).choose_kind(spec.target).target
     plan = plan_trial(spec, make_context(target), trial)
     if problems := list(target.job_kind.find_plan_problems(plan)):
         raise SpecError(problems)
@@ -106,7 +106,7 @@ def run_trial(spec: JobSpec, trial: Trial, *, settings: Settings, notify: Notify
         collectives=tuple(log.collectives),
         table=tuple(log.table),
         has_ended=log.done is not None,
-        problems=sort_problems(problems),
+        problems=tuple(sort_problems(problems)),
         archive=archive,
     )
 
@@ -114,7 +114,7 @@ def run_trial(spec: JobSpec, trial: Trial, *, settings: Settings, notify: Notify
 def _wait(reader: LiveReader, timeout: float) -> tuple[JobPhase, Problem | None]:
     try:
         with waiting_for(f"`{reader.ref.name}` to end", timeout):
-            return wait_for_end(reader, timeout=timeout), None
+            return wait_for(reader, timeout=timeout), None
     except WaitTimeout as err:
         return JobPhase.PENDING, Problem(title=err.title, detail=err.cause, hint="set a longer `--timeout`")
 

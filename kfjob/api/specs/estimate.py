@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from kfjob.api.planning import plan_job
@@ -20,12 +21,15 @@ from kfjob.trainspec.defaults import Choice, choose_defaults
 from kfjob.trainspec.flops import peak_flops, shape_flops_per_token
 from kfjob.trainspec.linear_layers import count_trained
 from kfjob.trainspec.memory_table import MemoryRow, list_rows
-from kfjob.trainspec.model_shapes import ModelShape, count_embedding_parameters, count_parameters
+from kfjob.trainspec.model_shapes import PRESETS, ModelShape, count_embedding_parameters, count_parameters
 from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_micro_batch_size
 
 DEFAULT_MFU = 0.4
 """The share of the peak FLOPs that is assumed: published runs of this kind reach 33 to 57 % (docs/guides/estimate.md)."""
 _HOUR = 3600
+_PUBLISHER = re.compile(r"(?:meta-llama/(?:meta-)?|mistralai/|qwen/)")
+_VARIANTS = ("-v0.1", "-chat", "-instruct", "-hf")
+"""Ends of the names of models that have the shape of the base model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +108,7 @@ class Estimate:
     def describe(self) -> JsonObject:
         """Return the estimate for JSON output; sizes are bytes, times seconds."""
         return {
-            "job": self.name,
+            "name": self.name,
             "parameters": self.parameters,
             "parameters_without_embedding": self.parameters - count_embedding_parameters(self.shape),
             "trained_parameters": self.trained,
@@ -150,6 +154,7 @@ def estimate(
     if train is None:
         hint = "`kfjob status JOB` shows the speed of a job with a `command`"
         raise UsageError("only a spec with a `train` section can be estimated", hint=hint)
+    train = _replace_hub_model(train, notify)
     shape, local_world_size = get_shape(train), _count_processes(train, plan)
     if shape is None:
         hint = "use a preset or a shape, or run `kfjob.trainer --dry-run` where the model is"
@@ -172,6 +177,26 @@ def estimate(
         rows=tuple(rows),
         speed=_find_speed(train, shape, plan, settings, notify, tokens_per_second=tokens_per_second, job=job, mfu=mfu),
     )
+
+
+def _find_preset(model: str) -> str | None:
+    """Return the preset with the shape of a model on the hub: `llama-3-8b` for `meta-llama/Meta-Llama-3-8B-Instruct`."""
+    publisher = _PUBLISHER.match(model.lower())
+    if not publisher:
+        return None
+    preset = model.lower()[publisher.end() :]
+    while variant := next((end for end in _VARIANTS if preset.endswith(end)), ""):
+        preset = preset.removesuffix(variant)
+    return preset if preset in PRESETS else None
+
+
+def _replace_hub_model(train: TrainSpec, notify: Notify) -> TrainSpec:
+    """Return the training with a preset in place of a model on the hub that has its shape."""
+    preset = _find_preset(train.model) if isinstance(train.model, str) and get_shape(train) is None else None
+    if preset is None:
+        return train
+    notify(f"`{train.model}` has the shape of the preset `{preset}`, which the estimate uses")
+    return train.model_copy(update={"model": preset, "model_revision": None})
 
 
 def _count_processes(train: TrainSpec, plan: JobPlan) -> int:

@@ -19,7 +19,7 @@ from kfjob.trainspec.defaults import Choice, predict_choices
 
 _OF_PODS = (
     *("image", "image_pull_policy", "image_pull_secrets", "make_pull_secret", "network_profile", "resources", "shared_memory"),
-    *("run", "scheduling", "service_account", "pod", "annotations", "overrides"),
+    *("run", "recovery", "scheduling", "service_account", "pod", "annotations", "overrides"),
 )
 """Fields of pods and of the cluster's objects, which a job on this machine does not have."""
 _ALSO_LOCAL = ("resources.gpus", "resources.gpu_memory", "pod.working_dir", "pod.grace")

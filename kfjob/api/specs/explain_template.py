@@ -20,13 +20,13 @@ from kfjob.validation.field_paths import Path
 class TemplateExplanation:
     """The values of a template's objects, and what was found in them."""
 
-    planned: PreparedTemplate
+    prepared: PreparedTemplate
     values: tuple[Value, ...]
 
     @property
     def findings(self) -> tuple[Problem, ...]:
         """What the API server, the operator and the lint rules have against the job."""
-        return self.planned.findings
+        return self.prepared.findings
 
     @property
     def pods(self) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ class TemplateExplanation:
         Raises:
             SpecError: the job has errors that leave no plan.
         """
-        return self.planned.plan.pods
+        return self.prepared.plan.pods
 
     def operator_environment(self, node_rank: int) -> dict[str, str]:
         """Return what the job's controller will add to the environment of one pod.
@@ -46,7 +46,7 @@ class TemplateExplanation:
         """
         if not 0 <= node_rank < len(self.pods):
             raise NotFound(f"there is no node rank {node_rank}", hint=f"the ranks are 0 to {len(self.pods) - 1}")
-        return self.planned.reader.list_variables(self.planned.job.value, self.planned.plan, node_rank)
+        return self.prepared.reader.list_variables(self.prepared.job.value, self.prepared.plan, node_rank)
 
 
 def explain(job: PreparedJob) -> Explanation | TemplateExplanation:
@@ -54,20 +54,20 @@ def explain(job: PreparedJob) -> Explanation | TemplateExplanation:
     return explain_template(job) if isinstance(job, PreparedTemplate) else explain_spec(job)
 
 
-def explain_template(planned: PreparedTemplate) -> TemplateExplanation:
+def explain_template(prepared: PreparedTemplate) -> TemplateExplanation:
     """Return the values of the job and of the objects beside it, in the order of the files."""
     values: list[Value] = []
-    for item in planned.manifest_objects:
-        prefix = "" if item is planned.job else f"{item.title.replace('`', '')}: "
+    for item in prepared.manifest_objects:
+        prefix = "" if item is prepared.job else f"{item.title.replace('`', '')}: "
         redactor = Redactor(collect_secrets(item.value))
         hide = item.kind == "Secret"
         for path, value in _list_leaves(item.value, ()):
             values.append(_explain(item, path, value, prefix=prefix, redactor=redactor, hide=hide))
     values += [
-        Value(path=show_path(planned.job.value, path), value=value, origin="operator", reason="its default")
-        for path, value in planned.reader.list_defaults(planned.job.value)
+        Value(path=show_path(prepared.job.value, path), value=value, origin="operator", reason="its default")
+        for path, value in prepared.reader.list_defaults(prepared.job.value)
     ]
-    return TemplateExplanation(planned=planned, values=tuple(values))
+    return TemplateExplanation(prepared=prepared, values=tuple(values))
 
 
 def _explain(

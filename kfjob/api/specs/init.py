@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from kfjob.api.specs.schema import FILE_NAME, build_schema
-from kfjob.base.errors import AlreadyExists, NotFound, SpecError
-from kfjob.base.file_access import name_file
-from kfjob.plan.launch_commands import find_start_without_agent, find_unconnected
+from kfjob.api.user_files import write_text
+from kfjob.base.errors import SpecError
+from kfjob.plan.unconnected_programs import find_start_without_agent, find_unconnected
 from kfjob.shell.commands import Launcher, find_command_problems
 from kfjob.source.spec_text import LoadedSpec, draft_fields, load_spec
 from kfjob.source.yaml_writer import is_ambiguous
@@ -22,6 +22,11 @@ TRIAL_MODEL = "tiny-llama"
 """The model of a first spec: it trains on a laptop."""
 _TRIAL_MODEL_NOTE = "   # small, for a trial; llama-3-8b is another preset"
 _TRIAL_DATA = "   # random tokens, for a trial; set a .jsonl, .txt or .parquet file, or a folder"
+NO_IMAGE = "# image: REGISTRY/TRAIN:1   # required on a cluster"
+NO_VOLUMES = [
+    "# volumes:   # jobs with several nodes need shared storage for checkpoints",
+    "#   - {name: data, mount_path: /data, pvc: CLAIM}",
+]
 _RESTARTS = "restarts: {max: 3}   # torchrun restarts the processes at most this often, then the job fails"
 _RESTARTS_OF_PODS = "restarts: {policy: OnFailure}   # a pod whose program fails starts again"
 
@@ -50,9 +55,7 @@ def format_spec(answers: Answers) -> str:
     lines = [f"# yaml-language-server: $schema={FILE_NAME}"]
     lines += ["# `kfjob validate` checks this file. `kfjob explain` shows every default and its reason.", ""]
     lines += [f"name: {_format_word(answers.name)}"]
-    lines += (
-        [f"image: {_format_word(answers.image)}"] if answers.image else ["# image: REGISTRY/TRAIN:1   # required on a cluster"]
-    )
+    lines += [f"image: {_format_word(answers.image)}"] if answers.image else [NO_IMAGE]
     lines += [f"nodes: {answers.nodes}   # one pod per node"]
     lines += _resource_lines(answers)
     lines += _volume_lines(answers)
@@ -101,15 +104,8 @@ def write_spec(file: Path, answers: Answers, *, force: bool = False) -> LoadedSp
         NotFound: the folder does not exist, or is not writable.
     """
     text = format_spec(answers)
-    try:
-        with name_file(file), file.open("w" if force else "x", encoding="utf-8") as stream:
-            stream.write(text)
-        with name_file(file.parent / FILE_NAME):
-            (file.parent / FILE_NAME).write_text(json.dumps(build_schema(), indent=2) + "\n", encoding="utf-8")
-    except FileExistsError as err:
-        raise AlreadyExists(f"`{file}` already exists", hint="`--force` overwrites it") from err
-    except OSError as err:
-        raise NotFound(f"`{err.filename}` cannot be written", cause=err.strerror or str(err)) from err
+    write_text(file, text, force=force, hint="`--force` overwrites it")
+    write_text(file.parent / FILE_NAME, json.dumps(build_schema(), indent=2) + "\n", force=True)
     return load_spec(text, file=str(file))
 
 
@@ -126,10 +122,7 @@ def _volume_lines(answers: Answers) -> list[str]:
     if answers.claim:
         claim = _format_word(answers.claim)
         return ["volumes:", f"  - {{name: data, mount_path: /data, pvc: {claim}}}   # all nodes share it"]
-    return [
-        "# volumes:   # jobs with several nodes need shared storage for checkpoints",
-        "#   - {name: data, mount_path: /data, pvc: CLAIM}",
-    ]
+    return NO_VOLUMES
 
 
 def _find_launcher(answers: Answers) -> Launcher | Literal[""]:

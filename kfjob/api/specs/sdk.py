@@ -40,7 +40,9 @@ def to_pytorchjob(spec: JobSpec, *, namespace: str | None = None, launch: str | 
         UsageError: the job has its own etcd, which is not part of a PyTorchJob; or the extra `sdk` is not installed.
     """
     target = make_target(load_current_settings(namespace=namespace), "kubernetes")
-    plan = plan_job(LoadedSpec(spec, Positions()), target, launch=launch).plan
+    job = plan_job(LoadedSpec(spec, Positions()), target, launch=launch)
+    job.check_findings(ignore_notice)
+    plan = job.plan
     if plan.own_etcd_image:
         hint = "set `rendezvous.endpoint` or use `rendezvous: c10d`; `kfjob submit` creates the etcd too"
         raise UsageError(f"job `{plan.name}` needs its own etcd, which is not part of a PyTorchJob", hint=hint)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kfjob.api.planning import compile_spec, lint_job, make_context, make_launch_id, make_prepared
-from kfjob.api.prepared import PlanCheck, PreparedJob, check_nothing
+from kfjob.api.prepared import PreparedJob
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target, make_target
 from kfjob.api.templates.template_checks import (
@@ -110,14 +110,7 @@ class TemplateSource:
         objects, _ = _render(self.template, _find_cluster(settings), make_launch_id(), ignore_notice)
         return objects
 
-    def prepare(
-        self,
-        target: Target,
-        *,
-        launch: str | None = None,
-        check: PlanCheck = check_nothing,  # noqa: ARG002 - the checks are those of a spec
-        notify: Notify,
-    ) -> PreparedTemplate:
+    def prepare(self, target: Target, *, launch: str | None = None, notify: Notify) -> PreparedTemplate:
         """Fill the template with its values, and find everything that is wrong with its objects.
 
         `KFJOB_LAUNCH` (a launch id, for a rendezvous id) and `KFJOB_NAMESPACE` (the job's namespace) also have values.

@@ -65,8 +65,9 @@ def add_annotations(image: BuiltImage, annotations: Mapping[str, str]) -> BuiltI
     if image.manifest.media_type != documents.OCI_MANIFEST:
         return image
     value = image.manifest.value
-    merged = {**annotations, **(value.get("annotations") or {})}
-    return replace(image, manifest=documents.make_document(documents.OCI_MANIFEST, {**value, "annotations": merged}))
+    builders = {name: text for name, text in (value.get("annotations") or {}).items() if text}  # buildah writes empty ones
+    merged = {**value, "annotations": {**annotations, **builders}}
+    return replace(image, manifest=documents.make_document(documents.OCI_MANIFEST, merged))
 
 
 def _unpack(archive: Path, folder: Path) -> Path:

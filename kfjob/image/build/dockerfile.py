@@ -36,7 +36,7 @@ def check_bases(dockerfile: str, build_args: Mapping[str, str]) -> None:
         if not names or (image and image[0] != ":" and image[-1] != ":") or any(map(_PLATFORM_ARG.fullmatch, names)):
             continue
         name = names[0]
-        hint = "set it with `--base-image IMAGE`" if name == "BASE_IMAGE" else f"set it with `--build-arg {name}=VALUE`"
+        hint = f"set it with `--build-arg {name}=VALUE`"
         if name not in values:
             hint = f"declare it before the first FROM: `ARG {name}`, or `ARG {name}=VALUE` with a default"
         title = f"`FROM {stage[1]}` names no image, because the build argument `{name}` has no value"

@@ -68,6 +68,9 @@ class Manifest(TypedDict, total=False):
 class _Settings(TypedDict, total=False):
     WorkingDir: str | None
     Labels: dict[str, str] | None
+    Entrypoint: list[str] | None
+    Cmd: list[str] | None
+    Env: list[str] | None
 
 
 class _RootFs(TypedDict, total=False):

@@ -66,7 +66,9 @@ def make_connection_error(operation: Operation, lost: ConnectionLost) -> Unreach
     if lost.untrusted:
         hint = f"put the certificate of its authority at `certs.d/{operation.host}/ca.crt`, as for Docker and containerd"
         return Unreachable(f"the certificate of registry `{operation.host}` is not trusted", cause=lost.cause, hint=hint)
-    return Unreachable(f"registry `{operation.host}` does not answer", cause=lost.cause)
+    file = f"certs.d/{operation.host}/hosts.toml"
+    hint = f"check its name; if this machine reaches it at another address, name that in `{file}`, with `push` for `--code`"
+    return Unreachable(f"registry `{operation.host}` does not answer", cause=lost.cause, hint=hint)
 
 
 def _parse_errors(body: bytes) -> list[tuple[str, str]]:

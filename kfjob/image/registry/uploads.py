@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlencode
 
-from kfjob.base.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.base.http import Response
 from kfjob.base.units import MIB
 from kfjob.image.registry.client import Registry
@@ -22,6 +22,8 @@ from kfjob.image.registry.errors import join_url
 
 CHUNK_SIZE = 8 * MIB
 """ECR accepts parts of 5 MiB and more; a broken connection costs at most one chunk."""
+MAX_CHUNK_SIZE = 256 * MIB
+"""The largest chunk that a registry can ask for."""
 _CREATED, _NOT_FOUND, _WRONG_RANGE = 201, 404, 416
 _LOST_STATUSES = (_NOT_FOUND, _WRONG_RANGE)
 _PIECE = MIB
@@ -162,7 +164,7 @@ class _Session:
         response, self.operation = registry.send(request), request.operation
         self.offset, self.location = 0, registry.make_url(repository, "")
         self._update_location(response)
-        self.chunk_size = max(chunk_size, _parse_count(response.headers.get("OCI-Chunk-Min-Length", "")))
+        self.chunk_size = max(chunk_size, _read_min_length(response))
 
     def run(self) -> None:
         self.progress(self.blob.digest, 0, self.blob.size)
@@ -234,6 +236,19 @@ class _Session:
     def _update_location(self, response: Response) -> None:
         if location := response.headers.get("Location"):
             self.location = join_url(self.operation, self.location, location)
+
+
+def _read_min_length(response: Response) -> int:
+    """Return the smallest chunk that the registry accepts, which this machine holds in memory.
+
+    Raises:
+        BackendError: it is larger than `MAX_CHUNK_SIZE`.
+    """
+    size = _parse_count(response.headers.get("OCI-Chunk-Min-Length", ""))
+    if size > MAX_CHUNK_SIZE:
+        title = f"the registry asks for chunks of at least {size} bytes, and kfjob sends at most {MAX_CHUNK_SIZE // MIB} MiB"
+        raise BackendError(title, hint="its setting for the smallest chunk is wrong")
+    return size
 
 
 def _parse_count(text: str) -> int:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from kfjob.base.common_types import TextEnum
 from kfjob.base.patterns import Match, Pattern
 from kfjob.joblog.diagnose.literals import find_literals
 
@@ -18,7 +19,7 @@ UNKNOWN_VALUE = "(unknown)"
 """Stands for a value that this form of the symptom does not contain."""
 
 
-class Severity(StrEnum):
+class Severity(TextEnum):
     """How severe a symptom is."""
 
     ERROR = "error"  # the job fails, cannot start, or computes wrong results
@@ -26,7 +27,7 @@ class Severity(StrEnum):
     HARMLESS = "harmless"  # healthy jobs print it too
 
 
-class Role(StrEnum):
+class Role(TextEnum):
     """How well a symptom explains a failure, the best first."""
 
     CAUSE = "cause"  # explains the failure by itself

@@ -24,6 +24,7 @@ from kfjob.joblog.lines.vocabulary import (
     ERRORS,
     EVALUATION_WORDS,
     FILLERS,
+    FRAMES,
     GRADIENT_NORMS,
     GRADIENT_WORDS,
     GROUPS_OF_RANKS,
@@ -68,6 +69,7 @@ from kfjob.joblog.lines.vocabulary import (
 _LR = re.compile(r"lr\d{0,3}")
 _LOSS_PRIORITIES = {name: priority for priority, names in enumerate(LOSSES) for name in names}
 _PARTS = re.compile(r"[^\W_]+")
+_JOINED = re.compile(r"\w[-./]\w")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -143,6 +145,23 @@ def is_count(words: tuple[str, ...]) -> bool:
     """Return whether the name counts steps or epochs."""
     meaning = find_meaning(words)
     return meaning is not None and meaning.quantity in {Quantity.STEP, Quantity.EPOCH}
+
+
+def may_count(words: tuple[str, ...]) -> bool:
+    """Return whether a name that is not in the vocabulary may be that of a counter."""
+    is_other = any(word in TIMES or word in COUNT_EXCLUDED - {"num"} for word in words)
+    return not is_other and not is_metric(words) and not is_preparation(words)
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Return the words of a text that may name its phase: the parts of a name such as `resnet-test` do not."""
+    parts = [(part, split_name(part)) for part in text.split()]
+    return tuple(
+        word
+        for part, words in parts
+        for word in words
+        if len(words) == 1 or not _JOINED.search(part) or find_meaning(words) is not None or is_metric(words)
+    )
 
 
 def is_metric(words: tuple[str, ...]) -> bool:
@@ -296,7 +315,9 @@ def _rate_count(words: list[str], names: tuple[tuple[str, ...], ...]) -> int | N
     if priority is None or "per" in words:
         return None
     rest = words[:-2] if " ".join(words[-2:]) in names[priority] else words[:-1]
-    excluded = COUNT_EXCLUDED - {"total"} if priority == 0 and len(words) > 1 else COUNT_EXCLUDED  # `total_train_updates`
+    excluded = COUNT_EXCLUDED
+    if (priority == 0 and len(words) > 1) or words[-1] in FRAMES:  # `total_train_updates`, `total num frames`
+        excluded -= {"total", "num"}
     is_other = any(word in excluded for word in rest) or is_preparation([word for word in rest if word not in DONE_WORDS])
     return None if is_other else priority
 

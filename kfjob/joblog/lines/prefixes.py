@@ -123,7 +123,7 @@ _PARTS = re.compile(rf"[ \t:|>*-]*+(?:{_join_shapes(_Writer.LOGGER)})(?:[ \t]*[:
 _BRACKETED_STAMP = re.compile(rf"[IWEFCV]\d{{4}} \d\d:|{_STAMP}")
 _BRACKETED_LEVEL = re.compile(rf"^([IWEFCV])(?:\d{{4}} \d\d:| \S+:\d+$)|\b({_LEVEL})\b")
 _NAMED_ROLE = re.compile(r"([a-z_]\w{0,30}?)(\d{1,6})")
-_COUNT = re.compile(r"[\s\d/,.%()]*")
+_COUNT = re.compile(r"[\s\d/,.%()|;]*|\d+: [\s\d/]+")
 _LOCAL_NAMES = frozenset({"default", "worker", "gpu"})
 _RANK_NAME = re.compile(r"(?i)^(?:global[ _]?)?(rank|default|worker|gpu)(?:[ :=_]*|-)(\d{1,6})(?:, ?local_rank[ :=]\d{1,6})?$")
 _RANK_OF = re.compile(r"^(\d{1,6})/(\d{1,6})$")

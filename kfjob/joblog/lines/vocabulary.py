@@ -30,13 +30,12 @@ ANNOUNCEMENT = re.compile(r"(?i)\b(?:start|begin|run|resum|enter|launch)\w{0,5}\
 """It matches a line that says that training begins, such as `***** Running training *****`."""
 
 STEPS: tuple[tuple[str, ...], ...] = (
-    ("global step", "global steps", "globalstep", "gstep", "optimizer step", "optimizer steps", "optimiser step", "train step",
-     "num updates", "train updates", "training step", "training steps"),
-    ("step", "steps", "iteration", "iterations", "iter", "iters", "it", "itr", "its", "update", "updates", "upd", "n iter",
-     "niter"),
-    ("batch", "batches", "minibatch", "mini batch", "batch idx", "batch index", "batch id", "mb", "up"),
-    ("tick", "ticks", "round", "rounds", "episode", "episodes", "frame", "frames", "samples", "kimg", "examples",
-     "sample count", "tokens", "timesteps", "env steps", "environment steps", "idx", "index", "i"),
+    ("global step", "global steps", "globalstep", "gstep", "optimizer step", "train step", "num updates",
+     "train updates", "training step", "training steps"),
+    ("step", "steps", "iteration", "iterations", "iter", "iters", "it", "itr", "its", "update", "updates", "upd", "niter"),
+    ("batch", "batches", "minibatch", "batch idx", "batch index", "mb", "up"),
+    ("tick", "round", "episode", "episodes", "frame", "frames", "samples", "kimg", "examples", "tokens", "timesteps",
+     "env steps", "idx", "i"),
 )  # fmt: skip
 EPOCHS: tuple[tuple[str, ...], ...] = (("epoch", "epochs", "ep"), ("pass", "generation"))
 EPOCH_WORDS = frozenset(EPOCHS[0])
@@ -58,20 +57,18 @@ LETTERS: Mapping[str, str] = {
     "e": "epoch", "ep": "epoch", "b": "batch", "s": "step", "st": "step", "i": "iter", "it": "iter", "u": "update", "l": "loss",
 }  # fmt: skip
 """Names in a line that names every figure with letters."""
-COUNT_UNITS = frozenset((
-    "it", "its", "step", "steps", "epoch", "epochs", "samples", "tokens", "tok", "kimg", "batch", "batches", "iterations",
-))  # fmt: skip
+COUNT_UNITS = frozenset((*STEPS[1], "batch", "batches", *EPOCHS[0], "samples", "tokens", "tok", "kimg"))
 """Units that are the name of a counter: `10 steps`."""
-TOTALS = (
-    "total steps", "max steps", "num steps", "total iterations", "max iterations", "num iterations", "total iters", "max iters",
-    "num iters", "total batches", "num batches", "total", "steps total", "total updates", "max updates", "num training steps",
-)  # fmt: skip
-EPOCH_TOTALS = ("total epochs", "max epochs", "num epochs", "n epochs", "epochs total", "num train epochs")
+_OF_RUNS = ("total", "max", "num")
+_RUN_COUNTS = ("steps", "iterations", "iters", "batches", "updates")
+_RUN_NAMES = (f"{word} {count}" for word in _OF_RUNS for count in _RUN_COUNTS)
+TOTALS = (*(name for name in _RUN_NAMES if name not in STEPS[0]), "total", "steps total", "num training steps")
+EPOCH_TOTALS = (*(f"{word} epochs" for word in _OF_RUNS), "n epochs", "epochs total", "num train epochs")
 COUNT_EXCLUDED = frozenset((
     "per", "skipped", "max", "min", "total", "warmup", "accumulation", "log", "logging", "save", "saving", "eval", "every",
     "interval", "size", "time", "timing", "nan", "skip", "num", "best", "last", "restart", "patience", "left", "remaining",
     "elapsed", "avg", "average", "mean", "example", "examples", "sub", "inner", "val", "valid", "validation", "test", "dev",
-    "checkpoint", "resume", "resumed", "local", "micro",
+    "checkpoint", "resume", "resumed", "local", "micro", "layer",
 ))  # fmt: skip
 LOSS_EXCLUDED = frozenset((
     "scale", "scaler", "scaling", "weight", "weights", "fn", "type", "ratio", "coef", "coefficient", "lambda", "packet",
@@ -93,8 +90,9 @@ TOTAL_WORDS = {**dict.fromkeys(("total", "overall", "combined", "joint"), 1), **
 """A loss with one of these words in its name is a sum of losses with this priority; the word alone may name such a sum."""
 PLAIN_LOSS = 2
 ADVERSARY = frozenset({"d", "disc", "discriminator", "critic", "adv", "adversarial"})
-CLEAR_COUNT, WEAK_COUNT = 2, 3
-"""A counter's name is clear below the first number. From the second on, it may count something else, such as samples."""
+CLEAR_COUNT, WEAK_COUNT, SPARE_COUNT = 2, 3, 4
+"""A counter's name is clear below the first number. From the second on, it may count something else, such as samples. A spare
+counter has no known name: it counts if it grows evenly."""
 SUM_OF_LOSSES, ANY_LOSS, LOSS_PART = range(len(LOSSES), len(LOSSES) + 3)
 """Priorities after those of all names in `LOSSES`: a sum without the word `loss`, any other loss, and a part of a loss."""
 LOSS_WORDS = frozenset({"loss", "losses"})
@@ -107,8 +105,9 @@ NETWORKS = frozenset({"l", "d", "g"})
 """Letters before the name of a loss, or alone: the loss of the discriminator, of the generator, and `L`."""
 ERRORS = frozenset({"l1", "l2"})
 """In the name of a figure of training or evaluation these are its loss; other programs name a penalty so."""
-METRICS = frozenset((
-    "accuracy", "acc", "reward", "rewards", "return", "returns", "ppl", "perplexity", "psnr", "ssim", "map", "miou", "iou",
+REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns"})
+METRICS = REWARDS | frozenset((
+    "accuracy", "acc", "ppl", "perplexity", "psnr", "ssim", "map", "miou", "iou",
     "f1", "bleu", "wer", "cer", "score", "auc", "top1", "acc1", "error", "err", "kl", "entropy", "dice", "recall",
     "precision", "mae",
 ))  # fmt: skip
@@ -122,7 +121,6 @@ LR_EXCLUDED = frozenset({"base", "initial", "max", "min", "peak", "init", "warmu
 GRADIENT_WORDS = frozenset({"grad", "gradient", "gradients", "grads", "g"})
 GRADIENT_NORMS = frozenset({"gnorm", "gradnorm"})
 RATE_WORDS = frozenset({"rate", "speed"})
-REWARDS = frozenset({"reward", "rewards", "return", "returns"})
 RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
 UNITS_OF_RATES: Mapping[str, str] = {
     "tgs": "tokens/s/gpu", "wps": "words/s", "ups": "updates/s", "fps": "frames/s",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from enum import StrEnum
 
 from msgspec import Struct
 
+from kfjob.base.common_types import TextEnum
 from kfjob.base.errors import NoEvidence
 from kfjob.base.text import plural
 
 
-class EvidenceKind(StrEnum):
+class EvidenceKind(TextEnum):
     """Kinds of evidence, the strongest first."""
 
     PROGRESS = "progress line"
@@ -22,7 +22,7 @@ class EvidenceKind(StrEnum):
     PREDICTION = "prediction"
 
 
-class Confidence(StrEnum):
+class Confidence(TextEnum):
     """How certain the result of a discovery is."""
 
     CONFIRMED = "confirmed"
@@ -33,10 +33,10 @@ class Confidence(StrEnum):
 class Evidence(Struct, frozen=True, kw_only=True):
     """The log line that identifies the master; for a prediction the rule in words."""
 
-    kind: EvidenceKind
-    pod: str
-    quote: str
-    time: int | None = None
+    kind: EvidenceKind  # what the line shows
+    pod: str  # the pod that printed it
+    quote: str  # the line
+    time: int | None = None  # time of the line
 
 
 class Store(Struct, frozen=True, kw_only=True):
@@ -50,17 +50,17 @@ class Store(Struct, frozen=True, kw_only=True):
 class Master(Struct, frozen=True, kw_only=True):
     """The pod that prints progress."""
 
-    pod: str
-    container: str
-    node: str
-    evidence: Evidence
-    confidence: Confidence
-    group_rank: int | None = None
-    global_ranks: tuple[int, ...] = ()
-    world_size: int | None = None
+    pod: str  # name of the pod that prints progress
+    container: str  # name of its container
+    node: str  # its node
+    evidence: Evidence  # the log line that identifies it
+    confidence: Confidence  # how certain this is
+    group_rank: int | None = None  # rank of its agent
+    global_ranks: tuple[int, ...] = ()  # ranks of its processes
+    world_size: int | None = None  # processes of the whole job
     round_time: int | None = None  # time of its newest rendezvous result
-    store: Store | None = None
-    notes: tuple[str, ...] = ()
+    store: Store | None = None  # address of the rendezvous store
+    notes: tuple[str, ...] = ()  # remarks in words
 
     def explain(self) -> list[str]:
         """Return the master, its evidence and its store in sentences."""

@@ -11,11 +11,14 @@ from kfjob.joblog.agents.agent_log import AgentLog, find_agent_message, is_etcd_
 from kfjob.joblog.agents.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult
 from kfjob.joblog.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase, RankProcess, find_host
 from kfjob.joblog.lines.timestamps import resolve_year
-from kfjob.joblog.progress.formats import ProgressReader
+from kfjob.joblog.progress.exact_formats import ProgressReader
+from kfjob.joblog.progress.general.frequent_lines import FrequentLines
 from kfjob.joblog.progress.general.log_reader import read_progress
 from kfjob.joblog.progress.general.reader_state import ReaderState
 from kfjob.joblog.progress.reading import LineReading, Reading
 
+WHOLE, SAMPLE = 1000, 64
+"""Lines of a log without progress whose layouts are counted: the first ones, and of the others each of this many."""
 MAX_CONTAINER_IDS = 16
 """Ids of earlier containers per pod."""
 
@@ -59,6 +62,7 @@ class ContainerLog(Struct, frozen=True):
     is_joining: bool = False  # its agent has left a round, or joins its first one
     joining_since: int | None = None  # time of the line that says so
     has_failed: bool = False  # its agent has given up after a failure
+    frequent: FrequentLines = field(default_factory=FrequentLines)  # the program's lines, as long as none is progress
 
     def feed(
         self, event: LogLine | OpenLine, order: int, progress: ProgressReader
@@ -68,6 +72,7 @@ class ContainerLog(Struct, frozen=True):
         agent, records = (self.agent, ()) if is_open else self.agent.feed(number, event.text, event.time)
         is_detail = is_etcd_message(event.text) or self.agent.continues(event.text)
         is_agents = is_detail or find_agent_message(event.text) is not None
+        is_unread = self.reading is None and not is_agents and not is_open and (number < WHOLE or not number % SAMPLE)
         general, line_readings = read_progress(event.text, number, event.time, progress, self.general)
         log = ContainerLog(  # field by field, because `replace` costs more and every line comes here
             self.id or event.container_id,
@@ -87,6 +92,7 @@ class ContainerLog(Struct, frozen=True):
             self.is_joining,
             self.joining_since,
             self.has_failed,
+            self.frequent.add(event.text) if is_unread else self.frequent,
         )
         for record in records:
             log = log._with_record(record, order)

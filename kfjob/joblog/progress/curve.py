@@ -14,11 +14,11 @@ MAX_POINTS = 512
 class Point(Struct, frozen=True):
     """One point of the loss curve."""
 
-    step: int
-    loss: float
-    time: int | None
+    step: int  # step of the whole run
+    loss: float  # loss, as printed
+    time: int | None  # time of the line
     smoothed: float | None = None  # loss averaged with the points before
-    lr: float | None = None
+    lr: float | None = None  # learning rate
     speed: float | None = None  # as printed
 
 

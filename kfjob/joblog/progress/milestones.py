@@ -24,35 +24,35 @@ MARKER_BYTES = MARKER.encode()
 class Start(Struct, frozen=True, kw_only=True):
     """The first line of a run."""
 
-    model: str
-    parameters: int
-    strategy: str
-    world_size: int
-    global_batch: int  # samples
-    total_steps: int
+    model: str  # name of the model
+    parameters: int  # number of parameters
+    strategy: str  # how the model is distributed
+    world_size: int  # number of processes
+    global_batch: int  # samples of one optimiser step
+    total_steps: int  # steps of the whole run
 
 
 class Resume(Struct, frozen=True, kw_only=True):
     """The checkpoint that a run starts from; `name` is None without a checkpoint."""
 
-    name: str | None
-    path: str | None
+    name: str | None  # name of the checkpoint; None for a run from step 0
+    path: str | None  # its folder or address
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
     """A complete checkpoint."""
 
-    name: str
-    path: str
-    seconds: float
+    name: str  # name of the checkpoint
+    path: str  # its folder or address
+    seconds: float  # time that saving it took
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):
     """The loss on the validation slice."""
 
-    step: int
-    loss: float
-    perplexity: float
+    step: int  # step of the evaluation
+    loss: float  # mean loss
+    perplexity: float  # exponential of the loss
 
 
 class StepMetrics(Struct, frozen=True, kw_only=True):
@@ -111,11 +111,11 @@ class DataMismatch(Struct, frozen=True, kw_only=True):
 class TrainerOutcome(Struct, frozen=True, kw_only=True):
     """How the run ended: `finished`, `stopped` or `failed`."""
 
-    outcome: str
-    step: int | None
-    loss: float | None
-    checkpoint: str | None
-    reason: str | None
+    outcome: str  # `finished`, `stopped` or `failed`
+    step: int | None  # last step
+    loss: float | None  # last loss
+    checkpoint: str | None  # last checkpoint
+    reason: str | None  # the reason in words
 
 
 Setback = SkippedStep | Rollback

@@ -105,7 +105,14 @@ class Position(Struct, frozen=True, kw_only=True):
             return replace(after, base=self.base + length, epoch_steps=length, per_epoch=True), False
         if step >= newest:
             return after, False
-        return replace(after, base=self.base if self.per_epoch and not restarted else 0), True
+        base = self._find_base(reading) if self.per_epoch and restarted else self.base if self.per_epoch else 0
+        return replace(after, base=base), base + step < self.base + newest
+
+    def _find_base(self, reading: Reading) -> int:
+        """Return the steps before the epoch in which the program goes on after a restart; 0 where its lines name none."""
+        if reading.epoch is None or self.epoch is None or not self.steps_per_epoch:
+            return 0
+        return max(self.base + (math.floor(reading.epoch) - math.floor(self.epoch)) * self.steps_per_epoch, 0)
 
     def _has_new_epoch(self, reading: Reading) -> bool:
         """Return whether the line is of a later epoch, so that an equal step is a new one."""

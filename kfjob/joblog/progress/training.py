@@ -24,40 +24,40 @@ MIN_SPAN = SECOND // 2
 class Training(Struct, frozen=True, kw_only=True):
     """The state of training; None means that no line contained the value."""
 
-    format: str = ""
-    pod: str = ""
-    lines: int = 0
-    template: str = ""  # an example of the lines that the general reader took
-    position: Position = field(default_factory=Position)
-    evaluation_loss: float | None = None
+    format: str = ""  # name of the format of the progress lines
+    pod: str = ""  # the pod that prints them
+    lines: int = 0  # progress lines that were read
+    template: str = ""  # an example of the lines, if no known format fits
+    position: Position = field(default_factory=Position)  # internal: step, epoch and totals
+    evaluation_loss: float | None = None  # newest loss on validation data, as the lines have it
     evaluations: tuple[Point, ...] = ()  # the newest evaluation losses
-    loss: float | None = None
+    loss: float | None = None  # newest loss, as printed
     not_finite_since: int | None = None  # step of the first of the newest losses that are NaN or infinite
-    not_finite_line: Line | None = None  # the first of these lines
-    first_loss: float | None = None
-    first_step: int | None = None  # of the first line with a step
-    first_run_step: int | None = None  # the same, as a step of the whole run
+    not_finite_line: Line | None = None  # first line whose loss is NaN or infinite
+    first_loss: float | None = None  # first loss
+    first_step: int | None = None  # first step that a line has
+    first_run_step: int | None = None  # first step, counted in the whole run
     step_interval: int | None = None  # smallest distance between the steps of two lines
-    smoothed_loss: float | None = None
-    lr: float | None = None
-    speed: float | None = None
-    unit: str = ""
-    tokens_per_second: float | None = None
-    tokens_per_second_per_device: float | None = None
-    mfu: float | None = None  # between 0 and 1
-    grad_norm: float | None = None
-    memory: float | None = None  # GiB, on the device that uses most
+    smoothed_loss: float | None = None  # exponential mean of the losses
+    lr: float | None = None  # newest learning rate
+    speed: float | None = None  # newest speed, as printed
+    unit: str = ""  # unit of `speed`, such as `samples/s`
+    tokens_per_second: float | None = None  # tokens per second of the whole job
+    tokens_per_second_per_device: float | None = None  # tokens per second of one device
+    mfu: float | None = None  # model FLOPs utilisation between 0 and 1
+    grad_norm: float | None = None  # newest norm of the gradient
+    memory: float | None = None  # GiB on the device that uses most
     skipped: int = 0  # steps whose gradient was not applied
     rolled_back: int = 0  # returns of the trainer to a checkpoint
-    first_time: int | None = None
-    last_time: int | None = None
-    step_time: int | None = None  # of the first line of the newest step
-    seconds_per_step: float | None = None  # per epoch where lines count no steps
-    longest_pause: float | None = None  # seconds between two lines
-    curve: tuple[Point, ...] = ()
-    curve_interval: int = 1  # readings per point of the curve
-    smoothed_count: int = 0  # readings in `smoothed_loss`
-    setbacks: tuple[tuple[type[Setback], int], ...] = ()  # newest setbacks with their steps, since training last went back
+    first_time: int | None = None  # time of the first progress line
+    last_time: int | None = None  # time of the newest progress line
+    step_time: int | None = None  # internal: time of the first line of the newest step
+    seconds_per_step: float | None = None  # smoothed seconds per step; per epoch where lines count no steps
+    longest_pause: float | None = None  # longest time between two lines in seconds
+    curve: tuple[Point, ...] = ()  # points of the loss curve, at most 512
+    curve_interval: int = 1  # internal: readings per point of the curve
+    smoothed_count: int = 0  # internal: readings in `smoothed_loss`
+    setbacks: tuple[tuple[type[Setback], int], ...] = ()  # internal: setbacks since training last went back
 
     def __repr__(self) -> str:
         """Return one line: the newest step and loss."""
@@ -79,6 +79,11 @@ class Training(Struct, frozen=True, kw_only=True):
     def per_epoch(self) -> bool:
         """Whether `step` and `total` count within the epoch."""
         return self.position.per_epoch
+
+    @property
+    def counts_in_epoch(self) -> bool:
+        """Whether `step` may count within the epoch: the lines name an epoch, and do not show that steps go on."""
+        return self.per_epoch or (self.epoch is not None and self.step is not None and not self.position.counts_on)
 
     @property
     def epoch(self) -> float | None:

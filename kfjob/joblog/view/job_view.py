@@ -14,14 +14,15 @@ from msgspec import Struct, field
 from kfjob.base.text import plural
 from kfjob.base.units import SECOND
 from kfjob.joblog.agents.agent_records import describe_exit_code
-from kfjob.joblog.events import END_UNKNOWN, JobChanged, JobPhase, KubernetesEvent, WorkloadStatus
+from kfjob.joblog.events import END_UNKNOWN, JobChanged, JobPhase, KubernetesEvent, PodChanged, WorkloadStatus
 from kfjob.joblog.master.discovery import find_master
 from kfjob.joblog.master.evidence import Master, NoMaster
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.pods.pod_problems import PodProblem, find_pod_problems, missing_pods_reason
-from kfjob.joblog.pods.pod_view import Pods
+from kfjob.joblog.pods.pod_view import Pods, PodView
 from kfjob.joblog.pods.rounds import Round
-from kfjob.joblog.progress.general.unread_lines import UnreadLines, find_unread
+from kfjob.joblog.progress.exact_formats import KFJOB_TRAINER
+from kfjob.joblog.progress.general.unread_lines import UnreadLines, find_unread, guess_unread
 from kfjob.joblog.progress.milestones import Checkpoint, Evaluation, Resume, Start, TrainerOutcome
 from kfjob.joblog.progress.training import Training, format_loss
 
@@ -33,6 +34,8 @@ UNKNOWN_END = "Unknown end"
 """Headline of saved logs that do not show how the job ended."""
 LIMIT_EXCEEDED = "LimitExceeded"
 """Reason in the state of a job that was stopped because it exceeded a limit of its `watchdog`."""
+GIVEN_UP = "GivenUp"
+"""Reason in the state of a job that the guard stopped because it cannot start or another launch would fail too."""
 MIN_LINES = 5
 """Progress lines after which the pauses between them say what is usual."""
 STALL_PAUSES = 10
@@ -53,8 +56,8 @@ class News(Struct, frozen=True):
 class Restarts(Struct, frozen=True):
     """How often torchrun has restarted the training processes after a failure, and how often it does so at most."""
 
-    done: int
-    limit: int
+    done: int  # restarts so far
+    limit: int  # restarts that torchrun allows
 
     def __str__(self) -> str:
         """Return `1 of 3`."""
@@ -64,12 +67,12 @@ class Restarts(Struct, frozen=True):
 class WorkerFailure(Struct, frozen=True, kw_only=True):
     """The first training process that failed in a round, as its agent reports it."""
 
-    pod: str
-    local_rank: int
+    pod: str  # the pod of the process
+    local_rank: int  # rank within the pod
     rank: int | None  # the global rank
     exit_code: int  # negative for a signal
-    line: int
-    time: int | None
+    line: int  # number of the line that reports it
+    time: int | None  # time of the report
 
     def __str__(self) -> str:
         """Return `pod job-worker-0, rank 3, exit code 1`."""
@@ -80,33 +83,35 @@ class WorkerFailure(Struct, frozen=True, kw_only=True):
 class JobView(Struct, frozen=True, kw_only=True, dict=True):
     """The observed state of a job. `JobView(config=…)` is the state before the first event; `reduce` returns the next ones."""
 
-    config: ObserveConfig = field(default_factory=ObserveConfig)
-    local: bool = False  # the job runs, or ran, on the local backend
-    job: JobChanged | None = None
-    pods: Pods = field(default_factory=Pods)
-    training: Training = field(default_factory=Training)
+    config: ObserveConfig = field(default_factory=ObserveConfig)  # internal: what the logs are expected to show
+    local: bool = False  # whether the job runs, or ran, on this machine
+    job: JobChanged | None = None  # state of the job; None for logs alone
+    pods: Pods = field(default_factory=Pods)  # the pods by name, with what their logs show
+    store: PodChanged | None = None  # the pod of the job's own etcd on a cluster
+    training: Training = field(default_factory=Training)  # progress of the training
     rounds: tuple[Round, ...] = ()  # the newest rendezvous rounds by time
-    start: Start | None = None
-    resume: Resume | None = None
-    checkpoint: Checkpoint | None = None
-    evaluation: Evaluation | None = None
-    outcome: TrainerOutcome | None = None
-    restarts: Restarts | None = None  # of the training processes by torchrun
-    failure: WorkerFailure | None = None  # of the newest round in which a worker failed
+    start: Start | None = None  # first line of kfjob's trainer: model, strategy, batch
+    resume: Resume | None = None  # checkpoint that kfjob's trainer resumed from
+    checkpoint: Checkpoint | None = None  # newest checkpoint of kfjob's trainer
+    evaluation: Evaluation | None = None  # newest evaluation of kfjob's trainer
+    outcome: TrainerOutcome | None = None  # how kfjob's trainer ended
+    restarts: Restarts | None = None  # restarts of the training processes by torchrun
+    failure: WorkerFailure | None = None  # first failed process of the newest round that failed
     cluster_events: tuple[KubernetesEvent, ...] = ()  # the newest events of the job's objects by time
-    workload: WorkloadStatus | None = None  # status in a queue
-    news: tuple[News, ...] = ()
-    unread_reported: bool = False  # news say that lines look like progress although none counts
-    reported_layouts: tuple[str, ...] = ()  # layouts of progress lines that news name
-    lines: int = 0
-    is_current: bool = False  # all that the pods have printed was read; before, the view is one of the past
+    workload: WorkloadStatus | None = None  # state of the job in a Kueue queue
+    news: tuple[News, ...] = ()  # newest changes that a display reports in a line of their own
+    unread_reported: bool = False  # internal: news say that lines look like progress although none counts
+    reported_layouts: tuple[str, ...] = ()  # internal: layouts of progress lines that news name
+    lines: int = 0  # log lines that were read
+    is_current: bool = False  # whether all that the pods have printed was read; before, the view is one of the past
     now: int | None = None  # newest time in any event
-    reference_time: int | None = None  # newest time of a line or a state; gives a year to glog times
+    reference_time: int | None = None  # internal: newest time of a line or a state; gives a year to glog times
 
     def __repr__(self) -> str:
         """Return one line: the headline, the number of pods, and the newest step and loss."""
         training = self.training
-        step = f", step {training.step}" if training.step is not None else ""
+        epoch = f", epoch {training.epoch:g}" if training.epoch is not None and training.counts_in_epoch else ""
+        step = f"{epoch}, step {training.step}" if training.step is not None else ""
         loss = f", loss {format_loss(training.loss)}" if training.loss is not None else ""
         return f"<JobView {self.headline} ({plural(len(self.pods), 'pod')}{step}{loss})>"
 
@@ -243,11 +248,20 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         return max(found, key=lambda item: item[1].lines, default=None)
 
     @property
+    def suggestion(self) -> tuple[str, UnreadLines] | None:
+        """The same as `unread`, or else the lines that may be progress because a number in them grows."""
+        unread = self.unread
+        if self.training.lines or self.config.trainer == KFJOB_TRAINER or (unread and "<step>" in (unread[1].pattern or "")):
+            return unread
+        found = [(pod.name, lines) for pod in self.pods.values() if (lines := guess_unread(pod.log.frequent))]
+        return max(found, key=lambda item: item[1].lines, default=unread)
+
+    @property
     def remark(self) -> str:
         """What is remarkable about the success of the job: it printed no training progress, or none that was read; else ""."""
         if not self.has_silent_success:
             return ""
-        return "no progress was read" if self.unread_lines else "no progress was printed"
+        return "no progress was read" if self.unread_lines or self.suggestion else "no progress was printed"
 
     @property
     def unread_lines(self) -> tuple[str, UnreadLines] | None:
@@ -257,7 +271,8 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def pod_problems(self) -> tuple[PodProblem, ...]:
         """Pods that crash, wait or have failed; the job's own phase may still be Running."""
-        return find_pod_problems(self.pods.values(), self.cluster_events)
+        store = [PodView(self.store.pod, self.store)] if self.store else []
+        return find_pod_problems((*store, *self.pods.values()), self.cluster_events)
 
     @property
     def awaits_restart(self) -> bool:
@@ -293,6 +308,18 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         if self.has_agents_success:
             return ENDED_WELL
         return ENDED_WITH_ERROR if has_error else UNKNOWN_END
+
+    @property
+    def state(self) -> str:
+        """The state of the job in one or two words."""
+        if self.is_end_unknown:
+            return self.headline
+        return str(self.phase or "unknown")
+
+    @property
+    def reason(self) -> str:
+        """What the headline says besides the state."""
+        return self.headline.removeprefix(self.state).removeprefix(", but ").lstrip(":, ")
 
     @property
     def headline(self) -> str:

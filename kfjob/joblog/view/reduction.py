@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kfjob.base.text import describe_exit
+from kfjob.base.units import SECOND
 from kfjob.joblog.agents.agent_log import AgentLog
 from kfjob.joblog.agents.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
 from kfjob.joblog.events import (
@@ -28,7 +29,7 @@ from kfjob.joblog.pods.pod_problems import add_event, describe_queue_status, is_
 from kfjob.joblog.pods.pod_view import PodView
 from kfjob.joblog.pods.rounds import Member, add_member
 from kfjob.joblog.progress import milestones
-from kfjob.joblog.progress.formats import progress_reader
+from kfjob.joblog.progress.exact_formats import progress_reader
 from kfjob.joblog.progress.general.unread_lines import find_unread
 from kfjob.joblog.progress.milestones import (
     Checkpoint,
@@ -44,7 +45,7 @@ from kfjob.joblog.progress.milestones import (
 )
 from kfjob.joblog.progress.reading import LineReading
 from kfjob.joblog.progress.training import Training, describe_divergence
-from kfjob.joblog.progress.training_lines import add_metrics, add_reading, add_setback
+from kfjob.joblog.progress.training_transitions import add_metrics, add_reading, add_setback
 from kfjob.joblog.view.job_view import JobView, News, Restarts, WorkerFailure
 
 MAX_NEWS = 50
@@ -226,6 +227,12 @@ def _add_record(view: JobView, pod: PodView, record: AgentRecord) -> JobView:
     return view
 
 
+_REPORT_DELAY = 10 * SECOND
+"""Time within which the agents of a round report that their processes failed."""
+_OWN_SIGNALS = (-6, -15)
+"""Exit codes of processes that a library aborted, such as NCCL's watchdog, or that their agent ended."""
+
+
 def _add_failure(view: JobView, pod: PodView, event: AgentEvent) -> JobView:
     """Keep the first failure of a round: the others of the same time are its consequences."""
     if event.exit_code is None or event.local_rank is None:
@@ -242,9 +249,19 @@ def _add_failure(view: JobView, pod: PodView, event: AgentEvent) -> JobView:
     if before is None or before.time is None or failure.time is None:
         return replace(view, failure=before or failure)
     round_start = view.rounds[-1].first_line.resolve_time(view.reference_time) if view.rounds else None
-    is_earlier = failure.time < before.time and (round_start is None or failure.time >= round_start)
+    is_earlier = _precedes(failure, before) and (round_start is None or failure.time >= round_start)
     is_later_round = round_start is not None and before.time < round_start <= failure.time
     return replace(view, failure=failure) if is_earlier or is_later_round else view
+
+
+def _precedes(failure: WorkerFailure, other: WorkerFailure) -> bool:
+    """Return whether this process failed first. Others may fail before its agent reports it, but not by a signal."""
+    if failure.time is None or other.time is None:
+        return False
+    is_killed, is_other_killed = (item.exit_code < 0 and item.exit_code not in _OWN_SIGNALS for item in (failure, other))
+    if is_killed is not is_other_killed and abs(failure.time - other.time) < _REPORT_DELAY:
+        return is_killed
+    return failure.time < other.time
 
 
 def _add_reading(view: JobView, pod: PodView, line_reading: LineReading, *, redrawn: bool, restarted: bool) -> JobView:

@@ -14,7 +14,7 @@ from kfjob.base.common_types import Identifier
 from kfjob.base.text import join_names
 from kfjob.base.units import SECOND
 from kfjob.joblog.agents.agent_log import find_agent_message
-from kfjob.joblog.events import JobPhase, ProcessState, RankProcess
+from kfjob.joblog.events import JobPhase, PodPhase, ProcessState, RankProcess
 from kfjob.joblog.master.evidence import describe_ranks
 from kfjob.joblog.view.job_view import JobView, format_pause
 from kfjob.redaction import cut_text
@@ -25,6 +25,10 @@ PAUSES = 3
 """Times the longest pause so far: a shorter silence is usual."""
 SECONDS_WITHOUT_PAUSES = 30
 """Silence that is worth a word if no two progress lines show how long a pause is."""
+START_SECONDS = 300
+"""The same for a program that has printed nothing since its start or restart: it imports, reads data and compiles."""
+PY_SPY = "`py-spy dump --pid PID` shows where a process is (`pip install py-spy` installs it)"
+PY_SPY_IN_POD = "`pip install py-spy` and `py-spy dump --pid PID` in a pod show where a process is"
 MAX_LAST_LINES = 8
 """Last lines to show: first those of ranks that lag, then those of the pods with the longest silence."""
 MAX_TEXT = 200
@@ -80,10 +84,12 @@ def find_silence(view: JobView, last_lines: Iterable[LastLine] | None = None) ->
     """Return the silence of a running job; None if its pauses are usual. `last_lines` replaces those that the view knows."""
     if view.phase is not JobPhase.RUNNING or view.now is None or view.awaits_restart:
         return None
+    if any(pod.phase is PodPhase.PENDING for pod in view.pods.values()):
+        return None  # the others wait for it
     lines = tuple(read_last_lines(view) if last_lines is None else last_lines)
     has_progress = bool(view.training.lines)
     seconds = view.seconds_since_progress if has_progress else _find_seconds(lines, view.now)
-    if seconds is None or seconds < _find_usual_pause(view):
+    if seconds is None or seconds < _find_usual_pause(view, lines):
         return None
     limit = view.stall_limit
     behind = _find_behind(lines)
@@ -128,15 +134,12 @@ def describe_processes(processes: Sequence[RankProcess]) -> str:
     if not processes:
         return ""
     shown = "; ".join(map(str, processes[:MAX_PROCESSES])) + ("; …" if len(processes) > MAX_PROCESSES else "")
-    return f"`py-spy dump --pid PID` shows where a process is ({shown})"
+    return f"{PY_SPY}: {shown}"
 
 
 def describe_next_step(silence: Silence) -> str:
     """Return which ranks printed nothing, if no rank printed progress, and where to look next."""
-    default = (
-        "`py-spy dump --pid PID` shows where a process is" if silence.local else "`py-spy dump` in a pod shows where it is"
-    )
-    step = describe_processes(silence.processes) or default
+    step = describe_processes(silence.processes) or (PY_SPY if silence.local else PY_SPY_IN_POD)
     return "; ".join(filter(None, (_describe_silent_ranks(silence), step)))
 
 
@@ -197,10 +200,12 @@ def _find_seconds(lines: Sequence[LastLine], now: int) -> float | None:
     return None if newest is None else max(now - newest, 0) / SECOND
 
 
-def _find_usual_pause(view: JobView) -> float:
+def _find_usual_pause(view: JobView, lines: Iterable[LastLine]) -> float:
     """Return the seconds without progress that are usual in this job."""
     pause = view.training.longest_pause
-    return SECONDS_WITHOUT_PAUSES if pause is None else max(MIN_SECONDS, PAUSES * pause)
+    usual = SECONDS_WITHOUT_PAUSES if pause is None else max(MIN_SECONDS, PAUSES * pause)
+    starts = view.is_between_rounds or not any(line.text for line in lines)
+    return max(usual, START_SECONDS) if starts and not find_halted(view) else usual
 
 
 def _find_behind(lines: Sequence[LastLine]) -> tuple[LastLine, ...]:

@@ -39,7 +39,8 @@ class Stage(Struct, frozen=True):
 
     kind: StageKind = StageKind.NONE
     text: str = ""
-    started: int | None = None  # when the workers started, in a stage that begins with them
+    started: int | None = None  # when the pods or the workers started, in a stage that begins with them
+    is_unread: bool = False  # it has printed more than a program does before its first step
 
     def __str__(self) -> str:
         """Return the words; "" without a stage."""
@@ -74,7 +75,7 @@ def find_stage(view: JobView, *, job: str = "JOB") -> Stage:
     """
     if ending := describe_ending(view):
         return Stage(StageKind.ENDING, ending)
-    if (startup := _find_startup(view, job)).text:
+    if (startup := _find_startup(view)).text:
         return startup
     if joining := describe_joining(view):
         return Stage(StageKind.STARTUP, joining)
@@ -105,7 +106,7 @@ def describe_joining(view: JobView) -> str:
     return f"rendezvous: {names} {waits} to join; {joined} of {plural(total, 'pod')} in a round"
 
 
-def _find_startup(view: JobView, job: str) -> Stage:
+def _find_startup(view: JobView) -> Stage:
     """Return what the job does; no stage once it has printed progress or its outcome, an agent has ended, or it does not run.
 
     Who begins to follow a job reads its logs one after the other: until all are read, the view is one of the past, and the job
@@ -121,32 +122,33 @@ def _find_startup(view: JobView, job: str) -> Stage:
     total = max(len(view.config.workers), len(pods))
     running = [pod for pod in pods if pod.phase is PodPhase.RUNNING]
     if running and len(running) == total:
-        return _find_stage_of_pods(view, running, job)
+        return _find_stage_of_pods(view, running)
     has_ended = any(not pod.live for pod in pods)
     waits = total and not has_ended
     return Stage(StageKind.STARTUP, f"waiting for pods: {len(running)} of {total} running") if waits else Stage()
 
 
-def _find_stage_of_pods(view: JobView, pods: Sequence[PodView], job: str) -> Stage:
+def _find_stage_of_pods(view: JobView, pods: Sequence[PodView]) -> Stage:
     """Return what the pods do; all of them run."""
     if view.start:
         return Stage(StageKind.STARTUP, "the trainer has built the model; the first step reads data and compiles")
     agents = sum(pod.log.launch is not None for pod in pods)
+    started = max((pod.state.started for pod in pods if pod.state and pod.state.started), default=None)
     joined = sum(pod.log.result is not None for pod in pods)
     if joined == len(pods):
         starts = [pod.log.result_line.resolve_time(view.reference_time) for pod in pods if pod.log.result_line]
         since = max((start for start in starts if start is not None), default=None)
-        return _find_stage_of_program(view, pods, job, since)
+        return _find_stage_of_program(view, pods, since)
     if agents:
         text = f"rendezvous: {agents} of {len(pods)} agents have started" + (f", {joined} joined" if joined else "")
-        return Stage(StageKind.STARTUP, text)
+        return Stage(StageKind.STARTUP, text, started)
     if not any(pod.log.lines for pod in pods):
-        return Stage(StageKind.STARTUP, "the pods run and have printed nothing; importing torch takes some seconds")
+        return Stage(StageKind.STARTUP, "the pods run and have printed nothing; importing torch takes some seconds", started)
     has_agent = any(pod.log.agent_lines for pod in pods)
-    return Stage() if has_agent else _find_stage_of_program(view, pods, job)
+    return Stage() if has_agent else _find_stage_of_program(view, pods)
 
 
-def _find_stage_of_program(view: JobView, pods: Sequence[PodView], job: str, since: int | None = None) -> Stage:
+def _find_stage_of_program(view: JobView, pods: Sequence[PodView], since: int | None = None) -> Stage:
     """Return how many lines the program has printed, none of which is progress; the workers started at `since`.
 
     The first lines of most programs are about their settings, so few lines in a short time say nothing.
@@ -158,4 +160,4 @@ def _find_stage_of_program(view: JobView, pods: Sequence[PodView], job: str, sin
     is_new = since is None or view.now is None or view.now - since < _START_SECONDS * SECOND
     if lines < _START_LINES and is_new:
         return Stage(StageKind.OUTPUT, f"{text}, no progress yet")
-    return Stage(StageKind.OUTPUT, f"{text}; none is read as progress; see `kfjob progress {job}`")
+    return Stage(StageKind.OUTPUT, f"{text}; none is read as progress", is_unread=True)

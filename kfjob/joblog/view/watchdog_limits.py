@@ -6,6 +6,8 @@ for another event, `backoffLimit` counts running pods only). It has no limit for
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from kfjob.base.text import plural
 from kfjob.base.units import SECOND
 from kfjob.joblog.events import JobPhase, PodPhase
@@ -13,17 +15,22 @@ from kfjob.joblog.observe_config import Limits
 from kfjob.joblog.view.job_view import JobView
 
 
-def find_exceeded_limit(view: JobView) -> str | None:
-    """Return a sentence about the limit that the job exceeds, None while it is within all limits."""
+class ExceededLimit(Struct, frozen=True):
+    """A limit that a job exceeds."""
+
+    name: str  # the field of `watchdog`
+    reason: str  # a sentence
+
+
+def find_exceeded_limit(view: JobView) -> ExceededLimit | None:
+    """Return the limit that the job exceeds, None while it is within all limits."""
     limits = view.config.limits
     if not view.running or view.job is None or view.phase is JobPhase.SUSPENDED:
         return None
-    return (
-        _check_crashes(view, limits)
-        or _check_deadline(view, limits)
-        or _check_pending(view, limits)
-        or _check_stall(view, limits)
-    )
+    for name, check in _CHECKS.items():
+        if reason := check(view, limits):
+            return ExceededLimit(name, reason)
+    return None
 
 
 def _check_crashes(view: JobView, limits: Limits) -> str | None:
@@ -57,3 +64,6 @@ def _check_duration(subject: str, *, since: int | None, now: int | None, limit: 
     if limit is None or since is None or now is None or now - since <= limit * SECOND:
         return None
     return f"{subject} {(now - since) // SECOND} s, and its watchdog allows {limit} s"
+
+
+_CHECKS = {"crashes": _check_crashes, "deadline": _check_deadline, "pending": _check_pending, "stall": _check_stall}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kfjob.base.common_types import JsonMapping, JsonObject
@@ -104,7 +104,11 @@ class PyTorchJob(JobKind):
         """Return the names of the pods: the operator makes a service for each pod, of the same name."""
         return names.pod_names(job, nodes, master=master)
 
-    def read_pod_templates(self, job: JsonMapping) -> list[PodTemplate]:
+    def read_pod_templates(
+        self,
+        job: JsonMapping,
+        others: Iterable[JsonMapping] = (),  # noqa: ARG002 - the job has its templates
+    ) -> list[PodTemplate]:
         """Return the templates of the Master and the Workers."""
         templates = []
         for role, replica in ((job.get("spec") or {}).get("pytorchReplicaSpecs") or {}).items():
@@ -136,6 +140,11 @@ class PyTorchJob(JobKind):
         index = labels.get(operator_api.LABEL_REPLICA_INDEX, "")
         role = labels.get(operator_api.LABEL_REPLICA_TYPE, "worker").capitalize()
         return Replica(role, int(index) if _INDEX.fullmatch(index) else 0)
+
+    def find_store(self, job: JsonMapping) -> str:
+        """Return the name of the job's own etcd, which its agents meet in."""
+        host: str = ((job.get("spec") or {}).get("elasticPolicy") or {}).get("rdzvHost") or ""
+        return host if host == names.etcd_name(job["metadata"]["name"]) else ""
 
     def read_observe_config(self, job: JsonMapping, *, progress: str | None = None) -> ObserveConfig:
         """Return what the manifest shows: its pods, its rendezvous and the length of its run."""

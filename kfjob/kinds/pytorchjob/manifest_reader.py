@@ -8,7 +8,7 @@ from dataclasses import replace
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
 from kfjob.convert.conversion import Conversion
-from kfjob.kinds.manifests import ANY_JOB, OWN_OBJECT, Choice, FieldChange, FieldProblem, LintInput, ManifestReader
+from kfjob.kinds.manifests import ANY_JOB, OWN_OBJECT, Choice, LintInput, ManifestChange, ManifestProblem, ManifestReader
 from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.admission import find_job_problems, remove_empty_worker
 from kfjob.kinds.pytorchjob.importer.import_job import import_objects
@@ -44,11 +44,11 @@ class PyTorchJobReader(ManifestReader):
         """Return the spec of the PyTorchJob among the objects, or inside one of them."""
         return import_objects(objects, file=file, choice=choice)
 
-    def complete(self, job: JsonObject) -> tuple[JsonObject, FieldChange | None]:
+    def complete(self, job: JsonObject) -> tuple[JsonObject, ManifestChange | None]:
         """Return the job without an empty Worker, which operator 1.9 refuses."""
         return remove_empty_worker(job)
 
-    def find_problems(self, job: JsonObject) -> list[FieldProblem]:
+    def find_problems(self, job: JsonObject) -> list[ManifestProblem]:
         """Return what the API server and the operator's webhook refuse."""
         return find_job_problems(job)
 

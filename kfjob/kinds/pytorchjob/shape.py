@@ -22,6 +22,7 @@ class ReplicaSpecShape(TypedDict, total=False):
 
 class ElasticPolicyShape(TypedDict, total=False):
     rdzvId: str
+    rdzvHost: str | None
 
 
 class PyTorchJobSpecShape(TypedDict, total=False):

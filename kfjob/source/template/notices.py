@@ -11,7 +11,7 @@ from kfjob.base.errors import Problem
 from kfjob.base.text import join_names
 from kfjob.objects.api_objects import describe_object, is_list
 from kfjob.objects.containers import show_path
-from kfjob.shell.variables import Definition, Reader, Resolution, Variables, is_run_time
+from kfjob.shell.variables import LEAVES_NOTHING, Definition, Reader, Resolution, Variables, is_run_time
 from kfjob.validation.field_paths import Path
 
 _SIMILAR = 0.8
@@ -42,6 +42,8 @@ class Use:
     """Why a replaced name may have another value in its script."""
     makes_structure: bool = False
     """Whether the value would be more than one text of YAML if it were a part of the file."""
+    leaves_nothing: bool = False
+    """Whether the value is empty, and so is the whole text."""
     is_shell_form: bool = False
     """Whether only a shell computes it, as `${A:0:1}`."""
 
@@ -83,6 +85,8 @@ class Notices:
         if structural := [use for use in uses if use.makes_structure]:
             reason = "a value never makes structure, as it can with envsubst, so the field gets all of it as one text"
             yield self._add_places(f"{_list_texts(structural)}: {reason}", structural)
+        if empty := [use for use in uses if use.leaves_nothing]:
+            yield self._add_places(f"{_list_texts(empty)}: {LEAVES_NOTHING}", empty)
         for doubt, members in _group([use for use in uses if use.doubt], lambda use: use.doubt).items():
             yield self._add_places(f"replaced {_list_texts(members)}, but {doubt}; `--keep` leaves a name to the pod", members)
         for text, members in _group(kept, lambda use: use.text).items():

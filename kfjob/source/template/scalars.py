@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, repeat
 
 import yaml
@@ -62,6 +63,8 @@ class Scalars:
         ]
         unescape = place.reader is not Reader.KUBERNETES and not place.is_kubelet_text and self._variables.only is None
         node.value = self._variables.replace(text, resolutions=[use.resolution for use in uses], unescape=unescape)
+        if not node.value and not any(use.has_default for use in uses):
+            uses = [replace(use, leaves_nothing=True) for use in uses]
         self.uses += [*uses, *self._list_shell_forms(text, node, place, assigned)]
         self._add_escapes(text, node, place, unescape=unescape)
         if uses and place.reader is Reader.KUBERNETES and not node.value and not place.may_be_empty:

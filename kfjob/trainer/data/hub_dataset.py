@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfjob.base.errors import KfjobError
+from kfjob.base.errors import KfjobError, Unreachable
 from kfjob.trainer.data.records import Extract, Offset, Reader, extract_record
 from kfjob.trainer.hub import first_line
 
@@ -35,7 +35,7 @@ class HubSplit:
                 repository, config, split=split, revision=revision, streaming=True, trust_remote_code=False
             )
         except Exception as error:  # the library and its transports share no base class
-            raise KfjobError(
+            raise Unreachable(
                 f"cannot open the split `{split}` of `{repository}`{f' ({config})' if config else ''}",
                 location="data",
                 cause=f"no such folder or file, and the hub answers: {first_line(error)}",

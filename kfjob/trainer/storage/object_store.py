@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any
 
-from kfjob.base.errors import KfjobError
+from kfjob.base.errors import KfjobError, Unreachable
 from kfjob.base.parsing import MAX_DOCUMENT_BYTES, ParseError
 from kfjob.base.units import MIB
 from kfjob.trainer.manifest import MANIFEST_FILE, Manifest, no_manifest, unreadable
@@ -238,7 +238,8 @@ class ObjectStorage:
             raise
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
-            raise KfjobError(
+            kind = KfjobError if isinstance(error, ImportError) else Unreachable  # a store may answer the next attempt
+            raise kind(
                 f"cannot {action} `{self.location}`", location="checkpoint_dir", cause=cause, hint=_access_hint(error)
             ) from error
 

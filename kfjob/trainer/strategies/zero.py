@@ -224,6 +224,7 @@ def _check_disk_offload() -> None:
         cause = "DeepSpeed compiles its asynchronous I/O with libaio"
         hint = "apt-get update && apt-get install libaio-dev g++ ninja-build in the image"
         raise KfjobError("`disk_offload` needs libaio", location="disk_offload", cause=cause, hint=hint)
+    log.info("Note the first run with `disk_offload` compiles DeepSpeed's asynchronous I/O, which can take minutes")
 
 
 def _import_deepspeed(ranks: Ranks) -> Any:
@@ -236,7 +237,7 @@ def _import_deepspeed(ranks: Ranks) -> Any:
         raise KfjobError(
             "strategy `deepspeed` needs the package deepspeed",
             cause=str(error),
-            hint="add `pip install deepspeed` to the Dockerfile; in a checkout, run `uv pip install --editable '.[deepspeed]'`",
+            hint="add `pip install deepspeed` to the Dockerfile; in a checkout, run `scripts/env trainer`",
         ) from error
     deepspeed.ops.__compatible_ops__[_INFERENCE_OP] = False  # do not compile what training does not use
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)

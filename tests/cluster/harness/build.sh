@@ -24,6 +24,8 @@ built() { # MODULE-FOLDER: build the module if its sources or pins have changed;
     operator) target=github.com/kubeflow/training-operator/cmd/training-operator.v1 ;;
     kwok) target=sigs.k8s.io/kwok/cmd/kwok ;;
     kueue) target=sigs.k8s.io/kueue/cmd/kueue ;;
+    jobset) target=sigs.k8s.io/jobset ;;
+    trainer) target=github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager ;;
   esac
   say "building $module (once; large modules take minutes)"
   mkdir -p "$BIN/new"

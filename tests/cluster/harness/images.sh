@@ -95,10 +95,23 @@ job_image() { # print the name of the project's image; build and push it if its 
   echo "$REGISTRY_NAME/$image"
 }
 project_version() { sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$ROOT/kfjob/base/version.py"; }
+guard_image() { # print the name of the guard's image; build and push it if its sources have changed
+  local base image secrets=()
+  base=$(base_image)
+  image=kfjob-guard:$(job_sources "$base" | sha256sum | cut -c1-12)
+  if in_registry "$image"; then
+    say "the guard's image is up to date"
+  else
+    pip_secrets
+    step "guard's image built and pushed" build_and_push "$image" --layers --target guard \
+      --build-arg "BASE_IMAGE=$REGISTRY/$base" "${secrets[@]}" --file "$ROOT/Dockerfile" "$ROOT"
+  fi
+  echo "$REGISTRY_NAME/$image"
+}
 job_sources() ( # BASE: print the image's sources
   cd "$ROOT" || exit
   echo "$1"
-  cat Dockerfile .dockerignore pyproject.toml README.md LICENSE requirements/build.txt requirements/trainer.txt
+  cat Dockerfile .dockerignore pyproject.toml README.md LICENSE requirements/build.txt requirements/core.txt requirements/trainer.txt
   find kfjob -type f -not -name '*.pyc' | LC_ALL=C sort | xargs sha256sum
 )
 pip_secrets() { # set `secrets` to build options with the machine's pip configuration, which stays out of the image

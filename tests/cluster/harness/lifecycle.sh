@@ -146,3 +146,13 @@ cluster_kubeconfig() {
   require_running
   if [ "$user" = admin ]; then echo "$KUBECONFIG_ADMIN"; else user_kubeconfig "$user" "$namespace"; fi
 }
+
+cluster_env() { # print the variables with which kfjob and kubectl use the cluster and its registry
+  require_running
+  printf 'export KUBECONFIG=%q KFJOB_REGISTRY_CERTS=%q\n' "$KUBECONFIG_ADMIN" "$STATE/certs.d"
+}
+cluster_volumes() { # print the volumes of a spec: the packages of this machine's environment, and the shared folder at /data
+  require_running
+  echo "[{name: torch, mount_path: $POD_SITE_PACKAGES, host_path: $NODE_SITE_PACKAGES, read_only: true}," \
+    "{name: data, mount_path: /data, host_path: $NODE_SHARED}]"
+}

@@ -61,10 +61,11 @@ node_network() {
 
 start_containerd() {
   mkdir -p "$STATE/cni" "$STATE/certs.d/$REGISTRY_NAME"
-  # tests add a folder next to this one for each further registry (for example an ECR host name); this needs no restart
+  # tests add a folder next to this one for each further registry (for example an ECR host name); this needs no restart.
+  # kfjob reads it too: `push` is for `submit --code`
   cat >"$STATE/certs.d/$REGISTRY_NAME/hosts.toml" <<EOF
 [host."http://$REGISTRY"]
-capabilities = ["pull", "resolve"]
+capabilities = ["pull", "resolve", "push"]
 EOF
   cat >"$STATE/cni/10-kfjob.conflist" <<EOF
 {"cniVersion": "1.0.0", "name": "kfjob", "plugins": [{

@@ -40,7 +40,7 @@ FREE_TO_BUILD=12
 FREE_TO_RUN=4
 
 version_of() { # MODULE-FOLDER MODULE: print the version in go.mod
-  awk -v module="$2" '$1 == module || $2 == module { print $NF == "indirect" ? $(NF - 2) : $NF; exit }' "$GO_MODULES/$1/go.mod"
+  awk -v module="$2" '$1 != "tool" && ($1 == module || $2 == module) { print $NF == "indirect" ? $(NF - 2) : $NF; exit }' "$GO_MODULES/$1/go.mod"
 }
 KUBERNETES_VERSION=$(version_of kubernetes k8s.io/kubernetes)
 OPERATOR_VERSION=$(version_of operator github.com/kubeflow/training-operator)

@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from kfjob import Settings, attach
+from kfjob.base.errors import UsageError
 from kfjob.joblog.events import JobPhase, PodPhase
 from tests.unit.api import script
 
@@ -30,7 +32,7 @@ def test_submit_prints_only_the_name_on_stdout(fake, kfjob, spec):
 def test_submit_as_json_has_namespace_and_backend(fake, kfjob, spec):
     assert kfjob("submit", spec, "-o", "json", "-n", "team") == 0
     result = json.loads(kfjob.out)
-    assert (result["job"], result["namespace"], result["backend"]) == ("train", "team", "kubernetes")
+    assert (result["name"], result["namespace"], result["backend"]) == ("train", "team", "kubernetes")
     assert result["launch"] == fake.get("train", namespace="team").launch
 
 
@@ -70,10 +72,12 @@ def test_watch_as_json_prints_one_value_per_line(fake, kfjob):
     assert values[-1]["master"]["pod"] == "train-worker-1"
 
 
-def test_failed_job_shows_the_last_lines_of_the_failed_pod(fake, kfjob):
+def test_failure_is_told_once(fake, kfjob):
     fake.play("train", *script.FAILED, spec=script.SPEC)
     assert kfjob("watch", "train") == 100
-    assert "last lines of `train-worker-0` (Error):\n  ModuleNotFoundError: No module named 'flash_attn'" in kfjob.err
+    assert kfjob.err.count("No module named 'flash_attn'") == 1
+    assert kfjob.err.count("module `flash_attn` is not installed") == 1
+    assert kfjob.err.count("1 Worker replica(s) failed") == 1
 
 
 @pytest.mark.parametrize(("events", "code", "phase"), [(script.SUCCEEDED, 0, "Succeeded"), (script.FAILED, 100, "Failed")])
@@ -81,6 +85,79 @@ def test_exit_code_of_wait_is_that_of_the_job(fake, kfjob, events, code, phase):
     fake.play("train", *events)
     assert kfjob("wait", "train") == code
     assert kfjob.out == f"{phase}\n"
+
+
+@pytest.mark.parametrize("goal", ["running", "progress"])
+def test_wait_for_a_state_of_a_job_that_continues(fake, kfjob, goal):
+    fake.play("train", *script.TRAINING, spec=script.SPEC)
+    assert kfjob("wait", "train", "--for", goal, "--timeout", "20s") == 0
+    assert kfjob.out == "Running\n"
+
+
+@pytest.mark.parametrize(("goal", "missed"), [("progress", "has printed no progress"), ("ended", "has not ended")])
+def test_wait_names_what_it_waited_for_in_vain(fake, kfjob, goal, missed):
+    fake.play("train", *script.STARTING, spec=script.SPEC)
+    assert kfjob("wait", "train", "--for", goal) == 101
+    assert f"error: job `train` {missed}\n  cause: the backend reports no more changes; it was last Running" in kfjob.err
+
+
+def test_unknown_goal_of_a_wait_is_an_error_in_python(fake, tmp_path):
+    fake.play("train", *script.TRAINING, spec=script.SPEC)
+    run = attach("train", settings=Settings(state=tmp_path))
+    assert run.wait(goal="progress") == "Running"
+    with pytest.raises(UsageError, match="`happy` is nothing to wait for"):
+        run.wait(goal="happy")
+
+
+@pytest.mark.parametrize("goal", ["running", "progress"])
+def test_wait_for_a_state_ends_with_the_job(fake, kfjob, goal):
+    fake.play("train", *script.STARTING, script.pod(0, PodPhase.FAILED), script.job(JobPhase.FAILED), spec=script.SPEC)
+    assert kfjob("wait", "train", "--for", goal) in (0, 100)
+    assert kfjob("wait", "train", "--for", "progress") == 100
+
+
+def test_wait_until_the_name_is_free(fake, kfjob):
+    assert kfjob("wait", "train", "--for", "gone") == 0
+    fake.play("train", *script.TRAINING, spec=script.SPEC)
+    assert kfjob("wait", "train", "--for", "gone", "--timeout", "0") == 124
+    assert "error: job `train` still exists after 0 s\n  cause: it is Running\nhint: `kfjob stop train`" in kfjob.err
+
+
+def test_stop_all_asks_first_and_names_the_jobs(fake, kfjob):
+    assert kfjob("stop", "--all", "--yes") == 0
+    assert "no jobs in namespace `default`" in kfjob.err
+    for name in ("one", "two"):
+        fake.play(name, *script.TRAINING)
+    assert kfjob("stop", "--all") == 2
+    assert "`--all` without a terminal needs `--yes`: stop `one`, `two` of namespace `default`?" in kfjob.err
+    assert fake.calls == []
+    assert kfjob("stop", "--all", "--yes") == 0
+    assert fake.calls == [("stop", "one"), ("stop", "two")]
+    assert kfjob("stop") == 2
+    assert kfjob("stop", "one", "--all") == 2
+
+
+@pytest.mark.parametrize("command", ["suspend", "resume"])
+def test_job_in_a_queue_is_not_suspended(fake, kfjob, command):
+    spec = json.loads(script.SPEC) | {"scheduling": {"queue": "team"}}
+    fake.play("train", *script.TRAINING, spec=json.dumps(spec))
+    assert kfjob(command, "train") == 2
+    assert "error: the queue `team` decides when job `train` runs\nhint: `kfjob stop train` and `kfjob rel" in kfjob.err
+
+
+def test_job_without_a_recorded_spec_is_not_changed(fake, kfjob):
+    fake.play("train", *script.TRAINING)
+    assert kfjob("scale", "train", "2") == 2
+    assert "has no record of a spec, because kfjob did not submit it from one" in kfjob.err
+
+
+def test_job_of_fixed_size_is_not_scaled(fake, kfjob):
+    fake.play("train", *script.TRAINING, spec=script.SPEC)
+    assert kfjob("scale", "train", "7") == 2
+    assert (
+        "has a fixed number of nodes, because its spec has no `elastic`\nhint: `kfjob relaunch train --set nodes=7`"
+        in kfjob.err
+    )
 
 
 @pytest.mark.parametrize("command", ["wait", "watch"])
@@ -277,3 +354,11 @@ def test_interrupt_detaches_and_prints_the_command_to_stop(fake, kfjob, monkeypa
     assert kfjob("watch", "train") == 130
     assert "`kfjob stop train` stops it" in kfjob.err
     assert fake.calls == []
+
+
+def test_a_command_without_its_job_names_the_jobs(fake, kfjob):
+    fake.play("train", *script.TRAINING, spec=script.SPEC)
+    assert kfjob("history") == 2
+    assert "error: JOB is missing\nhint: the only job is `train`: `kfjob history train`" in kfjob.err
+    assert kfjob("status") == 2
+    assert "hint: the only job is `train`: `kfjob status train`; `--from PATH` reads saved logs" in kfjob.err

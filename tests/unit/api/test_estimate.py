@@ -175,6 +175,22 @@ def test_strategies_that_fit_the_gpu_are_named(run):
     assert {row["fits"] for row in run("--set", "train.model=llama-3-70b")["strategies"]} == {False}
 
 
+@pytest.mark.parametrize(
+    ("model", "preset"),
+    [
+        ("meta-llama/Meta-Llama-3-8B", "llama-3-8b"),
+        ("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"),
+        ("meta-llama/Llama-3.2-1B-Instruct", "llama-3.2-1b"),
+        ("mistralai/Mistral-7B-v0.1", "mistral-7b"),
+        ("Qwen/Qwen2-1.5B", "qwen2-1.5b"),
+    ],
+)
+def test_model_on_the_hub_with_the_shape_of_a_preset_is_estimated(run, kfjob, model, preset):
+    expected = run("--set", f"train.model={preset}")["strategies"]
+    assert run("--set", f"train.model={model}")["strategies"] == expected
+    assert f"`{model}` has the shape of the preset `{preset}`" in kfjob.err
+
+
 @pytest.mark.usefixtures("fake")
 @pytest.mark.parametrize(
     ("spec", "options", "message"),

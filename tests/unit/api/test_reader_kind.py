@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.api.lifecycle.wait import follow_job, wait_for_end
+from kfjob.api.lifecycle.wait import follow_job, wait_for
 from kfjob.api.reader import ArchiveReader, LiveReader, open_folder, open_view
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
@@ -49,7 +49,7 @@ def test_every_view_of_a_local_job_says_where_it_runs(local, here):
     reader = LiveReader(target, ref, ObserveConfig())
     assert [view.local for view, _ in follow_job(reader)] == [True] * (len(local.jobs["default", "train"].script) + 1)
     views = [read_view(reader)]
-    wait_for_end(reader, on_view=views.append)
+    wait_for(reader, on_view=views.append)
     assert all(view.local for view in views)
 
 

@@ -51,14 +51,6 @@ def test_plan_holds_what_observation_needs(text, expected):
     assert {name: getattr(config, name) for name in expected} == expected
 
 
-def test_job_without_the_annotation_is_read_from_its_spec():
-    spec = load_spec(JOB + "nodes: 3\nprocesses_per_node: 2\n").spec
-    config = read_observe_config(snapshot(spec=spec.model_dump_json(exclude_defaults=True)))
-    assert config == resolve(spec, CONTEXT).observe_config
-    local = spec.model_copy(update={"image": None})  # a job of the local backend needs no image
-    assert read_observe_config(snapshot(spec=local.model_dump_json())).workers == config.workers
-
-
 @pytest.mark.parametrize(
     "annotation",
     [
@@ -73,8 +65,8 @@ def test_job_without_the_annotation_is_read_from_its_spec():
     ],
 )
 def test_damaged_annotation_is_ignored(annotation):
-    spec = load_spec(JOB).spec.model_dump_json()
-    assert read_observe_config(snapshot(observe_config=annotation, spec=spec)).workers == ("a-worker-0",)
+    pods = (PodChanged(pod="a-worker-0", phase=PodPhase.RUNNING),)
+    assert read_observe_config(snapshot(observe_config=annotation, pods=pods)).workers == ("a-worker-0",)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +75,6 @@ def test_damaged_annotation_is_ignored(annotation):
 def test_damaged_record_leaves_the_pods(record):
     pods = (PodChanged(pod="a-worker-0", phase=PodPhase.RUNNING),)
     assert read_observe_config(snapshot(manifest=record, pods=pods)).workers == ("a-worker-0",)
-    assert read_observe_config(snapshot(spec=record, pods=pods)).workers == ("a-worker-0",)
 
 
 def test_annotation_of_a_newer_version_is_read():

@@ -55,6 +55,41 @@ def test_own_launch_that_has_ended_is_replaced(fake, settings):
     assert fake.calls == [("stop", "train"), ("submit", "train")]
 
 
+TEMPLATE = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: train}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 1
+      template: {spec: {containers: [{name: pytorch, image: "a:1", command: [torchrun, a.py]}]}}
+"""
+
+
+@pytest.mark.parametrize("source", ["template", "spec"])
+def test_own_job_of_a_template_that_has_ended_is_replaced(fake, kfjob, here, monkeypatch, source):
+    monkeypatch.setenv("KFJOB_USER", ME)
+    (here / "t.yaml").write_text(TEMPLATE)
+    (here / "spec.yaml").write_text("name: train\nimage: a:1\ncommand: torchrun a.py\n")
+    assert kfjob("submit", "--template", "t.yaml") == 0
+    submitted = fake.jobs["default", "train"].snapshot
+    assert kfjob("submit", "--template", "t.yaml") == 1
+    assert f"error: job `train` exists already\n  cause: `{ME}` submitted it (Pending)" in kfjob.err
+    fake.play("train", ENDED, manifest=submitted.manifest, submitted_by=submitted.submitted_by)
+    assert kfjob("submit", *(["--template", "t.yaml"] if source == "template" else ["spec.yaml"])) == 0
+    assert "the last launch of `train` has ended (Failed), and goes to the archive" in kfjob.err
+    assert fake.calls == [("submit", "train"), ("stop", "train"), ("submit", "train")]
+
+
+def test_job_of_a_template_that_another_user_submitted_stays(fake, kfjob, here):
+    (here / "t.yaml").write_text(TEMPLATE)
+    fake.play("train", ENDED, manifest="[]", submitted_by="you@there")
+    assert kfjob("submit", "--template", "t.yaml") == 1
+    assert "`you@there` submitted it, and it ended at 2023-11-14 22:13:20 UTC (Failed)" in kfjob.err
+    assert fake.calls == []
+
+
 @pytest.mark.parametrize(
     ("submitted_by", "spec", "cause"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 from kfjob.base.units import SECOND
 from kfjob.joblog.events import Event, JobPhase
-from kfjob.joblog.progress.formats import custom_format
+from kfjob.joblog.progress.exact_formats import custom_format
 from tests.unit.api import script
 
 LAYOUTS = {"loss": "[worker] <loss> {loss} after warming", "letters": "loss({loss}) of sample {name}"}
@@ -52,3 +52,30 @@ def test_watch_reports_no_unread_lines_where_progress_is_read(fake, kfjob):
     assert kfjob("watch", "train") == 0
     assert "progress is read from lines like `step 0: [worker] <loss> 9.0 after warming`" in kfjob.err
     assert "no progress is read" not in kfjob.err
+
+
+SILENT = "[{step}] energy={loss}"
+PATTERN = r"^\W*(?P<step>\d+).*?energy\W+?(?P<loss>[-+.\w]*\w)"
+
+
+def play_silent() -> list[Event]:
+    """Return the events of a job whose lines name nothing that kfjob knows."""
+    lines = [script.line(0, SILENT.format(step=step, loss=9.5 - step / 8), 10 + step) for step in range(1, 40)]
+    end = script.job(JobPhase.SUCCEEDED, started=script.START, ended=script.START + 90 * SECOND)
+    return [*script.STARTING, *lines, end]
+
+
+@pytest.mark.parametrize("command", ["watch", "status", "progress"])
+def test_lines_without_a_known_name_get_a_pattern_once(fake, kfjob, command: str):
+    fake.play("train", *play_silent(), spec=script.SPEC)
+    assert kfjob(command, "train") == 0
+    text = kfjob.out + kfjob.err
+    assert text.count("progress: '") == 1
+    advice = f"if lines like `[39] energy=4.625` are progress, `progress: '{PATTERN}'` in the spec reads them"
+    assert f"none was read; {advice}" in text
+
+
+def test_pattern_reads_the_lines_that_it_was_made_from(fake, kfjob):
+    fake.play("train", *play_silent(), spec=script.SPEC)
+    assert kfjob("progress", "train", "--progress", PATTERN) == 0
+    assert "step 39 · loss 4.6250 (9.375 at first)" in kfjob.out

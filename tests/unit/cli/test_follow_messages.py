@@ -69,7 +69,7 @@ def test_pods_that_a_stop_ends_have_not_failed(capsys: pytest.CaptureFixture[str
 def test_what_a_pod_reports_after_kfjob_has_ended_it_is_no_cause(capsys: pytest.CaptureFixture[str]):
     exception = [line(text, 7, PODS[1]) for text in ("Traceback (most recent call last):", "KeyError: 'lr'")]
     failed = [*exception, replace(KILLED, text=KILLED.text.replace("-9", "1"))]
-    assert "cause: " in follow([*RUNNING, *ROUND, *failed], capsys)
+    assert "cause: " in follow([*RUNNING, *ROUND, *failed, Tick(time=START + 20 * SECOND)], capsys)
     stopped = follow([*RUNNING, *ROUND, *STOP[:-1], *failed, STOP[-1]], capsys)
     assert "worker failed" in stopped
     assert "cause: " not in stopped.partition("\n\n")[0]

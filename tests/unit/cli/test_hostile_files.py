@@ -218,3 +218,11 @@ def test_many_duplicate_keys_are_said_instead_of_aliases():
 def test_impossible_number_of_processes_is_an_error():
     with pytest.raises(SpecError, match="must be a number from 1 to 4096"):
         load_spec(SPEC + "processes_per_node: 1000000000\n")
+
+
+def test_saved_log_that_is_no_regular_file_is_an_error(kfjob: Shell, here: Path):
+    (here / "logs" / "w-0").mkdir(parents=True)
+    (here / "logs" / "w-0" / "pytorch.log").write_text("step 1 loss 2\n")
+    os.mkfifo(here / "logs" / "w-0" / "pytorch.previous.log")
+    assert kfjob("diagnose", "--from", "logs") != 0
+    assert "pytorch.previous.log` cannot be used\n  cause: not a regular file" in kfjob.err

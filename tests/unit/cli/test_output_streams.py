@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -22,17 +23,23 @@ from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, P
 KFJOB = f'"{sys.executable}" -c "from kfjob.cli.main import main; main()"'
 
 
+LOST = "error: the output cannot be written\n  cause: No space left on device\n"
+CLOSED = "error: the output cannot be written\n  cause: standard output is closed\n"
+
+
 @pytest.mark.parametrize(
-    ("redirection", "code", "message"),
+    ("command", "redirection", "code", "message"),
     [
-        (">/dev/full", 1, "error: the output cannot be written\n  cause: No space left on device\n"),
-        (">&-", 1, "error: the output cannot be written\n  cause: standard output is closed\n"),
-        ("| true", 0, ""),
-        ("| true; exit ${PIPESTATUS[0]}", 141, ""),
-        (">/dev/null 2>&-", 0, ""),
+        ("schema", ">/dev/full", 1, LOST),
+        ("instances", ">/dev/full", 1, LOST),
+        ("--help", ">/dev/full", 1, LOST),
+        ("--help", ">&-", 1, CLOSED),
+        ("schema", ">&-", 1, CLOSED),
+        ("schema", "| true", 0, ""),
+        ("schema", "| true; exit ${PIPESTATUS[0]}", 141, ""),
+        ("schema", ">/dev/null 2>&-", 0, ""),
     ],
 )
-@pytest.mark.parametrize("command", ["schema", "instances", "--help"])
 def test_output_that_cannot_be_written(command, redirection, code, message, tmp_path):
     shell = f"{KFJOB} {command} {redirection}"
     done = run(shell, tmp_path)
@@ -41,14 +48,13 @@ def test_output_that_cannot_be_written(command, redirection, code, message, tmp_
 
 
 JOB_COMMANDS = ["list", "status", "logs", "master", "progress", "watch", "wait", "diagnose", "report -o page.html"]
-LOST = "error: the output cannot be written\n  cause: No space left on device\n"
+REDIRECTIONS = [">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full", ">&-", ">&- 2>&-"]
 
 
-CLOSED = "error: the output cannot be written\n  cause: standard output is closed\n"
-
-
-@pytest.mark.parametrize("command", JOB_COMMANDS)
-@pytest.mark.parametrize("redirection", [">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full", ">&-", ">&- 2>&-"])
+@pytest.mark.parametrize(
+    ("command", "redirection"),
+    [*((command, ">/dev/full") for command in JOB_COMMANDS), *product(("status", "watch"), REDIRECTIONS[1:])],
+)
 def test_a_command_of_a_job_whose_output_cannot_be_written(command, redirection, run_as_usual, home):
     shell, usual = run_as_usual(command)
     lost = run(f"{shell} {redirection}", home, KFJOB_STATE=str(home), KFJOB_BACKEND="local")
@@ -134,7 +140,7 @@ def test_unexpected_error_of_the_system_is_one_message(error, lines, monkeypatch
     def fail(**_options: object) -> None:
         raise error
 
-    monkeypatch.setattr("kfjob.cli.status.list_jobs.callback", fail)
+    monkeypatch.setattr("kfjob.cli.jobs_list.list_jobs.callback", fail)
     assert commands.run(["list"]) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("error: ")

@@ -32,5 +32,5 @@ def test_layout_that_counts_is_shown(tmp_path: Path):
 def test_pattern_is_tried_on_a_log(tmp_path: Path):
     log = tmp_path / "w-0.log"
     log.write_text("alpha 3 beta 2.5\nalpha 4 beta 2.25\n")
-    assert run(str(log)).strip() == "no line looks like training progress"
+    assert run(str(log)).startswith("no line looks like training progress; `--progress PATTERN` tries a pattern")
     assert "step 4 · loss 2.2500" in run(str(log), "--progress", r"alpha (?P<step>\d+) beta (?P<loss>[\d.]+)")

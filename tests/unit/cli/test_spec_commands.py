@@ -260,7 +260,7 @@ def test_diff_on_this_machine_says_how_to_start_the_job_with_the_changes(kfjob, 
     assert kfjob("diff", "job.yaml", "--backend", "local") == 2
     assert kfjob.err == (
         "error: a job on this machine cannot be compared with a spec\n"
-        "hint: `kfjob stop mine`, then `kfjob submit`, starts it with the changed spec; "
+        "hint: `kfjob stop --backend local mine`, then `kfjob submit`, starts it with the changed spec; "
         "`--backend kubernetes` compares with the job of a cluster\n"
     )
 

@@ -134,10 +134,21 @@ def test_every_missing_value_is_reported(kfjob, template):
     assert "`${IMAGE_URI}` has an empty value" in kfjob.err
 
 
+def test_empty_value_that_leaves_an_empty_text_gets_a_note(kfjob, template, here):
+    env = 'env: [{name: FI_PROVIDER, value: "${FI_PROVIDER}"}, {name: A, value: "a${B}"}, {name: C, value: "${B:-}"}]'
+    text = TEMPLATE.replace("image: ${IMAGE_URI}", "image: a:1\n            " + env)
+    (here / "t.yaml").write_text(text)
+    assert kfjob("render", *template, "--var", "FI_PROVIDER=", "--var", "B=") == 0
+    assert kfjob.err.count("the value is empty") == 1
+    assert "note: `${FI_PROVIDER}`: the value is empty, and so is the whole text\n  --> t.yaml:" in kfjob.err
+    assert "container `pytorch`, env[0].value" in kfjob.err
+
+
 def test_submit_creates_the_job_first_and_makes_it_the_owner(cluster, kfjob, template):
     assert kfjob("submit", *template) == 0
     assert kfjob.out == "fsdp\n"
-    assert [request[:3] for request in cluster.requests] == [("POST", "pytorchjobs", "fsdp"), ("POST", "services", "etcd")]
+    created = [request[:3] for request in cluster.requests if request[0] == "POST"]
+    assert created == [("POST", "pytorchjobs", "fsdp"), ("POST", "services", "etcd")]
     (owner,) = cluster.objects["default", "services", "etcd"]["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("PyTorchJob", "fsdp", "uid-fsdp")
 
@@ -145,7 +156,7 @@ def test_submit_creates_the_job_first_and_makes_it_the_owner(cluster, kfjob, tem
 def test_existing_objects_are_not_changed(cluster, kfjob, template):
     cluster.objects["default", "services", "etcd"] = {"metadata": {"name": "etcd"}}
     assert kfjob("submit", *template, "-o", "json") == 0
-    assert json.loads(kfjob.out)["job"] == "fsdp"
+    assert json.loads(kfjob.out)["name"] == "fsdp"
     assert "Service `etcd` exists already; it was not changed" in kfjob.err
     assert "ownerReferences" not in cluster.objects["default", "services", "etcd"]["metadata"]
 
@@ -154,7 +165,8 @@ def test_taken_job_name_changes_nothing(cluster, kfjob, template):
     assert kfjob("submit", *template) == 0
     del cluster.objects["default", "services", "etcd"]
     assert kfjob("submit", *template) == 1
-    assert "there is a job `fsdp` in namespace `default` already" in kfjob.err
+    assert "error: job `fsdp` exists already" in kfjob.err
+    assert "`kfjob stop fsdp` archives its logs and removes it" in kfjob.err
     assert ("default", "services", "etcd") not in cluster.objects
 
 
@@ -175,7 +187,7 @@ def test_client_dry_run_sends_no_request(cluster, kfjob, here):
     (here / "job.yaml").write_text(SPEC)
     assert kfjob("submit", "job.yaml", "--dry-run", "client", "-o", "json") == 0
     result = json.loads(kfjob.out)
-    assert (result["job"], result["dry_run"], len(result["objects"])) == ("train", "client", 1)
+    assert (result["name"], result["dry_run"], len(result["objects"])) == ("train", "client", 1)
     assert cluster.requests == []
 
 
@@ -296,6 +308,15 @@ def test_relaunch_of_a_record_can_change_the_image(kfjob, cluster, template):
         assert container["image"] == "1.dkr/fsdp:1-and-code"
 
 
+@pytest.mark.parametrize(("images", "shown"), [(("a:1", "b:1"), "`a:1`, `b:1`"), (("a:1", ""), "`a:1`"), (("", ""), "none")])
+def test_image_of_a_job_with_several_images_or_none_cannot_change(images, shown):
+    master, worker = ({"template": {"spec": {"containers": [{"name": "pytorch", "image": image}]}}} for image in images)
+    spec = {"pytorchReplicaSpecs": {"Master": master, "Worker": worker}}
+    with pytest.raises(UsageError, match="cannot get another image") as caught:
+        replace_image([{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "a"}, "spec": spec}], str)
+    assert caught.value.cause == f"images of the training containers: {shown}"
+
+
 def test_relaunch_of_a_record_changes_only_the_launch_id(kfjob, cluster, template):
     assert kfjob("submit", *template) == 0
     first = cluster.objects["default", "pytorchjobs", "fsdp"]
@@ -306,6 +327,7 @@ def test_relaunch_of_a_record_changes_only_the_launch_id(kfjob, cluster, templat
     assert second["spec"]["elasticPolicy"]["rdzvId"] == "second" == second["metadata"]["labels"]["kfjob.dev/launch"]
     for server_field in ("uid", "resourceVersion"):
         del first["metadata"][server_field]
+    assert first["metadata"]["annotations"].pop("kfjob.dev/submitted-by")
     assert json.loads(json.dumps(second).replace("second", launch)) == first
 
 

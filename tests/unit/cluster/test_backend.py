@@ -70,3 +70,22 @@ def test_stop_survives_a_short_outage():
     stopping, transport = backend(reply({"kind": "PyTorchJob"}), LOST, reply(empty), reply(empty), reply(empty))
     stopping.stop(REF, timeout=60)
     assert [request.resource for request in transport.requests[-3:]] == ["pytorchjobs", "pods", "services"]
+
+
+def test_force_removes_only_the_pods_whose_time_to_end_is_over(monkeypatch: pytest.MonkeyPatch):
+    """A lost node keeps its pods for ever, because no kubelet confirms their end."""
+
+    def pod(name: str, ends: str) -> dict[str, Any]:
+        owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": "u-1", "controller": True}
+        metadata = {"name": name, "uid": f"u-{name}", "ownerReferences": [owner], "deletionTimestamp": ends}
+        return {"metadata": metadata, "spec": {"containers": []}, "status": {}}
+
+    monkeypatch.setattr(Client, "pause", lambda *_: True)
+    empty = {"metadata": {"resourceVersion": "1"}, "items": []}
+    pods = empty | {"items": [pod("lost", "2020-01-01T00:00:00Z"), pod("ending", "2999-01-01T00:00:00Z")]}
+    answers = [reply({"kind": "PyTorchJob"}), reply(empty), reply(pods), reply(pods), reply({"kind": "Pod"})]
+    stopping, transport = backend(*answers, reply(empty), reply(empty), reply(empty))
+    stopping.stop(REF, timeout=60, force=True)
+    removed = [request for request in transport.requests if request.verb == "delete" and request.resource == "pods"]
+    assert [(request.name, request.body["gracePeriodSeconds"]) for request in removed] == [("lost", 0)]
+    assert removed[0].body["preconditions"] == {"uid": "u-lost"}

@@ -11,6 +11,7 @@ from kfjob.base.errors import BackendError, KfjobError, NotFound, Unreachable
 from kfjob.base.http import ConnectionLost, HttpClient
 from kfjob.cluster import requests
 from kfjob.cluster.client import Client
+from kfjob.cluster.errors import WebhookDown
 from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.transport import HttpTransport
 from tests.hostile_server import Answer, json_answer, serve
@@ -95,3 +96,22 @@ def test_a_redirect_is_an_error():
         with closing(connect(server.url)) as client, pytest.raises(KfjobError):
             client.call(GET)
         assert [received.path for received in server.received] == [GET.path]
+
+
+WEBHOOK_DOWN = (
+    'failed calling webhook "v.example.com": failed to call webhook: Post "https://a.b.svc:443/v": connection refused'
+)
+
+
+def test_change_is_sent_again_while_a_webhook_restarts():
+    client, transport = make(*(refused(500, "InternalError", WEBHOOK_DOWN) for _ in range(3)), reply(POD))
+    assert client.change(requests.create(POD)) == POD
+    assert len(transport.requests) == 4
+
+
+def test_webhook_that_stays_down_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kfjob.cluster.client.WEBHOOK_SECONDS", 0.0)
+    client, transport = make(*(refused(500, "InternalError", WEBHOOK_DOWN) for _ in range(2)))
+    with pytest.raises(WebhookDown, match=r"webhook `v\.example\.com` does not answer"):
+        client.change(requests.create(POD))
+    assert len(transport.requests) == 2

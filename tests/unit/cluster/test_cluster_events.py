@@ -52,11 +52,19 @@ def test_events_are_selected_by_job(one: dict[str, Any], *, ours: bool):
 
 def test_an_event_with_time_stamps():
     said = kubernetes_event(
-        event("Pod", "p", type="Warning", message=" no \n", count=3, firstTimestamp=CREATED, source={"component": "kubelet"}),
+        event(
+            "Pod",
+            "p",
+            type="Warning",
+            message=" no \n error: forged\u2028hint: x ",
+            count=3,
+            firstTimestamp=CREATED,
+            source={"component": "kubelet"},
+        ),
         KIND,
     )
     assert said == KubernetesEvent(
-        kind="Pod", name="p", reason="R", message="no", warning=True, source="kubelet", count=3,
+        kind="Pod", name="p", reason="R", message="no error: forged hint: x", warning=True, source="kubelet", count=3,
         first=NOON, time=NOON + 5 * SECOND, uid="e-1",
     )  # fmt: skip
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused
+from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, NotInstalled, Refused
 from kfjob.base.http import ConnectionLost
 from kfjob.cluster import requests
 from kfjob.cluster.errors import (
     Conflict,
     Expired,
+    WebhookDown,
     is_transient,
     make_error,
     make_unreachable,
@@ -31,7 +32,7 @@ CASES = {
     "unknown-field": (CREATE, Refused, 'unknown field "spec.nonsense"'),
     "taken": (CREATE, AlreadyExists, "`kfjob stop llama`"),
     "no-namespace": (CREATE, NotFound, "there is no namespace `ml`"),
-    "no-crd": (GET, Refused, "kubectl apply --server-side -k manifests/operator"),
+    "no-crd": (GET, NotInstalled, "kubectl apply --server-side -k manifests/operator"),
     "no-job": (GET, NotFound, "there is no job `llama` in namespace `ml`"),
     "no-pod": (requests.get("pods", "ml", "llama-worker-0"), NotFound, "there is no pod `llama-worker-0`"),
     "other-uid": (requests.delete_job(KIND, "ml", "llama", "x"), Conflict, "does not match the UID"),
@@ -89,3 +90,25 @@ def test_an_unreachable_server_has_a_hint():
     lost = ConnectionLost("TLS: unknown", untrusted=True)
     assert "certificate authority" in str(make_unreachable(lost, "https://host"))
     assert "kubectl cluster-info" in str(make_unreachable(ConnectionLost("refused"), "https://host"))
+
+
+WEBHOOK_DOWN = (
+    'Internal error occurred: failed calling webhook "validator.pytorchjob.training-operator.kubeflow.org": failed to call '
+    'webhook: Post "https://training-operator.kubeflow.svc:443/validate-kubeflow-org-v1-pytorchjob?timeout=10s": {reason}'
+)
+
+
+@pytest.mark.parametrize("reason", [
+    "dial tcp 10.96.0.5:443: connect: connection refused",
+    "context deadline exceeded",
+    "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+    'no endpoints available for service "training-operator"',
+])  # fmt: skip
+def test_webhook_that_does_not_answer_is_named(reason: str):
+    body = {"kind": "Status", "reason": "InternalError", "message": WEBHOOK_DOWN.format(reason=reason)}
+    err = make_error(CREATE, 500, json.dumps(body).encode())
+    assert isinstance(err, WebhookDown)
+    webhook = "webhook `validator.pytorchjob.training-operator.kubeflow.org` does not answer"
+    assert err.title == f"the cluster cannot create job `llama`: {webhook}"
+    assert err.cause == f"training-operator.kubeflow.svc:443: {reason}"
+    assert "`kubectl -n kubeflow get pods,endpoints` shows whether `training-operator` is ready" in (err.hint or "")

@@ -6,9 +6,10 @@ import pytest
 
 from kfjob.base.errors import Refused
 from kfjob.cluster.client import Client
-from kfjob.cluster.fake import FakeTransport, reply
+from kfjob.cluster.fake import FakeTransport, refused, reply
 from kfjob.cluster.live_objects import keep_records, list_job_changes, read_live_objects, refuse_changes
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
+from kfjob.objects.api_objects import ANNOTATION_DECISION, ANNOTATION_RELAUNCHES
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 from tests.pytorchjobs import KIND
@@ -41,10 +42,22 @@ def test_the_number_of_workers_of_an_elastic_job_can_change():
 def test_records_of_the_live_job_stay():
     job = live()
     job["metadata"]["annotations"] |= {"kfjob.dev/submitted-by": "me@there", "kfjob.dev/spec-file": "0 /a"}
+    job["metadata"]["annotations"] |= {ANNOTATION_RELAUNCHES: "[]", ANNOTATION_DECISION: "the image does not exist"}
     assert keep_records(live(), job)["metadata"]["annotations"] == job["metadata"]["annotations"]
     changed = live()
     changed["metadata"]["annotations"]["kfjob.dev/spec-file"] = "1 /b"
     assert keep_records(changed, job)["metadata"]["annotations"]["kfjob.dev/spec-file"] == "1 /b"
+
+
+def test_job_that_changes_meanwhile_is_compared_again():
+    job, newer = live(), live()
+    newer["metadata"]["resourceVersion"] = "8"
+    answers = [reply(job), refused(409, "Conflict", "the object has been modified"), reply(newer), reply(newer)]
+    transport = FakeTransport(lambda _: answers.pop(0))
+    objects = read_live_objects(Client(transport, host="https://cluster"), [compile_pytorchjob(plan(launch="1"))])
+    assert objects.find_changes() == []
+    versions = [request.body["metadata"]["resourceVersion"] for request in transport.requests if request.verb == "update"]
+    assert versions == ["7", "8"]
 
 
 @pytest.mark.parametrize(

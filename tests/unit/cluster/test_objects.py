@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from kfjob.cli.view_json import view_json
+from kfjob.cli.view_text import status_text
+from kfjob.cluster import pods
 from kfjob.joblog.events import JobPhase, PodPhase
+from kfjob.joblog.view.job_view import JobView
 from kfjob.kinds.base import read_conditions
 from kfjob.objects.reading import parse_time
 from tests.pytorchjobs import KIND, pod_changed, snapshot
@@ -60,14 +64,30 @@ def test_only_pods_of_this_very_job_are_its_own():
     assert [one.uid for one in snapshot(job, [earlier, pod], now=0).pods] == [pod["metadata"]["uid"]]
 
 
+def test_own_etcd_is_the_store_of_its_job_alone():
+    job, pod = recorded("job-running"), recorded("pod-running")
+    pod["metadata"] |= {"name": "etcd", "labels": {}}
+    waiting = {"name": "etcd", "restartCount": 2, "state": {"waiting": {"reason": "ErrImagePull", "message": "no such tag"}}}
+    pod["status"] |= {"phase": "Pending", "conditions": [], "containerStatuses": [waiting]}
+    store = pods.snapshot(KIND, job, [], store=pod, now=0).store
+    assert store
+    assert (store.pod, store.phase, store.reason, store.restarts) == ("etcd", PodPhase.PENDING, "ErrImagePull", 2)
+    view = JobView(job=snapshot(job, now=0).job, store=store)
+    assert view.headline == "Running, but `etcd`: ErrImagePull (no such tag)"
+    assert "etcd   0/1     ErrImagePull   2" in status_text(view, name="job", now=0)
+    assert view_json(view)["store"]["reason"] == "ErrImagePull"
+    pod["metadata"]["ownerReferences"][0]["uid"] = "the job before"
+    assert pods.snapshot(KIND, job, [], store=pod, now=0).store is None
+
+
 def test_pods_stand_in_the_order_of_their_index():
-    pods = []
+    listed = []
     for kind, index in (("worker", 10), ("worker", 2), ("master", 0)):
         pod = recorded("pod-running")
         labels = {"training.kubeflow.org/replica-type": kind, "training.kubeflow.org/replica-index": str(index)}
         pod["metadata"] |= {"name": f"{kind}-{index}", "labels": labels}
-        pods.append(pod)
-    assert [pod.pod for pod in snapshot(recorded("job-running"), pods, now=0).pods] == ["master-0", "worker-2", "worker-10"]
+        listed.append(pod)
+    assert [pod.pod for pod in snapshot(recorded("job-running"), listed, now=0).pods] == ["master-0", "worker-2", "worker-10"]
 
 
 PHASES = ("Running", "Restarting", "Suspended", "Succeeded", "Failed")

@@ -317,3 +317,10 @@ def test_import_and_export_commands(tmp_path, capsys):
     assert run(["import", "pytorchjob", str(file)]) == 2
     assert run(["import", "pytorchjob", str(tmp_path / "none")]) == 3
     assert "manifest" in capsys.readouterr().err
+
+
+def test_processes_without_a_gpu_get_a_note_on_how_to_start_them():
+    config = {"distributed_type": "MULTI_CPU", "use_cpu": True, "num_machines": 1, "num_processes": 2}
+    notes = {note.item: note.reason for note in from_accelerate(config, program=["train.py"]).notes}
+    assert "`accelerate launch` starts one process per node, and not 2: use `launcher: torchrun`" in notes["use_cpu: true"]
+    assert not from_accelerate(config | {"num_processes": 1}, program=["train.py"]).notes

@@ -151,7 +151,7 @@ def test_manifest_of_the_reference_flow():
         2,
         1,
         64,
-        {"policy": "OnFailure", "max": 100},
+        {"max": 100},  # OnFailure is the default of elastic jobs
     )
     assert spec["resources"] == {"gpus": 8, "efa": 4}
     assert spec["processes_per_node"] == "auto"
@@ -182,6 +182,24 @@ def make_job(**spec) -> str:
     worker = {"replicas": 2, "template": {"spec": {"containers": [container]}}}
     body = {"pytorchReplicaSpecs": {"Worker": worker}, **spec}
     return yaml.safe_dump({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "x"}, "spec": body})
+
+
+@pytest.mark.parametrize(
+    ("policy", "scheduler"), [({"queue": "research"}, "volcano"), ({"minAvailable": 2}, "scheduler-plugins")]
+)
+def test_only_volcano_has_queues(policy, scheduler):
+    spec = import_manifest(make_job(runPolicy={"schedulingPolicy": policy})).spec
+    assert spec["scheduling"]["gang"]["scheduler"] == scheduler
+
+
+@pytest.mark.parametrize("image", ["a", "a:latest"])
+def test_written_default_of_the_pull_policy_is_left_out(image):
+    data = yaml.safe_load(make_job())
+    (container,) = data["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    container.update(image=image, imagePullPolicy="Always")
+    spec = import_manifest(yaml.safe_dump(data)).spec
+    assert spec["image"] == image
+    assert "image_pull_policy" not in spec
 
 
 def test_different_master_is_kept():

@@ -24,23 +24,27 @@ def find_cause(text: str) -> Issue:
 
 
 @pytest.mark.parametrize(("error", "meaning"), [
-    ("KeyError: 'labels'", "asks for the key 'labels', which does not exist"),
-    ("IndexError: list index out of range", "an index beyond the end"),
-    ("AttributeError: 'A' object has no attribute 'b'", "an attribute that its object does not have"),
-    ("AssertionError", "the condition of an `assert`"),
-    ("ZeroDivisionError: division by zero", "divides by zero"),
-    ("NotImplementedError", "not implemented"),
+    ("KeyError: 'labels'", ""),
+    ("IndexError: list index out of range", ""),
+    ("AssertionError", "the condition of an `assert` does not hold"),
+    ("ZeroDivisionError: division by zero", "a length, a count or a world size is 0"),
 ])  # fmt: skip
-def test_cause_names_the_failing_line_of_the_program(error: str, meaning: str):
+def test_cause_says_only_what_the_message_does_not(error: str, meaning: str):
     first = find_cause(f"{FRAMES}{error}")
-    assert meaning in first.cause
-    assert first.cause.endswith('`label = batch["labels"]`')
+    assert first.cause == meaning
     assert first.place == "/w/train.py:7"
 
 
-def test_exception_that_the_program_raises_itself_has_no_further_cause():
-    text = FRAMES.replace('label = batch["labels"]', 'raise ValueError("7 columns")')
-    assert find_cause(f"{text}ValueError: 7 columns").cause == ""
+@pytest.mark.parametrize("code", ['raise FileExistsError("7 files")', 'if rows: raise FileExistsError("7 files")'])
+def test_exception_that_the_program_raises_itself_has_no_further_cause(code: str):
+    text = FRAMES.replace('label = batch["labels"]', code)
+    assert find_cause(f"{text}FileExistsError: 7 files").cause == ""
+
+
+def test_cause_that_repeats_the_quoted_line_is_left_out():
+    first = find_cause("train.py: error: unrecognized arguments: --lr-decay")
+    assert first.evidence == ("train.py: error: unrecognized arguments: --lr-decay",)
+    assert first.cause == ""
 
 
 @pytest.mark.parametrize("advice", [

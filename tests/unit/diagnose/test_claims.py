@@ -136,3 +136,32 @@ def test_process_that_is_killed_after_a_failure_is_no_cause(end: dict[str, Any])
     assert "7 columns" in diagnosis.first_cause.title
     assert not diagnosis.other_causes
     assert {issue.rule for issue in diagnosis.consequences} == {"worker-killed", "pod-killed"}
+
+
+def test_pod_that_is_killed_after_another_failed_is_no_cause():
+    failed = PodChanged(pod=A, phase=PodPhase.FAILED, exit_code=3, reason="Error", last_ended=START + 5 * SECOND)
+    killed = PodChanged(pod=B, phase=PodPhase.FAILED, exit_code=137, reason="Error", last_ended=START + 9 * SECOND)
+    diagnosis, _ = examine([*block(0, 0, A), *block(1, 0, B), failed, killed, FAILED])
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("pod-failed", A)
+    assert [issue.rule for issue in diagnosis.consequences] == ["pod-killed"]
+
+
+def test_end_of_torchrun_is_a_consequence_of_the_end_of_its_worker():
+    gave_up = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
+    diagnosis, _ = examine([*block(0, 0, A), line(KILLED.replace("-9", "3"), 3, A), *lines(gave_up, 4, A), FAILED])
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "worker-failed"
+    assert not diagnosis.other_causes
+
+
+@pytest.mark.parametrize("phase", [JobPhase.RUNNING, JobPhase.FAILED])
+def test_pod_that_has_not_started_is_the_cause_and_no_endpoint_is_guessed(phase: JobPhase):
+    message = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+    waiting = PodChanged(pod=A, phase=PodPhase.PENDING, reason="Unschedulable", message=message, time=START + 2 * SECOND)
+    lost = "[W1121 06:38:10.0 socket.cpp:752] [c10d] The IPv6 network addresses of (a-worker-0, 29400) cannot be retrieved"
+    diagnosis, _ = examine([line(lost, 1, B), waiting, JobChanged(phase=phase, time=START + 9 * SECOND)])
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("claim-pending", A)
+    assert not diagnosis.other_causes
+    assert not diagnosis.warnings

@@ -6,7 +6,7 @@ import pytest
 
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine
-from tests.unit.diagnose.cases import examine
+from tests.unit.diagnose.cases import examine, lines
 
 TYPE_ERROR = """Traceback (most recent call last):
   File "/w/tune.py", line 12, in <module>
@@ -110,3 +110,44 @@ def test_failure_after_the_report_of_a_logging_error_is_the_cause():
     first = read(f"{LOGGING_ERROR}\n{TYPE_ERROR}").first_cause
     assert first
     assert first.rule == "library-interface"
+
+
+CHAIN = """\
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/w/data.py", line 30, in load
+[rank0]:     count = int(text)
+[rank0]: ValueError: invalid literal for int() with base 10: 'seven'
+[rank0]:
+[rank0]: {joint}
+[rank0]:
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/w/data.py", line 33, in load
+[rank0]:     raise ShardError("shard 17 is damaged") from err
+[rank0]: data.ShardError: shard 17 is damaged
+[rank0]:
+[rank0]: {joint}
+[rank0]:
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/w/train.py", line 9, in <module>
+[rank0]:     raise RuntimeError("the pipeline failed") from err
+[rank0]: RuntimeError: the pipeline failed
+"""
+
+
+def test_first_exception_of_a_chain_is_the_cause_and_its_wrappers_are_quoted():
+    joint = "The above exception was the direct cause of the following exception:"
+    diagnosis, _ = examine([*lines(CHAIN.format(joint=joint)), JobChanged(phase=JobPhase.FAILED)])
+    assert diagnosis.first_cause
+    assert "invalid literal" in diagnosis.first_cause.title
+    assert diagnosis.first_cause.place == "/w/data.py:30"
+    wrappers = ("[rank0]: data.ShardError: shard 17 is damaged", "[rank0]: RuntimeError: the pipeline failed")
+    assert diagnosis.first_cause.evidence[-2:] == wrappers
+    assert "[rank0]:" not in diagnosis.first_cause.evidence
+    assert not (*diagnosis.other_causes, *diagnosis.consequences, *diagnosis.recovered)
+
+
+def test_exception_while_another_one_was_handled_stays_the_cause():
+    joint = "During handling of the above exception, another exception occurred:"
+    diagnosis, _ = examine([*lines(CHAIN.format(joint=joint)), JobChanged(phase=JobPhase.FAILED)])
+    assert diagnosis.first_cause
+    assert "the pipeline failed" in diagnosis.first_cause.title

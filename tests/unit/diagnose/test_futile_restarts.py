@@ -186,6 +186,11 @@ def test_two_equal_failures_that_pass_by_themselves_are_left_to_the_restarts(tex
     assert rule_of(*rounds) is None
 
 
+def test_trainer_that_says_that_no_restart_helps():
+    line = '2026-11-21 06:37:50 E [run.py:64] Outcome failed step none loss none checkpoint none permanent reason "no package"'
+    assert rule_of(*round_(0, 5), script.line(0, line, 6), failed(0, 7)) == "outcome-permanent"
+
+
 @pytest.mark.parametrize(
     ("reason", "rule"),
     [

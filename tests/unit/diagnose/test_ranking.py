@@ -419,6 +419,40 @@ IMPORT = (
 )
 
 
+def import_lines(*local_ranks: int) -> list[Event]:
+    joined = (item.text.replace("_ranks=[0]", "_ranks=[0, 1, 2, 3]") for item in block(0, 0, A, world=4))
+    return [*(line(text, 0, A) for text in joined), *(line(f"[default{rank}]:{IMPORT}", 1, A) for rank in local_ranks)]
+
+
+@pytest.mark.parametrize(("printed", "missing"), [((0, 1, 3), "rank 2"), ((1,), "ranks 0, 2-3")])
+def test_ranks_without_the_import_line_are_named(printed, missing):
+    diagnosis, _ = examine([*import_lines(*printed), FAILED])
+    (issue,) = [item for item in diagnosis.warnings if item.rule == "import-shortfall"]
+    assert issue.title == f"{missing} in pod `{A}` did not print the line that every process prints at its start"
+
+
+def test_import_lines_of_all_ranks_are_harmless():
+    diagnosis, _ = examine([*import_lines(0, 1, 2, 3), FAILED])
+    assert "import-shortfall" not in {item.rule for item in diagnosis.warnings}
+
+
+def test_ranks_have_time_to_import():
+    events: list[Event] = [JobChanged(phase=JobPhase.RUNNING, created=START, started=START), *import_lines(0, 1, 3)]
+    soon, _ = examine([*events, Tick(time=START + 20 * SECOND)])
+    late, _ = examine([*events, Tick(time=START + 90 * SECOND)])
+    assert [[item.rule for item in found.warnings if item.rule == "import-shortfall"] for found in (soon, late)] == [
+        [],
+        ["import-shortfall"],
+    ]
+
+
+def test_failed_ipv6_address_does_not_lead_above_another_error():
+    order = "[rank0]:UserWarning: Forward order differs from that of the first iteration on rank 0. Collectives are unchecked."
+    diagnosis, _ = examine([*block(0, 0, A), progress(1, 3), line(SOCKET, 4, A), line(order, 5, A)])
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "forward-order"
+
+
 def test_container_end_after_a_stop_is_harmless():
     ended = [PodChanged(pod=pod, phase=PodPhase.FAILED, exit_code=code) for pod, code in ((A, 143), (B, 1))]
     diagnosis, _ = examine([*trained(), *ended, JobChanged(phase=JobPhase.STOPPED)])

@@ -20,6 +20,7 @@ from kfjob.joblog.view.reduction import reduce_all
 from kfjob.joblog.view.silence import (
     MAX_LAST_LINES,
     MIN_SECONDS,
+    PY_SPY,
     LastLine,
     Silence,
     describe_behind,
@@ -184,9 +185,11 @@ def test_lines_of_agents_are_never_quoted():
     quiet = diagnose(*STARTED, *(line(AGENT, 2, pod) for pod in PODS), tick(60))
     assert "HEALTH_CHECK" not in "\n".join(diagnosis_text("a", quiet))
     view = reduce_all(JobView(), [*STARTED, *(line(AGENT, 2, pod) for pod in PODS), tick(60)])
+    assert SilenceReminder().announce(view) == ""  # it imports, and the stage says so
+    view = reduce_all(view, [tick(400)])
     assert "HEALTH_CHECK" not in SilenceReminder().announce(view)
     assert "the program has printed nothing yet" in SilenceReminder().announce(view)
-    view = reduce_all(view, [line("reading the shards", 70, PODS[0]), line(AGENT, 71, PODS[0]), tick(130)])
+    view = reduce_all(view, [line("reading the shards", 410, PODS[0]), line(AGENT, 411, PODS[0]), tick(470)])
     assert "reading the shards" in SilenceReminder().announce(view)
 
 
@@ -219,7 +222,7 @@ def test_stopped_process_is_named_while_the_job_is_followed():
 def test_processes_of_a_hang_are_named_for_a_look_at_their_stacks():
     pods = [local_pod(pod, RankProcess(pid=11 + rank, rank=rank)) for rank, pod in enumerate(PODS)]
     diagnosis, _ = examine([*HANG, *pods, tick(700)], local=True)
-    text = "`py-spy dump --pid PID` shows where a process is (rank 0, process 11; rank 1, process 12)"
+    text = f"{PY_SPY}: rank 0, process 11; rank 1, process 12"
     assert [text in issue.remedy for issue in diagnosis.warnings] == [True]
     assert f"next: {text}" in "\n".join(diagnosis_text("a", diagnosis))
 
@@ -228,10 +231,16 @@ def test_pod_that_printed_nothing_has_a_last_line():
     diagnosis = diagnose(*STARTED, line("reading the data", 12, PODS[0]), tick(60))
     text = "\n".join(diagnosis_text("a", diagnosis))
     assert "`a-worker-1`, rank 1: the program has printed nothing yet" in text
-    assert "next: rank 1 printed nothing; `py-spy dump` in a pod shows where it is" in text
+    assert "next: rank 1 printed nothing; `pip install py-spy` and `py-spy dump --pid PID` in a pod show where" in text
 
 
 def test_ranks_of_the_processes_count_where_the_agent_names_none():
     pods = (local_pod(pod, RankProcess(pid=11 + rank, rank=rank)) for rank, pod in enumerate(PODS))
     view = reduce_all(JobView(), pods)
     assert [pod.global_ranks for pod in view.pods.values()] == [(0,), (1,)]
+
+
+def test_silence_of_pods_that_wait_for_another_one_is_not_reported():
+    waiting = PodChanged(pod=PODS[1], phase=PodPhase.PENDING, reason="Unschedulable", time=START)
+    events = [STARTED[0], waiting, line("reading the shards", 2, PODS[0]), tick(500)]
+    assert SilenceReminder().announce(reduce_all(JobView(), events)) == ""

@@ -206,6 +206,15 @@ PODS: list[tuple[str, PodChanged, str]] = [
         _pod("Unschedulable", "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."),
         "kube-scheduler volumebinding/volume_binding.go:371",
     ),
+    (
+        "no-node-so-large",
+        _pod(
+            "Unschedulable",
+            "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s). no new claims to "
+            "deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.",
+        ),
+        "seen: tests/cluster",
+    ),
     ("taint", _pod("Unschedulable", "0/2 nodes are available: 2 node(s) had untolerated taint(s)."), "taint_toleration.go:120"),
     (
         "no-node-matches",

@@ -89,11 +89,11 @@ def test_export_command_of_each_engine():
 def test_only_oci_manifests_have_annotations():
     for kind, has in ((documents.OCI_MANIFEST, True), (documents.DOCKER_MANIFEST, False)):
         built = archive.BuiltImage(
-            manifest=documents.make_document(kind, {"annotations": {"a": "builder's"}}), config={}, blobs=()
+            manifest=documents.make_document(kind, {"annotations": {"a": "builder's", "base": ""}}), config={}, blobs=()
         )
         manifest = archive.add_annotations(built, {"a": "ours", "b": "ours"}).manifest
         assert manifest.media_type == kind
-        assert manifest.value["annotations"] == ({"a": "builder's", "b": "ours"} if has else {"a": "builder's"})
+        assert manifest.value["annotations"] == ({"a": "builder's", "b": "ours"} if has else {"a": "builder's", "base": ""})
 
 
 def layer() -> bytes:
@@ -316,7 +316,7 @@ def test_ecr_registries_of_a_dockerfile(text: str, hosts: list[str]):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n", "set it with `--base-image IMAGE`"),
+        ("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n", "set it with `--build-arg BASE_IMAGE=VALUE`"),
         ("ARG BASE\nFROM $BASE AS a\n", "set it with `--build-arg BASE=VALUE`"),
         ("ARG TAG\nFROM python:${TAG}\n", "set it with `--build-arg TAG=VALUE`"),
         ("FROM $BASE\n", "declare it before the first FROM: `ARG BASE`"),

@@ -8,7 +8,7 @@ import pytest
 
 from kfjob.api.images.build import compute_content_hash, describe_choice, make_build_request
 from kfjob.base.common_types import ignore_notice
-from kfjob.base.errors import NotFound, Refused
+from kfjob.base.errors import NotFound, Refused, SpecError
 from kfjob.image.folder import read_folder
 from kfjob.spec.image import ImageSpec
 
@@ -47,6 +47,15 @@ def test_dockerfile_among_others_is_named(files: list[str], dockerfile: str | No
     request = make_build_request(spec)
     expected = others and f"building `{tmp_path}/Dockerfile`; `--file` chooses another: {others.format(tmp_path)}"
     assert describe_choice(spec, request) == (expected or "")
+
+
+def test_builder_and_platform_are_checked():
+    spec = ImageSpec(builder="/usr/bin/podman", platform="linux/arm64")
+    assert (spec.builder, spec.platform) == ("/usr/bin/podman", "linux/arm64")
+    with pytest.raises(SpecError, match="unknown builder `kaniko`"):
+        ImageSpec(builder="kaniko")
+    with pytest.raises(SpecError, match="is not a single Linux platform"):
+        ImageSpec(platform="linux/amd64,linux/arm64")
 
 
 def test_link_that_leads_out_is_no_error_for_a_build(tmp_path: Path):

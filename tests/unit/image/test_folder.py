@@ -41,6 +41,14 @@ def src(tmp_path: Path) -> Path:
     return tmp_path / "src"
 
 
+def test_a_report_of_kfjob_is_no_code_unless_the_user_includes_it(src: Path):
+    before = read_folder(src).compute_digest()
+    write(src, **{"fit-report.html": "<html>"})
+    assert read_folder(src).compute_digest() == before
+    (src / ".dockerignore").write_text("!fit-report.html")
+    assert "fit-report.html" in paths(src)
+
+
 def test_folder_precedes_its_contents(src: Path):
     assert paths(src) == ["lib", "lib/a.py", "lib/deep", "lib/deep/b.py", "lib-old.py", "link.py", "run.sh", "train.py"]
 
@@ -249,6 +257,7 @@ HARMLESS = {
     "train.py": f"TOKEN = '{HUB_TOKEN}'",
     "test_keys.py": 'KEY = "-----BEGIN PRIVATE KEY-----"',
     "tokenizer.json": "{}",
+    "kubeconfig.py": "none",
     ".gitignore": "",
     "sub/.git": "gitdir: ../x",
 }

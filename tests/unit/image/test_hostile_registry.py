@@ -141,6 +141,7 @@ ODD: dict[str, Answer] = {
     "challenge of noise": Answer(status=401, headers=(("WWW-Authenticate", ',,="\\'),)),
     "unknown algorithm": Answer(headers=(("Docker-Content-Digest", "md17:abc"), ("Content-Type", OCI_MANIFEST)), body=[b"{}"]),
     "chunk length is a word": Answer(status=202, headers=(("OCI-Chunk-Min-Length", "many"), ("Location", "/upload"))),
+    "chunk length is huge": Answer(status=202, headers=(("OCI-Chunk-Min-Length", "9" * 15), ("Location", "/upload"))),
     "upload to no URL": Answer(status=202, headers=(("Location", "http://[::1"),)),
     "range of noise": Answer(status=202, headers=(("Location", "/upload"), ("Range", "0-" + "9" * 5000))),
 }
@@ -260,3 +261,10 @@ def test_a_digest_in_a_header_is_checked():
 
     with serve(respond) as hostile, closing(connect(hostile.url)) as registry:
         assert registry.get_digest("team/train", "1") == digest(body)
+
+
+def test_a_registry_cannot_ask_for_chunks_larger_than_the_memory():
+    answer = Answer(status=202, headers=(("OCI-Chunk-Min-Length", "9" * 15), ("Location", "/upload")))
+    with serve(lambda *_: answer) as hostile, closing(Registry(Endpoint(url=hostile.url))) as registry:
+        message = find_error(lambda: upload_blob(registry, "team/train", BytesBlob(digest=DIGEST, content=b"x" * 10)))
+    assert f"asks for chunks of at least {'9' * 15} bytes, and kfjob sends at most 256 MiB" in message

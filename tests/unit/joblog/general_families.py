@@ -201,7 +201,39 @@ OTHER_NAMES: dict[str, Format] = {
     "a script L": (repeat("epoch 0 batch {s}/200  ℒ={l}"), AT_50 | {"epoch": 0}),
     "quoted cells": (['"epoch","step","train_loss"', *repeat('"0","{s}","{l}"')], AT_50 | {"epoch": 0}),
 }
-FAMILIES: dict[str, Format] = SUMS | COLUMNS | NESTED | LETTERS | COUNTERS | VALIDATION | REDRAWN | SHAPES | RATES | OTHER_NAMES
+
+
+def list_steps(layout: str, last_loss: float) -> list[str]:
+    """Return five lines of a layout with a falling loss."""
+    return [layout.format(s=step, l=round(last_loss + (100 - step) / 50, 2)) for step in range(20, 101, 20)]
+
+
+STAGES: dict[str, Format] = {
+    "a line after each epoch": (
+        [
+            line
+            for epoch, loss in ((1, 2.5), (2, 1.5), (3, 0.5))
+            for line in (*list_steps("[{s}/100] loss: {l}", loss), f"Epoch {epoch} finished in 32.2s")
+        ],
+        {"step": 100, "total": 100, "loss": 0.5},
+    ),
+    "a second stage in other words": (
+        [*list_steps("Pretrain iteration {s}: loss {l}", 2.5), *list_steps("finetune step {s}/100 | loss = {l}", 0.5)],
+        {"step": 100, "loss": 0.5},
+    ),
+    "three losses of a step in three lines": (
+        [
+            f"[Train]({step}/6000) average {name}: {loss + 100 / step:.2f}"
+            for step in range(1000, 6001, 1000)
+            for name, loss in (("pos_loss", 0.3), ("neg_loss", 0.5), ("loss", 0.4))
+        ],
+        {"step": 6000, "loss": 0.42},
+    ),
+}
+
+FAMILIES: dict[str, Format] = (
+    STAGES | SUMS | COLUMNS | NESTED | LETTERS | COUNTERS | VALIDATION | REDRAWN | SHAPES | RATES | OTHER_NAMES
+)
 
 OTHER_WORK: dict[str, list[str]] = {
     "a number of samples": repeat('{{"n": {s}, "latency": {l}}}'),

@@ -72,6 +72,7 @@ FORMATS: dict[str, tuple[list[str], Values]] = {
     "reward instead of a loss": (repeat("global_step={s}, episodic_return=1{i}.5"), {"step": 50, "loss": None}),
     "speed instead of a loss": (repeat("iteration {s}: 812.4 samples/s"), {"step": 50, "loss": None, "speed": 812.4}),
     "epochs alone": (repeat("[GPU0] Epoch {e} | Batchsize: 32 | Steps: 64"), {"epoch": 5, "step": None, "loss": None}),
+    "two epochs of a rank": (repeat("GPU:0 | Epoch: {e} | Batchsize: 32 | Steps: 32")[:2], {"epoch": 2, "step": None}),
     "training and validation": (repeat("Epoch {e}: train_loss={l} val_loss=3.3"), {"epoch": 5, "loss": 1.98}),
     # counters
     "fraction": (repeat("Iter [{s}/400] Loss: {l}"), AT_50 | {"total": 400}),

@@ -8,7 +8,7 @@ from kfjob.joblog.events import Event
 from kfjob.joblog.progress.curve import MAX_POINTS
 from kfjob.joblog.progress.reading import Reading
 from kfjob.joblog.progress.training import Training, format_loss
-from kfjob.joblog.progress.training_lines import add_reading
+from kfjob.joblog.progress.training_transitions import add_reading
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
 from tests.unit.api import script
@@ -45,6 +45,16 @@ def attempt(second: int, steps: range) -> list[Event]:
 def test_a_restart_that_loses_steps_is_news(steps, expected):
     news = news_of(*attempt(5, range(9)), *attempt(40, steps))
     assert news[1:] == ([f"the program was restarted after step 8 and {expected}"] if expected else [])
+
+
+def test_a_program_that_resumes_in_a_later_epoch_keeps_its_curve():
+    def run(second: int, *epochs: int) -> list[Event]:
+        texts = [f"epoch {epoch} step {step} loss {9 - epoch}" for epoch in epochs for step in (10, 20, 30)]
+        lines = [script.line(0, text, second + 1 + number) for number, text in enumerate(texts)]
+        return [*script.block(0, 0, second), *script.block(1, 1, second), *lines]
+
+    training = reduce_all(JobView(), (*script.STARTING, *run(5, 1, 2), *run(40, 3))).training
+    assert [point.step for point in training.curve] == [10, 20, 30, 40, 50, 60, 70, 80, 90]
 
 
 LOSSES = [3 - step / 10 for step in range(9)]

@@ -11,7 +11,7 @@ import pytest
 
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import Prefilter
-from kfjob.joblog.progress.formats import progress_reader
+from kfjob.joblog.progress.exact_formats import progress_reader
 from kfjob.joblog.progress.general.log_reader import read_progress
 from kfjob.joblog.progress.general.reader_state import ReaderState
 from tests.unit.joblog.general_formats import FORMATS

@@ -291,6 +291,12 @@ def test_address_is_mapped_to_its_pod(address: str, owner: str | None):
     assert find_address_owner(address, PODS, ("fsdp-worker-12",), own="fsdp-worker-0") == owner
 
 
+def test_address_is_mapped_to_a_pod_with_another_name_than_its_host():
+    pods = {name: PodView(name, pod(name, host=name[:-6])) for name in ("train-node-0-0-abcde", "train-node-0-1-fghij")}
+    for address in ("train-node-0-1", "train-node-0-1.train", "train-node-0-1.train.default.svc.cluster.local"):
+        assert find_address_owner(address, pods) == "train-node-0-1-fghij"
+
+
 @pytest.mark.parametrize(("ranks", "text"), [((), ""), ((3,), "3"), ((0, 1, 2), "0-2"), ((4, 0, 2, 3), "0, 2-4")])
 def test_ranks_are_formatted_as_ranges(ranks: tuple[int, ...], text: str):
     assert format_ranks(ranks) == text

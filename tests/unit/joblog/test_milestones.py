@@ -10,7 +10,7 @@ import pytest
 
 from kfjob.joblog.events import LogLine
 from kfjob.joblog.progress import milestones
-from kfjob.joblog.progress.formats import KFJOB_TRAINER, progress_reader
+from kfjob.joblog.progress.exact_formats import KFJOB_TRAINER, progress_reader
 from kfjob.joblog.progress.milestones import (
     Checkpoint,
     DamagedCheckpoint,

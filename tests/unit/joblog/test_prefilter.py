@@ -22,8 +22,8 @@ from kfjob.joblog.lines.prefixes import clean_line
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import RARE_WHOLE, Prefilter, find_markers
 from kfjob.joblog.progress import milestones
+from kfjob.joblog.progress.exact_formats import KFJOB_TRAINER, progress_reader
 from kfjob.joblog.progress.figures.line_figures import parse_line
-from kfjob.joblog.progress.formats import KFJOB_TRAINER, progress_reader
 from tests.unit.diagnose.texts import LINES
 
 DATA = Path(__file__).parents[2] / "data"

@@ -27,6 +27,15 @@ def test_lines_of_one_pod_are_shown_and_no_agents():
     assert show(events, ProgramOutput()) == [OutputLine("hello 0")]
 
 
+def test_pod_that_runs_stands_for_the_job_before_one_that_has_ended():
+    view = JobView(config=ObserveConfig())
+    assert find_printing_pod(view) == ""
+    for event in (script.pod(0, PodPhase.RUNNING), script.pod(1, PodPhase.RUNNING)):
+        view = reduce(view, event)
+    assert find_printing_pod(view) == "train-worker-0"
+    assert find_printing_pod(reduce(view, script.pod(0, PodPhase.FAILED))) == "train-worker-1"
+
+
 TRAINER_LINES = (
     "2026-11-21 07:10:48 I [t.py:1] Start a with 10 parameters, strategy ddp, world size 1, global batch 1 samples, 3 steps",
     "2026-11-21 07:10:49 I [train.py:247] Batch 1 Loss: 7.98641, Speed: 0.26 samples/sec, lr: 0.000100",

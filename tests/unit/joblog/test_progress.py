@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.base.errors import SpecError
-from kfjob.joblog.progress.formats import KFJOB_TRAINER, progress_reader
+from kfjob.joblog.progress.exact_formats import KFJOB_TRAINER, progress_reader
 from kfjob.joblog.progress.reading import Reading
 
 LINE = "2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed: 0.43 samples/sec, lr: 0.000091"

@@ -65,7 +65,7 @@ def test_agents_that_have_started_are_counted():
     assert "the program has printed 180 lines; none is read as progress" in stage(*joined, agent, *lines)
     assert stage(*joined, *lines[:3]) == "the program has printed 3 lines, no progress yet"
     late = stage(*joined, *lines[:3], script.line(0, "another", 200))
-    assert late == "the program has printed 4 lines; none is read as progress; see `kfjob progress JOB`"
+    assert late == "the program has printed 4 lines; none is read as progress"
     assert "imports" not in stage(*joined, script.line(0, "epoch 1 begins", 6))  # the program may be far beyond its imports
 
 

@@ -17,7 +17,7 @@ from kfjob.joblog.lines.timestamps import parse_glog, parse_rfc3339, resolve_yea
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.pods.pod_view import ContainerLog, PodView
 from kfjob.joblog.progress.curve import MAX_POINTS
-from kfjob.joblog.progress.formats import progress_reader
+from kfjob.joblog.progress.exact_formats import progress_reader
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import MAX_NEWS, reduce, reduce_all
 from tests.unit.api import script
@@ -143,6 +143,15 @@ def test_curve_follows_a_hand_over():
         after = [rank("w-0", 1 - printing, 10), rank("w-1", printing, 10), batch(2, 11, pod="w-1")]
         training = reduce_all(JobView(), before + after).training
         assert (training.pod, training.step) == ("w-1", 2)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize(("step", "printing"), [(9, "w-1"), (1, "w-0"), (2, "w-0")])
+def test_log_without_times_continues_the_curve_with_later_steps(step: int, printing: str, timed: bool):  # noqa: FBT001
+    first = [batch(1, 1, pod="w-0"), batch(2, 2, pod="w-0")]
+    events = [*(first if timed else (replace(event, time=None) for event in first)), replace(batch(step, pod="w-1"), time=None)]
+    training = reduce_all(JobView(), events).training
+    assert (training.pod, training.step) == (printing, max(step, 2))
 
 
 def test_older_log_read_later_does_not_rewind():
@@ -405,7 +414,7 @@ def test_success_after_one_line_that_looks_like_progress_is_said():
     ended = [event for event in script.SUCCEEDED if event not in script.TRAINING]
     line = script.line(0, "step: 1, loss: 0.5", 3)
     view = reduce_all(JobView(), (*script.STARTING, line, *ended, Tick(time=0)))
-    assert no_progress_text(view).startswith("none was read: lines like `step: 1, loss: 0.5` look like progress; `progress: ")
+    assert no_progress_text(view).startswith("none was read; lines like `step: 1, loss: 0.5` look like progress; `progress: ")
     assert view.headline == "Succeeded, but no progress was read"
 
 

@@ -15,7 +15,9 @@ AFTER = script.START + 100 * SECOND
 
 
 def find_limit(*events: Event, now: int = AFTER, **limits: int) -> str | None:
-    return find_exceeded_limit(reduce_all(JobView(config=ObserveConfig(limits=Limits(**limits))), [*events, Tick(time=now)]))
+    view = reduce_all(JobView(config=ObserveConfig(limits=Limits(**limits))), [*events, Tick(time=now)])
+    limit = find_exceeded_limit(view)
+    return limit.reason if limit else None
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
     ),
     "elastic-never": (
-        [(ELASTIC, "restarts.policy", "one failed pod ends the elastic job")],
-        [{}, {**ELASTIC, "restarts": {"policy": "OnFailure"}}, {"elastic": {"min": 2, "max": 2}}],
+        [({**ELASTIC, "restarts": {"policy": "Never"}}, "restarts.policy", "one failed pod ends the elastic job")],
+        [{}, ELASTIC, {"elastic": {"min": 2, "max": 2}, "restarts": {"policy": "Never"}}],
     ),
     "torchrun-flags": (
         [
@@ -371,6 +371,20 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
         [{**train(checkpoint_dir="/work/c"), **PVC}, {**TRAIN, **volume({"config_map": "w"})}],
     ),
+    "volume-hides-program": (
+        [
+            ({"volumes": [{**DATA, "mount_path": "/usr"}]}, "volumes.0.mount_path", "volume `data` at `/usr` hides the system"),
+            ({"volumes": [{**DATA, "mount_path": "/"}]}, "volumes.0.mount_path", "volume `data` at `/` hides the system"),
+        ],
+        [
+            {"volumes": [DATA]},
+            {"volumes": [{**DATA, "mount_path": "/dev/shm"}]},
+            {"volumes": [{**DATA, "mount_path": "/workspace"}], "pod": {"working_dir": "/workspace"}},
+            {"volumes": [{**DATA, "mount_path": "/workspace"}], "command": "torchrun /workspace/train.py"},
+            {"volumes": [{**DATA, "mount_path": "/workspace"}], **train()},
+            {"volumes": [{**DATA, "mount_path": "/workspace/data"}]},
+        ],
+    ),
     "resume-elsewhere": (
         [
             (train(checkpoint_dir="/work/b", resume="/work/a"), "train.resume", "writes checkpoints to `/work/b`"),
@@ -669,10 +683,27 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 "`python hello.py` starts one process on each node, and not 4",
             ),
             ({"processes_per_node": 2, "command": "python hello.py", "launcher": "python"}, "processes_per_node", "and not 2"),
+            (
+                {"nodes": 1, "processes_per_node": 2, "command": "accelerate launch --cpu hello.py"},
+                "command",
+                "`accelerate launch --cpu` starts one process on each node, and not 2",
+            ),
+            (
+                {"nodes": 1, "processes_per_node": 2, "command": "--cpu hello.py", "launcher": "accelerate"},
+                "command",
+                "`accelerate launch --cpu` starts one process",
+            ),
         ],
         [
             {"nodes": 1, "processes_per_node": 4, "command": command}
-            for command in ("torchrun hello.py", "accelerate launch hello.py", "./a", "python -c pass")
+            for command in (
+                "torchrun hello.py",
+                "accelerate launch hello.py",
+                "accelerate launch hello.py --cpu",
+                "accelerate launch --cpu --mpirun_hostfile=h hello.py",
+                "./a",
+                "python -c pass",
+            )
         ]
         + [
             {"nodes": 1, "processes_per_node": 1, "command": "python hello.py"},
@@ -761,6 +792,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 ("deepspeed --num_nodes=1 train.py", "deepspeed --num_nodes=1"),
                 ("deepspeed --include localhost:0 train.py", "deepspeed train.py"),
                 ("composer -n 2 train.py", "composer train.py"),
+                ("python -m composer -n 2 train.py", "python -m composer train.py"),
                 ("fabric run --devices 2 train.py", "fabric run train.py"),
             )
         ],

@@ -161,7 +161,7 @@ def test_every_rule_has_a_reason():
 
 def test_each_flag_of_an_elastic_job_is_reported_once():
     problems = lint_job({**cases.ELASTIC, "command": "torchrun --nnodes=2 --rdzv-id=7 train.py"})
-    assert [(p.rule, p.title.split("`")[1]) for p in problems if p.rule != "elastic-never"] == [
+    assert [(p.rule, p.title.split("`")[1]) for p in problems] == [
         ("elastic-cancelled", "--nnodes=2"),
         ("torchrun-flags", "--rdzv-id=7"),
     ]
@@ -208,3 +208,12 @@ def test_command_with_the_change_that_a_hint_names_is_accepted(command):
         assert "write `torchrun train.py`" in problem.hint
         changes = {"command": "torchrun train.py"}
     assert "unconnected-nodes" not in {problem.rule for problem in lint_job(changes)}
+
+
+@pytest.mark.parametrize("command", ["torchrun train.py", "bash run.sh", "./run.sh"])
+def test_a_volume_over_a_usual_working_directory_is_a_warning(command):
+    volumes = [cases.DATA, {"name": "work", "empty_dir": True, "mount_path": "/workspace"}]
+    (problem,) = [p for p in lint_job({"volumes": volumes, "command": command}) if p.rule == "volume-hides-program"]
+    assert (problem.severity, problem.path) == ("warning", "volumes.1.mount_path")
+    assert "volume `work` hides `/workspace` of the image" in problem.title
+    assert "set `pod: {working_dir: /workspace}`" in (problem.hint or "")

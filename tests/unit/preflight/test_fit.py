@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.preflight import fit, pod_requirements, quota
+from kfjob.api.capacity import fit, pod_requirements
+from kfjob.api.preflight import quota
 from kfjob.kinds.base import PodTemplate
 
 GPU = "nvidia.com/gpu"

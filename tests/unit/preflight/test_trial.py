@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.preflight import pod_requirements
+from kfjob.api.capacity import pod_requirements
 from kfjob.api.preflight.trial import SCRIPT_VARIABLE, START, Trial, pack_script, plan_trial, trial_name
 from kfjob.api.preflight.trial_results import TrialLog
 from kfjob.kinds.pytorchjob.manifest import compile_manifests, compile_pytorchjob

@@ -54,6 +54,7 @@ def find_problem(text: str, name: str = "train") -> Problem:
         ("run: {deadline: 5x}\n", "run.deadline", "is not a duration"),
         ("scheduling: {queue_priority: high}\n", "scheduling.queue_priority", "needs `queue`"),
         ("scheduling: {affinity: {nodeAffinty: {}}}\n", "scheduling.affinity.nodeAffinty", "did you mean `nodeAffinity`"),
+        ("scheduling: {spread: [{maxSkew: 1, topologyKey: a}]}\n", "scheduling.spread.0", "lacks `whenUnsatisfiable`"),
         ("pod: {sidecars: [{image: a}]}\n", "pod.sidecars.0", "lacks `name`"),
         ("pod: {sidecars: [{name: pytorch}]}\n", "pod", "two containers have the name `pytorch`"),
         ("pod: {ports: [{port: 80}, {port: 80}]}\n", "pod.ports.1", "duplicate port `80`"),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.shell.variables import find_references
+from kfjob.source.spec_text import load_spec
 
 BACKTRACKING = re.compile(r"(?<![\\$])\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::?-([^}\n]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
 """The plain pattern, whose time is quadratic."""
@@ -38,3 +39,12 @@ def has_open_bracket(default: str) -> bool:
 def test_a_default_that_ends_inside_brackets_is_a_shells(text):
     names = {match["braced"] for match in find_references(text)}
     assert not names & {"IP", "A"}
+
+
+def test_a_value_that_leaves_an_empty_text_gets_a_note():
+    text = 'name: a\nimage: a:1\ncommand: "true"\nenv: {FI_PROVIDER: "${FI_PROVIDER}", A: "a${B}", C: "${B:-}"}\n'
+    loaded = load_spec(text, variables={"FI_PROVIDER": "", "B": ""})
+    assert [(note.title, note.path, note.line, note.severity) for note in loaded.warnings] == [
+        ("`${FI_PROVIDER}`: the value is empty, and so is the whole text", "env.FI_PROVIDER", 4, "note")
+    ]
+    assert load_spec(text, variables={"FI_PROVIDER": "", "B": ""}, assignments=["env.FI_PROVIDER=efa"]).warnings == ()

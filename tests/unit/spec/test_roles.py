@@ -83,10 +83,10 @@ def test_problem_of_the_master_names_its_field(text, path, line):
 
 
 def test_problem_of_both_roles_is_one_problem():
-    spec = JobSpec.model_validate(load("master: {env: {A: b}}\n").model_dump(exclude_unset=True) | {"image": None})
+    spec = load("master: {env: {A: b}}\nvolumes: [{name: c, mount_path: /c, config_map: c}]\n")
     with pytest.raises(SpecError) as caught:
-        resolve(spec, KUBERNETES)
-    assert [problem.path for problem in caught.value.problems] == ["image"]
+        resolve(spec, LOCAL)
+    assert [problem.path for problem in caught.value.problems] == ["volumes.0"]
 
 
 def test_local_agent_zero_is_the_master():

@@ -259,6 +259,53 @@ def test_unsupported_argument_is_a_problem(arguments, title):
     assert problem.title.startswith(title)
 
 
+@pytest.mark.parametrize(
+    ("argument", "field", "value"),
+    [
+        ("--offload_activation=1", "activation_offload", True),
+        ("--logging-fr=7", "log_every", 7),
+        ("--max_steps=9", "max_steps", 9),
+        ("--comms", "comms_logger", True),
+    ],
+)
+def test_beginning_of_an_argument_stands_for_it_as_with_argparse(argument, field, value):
+    spec = from_argv(["--model=tiny-llama", "--data=synthetic", *(["--max-steps=5"] if field != "max_steps" else []), argument])
+    assert getattr(spec, field) == value
+
+
+def test_beginning_of_several_arguments_is_unknown():
+    with pytest.raises(SpecError, match="unknown argument `--ev`"):
+        from_argv(["--model=tiny-llama", "--data=synthetic", "--max-steps=5", "--ev=5"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "overrides", "expected"),
+    [
+        ({"max_steps": 5, "max_step": 8}, {"max_step"}, {"max_steps": 8}),
+        ({"max_steps": 8, "max_step": 5}, {"max_steps"}, {"max_steps": 8}),
+        ({"max_training_steps": 5, "max_step": 8}, {"max_step"}, {"max_steps": 8}),
+        ({"max_training_steps": 8, "max_step": 5}, {"max_training_steps"}, {"max_steps": 8}),
+        ({"betas": [0.8, 0.9], "beta2": 0.99}, {"beta2"}, {"betas": [0.8, 0.99]}),
+        ({"precision": "bf16", "bf16": 0}, {"bf16"}, {"precision": "fp32"}),
+        ({"sequence_length": 64, "max_context_width": 32}, {"sequence_length"}, {"sequence_length": 64}),
+        ({"model": "tiny-llama", "num_layers": 2}, {"model"}, {"model": "tiny-llama"}),
+        ({"model_name": "tiny-llama", "num_layers": 2}, {"model_name"}, {"model": "tiny-llama"}),
+        ({"resume": "none", "resume_from_checkpoint": "/c"}, {"resume"}, {"resume": "none"}),
+        ({"resume": False, "checkpoint": "/c"}, {"resume"}, {"resume": "none"}),
+    ],
+)
+def test_override_wins_over_every_name_of_its_field(arguments, overrides, expected):
+    translation = translate_arguments(arguments, overrides=overrides)
+    assert (translation.values, translation.problems) == (expected, ())
+
+
+def test_assignment_of_a_spec_sets_the_field_of_an_alias():
+    text = "name: j\ntrain: {model: tiny-llama, data: synthetic, max_steps: 5}\n"
+    loaded = load_spec(text, assignments=["train.max_step=8"])
+    assert loaded.spec.train
+    assert loaded.spec.train.max_steps == 8
+
+
 def test_problems_in_a_spec_have_the_position_of_the_argument():
     text = (
         "name: j\ntrain:\n  model_name: tiny-llama\n  dataset_path: /d\n  max_step: many\n  tpu: true\n  limit_all_gathers: 1\n"

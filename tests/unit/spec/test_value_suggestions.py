@@ -37,7 +37,11 @@ def make_spec(field: str, value: Any) -> dict[str, Any]:
         ("launcher", "xyzzy", None),
         ("restarts", "never", "write `restarts: {max: 0}` for no restarts"),
         ("restarts", False, "write `restarts: {max: 0}` for no restarts"),
-        ("run", 3, "write `run: {FIELD: VALUE}`; the fields are backoff_limit, clean_pods, deadline, suspend, ttl"),
+        (
+            "run",
+            3,
+            "write `run: {FIELD: VALUE}`; the fields are after_failure, backoff_limit, clean_pods, deadline, suspend, ttl",
+        ),
         ("run.deadline", "10 minutes", "write seconds, or for example `90m` or `1d12h`"),
         ("resources.memory", "10GB", "for example `2`, `500m`, `16Gi`"),
         ("resources.cpu", True, "for example `2`, `500m`, `16Gi`"),

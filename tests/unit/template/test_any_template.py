@@ -1,4 +1,4 @@
-"""Any text in a template of a job is planned, or is a spec error."""
+"""Any text in a template of a job is prepared, or is a spec error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_any_template_is_planned_or_is_a_spec_error(field, text, value):
         job = job.replace(name, text if name == field else DEFAULTS.get(name, "x"), 1)
     template = Template(files=(("job.yaml", job),), values={"N": value, "a": value})
     with suppress(SpecError):
-        planned = TemplateSource(template).prepare(
+        prepared = TemplateSource(template).prepare(
             make_target(Settings(state=Path("/nowhere")), "kubernetes"), notify=ignore_notice
         )
-        assert planned.job.value["metadata"]["name"] == "train"
+        assert prepared.job.value["metadata"]["name"] == "train"

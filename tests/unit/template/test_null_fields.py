@@ -65,14 +65,14 @@ def read(job):
     """Return what the readers of a manifest make of a job."""
     text = yaml.safe_dump(job, sort_keys=False)
     template = Template(files=(("t.yaml", text),), values={})
-    planned = TemplateSource(template).prepare(
+    prepared = TemplateSource(template).prepare(
         make_target(Settings(state=Path("/nowhere")), "kubernetes"), notify=ignore_notice, launch="l"
     )
-    explained = explain_template(planned)
+    explained = explain_template(prepared)
     imported = check_conversion(import_objects(list(list_objects(engine.parse(text)))))
     return {
-        "summary": planned.summary,
-        "findings": [(finding.title, finding.severity, finding.rule) for finding in planned.findings],
+        "summary": prepared.summary,
+        "findings": [(finding.title, finding.severity, finding.rule) for finding in prepared.findings],
         "explained": {line for line in str(explained).split(", ") if "(default" in line},
         "spec": imported.spec,
         "pods": [template.names for template in read_pod_templates([job])],

@@ -12,7 +12,7 @@ from kfjob.joblog.diagnose.engine.history import JobEvidence, Occurrence, Sympto
 from kfjob.joblog.diagnose.engine.recovery import has_recovered, repeats_failure
 from kfjob.joblog.diagnose.rule import Role, Severity, Subject
 from kfjob.joblog.diagnose.rules import check_ids
-from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase
+from kfjob.joblog.events import TERMINATING, JobPhase, PodChanged, PodPhase
 
 _ABORTS = frozenset(check_ids("worker-aborted", "native-crash"))
 _SIGNALS = _ABORTS.union(check_ids("worker-crashed", "illegal-instruction", "arithmetic-signal", "bus-error"))
@@ -30,9 +30,15 @@ TIMEOUTS = frozenset(check_ids("nccl-timeout", "gloo-timeout", "store-wait-timeo
 """Rules about ranks that waited for another one, which did not come."""
 _KILLS = frozenset(check_ids("pod-killed", "pod-terminated"))
 """Rules about containers that something else ended."""
+_KILL_CODES = (0, 137, 143)
+"""Exit codes of containers that succeeded, or that SIGKILL or SIGTERM ended."""
 _STOPS = frozenset(check_ids("agent-stopped"))
 """Rules about agents that something else ended."""
 
+_MEETINGS = frozenset(
+    check_ids("rendezvous-unresolvable", "rendezvous-no-route", "rendezvous-refused", "rendezvous-unreachable", "connect-hang")
+).union(check_ids("network-unreachable", "too-few-nodes", "jax-barrier", "etcd-unreachable", "store-wait-timeout", "stalled"))
+"""Rules about pods that do not meet, whose causes are guesses as long as a pod has not started."""
 _FAILURES = frozenset(check_ids("worker-failed", "child-failed", "launcher-failed"))
 """Rules about the failure of a process without its reason; with no other error in its pod they are suspects."""
 
@@ -110,14 +116,22 @@ def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
     if occurrence.role is not rule.role:
         return occurrence.role
     pod = job.history.pods.get(occurrence.pod)
-    if rule.id in _KILLS and pod is not None and pod.state is not None and pod.state.ended_by_kfjob:
-        return Role.CONSEQUENCE
+    state = pod.state if pod and rule.id in _KILLS else None
+    if state and (state.ended_by_kfjob or _has_failed_before(job, state)):
+        return Role.SYMPTOM
     if rule.id in _SIGNALS and pod is not None and any(other.rule.id in _CRASHES for other in pod.symptoms.occurrences()):
         return Role.SYMPTOM
     if rule.id in ENDS and pod is not None:
         is_explained = any(_explains_end(other, occurrence) for other in pod.symptoms.occurrences())
         return Role.SYMPTOM if is_explained else Role.SUSPECT
     return rule.role
+
+
+def _has_failed_before(job: JobEvidence, killed: PodChanged) -> bool:
+    """Return whether another pod had failed by itself before this one was killed: a job is ended together."""
+    states = (pod.state for pod in job.history.pods.values() if pod.state and pod.state.pod != killed.pod)
+    failed = [state for state in states if state.phase is PodPhase.FAILED and state.exit_code not in _KILL_CODES]
+    return any((state.last_ended or state.time or 0) < (killed.last_ended or killed.time or 0) for state in failed)
 
 
 def _explains_end(other: Occurrence, end: Occurrence) -> bool:
@@ -207,6 +221,14 @@ def mark_suspect(job: JobEvidence, assessments: list[Assessment]) -> list[Assess
         return assessments
     last = max(survived, key=lambda item: item.occurrence.order)
     return [_to_suspect(item) if item is last else _demote(item) for item in assessments]
+
+
+def subordinate_meetings(assessments: list[Assessment]) -> list[Assessment]:
+    """Return the assessments; where a pod has not started, that other pods do not meet it is a consequence, without guesses."""
+    if not any(item.is_error and item.occurrence.pod_waits for item in assessments):
+        return assessments
+    kept = [item for item in assessments if item.is_error or item.occurrence.rule.id not in _MEETINGS]
+    return [replace(item, role=Role.CONSEQUENCE) if item.occurrence.rule.id in _MEETINGS else item for item in kept]
 
 
 def _is_failure(item: Assessment) -> bool:

@@ -25,7 +25,7 @@ from kfjob.joblog.diagnose.engine.history import (
 from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
 from kfjob.joblog.diagnose.engine.incidents import Incident, Mark, Relation
 from kfjob.joblog.diagnose.engine.line_reports import RecentLines, Timeouts, find_rank, find_timestamp, reports_success
-from kfjob.joblog.diagnose.engine.matching import MAX_QUOTE, Explanation, explain, is_suspicious
+from kfjob.joblog.diagnose.engine.matching import MAX_LINES, MAX_QUOTE, Explanation, explain, is_suspicious
 from kfjob.joblog.diagnose.engine.states import StateReader
 from kfjob.joblog.diagnose.rule import IncidentKind, Role, Severity
 from kfjob.joblog.diagnose.warnings import WarningCounter
@@ -210,6 +210,9 @@ def _add_incident(warnings: WarningCounter, name: str, pod: PodHistory, incident
     earlier = [(item, other) for item in list(incident.chain())[1:] if (other := explain(item, pod=name))]
     if _is_explained_by(explanation, [other for _, other in earlier]):
         return None
+    is_wrapper = incident.relation is Relation.WRAPS and not explanation.is_specific
+    if is_wrapper and _quote_wrapper(pod, earlier, incident):
+        return None
     repeated = None  # the newest of the chain with the same symptom
     for item, other in earlier:
         if _is_replaced(other, explanation, incident.relation):
@@ -222,6 +225,17 @@ def _add_incident(warnings: WarningCounter, name: str, pod: PodHistory, incident
 def _is_explained_by(explanation: Explanation, earlier: Iterable[Explanation]) -> bool:
     """Return whether an earlier exception of the same chain explains more than this one."""
     return not explanation.is_specific and any(other.is_specific and other.rule.role is Role.CAUSE for other in earlier)
+
+
+def _quote_wrapper(pod: PodHistory, earlier: Iterable[tuple[Incident, Explanation]], wrapper: Incident) -> bool:
+    """Quote an exception below the first one of its chain, which is its cause; return whether that one is known."""
+    for item, other in earlier:
+        symptom = pod.symptoms.get(other.symptom)
+        cause = symptom.occurrences[-1] if symptom and symptom.occurrences else None
+        if cause is not None and cause.order == item.mark.order:
+            cause.evidence = (*cause.evidence, cut_text(wrapper.printed[0].strip(), MAX_QUOTE))[:MAX_LINES]
+            return True
+    return False
 
 
 def _is_replaced(earlier: Explanation, explanation: Explanation, relation: Relation) -> bool:

@@ -89,6 +89,7 @@ class Symptom(Struct):
     count: int = 0
     occasion: Occasion = (-1, -1)  # of the newest occurrence
     occurrences: list[Occurrence] = field(default_factory=list)
+    ranks: frozenset[int] = frozenset()  # that printed it
 
 
 class SymptomTable(Mapping[SymptomKey, Symptom]):
@@ -104,6 +105,8 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
             return
         symptom = self._symptoms.setdefault(key, Symptom(occurrence.rule))
         symptom.count += 1
+        if occurrence.rank is not None:
+            symptom.ranks |= {occurrence.rank}
         if symptom.occasion != occasion:
             symptom.occasion = occasion
             symptom.occurrences = [*symptom.occurrences[:1], *[*symptom.occurrences[1:], occurrence][1 - MAX_OCCURRENCES :]]

@@ -62,7 +62,8 @@ class Relation(StrEnum):
     """What an exception is to the exception before it in the same log."""
 
     NONE = "none"
-    FOLLOWS = "follows"  # raised from it, or while it was handled
+    FOLLOWS = "follows"  # raised while it was handled
+    WRAPS = "wraps"  # raised from it: the one before is its cause
     EXPLAINS = "explains"  # the one before wraps it: a launcher or a library repeats the error of a child
 
 

@@ -7,19 +7,25 @@ from collections.abc import Callable
 
 from kfjob.base.units import SECOND
 from kfjob.joblog.diagnose.engine.history import JobEvidence, Occurrence, Occurrences
+from kfjob.joblog.diagnose.engine.states import POD_ENDS
 from kfjob.joblog.diagnose.rule import Subject
 from kfjob.joblog.diagnose.rules import BY_ID, check_ids
-from kfjob.joblog.events import JobPhase
+from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase
 from kfjob.joblog.lines.timestamps import Timestamp
-from kfjob.joblog.progress.formats import KFJOB_TRAINER
+from kfjob.joblog.master.evidence import describe_ranks
+from kfjob.joblog.progress.exact_formats import KFJOB_TRAINER
 from kfjob.joblog.view.job_view import format_pause
-from kfjob.joblog.view.silence import describe_processes, find_halted
+from kfjob.joblog.view.silence import PY_SPY, describe_processes, find_halted
 
 CONSTANT_READINGS = 20
 """Readings after which an unchanged loss counts as constant."""
 OPERATOR_TIME = 30 * SECOND
 """Time within which a running operator writes a status and creates pods."""
-_STACK = "`py-spy dump --pid PID` shows the stack of a process"
+IMPORT_TIME = 60 * SECOND
+"""Time within which the processes of a pod import the same module."""
+_KILLING, _RESTARTED = "Killing", "will be restarted"
+"""Reason of the kubelet's event about a pod that ends, and the end of its message about a container that starts again."""
+(_IMPORT,) = check_ids("shard-checkpoint-import")
 _UNREACHABLE_STORE = check_ids("rendezvous-refused", "rendezvous-unresolvable", "rendezvous-no-route", "store-wait-timeout")
 
 
@@ -56,7 +62,7 @@ def stalled(job: JobEvidence) -> Occurrences:
     if job.view.stalled:
         processes = find_halted(job.view) or [process for pod in job.view.pods.values() for process in pod.processes]
         pause = format_pause(job.view.seconds_since_progress or 0)
-        yield job.occurrence("stalled", pause=pause, processes=describe_processes(processes) or _STACK)
+        yield job.occurrence("stalled", pause=pause, processes=describe_processes(processes) or PY_SPY)
 
 
 def operator_missing(job: JobEvidence) -> Occurrences:
@@ -104,6 +110,42 @@ def stale_store(job: JobEvidence) -> Occurrences:
             )
 
 
+def import_shortfall(job: JobEvidence) -> Occurrences:
+    """Some ranks of a pod did not print the line that each process prints when it starts."""
+    now = job.view.now if job.view.phase and not job.view.phase.ended else None
+    for name, pod in job.history.pods.items():
+        symptom = pod.symptoms.get((_IMPORT, ""))
+        missing = set(pod.ranks) - symptom.ranks if symptom else set()
+        if not symptom or not missing or not symptom.ranks:
+            continue
+        newest = symptom.occurrences[-1]
+        time = newest.timestamp.resolve(job.view.reference_time)
+        if now is None or (time is not None and now - time > IMPORT_TIME):
+            ranks = describe_ranks(missing).removeprefix("global ")
+            yield job.occurrence("import-shortfall", pod=name, timestamp=newest.timestamp, missing=ranks)
+
+
+def pods_deleted(job: JobEvidence) -> Occurrences:
+    """Some pods were deleted before a container of another pod ended, and no event says why."""
+    pods = {name: pod.state for name, pod in job.history.pods.items() if pod.state}
+    gone = (state for state in pods.values() if state.phase is PodPhase.DELETED or state.reason == TERMINATING)
+    deletions, texts = {state.pod: state.time for state in gone}, {}
+    for event in reversed(job.view.cluster_events):
+        if event.kind == "Pod" and event.reason == _KILLING and not event.message.endswith(_RESTARTED):
+            deletions[event.name], texts[event.name] = event.time, f"{event.reason}: {event.message}"
+    if not (job.view.phase is JobPhase.FAILED or job.disconnects) or deletions.keys() >= pods.keys():
+        return
+    for name, time in deletions.items():
+        history, state = job.history.pods.get(name), pods.get(name)
+        is_explained = history and any(symptom.rule.id in POD_ENDS for symptom in history.symptoms.occurrences())
+        ends = [other.last_ended for other in pods.values() if other.pod != name and other.phase is PodPhase.FAILED]
+        if time is None or is_explained or (state and state.ended_by_kfjob) or any(end and end <= time for end in ends):
+            continue
+        occurrence = job.occurrence("pod-deleted", pod=name, timestamp=Timestamp(time=time))
+        occurrence.evidence = (texts[name],) if name in texts else ()
+        yield occurrence
+
+
 JOB_CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
-    loss_not_finite, loss_constant, stalled, operator_missing, no_pods, stale_store,
+    loss_not_finite, loss_constant, stalled, operator_missing, no_pods, stale_store, import_shortfall, pods_deleted,
 )  # fmt: skip

@@ -36,8 +36,6 @@ MAX_SENTENCES = 2
 """Sentences of advice to quote."""
 MAX_ADVICE = 300
 """Characters of the advice."""
-MAX_CODE = 120
-"""Characters of a quoted source line."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 _ADVICE = re.compile(
@@ -46,25 +44,15 @@ _ADVICE = re.compile(
     r"|See(?: also| the|:)? |Refer to|Rerun|Specify|Provide|Re-?install)\b",
     re.IGNORECASE,
 )
+_RAISE = re.compile(r"\braise\b|\bassert\b.*,")
+"""The source line of an exception that the program raises in its own words."""
 _MEANINGS = {
-    "KeyError": "the program asks for the key {value}, which does not exist",
-    "IndexError": "the program uses an index beyond the end of a list, a row or a tensor",
-    "AttributeError": "the program uses an attribute that its object does not have",
-    "AssertionError": "the condition of an `assert` in the program does not hold",
-    "ZeroDivisionError": "the program divides by zero: a length, a count or a world size is 0",
-    "NotImplementedError": "the program calls a function that is not implemented for this case",
-    "NameError": "the program uses a name that nothing has defined",
-    "UnboundLocalError": "the program uses a variable before it has a value",
-    "TypeError": "the program passes a value of a wrong type, or wrong arguments to a function",
-    "ValueError": "the program passes a value that the function does not accept",
-    "RecursionError": "a function calls itself without end",
+    "AssertionError": "the condition of an `assert` does not hold",
+    "ZeroDivisionError": "a length, a count or a world size is 0",
     "StopIteration": "the program reads beyond the end of an iterator: the data has fewer batches than it expects",
-    "OverflowError": "a number is too large for its type",
-    "FileExistsError": "the program creates a file or folder that exists: another rank or an earlier run made it",
-    "IsADirectoryError": "the program opens a folder as a file",
-    "NotADirectoryError": "the program uses a file as a folder",
-    "TimeoutError": "the program waited for longer than its limit",
+    "FileExistsError": "another rank or an earlier run has made the file or folder",
 }
+"""What classes of exceptions mean, beyond what their own message says."""
 
 STEMS = (
     "rror", "xception", "raceback", "Warning", "warning", "WARN", "[W", "ailed", "annot", "c10d]", "ignal", "endezvous", "etcd",
@@ -214,7 +202,9 @@ def _quote(incident: Incident, first: int, last: int) -> tuple[str, ...]:
     if incident.wrapped or incident.kind is not IncidentKind.MESSAGE:
         first, last = 0, len(incident.printed)
     lines = [*incident.frame, incident.printed[0].strip()]
-    lines += [line.strip() for line in incident.printed[max(first, 1) : last + 1] if line.strip()]
+    part = slice(max(first, 1), last + 1)
+    pairs = zip(incident.lines[part], incident.printed[part], strict=True)
+    lines += [printed.strip() for text, printed in pairs if text.strip()]
     return tuple(cut_text(line, MAX_QUOTE) for line in lines[:MAX_LINES])
 
 
@@ -229,13 +219,12 @@ def find_message(incident: Incident) -> str:
 
 
 def explain_class(incident: Incident) -> str:
-    """Return what the class of the exception means, with the line that failed; "" if the quoted lines say it all."""
+    """Return what the class of the exception means; "" if the quoted lines say it all: the program raises it itself."""
     code = incident.frame[1].strip() if len(incident.frame) > 1 else ""
     meaning = _MEANINGS.get(incident.name)
-    if meaning is None or code.startswith("raise "):
+    if meaning is None or _RAISE.search(code):
         return "" if incident.frame or not incident.location else f"the innermost frame of the program is {incident.location}"
-    text = meaning.format(value=cut_text(incident.message, MAX_CODE) or "of its last line")
-    return f"{text}; the line is `{cut_text(code, MAX_CODE)}`" if code else text
+    return meaning
 
 
 def find_advice(incident: Incident) -> str:

@@ -19,7 +19,7 @@ from kfjob.base.text import SIGNAL_BASE
 from kfjob.joblog.agents.agent_records import name_signal
 from kfjob.joblog.agents.program_lines import condense_lines, find_program_lines
 from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue, Verdict
-from kfjob.joblog.diagnose.engine.assessment import Assessment, assess, assess_symptom, mark_suspect
+from kfjob.joblog.diagnose.engine.assessment import ENDS, Assessment, assess, assess_symptom, mark_suspect, subordinate_meetings
 from kfjob.joblog.diagnose.engine.collector import SymptomCollector
 from kfjob.joblog.diagnose.engine.history import JobEvidence, Occurrence, PodHistory
 from kfjob.joblog.diagnose.engine.incidents import is_warning
@@ -27,13 +27,15 @@ from kfjob.joblog.diagnose.engine.job_checks import JOB_CHECKS
 from kfjob.joblog.diagnose.engine.line_reports import has_full_bar
 from kfjob.joblog.diagnose.engine.matching import MAX_CONTEXT_QUOTE
 from kfjob.joblog.diagnose.engine.rank_checks import RANK_CHECKS, read_rank_lines
+from kfjob.joblog.diagnose.engine.states import POD_ENDS
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, LogSource, Role, Severity, Subject
-from kfjob.joblog.diagnose.rules import check_ids
+from kfjob.joblog.diagnose.rules import check_ids, exit_codes
 from kfjob.joblog.events import JobPhase
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.silence import find_silence
 from kfjob.redaction import cut_text
 
+_DELETIONS = POD_ENDS.union(check_ids("pod-deleted"))
 _SUSPECTED = "; the program went on after it, but no other error explains the failure"
 """End of the cause of an error that the program survived."""
 ANY_PACKAGE = "PACKAGE"
@@ -132,6 +134,8 @@ def _to_issue(members: list[Assessment], commands: Commands) -> Issue:
         title = occurrence.rule.recovered_title.format_map(_Values(occurrence.values))
     if first.suspected:
         cause += _SUSPECTED
+    elif any(cause.rstrip(".") in text for text in (title, *occurrence.evidence)):
+        cause = ""  # the quoted lines say it
     return Issue(
         rule=occurrence.rule.id,
         severity=first.severity,
@@ -160,8 +164,8 @@ def find_package(module: str) -> str:
     return _OTHER_NAMES.get(module) or (module if module in _SAME_NAMES else ANY_PACKAGE)
 
 
-_KILLS = frozenset(check_ids("worker-killed", "pod-killed"))
-"""Rules about processes that something killed: after another failure, an agent or kfjob ended what was left."""
+_ENDS = ENDS.union(rule.id for rule in exit_codes.RULES if rule.role is not Role.CAUSE)
+"""Rules about how a process ended: after another failure, the end is its effect, or an agent or kfjob ended what was left."""
 MAX_LINES_AFTER_REPORT = 12
 """Lines after a report of success, such as the summary of a tracker."""
 LAST_LINES = 3
@@ -187,14 +191,15 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str, source: Lo
     assessments = [result for symptom in history.symptoms() if (result := assess_symptom(evidence, symptom))]
     evidence = replace(evidence, disconnects=tuple(item.occurrence for item in assessments if item.is_disconnect))
     assessments += [assess(evidence, occurrence) for check in (*JOB_CHECKS, *RANK_CHECKS) for occurrence in check(evidence)]
-    assessments = mark_suspect(evidence, assessments)
+    assessments = subordinate_meetings(mark_suspect(evidence, assessments))
     errors = [item for item in assessments if item.is_error]
     agents = frozenset(name for name, pod in history.pods.items() if pod.launch or pod.joined)
     issues = group_assessments(assessments, Commands(job, source, view.local, view.running, agents, view.config.installer))
     first = None
     if errors:
         best = min(errors, key=lambda item: (item.role.rank, item.sort_key))
-        best = min(_find_exceptions_before(evidence, errors, best), key=lambda item: item.sort_key, default=best)
+        earlier = min(_find_exceptions_before(evidence, errors, best), key=lambda item: item.sort_key, default=best)
+        best = _find_deletion_after(evidence, errors, earlier) or earlier
         first = next(issue for issue, members in issues if best in members)
     categories: dict[str, list[Issue]] = defaultdict(list)
     for issue, _ in issues:
@@ -222,14 +227,25 @@ def _name_role(first: Issue | None) -> Issue | None:
     return replace(first, role=Role.SUSPECT) if first and first.role is Role.CONSEQUENCE else first
 
 
-def _find_exceptions_before(job: JobEvidence, errors: Collection[Assessment], best: Assessment) -> Iterator[Assessment]:
-    """Yield the exceptions of the program in the rounds before that of `best`: what ended the first round comes first."""
+def _find_deletion_after(job: JobEvidence, errors: Collection[Assessment], best: Assessment) -> Assessment | None:
+    """Return the deletion of a pod in a round after the error: the job had gone on, until the pod was deleted."""
+    deletions = (item for item in errors if item.occurrence.rule.id in _DELETIONS)
+    return next((item for item in deletions if _has_start_between(job, best, item)), None)
+
+
+def _has_start_between(job: JobEvidence, first: Assessment, second: Assessment) -> bool:
+    """Return whether a round started between the two errors."""
     near = job.view.reference_time
     starts = [timestamp.resolve(near) for pod in job.history.pods.values() for _, timestamp in pod.starts]
+    if first.time is None or second.time is None:
+        return False
+    return any(start is not None and first.time < start <= second.time for start in starts)
+
+
+def _find_exceptions_before(job: JobEvidence, errors: Collection[Assessment], best: Assessment) -> Iterator[Assessment]:
+    """Yield the exceptions of the program in the rounds before that of `best`: what ended the first round comes first."""
     for item in errors:
-        if item.occurrence.rule.subject is not Subject.EXCEPTION or item.time is None or best.time is None:
-            continue
-        if any(start is not None and item.time < start <= best.time for start in starts):
+        if item.occurrence.rule.subject is Subject.EXCEPTION and _has_start_between(job, item, best):
             yield item
 
 
@@ -241,7 +257,7 @@ def _categorize(issue: Issue, first: Issue | None) -> str:
         return "recovered"
     if issue.severity is Severity.WARNING:
         return "warnings"
-    is_explained = first is not None and (issue.role.rank > first.role.rank or issue.rule in _KILLS)
+    is_explained = first is not None and (issue.role.rank > first.role.rank or issue.rule in _ENDS)
     return "consequences" if is_explained or issue.role in {Role.CONSEQUENCE, Role.SYMPTOM} else "other_causes"
 
 

@@ -11,10 +11,10 @@ from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.pods.pod_problems import find_stage, is_over
 from kfjob.redaction import cut_text
 
-_PERMANENT = frozenset(
+POD_ENDS = frozenset(
     check_ids("pod-preempted", "pod-evicted-by-taint", "node-not-ready", "evicted", "ephemeral-storage-full", "node-lost")
 )
-"""Rules about pods that had run: the start of another pod does not resolve them."""
+"""Rules about pods that had run, and that something in the cluster ended. The start of another pod does not resolve them."""
 
 [_NOT_EXECUTABLE] = check_ids("pod-not-executable")
 """The rule about a command that does not start: a program that has printed steps ended with the same code by itself."""
@@ -90,7 +90,7 @@ class StateReader:
             timestamp=Timestamp(time=event.first or event.time),
             latest=Timestamp(time=event.time),
             evidence=(cut_text(f"{event.reason}: {event.message}", MAX_QUOTE),),
-            pod_waits=match.rule.id not in _PERMANENT,
+            pod_waits=match.rule.id not in POD_ENDS,
             stage=find_stage(event.reason) if is_pod else None,
         )
         table = self._history.pod(event.name).symptoms if is_pod else self._history.job

@@ -57,10 +57,8 @@ def continues_crash(text: str) -> bool:
 
 
 HEADING = TRACEBACK_HEADING
-FOLLOWS = (
-    "During handling of the above exception, another exception occurred:",
-    "The above exception was the direct cause of the following exception:",
-)
+_WRAPS = "The above exception was the direct cause of the following exception:"
+FOLLOWS = ("During handling of the above exception, another exception occurred:", _WRAPS)
 MAX_LINES = 300
 """Length of a traceback; a longer one is dropped."""
 
@@ -302,7 +300,7 @@ class Introduction(Struct):
     def read(self, text: str) -> bool:
         """Return whether the line introduces the next traceback."""
         if any(words in text for words in FOLLOWS):
-            self.relation = Relation.FOLLOWS
+            self.relation = Relation.WRAPS if _WRAPS in text else Relation.FOLLOWS
         elif _EXPLAINS.search(text):
             self.relation = Relation.EXPLAINS
         elif any(words in text for words in _BACKGROUND):

@@ -54,10 +54,20 @@ RULES = (
         pattern=r"Multi-Attach error",
     ),
     Rule(
+        id="no-node-so-large",
+        title="no node has as much {what} as the pod requests",
+        cause="each node that it may use has less, also when it runs nothing else (GPUs count only where a device plugin runs)",
+        remedy="waiting does not help: lower `resources`, or add nodes (`kubectl describe nodes` shows what is allocatable)",
+        subject=Subject.POD,
+        # on no node would the end of other pods help (v1.34 noderesources/fit.go)
+        pattern=r"nodes are available: (?:\d+ node[^,]*, )*\d+ Insufficient (?P<what>[\w./-]*\w)[,.] "
+        r".*preemption: 0/\d+ nodes are available: \d+ Preemption is not helpful for scheduling\.?$",
+    ),
+    Rule(
         id="no-capacity",
         title="no node has enough {what} free",
-        cause="no node has enough of it: all are in use, none has that many, or a device plugin does not run",
-        remedy="`kubectl describe nodes` shows what is allocatable; lower `resources`, wait, or scale up",
+        cause="other pods use it, or no node has as much",
+        remedy="`kubectl describe nodes` shows what is allocatable and what is in use; wait, lower `resources`, or add nodes",
         subject=Subject.POD,
         pattern=r"Insufficient (?P<what>[\w./-]*\w)|(?P<what2>Too many pods)",
     ),
@@ -114,6 +124,16 @@ RULES = (
         remedy="request what the pod really uses (`resources`), raise the priority, then run `kfjob relaunch {job}`",
         subject=Subject.POD,
         pattern=r"\bEvicted\b|Preempt(?:ed|ing|ion)|was low on resource|NodeShutdown|\bShutdown\b|DisruptionTarget",
+    ),
+    Rule(
+        id="pod-deleted",
+        title="pod `{pod}` was deleted while the job ran",
+        cause="a person, a node drain, an autoscaler or a controller deleted it; the other ranks lost their connection to it",
+        remedy=(
+            "`kubectl get events` in the job's namespace and the cluster's audit log show what deleted it; run `kfjob relaunch "
+            "{job}`, which resumes from the last checkpoint if its program supports that"
+        ),
+        subject=Subject.VIEW,
     ),
     Rule(
         id="node-lost",

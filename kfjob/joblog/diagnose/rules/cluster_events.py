@@ -76,6 +76,7 @@ RULES = (
         remedy="`kubectl get events` in the job's namespace shows every refusal",
         subject=Subject.EVENT,
         pattern=r"FailedCreate(?:Pod|Service)?: (?:Error creating: )?(?P<what>.*)",
+        unless=("already exists",),  # the operator has made it a moment ago, and its cache does not show it yet
     ),
     Rule(
         id="operator-refuses-spec",

@@ -76,8 +76,8 @@ RULES = (
         title="`{command}` has no permission: {what}",
         cause="the user of the process may not access the path, its file system is read-only, or a script is not executable",
         remedy=(
-            "set the volume's group (`fsGroup` in `pod.security_context`) or the user of the container; write to a volume "
-            "without `read_only`; `chmod +x` a script that the image contains"
+            "write to a volume, or under a new name: the files of the image and of `--code` belong to root; for a volume, set "
+            "its group (`fsGroup` in `pod.security_context`) and no `read_only`; `chmod +x` a script that the image contains"
         ),
         local_remedy="change the owner or the mode of the path, or use another folder; `chmod +x` a script",
         pattern=rf"{_COMMAND}: (?:Permission denied|Read-only file system)$",

@@ -70,6 +70,19 @@ RULES = (
         r"|(?:Couldn't cast|BadZipFile|column names don't match|Error tokenizing data)",
     ),
     Rule(
+        id="file-lock",
+        title="a file cannot be locked",
+        cause=(
+            "its volume does not support locks, as some network file systems (NFS, Lustre without the option flock), or "
+            "another process has opened the file for writing"
+        ),
+        remedy=(
+            "set `HDF5_USE_FILE_LOCKING=FALSE` for HDF5 files that are only read, or open them with `locking=False`; mount the "
+            "volume with locks, or copy the file to a local disk"
+        ),
+        pattern=r"unable to lock (?:the )?file|driver lock request failed|No locks available",
+    ),
+    Rule(
         id="json-invalid",
         title="what the program reads as JSON is not JSON",
         cause="the file or the text is empty, ends early, or has another format, such as an error page: {what}",
@@ -145,9 +158,16 @@ RULES = (
     Rule(
         id="checkpoint-write",
         title="a checkpoint could not be written",
-        cause="the disk or volume refused data: it is full, over its quota, or the connection to it was lost",
-        remedy="check the space and the quota of the volume (`df -h`), keep fewer checkpoints, and remove the incomplete one",
-        pattern=r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+",
+        cause=(
+            "its folder does not exist or cannot be written, or the disk or volume refused data: it is full, over its quota, "
+            "or the connection to it was lost"
+        ),
+        remedy=(
+            "create the folder before the first save; check the space and the quota of the volume (`df -h`), keep fewer "
+            "checkpoints, and remove the incomplete one"
+        ),
+        pattern=r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+"
+        r"|RuntimeError: (?:File \S+ cannot be opened|Parent directory \S+ does not exist)",
         role=Role.SUSPECT,
     ),
     Rule(
@@ -156,8 +176,8 @@ RULES = (
         cause="the file system lost its server, its device, or the file was replaced on the server while it was open",
         remedy="check the volume and its server (`dmesg`, events of the pod), then relaunch from the newest checkpoint",
         pattern=(
-            r"\[Errno \d+\] (?P<what>Input/output error|Stale file handle|Transport endpoint is not connected"
-            r"|Remote I/O error)"
+            r"(?:\[Errno \d+\]|fd \d+ failed with) (?P<what>Input/output error|Stale file handle"
+            r"|Transport endpoint is not connected|Remote I/O error)"
         ),
     ),
     Rule(

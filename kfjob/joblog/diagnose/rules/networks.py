@@ -190,6 +190,16 @@ RULES = (
         severity=Severity.WARNING,
     ),
     Rule(
+        id="address-families",
+        title="gloo's processes chose addresses of different families (IPv4 and IPv6)",
+        cause="each process takes the first address of its host name or its interface; some of these are IPv6, some IPv4",
+        remedy=(
+            "set `GLOO_SOCKET_IFNAME` on every node to the interface between the nodes, and remove IPv6 addresses from it or "
+            "from /etc/hosts; `NCCL_SOCKET_FAMILY=AF_INET` does the same for NCCL"
+        ),
+        pattern=r"ss1\.ss_family == ss2\.ss_family",
+    ),
+    Rule(
         id="gloo-hostname",
         title="the host name `{name}` has no address, so gloo finds no interface",
         cause="gloo resolves the own host name of the machine, which is neither in DNS nor in /etc/hosts",

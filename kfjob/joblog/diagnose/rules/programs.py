@@ -55,7 +55,7 @@ RULES = (
             "start it with `torchrun` and read `LOCAL_RANK` from the environment, or accept both spellings: "
             '`add_argument("--local-rank", "--local_rank", type=int)`'
         ),
-        pattern=r"unrecognized arguments:.*(?P<name>--local[-_]rank)",
+        pattern=r"(?:unrecognized arguments|not used by the HfArgumentParser):.*(?P<name>--local[-_]rank)",
     ),
     Rule(
         id="argument-error",
@@ -64,14 +64,15 @@ RULES = (
         cause="{what}",
         remedy="compare `command` or `train` with the program's `--help`",
         pattern=r"[Ee]rror: (?P<what>unrecognized arguments:.*|the following arguments are required:.*|argument .*"
-        r"|No such option.*|ambiguous option.*|Missing option.*)",
+        r"|Some specified arguments are not used by .*|No such option.*|ambiguous option.*|Missing option.*)",
     ),
     Rule(
         id="script-not-found",
         futile_after=1,
         title="the program `{path}` does not exist",
         cause="Python cannot open the file: the path is wrong, or the image does not contain it",
-        remedy="use an absolute path, or set the working directory; `docker run IMAGE ls` shows the files in the image",
+        remedy="`kfjob run --code DIR` and `kfjob submit --code DIR` add the files of a folder to the image; or use an "
+        "absolute path, or set the working directory",
         local_remedy="use an absolute path, or set the working directory",
         pattern=r"can't open file '?(?P<path>[^':]+)'?: \[Errno 2\]",
     ),

@@ -20,6 +20,7 @@ RULES = (
         cause="the name has an IPv6 address, but the machine has no route to it; torch tries the next address",
         remedy="nothing, if training continues",
         pattern=rf"client socket has failed to connect to {_ADDRESS} \(errno: 101",
+        role=Role.SUSPECT,  # torch goes on with the next address
         role_after_join=Role.CONSEQUENCE,
         harmless_before_join=True,
     ),

@@ -60,8 +60,16 @@ RULES = (
         id="stalled",
         title="no progress for {pause}",
         cause=("the job runs and prints no progress: it hangs in a collective or in data loading, or training has not started"),
-        remedy="`kfjob logs {job} --tail 5` shows where each pod is; `py-spy dump` in a pod shows the stack",
+        remedy="`kfjob logs {job} --tail 5` shows where each pod is; py-spy (`pip install py-spy` in a pod) shows the stack",
         local_remedy="`kfjob logs {job} --tail 5` shows what each process printed last; {processes}",
+        subject=Subject.VIEW,
+        severity=Severity.WARNING,
+    ),
+    Rule(
+        id="import-shortfall",
+        title="{missing} in pod `{pod}` did not print the line that every process prints at its start",
+        cause="the other ranks imported `torch.distributed._shard.checkpoint`; {missing} did not get that far",
+        remedy="`kfjob logs {job} --pod {pod}` shows what {missing} printed last",
         subject=Subject.VIEW,
         severity=Severity.WARNING,
     ),
@@ -93,8 +101,9 @@ RULES = (
             "slower than the timeout, or was ended before{last}"
         ),
         remedy=(
-            "look at {absent} first: `kfjob logs {job} --tail 50` shows what it did last, and `py-spy dump` where it hangs; if "
-            "it only needs more time (saving, evaluating, preparing data), raise `init_process_group(timeout=…)`"
+            "look at {absent} first: `kfjob logs {job} --tail 50` shows what it did last, and py-spy (`pip install py-spy`) "
+            "where it hangs; if it only needs more time (saving, evaluating, preparing data), raise "
+            "`init_process_group(timeout=…)`"
         ),
         subject=Subject.VIEW,
         role=Role.SUSPECT,
@@ -180,10 +189,20 @@ RULES = (
         role=Role.SUSPECT,
     ),
     Rule(
+        id="outcome-permanent",
+        futile_after=1,
+        title="the trainer gave up: {reason}",
+        cause="kfjob's trainer ended before its first step, and every restart would end in the same way",
+        remedy="follow the message; `kfjob logs {job} --master` shows the lines before it",
+        pattern=r"Outcome failed .*? permanent reason \"(?P<reason>.*)\"$",
+        wraps=True,
+    ),
+    Rule(
         id="outcome-failed",
         title="the trainer gave up: {reason}",
         cause="kfjob's trainer ended by itself; its last line gives the reason",
         remedy="follow the message; `kfjob logs {job} --master` shows the lines before it",
+        unless=(" permanent reason ",),
         pattern=r"Outcome failed .*?(?:reason \"(?P<reason>.*)\")?$",
         wraps=True,
     ),

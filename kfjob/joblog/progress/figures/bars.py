@@ -106,13 +106,6 @@ def _scale(number: str, suffix: str) -> float:
     return float(number.replace(",", "")) * COUNT_SUFFIXES.get(suffix.lower(), 1)
 
 
-def remove_nested_bars(text: str) -> str:
-    """Return the line without the bars below another one."""
-    if CURSOR_UP not in text:
-        return text
-    return "\r".join(split_nested(state)[1] for state in text.split("\r"))
-
-
 def split_nested(state: str) -> tuple[str, str]:
     """Return the bar below another one in one state of a line, and the rest of the state."""
     nested, _, rest = state.rpartition(CURSOR_UP)

@@ -23,15 +23,20 @@ from kfjob.joblog.lines.meanings import (
     is_other_rate,
     is_preparation,
     is_reward,
+    may_count,
     parse_unit,
     seconds_in,
     split_name,
+    split_words,
 )
 from kfjob.joblog.lines.prefixes import Message, find_message
 from kfjob.joblog.lines.vocabulary import (
     ANNOUNCEMENT,
     CLEAR_COUNT,
+    COUNT_UNITS,
     LOSS_PART,
+    NETWORKS,
+    SPARE_COUNT,
     SUM_OF_LOSSES,
     TIMES,
     TOTAL_WORDS,
@@ -129,6 +134,8 @@ def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NO
     for figure in parser.named:
         builder.add(figure)
     builder.add_slots(parser.slots)
+    builder.drop_letter()
+    builder.add_spare(parser.spare)
     if builder.phases:
         builder.add_pair_of_phases()
     words = tuple(parser.free[:_MAX_WORDS])
@@ -147,7 +154,7 @@ def _find_line_phase(parser: LineParser, text: str) -> Phase:
     if first and (meaning is None or meaning.quantity is not Quantity.LOSS) and (phase := find_phase(first)):
         is_mixed = any(find_phase(item.words) is Phase.TRAINING for item in parser.named)
         return Phase.NONE if is_mixed and phase is Phase.EVALUATION else phase
-    head = split_name(text[:_MAX_HEAD].partition("{")[0].partition(":")[0].partition("=")[0])
+    head = split_words(text[:_MAX_HEAD].partition("{")[0].partition(":")[0].partition("=")[0])
     words = tuple(word for word in head if not word.isdigit())
     is_name = bool(first) and words[: len(first)] == first
     return Phase.NONE if is_name or words[:1] == ("loss",) else find_phase(words[:_HEAD_WORDS])
@@ -166,6 +173,8 @@ def _count_head_words(named: list[NamedFigure]) -> int | None:
 def _find_figure_meaning(figure: NamedFigure) -> Meaning | None:
     """Return what the number is, from its name and its unit."""
     meaning = find_meaning(figure.words) if figure.words else None
+    if meaning is None and figure.unit in COUNT_UNITS and figure.total is not None:
+        return find_meaning((figure.unit,))
     if figure.unit and not (meaning and meaning.quantity is Quantity.LOSS):
         return parse_unit(figure.unit) or (None if is_other_rate(figure.unit) else meaning)
     return meaning
@@ -187,6 +196,7 @@ class _Builder:
         self.counters: list[Counter] = []
         self._priorities: dict[str, int] = {}
         self._follows_time = False  # the figure before is a time
+        self._spare: list[Counter] = []  # whole numbers with an unknown name
         self.phases: dict[str, float] = {}  # values whose whole name is a phase, as in `train 2.3 val 2.4`
 
     @property
@@ -204,7 +214,8 @@ class _Builder:
         elif meaning.quantity is Quantity.LOSS:
             self._add_loss(figure, meaning)
         elif meaning.quantity in {Quantity.STEP, Quantity.EPOCH}:
-            if figure.unit in {"", "it", "its"} and (figure.whole or meaning.quantity is Quantity.EPOCH) and figure.value >= 0:
+            whole = figure.whole or meaning.quantity is Quantity.EPOCH or figure.value.is_integer()
+            if figure.unit in {"", "it", "its"} and whole and figure.value >= 0:
                 self._add_counter(meaning.quantity, meaning.priority, figure)
         elif meaning.quantity in {Quantity.SPEED, Quantity.SECONDS}:
             self._add_speed(figure, meaning)
@@ -212,6 +223,8 @@ class _Builder:
             if not figure.unit and math.isfinite(figure.value) and not self._is_evaluation(meaning):
                 self._add_by_priority(str(meaning.quantity), meaning.priority, figure.value)
         elif figure.whole and not figure.unit and figure.total is None:
+            if meaning.quantity is Quantity.TOTAL:
+                self._add_spare_name(figure)  # unless it grows, it is the total
             value = int(figure.value) if meaning.quantity is Quantity.RANK else figure.value
             self.values.setdefault(str(meaning.quantity), value)
 
@@ -237,6 +250,8 @@ class _Builder:
         if len(figure.words) == 1 and not figure.whole and not figure.unit and find_phase(figure.words):
             self.phases[figure.words[0]] = figure.value
             return
+        if figure.whole and not figure.unit and figure.words and may_count(figure.words):
+            self._add_spare_name(figure)
         if figure.words[-1:] and figure.words[-1] in TRAINING_WORDS and figure.whole and not figure.unit:
             self._add_counter(Quantity.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`
         elif figure.words[:1] and figure.words[0] in TRAINING_WORDS and TIMES & set(figure.words):
@@ -245,6 +260,9 @@ class _Builder:
             self.values.setdefault("metric", figure.value)
             if is_reward(figure.words):
                 self.values["has_reward"] = True
+
+    def _add_spare_name(self, figure: NamedFigure) -> None:
+        self._spare.append(Counter(Quantity.STEP, SPARE_COUNT, " ".join(figure.words), figure.value, figure.total))
 
     def _add_counter(self, quantity: Quantity, priority: int, figure: NamedFigure) -> None:
         if math.isfinite(figure.value):
@@ -257,7 +275,9 @@ class _Builder:
         if figure.unit or (figure.total is not None and figure.whole):
             return
         if self._is_evaluation(meaning):
-            self.values.setdefault("evaluation_loss", figure.value)
+            if meaning.priority < self._priorities.get("evaluation_loss", UNKNOWN_PRIORITY):
+                self._priorities["evaluation_loss"] = meaning.priority
+                self.values["evaluation_loss"] = figure.value
         elif self._add_by_priority("loss", meaning.priority, figure.value):
             self.values |= {"loss_name": " ".join(figure.words), "other_losses": ()}
         elif meaning.priority == self._priorities["loss"]:
@@ -310,6 +330,20 @@ class _Builder:
         if slots and not self.has_step_name:
             name = "[][]" if slots[1:] else UNNAMED
             self.counters.append(Counter(Quantity.STEP, CLEAR_COUNT, name, *slots[-1]))
+
+    def drop_letter(self) -> None:
+        """Drop a loss whose name is one letter, unless the line has another loss or names its step: it may be anything."""
+        if self.values.get("loss_name") in NETWORKS and not self.has_step_name and not self.values["other_losses"]:
+            self.values = {name: value for name, value in self.values.items() if not name.startswith("loss")}
+            del self._priorities["loss"]
+
+    def add_spare(self, unnamed: list[tuple[float, float | None]]) -> None:
+        """Add whole numbers beside a clear loss or a reward that may count its steps if nothing else does: totals first."""
+        has_value = self._priorities.get("loss", UNKNOWN_PRIORITY) < SUM_OF_LOSSES or self.values.get("has_reward", False)
+        if not has_value or any(item.quantity is Quantity.STEP for item in self.counters):
+            return
+        places = (Counter(Quantity.STEP, SPARE_COUNT, f"[{place}]", *numbers) for place, numbers in enumerate(unnamed))
+        self.counters += sorted([*self._spare, *places], key=lambda item: item.total is None)
 
 
 _MAX_ANNOUNCEMENT = 400

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from kfjob.joblog.lines.meanings import Quantity, find_meaning, find_phase, is_count, is_metric, parse_unit, split_name
+from kfjob.joblog.lines.meanings import (
+    Quantity,
+    find_meaning,
+    find_phase,
+    is_count,
+    is_metric,
+    parse_unit,
+    split_name,
+    split_words,
+)
 from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, COUNT_UNITS, FILLERS, LOSS_WORDS, SUM_OF_LOSSES
 from kfjob.joblog.progress.figures.tokens import Cursor, Token, is_whole, parse_decimal, parse_figure
 
@@ -24,6 +33,8 @@ _MAX_TOKENS_OF_NAME = 6
 """Tokens after a value in which its name is searched."""
 _MAX_NAME_AFTER = 3
 """Words of a name that stands after its value."""
+_KEYS = frozenset({"key", "name", "tag", "metric"})
+"""They stand before the name of a value, in `"key": "train_loss", "value": 2.3`."""
 _WRAPPERS = frozenset({"tensor", "array", "devicearray", "float", "float32", "float64", "int", "int64", "decimal", "scalar"})
 
 
@@ -97,6 +108,7 @@ class LineParser:
     parents: list[list[str]] = field(default_factory=list)
     named: list[NamedFigure] = field(default_factory=list)
     slots: list[tuple[float, float | None]] = field(default_factory=list)  # counters without a name
+    spare: list[tuple[float, float | None]] = field(default_factory=list)  # other whole numbers without a name: some may count
     gap: Gap = field(default_factory=Gap)
     depth: int = 0
     ordinal: float | None = None
@@ -104,6 +116,7 @@ class LineParser:
     qualifier: int = 0  # words before a parenthesis in the name, as in `lr(Cosine): 0.1`
     last_words: tuple[str, ...] = ()
     percent: float | None = None
+    key: tuple[str, ...] = ()  # the name of the next `value`
     place: int = 0  # of the newest number in the line
     index: int | None = None  # the number before a colon at the beginning: a counter, or the rank, as srun prints it
 
@@ -135,6 +148,8 @@ class LineParser:
             self.words.clear()
 
     def _take_word(self, token: Token) -> None:
+        if self._takes_key(token):
+            return
         if self._wraps_value(token):
             self.gap = Gap(After.OTHER, ":")
             return
@@ -147,13 +162,21 @@ class LineParser:
             self.free += self.words
             self.words.clear()
         name, digits = _split_digits(token.text)
-        self.words += split_name(name)
+        words = split_name(name)
+        self.words += (name,) if find_phase(words) and not split_words(name) else words
         self.gap = Gap(After.WORD)
         if (place := _AT.match(name)) and _names_loss(split_name(place["name"])):
             self.words = [*split_name(place["name"])]
             self._append(("step",), float(place["step"]), whole=True)
         if digits:
             self._add_named(tuple(self.words), float(digits), whole=True, total=self.cursor.take_total(named=True), unit="")
+
+    def _takes_key(self, token: Token) -> bool:
+        """Return whether the word is a name as a value, as in `"key": "train_loss", "value": 2.3`."""
+        if not (self.gap.separates and len(self.words) == 1 and self.words[0] in _KEYS):
+            return False
+        self.key, self.words, self.gap = split_name(token.text), [], Gap(After.OTHER)
+        return True
 
     def _wraps_value(self, token: Token) -> bool:
         """Return whether the word is a type around a value, as in `tensor(2.3, device='cuda:0')`."""
@@ -182,23 +205,37 @@ class LineParser:
             self.words.clear()
         elif mark == "}" and self.parents:
             self.parents.pop()
-        is_arrow = mark == "-" and self.cursor.next_is(">")
+        is_arrow = mark == "-" and any(token.text == ">" for token in self.cursor.peek(2))
         if mark == "," and self.is_quoted and self.words:
             mark = ":"  # `('loss', 2.3)`, as Python 2 prints
         self.is_quoted = mark in "'\"" and self.cursor.closes_word()
-        if mark in ",;|{}&?" or (mark in "-•·" and self.gap.is_spaced and not is_arrow):
+        ends_name = mark in ",;|{}&?" or (mark in "-•·" and self.gap.is_spaced and not is_arrow)
+        if ends_name and self._names_next_number():
+            mark = ":"
+        elif ends_name:
             self.free += self.words
             self.words.clear()
             self.last_words = () if mark != "," else self.last_words
         if mark not in "'\"`*":
             self.gap.add(mark)
 
+    def _names_next_number(self) -> bool:
+        """Return whether the words are the name of the number that follows the mark, as in `train loss | 2.51`."""
+        meaning = find_meaning(tuple(self.words[-MAX_NAME:])) if self.words else None
+        number = next((token for token in self.cursor.peek(_MAX_TOKENS_OF_NAME) if token.kind != "space"), None)
+        if meaning is None or number is None or number.kind != "number":
+            return False
+        return is_whole(number.text) == (meaning.quantity not in _FRACTIONS)
+
     def _take_number(self, token: Token) -> None:
+        self._skip_fillers()
         ends_range, self.place = self._ends_range(token), token.start
         value, whole = parse_figure(token.text), is_whole(token.text)
         if self._names_fraction() and (decimal := parse_decimal(token.text)) is not None:
             value, whole = decimal, False
         multiplier, unit = self.cursor.take_unit(named=bool(self.words), is_rate=self._names_rate())
+        if unit and self.words and self.gap.marks.endswith("(") and self.cursor.next_is(":"):
+            return  # `fps (10 sec: 812.5)`
         if value is None or unit is None:
             self._forget()
             return
@@ -217,6 +254,8 @@ class LineParser:
         place, self.gap = self.gap.place, Gap(After.NUMBER)
         if self.words:
             words, self.words = tuple(self.words[-MAX_NAME:]), []
+            if words == ("value",) and self.key:
+                words, self.key = self.key, ()
             if second is not None:
                 self._add_pair(words, value, second)
             else:
@@ -225,6 +264,11 @@ class LineParser:
             self._add_pair((), value, second)
         else:
             self._add_unnamed(place, value, whole=whole, total=total, unit=unit)
+
+    def _skip_fillers(self) -> None:
+        """Forget the words between two numbers if they say nothing, as in `loss at step 100 is 2.3`."""
+        if self.last_words and self.words and FILLERS.issuperset(self.words):
+            self.words, self.gap = [], Gap(After.NUMBER)
 
     def _names_fraction(self) -> bool:
         """Return whether the words before a number name a figure that nobody prints with groups of thousands."""
@@ -282,11 +326,23 @@ class LineParser:
                 self.index = int(value)
         elif not unit and (name := self._find_name_after()):
             self._append(name, value, whole=whole)
-        elif self.last_words and place in _VALUES:
+        elif not self._continues_value(place, value, whole=whole, unit=unit) and whole and not unit:
+            self.spare.append((value, total))
+
+    def _continues_value(self, place: Place, value: float, *, whole: bool, unit: str) -> bool:
+        """Return whether the number belongs to the one before it, such as a newer value."""
+        if not self.last_words or not self.named:
+            return False
+        before = self.named[-1]
+        if place[1].endswith(">") and not (whole or before.whole):
+            self.named[-1] = before._replace(value=value)  # `loss 0.69 --> 0.67`
+        elif place in _VALUES:
             self._join_index(value, unit)
-        elif self.last_words and self.named and place in _VALUES_OF_PAIRS:
-            before = self.named[-1]
+        elif place in _VALUES_OF_PAIRS:
             self.named[-1] = before._replace(value=value, whole=False, total=None, unit=unit)
+        else:
+            return False
+        return True
 
     def _is_counter(self, place: Place) -> bool:
         """Return whether a whole number without a name counts."""

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from kfjob.joblog.lines.line_text import cut_line, find_newest_state, to_count
 from kfjob.joblog.lines.meanings import Phase, Quantity
 from kfjob.joblog.lines.prefixes import clean_line, find_message
-from kfjob.joblog.lines.vocabulary import CLEAR_COUNT
+from kfjob.joblog.lines.vocabulary import CLEAR_COUNT, SPARE_COUNT
+from kfjob.joblog.progress.exact_formats import ProgressReader
 from kfjob.joblog.progress.figures import bars, tables
 from kfjob.joblog.progress.figures.bars import CURSOR_UP, MARKER, BarRole, find_role, parse_bar, split_nested, split_states
 from kfjob.joblog.progress.figures.line_figures import (
@@ -24,7 +25,6 @@ from kfjob.joblog.progress.figures.line_figures import (
     parse_message,
     read_content,
 )
-from kfjob.joblog.progress.formats import ProgressReader
 from kfjob.joblog.progress.general.candidates import is_candidate, may_hold_progress
 from kfjob.joblog.progress.general.reader_state import (
     ReaderState,
@@ -37,7 +37,6 @@ from kfjob.joblog.progress.general.reader_state import (
     begin_block,
     continues,
     merge_figures,
-    with_epoch,
 )
 from kfjob.joblog.progress.general.templates import bar_reading, make_key
 from kfjob.joblog.progress.milestones import parse_milestone
@@ -142,7 +141,7 @@ def _add_bar(reader: ReaderState, figures: Figures, line: Line) -> Transition:
         return _add_nameless(reader, figures, line)
     if role is BarRole.EPOCHS:
         return add_figures(_with_epoch_bar(reader, figures), replace(figures, is_epoch_bar=True), line)
-    return add_figures(reader, with_epoch(reader, figures), line)
+    return add_figures(reader, figures, line)
 
 
 def _with_epoch_bar(reader: ReaderState, figures: Figures) -> ReaderState:
@@ -213,6 +212,12 @@ def _read_words(reader: ReaderState, content: Content) -> ReaderState:
 
 
 def _add_message(reader: ReaderState, figures: Figures, line: Line) -> Transition:
+    named = tuple(counter for counter in figures.counters if counter.priority < SPARE_COUNT)
+    if not named and figures.counters:
+        after, readings = add_figures(reader, figures, line)
+        if readings or reader.block is None or not continues(reader, line):
+            return after, readings
+        reader, figures = after, replace(figures, counters=())
     has_value = figures.loss is not None or figures.speed is not None or figures.evaluation_loss is not None
     if has_value and figures.counters:
         return add_step(reader, figures, line)

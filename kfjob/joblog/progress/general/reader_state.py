@@ -31,6 +31,8 @@ WEAK = 0.5
 """Lines that only count have this quality: another pod with a loss takes precedence."""
 TOTAL_BONUS = 0.1
 """Lines that name the last step have this additional quality, so they take precedence over lines with the same values."""
+MAX_SILENCE = 3
+"""A template that says as much as the primary one takes its place after this number of its own lines between two of those."""
 EPOCH_BAR_SHARE = 0.9
 """Share of its quality that a bar of epochs keeps, so that a bar of steps with the same values takes precedence."""
 
@@ -94,11 +96,12 @@ def add_figures(reader: ReaderState, figures: Figures, line: Line, *, block: int
         return reader, ()
     reader = reader if figures.rank is None else replace(reader, rank=figures.rank)
     key = make_key(figures, joined=block >= 0)
+    figures = _with_epoch(reader, figures)
     text = line.text.strip()
     template = reader.templates.get(key) or Template(example=text[:MAX_EXAMPLE])
     sample = Sample(figures=figures, time=line.time, number=line.number, text=text[:MAX_QUOTE], block=block)
     updates = template.last is not None and block >= 0 and template.last.block == block
-    template = template.with_sample(sample)
+    template = template.with_sample(sample, primary_lines=reader.template.lines if reader.template else 0)
     if template.choice is not None:
         return _emit(_with_template(reader, key, template), key, (sample,), template.choice, updates=updates)
     choice = find_choice(template)
@@ -135,7 +138,7 @@ def _emit(reader: ReaderState, key: Key, samples: tuple[Sample, ...], choice: Ch
     quality = _rate_fields(fields) + TOTAL_BONUS * any(reading.total is not None for reading in readings)
     if template.last is not None and template.last.figures.is_epoch_bar:
         quality *= EPOCH_BAR_SHARE
-    if reader.primary != key and quality > reader.quality:
+    if reader.primary != key and (quality > reader.quality or _follows_silence(reader, key, quality)):
         reader = replace(reader, primary=key, quality=quality)
     known = _primary_fields(reader) - ({"step"} if _counts_steps_of_block(reader, choice) else frozenset())
     line_readings = []
@@ -147,6 +150,11 @@ def _emit(reader: ReaderState, key: Key, samples: tuple[Sample, ...], choice: Ch
             line = Line(text=sample.text, number=sample.number, time=sample.time)
             line_readings.append(LineReading(reading=reading, line=line))
     return reader, tuple(line_readings)
+
+
+def _follows_silence(reader: ReaderState, key: Key, quality: float) -> bool:
+    """Return whether a template says as much as the primary one and has printed several lines since: another stage runs."""
+    return quality >= reader.quality - TOTAL_BONUS and reader.templates[key].streak >= MAX_SILENCE
 
 
 def _counts_steps_of_block(reader: ReaderState, choice: Choice) -> bool:
@@ -167,39 +175,37 @@ MAX_BLOCK = 60
 """Lines of a block of values; later values belong to another step."""
 
 
-def with_epoch(reader: ReaderState, figures: Figures) -> Figures:
-    """Return the figures with the epoch that a line above counts."""
-    if reader.epoch is None or figures.counts(Quantity.EPOCH):
+def _with_epoch(reader: ReaderState, figures: Figures) -> Figures:
+    """Return figures that count with the epoch that a line above counts."""
+    if reader.epoch is None or not figures.counters or figures.is_epoch_bar or figures.counts(Quantity.EPOCH):
         return figures
     return replace(figures, counters=(*figures.counters, *reader.epoch.counters))
 
 
 def add_step(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     """Return the transition for a line that counts and has a value; without a loss, the loss may follow."""
-    complete = with_epoch(reader, figures)
     reader = replace(reader, evaluating=False)
     if figures.loss is None:
-        reader = replace(reader, block=Block(number=line.number, figures=complete, names=_names(figures)))
-    return add_figures(reader, complete, line)
+        reader = replace(reader, block=Block(number=line.number, figures=_with_epoch(reader, figures), names=_names(figures)))
+    return add_figures(reader, figures, line)
 
 
 def begin_block(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     """Return the transition for a line that counts and has no value: the values may follow."""
-    is_weak = not figures.has_reward and all(counter.priority >= WEAK_COUNT for counter in figures.counters)
+    is_weak = figures.metric is None and all(counter.priority >= WEAK_COUNT for counter in figures.counters)
     if reader.block and continues(reader, line) and is_weak:
         return reader, ()  # `Total timesteps` below `Learning iteration`
-    complete = with_epoch(reader, figures)
     if figures.lr is not None:
-        return add_figures(reader, complete, line)
+        return add_figures(reader, figures, line)
     is_epoch = not figures.counts(Quantity.STEP) and all(counter.priority < CLEAR_COUNT for counter in figures.counters)
     after = replace(
         reader,
-        block=Block(number=line.number, figures=complete, names=_names(figures)),
+        block=Block(number=line.number, figures=_with_epoch(reader, figures), names=_names(figures)),
         epoch=figures if is_epoch else reader.epoch,
         evaluating=False,
     )
     if figures.metric is not None or figures.counts(Quantity.EPOCH):
-        return add_figures(after, complete, line)
+        return add_figures(after, figures, line)
     return after, ()
 
 

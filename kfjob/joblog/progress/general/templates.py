@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kfjob.joblog.lines.line_text import to_count
 from kfjob.joblog.lines.meanings import Phase, Quantity, has_owner, is_plain_epoch
-from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, FRAMES, STEP_TIME, SUM_OF_LOSSES, WEAK_COUNT
+from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, FRAMES, SPARE_COUNT, STEP_TIME, SUM_OF_LOSSES, WEAK_COUNT
 from kfjob.joblog.progress.figures.line_figures import DERIVED_SPEED, Counter, Figures
 from kfjob.joblog.progress.reading import FormatName, Reading
 
@@ -23,8 +23,9 @@ MAX_SAMPLES = 6
 """First lines to keep of a layout. The reader reads them again once the layout counts."""
 MAX_EXAMPLE = 160
 """Characters of the example of a layout."""
-MIN_LINES, MIN_WEAK_LINES = 2, 3
-"""`MIN_LINES` lines with a known loss and step confirm a template; weaker names and blocks need `MIN_WEAK_LINES`."""
+MIN_LINES, MIN_WEAK_LINES, MIN_EVEN_STEPS = 2, 3, 3
+"""`MIN_LINES` lines with a known loss and step confirm a template; weaker names and blocks need `MIN_WEAK_LINES`. A
+counter without a known name needs `MIN_EVEN_STEPS` from line to line."""
 
 Key = tuple[object, ...]
 
@@ -53,6 +54,8 @@ class Template(Struct, frozen=True, kw_only=True):
 
     example: str
     lines: int = 0
+    primary_lines: int = 0  # lines of the primary template before the last line of this one
+    streak: int = 0  # lines of this template since the primary one's last line
     samples: tuple[Sample, ...] = ()  # empty after the confirmation
     last: Sample | None = None
     choice: Choice | None = None  # None until the template counts
@@ -63,13 +66,16 @@ class Template(Struct, frozen=True, kw_only=True):
         """Whether the template counts as progress."""
         return self.choice is not None
 
-    def with_sample(self, sample: Sample) -> Template:
+    def with_sample(self, sample: Sample, *, primary_lines: int) -> Template:
         """Return the template after one more line; a line of the same block replaces the sample before it."""
         repeats = self.last is not None and sample.block >= 0 and sample.block == self.last.block
         samples = self.samples
         if not self.confirmed:
             samples = (*(samples[:-1] if repeats else samples), sample)[-MAX_SAMPLES:]
-        return replace(self, lines=self.lines + (not repeats), samples=samples, last=sample)
+        streak = self.streak + (not repeats) if primary_lines == self.primary_lines else 1
+        return replace(
+            self, lines=self.lines + (not repeats), samples=samples, last=sample, primary_lines=primary_lines, streak=streak
+        )
 
     def with_choice(self, choice: Choice) -> Template:
         """Return the template that counts; its first lines are read again, so it needs them no more."""
@@ -101,13 +107,16 @@ def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
     for counter in ordered:
         values = [find_counter(sample.figures, counter.name) for sample in samples]
         known = [item for item in values if item is not None]
-        if _grows([item.value for item in known]):
+        grows = _grows if counter.priority < SPARE_COUNT else _grows_evenly
+        if grows([item.value for item in known]):
             return Choice(counter.name, counter.quantity)
         totals = [item.total for item in known if item.total is not None]
         if len(totals) == len(known) and len({item.value for item in known}) == 1 and _grows(totals):
             return Choice(counter.name, counter.quantity, swapped=True)
     percents = [sample.figures.percent for sample in samples if sample.figures.percent is not None]
     has_counter = samples[-1].figures.loss_priority < SUM_OF_LOSSES or any(sample.figures.counters for sample in samples)
+    if len(samples) <= MIN_EVEN_STEPS and any(counter.priority == SPARE_COUNT for counter in ordered):
+        return None  # it may yet grow evenly
     return Choice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
 
 
@@ -120,6 +129,12 @@ def _grows(values: list[float]) -> bool:
     """Return whether the values count up; they may begin again once."""
     steps = [after - before for before, after in pairwise(values)]
     return sum(step > 0 for step in steps) > sum(step < 0 for step in steps)
+
+
+def _grows_evenly(values: list[float]) -> bool:
+    """Return whether the values grow by the same number each time, apart from the first time."""
+    steps = [after - before for before, after in pairwise(values)]
+    return len(steps) >= MIN_EVEN_STEPS and min(steps) > 0 and len({*steps[1:]}) == 1
 
 
 def find_choice(template: Template) -> Choice | None:
@@ -140,7 +155,8 @@ def find_choice(template: Template) -> Choice | None:
         return choice if _confirms_loss(samples, losses, choice, distinct) else None
     if not figures.is_bar and is_count_only(figures):
         shows = _shows_training(samples, choice) or (figures.lr is not None and _counts_steps(figures, choice))
-        return choice if distinct >= MIN_WEAK_LINES and shows else None
+        names_rank = figures.rank is not None and choice.quantity is Quantity.EPOCH  # a process of the job counts
+        return choice if distinct >= (MIN_LINES if names_rank else MIN_WEAK_LINES) and shows else None
     has_speed = sum(_shows_speed(sample.figures) for sample in samples) >= MIN_WEAK_LINES
     is_video = {counter.name for counter in figures.counters} <= FRAMES and not figures.has_reward
     counts = choice.quantity is not None and not choice.swapped and not is_video
@@ -158,7 +174,8 @@ def _find_sole_counter(sample: Sample) -> Choice | None:
     epochs = [item for item in figures.counters if item.quantity is Quantity.EPOCH and item.priority == 0]
     steps = [item for item in figures.counters if item.quantity is Quantity.STEP and item.priority < WEAK_COUNT]
     counters = steps or epochs
-    if len(counters) != 1 or sample.block >= 0 or figures.loss_priority >= SUM_OF_LOSSES:
+    has_spare = any(counter.priority == SPARE_COUNT for counter in figures.counters)
+    if len(counters) != 1 or has_spare or sample.block >= 0 or figures.loss_priority >= SUM_OF_LOSSES:
         return None
     has_total = counters[0].total is not None
     is_clear = figures.is_bar or (bool(epochs) if has_total else counters[0].has_name)
@@ -201,7 +218,8 @@ def _shows_training(samples: tuple[Sample, ...], choice: Choice) -> bool:
         return counter is None and figures.phase is Phase.TRAINING and figures.counts(Quantity.EPOCH)  # `Train Epoch: 3 [10%]`
     metrics = {sample.figures.metric for sample in samples} - {None}
     if counter.priority >= CLEAR_COUNT and not (counter.total and samples[-1].figures.counts(Quantity.EPOCH)):
-        return len(metrics) >= MIN_LINES and all(sample.figures.has_reward for sample in samples)
+        is_episode = any(word.startswith("episode") for word in counter.name.split())
+        return len(metrics) >= MIN_LINES and (is_episode or all(sample.figures.has_reward for sample in samples))
     is_epoch = counter.quantity is Quantity.EPOCH and counter.priority == 0 and is_plain_epoch(counter.name)
     return (is_epoch and not has_owner(samples[-1].figures.words)) or len(metrics) >= MIN_LINES
 
@@ -214,6 +232,8 @@ def _position(figures: Figures, choice: Choice) -> tuple[float | None, ...]:
 def _confirms_loss(samples: tuple[Sample, ...], losses: list[float], choice: Choice, distinct: int) -> bool:
     figures = samples[-1].figures
     counter = find_counter(figures, choice.name)
+    if counter is not None and counter.priority == SPARE_COUNT and all(before <= after for before, after in pairwise(losses)):
+        return False  # a loss falls or hovers
     has_name = figures.loss_priority < SUM_OF_LOSSES or (figures.is_bar and figures.loss_priority <= ANY_LOSS)
     is_clear = has_name and counter is not None and samples[-1].block < 0
     if distinct < (MIN_LINES if is_clear else MIN_WEAK_LINES):

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 from msgspec import Struct
 
 from kfjob.base.patterns import Pattern
-from kfjob.joblog.lines.meanings import Quantity, find_meaning, split_name
-from kfjob.joblog.progress.formats import custom_format
+from kfjob.joblog.progress.general.frequent_lines import FrequentLines, Layout
 from kfjob.joblog.progress.general.reader_state import ReaderState
-from kfjob.joblog.progress.general.templates import Template
+from kfjob.joblog.progress.general.suggested_pattern import LOSS, STEP, suggest_pattern
 
 MIN_UNREAD = 3
 """kfjob suggests a pattern after this number of lines of one layout."""
-_NAMED = Pattern(r"([A-Za-z][\w/.-]{0,40})([^\w\n]{1,8})([-+]?(?:\d[\d.,]*(?:[eE][-+]?\d+)?|(?i:nan|inf)\w*))")
-_STEP, _NUMBER = r"(?P<step>\d+)", r"(?P<loss>[-+]?(?:[\d.]+(?:[eE][-+]?\d+)?|(?i:nan|inf)\w*))"
+EXAMPLE = f"'{STEP} {LOSS}'"
+"""A pattern for lines without one: what its groups look like."""
 
 
 class UnreadLines(Struct, frozen=True, kw_only=True):
@@ -24,9 +21,13 @@ class UnreadLines(Struct, frozen=True, kw_only=True):
     example: str
     lines: int
     pattern: str | None = None  # it matches every remembered line
+    is_guess: bool = False  # only a number in them changes: they may be anything
 
     def __str__(self) -> str:
         """Return `lines like X look like progress`, with the pattern that reads them."""
+        if self.is_guess:
+            advice = self.advice or f"name the numbers in them with `progress:` in the spec, as in `progress: {EXAMPLE}`"
+            return f"if lines like `{self.example}` are progress, {advice}"
         return f"lines like `{self.example}` look like progress{f'; {self.advice}' if self.advice else ''}"
 
     @property
@@ -38,7 +39,12 @@ class UnreadLines(Struct, frozen=True, kw_only=True):
     @property
     def advice(self) -> str:
         """The pattern and what it reads; "" without a pattern."""
-        return f"`progress: '{self.pattern}'` in the spec reads {self.values}" if self.pattern else ""
+        return f"`progress: {quote_pattern(self.pattern)}` in the spec reads {self.values}" if self.pattern else ""
+
+
+def quote_pattern(pattern: str) -> str:
+    """Return the pattern as a scalar of YAML."""
+    return "'" + pattern.replace("'", "''") + "'"
 
 
 def find_unread(reader: ReaderState, *, min_lines: int = MIN_UNREAD) -> UnreadLines | None:
@@ -49,20 +55,21 @@ def find_unread(reader: ReaderState, *, min_lines: int = MIN_UNREAD) -> UnreadLi
     template = max(candidates, key=lambda item: item.lines, default=None)
     if template is None:
         return None
-    return UnreadLines(example=template.example, lines=template.lines, pattern=suggest_pattern(template))
+    pattern = suggest_pattern([sample.text for sample in template.samples])
+    return UnreadLines(example=template.example, lines=template.lines, pattern=pattern)
 
 
-def suggest_pattern(template: Template) -> str | None:
-    """Return a pattern that reads all remembered lines of the template; None if none of the simple ones does."""
-    parts = []
-    for quantity, group in ((Quantity.STEP, _STEP), (Quantity.LOSS, _NUMBER)):
-        for match in _NAMED.find_all(template.example):
-            meaning = find_meaning(split_name(match[1]))
-            if meaning and meaning.quantity is quantity:
-                parts.append((len(match.before), rf"{re.escape(match[1])}[^\w\n]+{group}"))
-                break
-    if not parts:
+def guess_unread(frequent: FrequentLines, *, min_lines: int = MIN_UNREAD) -> UnreadLines | None:
+    """Return the repeated lines of a program that most likely are its progress; None if no number in a layout changes."""
+    layouts = [item for item in frequent.layouts.values() if item.lines >= min_lines and item.first != item.newest]
+    found = [(item, suggest_pattern((item.first, item.newest))) for item in layouts]
+    layout, pattern = max(found, key=lambda item: _rank(*item), default=(None, None))
+    if layout is None:
         return None
-    pattern = ".*?".join(text for _, text in sorted(parts))
-    custom = custom_format(pattern)
-    return pattern if all(custom(sample.text) for sample in template.samples) else None
+    return UnreadLines(example=layout.newest, lines=layout.lines, pattern=pattern, is_guess=True)
+
+
+def _rank(layout: Layout, pattern: str | None) -> tuple[int, bool, int]:
+    """Return how likely a layout is that of progress: with a step and a loss, with a step, with any pattern."""
+    has_step, has_loss = ("<step>" in (pattern or ""), "<loss>" in (pattern or ""))
+    return 2 * has_step + has_loss, has_step, layout.lines

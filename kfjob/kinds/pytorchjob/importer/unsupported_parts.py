@@ -12,7 +12,7 @@ from typing import Any
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem, SpecError
 from kfjob.convert.conversion import Note
-from kfjob.kinds.manifests import FieldChange
+from kfjob.kinds.manifests import ManifestChange
 from kfjob.kinds.pytorchjob.admission import find_job_problems, remove_empty_worker
 from kfjob.kinds.pytorchjob.importer.job_search import FoundJob
 from kfjob.kinds.pytorchjob.schema import quote_fractions
@@ -95,38 +95,38 @@ def _delete(value: Any, path: Sequence[str | int]) -> None:
     del value[path[-1]]
 
 
-def fit_to_spec(job: JsonObject) -> tuple[JsonObject, list[FieldChange]]:
+def fit_to_spec(job: JsonObject) -> tuple[JsonObject, list[ManifestChange]]:
     """Return a copy of a job with values that a spec can have, and what was changed."""
     fitted: JsonObject = api_objects.without_nulls(job)
     return fitted, list(_fit_job(fitted["spec"]))
 
 
-def _fit_job(spec: JsonObject) -> Iterator[FieldChange]:
+def _fit_job(spec: JsonObject) -> Iterator[ManifestChange]:
     if spec.get("nprocPerNode") == "xpu":
         spec["nprocPerNode"] = "auto"
-        yield FieldChange(("spec", "nprocPerNode"), "`nprocPerNode: xpu` is linted as `auto`")
+        yield ManifestChange(("spec", "nprocPerNode"), "`nprocPerNode: xpu` is linted as `auto`")
     policy = spec.get("runPolicy") or {}
     if policy.get("cleanPodPolicy") == "":
         del policy["cleanPodPolicy"]
     for kind, replica in spec["pytorchReplicaSpecs"].items():
         path: Path = ("spec", "pytorchReplicaSpecs", kind)
         if (replica.get("replicas") or 0) > _MAX_REPLICAS:
-            yield FieldChange((*path, "replicas"), f"{replica['replicas']} replicas are linted as {_MAX_REPLICAS}")
+            yield ManifestChange((*path, "replicas"), f"{replica['replicas']} replicas are linted as {_MAX_REPLICAS}")
             replica["replicas"] = _MAX_REPLICAS
         yield from _fit_pod(replica["template"]["spec"], (*path, "template", "spec"))
 
 
-def _fit_pod(pod: JsonObject, path: Path) -> Iterator[FieldChange]:
+def _fit_pod(pod: JsonObject, path: Path) -> Iterator[ManifestChange]:
     if (pod.get("terminationGracePeriodSeconds") or 0) < 0:
         pod["terminationGracePeriodSeconds"] = 1
         title = "a negative `terminationGracePeriodSeconds` is linted as 1, which the API server takes for it"
-        yield FieldChange((*path, "terminationGracePeriodSeconds"), title)
+        yield ManifestChange((*path, "terminationGracePeriodSeconds"), title)
     tolerations = pod.get("tolerations") or []
     kept = []
     for index, toleration in enumerate(tolerations):
         if toleration.get("operator") in ("Lt", "Gt"):
             title = f"the toleration with `operator: {toleration['operator']}` is left out of the lint"
-            yield FieldChange((*path, "tolerations", index), title)
+            yield ManifestChange((*path, "tolerations", index), title)
         else:
             kept.append(toleration)
     tolerations[:] = kept
@@ -135,7 +135,7 @@ def _fit_pod(pod: JsonObject, path: Path) -> Iterator[FieldChange]:
             yield from _fit_container(container, (*path, field, index))
 
 
-def _fit_container(container: JsonObject, path: Path) -> Iterator[FieldChange]:
+def _fit_container(container: JsonObject, path: Path) -> Iterator[ManifestChange]:
     for mount in container.get("volumeMounts") or ():
         mount["mountPath"] = f"/{mount['mountPath'].lstrip('/')}"  # as the kubelet does
     variables, kept = container.get("env") or [], []
@@ -144,5 +144,5 @@ def _fit_container(container: JsonObject, path: Path) -> Iterator[FieldChange]:
             kept.append(variable)
         else:
             title = f"the variable `{variable['name']}` is left out of the lint"
-            yield FieldChange((*path, "env", index, "name"), title)
+            yield ManifestChange((*path, "env", index, "name"), title)
     variables[:] = kept

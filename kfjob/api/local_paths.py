@@ -1,0 +1,84 @@
+"""Find paths of volumes in the code of a job on this machine: kfjob replaces them only in arguments and `env`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple
+
+from kfjob.api.job_script import read_shell_script
+from kfjob.api.prepared import PreparedJob
+from kfjob.base.errors import Problem
+from kfjob.base.parsing import ParseError, read_document
+from kfjob.base.shells import find_scripts
+from kfjob.base.units import MIB
+from kfjob.spec.volumes import Volume
+
+_MAX_FILES = 200
+"""Python files beside the script, and in the folders there, that are searched."""
+_MAX_BYTES = MIB
+"""Size of a file that is searched."""
+_PATH = re.compile(r"(?<![\w./~}-])/[\w.-]+(?:/[\w.-]+)*")
+
+
+class _Use(NamedTuple):
+    """An absolute path in the code of a job."""
+
+    text: str
+    where: str  # in messages
+    position: str
+
+
+def find_volume_paths(prepared: PreparedJob) -> Iterator[Problem]:
+    """Yield the volumes whose mount path stands in the code: there it is a path of this machine, which all jobs share."""
+    plan, target = prepared.plan, prepared.target
+    if not target.capabilities.runs_on_this_machine or not plan.volumes:
+        return
+    variables = (value for _, value in plan.env if isinstance(value, str))
+    given = {word.rpartition("=")[2] for word in (*plan.words, *variables)}
+    uses = [use for use in _list_uses(prepared) if use.text not in given]
+    folders = target.machine.find_folders(plan)
+    for index, volume in enumerate(prepared.spec.volumes):
+        if volume.mount_path != (folder := folders[volume.mount_path]) and (use := _find_use(volume, uses)):
+            yield Problem(
+                title=f"`{use.text}` in {use.where} is a path of this machine, which all jobs share, and not in volume "
+                f"`{volume.name}`",
+                path=f"volumes.{index}.mount_path",
+                detail=f"{use.position} names it; on this machine the volume is `{folder}`",
+                hint="name the path in an argument of the command or in `env`, where kfjob replaces it by that folder: "
+                f"`--out {use.text}`",
+                severity="warning",
+            )
+
+
+def _find_use(volume: Volume, uses: list[_Use]) -> _Use | None:
+    return next((use for use in uses if f"{use.text}/".startswith(f"{volume.mount_path}/")), None)
+
+
+def _list_uses(prepared: PreparedJob) -> Iterator[_Use]:
+    """Yield the absolute paths in the shell texts of the command, in its shell script, and in its Python files."""
+    plan = prepared.plan
+    for index in sorted(find_scripts(plan.words)):
+        yield from (_Use(match[0], "the script of the command", "`command`") for match in _PATH.finditer(plan.words[index]))
+    if shell_script := read_shell_script(plan, prepared.target):
+        for number, line in enumerate(shell_script.text.splitlines(), 1):
+            for match in _PATH.finditer(line.partition("#")[0]):
+                yield _Use(match[0], f"`{shell_script.path}`", f"{shell_script.path}:{number}")
+    if script := prepared.target.machine.find_script(plan):
+        others = chain(script.parent.glob("*.py"), script.parent.glob("*/*.py"))
+        for file in dict.fromkeys((script, *islice(others, _MAX_FILES))):
+            yield from _read_python(file)
+
+
+def _read_python(file: Path) -> Iterator[_Use]:
+    """Yield the texts of a Python file that begin with a slash; none if it cannot be parsed."""
+    try:
+        nodes = ast.walk(ast.parse(read_document(file, max_bytes=_MAX_BYTES)))
+    except (OSError, ParseError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("/"):
+            yield _Use(node.value, f"`{file.name}`", f"{file}:{node.lineno}")

@@ -1,0 +1,99 @@
+"""The command group `guard`: continue jobs while nobody follows them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from kfjob.cli.options import Settings, output_option, target_options
+from kfjob.cli.output import print_json
+
+if TYPE_CHECKING:
+    from kfjob.api.target import Target
+
+
+@click.group()
+def guard() -> None:
+    """Continue failed jobs while nobody follows them: one small pod in each namespace.
+
+    The guard relaunches a job with `recovery` in its spec when a pod, a node or the network was lost, and enforces the limits
+    of `watchdog`.
+    """
+
+
+@guard.command()
+@click.option("--image", required=True, help="Image of the guard: the target `guard` of kfjob's Dockerfile.")
+@click.option(
+    "--archive-claim", "claim", metavar="NAME", help="Volume claim for the logs; default: a volume of the guard's pod."
+)
+@click.option("--dry-run", is_flag=True, help="Print the manifests as YAML; change nothing.")
+@target_options
+def install(*, image: str, claim: str | None, dry_run: bool, settings: Settings) -> None:
+    """Install the guard in a namespace, or change the installed one."""
+    from kfjob.guard.install import install as install_guard
+    from kfjob.guard.manifests import make_objects
+    from kfjob.source.yaml_writer import write_yaml
+
+    target = _find_target(settings)
+    if dry_run:
+        click.echo(write_yaml(make_objects(namespace=target.namespace, image=image, claim=claim)), nl=False)
+        return
+    for name in install_guard(target, image=image, claim=claim):
+        click.echo(name)
+    click.echo(f"installed in namespace `{target.namespace}`; `kfjob guard status` shows its state", err=True)
+
+
+@guard.command()
+@output_option("text", "json")
+@target_options
+def status(*, output: str, settings: Settings) -> None:
+    """Show the guard of a namespace, and the jobs that it guards."""
+    from msgspec import to_builtins
+
+    from kfjob.guard.install import describe_status, read_status
+
+    target = _find_target(settings)
+    state = read_status(target)
+    if output == "json":
+        print_json(to_builtins(state), indent=2)
+    else:
+        click.echo("\n".join(describe_status(state, target.namespace)))
+
+
+@guard.command()
+@target_options
+def uninstall(*, settings: Settings) -> None:
+    """Remove the guard of a namespace. Its jobs go on, and nobody relaunches them."""
+    from kfjob.guard.install import uninstall as uninstall_guard
+
+    target = _find_target(settings)
+    for name in uninstall_guard(target):
+        click.echo(name)
+
+
+@guard.command()
+@target_options
+def run(*, settings: Settings) -> None:
+    """Guard the jobs of a namespace in this process, without an end.
+
+    `kfjob guard install` runs it in a pod. A second guard of the namespace waits until the first one has ended.
+    """
+    from kfjob.guard.run import run_guard
+
+    run_guard(_find_target(settings), _say)
+
+
+def _find_target(settings: Settings) -> Target:
+    from kfjob.api.target import make_target
+
+    return make_target(settings, "kubernetes")
+
+
+def _say(text: str) -> None:
+    from kfjob.guard.records import format_time
+
+    sys.stdout.write(f"{format_time(time.time())} {text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,97 @@
+"""The command `list`: the jobs of a namespace, with their progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from kfjob.backends.folder import list_folders
+from kfjob.base.text import plural
+from kfjob.cli.open_reader import check_is_cluster, name_job
+from kfjob.cli.options import Settings, notify, output_option, target_options
+from kfjob.cli.output import colour_states, find_width, print_json
+
+if TYPE_CHECKING:
+    from kfjob.api.target import Target
+    from kfjob.joblog.events import JobSnapshot
+    from kfjob.joblog.view.job_view import JobView
+
+
+@click.command("list")
+@click.option("-A", "--all-namespaces", is_flag=True, help="List the jobs of all namespaces.")
+@output_option("table", "name", "json")
+@target_options
+def list_jobs(*, all_namespaces: bool, output: str, settings: Settings) -> None:
+    """List the jobs of a namespace with their progress, including jobs that kfjob did not submit.
+
+    STEP and LOSS come from the last lines of the logs, which are read for 3 seconds at most, of the 32 newest jobs. BY is who
+    submitted the job, as `kfjob` recorded it. `-o name` prints what kubectl takes: `pytorchjob.kubeflow.org/JOB`.
+    """
+    from kfjob.api.target import find_target
+
+    target = find_target(settings, notify=notify)
+    if output == "name":
+        check_is_cluster(target)
+    jobs = target.backend.list(namespace=None if all_namespaces else target.namespace)
+    if output == "json":
+        from kfjob.cli.view_json import job_json
+
+        print_json([job_json(job, view, has_tail_only=True) for job, view in _add_views(target, jobs)], indent=2)
+        return
+    if not jobs:
+        place = "on this machine" if target.capabilities.runs_on_this_machine else "on the cluster"
+        where = "any namespace" if all_namespaces else f"namespace `{target.namespace}`"
+        notify(f"there are no jobs in {where} {place}")
+    for note in _find_other_jobs(target, is_empty=not jobs):
+        notify(note)
+    if output == "name":
+        click.echo("".join(f"{name_job(job)}\n" for job in jobs), nl=False)
+    elif jobs:
+        click.echo(colour_states(_format_jobs(list(_add_views(target, jobs)), has_namespace=all_namespaces)))
+
+
+def _add_views(target: Target, jobs: Sequence[JobSnapshot]) -> Iterator[tuple[JobSnapshot, JobView | None]]:
+    """Yield each job with its newest progress; None where no log was read."""
+    if not jobs:
+        return iter(())
+    from kfjob.api.overview import read_views
+
+    return zip(jobs, read_views(target, jobs), strict=True)
+
+
+def _format_jobs(jobs: Sequence[tuple[JobSnapshot, JobView | None]], *, has_namespace: bool) -> str:
+    from kfjob.cli.formatting import format_span, format_table
+    from kfjob.cli.view_text import short_step_text
+    from kfjob.joblog.progress.training import format_loss
+
+    now, rows = time.time_ns(), []
+    for job, view in jobs:
+        loss = view.training.loss if view else None
+        cells: tuple[str, ...] = (
+            job.name,
+            str(job.phase),
+            (short_step_text(view) if view else "") or "-",
+            "-" if loss is None else format_loss(loss),
+            format_span(job.started, job.ended, now, is_over=job.phase.ended),
+            job.submitted_by or "-",
+        )
+        rows.append((job.namespace, *cells) if has_namespace else cells)
+    header = (*(("NAMESPACE",) if has_namespace else ()), "NAME", "STATE", "STEP", "LOSS", "DURATION", "BY")
+    return format_table(header, rows, width=find_width(), flexible=("BY", "NAMESPACE", "NAME"))
+
+
+def _find_other_jobs(target: Target, *, is_empty: bool) -> Iterator[str]:
+    """Yield notes about jobs that the list lacks: the archive's if it is empty, and this machine's if it is a cluster's."""
+    archived = list_folders(target.settings.archive / target.namespace) if is_empty else []
+    if archived:
+        yield (
+            f"{plural(len(archived), 'stopped job')} in the archive, such as `{archived[-1].name}`: "
+            "`kfjob status JOB` reads it, `kfjob relaunch JOB` starts it again"
+        )
+    if not target.capabilities.runs_on_this_machine and not target.settings.backend:
+        local = list_folders(target.settings.state / "local" / target.namespace)
+        if local:
+            yield f"{plural(len(local), 'job')} on this machine: `kfjob list --backend local`"

@@ -1,0 +1,108 @@
+"""Install, describe and remove the guard of a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from msgspec import Struct
+
+from kfjob.api.target import Target
+from kfjob.backends.resources import APPS
+from kfjob.base.errors import NotFound
+from kfjob.base.text import plural
+from kfjob.guard.facts import read_history
+from kfjob.guard.manifests import make_objects
+from kfjob.guard.records import COMPONENT, LEASES
+from kfjob.guard.run import is_guarded
+from kfjob.objects.api_objects import describe_object
+
+
+def install(target: Target, *, image: str, claim: str | None) -> list[str]:
+    """Create the objects of the guard, or change them, and return their names.
+
+    Raises:
+        Forbidden, Refused, Unreachable: an object cannot be created.
+    """
+    objects = make_objects(namespace=target.namespace, image=image, claim=claim)
+    for item in objects:
+        target.cluster.apply_object(item)
+    return [describe_object(item) for item in objects]
+
+
+def uninstall(target: Target) -> list[str]:
+    """Delete the objects of the guard, and return the names of those that existed. Jobs go on without it.
+
+    Raises:
+        Forbidden, Unreachable: an object cannot be deleted.
+    """
+    lease = {"apiVersion": LEASES, "kind": "Lease", "metadata": {"name": COMPONENT, "namespace": target.namespace}}
+    deleted = []
+    for item in [*reversed(make_objects(namespace=target.namespace)), lease]:
+        with suppress(NotFound):
+            target.cluster.delete_object(item)
+            deleted.append(describe_object(item))
+    return deleted
+
+
+class GuardedJob(Struct, frozen=True):
+    """A job with `recovery`."""
+
+    name: str
+    state: str  # its phase
+    relaunches: int  # by the guard, since a person started the job
+    note: str  # why it was relaunched last, or why it is not relaunched any more
+
+
+class GuardStatus(Struct, frozen=True, kw_only=True):
+    """The guard of a namespace and its jobs."""
+
+    installed: bool
+    ready: bool = False
+    image: str = ""
+    holder: str = ""  # the process that acts; "" for none
+    renewed: str = ""  # when it said last that it acts
+    jobs: tuple[GuardedJob, ...] = ()
+
+
+def read_status(target: Target) -> GuardStatus:
+    """Return the state of the guard.
+
+    Raises:
+        Forbidden, Unreachable: its objects cannot be read.
+    """
+    cluster = target.cluster.inventory(target.namespace)
+    deployment = cluster.get_object(APPS, "deployments", COMPONENT)
+    lease = cluster.get_object(LEASES, "leases", COMPONENT) or {}
+    spec = lease.get("spec") or {}
+    containers = deployment["spec"]["template"]["spec"]["containers"] if deployment else []
+    return GuardStatus(
+        installed=deployment is not None,
+        ready=bool(deployment and (deployment.get("status") or {}).get("readyReplicas")),
+        image=containers[0].get("image", "") if containers else "",
+        holder=spec.get("holderIdentity") or "",
+        renewed=spec.get("renewTime") or "",
+        jobs=tuple(_list_jobs(target)),
+    )
+
+
+def _list_jobs(target: Target) -> Iterator[GuardedJob]:
+    for job in target.cluster.list(namespace=target.namespace):
+        history = read_history(job)
+        if is_guarded(job) or history or job.guard_decision:
+            note = job.guard_decision or (history[-1].reason if history else "")
+            yield GuardedJob(job.name, job.phase, len(history), note)
+
+
+def describe_status(status: GuardStatus, namespace: str) -> list[str]:
+    """Return the lines that `kfjob guard status` prints."""
+    if not status.installed and not status.holder:
+        return [f"no guard in namespace `{namespace}`; `kfjob guard install --image IMAGE` installs one"]
+    state = "ready" if status.ready else "not ready" if status.installed else "not installed, but one acts"
+    lines = [f"guard      {state}{f' ({status.image})' if status.image else ''}"]
+    lines.append(f"acts       {status.holder} (renewed {status.renewed})" if status.holder else "acts       none yet")
+    lines += [
+        f"{job.name}: {job.state}, {plural(job.relaunches, 'relaunch', 'relaunches')}{f'; {job.note}' if job.note else ''}"
+        for job in status.jobs
+    ]
+    return lines if status.jobs else [*lines, "no job has `recovery` in its spec"]

@@ -1,0 +1,109 @@
+"""The objects of an installed guard: a Deployment of one small pod, and the rights that it needs in its namespace. Pure."""
+
+from __future__ import annotations
+
+from kfjob.backends.resources import APPS, CORE
+from kfjob.base.common_types import JsonObject
+from kfjob.guard.records import COMPONENT
+from kfjob.objects import api_objects
+
+IMAGE = "kfjob-guard"
+"""The image in `manifests/guard`, which a kustomization replaces."""
+USER_ID = 10001
+"""The user of the image (Dockerfile, target `guard`)."""
+_RBAC = "rbac.authorization.k8s.io"
+_LABELS = {api_objects.LABEL_APP_NAME: COMPONENT, api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER}
+_SELECTOR = {api_objects.LABEL_APP_NAME: COMPONENT}
+
+Rule = tuple[str, tuple[str, ...], tuple[str, ...]]
+RULES: tuple[Rule, ...] = (
+    ("kubeflow.org", ("pytorchjobs",), ("create", "get", "list", "watch", "update", "patch", "delete")),
+    ("kubeflow.org", ("pytorchjobs/finalizers",), ("update",)),
+    ("trainer.kubeflow.org", ("trainjobs",), ("create", "get", "list", "watch", "update", "patch", "delete")),
+    ("trainer.kubeflow.org", ("trainingruntimes",), ("create", "get", "list", "patch", "delete")),
+    ("trainer.kubeflow.org", ("trainjobs/finalizers",), ("update",)),
+    ("", ("pods", "services"), ("create", "get", "list", "watch", "patch", "delete")),
+    ("", ("pods/log",), ("get",)),
+    ("", ("events",), ("create", "list")),
+    ("coordination.k8s.io", ("leases",), ("create", "get", "list", "update", "delete")),
+    ("kueue.x-k8s.io", ("workloads", "localqueues"), ("get", "list")),
+)
+"""API group, resources and verbs. A relaunch creates what a submit creates: the job, and its etcd's pod and service."""
+
+
+def make_objects(*, namespace: str | None = None, image: str = IMAGE, claim: str | None = None) -> list[JsonObject]:
+    """Return the objects. Without a namespace, who applies them selects it; `claim` is a volume claim for the archive."""
+    objects = [_make_account(), _make_role(), _make_binding(), _make_deployment(image, claim)]
+    if namespace:
+        for item in objects:
+            item["metadata"]["namespace"] = namespace
+    return objects
+
+
+def _make_metadata() -> JsonObject:
+    return {"name": COMPONENT, "labels": dict(_LABELS)}
+
+
+def _make_account() -> JsonObject:
+    return {"apiVersion": CORE, "kind": "ServiceAccount", "metadata": _make_metadata()}
+
+
+def _make_role() -> JsonObject:
+    rules = [{"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)} for group, resources, verbs in RULES]
+    return {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": _make_metadata(), "rules": rules}
+
+
+def _make_binding() -> JsonObject:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": _make_metadata(),
+        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": COMPONENT},
+        "subjects": [{"kind": "ServiceAccount", "name": COMPONENT}],
+    }
+
+
+def _make_deployment(image: str, claim: str | None) -> JsonObject:
+    archive = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {"sizeLimit": "5Gi"}}
+    container = {
+        "name": "guard",
+        "image": image,
+        "command": ["kfjob", "guard", "run"],
+        "env": [
+            {"name": "KFJOB_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            {"name": "KFJOB_STATE", "value": "/state/kfjob"},  # its group may write the volume itself (fsGroup)
+            {"name": "KFJOB_IMAGE_CHECK", "value": "false"},
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod
+        ],
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "state", "mountPath": "/state"}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+    }
+    pod = {
+        "serviceAccountName": COMPONENT,
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [{"name": "state", **archive}, {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
+    }
+    return {
+        "apiVersion": APPS,
+        "kind": "Deployment",
+        "metadata": _make_metadata(),
+        "spec": {
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": dict(_SELECTOR)},
+            "template": {"metadata": {"labels": dict(_LABELS)}, "spec": pod},
+        },
+    }

@@ -1,0 +1,74 @@
+"""The guard's process: hold the Lease, complete what an earlier guard has begun, supervise every job with `recovery`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from kfjob.api.recorded_config import read_observe_config
+from kfjob.api.target import Target
+from kfjob.base.concurrency import Task
+from kfjob.guard.lease import GuardLease, name_holder
+from kfjob.guard.records import list_relaunch_records, read_relaunch_record
+from kfjob.guard.relaunch import complete, retry
+from kfjob.guard.supervision import Supervision
+from kfjob.joblog.events import JobPhase, JobSnapshot
+
+LOST_LEASE = 75
+"""Exit code of a guard that another one has replaced (EX_TEMPFAIL): its Deployment starts it again, and it waits."""
+
+
+def run_guard(target: Target, say: Callable[[str], None]) -> None:
+    """Guard the jobs of the target's namespace, without an end.
+
+    Raises:
+        Forbidden, Unreachable: the guard cannot read or write its Lease, or cannot watch jobs.
+    """
+    lease = GuardLease(target.cluster, target.namespace, name_holder())
+    lease.acquire(say)
+    lease.keep(partial(_give_up, say))
+    try:
+        say(f"guards namespace `{target.namespace}`")
+        Guard(target, say).run()
+    finally:
+        lease.release()
+
+
+def _give_up(say: Callable[[str], None]) -> None:
+    say("the Lease is lost: another guard may act now, so this one ends")
+    os._exit(LOST_LEASE)
+
+
+class Guard:
+    """Supervises the jobs of one namespace, each in a thread."""
+
+    def __init__(self, target: Target, say: Callable[[str], None]) -> None:
+        """Send nothing yet."""
+        self._target = target
+        self._say = say
+        self._supervised: set[str] = set()  # uids
+
+    def run(self) -> None:
+        """Complete what an earlier guard has begun, and watch the namespace."""
+        for record in list_relaunch_records(self._target, self._target.namespace):
+            name = record["metadata"]["name"]
+            self._say(f"{name}: completes a relaunch that another guard has begun")
+            self._supervised.add(read_relaunch_record(record)[0])  # the launch that is replaced
+            Task(partial(retry, partial(complete, self._target, record), name, self._say), name="guard-complete")
+        for job in self._target.cluster.watch_jobs(self._target.namespace):
+            if job.uid not in self._supervised and is_guarded(job):
+                self._supervised.add(job.uid)
+                self._say(f"{job.name}: supervises launch {job.launch}")
+                threading.Thread(target=self._supervise, args=[job], name=f"kfjob-guard-{job.name}", daemon=True).start()
+
+    def _supervise(self, job: JobSnapshot) -> None:
+        retry(lambda: Supervision(self._target, job, self._say).run(), job.name, self._say)
+
+
+def is_guarded(job: JobSnapshot) -> bool:
+    """Return whether the guard has to act if this job fails."""
+    if job.phase in {JobPhase.SUCCEEDED, JobPhase.STOPPED} or job.guard_decision:
+        return False
+    return read_observe_config(job).recovery is not None

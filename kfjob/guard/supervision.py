@@ -1,0 +1,117 @@
+"""Follow one launch of one job: enforce its limits, and act on its failure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from kfjob.api.lifecycle.survivors import free_survivors
+from kfjob.api.lifecycle.wait import follow_job, stop_with_reason
+from kfjob.api.reader import LiveReader, make_ref, open_view
+from kfjob.api.recorded_config import read_observe_config
+from kfjob.api.secrets import find_secrets
+from kfjob.api.target import Target
+from kfjob.base.common_types import JsonObject
+from kfjob.base.errors import Refused, SpecError, UsageError
+from kfjob.guard.facts import collect_facts, extend_history
+from kfjob.guard.records import write_event
+from kfjob.guard.relaunch import begin, complete, prepare, retry
+from kfjob.joblog.events import JobPhase, JobSnapshot, PodPhase
+from kfjob.joblog.recovery import Action, Decision, decide
+from kfjob.joblog.view.job_view import GIVEN_UP, LIMIT_EXCEEDED, JobView
+from kfjob.joblog.view.watchdog_limits import ExceededLimit, find_exceeded_limit
+from kfjob.objects import api_objects
+from kfjob.redaction import Redactor
+from kfjob.redaction.structs import redact_struct
+
+START_CHECK_SECONDS = 10.0
+"""Time between two diagnoses of a job whose pods wait for something."""
+_START_FAULTS = ("Image", "ErrImage", "InvalidImage", "CreateContainer", "FailedCreate", "FailedMount", "Unschedulable")
+"""Beginnings of the reasons of pods and events for which a start may never succeed."""
+MAX_ANNOTATION = 500
+
+
+class Supervision:
+    """One launch."""
+
+    def __init__(self, target: Target, record: JobSnapshot, say: Callable[[str], None]) -> None:
+        """`say` receives what the guard's log shows."""
+        self._target = target.change(namespace=record.namespace, job_kind=record.job_kind or None)
+        self._record = record
+        self._ref = make_ref(self._target, record)
+        self._reader = LiveReader(self._target, self._ref, read_observe_config(record))
+        self._reader.secrets = find_secrets(record)
+        self._say = say
+        self._next_start_check = time.monotonic() + START_CHECK_SECONDS
+
+    def run(self) -> None:
+        """Follow the launch until it has succeeded, is gone, was replaced or was given up.
+
+        Raises:
+            KfjobError: the cluster does not answer, or refuses; the caller tries again.
+        """
+        view = open_view(self._reader)
+        for view, _ in follow_job(self._reader, enforces_limits=False):
+            if view.phase and view.phase.ended:
+                break
+            limit = find_exceeded_limit(view)
+            if (limit or self._has_start_fault(view)) and self._act(view, limit):
+                return
+        if view.phase is JobPhase.FAILED:
+            self._act(view, None)
+
+    def _has_start_fault(self, view: JobView) -> bool:
+        """Return whether it is time to ask the diagnosis why pods do not start."""
+        if view.phase is not JobPhase.PENDING or time.monotonic() < self._next_start_check:
+            return False
+        self._next_start_check = time.monotonic() + START_CHECK_SECONDS
+        states = [pod.state for pod in view.pods.values() if pod.state and pod.state.phase is PodPhase.PENDING]
+        reasons = [*(state.reason for state in states), *(event.reason for event in view.cluster_events)]
+        return any(reason.startswith(_START_FAULTS) for reason in reasons)
+
+    def _act(self, view: JobView, limit: ExceededLimit | None) -> bool:
+        """Decide, and carry the decision out. Return whether the guard is done with this launch."""
+        facts = collect_facts(self._reader, self._record, view, limit=limit)
+        decision = decide(facts)
+        if decision.action is Action.NOTHING:
+            return False
+        self._say(f"{self._ref.name}: {decision.action}: {decision.reason}")
+        for line in decision.evidence:
+            self._say(f"{self._ref.name}:   {line}")
+        write_event(self._target, self._ref, decision, now=time.time())
+        if decision.action is Action.RELAUNCH and decision.record is not None:
+            return self._relaunch(view, decision, extend_history(facts.history, decision.record, now=time.time_ns()))
+        self._stop(view, decision, reason=LIMIT_EXCEEDED if limit else GIVEN_UP)
+        return True
+
+    def _relaunch(self, view: JobView, decision: Decision, history: str) -> bool:
+        try:
+            prepared = prepare(self._target, self._record, history=history, avoid=decision.avoid)
+        except (SpecError, UsageError, Refused) as err:  # an API server that does not answer is asked again
+            reason = f"the next launch is refused: {err.title}"
+            refusal = Decision(action=Action.STOP, reason=reason, evidence=(err.cause,) if err.cause else ())
+            refusal = redact_struct(refusal, Redactor(self._reader.secrets))
+            self._say(f"{self._ref.name}: {refusal.reason}")
+            write_event(self._target, self._ref, refusal, now=time.time())
+            self._stop(view, refusal)
+            return True
+        record = begin(self._target, self._record, prepared)
+        retry(lambda: self._complete(record), self._ref.name, self._say)
+        return True
+
+    def _complete(self, record: JsonObject) -> None:
+        launch = complete(self._target, record)
+        done = f"launch {launch} replaces {self._ref.launch}" if launch else "replaced by another"
+        self._say(f"{self._ref.name}: {done}")
+
+    def _stop(self, view: JobView, decision: Decision, *, reason: str = GIVEN_UP) -> None:
+        """Give the job up: free its pods, and remember the decision on the job. A job that has not failed is removed."""
+        if view.phase is not JobPhase.FAILED:
+            stopped = stop_with_reason(self._target, self._ref, view, decision.reason, reason=reason)
+            if stopped and stopped.error.hint:
+                self._say(f"{self._ref.name}: {stopped.error.hint}")
+            return
+        if freed := free_survivors(self._reader):
+            self._say(f"{self._ref.name}: {freed}")
+        note = {api_objects.ANNOTATION_DECISION: decision.reason[:MAX_ANNOTATION]}
+        self._target.cluster.annotate(self._ref, note)

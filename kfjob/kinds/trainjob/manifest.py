@@ -1,0 +1,84 @@
+"""JobPlan -> the TrainJob, and the TrainingRuntime that has everything of a pod that a TrainJob cannot say.
+
+The runtime has no policy for torch: kfjob sets the variables of torchrun itself, the same as on a PyTorchJob. Trainer's own
+policy knows one static rendezvous at a fixed port, and no elastic agents.
+"""
+
+from __future__ import annotations
+
+from kfjob.base.common_types import JsonObject
+from kfjob.kinds import etcd
+from kfjob.kinds.job_metadata import compile_metadata
+from kfjob.kinds.pod_template import compile_pod_template, own_labels
+from kfjob.kinds.trainjob import trainer_api
+from kfjob.plan import JobPlan
+from kfjob.plan.agent import operator_environment
+
+_RANK = {"fieldRef": {"fieldPath": f"metadata.annotations['{trainer_api.INDEX}']"}}
+_RANK_VARIABLES = ("RANK", "PET_NODE_RANK")
+MAX_BACKOFF = 2**31 - 1
+"""Most restarts that a Job can have. A PyTorchJob without a limit restarts its pods forever."""
+
+
+def compile_manifests(plan: JobPlan) -> list[JsonObject]:
+    """Return all objects of a job; the runtime is first, because `kubectl apply` creates the objects in this order."""
+    template = compile_pod_template(plan)
+    (container,) = template["spec"]["containers"]
+    container["name"] = trainer_api.NODE
+    trainer = {field: container.pop(name) for field, name in trainer_api.TRAINER_FIELDS.items() if name in container}
+    trainer["env"] = [*trainer.get("env", ()), *_list_variables(plan)]
+    own_etcd = etcd.compile_etcd(plan) if plan.own_etcd_image else []
+    return [_compile_runtime(plan, template), _compile_trainjob(plan, trainer), *own_etcd]
+
+
+def _compile_trainjob(plan: JobPlan, trainer: JsonObject) -> JsonObject:
+    run, processes = plan.spec.run, plan.processes_per_node
+    counts: JsonObject = {"numNodes": plan.spec.nodes}
+    if processes.isdecimal():
+        counts["numProcPerNode"] = int(processes)
+    spec: JsonObject = {
+        "runtimeRef": {"apiGroup": trainer_api.GROUP, "kind": trainer_api.RUNTIME_KIND, "name": plan.name},
+        "trainer": counts | trainer,
+    }
+    if run.suspend:
+        spec["suspend"] = True
+    if run.deadline is not None:
+        spec["activeDeadlineSeconds"] = run.deadline
+    return {
+        "apiVersion": trainer_api.API_VERSION,
+        "kind": trainer_api.KIND,
+        "metadata": compile_metadata(plan),
+        "spec": spec,
+    }
+
+
+def _compile_runtime(plan: JobPlan, template: JsonObject) -> JsonObject:
+    restarts = plan.restarts.policy != "Never"
+    limit = plan.spec.run.backoff_limit if plan.spec.run.backoff_limit is not None else MAX_BACKOFF
+    template["spec"]["restartPolicy"] = plan.restarts.policy
+    node: JsonObject = {
+        "name": trainer_api.NODE,
+        "template": {
+            "metadata": {"labels": {trainer_api.LABEL_ANCESTOR: trainer_api.ANCESTOR}},
+            "spec": {"backoffLimit": limit if restarts else 0, "template": template},
+        },
+    }
+    return {
+        "apiVersion": trainer_api.API_VERSION,
+        "kind": trainer_api.RUNTIME_KIND,
+        "metadata": {
+            "name": plan.name,
+            "namespace": plan.namespace,
+            "labels": {trainer_api.LABEL_FRAMEWORK: "torch", **own_labels(plan)},
+        },
+        "spec": {"mlPolicy": {"numNodes": plan.spec.nodes}, "template": {"spec": {"replicatedJobs": [node]}}},
+    }
+
+
+def _list_variables(plan: JobPlan) -> list[JsonObject]:
+    """Return the variables that the training operator sets for the same plan; the node rank is the completion index."""
+    variables = operator_environment(plan)
+    return [
+        {"name": name, "valueFrom": _RANK} if name in _RANK_VARIABLES else {"name": name, "value": value}
+        for name, value in variables.items()
+    ]

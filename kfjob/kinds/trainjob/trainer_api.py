@@ -1,0 +1,37 @@
+"""Names of Kubeflow Trainer (v2.3, pkg/apis/trainer/v1alpha1 and pkg/constants) and of JobSet (v0.12)."""
+
+from __future__ import annotations
+
+GROUP = "trainer.kubeflow.org"
+API_VERSION = f"{GROUP}/v1alpha1"
+KIND = "TrainJob"
+RESOURCE = "trainjobs"
+RUNTIME_KIND = "TrainingRuntime"
+RUNTIME_RESOURCE = "trainingruntimes"
+
+NODE = "node"
+"""Name of the replicated job that trains, and of its container."""
+TRAINER_FIELDS = {"image": "image", "command": "command", "args": "args", "env": "env", "resourcesPerNode": "resources"}
+"""Fields of a TrainJob's `trainer`, and those of the container that they replace."""
+LABEL_ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
+ANCESTOR = "trainer"
+"""The replicated job with this label gets what a TrainJob's `trainer` says."""
+LABEL_FRAMEWORK = "trainer.kubeflow.org/framework"
+"""The label by which the Kubeflow SDK lists runtimes; it refuses a runtime without it."""
+
+LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
+INDEX = "batch.kubernetes.io/job-completion-index"
+"""A label and an annotation of every pod of an Indexed Job."""
+
+RUNTIME_MISSING = "specified trainingRuntime must be created before the TrainJob is created"
+"""What the webhook says of a TrainJob whose runtime does not exist (pkg/runtime/core/trainingruntime.go)."""
+
+
+def name_host(job: str, index: int) -> str:
+    """Return the name under which other pods reach the pod of a node rank: its host name in JobSet's headless service."""
+    return f"{name_pod(job, index)}.{job}"
+
+
+def name_pod(job: str, index: int) -> str:
+    """Return the name of a pod without its random end, which is its host name."""
+    return f"{job}-{NODE}-0-{index}"

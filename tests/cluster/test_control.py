@@ -1,0 +1,42 @@
+"""Suspend, resume and scale a job on the real cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kfjob
+from kfjob.api.settings import Settings
+from kfjob.joblog.events import JobPhase
+from tests.cluster.facts import Space
+
+pytestmark = pytest.mark.cluster
+STEPS = "i=0; while :; do i=$((i+1)); echo step $i/1000 loss 1.$i; sleep 0.5; done"
+
+
+def test_job_is_scaled_suspended_and_resumed_in_one_launch(space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KUBECONFIG", space.facts.kubeconfig)
+    spec = {
+        "name": "elastic",
+        "image": space.facts.image,
+        "elastic": {"min": 1, "max": 2},
+        "command": ["sh", "-c", STEPS],
+        "pod": {"grace": 1},
+    }
+    run = kfjob.submit(spec, settings=Settings(state=tmp_path, backend="kubernetes", namespace=space.name))
+    assert run.wait(goal="progress", timeout=120) == "Running"
+    run.scale(2)
+    assert run.wait(goal="running", timeout=120) == "Running"
+    assert len(run.snapshot().pods) == 2
+    run.suspend()
+    snapshot = run.snapshot()
+    assert (snapshot.job.phase, snapshot.pods) == (JobPhase.SUSPENDED, ())
+    run.resume()
+    assert run.wait(goal="running", timeout=120) == "Running"
+    assert run.snapshot().launch == run.launch
+    archive = run.stop()
+    assert archive is not None
+    earlier = (archive / "elastic-worker-0" / "pytorch.previous.log").read_text()
+    assert "step 1/1000" in earlier
+    assert (archive / "elastic-worker-0" / "pytorch.log").exists()

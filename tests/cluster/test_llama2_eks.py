@@ -1,0 +1,110 @@
+"""examples/llama2-eks on the real cluster: the lines of its README, from the Dockerfile to the resumed job.
+
+moto mocks the ECR API, and a real registry holds the image under its ECR name (see test_image.py). The copy of the example has
+the cluster's torch as a volume, and a delay in all pods but worker-1, which so joins the rendezvous first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.facts import ROOT, Space, until
+from tests.cluster.storage import shared_claim
+from tests.cluster.test_image import KFJOB, User, base_image, pip_secrets, user  # noqa: F401 - a fixture
+from tests.image.aws import HOST
+from tests.readme_lines import read_lines
+
+LINES = read_lines("llama2-eks")
+BUILD = ("--build-arg", "DEPENDENCIES=none", "--build-arg", "TORCH=none", "--builder", "buildah")
+DELAY = 'case "$HOSTNAME" in *-worker-1) ;; *) sleep 8 ;; esac'
+
+
+@pytest.fixture
+def folder(space: Space, user: User) -> Iterator[Path]:  # noqa: F811
+    """Return a copy of the example for this cluster, with a claim and with the current folder's checkpoints."""
+    folder = user.folder / "llama2-eks"
+    shutil.copytree(ROOT / "examples" / "llama2-eks", folder)
+    volumes = "".join(f"  - {json.dumps(dict(volume))}\n" for volume in space.facts.volumes)
+    for name in ("job.yaml", "text.yaml"):
+        text = (folder / name).read_text().replace("pvc: fsx}\n", f"pvc: fsx}}\n{volumes}")
+        (folder / name).write_text(text.replace("/data/checkpoints", f"/data/{space.name}"))
+    container = {"name": "delay", "image": "${IMAGE_URI}", "command": ["sh", "-c", DELAY]}
+    with (folder / "job.yaml").open("a") as file:
+        file.write(f"  log_every: 1\npod: {json.dumps({'init_containers': [container]})}\nmake_pull_secret: true\n")
+    with (folder / "text.yaml").open("a") as file:
+        file.write("make_pull_secret: true\n")
+    with shared_claim(space, "fsx"):
+        yield folder
+
+
+def read_batches(log: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\] Batch (\d+) Loss: ", log)]
+
+
+@pytest.mark.timeout(900)
+def test_all_steps_of_the_reference(folder: Path, user: User, space: Space):  # noqa: F811
+    lines = iter(LINES)
+
+    def type_next(start: str, *options: str) -> str:
+        """Run the next line of the README, which begins like this."""
+        line = next(lines)
+        assert line.startswith(start)
+        env = user.env | {"KFJOB_ETCD_IMAGE": space.facts.etcd_image}
+        argv = [KFJOB, *shlex.split(line.replace("../..", str(ROOT)))[1:], *options]
+        result = subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
+        assert result.returncode == 0 or start == "kfjob doctor", f"{line}\n{result.stdout}\n{result.stderr}"
+        return result.stdout
+
+    assert "operator" in type_next("kfjob doctor")
+    image = type_next("kfjob push-image", *BUILD, "--base-image", base_image(), *pip_secrets()).strip()
+    assert image.startswith(f"{HOST}/fsdp:pytorch2.2@sha256:")
+    values = (folder / "fsdp.env").read_text()
+    (folder / "fsdp.env").write_text(re.sub(r"IMAGE_URI=.*", f"IMAGE_URI={image}", values))
+    type_next("kfjob submit text.yaml")
+
+    type_next("kfjob submit job.yaml")
+    table = type_next("kfjob status")
+    assert [line.split()[0] for line in table.splitlines() if line.startswith("fsdp-")] == [
+        "fsdp-etcd",
+        *(f"fsdp-worker-{index}" for index in range(3)),
+    ]
+    assert "fsdp-worker-1" in type_next("kfjob master").splitlines()[0]
+    until(lambda: "master_addr=" in user("logs", "fsdp", "--agents").stdout)  # the first to join is known earlier
+    assert "master_addr=fsdp-worker-1" in type_next("kfjob logs fsdp --agents")
+
+    follow = next(lines)
+    assert follow == "kfjob logs fsdp -f"
+    with subprocess.Popen([KFJOB, *follow.split()[1:]], env=user.env, cwd=folder, stdout=subprocess.PIPE, text=True) as log:
+        assert log.stdout
+        batches = (numbers[0] for line in log.stdout if (numbers := read_batches(line)))
+        newest = next((number for number in batches if number >= 3), 0)
+        assert newest, user("diagnose", "fsdp").stdout
+        type_next("kfjob relaunch")  # kills the running job
+        log.kill()
+    assert type_next("kfjob wait") == "Succeeded\n"
+    second = user("logs", "fsdp").stdout
+    (resumed,) = set(re.findall(r"\] Resume step-(\d+)", second))
+    assert newest <= int(resumed) < 300
+    assert read_batches(second) == list(range(int(resumed) + 1, 301))
+    status = json.loads(user("status", "fsdp", "-o", "json").stdout)
+    assert (status["phase"], status["store"]["pod"], status["store"]["phase"]) == ("Succeeded", "fsdp-etcd", "Running")
+
+    type_next("kfjob submit job.yaml")  # a Completed job gives its name
+    third = user("logs", "fsdp").stdout
+    assert "] Resume step-000300" in third
+    assert read_batches(third) == list(range(301, 311))
+    assert type_next("kfjob stop") == "fsdp\n"
+    archived = user("status", "fsdp").stdout
+    assert "fsdp-etcd" in archived  # from the archive
+    manifest = type_next("kfjob render llama2-7b.yaml")
+    assert "replicas: 8" in manifest
+    assert "FI_EFA_USE_DEVICE_RDMA" in manifest
+    assert next(lines, None) is None

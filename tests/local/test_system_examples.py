@@ -1,0 +1,168 @@
+"""The examples of the published systems on this machine: every line of their READMEs, as a user types it.
+
+tests/cluster/test_llama2_eks.py runs the one about Kubernetes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kfjob.trainspec.model_shapes import PRESETS, count_parameters
+from tests.readme_lines import ROOT, read_lines
+
+pytestmark = [pytest.mark.local, pytest.mark.trainer]
+FAILED_JOB = 100
+"""Exit code of a command whose job has failed."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader of an example's README, in a copy of its folder."""
+
+    folder: Path
+    env: dict[str, str]
+
+    def __call__(self, line: str, *, code: int = 0) -> str:
+        """Run a line as a shell does, and return what it prints; with a job that fails, its exit code is another."""
+        line = line.replace("/tmp/fabric-llama", str(self.folder / "files"))
+        shell = ["bash", "-ec", line]
+        done = subprocess.run(shell, env=self.env, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == code, f"{line} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
+    """Return a reader of the example that the test names."""
+    folder = tmp_path / "example"
+    shutil.copytree(ROOT / "examples" / request.param, folder)
+    for file in folder.glob("*.env"):
+        file.write_text(file.read_text().replace("/tmp/fabric-llama", str(folder / "files")))
+    env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
+    env |= {"KFJOB_BACKEND": "local", "KFJOB_STATE": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path)}
+    env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "HF_HUB_OFFLINE": "1"}
+    return Reader(folder, env)
+
+
+def for_example(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("reader", [name], indirect=True, ids=[name])
+
+
+@for_example("llama-recipes")
+def test_llama_recipes(reader: Reader):
+    copy, render, render_etcd, dry_run, preflight, submit, logs, diagnose, *notes = read_lines("llama-recipes")
+    reader(copy)
+    manifest = yaml.safe_load(reader(render).partition("note:")[0].partition("warning:")[0])
+    assert manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 2
+    assert "rdzvBackend: etcd" in reader(render_etcd)
+    assert "LlamaDecoderLayer" in reader(dry_run)
+    reader(preflight)
+    reader(submit)
+    assert "] Batch 10 Loss: " in reader(logs)
+    reader(diagnose)
+    rules = {
+        "rendezvous": ("rendezvous-unresolvable", FAILED_JOB),
+        "libcuda": ("libcuda-missing", FAILED_JOB),
+        "old-import": ("shard-checkpoint-import", 0),
+        "forward-order": ("forward-order", 0),
+    }
+    assert [line.split()[-1] for line in notes[::2]] == list(rules)
+    for provoke, named in zip(notes[::2], notes[1::2], strict=True):
+        rule, code = rules[provoke.split()[-1]]
+        reader(provoke, code=code)
+        assert f"[{rule}]" in reader(named)
+
+
+def read_ddp(log: str) -> list[tuple[int, ...]]:
+    lines = re.findall(r"GPU:(\d+) \| Epoch: (\d+) \| Batchsize: (\d+) \| Steps: (\d+)", log)
+    return sorted(tuple(map(int, line)) for line in lines)
+
+
+def check_ddp(reader: Reader, line: str) -> None:
+    """Check that the job of a line prints the lines of four ranks, whose samples are all samples."""
+    reader(line)
+    log = reader("kfjob logs ddp")
+    assert log.count("GPU_Count: 4") == 1
+    assert read_ddp(log) == sorted((rank, epoch, 32, 32) for rank in range(4) for epoch in range(2))
+    assert "Samples: 4096 | Loss:" in log
+
+
+def check_zero(reader: Reader, line: str) -> None:
+    """Check the line of each rank, and that the communication is printed once."""
+    stage = int(line.partition("zero_stage=")[2][0])
+    reader(line)
+    log = reader("kfjob logs zero")
+    elements = count_parameters(PRESETS["tiny-llama"]) // (2 if stage else 1)
+    description = f"ZeRO Stage: {stage} | Optimizer: lr=5e-05 | betas=(0.9, 0.999) | eps=1e-08 | parameter count={elements}"
+    assert re.findall(r"Device \d \| .*", log) == [f"Device {rank} | {description}" for rank in range(2)]
+    assert log.count("Comm. Op") == 1
+
+
+@for_example("data-parallel")
+def test_data_parallel(reader: Reader):
+    lines = read_lines("data-parallel")
+    assert "all nine collectives are correct, on 2 ranks with gloo" in reader(lines[0])
+    check_ddp(reader, lines[1])
+    check_zero(reader, lines[5])
+    assert "Qwen2ForCausalLM with 1543714304 parameters" in reader(lines[9])
+
+
+@for_example("data-parallel")
+@pytest.mark.long  # the test above runs one launcher and one stage
+def test_other_launchers_and_stages(reader: Reader):
+    lines = read_lines("data-parallel")
+    for line in lines[2:4]:
+        check_ddp(reader, line)
+    for line in (lines[4], *lines[6:9]):
+        check_zero(reader, line)
+
+
+@for_example("fabric-llama")
+def test_fabric_llama(reader: Reader):
+    text, tokenise, explain, submit, resume, export = read_lines("fabric-llama")
+    files = reader.folder / "files"
+    reader(text)
+    assert "tokens of" in reader(tokenise)
+    assert "train.wrap" in reader(explain)
+    reader(submit)
+    log = reader("kfjob logs fabric-llama")
+    assert [int(step) for step in re.findall(r"\] Batch (\d+) Loss", log)] == list(range(1, 9))
+    rates = [float(rate) for rate in re.findall(r"lr: ([\d.e-]+)", log)]
+    assert rates[0] == pytest.approx(2e-5)
+    assert 2e-6 <= rates[-1] < 1e-5  # it decays
+    assert {int(step) for step in re.findall(r"Evaluation step (\d+)", log)} >= {4, 8}
+    assert (files / "checkpoints" / "step-000008" / "model.pt").is_file()  # the full state dict
+    assert list((files / "wandb").glob("offline-run-*/*.wandb"))
+    reader(resume)
+    assert "] Resume step-000008" in reader("kfjob logs fabric-llama")
+    reader(export)
+    config = json.loads((files / "model" / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert list((files / "model").glob("*.safetensors"))
+
+
+@for_example("accelerate-fsdp")
+def test_accelerate_fsdp(reader: Reader):
+    memory, imported, launch, exported, ordinal = read_lines("accelerate-fsdp")
+    reader(memory)
+    rows = dict(re.findall(r"^(\S+) +([\d. ]+)$", reader("kfjob logs memory"), re.MULTILINE))
+    measured = {name: " | ".join(values.split()) for name, values in rows.items()}
+    readme = (ROOT / "examples" / "accelerate-fsdp" / "README.md").read_text(encoding="utf-8")
+    assert list(measured) == ["DP", "DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "FSDP"]
+    assert [name for name, values in measured.items() if f" {values} |" not in readme] == []
+    reader(imported)
+    assert "step 20/20 | loss" in reader(launch)
+    reader(exported)
+    configs = [yaml.safe_load((reader.folder / name).read_text()) for name in ("accelerate.yaml", "again.yaml")]
+    assert configs[0] == configs[1]
+    assert "[invalid-device-ordinal]" in reader(ordinal)

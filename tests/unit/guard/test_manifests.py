@@ -1,0 +1,46 @@
+"""What `kfjob guard install` creates, and the kustomization of the same objects."""
+
+from pathlib import Path
+
+import yaml
+
+from kfjob.guard.manifests import IMAGE, RULES, make_objects
+
+FOLDER = Path(__file__).parents[3] / "manifests" / "guard"
+
+
+def test_kustomization_has_the_objects_of_install():
+    assert list(yaml.safe_load_all((FOLDER / "guard.yaml").read_text())) == make_objects()
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    assert kustomization["resources"] == ["guard.yaml"]
+    assert [image["name"] for image in kustomization["images"]] == [IMAGE]
+
+
+def test_pod_passes_the_restricted_standard():
+    pod = make_objects()[-1]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_state_is_a_folder_that_the_guard_makes_in_its_volume():  # kfjob refuses a folder that others may write
+    (container,) = make_objects()[-1]["spec"]["template"]["spec"]["containers"]
+    (mount,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "state"]
+    (state,) = [entry["value"] for entry in container["env"] if entry["name"] == "KFJOB_STATE"]
+    assert state.startswith(f"{mount}/")
+
+
+def test_archive_claim_replaces_the_volume_of_the_pod():
+    pod = make_objects(namespace="team", image="guard:1", claim="logs")[-1]["spec"]["template"]["spec"]
+    assert pod["volumes"][0] == {"name": "state", "persistentVolumeClaim": {"claimName": "logs"}}
+    assert pod["containers"][0]["image"] == "guard:1"
+
+
+def test_guard_reads_no_secrets():
+    resources = {resource for _, names, _ in RULES for resource in names}
+    assert not resources & {"secrets", "configmaps", "nodes"}

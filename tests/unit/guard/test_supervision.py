@@ -1,0 +1,69 @@
+"""What the guard does if the next launch is refused, and if the API server does not answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfjob.api.settings import Settings
+from kfjob.api.target import Target
+from kfjob.base.errors import BackendError, Refused
+from kfjob.guard import supervision
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot
+from kfjob.joblog.recovery import Action, Decision, Relaunch
+from kfjob.joblog.view.job_view import JobView
+
+ENDED = JobChanged(phase=JobPhase.FAILED)
+RECORD = JobSnapshot(name="train", namespace="n", job=ENDED, uid="u", launch="l1", job_kind="PyTorchJob")
+DECISION = Decision(action=Action.RELAUNCH, reason="a pod was removed", record=Relaunch(launch="l1", reason="pod lost", step=3))
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return what the supervision asks for, instead of a cluster that does it."""
+    calls: list[Any] = []
+    monkeypatch.setattr(supervision, "write_event", lambda *_, **__: None)
+    monkeypatch.setattr(supervision.Supervision, "_stop", lambda _, __, decision, **more: calls.append((decision.reason, more)))
+    monkeypatch.setattr(supervision, "begin", lambda *_: calls.append("begin"))
+    monkeypatch.setattr("kfjob.guard.relaunch.time.sleep", lambda _: calls.append("pause"))
+    return calls
+
+
+def supervise(tmp_path: Path) -> bool:
+    watched = supervision.Supervision(Target(Settings(state=tmp_path), "kubernetes", "n"), RECORD, lambda _: None)
+    return watched._relaunch(JobView(), DECISION, "[]")
+
+
+def test_refused_launch_gives_the_job_up(calls, tmp_path, monkeypatch):
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Refused("the API server refuses it", cause="no such field")
+
+    monkeypatch.setattr(supervision, "prepare", refuse)
+    assert supervise(tmp_path)
+    assert calls == [("the next launch is refused: the API server refuses it", {})]
+
+
+def test_server_that_does_not_answer_leaves_the_job_for_the_next_attempt(calls, tmp_path, monkeypatch):
+    def fail(*_: Any, **__: Any) -> None:
+        raise BackendError("the webhook is down")
+
+    monkeypatch.setattr(supervision, "prepare", fail)
+    with pytest.raises(BackendError):
+        supervise(tmp_path)
+    assert calls == []
+
+
+def test_relaunch_that_has_begun_is_completed_when_the_server_answers_again(calls, tmp_path, monkeypatch):
+    answers = [Refused("quota"), BackendError("503"), None]
+
+    def complete(*_: Any) -> str:
+        if error := answers.pop(0):
+            raise error
+        return "l2"
+
+    monkeypatch.setattr(supervision, "prepare", lambda *_, **__: None)
+    monkeypatch.setattr(supervision, "complete", complete)
+    assert supervise(tmp_path)
+    assert calls == ["begin", "pause", "pause"]
