@@ -14,8 +14,8 @@ from kfjob.api.diagnose import examine
 from kfjob.api.reader import open_folder
 from kfjob.api.settings import load_current_settings
 from kfjob.base.errors import KfjobError
+from kfjob.joblog.diagnose.engine.aftermath import find_futile_restart
 from kfjob.joblog.diagnose.engine.ranking import describe
-from kfjob.joblog.diagnose.engine.recovery import find_futile_restart
 
 
 def explain_futile_restart(folder: Path) -> str:

@@ -113,7 +113,7 @@ class JobFiles:
 
     def _open_templates(self, settings: Settings, build: BuildImage | None, *, is_submitted: bool) -> TemplateSource:
         from kfjob.api.templates.template_source import TemplateSource
-        from kfjob.kinds.registry import find_holder, list_user_kinds, select_user_jobs
+        from kfjob.kinds.registry import find_importable, list_user_kinds, select_user_jobs
 
         templates = TemplateSource(self.read_template(), build, is_submitted)
         if is_submitted and not select_user_jobs(objects := templates.list_objects(settings)):
@@ -121,8 +121,8 @@ class JobFiles:
             kinds = ", ".join(dict.fromkeys(item.kind for item in objects))
             title = f"`{self.name}` has no {' or '.join(list_user_kinds())}: {kinds or 'it is empty'}"
             hint = f"`{command}` creates its objects"
-            if holder := find_holder(objects):
-                format_name = holder[1].import_format
+            if found := find_importable(objects):
+                format_name = found[1].import_format
                 has_values = templates.template.values or templates.template.exported
                 importing = f"kfjob render {self.format_template_options()} | kfjob import {format_name} -"
                 importing = importing if has_values else f"kfjob import {format_name} {self.name}"

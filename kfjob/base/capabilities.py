@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 BackendName = Literal["kubernetes", "local"]
 
@@ -38,7 +38,7 @@ def find_name(text: object) -> BackendName | None:
     return next((name for name in CAPABILITIES if name == text), None)
 
 
-AUTO_TARGET = "auto"
-"""The `target` that asks the cluster which kinds of jobs it offers."""
-TARGETS = ("pytorchjob", "trainjob", AUTO_TARGET)
-"""The values of `target`: the kinds of `kfjob.kinds` in small letters, and `auto`."""
+TargetName = Literal["pytorchjob", "trainjob", "auto"]
+"""The values of `target`: the kinds of `kfjob.kinds` in small letters, and `auto`, which asks the cluster what it offers."""
+TARGETS: tuple[TargetName, ...] = get_args(TargetName)
+AUTO_TARGET: TargetName = "auto"

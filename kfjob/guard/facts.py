@@ -1,4 +1,4 @@
-"""Collect the facts about a job for the decision of `joblog.recovery`."""
+"""Collect the facts about a job for the decision of `guard.decision`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kfjob.api.reader import LiveReader
 from kfjob.base.errors import KfjobError
 from kfjob.base.parsing import ParseError, decode_json
 from kfjob.base.units import SECOND
+from kfjob.guard.decision import Facts, LostPod, Relaunch
+from kfjob.joblog.diagnose.engine.aftermath import find_futile_restart
 from kfjob.joblog.diagnose.engine.ranking import describe
-from kfjob.joblog.diagnose.engine.recovery import find_futile_restart
 from kfjob.joblog.events import TERMINATING, JobPhase, JobSnapshot, KubernetesEvent, PodPhase, find_host
 from kfjob.joblog.observe_config import Recovery
-from kfjob.joblog.recovery import Facts, LostPod, Relaunch
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.watchdog_limits import ExceededLimit
 from kfjob.redaction import Redactor

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kfjob.backends.resources import APPS, CORE
 from kfjob.base.common_types import JsonObject
 from kfjob.guard.records import COMPONENT
+from kfjob.kinds.registry import KINDS
 from kfjob.objects import api_objects
 
 IMAGE = "kfjob-guard"
@@ -16,19 +17,31 @@ _LABELS = {api_objects.LABEL_APP_NAME: COMPONENT, api_objects.LABEL_MANAGED_BY: 
 _SELECTOR = {api_objects.LABEL_APP_NAME: COMPONENT}
 
 Rule = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""API group, resources and verbs."""
+
+
+def _list_kind_rules() -> list[Rule]:
+    """Return the rights on the jobs of each kind and on what a job needs before it, such as its runtime."""
+    rules: list[Rule] = []
+    for kind in KINDS.values():
+        verbs: dict[str, list[str]] = {}
+        for permission in kind.permissions:
+            if permission.group == kind.group and not permission.subresource:
+                verbs.setdefault(permission.resource, []).append(permission.verb)
+        rules += [(kind.group, (resource,), tuple(allowed)) for resource, allowed in verbs.items()]
+        rules.append((kind.group, (f"{kind.resource}/finalizers",), ("update",)))  # to own the job's etcd
+    return rules
+
+
 RULES: tuple[Rule, ...] = (
-    ("kubeflow.org", ("pytorchjobs",), ("create", "get", "list", "watch", "update", "patch", "delete")),
-    ("kubeflow.org", ("pytorchjobs/finalizers",), ("update",)),
-    ("trainer.kubeflow.org", ("trainjobs",), ("create", "get", "list", "watch", "update", "patch", "delete")),
-    ("trainer.kubeflow.org", ("trainingruntimes",), ("create", "get", "list", "patch", "delete")),
-    ("trainer.kubeflow.org", ("trainjobs/finalizers",), ("update",)),
+    *_list_kind_rules(),
     ("", ("pods", "services"), ("create", "get", "list", "watch", "patch", "delete")),
     ("", ("pods/log",), ("get",)),
     ("", ("events",), ("create", "list")),
     ("coordination.k8s.io", ("leases",), ("create", "get", "list", "update", "delete")),
     ("kueue.x-k8s.io", ("workloads", "localqueues"), ("get", "list")),
 )
-"""API group, resources and verbs. A relaunch creates what a submit creates: the job, and its etcd's pod and service."""
+"""The rights of the guard. A relaunch creates what a submit creates: the job, and its etcd's pod and service."""
 
 
 def make_objects(*, namespace: str | None = None, image: str = IMAGE, claim: str | None = None) -> list[JsonObject]:

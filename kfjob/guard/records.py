@@ -16,7 +16,7 @@ from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import AlreadyExists, NotFound
 from kfjob.base.parsing import ParseError, parse_json
 from kfjob.base.units import MIB
-from kfjob.joblog.recovery import Action, Decision
+from kfjob.guard.decision import Action, Decision
 from kfjob.kinds.registry import find_kind, is_job, is_prerequisite
 from kfjob.objects import api_objects
 

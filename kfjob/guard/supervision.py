@@ -13,11 +13,11 @@ from kfjob.api.secrets import find_secrets
 from kfjob.api.target import Target
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Refused, SpecError, UsageError
+from kfjob.guard.decision import Action, Decision, decide
 from kfjob.guard.facts import collect_facts, extend_history
 from kfjob.guard.records import write_event
 from kfjob.guard.relaunch import begin, complete, prepare, retry
 from kfjob.joblog.events import JobPhase, JobSnapshot, PodPhase
-from kfjob.joblog.recovery import Action, Decision, decide
 from kfjob.joblog.view.job_view import GIVEN_UP, LIMIT_EXCEEDED, JobView
 from kfjob.joblog.view.watchdog_limits import ExceededLimit, find_exceeded_limit
 from kfjob.objects import api_objects

@@ -64,7 +64,7 @@ def select_user_jobs(objects: Iterable[ManifestObject]) -> list[tuple[ManifestOb
     return [(item, reader) for item in objects if item.kind in KINDS and (reader := KINDS[item.kind].manifests)]
 
 
-def find_holder(objects: Iterable[ManifestObject]) -> tuple[ManifestObject, ManifestReader] | None:
+def find_importable(objects: Iterable[ManifestObject]) -> tuple[ManifestObject, ManifestReader] | None:
     """Return the first object that is or holds a job that `kfjob import` can read, with its reader; None without one."""
     readers = [reader for kind in KINDS.values() if (reader := kind.manifests)]
     pairs = ((item, reader) for item in objects for reader in readers if reader.holds_job(item.value))

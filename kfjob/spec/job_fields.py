@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from kfjob.base.capabilities import TargetName
 from kfjob.joblog.progress.pattern import PROGRESS_GROUPS
 from kfjob.shell.commands import Launcher
 from kfjob.spec import instances
@@ -60,7 +61,7 @@ class JobFields(SpecModel, defer_build=True):
         default=None, description="Experiment, a group of jobs to compare; a label of the job and its pods"
     )
     namespace: DnsLabel | None = Field(default=None, description="Namespace; default: the one of the kubeconfig's context")
-    target: Literal["pytorchjob", "trainjob", "auto"] | None = Field(
+    target: TargetName | None = Field(
         default=None,
         description="Kind of the job on a cluster: `pytorchjob` of the training operator, `trainjob` of Kubeflow Trainer v2, "
         "or `auto`, what the cluster offers; default: `pytorchjob`, and `trainjob` on a cluster without the training operator",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kfjob.api.images.code_layer import CodeLayer
-from kfjob.api.lifecycle.name_holder import NameState, decide_name, find_holder, make_taken
 from kfjob.api.lifecycle.preparation import check_job, find_other_target, prepare_launch
 from kfjob.api.lifecycle.replace import replace_launch
+from kfjob.api.lifecycle.taken_name import NameState, decide_name, find_same_name, make_taken
 from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.reader import LiveReader, make_ref
 from kfjob.api.recorded_config import read_observe_config
@@ -55,7 +55,7 @@ def submit(
 
 
 def _submit(job: PreparedJob, source: JobSource, *, code: CodeLayer | None, replace: bool, notify: Notify) -> Submission:
-    live = find_holder(job)  # before anything that takes long, such as pushing code
+    live = find_same_name(job)  # before anything that takes long, such as pushing code
     state = decide_name(live, job)
     if live and not replace and state in (NameState.SAME, NameState.TAKEN):
         if code or state is NameState.TAKEN:

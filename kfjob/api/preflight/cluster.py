@@ -11,7 +11,7 @@ from kfjob.api.capacity.nodes import find_missing_nodes, read_nodes
 from kfjob.api.capacity.pod_requirements import Reference, find_references
 from kfjob.api.capacity.queues import explain_ignored, ignores_queue
 from kfjob.api.preflight import quota
-from kfjob.api.preflight.holder import check_holder
+from kfjob.api.preflight.job_name import check_job_name
 from kfjob.api.preflight.result import CheckResults
 from kfjob.api.prepared import PreparedJob
 from kfjob.backends.base import Inventory, find_api_version
@@ -56,7 +56,7 @@ ReferenceCheck = Callable[[PreflightJob, Reference, CheckResults], bool]
 
 def check_names(job: PreflightJob, results: CheckResults) -> None:
     """Check that the names of the job, its pods and its services are free."""
-    if not check_holder(job.prepared, results):
+    if not check_job_name(job.prepared, results):
         return
     taken: list[str] = []
     for resource, noun in (("pods", "pod"), ("services", "service")):

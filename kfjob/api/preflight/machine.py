@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kfjob.api.preflight.holder import check_holder
+from kfjob.api.preflight.job_name import check_job_name
 from kfjob.api.preflight.result import CheckResults
 from kfjob.api.prepared import PreparedJob
 
@@ -12,7 +12,7 @@ from kfjob.api.prepared import PreparedJob
 def check_machine(prepared: PreparedJob, results: CheckResults) -> None:
     """Check the job's name, cores, GPUs, program and mounted folders, and add to the results."""
     plan = prepared.plan
-    if check_holder(prepared, results):
+    if check_job_name(prepared, results):
         results.ok("names are free")
     for requirement in prepared.target.machine.check_requirements(plan):
         if err := requirement.problem:

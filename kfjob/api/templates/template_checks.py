@@ -13,7 +13,7 @@ from kfjob.backends.resources import is_creatable
 from kfjob.base.errors import Problem
 from kfjob.base.text import plural
 from kfjob.kinds.manifests import ManifestReader
-from kfjob.kinds.registry import find_holder, list_user_kinds, select_user_jobs
+from kfjob.kinds.registry import find_importable, list_user_kinds, select_user_jobs
 from kfjob.lint.images import find_image_problems
 from kfjob.objects.containers import find_containers
 from kfjob.shell import syntax as shell_syntax
@@ -59,9 +59,9 @@ def check_containers(objects: Sequence[ManifestObject], reader: ManifestReader, 
 
 def _suggest_import(objects: Sequence[ManifestObject], template: Template) -> str | None:
     """Return the command that makes a spec of a job inside one of the objects; None if none has one."""
-    if not (holder := find_holder(objects)):
+    if not (found := find_importable(objects)):
         return None
-    item, reader = holder
+    item, reader = found
     command = f"kfjob import {reader.import_format} {item.positions.file}"
     if template.values or template.exported:
         command = f"kfjob render --template {item.positions.file} … | kfjob import {reader.import_format} -"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kfjob.joblog.diagnose.engine.aftermath import find_futile_restart
 from kfjob.joblog.diagnose.engine.collector import SymptomCollector
-from kfjob.joblog.diagnose.engine.recovery import find_futile_restart
 from kfjob.joblog.events import Event
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce

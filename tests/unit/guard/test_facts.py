@@ -3,10 +3,10 @@
 import pytest
 
 from kfjob.base.units import SECOND
+from kfjob.guard.decision import Relaunch
 from kfjob.guard.facts import extend_history, find_checkpoint, find_lost_pods, read_history
 from kfjob.joblog.events import Event, JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
-from kfjob.joblog.recovery import Relaunch
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import yaml
 
 from kfjob.guard.manifests import IMAGE, RULES, make_objects
+from kfjob.kinds.registry import KINDS
 
-FOLDER = Path(__file__).parents[3] / "manifests" / "guard"
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+FOLDER = MANIFESTS / "guard"
 
 
 def test_kustomization_has_the_objects_of_install():
@@ -44,3 +46,17 @@ def test_archive_claim_replaces_the_volume_of_the_pod():
 def test_guard_reads_no_secrets():
     resources = {resource for _, names, _ in RULES for resource in names}
     assert not resources & {"secrets", "configmaps", "nodes"}
+
+
+def test_role_of_submitters_has_every_right_of_the_kinds():
+    _, role, _ = yaml.safe_load_all((MANIFESTS / "rbac" / "submitter.yaml").read_text())
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    permissions = [item for kind in KINDS.values() for item in (*kind.permissions, *kind.useful_permissions)]
+    needed = {(item.group, f"{item.resource}/{item.subresource}".rstrip("/"), item.verb) for item in permissions}
+    assert needed <= granted

@@ -11,9 +11,9 @@ import pytest
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.guard import facts
+from kfjob.guard.decision import decide
 from kfjob.guard.supervision import Supervision
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot
-from kfjob.joblog.recovery import decide
 from kfjob.joblog.view.job_view import JobView
 
 TOKEN, PASSWORD = "hf_" + "aB3" * 12, "correcthorsebattery"

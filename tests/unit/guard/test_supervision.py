@@ -11,8 +11,8 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.base.errors import BackendError, Refused
 from kfjob.guard import supervision
+from kfjob.guard.decision import Action, Decision, Relaunch
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot
-from kfjob.joblog.recovery import Action, Decision, Relaunch
 from kfjob.joblog.view.job_view import JobView
 
 ENDED = JobChanged(phase=JobPhase.FAILED)

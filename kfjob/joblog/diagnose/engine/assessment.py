@@ -8,8 +8,8 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kfjob.joblog.diagnose.engine.aftermath import has_recovered, repeats_failure
 from kfjob.joblog.diagnose.engine.history import JobEvidence, Occurrence, Symptom
-from kfjob.joblog.diagnose.engine.recovery import has_recovered, repeats_failure
 from kfjob.joblog.diagnose.rule import Role, Severity, Subject
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.events import TERMINATING, JobPhase, PodChanged, PodPhase

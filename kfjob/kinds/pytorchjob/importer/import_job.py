@@ -50,9 +50,9 @@ def import_objects(
         SpecError: there is not exactly one PyTorchJob that fits the choice, or no spec can express it.
     """
     entry = choose_job([item.value for item in objects], choice, file, list_paths=[item.path for item in objects])
-    holder = objects[entry.document_index]
-    job, notes = prepare_job(entry, holder)
-    others = [item for item in objects if item is not holder]
+    outer = objects[entry.document_index]
+    job, notes = prepare_job(entry, outer)
+    others = [item for item in objects if item is not outer]
     etcd = [item for item in others if is_own_etcd(item.value, job)]
     notes = [*entry.notes, *notes]
     if makes_etcd and not etcd and (etcd := find_replaceable_etcd(others, job, _list_other_jobs(objects, entry))):
@@ -61,7 +61,7 @@ def import_objects(
     try:
         return _convert(job, notes, has_own_etcd=bool(etcd))
     except SpecError as error:
-        raise SpecError([_locate(problem, job, entry, holder) for problem in error.problems]) from error
+        raise SpecError([_locate(problem, job, entry, outer) for problem in error.problems]) from error
 
 
 def _list_other_jobs(objects: Sequence[ManifestObject], entry: FoundJob) -> list[JsonObject]:
@@ -87,12 +87,12 @@ def _convert(job: JsonObject, notes: list[Note], *, has_own_etcd: bool) -> Conve
     return _add_notes(conversion, original, [*notes, *record_notes])
 
 
-def _locate(problem: Problem, job: JsonObject, entry: FoundJob, holder: ManifestObject) -> Problem:
+def _locate(problem: Problem, job: JsonObject, entry: FoundJob, outer: ManifestObject) -> Problem:
     """Return a problem of the job's spec with the manifest's field and its place."""
     if problem.line is not None:
         return problem
     path = find_manifest_path(problem.path, job)
-    return holder.locate(use_manifest_names(problem), entry.find_path(path))
+    return outer.locate(use_manifest_names(problem), entry.find_path(path))
 
 
 def _read_recorded_spec(job: JsonObject) -> tuple[Conversion | None, list[Note]]:

@@ -51,7 +51,7 @@ class FoundJob:
     path: Path  # in that document; empty if the document is the job
     api_version: str = ""  # as written
     list_path: Path = ()  # of the document in the List that holds it
-    holder: str = ""  # kind and name of the object that holds it
+    outer: str = ""  # kind and name of the object that holds it
     notes: list[Note] = field(default_factory=list)
     replica_paths: dict[str, Path] = field(default_factory=dict)
     """Where the job had its replicas before, by their kind."""
@@ -70,7 +70,7 @@ class FoundJob:
     def describe(self) -> str:
         """Return the job's name and its place, as an error lists them."""
         place = f"`{self.name}` at `{self.place}`" if self.place else f"`{self.name}`"
-        return f"{place} of {self.holder}" if self.holder else place
+        return f"{place} of {self.outer}" if self.outer else place
 
     def fits(self, choice: Choice) -> bool:
         """Return whether the choice means this job."""
@@ -187,14 +187,14 @@ def _is_job(value: JsonObject) -> bool:
 
 def _read_job(job: JsonObject, document: JsonObject, document_index: int, path: Path) -> FoundJob:
     """Return a job in today's form, with a note for everything that was changed for it."""
-    holder = _describe(document) if path else ""
-    entry = FoundJob(job=deepcopy(job), document_index=document_index, path=path, holder=holder, api_version=job["apiVersion"])
-    if holder:
+    outer = _describe(document) if path else ""
+    entry = FoundJob(job=deepcopy(job), document_index=document_index, path=path, outer=outer, api_version=job["apiVersion"])
+    if outer:
         reason = f"only the PyTorchJob in it is converted, which is at `{join_path(path)}`"
-        entry.notes.append(Note(item=holder, reason=reason))
+        entry.notes.append(Note(item=outer, reason=reason))
     _convert_name(entry, document)
-    if holder:
-        _keep_holder_fields(entry, document)
+    if outer:
+        _keep_outer_fields(entry, document)
     if job["kind"] == HYPERPOD_JOB:
         notes, entry.replica_paths = convert_hyperpod(entry.job)
         entry.notes += notes
@@ -228,7 +228,7 @@ def _convert_name(entry: FoundJob, document: JsonObject) -> None:
     entry.notes.append(Note(item=item, reason=reason))
 
 
-def _keep_holder_fields(entry: FoundJob, document: JsonObject) -> None:
+def _keep_outer_fields(entry: FoundJob, document: JsonObject) -> None:
     """Give the job the namespace and the queue of the object that holds it, where it has none of its own."""
     metadata, outer = entry.job["metadata"], document.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(outer, dict) or not isinstance(metadata.get("labels"), dict | None):
@@ -244,7 +244,7 @@ def _keep_holder_fields(entry: FoundJob, document: JsonObject) -> None:
     if isinstance(namespace := outer.get("namespace"), str) and namespace and not metadata.get("namespace"):
         metadata["namespace"] = fields["namespace"] = namespace
     for key, value in fields.items():
-        entry.notes.append(Note(item=f"{key}: {value}", reason=f"taken from {entry.holder}, and the job itself names none"))
+        entry.notes.append(Note(item=f"{key}: {value}", reason=f"taken from {entry.outer}, and the job itself names none"))
 
 
 def _convert_version(entry: FoundJob) -> None:

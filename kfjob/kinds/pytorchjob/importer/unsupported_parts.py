@@ -32,10 +32,10 @@ _MAX_REPLICAS = 4096
 """Replicas for which a template is linted; a spec has at most as many nodes."""
 
 
-def prepare_job(entry: FoundJob, holder: ManifestObject) -> tuple[JsonObject, list[Note]]:
+def prepare_job(entry: FoundJob, outer: ManifestObject) -> tuple[JsonObject, list[Note]]:
     """Return the job as the API server stores it, and a note for each unknown field, which the API server drops."""
     if unusable := find_object_problem(entry.job):
-        raise SpecError([holder.locate(Problem(title=unusable.title), entry.find_path(unusable.path))])
+        raise SpecError([outer.locate(Problem(title=unusable.title), entry.find_path(unusable.path))])
     job, change = remove_empty_worker(api_objects.without_nulls(entry.job))
     notes = [Note(item=f"{join_path(change.path)}.replicas: 0", reason=change.reason)] if change else []
     if isinstance(job.get("spec"), dict):
@@ -43,7 +43,7 @@ def prepare_job(entry: FoundJob, holder: ManifestObject) -> tuple[JsonObject, li
     if unfilled := next(find_unfilled(job.get("spec"), ("spec",)), None):
         path, reference = unfilled
         example = Problem(title=UNFILLED, detail=f"for example `{reference}`")
-        problem_at_line = holder.locate(example, entry.find_path(path))
+        problem_at_line = outer.locate(example, entry.find_path(path))
         raise SpecError([replace(problem_at_line, hint=describe_filling(problem_at_line.file))])
     problems: list[Problem] = []
     for problem in find_job_problems(job):
@@ -52,7 +52,7 @@ def prepare_job(entry: FoundJob, holder: ManifestObject) -> tuple[JsonObject, li
             _delete(job, problem.path)
             continue
         unlocated = Problem(title=problem.title, hint=problem.hint)
-        problems.append(holder.locate(unlocated, entry.find_path(problem.path), at_key=problem.is_at_key))
+        problems.append(outer.locate(unlocated, entry.find_path(problem.path), at_key=problem.is_at_key))
     if problems:
         raise SpecError(problems)
     return job, [*notes, *_list_lost_metadata(job), *_list_lost_pod_metadata(job), *_list_empty_pull_secrets(job)]

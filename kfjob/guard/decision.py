@@ -13,8 +13,8 @@ from msgspec import Struct
 from kfjob.base.common_types import TextEnum
 from kfjob.base.text import join_names, plural
 from kfjob.joblog.diagnose.diagnosis import Issue
+from kfjob.joblog.diagnose.engine.aftermath import TRANSIENT
 from kfjob.joblog.diagnose.engine.matching import mask_numbers
-from kfjob.joblog.diagnose.engine.recovery import TRANSIENT
 from kfjob.joblog.diagnose.rule import Severity
 from kfjob.joblog.diagnose.rules import BY_ID, check_ids, cluster_events, images
 from kfjob.joblog.events import JobPhase

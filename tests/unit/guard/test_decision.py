@@ -2,11 +2,11 @@
 
 import pytest
 
+from kfjob.guard.decision import PERMANENT, Facts, LostPod, Relaunch, decide
 from kfjob.joblog.diagnose.diagnosis import Issue
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import JobPhase
 from kfjob.joblog.observe_config import Recovery
-from kfjob.joblog.recovery import PERMANENT, Facts, LostPod, Relaunch, decide
 from kfjob.joblog.view.watchdog_limits import ExceededLimit
 
 
