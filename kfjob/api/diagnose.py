@@ -24,7 +24,7 @@ from kfjob.joblog.diagnose.engine.history import JobHistory
 from kfjob.joblog.diagnose.engine.ranking import diagnose
 from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.diagnose.warnings import DistinctWarning
-from kfjob.joblog.events import Event, LinesSkipped, LogGap, LogLine, PodChanged, Tick
+from kfjob.joblog.events import Event, LinesSkipped, LogGap, LogLine, PodChanged, StoreChanged, Tick
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import Prefilter
 from kfjob.joblog.view.job_view import JobView
@@ -132,6 +132,8 @@ def _read_everything(reader: JobReader) -> Iterator[Event]:
     for pod in snapshot.pods:
         yield from _read_previous(reader, pod)
     yield snapshot.job
+    if snapshot.store:
+        yield StoreChanged(state=snapshot.store)
     yield from snapshot.pods
     yield from merge_logs(reader, [(pod.pod, LogRange()) for pod in snapshot.pods])
     yield Tick(time=time.time_ns())  # everything was read

@@ -18,7 +18,6 @@ from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Refused
 from kfjob.joblog.events import (
     TRAINING_CONTAINER,
-    JobChanged,
     JobSnapshot,
     KubernetesEvent,
     LinesSkipped,
@@ -26,6 +25,7 @@ from kfjob.joblog.events import (
     LogLine,
     OpenLine,
     PodChanged,
+    StateEvent,
     WorkloadStatus,
 )
 from kfjob.objects.permissions import Permission
@@ -103,8 +103,8 @@ class Backend(Protocol):
     def list(self, *, namespace: str | None) -> list[JobSnapshot]:
         """Return all jobs of a namespace, or with None of all namespaces, oldest first, without their pods."""
 
-    def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
-        """Yield the present state of the job and its pods, then every change.
+    def watch(self, ref: JobRef) -> Iterator[StateEvent]:
+        """Yield the present state of the job, its pods and its own etcd, then every change.
 
         The iterator ends after the job has ended, or is deleted (then the last event has phase `Stopped`).
         """

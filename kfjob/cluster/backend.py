@@ -34,7 +34,16 @@ from kfjob.cluster.pods import architecture_of, own_pods, snapshot, snapshot_of_
 from kfjob.cluster.prerequisites import created_before_job
 from kfjob.cluster.watch import Change, JobState, ObjectWatch, merge_watches
 from kfjob.cluster.watch import Snapshot as ListedObjects
-from kfjob.joblog.events import JobChanged, JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
+from kfjob.joblog.events import (
+    JobChanged,
+    JobSnapshot,
+    KubernetesEvent,
+    LogGap,
+    LogLine,
+    PodChanged,
+    StateEvent,
+    WorkloadStatus,
+)
 from kfjob.kinds.base import JobKind
 from kfjob.kinds.registry import KINDS, find_kind, get_job, get_kind, identify, is_job, is_prerequisite
 from kfjob.objects.reading import get_launch
@@ -197,13 +206,16 @@ class KubernetesBackend:
         jobs = [snapshot(kind, job, now=now) for kind, answer in answers for job in answer.get("items") or ()]
         return sorted(jobs, key=lambda job: (job.job.created or 0, job.name))
 
-    def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
-        """Yield the present state of the job and its pods, then every change. The final states of pods precede the job's."""
+    def watch(self, ref: JobRef) -> Iterator[StateEvent]:
+        """Yield the present state of the job, its pods and its own etcd, then every change.
+
+        The final states of pods precede the job's.
+        """
         kind = find_kind(ref.job_kind)
         state = JobState(kind, ref.uid, identify(ref))
         pods = ObjectWatch(self._client, requests.select_dependents(kind, "pods", ref.namespace, ref.name))
         jobs = ObjectWatch(self._client, requests.select_job(kind, ref.namespace, ref.name))
-        with contextlib.closing(_list_then_merge(jobs, pods)) as changes:
+        with contextlib.closing(self._list_then_merge(kind, jobs, pods)) as changes:
             for change in changes:
                 for event in state.take(change, now=time.time_ns()):
                     if isinstance(event, JobChanged) and event.phase.ended:
@@ -287,6 +299,19 @@ class KubernetesBackend:
         pods: builtins.list[JsonObject] = self._client.call(request, shape=ListShape[PodShape]).get("items") or []
         return pods
 
+    def _list_then_merge(self, kind: JobKind, jobs: ObjectWatch, pods: ObjectWatch) -> Generator[Change]:
+        """Yield the job, its pods and its own etcd, then the changes of all."""
+        listed = jobs.list()
+        yield listed
+        yield pods.list()
+        watches = [jobs, pods]
+        for job in listed.items:
+            if name := kind.find_store(job):
+                store = ObjectWatch(self._client, requests.select_object("pods", job["metadata"]["namespace"], name))
+                yield store.list()
+                watches.append(store)
+        yield from merge_watches(watches)
+
     def _read_store(self, kind: JobKind, job: JsonObject) -> JsonObject | None:
         """Return the pod of the job's own etcd; None if it has none, or the pod is gone."""
         if name := kind.find_store(job):
@@ -310,12 +335,6 @@ def _ask_for_kinds(ask: Callable[[JobKind], _Answer]) -> list[tuple[JobKind, _An
     if not answers:
         raise errors[0]
     return answers
-
-
-def _list_then_merge(jobs: ObjectWatch, pods: ObjectWatch) -> Generator[Change]:
-    yield jobs.list()
-    yield pods.list()
-    yield from merge_watches([jobs, pods])
 
 
 def _make_ref(kind: JobKind, job: JsonObject) -> JobRef:

@@ -107,6 +107,7 @@ def kubernetes_event(event: JsonObject, job_kind: JobKind) -> KubernetesEvent:
     return KubernetesEvent(
         kind=about.get("kind") or "",
         name=about.get("name") or "",
+        container=_find_container(about, job_kind),
         about_job=about.get("kind") == job_kind.name,
         reason=join_lines(event.get("reason") or ""),
         message=join_lines(event.get("message") or ""),
@@ -117,6 +118,12 @@ def kubernetes_event(event: JsonObject, job_kind: JobKind) -> KubernetesEvent:
         time=_last_time(event),
         uid=event["metadata"].get("uid", ""),
     )
+
+
+def _find_container(about: JsonObject, kind: JobKind) -> str:
+    """Return the container that an event of the kubelet is about (`spec.containers{istio-proxy}`); "" if it trains."""
+    name = str(about.get("fieldPath") or "").partition("{")[2].rstrip("}")
+    return "" if name == kind.training_container else name
 
 
 def workload_status(workload: JsonObject) -> WorkloadStatus:

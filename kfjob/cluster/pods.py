@@ -10,10 +10,9 @@ from collections.abc import Iterable
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.text import join_lines
-from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.joblog.events import ETCD_CONTAINER, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.kinds.base import JobKind
 from kfjob.objects import api_objects
-from kfjob.objects.names import ETCD_CONTAINER
 from kfjob.objects.reading import find_owner_uid, get_launch, is_being_deleted, parse_time
 
 
@@ -95,7 +94,7 @@ def pod_changed(kind: JobKind, pod: JsonObject, *, container: str = "", now: int
     training = container_status(pod, container or kind.training_container)
     state = _newest_state(training)
     termination = _last_termination(training)
-    reason, message = map(join_lines, _explain_state(pod, training))
+    reason, message, subject = _explain_state(pod, training)
     return PodChanged(
         pod=metadata["name"],
         phase=_pod_phase(status.get("phase")),
@@ -112,8 +111,9 @@ def pod_changed(kind: JobKind, pod: JsonObject, *, container: str = "", now: int
         exit_code=termination.get("exitCode"),
         last_reason=termination.get("reason") or "",
         last_ended=parse_time(termination.get("finishedAt")),
-        reason=reason,
-        message=message,
+        reason=join_lines(reason),
+        message=join_lines(message),
+        container="" if subject == training.get("name") and not container else subject,
         created=parse_time(metadata.get("creationTimestamp")),
         started=parse_time(state.get("startedAt")),
         time=now,
@@ -155,26 +155,35 @@ def _pod_phase(phase: str | None) -> PodPhase:
         return PodPhase.UNKNOWN
 
 
-def _explain_state(pod: JsonObject, training: JsonObject) -> tuple[str, str]:
-    """Return reason and message of why a pod waits or ended: of the container, an init container, the pod or the scheduler."""
+_STARTING = frozenset({"PodInitializing", "ContainerCreating"})
+"""Reasons of containers that wait for another container, or for the pod's volumes and network."""
+
+
+def _explain_state(pod: JsonObject, training: JsonObject) -> tuple[str, str, str]:
+    """Return why a pod waits or ended, the reason in words, and the container that it is about; "" for the whole pod.
+
+    The containers come first: the one that trains, init containers and sidecars. The scheduler's reason comes last.
+    """
     status = pod.get("status") or {}
     if status.get("reason"):  # Evicted, NodeLost, Shutdown: the containers only show the consequence
-        return status["reason"], status.get("message") or ""
-    for container in (training, *(status.get("initContainerStatuses") or ())):
-        if waiting := (container.get("state") or {}).get("waiting"):
-            if waiting.get("reason") == "PodInitializing":  # the init container has the reason
-                continue
-            return waiting.get("reason") or "", _add_last_termination(waiting.get("message") or "", container)
-    for container in (training, *(status.get("initContainerStatuses") or ())):
+        return status["reason"], status.get("message") or "", ""
+    init = status.get("initContainerStatuses") or ()
+    containers = (training, *init, *(one for one in status.get("containerStatuses") or () if one is not training))
+    waits = [(waiting, one) for one in containers if (waiting := (one.get("state") or {}).get("waiting"))]
+    for waiting, container in sorted(waits, key=lambda item: item[0].get("reason") in _STARTING):
+        if waiting.get("reason") != "PodInitializing":  # an init container has the reason
+            message = _add_last_termination(waiting.get("message") or "", container)
+            return waiting.get("reason") or "", message, container.get("name") or ""
+    for container in (training, *init):
         terminated = (container.get("state") or {}).get("terminated")
         if terminated and (container is training or terminated.get("exitCode")):
-            return terminated.get("reason") or "", terminated.get("message") or ""
+            return terminated.get("reason") or "", terminated.get("message") or "", container.get("name") or ""
     if is_being_deleted(pod):
-        return "Terminating", ""
+        return "Terminating", "", ""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return condition.get("reason") or "", condition.get("message") or ""
-    return "", ""
+            return condition.get("reason") or "", condition.get("message") or "", ""
+    return "", "", ""
 
 
 def _add_last_termination(message: str, container: JsonObject) -> str:

@@ -23,9 +23,9 @@ from kfjob.cluster.errors import Expired, make_error
 from kfjob.cluster.pods import pod_changed
 from kfjob.cluster.requests import WATCH_SECONDS, Request, Selection
 from kfjob.cluster.responses import check_item
-from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase
+from kfjob.joblog.events import ETCD_CONTAINER, JobChanged, JobPhase, PodChanged, PodPhase, StateEvent, StoreChanged
 from kfjob.kinds.base import JobKind
-from kfjob.objects.reading import Malformed
+from kfjob.objects.reading import Malformed, find_owner_uid
 from kfjob.objects.shapes.meta import WatchEventShape, read_version
 
 OBJECT_BYTES = 16 * 1024 * 1024
@@ -39,6 +39,7 @@ class Snapshot(Struct, frozen=True):
 
     resource: str
     items: list[JsonObject]
+    name: str = ""  # set if only one object can match the selection
 
 
 class ItemChange(Struct, frozen=True):
@@ -47,6 +48,7 @@ class ItemChange(Struct, frozen=True):
     resource: str
     item: JsonObject
     deleted: bool
+    name: str = ""  # as in `Snapshot`
 
 
 Change = Snapshot | ItemChange
@@ -67,7 +69,7 @@ class ObjectWatch:
         """Return the objects that exist now; `changes` continues from here."""
         response = self._client.call(self._selection.list_request())
         self._version = read_version(response)
-        return Snapshot(self._selection.resource, response.get("items") or [])
+        return Snapshot(self._selection.resource, response.get("items") or [], self._selection.name)
 
     def changes(self) -> Generator[Change]:
         """Yield every change after `list` (without it: the list, then every change), until this or the client is closed.
@@ -130,7 +132,7 @@ class ObjectWatch:
             except ValidationError as err:
                 title = f"the API server sent {self._selection.resource} that kfjob cannot read"
                 raise Malformed(title, cause=str(err)) from err
-            yield ItemChange(self._selection.resource, item, deleted=event["type"] == "DELETED")
+            yield ItemChange(self._selection.resource, item, deleted=event["type"] == "DELETED", name=self._selection.name)
 
 
 def merge_watches(watches: Sequence[ObjectWatch]) -> Generator[Change]:
@@ -164,11 +166,14 @@ class JobState:
         self._job_id = job_id or uid
         self._job: JobChanged | None = None
         self._pods: dict[str, PodChanged] = {}  # by name; the operator re-creates a pod under the same name
+        self._store: PodChanged | None = None  # the pod of the job's own etcd
 
-    def take(self, change: Change, *, now: int) -> list[JobChanged | PodChanged]:
-        """Return the events that a change causes."""
+    def take(self, change: Change, *, now: int) -> list[StateEvent]:
+        """Return the events that a change causes. A change of one pod that was selected by its name is one of the own etcd."""
         if change.resource == self._kind.resource:
             return [*self._take_job(change, now)]
+        if change.name:
+            return [*self._take_store(change, now)]
         if isinstance(change, ItemChange):
             return [*self._take_pod(change.item, deleted=change.deleted, now=now)]
         own = [pod for pod in change.items if self._kind.find_job_id(pod) == self._job_id]
@@ -208,6 +213,16 @@ class JobState:
         if old is None or replace(old, time=now) != new:
             self._pods[new.pod] = new
             yield new
+
+    def _take_store(self, change: Change, now: int) -> Iterator[StoreChanged]:
+        """Yield the state of the own etcd. Its end follows from that of the job, so a deletion says nothing."""
+        items = change.items if isinstance(change, Snapshot) else [] if change.deleted else [change.item]
+        for item in items:
+            new = pod_changed(self._kind, item, container=ETCD_CONTAINER, now=now)
+            is_own = find_owner_uid(item, self._kind.name) == self._uid
+            if is_own and (self._store is None or replace(self._store, time=now) != new):
+                self._store = new
+                yield StoreChanged(state=new)
 
     def _delete_pod(self, pod: PodChanged, now: int) -> PodChanged:
         del self._pods[pod.pod]

@@ -17,6 +17,11 @@ from kfjob.base.units import check_time
 TRAINING_CONTAINER = "pytorch"
 """Name of the training container; the operator requires it (operator v1.9.3, pytorch_validation.go)."""
 
+ETCD_CONTAINER = "etcd"
+"""The container of the job's own etcd."""
+ETCD_WAIT = "wait-for-etcd"
+"""The init container that waits for the job's own etcd."""
+
 NOT_RESTARTED = "NotRestarted"
 """Reason of a local job that ended because a restart cannot cure its failure."""
 
@@ -143,6 +148,7 @@ class PodChanged(Struct, frozen=True, kw_only=True):
     last_ended: int | None = None  # time of the last termination
     reason: Identifier = ""  # Kubernetes' reason why the pod waits or ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled …
     message: str = ""  # the reason in words
+    container: Identifier = ""  # the container that the reason is about; "": the one that trains, or the pod
     ended_by_kfjob: bool = False  # the local backend has told it to end; it did not end by itself
     lost_lines: int = 0  # lines of its ended containers' logs that the local backend could not write
     loss_reason: str = ""  # why lines were lost, in the system's words
@@ -167,6 +173,12 @@ class PodChanged(Struct, frozen=True, kw_only=True):
 def find_host(pod: PodChanged) -> str:
     """Return the name under which other pods reach a pod."""
     return pod.host or pod.pod
+
+
+class StoreChanged(Struct, frozen=True, kw_only=True):
+    """The complete state of the job's own etcd on a cluster, which is none of its pods."""
+
+    state: PodChanged
 
 
 class JobChanged(Struct, frozen=True, kw_only=True):
@@ -211,6 +223,7 @@ class KubernetesEvent(Struct, frozen=True, kw_only=True, tag_field="is", tag="ev
 
     kind: Identifier  # of the object: Pod | PersistentVolumeClaim | Workload, or the kind of the job …
     name: Identifier  # of the object
+    container: Identifier = ""  # of a pod; "": the one that trains, or the pod
     about_job: bool = False  # the object is the job itself
     reason: Identifier  # FailedScheduling, FailedMount, FailedCreatePod, BackOff …
     message: str = ""
@@ -250,7 +263,8 @@ class Tick(Struct, frozen=True, kw_only=True):
     """Whether all that the pods have printed was read: no log is silent that was opened a moment ago."""
 
 
-Event = LogLine | LinesSkipped | OpenLine | PodChanged | JobChanged | LogGap | KubernetesEvent | WorkloadStatus | Tick
+StateEvent = PodChanged | StoreChanged | JobChanged
+Event = LogLine | LinesSkipped | OpenLine | StateEvent | LogGap | KubernetesEvent | WorkloadStatus | Tick
 
 
 class JobSnapshot(Struct, frozen=True, kw_only=True):

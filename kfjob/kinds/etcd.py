@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kfjob.base.common_types import JsonObject
+from kfjob.joblog.events import ETCD_CONTAINER, ETCD_WAIT
 from kfjob.objects import api_objects, names
 from kfjob.plan import JobPlan
 from kfjob.spec.scheduling import Toleration
@@ -73,7 +74,7 @@ def _pod(plan: JobPlan, name: str) -> JsonObject:
         "securityContext": _POD_SECURITY,
         "containers": [
             {
-                "name": names.ETCD_CONTAINER,
+                "name": ETCD_CONTAINER,
                 "image": plan.own_etcd_image,
                 # torch uses etcd's v2 API: 3.4 and 3.5 need this flag for it, 3.6 does not have it
                 "command": [
@@ -121,7 +122,7 @@ def compile_wait_container(plan: JobPlan) -> JsonObject:
     url = f"http://{plan.rendezvous.host}:{plan.rendezvous.port}/health"
     user_context = plan.spec.pod.container_security_context
     container: JsonObject = {
-        "name": names.ETCD_WAIT,
+        "name": ETCD_WAIT,
         "image": plan.image,
         "command": ["python3", "-c", _WAIT, url, str(WAIT_SECONDS)],
         "resources": {"requests": dict(_WAIT_RESOURCES), "limits": dict(_WAIT_RESOURCES)},

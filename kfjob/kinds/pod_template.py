@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kfjob.base.common_types import JsonObject
-from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.joblog.events import ETCD_WAIT, TRAINING_CONTAINER
 from kfjob.kinds import etcd
 from kfjob.objects import api_objects, names
 from kfjob.plan import JobPlan
@@ -51,7 +51,7 @@ def _spec(plan: JobPlan) -> JsonObject:
         spec["securityContext"] = dict(pod.security_context)
     spec["terminationGracePeriodSeconds"] = plan.grace_seconds
     own = {container.get("name") for container in (*pod.init_containers, *pod.sidecars)}
-    needs_wait = plan.own_etcd_image and names.ETCD_WAIT not in own  # a container of this name in the spec takes its place
+    needs_wait = plan.own_etcd_image and ETCD_WAIT not in own  # a container of this name in the spec takes its place
     init_containers = [etcd.compile_wait_container(plan)] if needs_wait else []
     init_containers += [dict(container) for container in pod.init_containers]
     init_containers += [dict(container) | {"restartPolicy": "Always"} for container in pod.sidecars]

@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from kfjob.backends import folder
+from kfjob.joblog.events import ETCD_CONTAINER
 from kfjob.local.cgroup import Cgroup
 from kfjob.local.child import ChildProcess, ExitWatcher
 from kfjob.local.launch_spec import EtcdSpec
 from kfjob.local.processes import Guard
-from kfjob.objects import names
 
 START_SECONDS = 30.0
 """Time that the job's own etcd has to answer after its start."""
@@ -33,7 +33,7 @@ class EtcdServer:
         Raises:
             OSError: the program cannot be started.
         """
-        log = folder.log_path(folder_path, spec.pod, names.ETCD_CONTAINER)
+        log = folder.log_path(folder_path, spec.pod, ETCD_CONTAINER)
         self._port = spec.port
         mark = f"{uid}/{spec.pod}"
         self._child = ChildProcess(spec.argv, {}, log=log, mark=mark, guard=guard, exits=exits, group=group)

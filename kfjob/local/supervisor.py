@@ -21,7 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kfjob.backends import folder
-from kfjob.joblog.events import NOT_RESTARTED, JobChanged, JobPhase, JobSnapshot, PodPhase
+from kfjob.joblog.events import ETCD_CONTAINER, NOT_RESTARTED, JobChanged, JobPhase, JobSnapshot, PodPhase
 from kfjob.local import launch_spec, reserved_state, temporary
 from kfjob.local.agent import Agent
 from kfjob.local.cgroup import Cgroup, get_name, make_cgroup
@@ -32,7 +32,6 @@ from kfjob.local.identity import identify_process, write_identity
 from kfjob.local.launch_spec import GROUP, IDENTITY, READY, REMAINING, STOP, STOPPED_BY_COMMAND, AgentSpec, LaunchSpec
 from kfjob.local.processes import Guard, describe_remaining, kill_all, resume
 from kfjob.local.subreaper import become_subreaper
-from kfjob.objects import names
 
 IDLE_GRACE_SECONDS = 3.0
 """Time between SIGTERM and SIGKILL of agents of which none has a worker: they have nothing to save."""
@@ -152,7 +151,7 @@ class Supervisor:
             self._fail("EtcdFailed", f"`{spec.argv[0]}` cannot be started: {err.strerror}")
             return None
         if not await etcd.wait_until_healthy(lambda: self._ending):
-            self._fail("EtcdFailed", f"the job's own etcd does not serve; its log is {spec.pod}/{names.ETCD_CONTAINER}.log")
+            self._fail("EtcdFailed", f"the job's own etcd does not serve; its log is {spec.pod}/{ETCD_CONTAINER}.log")
         return etcd
 
     def _stop(self) -> None:

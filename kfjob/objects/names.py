@@ -23,8 +23,6 @@ MAX_PATH_PART_BYTES = 255
 
 SHARED_MEMORY_VOLUME = "kfjob-shared-memory"
 TLS_VOLUME = "kfjob-etcd-tls"
-ETCD_WAIT = "wait-for-etcd"
-"""The init container that waits for the job's own etcd."""
 EFA_CLAIM = "efa"
 """Name of the resource claim in a pod."""
 RENDEZVOUS_PORT = 23456
@@ -32,8 +30,6 @@ RENDEZVOUS_PORT = 23456
 RENDEZVOUS_PORT_NAME = "pytorchjob-port"
 """The operator reads the Master's port from the container port of this name (v1.9.3, pytorch_types.go)."""
 ETCD_PORT = 2379
-ETCD_CONTAINER = "etcd"
-"""The container of the job's own etcd."""
 PULL_SECRET_PREFIX = "kfjob-pull-"  # noqa: S105 - a name
 
 

@@ -87,10 +87,14 @@ def test_submitter_rights_are_sufficient(space: Space, name: str):
         until(lambda: all_pods_run(submitter, ref))
         assert name in {job.name for job in submitter.list(namespace=space.name)}
         watching = submitter.watch(ref)
-        assert next(watching).phase is JobPhase.RUNNING
+        first = next(watching)
+        assert isinstance(first, JobChanged)
+        assert first.phase is JobPhase.RUNNING
         assert apply(submitter, space.plan(name, EXITS_ON_SIGTERM, launch="1")) == ref
         submitter.stop(ref, timeout=PATIENCE)
-        assert list(watching)[-1].phase is JobPhase.STOPPED
+        (*_, last) = watching
+        assert isinstance(last, JobChanged)
+        assert last.phase is JobPhase.STOPPED
 
 
 def test_submitter_rights_are_sufficient_for_own_etcd(space: Space, name: str):

@@ -11,7 +11,7 @@ import pytest
 
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.base.errors import AlreadyExists, NotFound
-from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase, StateEvent
 from kfjob.joblog.master.evidence import EvidenceKind, Master
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.view.job_view import JobView
@@ -142,7 +142,7 @@ def test_a_job_that_fails(side: Side, name: str):
 def test_stopping_a_job_that_runs(side: Side, name: str):
     ref = side.submit(side.plan(name, SLEEP))
     until(side, lambda: any(pod.phase is PodPhase.RUNNING for pod in side.again.get(name, namespace=ref.namespace).pods))
-    events: list[JobChanged | PodChanged] = []
+    events: list[StateEvent] = []
     watcher = threading.Thread(target=lambda: events.extend(side.backend.watch(ref)), daemon=True)
     watcher.start()
     until(side, lambda: bool(events))

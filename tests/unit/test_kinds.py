@@ -106,3 +106,14 @@ def test_pod_of_a_trainjob_belongs_to_its_launch_and_has_the_rank_of_its_index()
 def test_state_of_a_trainjob(status: dict[str, Any], phase: JobPhase):
     job = {"metadata": {"name": "train", "creationTimestamp": "2026-11-21T08:30:00Z"}, "status": status}
     assert KINDS["TrainJob"].read_state(job, now=0).phase is phase
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
+@pytest.mark.parametrize(("rendezvous", "store"), [("etcd", "train-etcd"), ("c10d", "")])
+def test_own_etcd_is_found_in_the_job(kind: str, rendezvous: str, store: str):
+    spec = JobSpec.model_validate(
+        {"name": "train", "image": "i", "nodes": 2, "command": ["torchrun", "train.py"], "rendezvous": rendezvous}
+    )
+    plan = resolve(spec, Context(backend="kubernetes", launch="7", namespace="ml"))
+    (job,) = (item for item in KINDS[kind].compile(plan) if item["kind"] == kind)
+    assert KINDS[kind].find_store(job) == store

@@ -17,6 +17,8 @@ _HARMLESS_REASONS = frozenset({"", "ContainerCreating", "PodInitializing", "Comp
 _ROUTINE = frozenset({"Scheduled", "Pulled", "Created", "Started", "SuccessfulCreatePod", "SuccessfulCreateService"})
 _OPERATOR_COPY = "Error pod "
 """First words of job events in which the operator repeats the states of its pods (v1.9.3 pkg/core/job.go)."""
+_PARTS = frozenset({"Pod", "PersistentVolumeClaim"})
+"""Kinds of objects whose events do not tell why there are no pods."""
 MAX_EVENTS = 100
 """Distinct cluster events in memory; the oldest is dropped first."""
 
@@ -47,11 +49,17 @@ def find_pod_problems(pods: Iterable[PodView], events: Iterable[KubernetesEvent]
     return tuple(problems)
 
 
-def missing_pods_reason(workload: WorkloadStatus | None, events: Sequence[KubernetesEvent]) -> str:
-    """Return why a job has no pods, according to its queue or the operator; "" if unknown."""
+def missing_pods_reason(
+    workload: WorkloadStatus | None, events: Sequence[KubernetesEvent], pods: Iterable[PodView] = ()
+) -> str:
+    """Return why a job has no pods beyond `pods`, according to its queue or its controllers; "" if unknown.
+
+    The events of a TrainJob's pods are about its Job.
+    """
     if workload and not workload.admitted:
         return describe_queue_status(workload)
-    warnings = [event for event in events if event.warning and event.about_job]
+    newest = max((pod.state.created or 0 for pod in pods if pod.state), default=0)
+    warnings = [event for event in events if event.warning and event.kind not in _PARTS and (event.time or 0) >= newest]
     return f"{warnings[-1].reason}: {warnings[-1].message}" if warnings else ""
 
 

@@ -331,14 +331,21 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
             first, count = self.pod_problems[0], len(self.pod_problems) - 1
             others = f" and {count} more" if count else ""
             return f"{phase}, but `{first.pod}`{others}: {first.reason}" + (f" ({first.message})" if first.message else "")
-        if self.running and not self.pods and (reason := missing_pods_reason(self.workload, self.cluster_events)):
-            return f"{phase}, no pods: {reason}"
+        if self.running and (reason := self._missing_pods):
+            return f"{phase}, {reason}"
         if self.stalled:
             return f"{phase}, but no progress for {format_pause(self.seconds_since_progress or 0)}"
         if self.phase is JobPhase.STOPPED and self.job:
             return f"{phase}: {self.job.message}" if self.job.message else phase
         reason = self.job.message or self.job.reason if self.job and self.phase is JobPhase.FAILED else ""
         return f"{phase}, but {self.remark}" if self.remark else f"{phase}: {reason}" if reason else phase
+
+    @property
+    def _missing_pods(self) -> str:
+        """How many pods the job lacks and why; "" if it has all, or the reason is unknown."""
+        total, pods = max(len(self.config.workers), 1), self.pods.values()
+        reason = missing_pods_reason(self.workload, self.cluster_events, pods) if len(pods) < total else ""
+        return f"{f'{len(pods)} of {total}' if pods else 'no'} pods: {reason}" if reason else ""
 
 
 def format_pause(seconds: float) -> str:

@@ -20,6 +20,7 @@ from kfjob.joblog.events import (
     OpenLine,
     PodChanged,
     PodPhase,
+    StoreChanged,
     Tick,
     WorkloadStatus,
 )
@@ -76,6 +77,8 @@ def reduce(view: JobView, event: Event) -> JobView:
             view = _add_line(view, event)
         case PodChanged():
             view = _change_pod(view, event)
+        case StoreChanged(state=state):
+            view = _add_pod_news(_with_time(replace(view, store=state), state.time), state, before=view.store)
         case JobChanged():
             view = _with_time(replace(view, job=event, is_current=view.is_current and not event.phase.ended), event.newest_time)
         case LinesSkipped():
@@ -117,7 +120,11 @@ def _with_news(view: JobView, *news: News) -> JobView:
 def _change_pod(view: JobView, event: PodChanged) -> JobView:
     pod = view.pods.get(event.pod, PodView(event.pod))
     view = _with_time(_with_pod(view, pod.with_state(event)), event.time or event.started or event.created)
-    before = pod.state
+    return _add_pod_news(view, event, before=pod.state)
+
+
+def _add_pod_news(view: JobView, event: PodChanged, *, before: PodChanged | None) -> JobView:
+    """Report a new state of a pod, or that of the job's own etcd."""
     if before and (before.phase, before.reason, before.restarts) == (event.phase, event.reason, event.restarts):
         return view
     text = _describe_state(event)

@@ -14,6 +14,7 @@ from kfjob.joblog.events import JobChanged, JobPhase
 from kfjob.kinds.base import JobKind, PodTemplate, Replica, permit, read_conditions
 from kfjob.kinds.trainjob import trainer_api
 from kfjob.kinds.trainjob.shape import TrainJobShape
+from kfjob.objects.names import etcd_name
 from kfjob.objects.reading import get_label, get_launch, parse_time
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class TrainJob(JobKind):
 
         trainer = (job.get("spec") or {}).get("trainer") or {}
         length = find_run_length([*(trainer.get("command") or ()), *(trainer.get("args") or ())])
-        variables = {one.get("name"): one.get("value") for one in trainer.get("env") or ()}
+        variables = _read_variables(job)
         return ObserveConfig(
             workers=self.name_hosts(job["metadata"]["name"], min(_count_nodes(job), MAX_NODES), master=False),
             rendezvous=variables.get("PET_RDZV_BACKEND") or "",
@@ -136,6 +137,11 @@ class TrainJob(JobKind):
             expected_epochs=length.epochs,
             progress_pattern=progress,
         )
+
+    def find_store(self, job: JsonMapping) -> str:
+        """Return the name of the job's own etcd, which its agents meet in."""
+        host, name = _read_variables(job).get("PET_RDZV_ENDPOINT", "").partition(":")[0], etcd_name(job["metadata"]["name"])
+        return host if host == name else ""
 
     def find_job_id(self, item: JsonMapping) -> str:
         """Return the launch of a pod, or the name of a TrainJob that kfjob did not submit: its pods do not know its uid."""
@@ -177,6 +183,12 @@ def _find_start(job: JsonMapping) -> int | None:
     resumed = (one for one in job["status"].get("conditions") or () if one["type"] == "Suspended" and one["status"] == "False")
     condition: JsonMapping = next(resumed, {})
     return parse_time(condition.get("lastTransitionTime") or job["metadata"].get("creationTimestamp"))
+
+
+def _read_variables(job: JsonMapping) -> dict[str, str]:
+    """Return the variables that the TrainJob itself sets, without those of a Secret or a field."""
+    env = ((job.get("spec") or {}).get("trainer") or {}).get("env") or ()
+    return {one.get("name") or "": one.get("value") or "" for one in env}
 
 
 def _count_nodes(job: JsonMapping) -> int:

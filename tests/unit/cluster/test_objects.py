@@ -72,6 +72,7 @@ def test_own_etcd_is_the_store_of_its_job_alone():
     store = pods.snapshot(KIND, job, [], store=pod, now=0).store
     assert store
     assert (store.pod, store.phase, store.reason, store.restarts) == ("etcd", PodPhase.PENDING, "ErrImagePull", 2)
+    assert store.container == "etcd"
     view = JobView(job=snapshot(job, now=0).job, store=store)
     assert view.headline == "Running, but `etcd`: ErrImagePull (no such tag)"
     assert "etcd   0/1     ErrImagePull   2" in status_text(view, name="job", now=0)
@@ -149,6 +150,20 @@ def test_a_crash_loop_says_how_the_container_ended():
     assert "ended before with Error (exit code 3)" in pod.message
 
 
+def test_a_sidecar_that_does_not_start_is_the_reason():
+    """A webhook adds sidecars to `containers`; the kubelet calls the pod Pending as long as one of them waits."""
+    pod = recorded("pod-running")
+    sidecar = {"name": "istio-proxy", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such tag"}}}
+    (training,) = pod["status"]["containerStatuses"]
+    pod["status"] |= {"phase": "Pending", "containerStatuses": [training, sidecar]}
+    state = pod_changed(pod, now=0)
+    assert (state.reason, state.message, state.container) == ("ErrImagePull", "no such tag", "istio-proxy")
+    training["state"] = {"waiting": {"reason": "ContainerCreating"}}
+    assert pod_changed(pod, now=0).reason == "ErrImagePull"
+    training["state"] = {"waiting": {"reason": "ImagePullBackOff"}}
+    assert (pod_changed(pod, now=0).reason, pod_changed(pod, now=0).container) == ("ImagePullBackOff", "")
+
+
 def test_the_most_specific_reason_of_a_waiting_pod_counts():
     pod = recorded("pod-unschedulable")
     assert "Insufficient nvidia.com/gpu" in pod_changed(pod, now=0).message
@@ -158,6 +173,7 @@ def test_the_most_specific_reason_of_a_waiting_pod_counts():
     init = {"name": "wait-for-etcd", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
     pod["status"] |= {"containerStatuses": [waiting], "initContainerStatuses": [init]}
     assert (pod_changed(pod, now=0).reason, pod_changed(pod, now=0).message) == ("ImagePullBackOff", "no such image")
+    assert pod_changed(pod, now=0).container == "wait-for-etcd"
     init["state"] = {"terminated": {"reason": "Error", "exitCode": 1, "message": "etcd did not answer"}}
     assert (pod_changed(pod, now=0).reason, pod_changed(pod, now=0).message) == ("Error", "etcd did not answer")
     pod["status"] |= {"reason": "Evicted", "message": "low on memory"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from kfjob.cluster.client import Client
 from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.requests import Request
 from kfjob.cluster.watch import ItemChange, JobState, ObjectWatch, Snapshot
-from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase
+from kfjob.joblog.events import JobChanged, PodChanged, PodPhase, StateEvent, StoreChanged
 from tests.pytorchjobs import KIND
 
 RESET = ConnectionLost("connection reset")
@@ -43,10 +43,18 @@ def pod(index: int = 0, phase: str = "Running", uid: str = "", owner: str = "job
     }
 
 
-def told(events: list[JobChanged | PodChanged]) -> list[tuple[str, str]]:
-    return [
-        ("", event.phase.value) if isinstance(event, JobChanged) else (event.pod[-1], event.phase.value) for event in events
-    ]
+def told(events: Sequence[StateEvent]) -> list[tuple[str, str]]:
+    return [tell(event) for event in events]
+
+
+def tell(event: StateEvent) -> tuple[str, str]:
+    match event:
+        case JobChanged():
+            return "", event.phase.value
+        case PodChanged():
+            return event.pod[-1], event.phase.value
+        case StoreChanged(state=state):
+            return state.pod, state.reason or state.phase.value
 
 
 def jobs(*things: dict[str, Any]) -> Snapshot:
@@ -236,11 +244,32 @@ def test_an_ended_job_is_reported_with_its_pods():
 def test_an_abandoned_watch_closes_its_streams():
     cluster = Cluster(job=job(), pods=[])
     with contextlib.closing(cluster.backend().watch(REF)) as watching:  # type: ignore[type-var]
-        assert next(watching).phase is JobPhase.PENDING
+        assert tell(next(watching)) == ("", "Pending")
         cluster.happen("MODIFIED", job("Running", version="11"))
-        assert next(watching).phase is JobPhase.RUNNING
+        assert tell(next(watching)) == ("", "Running")
         until(lambda: len(cluster.streams) == 2)
     until(lambda: all(stream.closed for stream in cluster.streams))
+
+
+def etcd(reason: str, owner: str = "job-1") -> dict[str, Any]:
+    status = {"name": "etcd", "state": {"waiting": {"reason": reason, "message": "no such tag"}}}
+    made = pod(owner=owner) | {"status": {"phase": "Pending", "containerStatuses": [status]}}
+    made["metadata"] |= {"name": "llama-etcd", "uid": "pod-etcd"}
+    return made
+
+
+def test_own_etcd_is_watched_and_is_no_pod_of_the_job():
+    state = JobState(KIND, "job-1")
+    changes: list[Snapshot | ItemChange] = [
+        pods(pod(0)),
+        Snapshot("pods", [etcd("ErrImagePull"), etcd("Other", owner="the job before")], "llama-etcd"),
+        ItemChange("pods", etcd("ErrImagePull"), deleted=False, name="llama-etcd"),
+        ItemChange("pods", etcd("ImagePullBackOff"), deleted=False, name="llama-etcd"),
+        ItemChange("pods", etcd("ImagePullBackOff"), deleted=True, name="llama-etcd"),
+    ]
+    events = [event for now, change in enumerate(changes) for event in state.take(change, now=now)]
+    assert told(events) == [("0", "Running"), ("llama-etcd", "ErrImagePull"), ("llama-etcd", "ImagePullBackOff")]
+    assert [event.state.container for event in events if isinstance(event, StoreChanged)] == ["etcd", "etcd"]
 
 
 def test_a_pod_phase_deleted_keeps_what_was_known():

@@ -22,7 +22,7 @@ from tests.unit.diagnose.cases import START, examine
 from tests.unit.diagnose.cluster_event_texts import EVENTS, QUEUES
 from tests.unit.diagnose.texts import JOBS, LINES, PODS
 
-_EXTRA_GROUPS = {Subject.QUEUE: {"name"}}  # values that texts may use without a group in the pattern
+_EXTRA_GROUPS = {Subject.QUEUE: {"name"}, Subject.POD: {"image"}}  # values that texts may use without a group in the pattern
 
 
 def match_pod(state: PodChanged) -> Rule | None:

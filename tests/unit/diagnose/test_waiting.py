@@ -16,7 +16,7 @@ from kfjob.joblog.diagnose.diagnosis import Verdict
 from kfjob.joblog.diagnose.engine.ranking import GAP
 from kfjob.joblog.diagnose.rule import Role, Severity
 from kfjob.joblog.diagnose.rules import BY_ID
-from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, PodChanged, PodPhase
+from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase, StoreChanged
 from tests.unit.diagnose.cases import RECORDED, START, block, examine, line, lines, progress, recorded
 from tests.unit.diagnose.texts import LINES
 
@@ -25,6 +25,35 @@ FAILED = JobChanged(phase=JobPhase.FAILED, reason="PyTorchJobFailed")
 BOX = "E1121 06:38:10.000000 1 torch/distributed/elastic/multiprocessing/api.py:1002]"
 TIMEOUT = next(text.text for text in LINES if text.rule == "nccl-timeout")
 BAR = "Running tokenizer on dataset:  34%|███▍      | 1200/3600 [29:51<57:30, 0.7 examples/s]"
+
+
+@pytest.mark.parametrize(
+    ("container", "setting"),
+    [
+        ("", "`image`"),
+        ("wait-for-etcd", "`image`"),
+        ("etcd", "`etcd_image` of the settings (kfjob.toml, `KFJOB_ETCD_IMAGE`)"),
+        ("proxy", "the `image` of container `proxy`"),
+    ],
+)
+def test_hint_names_the_setting_that_chose_the_image(container: str, setting: str):
+    message = 'failed to pull image "a/b:1": not found'
+    state = PodChanged(pod="a-etcd", phase=PodPhase.PENDING, reason="ErrImagePull", message=message, container=container)
+    recorded_event = KubernetesEvent(
+        kind="Pod", name="a-etcd", reason="Failed", message="Failed to pull image: not found", container=container, warning=True
+    )
+    for event in (state, StoreChanged(state=state), recorded_event):
+        first = examine([JobChanged(phase=JobPhase.RUNNING), event])[0].first_cause
+        assert first
+        assert (first.rule, first.pod) == ("image-not-found", "a-etcd")
+        assert first.remedy.startswith(f"check {setting}; ")
+
+
+def test_own_etcd_that_waits_is_no_pod_of_the_job():
+    """All pods of the job are deleted, so nothing singles one of them out."""
+    store = StoreChanged(state=PodChanged(pod="a-etcd", phase=PodPhase.RUNNING))
+    gone = [PodChanged(pod=name, phase=PodPhase.DELETED, time=START) for name in (A, B)]
+    assert examine([store, *gone, FAILED])[0].first_cause is None
 
 
 def test_abort_without_another_error_comes_before_a_lost_connection():

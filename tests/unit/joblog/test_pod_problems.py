@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
+from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase, StoreChanged, WorkloadStatus
+from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.pods.pod_problems import MAX_EVENTS
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import MAX_NEWS, reduce_all
@@ -28,6 +29,24 @@ def test_headline_has_the_reason_for_missing_pods():
     assert headline(CREATED, event) == f"Pending, no pods: FailedCreatePod: {QUOTA}"
     assert headline(CREATED, event, replace(WAITS)) == "Pending"
     assert headline(event, JobChanged(phase=JobPhase.FAILED, message="m")) == "Failed: m"
+
+
+def test_headline_has_the_reason_why_only_some_pods_exist():
+    refusal = KubernetesEvent(kind="Job", name="a-node-0", reason="FailedCreate", message=QUOTA, warning=True, time=3)
+    config = ObserveConfig(workers=("a-worker-0", "a-worker-1"))
+    first = replace(WAITS, phase=PodPhase.RUNNING, reason="", created=2)
+    view = reduce_all(JobView(config=config), [CREATED, refusal, first])
+    assert view.headline == f"Pending, 1 of 2 pods: FailedCreate: {QUOTA}"
+    assert reduce_all(view, [replace(first, created=4)]).headline == "Pending", "the pod was created after the refusal"
+    assert reduce_all(view, [replace(first, pod="a-worker-1")]).headline == "Pending", "the job has all of its pods"
+
+
+def test_state_of_own_etcd_is_news_and_in_the_headline():
+    waiting = PodChanged(pod="a-etcd", phase=PodPhase.PENDING, reason="ErrImagePull", message="no such tag")
+    view = reduce_all(JobView(), [CREATED, StoreChanged(state=waiting), StoreChanged(state=waiting)])
+    assert view.headline == "Pending, but `a-etcd`: ErrImagePull (no such tag)"
+    assert [(news.pod, news.text) for news in view.news] == [("a-etcd", "Pending: ErrImagePull (no such tag)")]
+    assert not view.pods
 
 
 def test_headline_has_the_reason_for_waiting_in_a_queue():

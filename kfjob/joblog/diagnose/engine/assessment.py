@@ -177,7 +177,7 @@ def _is_caused_by_stop(job: JobEvidence, occurrence: Occurrence) -> bool:
 
 def _is_being_removed(job: JobEvidence) -> bool:
     """Return whether all pods have been told to end: the job was deleted, and not one of its pods."""
-    states = [pod.state for pod in job.history.pods.values() if pod.state]
+    states = [pod.state for pod in job.view.pods.values() if pod.state]
     return any(state.reason == TERMINATING for state in states) and all(
         state.reason == TERMINATING or state.phase.ended for state in states
     )

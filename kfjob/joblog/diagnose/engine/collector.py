@@ -31,12 +31,11 @@ from kfjob.joblog.diagnose.rule import IncidentKind, Role, Severity
 from kfjob.joblog.diagnose.warnings import WarningCounter
 from kfjob.joblog.events import (
     Event,
-    JobChanged,
     KubernetesEvent,
     LinesSkipped,
     LogLine,
     OpenLine,
-    PodChanged,
+    StateEvent,
     WorkloadStatus,
 )
 from kfjob.joblog.lines.line_text import shorten_line
@@ -94,7 +93,7 @@ class SymptomCollector:
             self._follow_view(self._history.pod(event.pod), event, view)
         elif isinstance(event, LinesSkipped):
             self._count_lines(event, event.count)
-        elif isinstance(event, PodChanged | JobChanged | KubernetesEvent | WorkloadStatus):
+        elif isinstance(event, StateEvent | KubernetesEvent | WorkloadStatus):
             self._states.feed(event, self._order)
 
     def _add_line(self, event: LogLine, view: JobView) -> None:

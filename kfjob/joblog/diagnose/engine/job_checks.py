@@ -127,7 +127,7 @@ def import_shortfall(job: JobEvidence) -> Occurrences:
 
 def pods_deleted(job: JobEvidence) -> Occurrences:
     """Some pods were deleted before a container of another pod ended, and no event says why."""
-    pods = {name: pod.state for name, pod in job.history.pods.items() if pod.state}
+    pods = {name: pod.state for name, pod in job.view.pods.items() if pod.state}
     gone = (state for state in pods.values() if state.phase is PodPhase.DELETED or state.reason == TERMINATING)
     deletions, texts = {state.pod: state.time for state in gone}, {}
     for event in reversed(job.view.cluster_events):

@@ -6,7 +6,17 @@ from kfjob.joblog.diagnose.engine.history import JobHistory, Occurrence, PodHist
 from kfjob.joblog.diagnose.engine.matching import MAX_QUOTE, match_rules
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Rule, Subject
 from kfjob.joblog.diagnose.rules import check_ids
-from kfjob.joblog.events import JobChanged, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
+from kfjob.joblog.events import (
+    ETCD_CONTAINER,
+    ETCD_WAIT,
+    JobChanged,
+    KubernetesEvent,
+    PodChanged,
+    PodPhase,
+    StateEvent,
+    StoreChanged,
+    WorkloadStatus,
+)
 from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.pods.pod_problems import find_stage, is_over
 from kfjob.redaction import cut_text
@@ -30,10 +40,12 @@ class StateReader:
     def __init__(self, history: JobHistory) -> None:
         self._history = history
 
-    def feed(self, event: PodChanged | JobChanged | KubernetesEvent | WorkloadStatus, order: int) -> None:
+    def feed(self, event: StateEvent | KubernetesEvent | WorkloadStatus, order: int) -> None:
         """Read an event; `order` is its position among all events of the job."""
         if isinstance(event, PodChanged):
             self._change_pod(event, order)
+        elif isinstance(event, StoreChanged):
+            self._change_pod(event.state, order)
         elif isinstance(event, JobChanged):
             self._change_job(event, order)
         elif isinstance(event, KubernetesEvent):
@@ -85,7 +97,7 @@ class StateReader:
         occurrence = Occurrence(
             rule=match.rule,
             pod=event.name if is_pod else "",
-            values={"pod": event.name, "kind": event.kind, **match.values},
+            values={"pod": event.name, "kind": event.kind, "image": _name_image(event.container), **match.values},
             order=order,
             timestamp=Timestamp(time=event.first or event.time),
             latest=Timestamp(time=event.time),
@@ -138,13 +150,20 @@ def _to_occurrence(event: PodChanged, rule: Rule, values: dict[str, str], order:
     return Occurrence(
         rule=rule,
         pod=event.pod,
-        values=values,
+        values={"image": _name_image(event.container), **values},
         order=order,
         timestamp=Timestamp(time=event.last_ended if event.last_ended and not pod_waits else event.time),
         evidence=(" ".join(part for part in (event.reason, event.message) if part) or format_pod(event),),
         pod_waits=pod_waits,
         stage=find_stage(event.reason) if pod_waits else None,
     )
+
+
+def _name_image(container: str) -> str:
+    """Return the setting that chose the image of a container; "" stands for the one that trains, or the pod."""
+    if container == ETCD_CONTAINER:
+        return "`etcd_image` of the settings (kfjob.toml, `KFJOB_ETCD_IMAGE`)"
+    return "`image`" if container in {"", ETCD_WAIT} else f"the `image` of container `{container}`"
 
 
 def _resolve_overcome(pod: PodHistory) -> None:

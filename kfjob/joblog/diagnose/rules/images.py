@@ -29,7 +29,7 @@ RULES = (
         id="image-not-found",
         title="the image does not exist",
         cause="the registry has no such repository or tag",
-        remedy="check `image`; `kfjob push-image` pushes an image and prints its digest",
+        remedy="check {image}; `kfjob push-image` pushes an image and prints its digest",
         subject=Subject.POD,
         pattern=r"(?:ErrImagePull|ImagePullBackOff).*(?:not found|NotFound|manifest unknown|name unknown)|ErrImageNeverPull",
     ),
@@ -37,7 +37,7 @@ RULES = (
         id="pull-denied",
         title="the registry denies access to the image",
         cause="it needs credentials that the node does not have, or the repository does not exist and the registry hides that",
-        remedy="set a pull secret (`image_pull_secrets`), or let the node's role pull; check the account and region in `image`",
+        remedy="set a pull secret (`image_pull_secrets`), or let the node's role pull; check the account and region in {image}",
         subject=Subject.POD,
         pattern=r"(?:ErrImagePull|ImagePullBackOff|pull).*(?:denied|nauthorized|authorization failed|no basic auth|401"
         r"|403 Forbidden)",
@@ -45,7 +45,7 @@ RULES = (
     Rule(
         id="image-name-invalid",
         title="the image name is invalid",
-        cause="`image` cannot be parsed: it contains capital letters, spaces or an empty part",
+        cause="{image} cannot be parsed: it contains capital letters, spaces or an empty part",
         remedy="write it as `registry/repository:tag`",
         subject=Subject.POD,
         pattern=r"InvalidImageName",
@@ -54,7 +54,7 @@ RULES = (
         id="registry-unreachable",
         title="the node cannot reach the registry",
         cause="the registry's name does not resolve, or nothing answers there",
-        remedy="check the registry in `image`, and the nodes' route to it (NAT, VPC endpoints for ECR and S3)",
+        remedy="check the registry in {image}, and the nodes' route to it (NAT, VPC endpoints for ECR and S3)",
         subject=Subject.POD,
         pattern=r"(?:ErrImagePull|ImagePullBackOff).*(?:no such host|i/o timeout|connection refused|TLS|x509|dial tcp"
         r"|server misbehaving)",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kfjob.convert.conversion import Note
-from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.joblog.events import ETCD_WAIT, TRAINING_CONTAINER
 from kfjob.objects import api_objects, names
 from kfjob.objects.differences import MISSING, Difference, ItemName, Path, format_path
 from kfjob.objects.merge import items_by_name
@@ -149,7 +149,7 @@ def _is_item(difference: Difference) -> bool:
 def _make_note(difference: Difference, path: str) -> Note:
     step = difference.path[-1]
     if difference.new is MISSING and isinstance(step, ItemName) and difference.path[-2] == "initContainers":
-        does = "it waits until the job's etcd answers" if step.name == names.ETCD_WAIT else "the job has none of this name"
+        does = "it waits until the job's etcd answers" if step.name == ETCD_WAIT else "the job has none of this name"
         return Note(item=f"init container {step.name}", reason=f"added by kfjob: {does}")
     if difference.new is MISSING:
         return Note(item=path, reason=f"added by kfjob: {json.dumps(difference.old)}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import SpecError
+from kfjob.joblog.events import ETCD_WAIT
 from kfjob.kinds.pytorchjob.operator_api import find_training_container
 from kfjob.objects import api_objects, names
 from kfjob.spec.fields import UNLIMITED
@@ -179,7 +180,7 @@ def find_pull_policy(image: str) -> str:
 
 
 def _convert_pod(spec: JsonMapping, container: JsonMapping, *, own_etcd: bool) -> JsonObject:
-    omitted = names.ETCD_WAIT if own_etcd else None
+    omitted = ETCD_WAIT if own_etcd else None
     init_containers = [dict(c) for c in spec.get("initContainers") or () if c.get("name") != omitted]
     # A sidecar starts before the init containers that follow it, so that only the last ones may move behind them.
     sidecars = list(takewhile(lambda c: c.get("restartPolicy") == "Always", reversed(init_containers)))[::-1]
