@@ -36,7 +36,7 @@ GLOG_WARNINGS = (" W0", " W1", "\nW0", "\nW1")
 """Every glog warning contains one of these: glog prints the month after the `W`, and a time may precede it."""
 
 _STAMP = rb"\d{4}-\d\d-\d\dT[^ \n]{1,40} (?:std(?:out|err) [FP] )?"
-_NUMBER_FIRST = rb"(?>(?:[ \t|\"]++|\xe2\x94[\x82\x83])*)\d[\d.]*+[ \t|,(%\"]"
+_NUMBER_FIRST = rb"(?>(?:[ \t|\"]++|\xe2\x94[\x82\x83])*)\d[\d.]*+(?:[ \t|,(%\"]|$)"
 _ROW_START = re.compile(rb"(?m)^(?:" + _STAMP + rb")?" + _NUMBER_FIRST)
 """A line that begins with a number, after the stamp of a log tool."""
 

@@ -71,6 +71,7 @@ _LOSS_PRIORITIES = {name: priority for priority, names in enumerate(LOSSES) for 
 _PARTS = re.compile(r"[^\W_]+")
 _JOINED = re.compile(r"\w[-./]\w")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_INITIALS = re.compile(r"[A-Za-z](?:\.[A-Za-z])+")
 
 
 class Quantity(StrEnum):
@@ -121,7 +122,9 @@ class Meaning(NamedTuple):
 
 
 def split_name(name: str) -> tuple[str, ...]:
-    """Return the words of a name; `CrossEntropyLoss` has three."""
+    """Return the words of a name; `CrossEntropyLoss` has three, and `L.r` is one."""
+    if "." in name and _INITIALS.fullmatch(name):
+        name = name.replace(".", "").lower()
     words = tuple([part.lower() for word in _PARTS.findall(name) for part in _CAMEL.split(word)])
     return words if name.isascii() and not TRANSLATIONS.keys() & words else translate(words)
 
@@ -326,7 +329,8 @@ def _find_priority(words: list[str], names: tuple[tuple[str, ...], ...]) -> int 
     if not words:
         return None
     two, last = " ".join(words[-2:]), words[-1]
-    return next((priority for priority, group in enumerate(names) if two in group or last in group), None)
+    ends = (two, last, last.removeprefix("n"))  # `nupdates`
+    return next((priority for priority, group in enumerate(names) if any(end in group for end in ends)), None)
 
 
 def parse_unit(unit: str) -> Meaning | None:

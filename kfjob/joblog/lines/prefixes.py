@@ -74,6 +74,8 @@ _STAMP = (
     r"|\d\d:\d\d:\d\d(?:[.,]\d+)?(?=[\s|\]-])(?! ?[<\d])"
 )
 _ROLE = r"[a-z_]\w{0,30}?\d{1,6}"
+_RANK_WORD = "g?rank|gpu|worker|proc(?:ess)?|r"
+_OF_WORLD = r" ?/ ?\d{1,6}"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
 _BEFORE_ERROR = r"\[rank|\[default|Traceback \(|[\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)"
 
@@ -102,7 +104,10 @@ _SHAPES = (
     (_Writer.LOGGER, r"\((?P<within>[^()\r\n]{1,80})\):?(?=\s)"),
     (
         _Writer.LOGGER,
-        r"(?i:(?P<name>g?rank|gpu|worker|proc(?:ess)?|r))[ :=_#-]{0,2}(?P<number>\d{1,6})(?=[\s:|\]])(?![ \t]*[:=] *[-+.\d])",
+        (
+            rf"(?i:(?P<name>{_RANK_WORD}))[ :=_#-]{{0,2}}(?P<number>\d{{1,6}})"
+            rf"(?:{_OF_WORLD}|(?![ \t]*[:=] *[-+.\d]))(?=[\s:|\]])"
+        ),
     ),
     (_Writer.NEAR, r"[\w.-]{1,80}:(?= (?:\[rank|\[default|Traceback \(|  File \"))"),  # pdsh, DeepSpeed
     (_Writer.LOGGER, r"[A-Za-z_][\w./-]*+:[A-Za-z_<][\w.<>]*+:\d++(?=[ \t]+-)"),  # loguru: module:function:line
@@ -125,7 +130,9 @@ _BRACKETED_LEVEL = re.compile(rf"^([IWEFCV])(?:\d{{4}} \d\d:| \S+:\d+$)|\b({_LEV
 _NAMED_ROLE = re.compile(r"([a-z_]\w{0,30}?)(\d{1,6})")
 _COUNT = re.compile(r"[\s\d/,.%()|;]*|\d+: [\s\d/]+")
 _LOCAL_NAMES = frozenset({"default", "worker", "gpu"})
-_RANK_NAME = re.compile(r"(?i)^(?:global[ _]?)?(rank|default|worker|gpu)(?:[ :=_]*|-)(\d{1,6})(?:, ?local_rank[ :=]\d{1,6})?$")
+_RANK_NAME = re.compile(
+    rf"(?i)^(?:global[ _]?)?({_RANK_WORD}|default)(?:[ :=_]*|-)(\d{{1,6}})(?:{_OF_WORLD})?(?:, ?local_rank[ :=]\d{{1,6}})?$"
+)
 _RANK_OF = re.compile(r"^(\d{1,6})/(\d{1,6})$")
 _DIGIT = re.compile(r"\d")
 _PAIR = re.compile(
@@ -169,8 +176,8 @@ def split_process(text: str) -> tuple[str, str]:
 
 def split_prefix(text: str) -> tuple[Prefix, str]:
     """Return the prefix of a line, and its message with the indentation."""
-    if len(text) > _MAX_LAYOUT or not text.isascii() or text.startswith("("):
-        prefix, _, end = _find_prefix(text)  # whether `(3/8)` is a rank depends on its digits
+    if len(text) > _MAX_LAYOUT or not text.isascii():
+        prefix, _, end = _find_prefix(text)
     else:
         prefix, rank, end = _find_prefix_layout(mask_digits(text.encode()))
         if rank is not None:
@@ -187,6 +194,9 @@ def _find_prefix_layout(masked: bytes) -> tuple[Prefix, slice | None, int]:
 def _find_prefix(text: str) -> tuple[Prefix, slice | None, int]:
     """Return the prefix of a line, the place of the rank in it, and its end."""
     parts = _find_parts(_PARTS.match, text, MAX_PARTS)
+    ranks = [place for place, part in enumerate(parts) if _find_rank(part)]
+    if ranks[1:] and _RANK_OF.match(parts[ranks[-1]]["within"] or ""):
+        del parts[ranks[-1] :]  # `[proc 0](100/24000)`: the step
     return (*_read_parts(parts), parts[-1].end()) if parts else (Prefix(), None, 0)
 
 
@@ -206,8 +216,8 @@ def _holds_counter(match: re.Match[str]) -> bool:
     inside = next((fields[name] for name in ("inside", "within", "source", "host") if fields.get(name)), None)
     if inside is None:
         return False
-    if fields.get("within") and match.pos == 0 and (of := _RANK_OF.match(inside)):
-        return not 0 <= int(of[1]) < int(of[2])
+    if fields.get("within") and _RANK_OF.match(inside):
+        return False
     return _COUNT.fullmatch(inside) is not None or _holds_figure(_DIGIT.sub("1", inside))
 
 

@@ -32,7 +32,7 @@ ANNOUNCEMENT = re.compile(r"(?i)\b(?:start|begin|run|resum|enter|launch)\w{0,5}\
 STEPS: tuple[tuple[str, ...], ...] = (
     ("global step", "global steps", "globalstep", "gstep", "optimizer step", "train step", "num updates",
      "train updates", "training step", "training steps"),
-    ("step", "steps", "iteration", "iterations", "iter", "iters", "it", "itr", "its", "update", "updates", "upd", "niter"),
+    ("step", "steps", "iteration", "iterations", "iter", "iters", "it", "itr", "its", "update", "updates", "upd"),
     ("batch", "batches", "minibatch", "batch idx", "batch index", "mb", "up"),
     ("tick", "round", "episode", "episodes", "frame", "frames", "samples", "kimg", "examples", "tokens", "timesteps",
      "env steps", "idx", "i"),

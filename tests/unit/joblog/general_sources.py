@@ -18,6 +18,45 @@ _LINES: dict[str, tuple[str, Values]] = {
         {"step": 50, "loss": 1.98},
     ),
     "spro/practical-pytorch seq2seq": ("0m {s}s (- 15m 9s) ({s}00 {s}%) loss {l}", {"step": 5000, "loss": 1.98}),
+    "dmlc/dgl-ke train_pytorch": (
+        "[proc 0][Train]({s}/900) average loss: {l}\n[proc 0][Train]({s}/900) average pos_loss: 9.1",
+        {"step": 50, "loss": 1.98, "total": 900},
+    ),
+    "Lightning rich bar, wrapped after its first values": (
+        (
+            "Epoch 3/9 ━━━━━━━━━━━━━━ {s}/900 0:00:11 • 0:03:20 11.84it/s v_num: 0.000 \n{w}val/loss: 9.1\n"
+            "{w}train/loss:      \n{w}{l}       "
+        ).replace("{w}", " " * 30),
+        {"step": 50, "loss": 1.98, "epoch": 3, "speed": 11.84},
+    ),
+    "Lightning rich bar, wrapped within the values of training": (
+        "Epoch 3/9 ━━━━━━━━━━━━━━ {s}/900 0:00:11 • 0:03:20 11.84it/s val/loss: 9.1\n   train/loss:   \n   {l}",
+        {"step": 50, "loss": 1.98, "epoch": 3, "speed": 11.84},
+    ),
+    "Lightning rich bar that ends with a name": (
+        "Epoch 3/9 ━━━━━━━━━━━━━━ {s}/900 0:00:11 • 0:03:20 11.84it/s loss: \n   {l} acc: \n   0.3",
+        {"step": 50, "loss": 1.98, "epoch": 3, "speed": 11.84},
+    ),
+    "abbreviated learning rate": (
+        "Ep. {e}/30: Train loss: {l}, Train acc.: 0.3, L.r.: 0.001",
+        {"epoch": 5, "loss": 1.98, "lr": 0.001},
+    ),
+    "abbreviated capitals": ("It. {s} | Tr. loss {l} | L.R. 1.0e-04 | 1.2 s", {"step": 50, "loss": 1.98, "lr": 0.0001}),
+    "word2vec in C": ("Alpha: 0.02  Progress: {s}.20%  Words/thread/sec: 210.1k  Loss: {l}", {"step": None, "loss": 1.98}),
+    "percentage with a space": ("progress {s}.2 % loss {l}", {"step": None, "loss": 1.98}),
+    "rl_games print_statistics": (
+        "fps step: 574{i} fps step and policy inference: 520{i} fps total: 480{i} epoch: {e}/60 frames: 2{s}",
+        {"step": 250, "total": None, "epoch": 5, "loss": None, "speed": 5744.0},
+    ),
+    "rl_games in older versions": (
+        "epoch: {e} fps step: 574{i}.1 fps total: 480{i}.2",
+        {"step": None, "epoch": 5, "loss": None},
+    ),
+    "flashlight Train.cpp": (
+        "epoch: 1 | nupdates: {s} | lr: 0.4 | lrcriterion: 0.000000 | loss: {l} | train-LER: 39.1",
+        {"step": 50, "loss": 1.98, "lr": 0.4, "epoch": 1},
+    ),
+    "episode lengths": ("Episode {s}\tLast length: 2{i}\tAverage length: 18.{i}", {"step": 50, "loss": None}),
     "unknown name": ("trainer | it_no={s} | bs=32 | loss={l}", {"step": 50, "loss": 1.98}),
     "mlcommons step_num": ("INFO: step_num: {s}, train_loss: {l}", {"step": 50, "loss": 1.98}),
     "float step": ("step: {s}.0 loss: {l} lr: 0.001", {"step": 50, "loss": 1.98, "lr": 0.001}),

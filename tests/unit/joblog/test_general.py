@@ -37,6 +37,8 @@ PREFIXES = {
     "torchrun": "[rank0]:",
     "default": "[default0]:",
     "rank of": "(0/24) ",
+    "rank of, after a stamp": "2026-02-03 04:05:06,211 INFO [train.py:1075] (0/4) ",
+    "process of": "Process 0/3: ",
     "label": "0: ",
     "ray": "(TrainWorker pid=9911, ip=10.0.0.7) ",
     "containerd": "2026-02-03T04:05:06.137000000Z stdout F ",
@@ -270,6 +272,31 @@ def test_rank_0_stands_for_the_job_if_every_rank_prints(*, named: bool):
     others = ", ".join(f"`{pod}`" for pod in ranks if pod != expected)
     assert (master.pod, view.training.pod, len(view.training.curve)) == (expected, expected, 5)
     assert master.notes == (f"also printed by {others}",)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "[proc {r}][Train]({s}/900) average loss: {l}",
+        "Process {r}/3: epoch 1, batch {s}/400, loss = {l}",
+        "({r}/3) step {s} loss {l}",
+        "2026-02-03 04:05:06,211 INFO [train.py:1075] ({r}/3) Epoch 2, batch {s}, loss {l}",
+        "[Rank {r}/3] step {s} loss {l}",
+    ],
+)
+def test_rank_0_is_known_by_its_name_before_the_figures(layout: str):
+    view = None
+    for pod, rank in {"w-0": 2, "w-1": 0, "w-2": 1}.items():
+        lines = [layout.format(r=rank, s=step, l=loss + rank) for step, loss in zip(STEPS, LOSSES, strict=True)]
+        view = read(lines, pod=pod, view=view)
+    assert view is not None
+    assert isinstance(view.master, Master)
+    assert (view.master.pod, view.training.step, view.training.loss) == ("w-1", 50, LOSSES[-1])
+
+
+def test_a_step_in_parentheses_after_a_time_is_no_rank():
+    view = read([f"2026-02-03 04:05:06,211 INFO ({step}/900) loss {loss}" for step, loss in zip(STEPS, LOSSES, strict=True)])
+    assert (view.training.step, view.training.total, view.training.loss) == (50, 900, LOSSES[-1])
 
 
 def test_interleaved_ranks_have_the_curve_of_one_pod():

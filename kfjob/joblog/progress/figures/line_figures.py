@@ -204,6 +204,10 @@ class _Builder:
         """Whether a clear name counts steps."""
         return any(counter.quantity is Quantity.STEP and counter.priority < CLEAR_COUNT for counter in self.counters)
 
+    @property
+    def _counts_episodes(self) -> bool:
+        return any(word.startswith("episode") for counter in self.counters for word in counter.name.split())
+
     def add(self, figure: NamedFigure) -> None:
         """Add a number with a name or a unit."""
         is_sum = len(figure.words) == 1 and figure.words[0] in TOTAL_WORDS and not figure.whole
@@ -256,7 +260,7 @@ class _Builder:
             self._add_counter(Quantity.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`
         elif figure.words[:1] and figure.words[0] in TRAINING_WORDS and TIMES & set(figure.words):
             self.values["phase"] = self.phase or Phase.TRAINING  # `train_time: 12.1s`
-        elif is_metric(figure.words) and not seconds_in(figure.unit):
+        elif (is_metric(figure.words) or self._counts_episodes) and not seconds_in(figure.unit):
             self.values.setdefault("metric", figure.value)
             if is_reward(figure.words):
                 self.values["has_reward"] = True
@@ -380,13 +384,13 @@ class Content(NamedTuple):
 def read_content(text: str) -> Content:
     """Return the content of a line without colours."""
     message = find_message(text)
-    if header := tables.parse_header(message.text):
-        return Content(message, header)
-    if not _NUMBER.search(message.text):
-        return Content(message)
+    header = tables.parse_header(message.text)
+    if header or not _NUMBER.search(message.text):
+        return Content(message, header or tables.parse_open_name(message.text))
     if cells := tables.split_cells(text) or tables.split_cells(message.text):
         return Content(message, figures=parse_message(": ".join(cells), rank=message.rank), is_cell=True)
-    return Content(message, figures=parse_message(message.text, rank=message.rank, phase=message.phase))
+    header = tables.parse_open_name(message.text)
+    return Content(message, header, parse_message(message.text, rank=message.rank, phase=message.phase))
 
 
 def announces_training(text: str) -> bool:

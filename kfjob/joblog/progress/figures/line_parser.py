@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import NamedTuple
 
 from kfjob.joblog.lines.meanings import (
+    Meaning,
     Quantity,
     find_meaning,
     find_phase,
@@ -17,7 +17,9 @@ from kfjob.joblog.lines.meanings import (
     split_name,
     split_words,
 )
-from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, COUNT_UNITS, FILLERS, LOSS_WORDS, SUM_OF_LOSSES
+from kfjob.joblog.lines.vocabulary import COUNT_UNITS, FILLERS, LOSS_WORDS
+from kfjob.joblog.progress.figures.gaps import FIRST, VALUES, VALUES_OF_PAIRS, After, Gap, Place, is_counter
+from kfjob.joblog.progress.figures.names import MAX_TOKENS_OF_NAME, find_name_after, names_loss, split_digits
 from kfjob.joblog.progress.figures.tokens import Cursor, Token, is_whole, parse_decimal, parse_figure
 
 MAX_FIGURES = 128
@@ -29,10 +31,6 @@ _ORDINAL = "第"
 """It stands before a number whose name follows, as in `第3轮`."""
 MAX_NAME = 8
 """Words of the name of a value."""
-_MAX_TOKENS_OF_NAME = 6
-"""Tokens after a value in which its name is searched."""
-_MAX_NAME_AFTER = 3
-"""Words of a name that stands after its value."""
 _KEYS = frozenset({"key", "name", "tag", "metric"})
 """They stand before the name of a value, in `"key": "train_loss", "value": 2.3`."""
 _WRAPPERS = frozenset({"tensor", "array", "devicearray", "float", "float32", "float64", "int", "int64", "decimal", "scalar"})
@@ -50,54 +48,6 @@ class NamedFigure(NamedTuple):
     place: int = 0  # of the number in the line
 
 
-class After(Enum):
-    """What stands before a gap."""
-
-    START = auto()  # of the line
-    WORD = auto()
-    NUMBER = auto()
-    OTHER = auto()  # a date, or the name of a type
-
-
-@dataclass(slots=True)
-class Gap:
-    """The marks since the last word or number: they say what the next number is."""
-
-    after: After = After.START
-    marks: str = ""  # without spaces and quotes
-    is_spaced: bool = False  # it ends with a space
-
-    def add(self, mark: str) -> None:
-        """Add a mark."""
-        self.marks += mark
-        self.is_spaced = False
-
-    @property
-    def separates(self) -> bool:
-        """Whether a name ends here, and its value begins."""
-        return ":" in self.marks or "=" in self.marks
-
-    @property
-    def place(self) -> Place:
-        """The gap without its spaces."""
-        return self.after, self.marks
-
-
-Place = tuple[After, str]
-_NUMBER_SIGN: Place = (After.START, "#")
-"""`#10 loss 2.3`"""
-_FIRST: Place = (After.START, "")
-"""`10 | loss 2.3`"""
-_BRACKETS = frozenset(((After.NUMBER, "["), (After.NUMBER, "]["), (After.START, "["), (After.WORD, "[")))
-"""`[10]`, `[1][10]`"""
-_TUPLES = frozenset(((After.START, "("), (After.START, "[")))
-"""`(10, 'loss', 2.3)`"""
-_VALUES = frozenset((After.NUMBER, marks) for marks in ("", ":", "=", "->"))
-"""`Loss at step 100: 2.3`"""
-_VALUES_OF_PAIRS = frozenset((After.NUMBER, marks) for marks in (")=", "):"))
-"""`loss (100): 2.3`"""
-
-
 @dataclass(slots=True)
 class LineParser:
     """Reads one line from left to right: `run` fills `named`, `slots`, `free` and `percent`."""
@@ -110,7 +60,6 @@ class LineParser:
     slots: list[tuple[float, float | None]] = field(default_factory=list)  # counters without a name
     spare: list[tuple[float, float | None]] = field(default_factory=list)  # other whole numbers without a name: some may count
     gap: Gap = field(default_factory=Gap)
-    depth: int = 0
     ordinal: float | None = None
     is_quoted: bool = False  # the token before ends a name in quotes
     qualifier: int = 0  # words before a parenthesis in the name, as in `lr(Cosine): 0.1`
@@ -161,11 +110,11 @@ class LineParser:
         if self.gap.separates:
             self.free += self.words
             self.words.clear()
-        name, digits = _split_digits(token.text)
+        name, digits = split_digits(token.text)
         words = split_name(name)
         self.words += (name,) if find_phase(words) and not split_words(name) else words
         self.gap = Gap(After.WORD)
-        if (place := _AT.match(name)) and _names_loss(split_name(place["name"])):
+        if (place := _AT.match(name)) and names_loss(split_name(place["name"])):
             self.words = [*split_name(place["name"])]
             self._append(("step",), float(place["step"]), whole=True)
         if digits:
@@ -196,10 +145,7 @@ class LineParser:
 
     def _take_mark(self, mark: str) -> None:
         if mark in "([":
-            self.depth += 1
             self.qualifier = len(self.words) if mark == "(" else 0
-        elif mark in ")]":
-            self.depth = max(self.depth - 1, 0)
         elif mark == "{":
             self.parents.append(list(self.words) if self.words and self.gap.separates else [])
             self.words.clear()
@@ -221,8 +167,8 @@ class LineParser:
 
     def _names_next_number(self) -> bool:
         """Return whether the words are the name of the number that follows the mark, as in `train loss | 2.51`."""
-        meaning = find_meaning(tuple(self.words[-MAX_NAME:])) if self.words else None
-        number = next((token for token in self.cursor.peek(_MAX_TOKENS_OF_NAME) if token.kind != "space"), None)
+        meaning = self._find_name()
+        number = next((token for token in self.cursor.peek(MAX_TOKENS_OF_NAME) if token.kind != "space"), None)
         if meaning is None or number is None or number.kind != "number":
             return False
         return is_whole(number.text) == (meaning.quantity not in _FRACTIONS)
@@ -265,6 +211,10 @@ class LineParser:
         else:
             self._add_unnamed(place, value, whole=whole, total=total, unit=unit)
 
+    def _find_name(self) -> Meaning | None:
+        """Return what the words since the last number or separator mean."""
+        return find_meaning(tuple(self.words[-MAX_NAME:])) if self.words else None
+
     def _skip_fillers(self) -> None:
         """Forget the words between two numbers if they say nothing, as in `loss at step 100 is 2.3`."""
         if self.last_words and self.words and FILLERS.issuperset(self.words):
@@ -272,12 +222,12 @@ class LineParser:
 
     def _names_fraction(self) -> bool:
         """Return whether the words before a number name a figure that nobody prints with groups of thousands."""
-        meaning = find_meaning(tuple(self.words[-MAX_NAME:])) if self.words else None
+        meaning = self._find_name()
         return meaning is not None and meaning.quantity in _FRACTIONS
 
     def _names_rate(self) -> bool:
         """Return whether the words before a number are the name of a speed without its unit."""
-        meaning = find_meaning(tuple(self.words[-MAX_NAME:])) if self.words else None
+        meaning = self._find_name()
         return meaning is not None and meaning.quantity is Quantity.SPEED and not meaning.unit
 
     def _ends_range(self, token: Token) -> bool:
@@ -293,7 +243,7 @@ class LineParser:
 
     def _add_named(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None, unit: str) -> None:
         parents = tuple(word for parent in self.parents for word in parent if find_phase((word,)) or word in LOSS_WORDS)
-        if unit == "%" and not self.named and not is_metric(words):
+        if unit == "%" and self.percent is None and not is_metric(words):
             self.percent = value  # `Progress: 12.1%`
         plain = words[: self.qualifier]
         known = plain if plain and find_meaning(words) is None and find_meaning(plain) else words
@@ -320,11 +270,11 @@ class LineParser:
             self._append(split_name(unit), value, whole=whole)
         elif total is not None and not ("(" in place[1] and self.last_words):
             self.slots.append((value, total))
-        elif whole and self._is_counter(place):
+        elif whole and is_counter(place, self.cursor):
             self.slots.append((value, None))
-            if place == _FIRST and self.cursor.next_is(":"):
+            if place == FIRST and self.cursor.next_is(":"):
                 self.index = int(value)
-        elif not unit and (name := self._find_name_after()):
+        elif not unit and (name := find_name_after(self.cursor)):
             self._append(name, value, whole=whole)
         elif not self._continues_value(place, value, whole=whole, unit=unit) and whole and not unit:
             self.spare.append((value, total))
@@ -336,20 +286,13 @@ class LineParser:
         before = self.named[-1]
         if place[1].endswith(">") and not (whole or before.whole):
             self.named[-1] = before._replace(value=value)  # `loss 0.69 --> 0.67`
-        elif place in _VALUES:
+        elif place in VALUES:
             self._join_index(value, unit)
-        elif place in _VALUES_OF_PAIRS:
+        elif place in VALUES_OF_PAIRS:
             self.named[-1] = before._replace(value=value, whole=False, total=None, unit=unit)
         else:
             return False
         return True
-
-    def _is_counter(self, place: Place) -> bool:
-        """Return whether a whole number without a name counts."""
-        if place == _FIRST:
-            return self.cursor.separates() or self._precedes_loss()
-        is_bracketed = place in _BRACKETS and self.cursor.closes()
-        return place == _NUMBER_SIGN or is_bracketed or (place in _TUPLES and self._precedes_quote())
 
     def _join_index(self, value: float, unit: str) -> None:
         """Read `Loss at step 100: 2.3` and `Train loss 0 57.77`: a name, a count, and then the value."""
@@ -366,52 +309,3 @@ class LineParser:
         self.named[-1] = NamedFigure(counts[cut:] if cut is not None else ("step",), index, True, None, "", free)
         self._append(name, value, whole=False)
         self.last_words = ()
-
-    def _precedes_quote(self) -> bool:
-        """Return whether a name in quotes follows, as in `(10, 'loss', 2.3)`."""
-        return "".join(token.text for token in self.cursor.peek(3)) in {", '", ', "'}
-
-    def _precedes_loss(self) -> bool:
-        """Return whether the name of a loss follows, as in `10 train loss: 2.3`."""
-        words: list[str] = []
-        for token in self.cursor.peek(_MAX_TOKENS_OF_NAME):
-            if token.kind == "word":
-                words += split_name(token.text)
-            elif token.kind != "space":
-                meaning = find_meaning(tuple(words)) if words and token.text in ":=" else None
-                return meaning is not None and meaning.quantity is Quantity.LOSS and meaning.priority < SUM_OF_LOSSES
-        return False
-
-    def _find_name_after(self) -> tuple[str, ...]:
-        """Return the name of a loss after its value, and move behind it: `2.3 avg loss`."""
-        words: list[str] = []
-        length = 0
-        for token in self.cursor.peek(_MAX_TOKENS_OF_NAME):
-            if token.kind == "word":
-                words += split_name(token.text)
-            elif token.kind != "space":
-                if token.text in ":=(":
-                    return ()
-                break
-            length += 1
-        meaning = find_meaning(tuple(words)) if 0 < len(words) <= _MAX_NAME_AFTER else None
-        if meaning is None or meaning.quantity is not Quantity.LOSS or meaning.priority > ANY_LOSS:
-            return ()
-        self.cursor.position += length
-        return tuple(words)
-
-
-def _names_loss(words: tuple[str, ...]) -> bool:
-    """Return whether the name has a word for a loss; `rec@5` is a recall."""
-    meaning = find_meaning(words)
-    return meaning is not None and meaning.quantity is Quantity.LOSS and (meaning.priority <= ANY_LOSS or words[-1] == "cost")
-
-
-def _split_digits(word: str) -> tuple[str, str]:
-    """Return `epoch` and `3` for `epoch3`, else the word."""
-    name = word.rstrip("0123456789")
-    digits = word[len(name) :]
-    meaning = find_meaning(split_name(name)) if digits and name else None
-    if meaning and meaning.quantity in {Quantity.STEP, Quantity.EPOCH} and meaning.priority < CLEAR_COUNT and name.isalpha():
-        return name, digits
-    return word, ""

@@ -13,6 +13,8 @@ MAX_WIDTH = 400
 """Characters of a row of a table."""
 MIN_COLUMNS, MAX_COLUMNS = 3, 40
 """Columns of a table of figures, at least and at most."""
+_MAX_OPEN = 60
+"""Characters at the end of a line in which a name without its value is searched."""
 WIDE_GAP = 16
 """This number of spaces means an empty cell."""
 
@@ -25,6 +27,8 @@ _CELLS_WITHOUT_EDGE = re.compile(r"([A-Za-z][^|│┃\d]{0,78})[|│┃][ \t]*([
 """The first edge of `| name | value |` may be taken for the end of a logger's prefix."""
 _LINES = str.maketrans("│┃║", "|||")
 _NUMBER = re.compile(r"(?<![\w#])[-+]?\d")
+_OPEN = re.compile(r"(?<![^ \t])([A-Za-z][\w/]{0,40}+)[:=]$")
+"""It matches a name at the end of a line that was wrapped before its value."""
 
 
 class Table(Struct, frozen=True):
@@ -34,6 +38,11 @@ class Table(Struct, frozen=True):
     words: tuple[str, ...]  # columns if one space does
     separator: str = ""  # "|" or ",", where the table has one
     is_above_bars: bool = False  # no column but the epoch is known, so only a row with a progress bar shows training
+
+    @property
+    def open_name(self) -> str:
+        """The name whose value begins the next line; "" for a table of several columns."""
+        return "" if self.spaced[1:] else self.spaced[0]
 
 
 def parse_header(text: str) -> Table | None:
@@ -52,6 +61,13 @@ def parse_header(text: str) -> Table | None:
         return Table(spaced, (), is_above_bars=True) if not separator and _is_above_bars(spaced) else None
     is_single_spaced = any(len(_find_roles(tuple(column.split()))) > 1 for column in spaced) and not separator
     return Table(words if is_single_spaced else spaced, words, separator)
+
+
+def parse_open_name(text: str) -> Table | None:
+    """Return a table with one column if the line ends with the name of a loss or learning rate, before its value."""
+    match = _OPEN.search(text.rstrip()[-_MAX_OPEN:]) if text.rstrip().endswith((":", "=")) else None
+    meaning = find_meaning(split_name(match[1])) if match else None
+    return Table((match[1],), ()) if match and meaning and meaning.quantity in {Quantity.LOSS, Quantity.LR} else None
 
 
 def _split(text: str, separator: str) -> tuple[str, ...]:

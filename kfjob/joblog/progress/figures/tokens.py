@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kfjob.base.units import COUNT_SUFFIXES
-from kfjob.joblog.lines.meanings import is_other_rate, parse_unit, seconds_in
+from kfjob.joblog.lines.meanings import Quantity, find_meaning, is_other_rate, parse_unit, seconds_in, split_name
 from kfjob.joblog.lines.vocabulary import COUNT_UNITS, LETTERS, MEASURES, OF_WORDS, UNITS
 
 MAX_LENGTH = 4096
 """Characters of a line that may be progress; a longer line is a dump."""
+
+_MAX_TOKENS_OF_SPEED = 12
+"""Tokens after a number in which the name of a speed is searched."""
 
 _TOKEN = re.compile(
     r"(?P<space>[ \t\u00a0]++)"
@@ -206,12 +209,22 @@ class Cursor:
         return 1.0, ""
 
     def _is_next_name(self) -> bool:
-        """Return whether the word after the number names the next number: `loss 2.3 tok/s 3267`."""
+        """Return whether the word after the number names the next number: `loss 2.3 tok/s 3267`, `epoch: 3 fps total: 790`."""
+        if self._begins_speed():
+            return True
         place = self.position
         while [token.kind for token in self.tokens[place : place + 4]] == ["space", "word", "space", "number"]:
             place += 4
         unit = self.tokens[after].text if (after := self._skip_spaces(place)) < len(self.tokens) else ""
         return place > self.position and not (_is_measure(unit) or unit in {"%", "/"})
+
+    def _begins_speed(self) -> bool:
+        """Return whether several words before a `:` or `=` name a speed."""
+        rest = self.peek(_MAX_TOKENS_OF_SPEED)
+        end = next((place for place, token in enumerate(rest) if token.kind not in {"space", "word"}), 0)
+        words = [word for token in rest[:end] for word in split_name(token.text)]
+        meaning = find_meaning(tuple(words)) if words[1:] and rest[end].text in {":", "="} else None
+        return meaning is not None and meaning.quantity is Quantity.SPEED
 
     def _skip_spaces(self, place: int) -> int:
         while place < len(self.tokens) and self.tokens[place].kind == "space":

@@ -105,6 +105,8 @@ _MAX_HEADING = 120
 """Characters of the heading of a block."""
 _QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
 """It matches one pair of a dictionary that a program prints over several lines."""
+_PAIR = re.compile(r"[^(]{0,120}+(\((?P<rank>\d{1,6})/\d{1,6}\))")
+"""It matches a rank and the number of ranks, or a step and the number of steps, with what stands before it."""
 _WEB_REQUEST = " HTTP/"
 
 
@@ -175,12 +177,15 @@ def _with_row(reader: ReaderState, figures: Figures, text: str) -> Figures:
 
 
 def _read_text(reader: ReaderState, line: Line) -> Transition:
+    reader, line = _close_name(reader, line)
     if row := _read_row(reader, line.text):
         return add_figures(reader, row, line) if row.counters else (reader, ())
     content = read_content(line.text)
     figures = content.figures
+    if content.header and (reader.table is None or not content.header.open_name):
+        reader = replace(reader, table=content.header)
     if not content.is_cell and _is_counter_first(reader, figures, line):
-        figures = parse_message(line.text)
+        figures = parse_message(_PAIR.sub(r"\1", line.text, count=1))
     if figures.is_empty:
         return _read_words(reader, content), ()
     is_evaluation = figures.loss is None and figures.evaluation_loss is not None and not _counts_training(reader, figures)
@@ -193,6 +198,15 @@ def _read_text(reader: ReaderState, line: Line) -> Transition:
     return _add_message(reader, figures, line)
 
 
+def _close_name(reader: ReaderState, line: Line) -> tuple[ReaderState, Line]:
+    """Return the reader and the line with the name that the line before it ends with, where a narrow terminal wrapped it."""
+    name = reader.table.open_name if reader.table else ""
+    if not name:
+        return reader, line
+    text = f"{name}: {line.text.strip()}" if tables.looks_like_row(line.text) else line.text
+    return replace(reader, table=None), replace(line, text=text)
+
+
 def _read_row(reader: ReaderState, text: str) -> Figures | None:
     """Return the figures of a row of the table above the line."""
     table, message = reader.table, find_message(text)
@@ -203,10 +217,8 @@ def _read_row(reader: ReaderState, text: str) -> Figures | None:
 
 
 def _read_words(reader: ReaderState, content: Content) -> ReaderState:
-    """Return the reader after a line without a figure: it may be the header of a table, or the heading of an evaluation."""
-    if content.header:
-        return replace(reader, table=content.header)
-    if reader.block is None or len(content.message.text) >= _MAX_HEADING or not content.names_evaluation:
+    """Return the reader after a line without a figure: it may be the heading of an evaluation."""
+    if content.header or reader.block is None or len(content.message.text) >= _MAX_HEADING or not content.names_evaluation:
         return reader
     return replace(reader, evaluating=True)
 
@@ -228,7 +240,8 @@ def _add_message(reader: ReaderState, figures: Figures, line: Line) -> Transitio
 
 def _is_counter_first(reader: ReaderState, figures: Figures, line: Line) -> bool:
     """Return whether `(60/1000) loss=2.3` begins with the step, and not with a rank: nothing else in it counts."""
-    if figures.rank is None or figures.loss is None or not line.text.startswith("("):
+    pair = _PAIR.match(line.text) if figures.rank is not None and figures.loss is not None else None
+    if pair is None or int(pair["rank"]) != figures.rank:
         return False
     has_name = any(counter.name != UNNAMED for counter in figures.counters)
     return not has_name and not continues(reader, line)
@@ -236,7 +249,7 @@ def _is_counter_first(reader: ReaderState, figures: Figures, line: Line) -> bool
 
 def _counts_training(reader: ReaderState, figures: Figures) -> bool:
     """Return whether a line with an evaluation loss counts training, as where a program prints no other loss."""
-    if reader.primary is not None and reader.primary != make_key(figures, joined=False):
+    if reader.primary is not None and reader.primary not in {make_key(figures, joined=joined) for joined in (False, True)}:
         return False
     return figures.counts(Quantity.EPOCH) or (figures.speed is not None and figures.counts(Quantity.STEP))
 
