@@ -78,9 +78,12 @@ def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | Non
     nodes, processes = _find_counts(config)
     other_keys = {key: value for key, value in config.items() if key not in ("num_machines", "num_processes")}
     environment: JsonObject = {}
-    if config.get("use_cpu") and config.get("distributed_type") in ("FSDP", "DEEPSPEED"):  # `--cpu` is refused beside them
+    mode = {"distributed_type": config.get("distributed_type")}
+    if config.get("use_cpu") and (nodes * processes > 1 or mode["distributed_type"] in ("FSDP", "DEEPSPEED")):
         environment = {"ACCELERATE_USE_CPU": "true"}
         del other_keys["use_cpu"]
+        if mode["distributed_type"] not in _DISTRIBUTED_TYPES:
+            mode["distributed_type"] = "MULTI_GPU"  # the launcher of several processes; without it, one process starts
     annotation = dict(_find_keys_without_option(other_keys)) | ({"use_cpu": True} if environment else {})
     notes = [*_explain_kept_keys(other_keys)]
     if not program:
@@ -95,16 +98,11 @@ def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | Non
         notes.append(Note(item=f"num_processes: {config['num_processes']}", reason=reason))
     if environment:
         spec["env"] = environment
-        reason = "it becomes `env.ACCELERATE_USE_CPU`, because `accelerate launch` refuses `--cpu` beside other modes; on CPUs "
-        reason += "Accelerate has no FSDP and uses DDP"
-        notes.append(Note(item=f"use_cpu: true with {config['distributed_type']}", reason=reason))
-    elif config.get("use_cpu") and processes > 1:
-        reason = f"with it `accelerate launch` starts one process per node, and not {processes}: use `launcher: torchrun` with "
-        reason += "the program alone as `command`, and `env: {ACCELERATE_USE_CPU: 'true'}`"
+        reason = "it becomes `env.ACCELERATE_USE_CPU`, because with `--cpu` one process starts; on CPUs Accelerate uses DDP"
         notes.append(Note(item="use_cpu: true", reason=reason))
     if annotation:
         spec["annotations"] = {api_objects.ANNOTATION_ACCELERATE: json.dumps(annotation, separators=(",", ":"))}
-    spec["command"] = ["accelerate", "launch", *_make_options(other_keys), *program]
+    spec["command"] = ["accelerate", "launch", *_make_options(other_keys | mode), *program]
     return Conversion(spec=spec, notes=tuple(notes))
 
 

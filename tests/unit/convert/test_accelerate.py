@@ -319,8 +319,11 @@ def test_import_and_export_commands(tmp_path, capsys):
     assert "manifest" in capsys.readouterr().err
 
 
-def test_processes_without_a_gpu_get_a_note_on_how_to_start_them():
+def test_several_processes_on_cpus_start_as_several():
     config = {"distributed_type": "MULTI_CPU", "use_cpu": True, "num_machines": 1, "num_processes": 2}
-    notes = {note.item: note.reason for note in from_accelerate(config, program=["train.py"]).notes}
-    assert "`accelerate launch` starts one process per node, and not 2: use `launcher: torchrun`" in notes["use_cpu: true"]
-    assert not from_accelerate(config | {"num_processes": 1}, program=["train.py"]).notes
+    several = from_accelerate(config, program=["train.py"])
+    assert several.spec["command"] == ["accelerate", "launch", "--multi_gpu", "train.py"]
+    assert several.spec["env"] == {"ACCELERATE_USE_CPU": "true"}
+    assert "with `--cpu` one process starts" in {note.item: note.reason for note in several.notes}["use_cpu: true"]
+    one = from_accelerate(config | {"num_processes": 1}, program=["train.py"])
+    assert (one.spec["command"], one.notes) == (["accelerate", "launch", "--cpu", "train.py"], ())
