@@ -180,13 +180,13 @@ class KubernetesBackend:
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the job and its pods as they are now."""
         kind, job = self._find_job(name, namespace)
-        pods, store = self._list_pods(kind, name, namespace), self._read_store(kind, job)
+        pods, store = self._list_pods(kind.select_pods(name), namespace), self._list_store(kind, job)
         return snapshot(kind, job, pods, store=store, now=time.time_ns())
 
     def get_by_pods(self, name: str, *, namespace: str) -> JobSnapshot | None:
         """Return the job as its pods show it; None if it has no pods."""
         for kind in KINDS.values():
-            pods = self._list_pods(kind, name, namespace)
+            pods = self._list_pods(kind.select_pods(name), namespace)
             if found := snapshot_of_pods(kind, name, namespace, pods, now=time.time_ns()):
                 return found
         return None
@@ -194,7 +194,7 @@ class KubernetesBackend:
     def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
         """Return the id (`identify`) of the job of this name and its pods; ("", ()) if it has no pods."""
         for kind in KINDS.values():
-            pods = self._list_pods(kind, name, namespace)
+            pods = self._list_pods(kind.select_pods(name), namespace)
             if job_id := next((job_id for pod in pods if (job_id := kind.find_job_id(pod))), ""):
                 return job_id, own_pods(kind, pods, job_id, now=time.time_ns())
         return "", ()
@@ -294,8 +294,8 @@ class KubernetesBackend:
                 errors.append(err)
         raise next((err for err in errors if isinstance(err, NotFound)), errors[0])
 
-    def _list_pods(self, kind: JobKind, job: str, namespace: str) -> builtins.list[JsonObject]:
-        request = requests.select_dependents(kind, "pods", namespace, job).list_request()
+    def _list_pods(self, selector: str, namespace: str) -> builtins.list[JsonObject]:
+        request = requests.select_pods(selector, namespace).list_request()
         pods: builtins.list[JsonObject] = self._client.call(request, shape=ListShape[PodShape]).get("items") or []
         return pods
 
@@ -312,12 +312,15 @@ class KubernetesBackend:
                 watches.append(store)
         yield from merge_watches(watches)
 
-    def _read_store(self, kind: JobKind, job: JsonObject) -> JsonObject | None:
-        """Return the pod of the job's own etcd; None if it has none, or the pod is gone."""
-        if name := kind.find_store(job):
-            with contextlib.suppress(Forbidden, NotFound):
-                return self._client.call(requests.get("pods", job["metadata"]["namespace"], name), shape=PodShape)
-        return None
+    def _list_store(self, kind: JobKind, job: JsonObject) -> builtins.list[JsonObject]:
+        """Return the pod of the job's own etcd, or those of its template's etcd; none if the user may not read them."""
+        namespace = job["metadata"]["namespace"]
+        with contextlib.suppress(Forbidden, NotFound, Refused):
+            if name := kind.find_store(job):
+                return [self._client.call(requests.get("pods", namespace, name), shape=PodShape)]
+            if selector := kind.select_template_store(job):
+                return self._list_pods(selector, namespace)
+        return []
 
 
 def _ask_for_kinds(ask: Callable[[JobKind], _Answer]) -> list[tuple[JobKind, _Answer]]:

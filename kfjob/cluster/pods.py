@@ -6,22 +6,21 @@ out counts as absent; it is never an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.text import join_lines
-from kfjob.joblog.events import ETCD_CONTAINER, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.kinds.base import JobKind
 from kfjob.objects import api_objects
 from kfjob.objects.reading import find_owner_uid, get_launch, is_being_deleted, parse_time
 
 
 def snapshot(
-    kind: JobKind, job: JsonObject, pods: list[JsonObject] | None = None, *, store: JsonObject | None = None, now: int
+    kind: JobKind, job: JsonObject, pods: list[JsonObject] | None = None, *, store: Sequence[JsonObject] = (), now: int
 ) -> JobSnapshot:
-    """Return the snapshot of a job, with those of `pods` and the `store` that belong to it."""
+    """Return the snapshot of a job, with those of `pods`, and the newest pod of its `store`, that belong to it."""
     metadata, launch = job["metadata"], get_launch(job)
-    has_store = store is not None and find_owner_uid(store, kind.name) == metadata["uid"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     job_id = kind.identify(name=metadata["name"], uid=metadata["uid"], launch=launch)
     return JobSnapshot(
@@ -29,7 +28,7 @@ def snapshot(
         namespace=metadata.get("namespace", ""),
         job=kind.read_state(job, now=now),
         pods=own_pods(kind, pods or (), job_id, now=now),
-        store=pod_changed(kind, store, container=ETCD_CONTAINER, now=now) if store and has_store else None,
+        store=_read_store(kind, store, metadata["uid"], now=now),
         uid=metadata["uid"],
         launch=launch,
         backend="kubernetes",
@@ -44,6 +43,13 @@ def snapshot(
         guard_decision=annotations.get(api_objects.ANNOTATION_DECISION) or "",
         labels=dict(labels),
     )
+
+
+def _read_store(kind: JobKind, pods: Sequence[JsonObject], uid: str, *, now: int) -> PodChanged | None:
+    """Return the state of the newest pod that no other job owns; a Deployment owns that of a template's etcd."""
+    own = [pod for pod in pods if find_owner_uid(pod, kind.name) in ("", uid)]
+    pod = max(own, key=lambda pod: (not is_being_deleted(pod), pod["metadata"].get("creationTimestamp") or ""), default=None)
+    return pod_changed(kind, pod, container=next(iter(container_names(pod)), ""), now=now) if pod else None
 
 
 def snapshot_of_pods(kind: JobKind, name: str, namespace: str, pods: list[JsonObject], *, now: int) -> JobSnapshot | None:

@@ -86,6 +86,11 @@ def select_object(resource: str, namespace: str, name: str) -> Selection:
     return Selection(resource=resource, namespace=namespace, name=name, query=(("fieldSelector", f"metadata.name={name}"),))
 
 
+def select_pods(selector: str, namespace: str) -> Selection:
+    """Select the pods of a label selector."""
+    return Selection(resource="pods", namespace=namespace, query=(("labelSelector", selector),))
+
+
 def select_dependents(kind: JobKind, resource: str, namespace: str, job: str) -> Selection:
     """Select the pods, or other dependents, of a job."""
     return Selection(resource=resource, namespace=namespace, query=(("labelSelector", kind.select_pods(job)),))

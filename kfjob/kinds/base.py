@@ -157,6 +157,10 @@ class JobKind(ABC):
         """Return the name of the pod that is the job's own store for the rendezvous; "" if it has none."""
         return ""
 
+    def select_template_store(self, job: JsonMapping) -> str:  # noqa: ARG002 - as above
+        """Return the label selector of the pods of the store that the job's template brings; "" if it brings none."""
+        return ""
+
     def will_have_pod(self, job: JsonMapping, pod: str) -> bool:
         """Return whether the controller has created or will create a pod of this name for the job."""
         names = (name for template in self.read_pod_templates(job) for name in template.names)

@@ -37,6 +37,13 @@ def find_workload(objects: Iterable[JsonMapping], host: str) -> Workload | None:
     return None
 
 
+def find_selector(objects: Any, host: str) -> str:
+    """Return the label selector of the Service that a host name stands for, if its pods are among the objects; else ""."""
+    items = [item for item in _read_list(objects) if isinstance(item, dict) and "kind" in item]
+    workload = find_workload(items, host)
+    return ",".join(f"{key}={value}" for key, value in workload.service["spec"]["selector"].items()) if workload else ""
+
+
 def _select_image(containers: list[Any], ports: list[Any]) -> str:
     for container in containers:
         for port in _read_list(_get(container, "ports")):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.parsing import ParseError, parse_json
 from kfjob.joblog.events import JobChanged, JobPhase
 from kfjob.kinds.base import JobKind, PodTemplate, Replica, permit, read_conditions
 from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.shape import PyTorchJobShape
 from kfjob.objects import api_objects, names
 from kfjob.objects.differences import MISSING, get_value
+from kfjob.objects.reading import get_annotation
+from kfjob.objects.workload import find_selector
 from kfjob.validation.field_paths import join_path
 
 if TYPE_CHECKING:
@@ -143,8 +147,15 @@ class PyTorchJob(JobKind):
 
     def find_store(self, job: JsonMapping) -> str:
         """Return the name of the job's own etcd, which its agents meet in."""
-        host: str = ((job.get("spec") or {}).get("elasticPolicy") or {}).get("rdzvHost") or ""
+        host = _read_rendezvous_host(job)
         return host if host == names.etcd_name(job["metadata"]["name"]) else ""
+
+    def select_template_store(self, job: JsonMapping) -> str:
+        """Return the selector of the Service that the agents meet at, if the template has its pods too."""
+        host, record = _read_rendezvous_host(job), get_annotation(job, api_objects.ANNOTATION_MANIFEST)
+        with contextlib.suppress(ParseError):
+            return find_selector(parse_json(record), host) if host and record else ""
+        return ""
 
     def read_observe_config(self, job: JsonMapping, *, progress: str | None = None) -> ObserveConfig:
         """Return what the manifest shows: its pods, its rendezvous and the length of its run."""
@@ -181,3 +192,8 @@ class PyTorchJob(JobKind):
             "metadata": {"name": "kfjob-doctor", "namespace": namespace},
             "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": {"spec": pod}}}},
         }
+
+
+def _read_rendezvous_host(job: JsonMapping) -> str:
+    host: str = ((job.get("spec") or {}).get("elasticPolicy") or {}).get("rdzvHost") or ""
+    return host

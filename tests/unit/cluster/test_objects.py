@@ -67,9 +67,10 @@ def test_only_pods_of_this_very_job_are_its_own():
 def test_own_etcd_is_the_store_of_its_job_alone():
     job, pod = recorded("job-running"), recorded("pod-running")
     pod["metadata"] |= {"name": "etcd", "labels": {}}
+    pod["spec"]["containers"][0]["name"] = "etcd"
     waiting = {"name": "etcd", "restartCount": 2, "state": {"waiting": {"reason": "ErrImagePull", "message": "no such tag"}}}
     pod["status"] |= {"phase": "Pending", "conditions": [], "containerStatuses": [waiting]}
-    store = pods.snapshot(KIND, job, [], store=pod, now=0).store
+    store = pods.snapshot(KIND, job, [], store=[pod], now=0).store
     assert store
     assert (store.pod, store.phase, store.reason, store.restarts) == ("etcd", PodPhase.PENDING, "ErrImagePull", 2)
     assert store.container == "etcd"
@@ -78,7 +79,47 @@ def test_own_etcd_is_the_store_of_its_job_alone():
     assert "etcd   0/1     ErrImagePull   2" in status_text(view, name="job", now=0)
     assert view_json(view)["store"]["reason"] == "ErrImagePull"
     pod["metadata"]["ownerReferences"][0]["uid"] = "the job before"
-    assert pods.snapshot(KIND, job, [], store=pod, now=0).store is None
+    assert pods.snapshot(KIND, job, [], store=[pod], now=0).store is None
+
+
+ETCD: tuple[dict[str, Any], ...] = (
+    {"kind": "Service", "metadata": {"name": "etcd"}, "spec": {"selector": {"app": "e", "tier": "store"}}},
+    {"kind": "Deployment", "spec": {"template": {"metadata": {"labels": {"app": "e", "tier": "store"}}}}},
+)
+
+
+@pytest.mark.parametrize(
+    ("host", "record", "selector"),
+    [
+        ("etcd", json.dumps(ETCD), "app=e,tier=store"),
+        ("etcd.team.svc", json.dumps(ETCD), "app=e,tier=store"),
+        ("other", json.dumps(ETCD), ""),
+        ("etcd", json.dumps(ETCD[:1]), ""),  # a Service without the pods: an etcd that others use too
+        ("etcd", "[1, {", ""),
+        ("", json.dumps(ETCD), ""),
+    ],
+)
+def test_etcd_of_a_template_has_the_selector_of_its_service(host: str, record: str, selector: str):
+    job = recorded("job-running")
+    job["metadata"]["annotations"] = {"kfjob.dev/manifest": record}
+    job["spec"]["elasticPolicy"]["rdzvHost"] = host
+    assert KIND.select_template_store(job) == selector
+    assert KIND.find_store(job) == ""
+
+
+def test_newest_pod_of_a_deployment_is_the_store():
+    pods_of_etcd = []
+    for name, created in (("etcd-a", "2026-11-21T10:00:00Z"), ("etcd-b", "2026-11-21T11:00:00Z")):
+        pod = recorded("pod-running")
+        pod["metadata"] |= {"name": name, "creationTimestamp": created, "ownerReferences": [{"kind": "ReplicaSet", "uid": "r"}]}
+        pods_of_etcd.append(pod)
+    store = pods.snapshot(KIND, recorded("job-running"), [], store=pods_of_etcd, now=0).store
+    assert store
+    assert store.pod == "etcd-b"
+    pods_of_etcd[1]["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    store = pods.snapshot(KIND, recorded("job-running"), [], store=pods_of_etcd, now=0).store
+    assert store
+    assert store.pod == "etcd-a"
 
 
 def test_pods_stand_in_the_order_of_their_index():
