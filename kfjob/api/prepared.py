@@ -15,6 +15,7 @@ from kfjob.base.text import plural
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.kinds.images import ImageChange
 from kfjob.kinds.registry import get_job
+from kfjob.lint.images import PLACEHOLDER
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
 
@@ -102,17 +103,18 @@ class PreparedJob:
         """Return the job with further problems of its spec among its findings; they have no positions yet."""
         return replace(self, findings=tuple(sort_problems([*self.findings, *self.locate(problems)])))
 
-    def check_findings(self, notify: Notify) -> None:
-        """Send every warning to `notify`.
+    def check_findings(self, notify: Notify, *, to_print: bool = False) -> None:
+        """Send every warning to `notify`. In objects `to_print`, a placeholder for an image is a warning too.
 
         Raises:
             SpecError: a finding is an error; with the setting `strict`, a warning is one too.
         """
         strict = self.target.settings.strict
-        problems = apply_strict([*self.warnings, *self.findings]) if strict else list(self.findings)
+        findings = [warn_of_placeholder(problem) for problem in self.findings] if to_print else list(self.findings)
+        problems = apply_strict([*self.warnings, *findings]) if strict else findings
         if any(problem.severity == "error" for problem in problems):
             raise SpecError(sort_problems(problems))
-        for problem in (*self.warnings, *self.findings):
+        for problem in (*self.warnings, *findings):
             notify("\n".join(problem.lines()))
 
 
@@ -156,6 +158,11 @@ class JobSource(Protocol):
 def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
     """Return the problems, errors first, in the order of the text; those of the whole job come last."""
     return sorted(problems, key=lambda p: (_SEVERITIES.index(p.severity), not p.path, p.line or 0, p.column or 0))
+
+
+def warn_of_placeholder(problem: Problem) -> Problem:
+    """Return a placeholder for an image as a warning, and every other problem as it is."""
+    return replace(problem, severity="warning") if problem.rule == PLACEHOLDER else problem
 
 
 def apply_strict(problems: Iterable[Problem]) -> list[Problem]:

@@ -37,7 +37,7 @@ class SpecSource:
             SpecError: every problem of the spec.
         """
         job = self.prepare(make_target(settings, "kubernetes"))
-        job.check_findings(notify)
+        job.check_findings(notify, to_print=True)
         return job.objects
 
     def prepare(

@@ -37,17 +37,20 @@ def image_name(job: Job) -> Iterator[Violation]:
     yield from _find_violations(job, "image-name")
 
 
-@rule("image-placeholder", "error")
+PLACEHOLDER = "image-placeholder"
+
+
+@rule(PLACEHOLDER, "error")
 def image_placeholder(job: Job) -> Iterator[Violation]:
     """Names of images are not placeholders.
 
     Nobody can pull an image of an example: with the word `your` in its name, a host in `example.com`, a host of ECR whose
     account is no number of 12 digits, or a tag such as `TAG`.
     """
-    yield from _find_violations(job, "image-placeholder")
+    yield from _find_violations(job, PLACEHOLDER)
 
 
-IMAGE_RULES = frozenset(("image-name", "image-placeholder"))
+IMAGE_RULES = frozenset(("image-name", PLACEHOLDER))
 """The rules that need only the name of an image."""
 
 
@@ -59,7 +62,7 @@ def find_image_problems(image: str) -> Iterator[Problem]:
         yield Problem(title=err.title, detail=err.cause, hint=err.hint, rule="image-name")
     if reason := find_placeholder(image):
         title, hint = f"image `{image}` is a placeholder: {reason}", "write the image that the pods run"
-        yield Problem(title=title, hint=hint, rule="image-placeholder")
+        yield Problem(title=title, hint=hint, rule=PLACEHOLDER)
 
 
 def _find_violations(job: Job, rule_id: str) -> Iterator[Violation]:

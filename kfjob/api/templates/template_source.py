@@ -92,7 +92,7 @@ class TemplateSource:
         target = _find_cluster(settings)
         if len(select_user_jobs(self.list_objects(settings))) == 1:
             job = replace(self, is_submitted=False).prepare(target, notify=notify)
-            job.check_findings(notify)
+            job.check_findings(notify, to_print=True)
             return job.compiled
         objects, target = _render(self.template, target, make_launch_id(), notify)
         if jobs := select_user_jobs(objects):

@@ -415,6 +415,19 @@ def test_image_placeholders_are_errors_in_every_object(kfjob, job, here, image, 
     assert "--> t.yaml:20:38 (spec.containers[a].image)" in kfjob.err
 
 
+@pytest.mark.parametrize("source", ["spec", "template"])
+def test_render_warns_of_a_placeholder_and_submit_refuses_it(kfjob, cluster, here, source):
+    spec = "name: a\nimage: registry.example.com/a:1\ncommand: [torchrun, t.py]\n"
+    (here / "t.yaml").write_text(JOB if source == "template" else spec)
+    options = ("--var", "NUM_NODES=2", "--var", "IMAGE_URI=registry.example.com/a:1")
+    files = ("--template", "t.yaml", *options) if source == "template" else ("t.yaml",)
+    assert kfjob("render", *files, "--ignore", "no-rendezvous") == 0
+    assert "warning: image `registry.example.com/a:1` is a placeholder" in kfjob.err
+    assert "registry.example.com/a:1" in kfjob.out
+    assert kfjob("submit", *files, "--backend", "kubernetes") == 2
+    assert "error: image `registry.example.com/a:1` is a placeholder" in kfjob.err
+
+
 def test_commands_that_no_system_has_are_errors_in_every_object(kfjob, job, here):
     pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
     pod += "spec: {initContainers: [{name: a, image: b:1, command: [exec, fit]}]}\n"
