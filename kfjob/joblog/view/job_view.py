@@ -251,7 +251,8 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     def suggestion(self) -> tuple[str, UnreadLines] | None:
         """The same as `unread`, or else the lines that may be progress because a number in them grows."""
         unread = self.unread
-        if self.training.lines or self.config.trainer == KFJOB_TRAINER or (unread and "<step>" in (unread[1].pattern or "")):
+        is_trainer = self.config.trainer == KFJOB_TRAINER or self.outcome is not None
+        if self.training.lines or is_trainer or (unread and "<step>" in (unread[1].pattern or "")):
             return unread
         found = [(pod.name, lines) for pod in self.pods.values() if (lines := guess_unread(pod.log.frequent))]
         return max(found, key=lambda item: item[1].lines, default=unread)

@@ -82,7 +82,7 @@ class Silence(Struct, frozen=True, kw_only=True):
 
 def find_silence(view: JobView, last_lines: Iterable[LastLine] | None = None) -> Silence | None:
     """Return the silence of a running job; None if its pauses are usual. `last_lines` replaces those that the view knows."""
-    if view.phase is not JobPhase.RUNNING or view.now is None or view.awaits_restart:
+    if view.phase is not JobPhase.RUNNING or view.now is None or view.awaits_restart or view.has_agents_success:
         return None
     if any(pod.phase is PodPhase.PENDING for pod in view.pods.values()):
         return None  # the others wait for it

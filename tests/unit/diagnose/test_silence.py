@@ -49,6 +49,13 @@ def test_a_pod_that_waits_for_its_restart_is_no_silence():
     assert view.headline == "Running, but `a-worker-1`: CrashLoopBackOff (restarts in 10 s)"
 
 
+def test_a_job_whose_agents_report_success_is_not_silent():
+    done = "I1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:931] [default] worker group successfully finished."
+    ended = [line(done, 16, pod) for pod in PODS]
+    assert SilenceReminder().announce(reduce_all(JobView(), [*HANG, ended[0], tick(34)]))
+    assert SilenceReminder().announce(reduce_all(JobView(), [*HANG, *ended, tick(34)])) == ""
+
+
 def tick(second: float) -> Tick:
     return Tick(time=START + int(second * SECOND))
 
