@@ -162,7 +162,11 @@ def test_accelerate_fsdp(reader: Reader):
     assert [name for name, values in measured.items() if f" {values} |" not in readme] == []
     reader(imported)
     assert "step 20/20 | loss" in reader(launch)
+    ranks = re.compile(r"step 20/20 \| loss [\d.]+ \| DistributedDataParallel$", re.MULTILINE)
+    assert len(ranks.findall(reader("kfjob logs bert"))) == 1
     reader(exported)
     configs = [yaml.safe_load((reader.folder / name).read_text()) for name in ("accelerate.yaml", "again.yaml")]
     assert configs[0] == configs[1]
+    own = "sed -i '/^use_cpu:/d' again.yaml; ACCELERATE_USE_CPU=true accelerate launch --config_file again.yaml train.py"
+    assert len(ranks.findall(reader(own))) == 1  # two ranks without kfjob; with `use_cpu` its launcher starts one
     assert "[invalid-device-ordinal]" in reader(ordinal)
