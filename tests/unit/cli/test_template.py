@@ -589,16 +589,36 @@ def test_label_of_another_tool_is_kept(kfjob, cluster, template, here):
     ],
 )
 def test_version_of_etcd_is_that_of_the_templates_own_deployment(kfjob, template, image, backend, message):
+    Path("t.yaml").write_text(add_etcd(image, backend))
+    assert kfjob("validate", *template) == 0
+    assert ("[etcd-version]" in kfjob.err) == bool(message)
+    assert message in kfjob.err
+    assert "settings" not in kfjob.err
+
+
+def add_etcd(image: str, backend: str) -> str:
+    """Return the template with a Deployment of etcd behind its service."""
     pods = "{metadata: {labels: {app: etcd}}, spec: {containers: [{name: etcd, image: 'IMAGE'}]}}".replace("IMAGE", image)
     spec = f"{{selector: {{matchLabels: {{app: etcd}}}}, template: {pods}}}"
     deployment = f"---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: etcd}}\nspec: {spec}\n"
     text = TEMPLATE.replace("spec: {ports", "spec: {selector: {app: etcd}, ports")
     text = text.replace("rdzvBackend: etcd,", f"rdzvBackend: {backend}, rdzvHost: etcd,")
-    Path("t.yaml").write_text(text.rstrip() + "\n" + deployment)
-    assert kfjob("validate", *template) == 0
-    assert ("[etcd-version]" in kfjob.err) == bool(message)
-    assert message in kfjob.err
-    assert "settings" not in kfjob.err
+    return text.rstrip() + "\n" + deployment
+
+
+def test_status_lists_the_etcd_of_the_template(cluster, kfjob, template):
+    Path("t.yaml").write_text(add_etcd("quay.io/coreos/etcd:v3.4.37", "etcd"))
+    assert kfjob("submit", *template) == 0
+    metadata = {"name": "etcd-5c8f-x2", "uid": "e", "labels": {"app": "etcd"}, "creationTimestamp": "2026-11-21T10:00:00Z"}
+    waiting = {"name": "etcd", "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull"}}}
+    status = {"phase": "Pending", "containerStatuses": [waiting]}
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "etcd"}]}, "status": status}
+    cluster.objects["default", "pods", "etcd-5c8f-x2"] = pod
+    assert kfjob("status", "fsdp") == 0
+    assert "etcd-5c8f-x2   0/1     ErrImagePull" in kfjob.out
+    cluster.objects["default", "pods", "etcd-5c8f-x2"]["metadata"]["ownerReferences"] = [{"kind": "PyTorchJob", "uid": "other"}]
+    assert kfjob("status", "fsdp") == 0
+    assert "etcd-5c8f-x2" not in kfjob.out
 
 
 def test_file_without_a_job_is_rendered_and_not_submitted(kfjob, cluster, here, monkeypatch):
