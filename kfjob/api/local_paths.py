@@ -1,4 +1,7 @@
-"""Find paths of volumes in the code of a job on this machine: kfjob replaces them only in arguments and `env`."""
+"""Find paths of volumes in the code of a job on this machine that are no paths of a volume there.
+
+kfjob replaces them in arguments and `env`. In the code they need a mount at the path itself, which not every system allows.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +36,17 @@ class _Use(NamedTuple):
 
 
 def find_volume_paths(prepared: PreparedJob) -> Iterator[Problem]:
-    """Yield the volumes whose mount path stands in the code: there it is a path of this machine, which all jobs share."""
+    """Yield the volumes whose mount path stands in the code, where it is a path of this machine, which all jobs share."""
     plan, target = prepared.plan, prepared.target
     if not target.capabilities.runs_on_this_machine or not plan.volumes:
         return
+    mounts = target.machine.find_mounts(plan)
+    volumes = [(index, volume) for index, volume in enumerate(prepared.spec.volumes) if volume.mount_path not in mounts]
     variables = (value for _, value in plan.env if isinstance(value, str))
     given = {word.rpartition("=")[2] for word in (*plan.words, *variables)}
-    uses = [use for use in _list_uses(prepared) if use.text not in given]
+    uses = [use for use in _list_uses(prepared) if use.text not in given] if volumes else []
     folders = target.machine.find_folders(plan)
-    for index, volume in enumerate(prepared.spec.volumes):
+    for index, volume in volumes:
         if volume.mount_path != (folder := folders[volume.mount_path]) and (use := _find_use(volume, uses)):
             yield Problem(
                 title=f"`{use.text}` in {use.where} is a path of this machine, which all jobs share, and not in volume "

@@ -327,6 +327,9 @@ class MachineBackend(Backend, Protocol):
     def find_folders(self, plan: JobPlan) -> dict[str, str]:
         """Return the folder of this machine for each mount path in the first pod."""
 
+    def find_mounts(self, plan: JobPlan) -> dict[str, str]:
+        """Return those of `find_folders` that the first pod has at the mount path itself, also for paths in its code."""
+
 
 def find_api_version(inventory: Inventory, api_versions: Sequence[str], resource: str) -> str | None:
     """Return the first of these API versions in which the cluster serves the resource; None if it serves none of them."""

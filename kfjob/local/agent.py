@@ -148,6 +148,7 @@ class Agent:
                 exits=self._exits,
                 group=self._group,
                 working_dir=self._spec.working_dir,
+                mounts=self._spec.mounts,
                 on_failure=self._on_failure,
             )
         except (OSError, ValueError) as err:  # ValueError: an argument or a variable contains NUL

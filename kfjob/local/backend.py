@@ -154,12 +154,17 @@ class LocalBackend:
     def find_script(self, plan: JobPlan) -> Path | None:
         """Return the file of the Python script that the plan runs, also one in a volume; None without one."""
         launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
-        return placement.find_script(plan, launch=launch, volumes=self._volumes)
+        return placement.find_script(plan, launch=launch, volumes=self._volumes, interpreter=self._interpreter)
 
     def find_folders(self, plan: JobPlan) -> dict[str, str]:
         """Return the folder of this machine for each mount path in the first pod."""
         launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
         return placement.find_folders(plan, plan.pods[0], launch, self._volumes)
+
+    def find_mounts(self, plan: JobPlan) -> dict[str, str]:
+        """Return those of `find_folders` that the first pod has at the mount path itself, also for paths in its code."""
+        launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
+        return placement.find_mounts(plan, launch=launch, volumes=self._volumes, interpreter=self._interpreter)
 
     def apply(self, plan: JobPlan) -> JobRef:
         """Refuse the change: command and environment of a running process cannot change."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 from kfjob.local import processes
@@ -16,6 +17,7 @@ from kfjob.local.log_writer import BAR_SECONDS, LogWriter
 from kfjob.local.proc import has_proc, list_running_children
 from kfjob.local.processes import Guard
 from kfjob.local.subreaper import reap_orphans
+from kfjob.local.volume_mounts import mount_volumes
 
 FAILURE = b"failed (exitcode: "
 """torchrun's agent prints it after a worker has failed (torch/distributed/elastic/multiprocessing/api.py)."""
@@ -75,6 +77,29 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
+def _start(
+    argv: Sequence[str], env: Mapping[str, str], output: int, working_dir: str, mounts: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
+    """Start a process with mounts; without them if the system refuses them."""
+
+    def start(prepare: Callable[[], None] | None) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            argv,
+            cwd=working_dir or None,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # so Ctrl-C in a terminal does not reach it
+            preexec_fn=prepare,  # noqa: PLW1509 - the supervisor has one thread
+        )
+
+    if mounts:
+        with suppress(subprocess.SubprocessError):  # `mount_volumes` has written the reason to the log
+            return start(partial(mount_volumes, mounts))
+    return start(None)
+
+
 class ChildProcess:
     """A running process and the processes that it starts: all have its mark in their environment, and are in its group."""
 
@@ -89,9 +114,12 @@ class ChildProcess:
         exits: ExitWatcher,
         group: Cgroup | None = None,
         working_dir: str = "",
+        mounts: Mapping[str, str] | None = None,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
         """Start the process; `on_failure` is called when it prints that one of its workers has failed.
+
+        `mounts` are folders that only the process has at other paths (path -> folder).
 
         Raises:
             OSError, ValueError: the process cannot be started.
@@ -105,15 +133,7 @@ class ChildProcess:
         self._log_writer = LogWriter(self._reading, log, watched=FAILURE, on_watched=on_failure)
         try:
             with group.enter() if group else nullcontext():
-                self._process = subprocess.Popen(
-                    argv,
-                    cwd=working_dir or None,
-                    env=os.environ | env | {processes.MARK: mark},
-                    stdin=subprocess.DEVNULL,
-                    stdout=writing,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # so Ctrl-C in a terminal does not reach it
-                )
+                self._process = _start(argv, {**env, processes.MARK: mark}, writing, working_dir, mounts)
         except (OSError, ValueError):
             self._close()
             raise

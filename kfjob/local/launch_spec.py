@@ -37,6 +37,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]  # added to the supervisor's environment
     working_dir: str = ""  # "": the supervisor's
     starts_workers: bool = False  # the process itself only starts the workers, as torchrun's agent does
+    mounts: Mapping[str, str] = {}  # mount path -> folder: in a mount namespace of the agent (volume_mounts)
 
 
 class EtcdSpec(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kfjob.base.errors import BackendError, Refused
 from kfjob.base.text import plural
+from kfjob.local.volume_mounts import locate
 
 if TYPE_CHECKING:  # reading a job needs no plan, and importing pydantic takes longer than the rest of such a command
     from kfjob.plan import JobPlan
@@ -61,8 +62,10 @@ def check_start_folder(plan: JobPlan) -> None:
         )
 
 
-def check_script(argv: Sequence[str], *, folder: str) -> None:
+def check_script(argv: Sequence[str], *, folder: str, mounts: Mapping[str, str]) -> None:
     """Check that the script of a command line exists. A relative path is relative to `folder`, where agents start.
+
+    `mounts` are folders that agents have at other paths (path -> folder).
 
     Raises:
         Refused: it does not exist.
@@ -70,7 +73,7 @@ def check_script(argv: Sequence[str], *, folder: str) -> None:
     from kfjob.plan.job_scripts import find_job_script
 
     script = find_job_script(argv, at_start=True)
-    if not script or (Path(folder) / script).exists():
+    if not script or locate(Path(folder, script), mounts).exists():
         return
     raise Refused(
         f"script `{script}` does not exist",

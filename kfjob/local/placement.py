@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +15,7 @@ from kfjob.base.errors import Refused
 from kfjob.local import etcd, machine
 from kfjob.local.interpreter import Interpreter
 from kfjob.local.launch_spec import AgentSpec, EtcdSpec, LaunchSpec
+from kfjob.local.volume_mounts import can_mount, locate, select_mounts
 from kfjob.shell.commands import starts_workers
 
 if TYPE_CHECKING:  # reading a job needs no plan, and importing pydantic takes longer than the rest of such a command
@@ -46,7 +50,7 @@ def build_launch_spec(
         role = plan.get_role(index)
         folders = find_folders(role, pod, launch, volumes)
         placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
-        agents.append(_make_agent_spec(plan, index, make_local_agent(role, index, placement), interpreter))
+        agents.append(_make_agent_spec(plan, index, make_local_agent(role, index, placement), interpreter, folders))
     spec = LaunchSpec(
         uid=uid,
         agents=tuple(agents),
@@ -106,11 +110,15 @@ def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
             )
 
 
-def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess, interpreter: Interpreter) -> AgentSpec:
+def _make_agent_spec(
+    plan: JobPlan, index: int, agent: AgentProcess, interpreter: Interpreter, folders: Mapping[str, str]
+) -> AgentSpec:
     env = dict(agent.env)
     for name, value in (_gpus(plan, index) | _threads(plan)).items():
         env.setdefault(name, value)
-    program = _find_agent_program(plan.get_role(index), agent, interpreter)
+    role = plan.get_role(index)
+    mounts = _select_mounts(role, agent, interpreter, folders)
+    program = _find_agent_program(role, agent, interpreter, mounts)
     env["PATH"] = interpreter.search_path(_search_path(env), agent.argv)
     return AgentSpec(
         pod=agent.name,
@@ -118,6 +126,7 @@ def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess, interpreter
         env=env,
         working_dir=agent.working_dir,
         starts_workers=starts_workers(agent.argv),
+        mounts=mounts,
     )
 
 
@@ -127,30 +136,65 @@ def find_program(plan: JobPlan, *, launch: Path, volumes: Path, interpreter: Int
     Raises:
         Refused: this machine does not have the program, its script or the folder where it starts.
     """
-    return _find_agent_program(plan, _make_first_agent(plan, launch, volumes), interpreter)
+    folders = find_folders(plan, plan.pods[0], launch, volumes)
+    agent = _make_first_agent(plan, folders)
+    return _find_agent_program(plan, agent, interpreter, _select_mounts(plan, agent, interpreter, folders))
 
 
-def find_script(plan: JobPlan, *, launch: Path, volumes: Path) -> Path | None:
+def find_script(plan: JobPlan, *, launch: Path, volumes: Path, interpreter: Interpreter) -> Path | None:
     """Return the file of the script that each agent of the plan runs; None without one. See `find_program`."""
     from kfjob.plan.job_scripts import find_job_script
 
-    agent = _make_first_agent(plan, launch, volumes)
-    script = find_job_script(agent.argv)
-    return Path(agent.working_dir, script) if script else None
+    agent = _make_first_agent(plan, find_folders(plan, plan.pods[0], launch, volumes))
+    if not (script := find_job_script(agent.argv)):
+        return None
+    mounts = find_mounts(plan, launch=launch, volumes=volumes, interpreter=interpreter)
+    return locate(Path(agent.working_dir, script), mounts)
 
 
-def _make_first_agent(plan: JobPlan, launch: Path, volumes: Path) -> AgentProcess:
+def find_mounts(plan: JobPlan, *, launch: Path, volumes: Path, interpreter: Interpreter) -> dict[str, str]:
+    """Return the folders that the first agent of the plan has at the mount paths themselves (mount path -> folder)."""
+    folders = find_folders(plan, plan.pods[0], launch, volumes)
+    with suppress(Refused):  # the chosen Python is not on this machine
+        return _select_mounts(plan, _make_first_agent(plan, folders), interpreter, folders)
+    return {}
+
+
+def _make_first_agent(plan: JobPlan, folders: Mapping[str, str]) -> AgentProcess:
     from kfjob.plan.agent import Placement, make_local_agent
 
     addresses = ("127.0.0.1",) * plan.spec.nodes
-    folders = find_folders(plan, plan.pods[0], launch, volumes)
     return make_local_agent(plan, 0, Placement(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=folders))
 
 
-def _find_agent_program(plan: JobPlan, agent: AgentProcess, interpreter: Interpreter) -> str:
+def _select_mounts(plan: JobPlan, agent: AgentProcess, interpreter: Interpreter, folders: Mapping[str, str]) -> dict[str, str]:
+    """Return the folders of an agent that can be mounted at their paths: they hide no path that the agent uses.
+
+    A ConfigMap or a secret has no folder.
+    """
+    mounted = {volume.mount_path for volume in plan.volumes if not (volume.config_map or volume.secret)}
+    used = _list_used_paths(agent, interpreter) if mounted else ()
+    mounts = select_mounts({path: folder for path, folder in folders.items() if path in mounted}, used)
+    return mounts if can_mount(tuple(mounts)) else {}
+
+
+def _list_used_paths(agent: AgentProcess, interpreter: Interpreter) -> Iterator[str]:
+    """Yield paths of this machine that an agent uses: its folders and programs, and what arguments and variables name."""
+    env = {**machine.environment(os.environ), **agent.env, "PWD": "", "OLDPWD": ""}
+    path = interpreter.search_path(_search_path(agent.env), agent.argv)
+    programs = [Path(file) for name in (agent.argv[0], "python", "python3") if (file := shutil.which(name, path=path))]
+    words = (word for value in (path, *env.values()) for word in value.split(os.pathsep))
+    yield from (agent.working_dir, tempfile.gettempdir())
+    yield from (str(file) for program in programs for file in (program, program.with_name("python")))
+    yield from (
+        word for word in (*agent.argv, *words) if word.startswith("/") and "\0" not in word and os.access(word, os.F_OK)
+    )
+
+
+def _find_agent_program(plan: JobPlan, agent: AgentProcess, interpreter: Interpreter, mounts: Mapping[str, str]) -> str:
     if not machine.is_in_volume(plan, plan.spec.pod.working_dir or plan.start_folder):  # else `make_volumes` creates the folder
         machine.check_start_folder(plan)
-    machine.check_script(agent.argv, folder=agent.working_dir)
+    machine.check_script(agent.argv, folder=agent.working_dir, mounts=mounts)
     return interpreter.find_program(agent.argv, _search_path(agent.env), folder=agent.working_dir)
 
 

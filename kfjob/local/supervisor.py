@@ -32,6 +32,7 @@ from kfjob.local.identity import identify_process, write_identity
 from kfjob.local.launch_spec import GROUP, IDENTITY, READY, REMAINING, STOP, STOPPED_BY_COMMAND, AgentSpec, LaunchSpec
 from kfjob.local.processes import Guard, describe_remaining, kill_all, resume
 from kfjob.local.subreaper import become_subreaper
+from kfjob.local.volume_mounts import enter_user_namespace
 
 IDLE_GRACE_SECONDS = 3.0
 """Time between SIGTERM and SIGKILL of agents of which none has a worker: they have nothing to save."""
@@ -58,6 +59,9 @@ def main() -> None:
         with suppress(OSError):  # the disk is full
             folder.replace_file(folder_path / folder.RUN / GROUP, str(group.path))
     become_subreaper()
+    if any(agent.mounts for agent in spec.agents):  # one for all: agents may share memory
+        with suppress(OSError):  # then no agent can mount, and each says so in its log
+            enter_user_namespace()
     asyncio.run(_supervise(folder_path, spec, guard, group, ready))
     guard.dismiss()
 

@@ -10,7 +10,7 @@ import pytest
 from tests.local.machine import Machine
 
 pytestmark = pytest.mark.local
-MOUNT = "/kfjob-test-volume"
+MOUNT = "/dev/kfjob-test-volume"  # kfjob mounts nothing in /dev
 
 
 @pytest.fixture

@@ -74,6 +74,8 @@ def explain_spec(job: PreparedJob) -> Explanation:
     if plan.capabilities.runs_on_this_machine and "command" in values:
         values["command"] = replace(values["command"], reason=_explain_program(plan, target))
     if plan.capabilities.runs_on_this_machine:
+        for path, reason in _explain_volumes(job):
+            values[path] = replace(values[path], reason=reason)
         values = {value.path: value for value in _select_local(values.values())}
     order = {name: index for index, name in enumerate(JobSpec.model_fields)}
     ordered = sorted(values.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))
@@ -107,6 +109,15 @@ def _explain_program(plan: JobPlan, target: Target) -> str:
         return f"runs with `{target.machine.find_program(plan)}`"
     except Refused as err:
         return err.title
+
+
+def _explain_volumes(job: PreparedJob) -> Iterator[tuple[str, str]]:
+    """Yield the mount path of each volume, and which folder of this machine it is for which paths of the job."""
+    folders, mounts = job.target.machine.find_folders(job.plan), job.target.machine.find_mounts(job.plan)
+    for index, volume in enumerate(job.spec.volumes):
+        if volume.mount_path != (folder := folders[volume.mount_path]):
+            scope = "" if volume.mount_path in mounts else " in arguments and `env`, but not in the code"
+            yield f"volumes.{index}.mount_path", f"is `{folder}` on this machine{scope}"
 
 
 def _redact(value: Value, redactor: Redactor) -> Value:
