@@ -39,7 +39,6 @@ from kfjob.joblog.lines.vocabulary import (
     MEAN_WORDS,
     METRICS,
     NETWORKS,
-    NO_LOSSES,
     NO_STEP_UNITS,
     OWNER_WORDS,
     PLACE_FILLERS,
@@ -219,7 +218,7 @@ def _find_loss_count(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning |
 def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
     if any(word in LOSS_EXCLUDED for word in rest) or rest[-2:] == ("loss", "function"):
         return None
-    if any(word in LOSS_WORDS or (word.endswith("loss") and word not in NO_LOSSES) for word in rest):
+    if any(word in LOSS_WORDS or word.endswith("loss") for word in rest):
         name = " ".join(word for word in words if word not in FILLERS)
         plain = " ".join(rest)
         if plain == "loss":

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-TRAINING_WORDS = frozenset({"train", "training", "trn", "tr"})
+TRAINING_WORDS = frozenset({"train", "training", "tr"})
 EVALUATION_WORDS = frozenset((
-    "val", "valid", "validation", "validate", "validating", "eval", "evaluation", "evaluate", "evaluating", "test",
-    "testing", "dev", "cv", "heldout", "inference", "evaluator",
+    "val", "valid", "validation", "validate", "eval", "evaluation", "evaluate", "evaluating", "test",
+    "testing", "dev", "cv", "inference", "evaluator",
 ))  # fmt: skip
 DATA_WORDS = (
     "map", "tokeniz", "download", "split", "filter", "pack", "group", "process", "preprocess", "cach", "convert", "extract",
@@ -22,7 +22,7 @@ DATA_WORDS = (
 PREPARATION_WORDS = (
     *DATA_WORDS, "load", "shard", "fetch", "captur", "compil", "upload", "sav", "read", "collect", "install", "loglikelihood",
     "wait", "connect", "retry", "attempt", "warmup", "profil", "quantiz", "merg", "search", "sampl", "writ", "copy", "import",
-    "export", "resolv", "unpack", "creat", "calibrat", "predict", "scann", "pars", "decod", "check", "verif", "trial",
+    "export", "resolv", "unpack", "creat", "calibrat", "predict", "pars", "decod", "check", "verif", "trial",
 )  # fmt: skip
 """Words with these beginnings name work that is not training."""
 
@@ -30,7 +30,7 @@ ANNOUNCEMENT = re.compile(r"(?i)\b(?:start|begin|run|resum|enter|launch)\w{0,5}\
 """It matches a line that says that training begins, such as `***** Running training *****`."""
 
 STEPS: tuple[tuple[str, ...], ...] = (
-    ("global step", "global steps", "globalstep", "gstep", "optimizer step", "train step", "num updates",
+    ("global step", "optimizer step", "train step", "num updates",
      "train updates", "training step", "training steps"),
     ("step", "steps", "iteration", "iterations", "iter", "iters", "it", "itr", "its", "update", "updates", "upd"),
     ("batch", "batches", "minibatch", "batch idx", "batch index", "mb", "up"),
@@ -62,8 +62,8 @@ COUNT_UNITS = frozenset((*STEPS[1], "batch", "batches", *EPOCHS[0], "samples", "
 _OF_RUNS = ("total", "max", "num")
 _RUN_COUNTS = ("steps", "iterations", "iters", "batches", "updates")
 _RUN_NAMES = (f"{word} {count}" for word in _OF_RUNS for count in _RUN_COUNTS)
-TOTALS = (*(name for name in _RUN_NAMES if name not in STEPS[0]), "total", "steps total", "num training steps")
-EPOCH_TOTALS = (*(f"{word} epochs" for word in _OF_RUNS), "n epochs", "epochs total", "num train epochs")
+TOTALS = (*(name for name in _RUN_NAMES if name not in STEPS[0]), "total", "num training steps")
+EPOCH_TOTALS = (*(f"{word} epochs" for word in _OF_RUNS), "n epochs", "num train epochs")
 COUNT_EXCLUDED = frozenset((
     "per", "skipped", "max", "min", "total", "warmup", "accumulation", "log", "logging", "save", "saving", "eval", "every",
     "interval", "size", "time", "timing", "nan", "skip", "num", "best", "last", "restart", "patience", "left", "remaining",
@@ -72,18 +72,17 @@ COUNT_EXCLUDED = frozenset((
 ))  # fmt: skip
 LOSS_EXCLUDED = frozenset((
     "scale", "scaler", "scaling", "weight", "weights", "fn", "type", "ratio", "coef", "coefficient", "lambda", "packet",
-    "packets", "best", "lowest", "tokens", "time", "improvement", "improved", "previous", "prev", "delta", "target", "stop",
+    "packets", "best", "lowest", "tokens", "time", "improvement", "improved", "previous", "prev", "target", "stop",
     "patience", "count", "num", "clip", "spike", "factor", "threshold", "name", "mode", "hit", "change", "std", "var",
     "variance", "minimum", "min", "diff", "gap", "probability", "rate", "percent", "percentage",
 ))  # fmt: skip
-NO_LOSSES = frozenset({"gloss", "floss", "bloss"})
 LOSSES: tuple[tuple[str, ...], ...] = (
     ("train loss",),
-    ("total loss", "loss total", "overall loss", "combined loss", "joint loss"),
+    ("total loss",),
     ("loss",),
-    ("lm loss", "loss all", "loss sum", "sum loss", "full loss"),
-    ("step loss", "batch loss", "iter loss", "current loss", "reduced loss", "loss step", "minibatch loss"),
-    ("average loss", "avg loss", "mean loss", "running loss", "epoch loss", "smoothed loss", "ema loss", "loss epoch",
+    ("lm loss",),
+    ("step loss", "batch loss", "loss step", "minibatch loss"),
+    ("average loss", "avg loss", "mean loss", "running loss", "epoch loss", "smoothed loss", "loss epoch",
      "loss avg", "loss mean", "loss value"),
 )  # fmt: skip
 TOTAL_WORDS = {**dict.fromkeys(("total", "overall", "combined", "joint"), 1), **dict.fromkeys(("all", "sum", "full"), 3)}
@@ -117,8 +116,8 @@ LEARNING_WORDS = frozenset({"learning", "learn"})
 LEARNING_RATE = "learning rate"
 LR_NAMES = ("lr", LEARNING_RATE)
 """Names of the learning rate itself; other names with its words may be one of several."""
-LR_EXCLUDED = frozenset({"base", "initial", "max", "min", "peak", "init", "warmup", "decay", "multiplier", "scale"})
-GRADIENT_WORDS = frozenset({"grad", "gradient", "gradients", "grads", "g"})
+LR_EXCLUDED = frozenset({"base", "initial", "max", "min", "peak", "init", "warmup", "decay", "scale"})
+GRADIENT_WORDS = frozenset({"grad", "gradient", "gradients", "g"})
 GRADIENT_NORMS = frozenset({"gnorm", "gradnorm"})
 RATE_WORDS = frozenset({"rate", "speed"})
 RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})

@@ -97,15 +97,13 @@ class LineParser:
             self.words.clear()
 
     def _take_word(self, token: Token) -> None:
-        if self._takes_key(token):
+        if self._takes_key(token) or self._ends_ordinal(token):
             return
         if self._wraps_value(token):
             self.gap = Gap(After.OTHER, ":")
             return
         if token.text == "#":
             self.gap.add("#")
-            return
-        if self._ends_ordinal(token):
             return
         if self.gap.separates:
             self.free += self.words
@@ -177,9 +175,11 @@ class LineParser:
         self._skip_fillers()
         ends_range, self.place = self._ends_range(token), token.start
         value, whole = parse_figure(token.text), is_whole(token.text)
-        if self._names_fraction() and (decimal := parse_decimal(token.text)) is not None:
-            value, whole = decimal, False
-        multiplier, unit = self.cursor.take_unit(named=bool(self.words), is_rate=self._names_rate())
+        meaning = self._find_name()
+        if meaning and meaning.quantity in _FRACTIONS and (decimal := parse_decimal(token.text)) is not None:
+            value, whole = decimal, False  # nobody prints these with groups of thousands
+        is_rate = meaning is not None and meaning.quantity is Quantity.SPEED and not meaning.unit
+        multiplier, unit = self.cursor.take_unit(named=bool(self.words), is_rate=is_rate)
         if unit and self.words and self.gap.marks.endswith("(") and self.cursor.next_is(":"):
             return  # `fps (10 sec: 812.5)`
         if value is None or unit is None:
@@ -220,26 +220,11 @@ class LineParser:
         if self.last_words and self.words and FILLERS.issuperset(self.words):
             self.words, self.gap = [], Gap(After.NUMBER)
 
-    def _names_fraction(self) -> bool:
-        """Return whether the words before a number name a figure that nobody prints with groups of thousands."""
-        meaning = self._find_name()
-        return meaning is not None and meaning.quantity in _FRACTIONS
-
-    def _names_rate(self) -> bool:
-        """Return whether the words before a number are the name of a speed without its unit."""
-        meaning = self._find_name()
-        return meaning is not None and meaning.quantity is Quantity.SPEED and not meaning.unit
-
     def _ends_range(self, token: Token) -> bool:
         """Return whether the number ends `[0-50]`."""
-        before = self.cursor.tokens[self.cursor.position - 2] if self.cursor.position > 1 else None
-        return (
-            token.text.startswith("-")
-            and before is not None
-            and before.kind == "number"
-            and bool(self.named)
-            and not self.words
-        )
+        position = self.cursor.position
+        follows_number = position > 1 and self.cursor.tokens[position - 2].kind == "number"
+        return token.text.startswith("-") and follows_number and bool(self.named) and not self.words
 
     def _add_named(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None, unit: str) -> None:
         parents = tuple(word for parent in self.parents for word in parent if find_phase((word,)) or word in LOSS_WORDS)
