@@ -81,7 +81,8 @@ RULES = (
         r"|Found no NVIDIA driver|no CUDA-capable device is detected|No CUDA GPUs are available"
         r"|Torch not compiled with CUDA enabled"
         r"|(?:Error|Exception|Exit): .*(?:no cuda capable devices|CUDA (?:is )?not available|CUDA is required"
-        r"|[Rr]equires (?:CUDA|an? (?:CUDA|GPU)|at least one GPU)\b|[Nn]o GPU (?:available|found))",
+        r"|[Rr]equires (?:CUDA|an? (?:CUDA|GPU)|at least one GPU)\b"
+        r"|[Nn]o (?:supported )?(?:GPU|gpu)s? (?:backend )?(?:available|found))",
     ),
     Rule(
         id="no-kernel-image",

@@ -111,7 +111,8 @@ RULES = (
         ),
         pattern=(
             r"(?P<file>[\w.+-]+\.so)\S*: undefined\s+symbol|undefined\s+symbol: \w*(?:c10|torch|at\d)"
-            r"|(?P<file2>\S+): DLL load failed"
+            r"|(?P<file2>\S+): DLL load failed|operator (?P<file3>\w+)::\w+ does not exist"
+            r"|'_OpNamespace' '(?P<file4>\w+)' object has no attribute"
         ),
     ),
     Rule(
