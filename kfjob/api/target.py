@@ -12,6 +12,7 @@ from kfjob.api.open_backend import open_cluster, open_machine
 from kfjob.api.settings import Settings
 from kfjob.backends import folder, kubeconfig
 from kfjob.backends.base import Backend, ClusterBackend, MachineBackend
+from kfjob.backends.resources import CORE
 from kfjob.base.capabilities import AUTO_TARGET, CAPABILITIES, BackendName, Capabilities, find_name
 from kfjob.base.common_types import Notify, ignore_notice
 from kfjob.base.errors import Forbidden, NotFound, Refused, Unreachable, UsageError
@@ -76,6 +77,22 @@ class Target:
         hint = "; ".join(f"`{kind.install_command}`" for kind in KINDS.values() if kind.install_command)
         title = f"the cluster offers no kind of job that kfjob knows: {join_names(KINDS)}"
         raise Refused(title, hint=f"an administrator installs one of them: {hint}")
+
+    def check_namespace(self) -> None:
+        """Check that the cluster has the namespace, before an image is built or pushed.
+
+        Whoever may not read namespaces learns it from the submit itself.
+
+        Raises:
+            NotFound: there is no such namespace.
+            Unreachable: no cluster is configured, or it does not answer.
+        """
+        if not self.capabilities.has_api_server:
+            return
+        with suppress(Forbidden):
+            if self.cluster.inventory(self.namespace).get_object(CORE, "namespaces", self.namespace, namespaced=False) is None:
+                hint = f"`kubectl get namespaces` lists them, and `kubectl create namespace {self.namespace}` creates it"
+                raise NotFound(f"there is no namespace `{self.namespace}`; nothing was built or pushed", hint=hint)
 
     @property
     def backend(self) -> Backend:

@@ -65,6 +65,10 @@ def submit(
 
     Your job of this name that has ended goes to the archive first. If it runs with the same spec, nothing is started.
     """
+    if build and not dry_run and not files.templates:
+        from kfjob.api.target import find_target
+
+        find_target(settings, notify=notify).check_namespace()
     job_source = files.open(settings, hide=hide_secrets, build=plan_build(build, settings, dry_run=bool(dry_run), code=code))
     if dry_run:
         checked = _dry_run(job_source, dry_run, settings, code)

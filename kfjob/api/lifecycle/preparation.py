@@ -66,8 +66,10 @@ def prepare_launch(job: PreparedJob, source: JobSource, *, code: CodeLayer | Non
     Raises:
         KfjobError: the code could not be pushed.
         NotFound, Refused: an image does not exist, or not for the nodes' architecture; or this machine lacks what the job
-            needs.
+            needs; or there is no such namespace.
     """
+    if code is not None:
+        job.target.check_namespace()
     job = add_code(job, source, code, notify=notify)
     check_job_images(job, notify=notify)
     _report_missing_nodes(job, notify)

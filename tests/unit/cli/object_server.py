@@ -18,11 +18,14 @@ class ObjectServer:
     objects: dict[Key, dict[str, Any]] = field(default_factory=dict)
     requests: list[tuple[str, str, str, bool]] = field(default_factory=list)  # method, resource, name, dry run
     refusal: str = ""  # message that refuses the next change
+    lacks_namespace: bool = False
     created: list[str] = field(default_factory=list)  # uids, in the order of the creates
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, request: Request) -> FakeStream:
         with self._lock:
+            if request.resource == "namespaces" and not self.lacks_namespace:
+                return _reply({"metadata": {"name": request.name}})
             return self._answer(request)
 
     def _answer(self, request: Request) -> FakeStream:
