@@ -45,7 +45,7 @@ def resume(*, job: str, settings: Settings) -> None:
 @click.argument("nodes", type=Count(1))
 @target_options
 def scale(*, job: str, nodes: int, settings: Settings) -> None:
-    """Change the number of nodes of an elastic job while it runs.
+    """Change the number of nodes of an elastic job while it runs: `kfjob scale train 4` gives it four nodes.
 
     torchrun then starts the training processes again, with the new number of ranks.
     """

@@ -47,6 +47,12 @@ def _wants_json(argv: Sequence[str]) -> bool:
     return is_pair or any(word in ("-ojson", "--output=json") for word in options)
 
 
+def _describe_call(ctx: click.Context) -> str:
+    """Return the command with its arguments: `kfjob scale JOB NODES`."""
+    arguments = [param.human_readable_name for param in ctx.command.params if isinstance(param, click.Argument)]
+    return " ".join((ctx.command_path, *arguments))
+
+
 def _find_field(option: str, ctx: click.Context) -> str:
     """Return the field of a job spec that an unknown option names, if the command has `--set`; "" without one."""
     if not any("--set" in param.opts for param in ctx.command.params):
@@ -97,12 +103,21 @@ def _explain_usage_error(err: click.ClickException) -> tuple[str, str | None]:
 
         return "JOB is missing", f"{suggest_jobs(ctx)}{usage}"
     if not isinstance(err, click.NoSuchOption):
-        return message, usage
+        is_argument = isinstance(err, click.MissingParameter) and isinstance(err.param, click.Argument)
+        return message, f"`{_describe_call(ctx)}`; {usage}" if is_argument else usage
+    return _explain_unknown_option(err, ctx, usage)
+
+
+def _explain_unknown_option(err: click.NoSuchOption, ctx: click.Context, usage: str) -> tuple[str, str]:
+    """Return the message about an option that the command does not have, and a hint at what is meant."""
     from difflib import get_close_matches
 
     title = f"unknown option `{err.option_name}`"
     if similar := get_close_matches(err.option_name, err.possibilities or (), n=1, cutoff=SIMILAR):
         return f"{title}; did you mean `{similar[0]}`?", usage
+    arguments = {param.name for param in ctx.command.params if isinstance(param, click.Argument)}
+    if err.option_name.lstrip("-") in arguments:
+        return f"{title}: `{err.option_name.lstrip('-').upper()}` is an argument", f"`{_describe_call(ctx)}`; {usage}"
     if field := _find_field(err.option_name, ctx):
         return title, f"`--set {field}=VALUE` sets this field of the spec"
     if err.possibilities:

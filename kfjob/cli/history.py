@@ -175,6 +175,8 @@ def _format_comparison(comparison: Comparison) -> str:
         for title, rows in (facts, losses)
         if rows
     ]
+    means = "; a loss at a step is the mean of lines about it" if losses[1] else ""
+    texts.append(f"loss and speed are the newest{means}")
     causes = [launch.first_cause.title if launch.first_cause else "-" for launch in comparison.launches]
     if any(launch.first_cause for launch in comparison.launches):
         texts.append(_format_values("CAUSE", names, [("", *causes)], width))

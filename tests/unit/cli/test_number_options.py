@@ -80,6 +80,10 @@ def test_a_wrong_number_is_explained_in_plain_words(arguments, message, capsys: 
         ("submit a.yaml --nodes 2", ("`--nodes`", "`--set nodes=VALUE` sets this field of the spec")),
         ("render a.yaml --gpus=2", ("`--gpus`", "`--set resources.gpus=VALUE` sets this field of the spec")),
         ("submit a.yaml --followw", ("`--followw`; did you mean `--follow`?", "`kfjob submit --help` shows the usage")),
+        (
+            "scale a --nodes 4",
+            ("`--nodes`: `NODES` is an argument", "`kfjob scale JOB NODES`; `kfjob scale --help` shows the usage"),
+        ),
         ("logs a --learning-rate 2", ("`--learning-rate`", "`kfjob logs --help` shows the usage")),
     ],
 )
@@ -87,3 +91,9 @@ def test_an_unknown_option_may_be_a_field_of_the_spec(arguments, lines, capsys: 
     assert run(arguments.split()) == 2
     title, hint = lines
     assert capsys.readouterr().err == f"error: unknown option {title}\nhint: {hint}\n"
+
+
+def test_a_missing_argument_is_shown_in_its_command(capsys: pytest.CaptureFixture[str]):
+    assert run(["scale", "a"]) == 2
+    hint = "`kfjob scale JOB NODES`; `kfjob scale --help` shows the usage"
+    assert capsys.readouterr().err == f"error: missing argument `NODES`\nhint: {hint}\n"
