@@ -49,6 +49,14 @@ def test_hint_names_the_setting_that_chose_the_image(container: str, setting: st
         assert first.remedy.startswith(f"check {setting}; ")
 
 
+def test_logs_of_another_container_are_those_of_kubectl():
+    """`kfjob logs` knows the pods of the job and the container that trains."""
+    state = PodChanged(pod="a-etcd", phase=PodPhase.RUNNING, reason="CrashLoopBackOff", restarts=4, container="etcd")
+    first = examine([JobChanged(phase=JobPhase.RUNNING), StoreChanged(state=state)])[0].first_cause
+    assert first
+    assert first.remedy.startswith("`kubectl logs a-etcd -c etcd --previous` shows the last lines")
+
+
 def test_own_etcd_that_waits_is_no_pod_of_the_job():
     """All pods of the job are deleted, so nothing singles one of them out."""
     store = StoreChanged(state=PodChanged(pod="a-etcd", phase=PodPhase.RUNNING))

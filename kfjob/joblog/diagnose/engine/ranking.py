@@ -99,6 +99,8 @@ def _fill_texts(occurrence: Occurrence, commands: Commands) -> tuple[str, str, s
     values = _Values({"job": commands.job, "pod": occurrence.pod, **occurrence.values})
     if "name" in values:
         values["package"] = find_package(values["name"])
+    if values.get("container"):  # `kfjob logs` has the logs of the containers that train
+        remedy = remedy.replace("kfjob logs {job} --pod {pod}", "kubectl logs {pod} -c {container}")
     if commands.local and commands.installer:
         remedy = remedy.replace("`pip install ", f"`{commands.installer.replace('{', '{{').replace('}', '}}')} ")
     if commands.source is not LogSource.JOB:

@@ -97,7 +97,7 @@ class StateReader:
         occurrence = Occurrence(
             rule=match.rule,
             pod=event.name if is_pod else "",
-            values={"pod": event.name, "kind": event.kind, "image": _name_image(event.container), **match.values},
+            values={"pod": event.name, "kind": event.kind, **_describe_container(event.container), **match.values},
             order=order,
             timestamp=Timestamp(time=event.first or event.time),
             latest=Timestamp(time=event.time),
@@ -150,7 +150,7 @@ def _to_occurrence(event: PodChanged, rule: Rule, values: dict[str, str], order:
     return Occurrence(
         rule=rule,
         pod=event.pod,
-        values={"image": _name_image(event.container), **values},
+        values={**_describe_container(event.container), **values},
         order=order,
         timestamp=Timestamp(time=event.last_ended if event.last_ended and not pod_waits else event.time),
         evidence=(" ".join(part for part in (event.reason, event.message) if part) or format_pod(event),),
@@ -159,11 +159,12 @@ def _to_occurrence(event: PodChanged, rule: Rule, values: dict[str, str], order:
     )
 
 
-def _name_image(container: str) -> str:
-    """Return the setting that chose the image of a container; "" stands for the one that trains, or the pod."""
+def _describe_container(container: str) -> dict[str, str]:
+    """Return the container and the setting that chose its image; "" stands for the one that trains, or the pod."""
+    image = "`image`" if container in {"", ETCD_WAIT} else f"the `image` of container `{container}`"
     if container == ETCD_CONTAINER:
-        return "`etcd_image` of the settings (kfjob.toml, `KFJOB_ETCD_IMAGE`)"
-    return "`image`" if container in {"", ETCD_WAIT} else f"the `image` of container `{container}`"
+        image = "`etcd_image` of the settings (kfjob.toml, `KFJOB_ETCD_IMAGE`)"
+    return {"container": container, "image": image}
 
 
 def _resolve_overcome(pod: PodHistory) -> None:
