@@ -160,10 +160,10 @@ class ProgramOutput:
 
 
 def _is_trainer_report(view: JobView, text: str) -> bool:
-    """Return whether the line is a report of kfjob's trainer, which a display shows as progress or as news."""
-    if view.config.trainer != KFJOB_TRAINER:
-        return False
-    return parse_milestone(text) is not None or progress_reader(KFJOB_TRAINER).read(text) is not None
+    """Return whether a display shows the line as progress or as news, as a report of kfjob's trainer is."""
+    if parse_milestone(text) is not None:
+        return True
+    return view.config.trainer == KFJOB_TRAINER and progress_reader(KFJOB_TRAINER).read(text) is not None
 
 
 def find_printing_pod(view: JobView) -> str:
