@@ -44,8 +44,7 @@ _ADVICE = re.compile(
     r"|See(?: also| the|:)? |Refer to|Rerun|Specify|Provide|Re-?install)\b",
     re.IGNORECASE,
 )
-_RAISE = re.compile(r"\braise\b|\bassert\b.*,")
-"""The source line of an exception that the program raises in its own words."""
+_RAISE = re.compile(r"\b(?:raise|assert)\b")
 _MEANINGS = {
     "AssertionError": "the condition of an `assert` does not hold",
     "ZeroDivisionError": "a length, a count or a world size is 0",
@@ -222,9 +221,15 @@ def explain_class(incident: Incident) -> str:
     """Return what the class of the exception means; "" if the quoted lines say it all: the program raises it itself."""
     code = incident.frame[1].strip() if len(incident.frame) > 1 else ""
     meaning = _MEANINGS.get(incident.name)
-    if meaning is None or _RAISE.search(code):
+    if meaning is None or _has_own_words(code):
         return "" if incident.frame or not incident.location else f"the innermost frame of the program is {incident.location}"
     return meaning
+
+
+def _has_own_words(code: str) -> bool:
+    """Return whether a line of code raises an exception with a message of its own."""
+    found = _RAISE.search(code)
+    return found is not None and (found[0] == "raise" or "," in code[found.end() :])
 
 
 def find_advice(incident: Incident) -> str:
