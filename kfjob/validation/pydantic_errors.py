@@ -140,7 +140,7 @@ def _make_title(detail: ErrorDetails, name: str) -> str:
     if kind == "json_invalid":
         return f"the text is not valid JSON: {context['error']}"
     message = detail["msg"].removeprefix("Value error, ")
-    return _PYDANTIC_SUBJECT.sub(f"`{name}` must", message)
+    return _PYDANTIC_SUBJECT.sub(lambda _: f"`{name}` must", message)  # a name may have a backslash
 
 
 def _show_value(value: object, name: str) -> str:

@@ -52,6 +52,11 @@ def test_merge_keys_work():
     assert load_spec(text).spec.annotations == {"A": "x", "B": "y"}
 
 
+def test_a_name_with_a_backslash_is_quoted_as_it_is():
+    titles = [problem.title for problem in find_problems(GOOD + "labels: {'\\2': null}\n")]
+    assert r"`labels.\2` must be text, not empty" in titles
+
+
 def test_mapping_instead_of_text_is_one_problem():
     (problem,) = find_problems(GOOD.replace("a:1", "{a: 1}"))
     assert problem.title == "`image` must be text, not a mapping"
