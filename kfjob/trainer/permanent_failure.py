@@ -1,4 +1,4 @@
-"""A failure that no restart cures. torchrun restarts its ranks whatever their exit code is, so a rank tells the next one.
+"""A failure that no restart cures. torchrun restarts its ranks after every exit code, so a rank leaves a note for the next one.
 
 It writes the error file of torchrun (`FOLDER/attempt_N/RANK/error.json`, torch 2.15 elastic/multiprocessing/api.py). The ranks
 of the next attempt read it and end at once, before they import torch.

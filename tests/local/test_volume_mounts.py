@@ -236,7 +236,7 @@ def test_a_volume_that_would_hide_a_path_of_the_job_is_not_mounted(tmp_path: Pat
 
 
 def test_a_path_of_a_job_is_in_the_innermost_volume():
-    mounts = {"/work": "/state/a", "/work/out": "/state/b", "/data/": "/state/c"}
-    names = ("/work/x/y", "/work", "/work/out/x", "/working", "/data/x", "/")
-    places = ["/state/a/x/y", "/state/a", "/state/b/x", "/working", "/state/c/x", "/"]
+    mounts = {"/runs": "/state/a", "/runs/out": "/state/b", "/data/": "/state/c"}
+    names = ("/runs/x/y", "/runs", "/runs/out/x", "/runner", "/data/x", "/")
+    places = ["/state/a/x/y", "/state/a", "/state/b/x", "/runner", "/state/c/x", "/"]
     assert [str(locate(Path(name), mounts)) for name in names] == places
