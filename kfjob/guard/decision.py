@@ -99,7 +99,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     reason: str = ""  # one sentence, without a final period
     evidence: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()  # nodes that the next launch must not use
-    record: Relaunch | None = None  # what the next launch remembers; only with RELAUNCH
+    entry: Relaunch | None = None  # what the next launch remembers; only with RELAUNCH
 
 
 def decide(facts: Facts) -> Decision:
@@ -113,7 +113,7 @@ def decide(facts: Facts) -> Decision:
     stop_reason = _find_stop_reason(facts, is_permanent=is_permanent)
     if stop_reason:
         return Decision(action=Action.STOP, reason=stop_reason, evidence=evidence)
-    record = Relaunch(
+    entry = Relaunch(
         launch=facts.launch,
         reason=reason,
         failure=_identify_failure(facts),
@@ -121,10 +121,10 @@ def decide(facts: Facts) -> Decision:
         progress=_find_progress(facts),
         node=_find_failed_node(facts),
     )
-    avoid = _find_bad_nodes((*facts.history, record))
-    if record.node in avoid:
-        reason += f"; node `{record.node}` has failed {FAILURES_OF_NODE} times and is avoided"
-    return Decision(action=Action.RELAUNCH, reason=reason, evidence=evidence, avoid=avoid, record=record)
+    avoid = _find_bad_nodes((*facts.history, entry))
+    if entry.node in avoid:
+        reason += f"; node `{entry.node}` has failed {FAILURES_OF_NODE} times and is avoided"
+    return Decision(action=Action.RELAUNCH, reason=reason, evidence=evidence, avoid=avoid, entry=entry)
 
 
 def _is_starting(facts: Facts) -> bool:

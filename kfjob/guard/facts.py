@@ -36,7 +36,7 @@ _REMOVALS = frozenset({TERMINATING, "Evicted", "Preempting", "Preempted", "Killi
 _DIGITS = re.compile(r"\d{1,18}")
 
 
-def collect_facts(reader: LiveReader, record: JobSnapshot, view: JobView, *, limit: ExceededLimit | None = None) -> Facts:
+def collect_facts(reader: LiveReader, job: JobSnapshot, view: JobView, *, limit: ExceededLimit | None = None) -> Facts:
     """Return the facts, without secrets. `view` is what the guard has followed; the logs are read once more for the diagnosis.
 
     Raises:
@@ -50,7 +50,7 @@ def collect_facts(reader: LiveReader, record: JobSnapshot, view: JobView, *, lim
     recovery = reader.config.recovery or Recovery()
     facts = Facts(
         phase=view.phase or JobPhase.PENDING,
-        launch=record.launch,
+        launch=job.launch,
         recovery=replace(recovery, retries=min(recovery.retries, MAX_HISTORY)),  # whoever may change the job writes it
         first_cause=examination.diagnosis.first_cause,
         lost_pods=find_lost_pods(view, events),
@@ -59,7 +59,7 @@ def collect_facts(reader: LiveReader, record: JobSnapshot, view: JobView, *, lim
         step=max(steps, default=None),
         checkpoint=find_checkpoint(view, logs),
         nodes={name: pod.state.node for name, pod in logs.pods.items() if pod.state},
-        history=read_history(record),
+        history=read_history(job),
     )
     return redact_struct(facts, Redactor(reader.secrets))  # a decision is written into the cluster
 
@@ -112,14 +112,14 @@ def _list_removals(view: JobView, events: list[KubernetesEvent]) -> Iterator[tup
             yield event.time, lost
 
 
-def read_history(record: JobSnapshot) -> tuple[Relaunch, ...]:
-    """Return the guard's relaunches before this launch; none if somebody has damaged the record."""
+def read_history(job: JobSnapshot) -> tuple[Relaunch, ...]:
+    """Return the guard's relaunches before this launch; none if somebody has damaged them."""
     try:
-        return decode_json(record.relaunches, tuple[Relaunch, ...]) if record.relaunches else ()
+        return decode_json(job.relaunches, tuple[Relaunch, ...]) if job.relaunches else ()
     except (ParseError, KfjobError):
         return ()
 
 
 def extend_history(history: tuple[Relaunch, ...], entry: Relaunch, *, now: int) -> str:
-    """Return the record of the next launch."""
+    """Return the history that the next launch carries."""
     return json.encode([*history, replace(entry, time=now)][-MAX_HISTORY:]).decode()

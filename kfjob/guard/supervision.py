@@ -34,13 +34,13 @@ MAX_ANNOTATION = 500
 class Supervision:
     """One launch."""
 
-    def __init__(self, target: Target, record: JobSnapshot, say: Callable[[str], None]) -> None:
+    def __init__(self, target: Target, job: JobSnapshot, say: Callable[[str], None]) -> None:
         """`say` receives what the guard's log shows."""
-        self._target = target.change(namespace=record.namespace, job_kind=record.job_kind or None)
-        self._record = record
-        self._ref = make_ref(self._target, record)
-        self._reader = LiveReader(self._target, self._ref, read_observe_config(record))
-        self._reader.secrets = find_secrets(record)
+        self._target = target.change(namespace=job.namespace, job_kind=job.job_kind or None)
+        self._job = job
+        self._ref = make_ref(self._target, job)
+        self._reader = LiveReader(self._target, self._ref, read_observe_config(job))
+        self._reader.secrets = find_secrets(job)
         self._say = say
         self._next_start_check = time.monotonic() + START_CHECK_SECONDS
 
@@ -71,7 +71,7 @@ class Supervision:
 
     def _act(self, view: JobView, limit: ExceededLimit | None) -> bool:
         """Decide, and carry the decision out. Return whether the guard is done with this launch."""
-        facts = collect_facts(self._reader, self._record, view, limit=limit)
+        facts = collect_facts(self._reader, self._job, view, limit=limit)
         decision = decide(facts)
         if decision.action is Action.NOTHING:
             return False
@@ -79,14 +79,15 @@ class Supervision:
         for line in decision.evidence:
             self._say(f"{self._ref.name}:   {line}")
         write_event(self._target, self._ref, decision, now=time.time())
-        if decision.action is Action.RELAUNCH and decision.record is not None:
-            return self._relaunch(view, decision, extend_history(facts.history, decision.record, now=time.time_ns()))
-        self._stop(view, decision, reason=LIMIT_EXCEEDED if limit else GIVEN_UP)
+        if decision.action is Action.RELAUNCH and decision.entry is not None:
+            self._relaunch(view, decision, extend_history(facts.history, decision.entry, now=time.time_ns()))
+        else:
+            self._stop(view, decision, reason=LIMIT_EXCEEDED if limit else GIVEN_UP)
         return True
 
-    def _relaunch(self, view: JobView, decision: Decision, history: str) -> bool:
+    def _relaunch(self, view: JobView, decision: Decision, history: str) -> None:
         try:
-            prepared = prepare(self._target, self._record, history=history, avoid=decision.avoid)
+            prepared = prepare(self._target, self._job, history=history, avoid=decision.avoid)
         except (SpecError, UsageError, Refused) as err:  # an API server that does not answer is asked again
             reason = f"the next launch is refused: {err.title}"
             refusal = Decision(action=Action.STOP, reason=reason, evidence=(err.cause,) if err.cause else ())
@@ -94,10 +95,9 @@ class Supervision:
             self._say(f"{self._ref.name}: {refusal.reason}")
             write_event(self._target, self._ref, refusal, now=time.time())
             self._stop(view, refusal)
-            return True
-        record = begin(self._target, self._record, prepared)
+            return
+        record = begin(self._target, self._job, prepared)
         retry(lambda: self._complete(record), self._ref.name, self._say)
-        return True
 
     def _complete(self, record: JsonObject) -> None:
         launch = complete(self._target, record)

@@ -107,13 +107,14 @@ def test_decision(name):
     decision = decide(Facts(**{**fields, "phase": JobPhase(fields["phase"]), "history": tuple(fields.get("history", ()))}))
     assert (decision.action, decision.avoid) == (action, avoid), decision
     assert reason in decision.reason
-    assert (decision.record is not None) == (action == "relaunch")
+    assert bool(decision.reason) == (action != "nothing")
+    assert (decision.entry is not None) == (action == "relaunch")
 
 
 def test_next_launch_remembers_the_failure():
-    record = decide(Facts(phase=JobPhase.FAILED, launch="l1", first_cause=BUG, step=45, checkpoint=40)).record
-    assert record is not None
-    assert record == Relaunch(launch="l1", reason=record.reason, failure=BUG_ID, step=45, progress=40)
+    entry = decide(Facts(phase=JobPhase.FAILED, launch="l1", first_cause=BUG, step=45, checkpoint=40)).entry
+    assert entry is not None
+    assert entry == Relaunch(launch="l1", reason=entry.reason, failure=BUG_ID, step=45, progress=40)
 
 
 def test_decision_quotes_its_evidence():

@@ -16,8 +16,8 @@ from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot
 from kfjob.joblog.view.job_view import JobView
 
 ENDED = JobChanged(phase=JobPhase.FAILED)
-RECORD = JobSnapshot(name="train", namespace="n", job=ENDED, uid="u", launch="l1", job_kind="PyTorchJob")
-DECISION = Decision(action=Action.RELAUNCH, reason="a pod was removed", record=Relaunch(launch="l1", reason="pod lost", step=3))
+JOB = JobSnapshot(name="train", namespace="n", job=ENDED, uid="u", launch="l1", job_kind="PyTorchJob")
+DECISION = Decision(action=Action.RELAUNCH, reason="a pod was removed", entry=Relaunch(launch="l1", reason="pod lost", step=3))
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def supervise(tmp_path: Path) -> bool:
-    watched = supervision.Supervision(Target(Settings(state=tmp_path), "kubernetes", "n"), RECORD, lambda _: None)
-    return watched._relaunch(JobView(), DECISION, "[]")
+def relaunch(tmp_path: Path) -> None:
+    watched = supervision.Supervision(Target(Settings(state=tmp_path), "kubernetes", "n"), JOB, lambda _: None)
+    watched._relaunch(JobView(), DECISION, "[]")
 
 
 def test_refused_launch_gives_the_job_up(calls, tmp_path, monkeypatch):
@@ -41,7 +41,7 @@ def test_refused_launch_gives_the_job_up(calls, tmp_path, monkeypatch):
         raise Refused("the API server refuses it", cause="no such field")
 
     monkeypatch.setattr(supervision, "prepare", refuse)
-    assert supervise(tmp_path)
+    relaunch(tmp_path)
     assert calls == [("the next launch is refused: the API server refuses it", {})]
 
 
@@ -51,7 +51,7 @@ def test_server_that_does_not_answer_leaves_the_job_for_the_next_attempt(calls, 
 
     monkeypatch.setattr(supervision, "prepare", fail)
     with pytest.raises(BackendError):
-        supervise(tmp_path)
+        relaunch(tmp_path)
     assert calls == []
 
 
@@ -65,5 +65,6 @@ def test_relaunch_that_has_begun_is_completed_when_the_server_answers_again(call
 
     monkeypatch.setattr(supervision, "prepare", lambda *_, **__: None)
     monkeypatch.setattr(supervision, "complete", complete)
-    assert supervise(tmp_path)
+    relaunch(tmp_path)
     assert calls == ["begin", "pause", "pause"]
+    assert answers == []
