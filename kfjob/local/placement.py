@@ -21,6 +21,7 @@ from kfjob.shell.commands import starts_workers
 if TYPE_CHECKING:  # reading a job needs no plan, and importing pydantic takes longer than the rest of such a command
     from kfjob.plan import JobPlan
     from kfjob.plan.agent import AgentProcess
+    from kfjob.spec.volumes import Volume
 
 
 def build_launch_spec(
@@ -79,16 +80,18 @@ def _endpoint(plan: JobPlan, first: str, own_etcd: EtcdSpec | None) -> str:
 
 def find_folders(plan: JobPlan, pod: str, launch: Path, volumes: Path) -> dict[str, str]:
     """Return the folder that each mount path maps to."""
-    folders = {}
-    for volume in plan.volumes:
-        if volume.host_path is not None:
-            path = Path(volume.host_path)
-        elif volume.claim is not None:
-            path = volumes / volume.claim
-        else:
-            path = launch / folder.RUN / "empty" / pod / volume.name
-        folders[volume.mount_path] = str(path)
-    return folders
+    return {volume.mount_path: str(_find_source(volume, pod, launch, volumes)) for volume in plan.volumes}
+
+
+def _find_source(volume: Volume, pod: str, launch: Path, volumes: Path) -> Path:
+    """Return the folder of a volume in a pod. That of a ConfigMap or a secret never exists."""
+    if volume.host_path is not None:
+        root = Path(volume.host_path)
+    elif volume.claim is not None:
+        root = volumes / volume.claim
+    else:
+        root = launch / folder.RUN / "empty" / pod / volume.name
+    return root / (volume.sub_path or "")
 
 
 def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
@@ -98,16 +101,13 @@ def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
         Refused: a `host_path` does not exist.
     """
     for volume in (volume for role in plan.roles for volume in role.volumes):
-        if volume.claim is not None:
-            folder.make_private(volumes / volume.claim)
-        elif volume.empty_dir:
-            for pod in plan.pods:
-                folder.make_private(staged / folder.RUN / "empty" / pod / volume.name)
-        elif volume.host_path is not None and not Path(volume.host_path).exists():
+        if volume.host_path is not None and not Path(volume.host_path).exists():
             raise Refused(
                 f"volume `{volume.name}`: `{volume.host_path}` is not on this machine",
                 hint=f"`mkdir -p {volume.host_path}`, or use `pvc`, which is a folder that kfjob makes",
             )
+        for pod in plan.pods if not (volume.config_map or volume.secret) else ():
+            folder.make_private(_find_source(volume, pod, staged, volumes))
 
 
 def _make_agent_spec(

@@ -1,10 +1,8 @@
 """Mount the volumes of a job at their paths, in a mount namespace that only its processes have (mount_namespaces(7)).
 
-    python -P -m kfjob.local.volume_mounts PATH…
-
-So a path in the code leads to the same folder as one in an argument, which kfjob replaces by that folder. Root makes the
-namespace alone. Another user needs a user namespace (user_namespaces(7)), which some systems forbid; the command above fails
-there, and changes nothing anywhere. It mounts a folder for temporary files at each path.
+So a path in the code leads to the same folder as one in an argument, which kfjob replaces by that folder. Root needs only
+the mount namespace. Other users also need a user namespace (user_namespaces(7)): in it `sudo` does not work, and files of
+other users belong to `nobody`. Some systems forbid it, so `can_mount` first runs this module as a trial.
 
 A mount needs a mount point. One that the user cannot make, such as `/workspace`, is made in a read-only tmpfs that shows all
 entries of its parent.
@@ -54,7 +52,7 @@ def _resolve(path: Path) -> tuple[Path, Path]:
 
 
 def locate(path: Path, mounts: Mapping[str, str]) -> Path:
-    """Return where a path of the job's processes is outside of their mount namespace."""
+    """Return where the rest of the machine finds a file that has this path for the job's processes."""
     inside = [mount for mount in mounts if path.is_relative_to(mount)]
     return Path(mounts[mount], path.relative_to(mount)) if (mount := max(inside, key=len, default="")) else path
 
@@ -71,7 +69,7 @@ def can_mount(paths: tuple[str, ...]) -> bool:
 
 
 def main() -> None:
-    """Mount the folder for temporary files at the paths of the command line, but make no mount point on the disk."""
+    """Try it: mount the folder for temporary files at the paths of the command line, and make no mount point on the disk."""
     paths = [Path(path).resolve() for path in sys.argv[1:]]
     outer = [path for path in paths if not any(other in path.parents for other in paths)]
     probed = [path for path in outer if _exists(path) or not os.access(_find_parent(path), os.W_OK)]
@@ -118,6 +116,7 @@ def mount_volumes(mounts: Mapping[str, str]) -> None:
 
 def _mount_volume(path: Path, folder: Path) -> Path | None:
     """Mount a folder, or a file; return the folder that had to be copied for the mount point."""
+    folder.stat()  # raises an error that names it, before there is a mount point for nothing
     copy = None
     try:
         _make_mount_point(path, folder)

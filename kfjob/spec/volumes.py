@@ -36,7 +36,9 @@ class Volume(SpecModel):
 
     name: DnsLabel = Field(description="Name of the volume, a DNS-1123 label")
     mount_path: AbsolutePath = Field(description="Absolute path in the pod")
-    read_only: bool = Field(default=False, description="Mount the volume read-only in the training container")
+    read_only: bool = Field(
+        default=False, description="Mount the volume read-only in the training container; the local backend does not"
+    )
     sub_path: str | None = Field(default=None, description="Folder in the volume to mount, instead of its root")
     pvc: ObjectName | None = Field(
         default=None, description="PersistentVolumeClaim; the local backend uses a folder of that name"

@@ -173,7 +173,7 @@ def test_a_script_of_a_volume_starts_from_a_shell(tmp_path: Path):
     kfjob, mount = Machine(tmp_path, cwd=tmp_path), str(tmp_path / "workspace")
     spec = write_spec(tmp_path, "a", mount, ["bash", "-c", f"cd {mount} && python3 mine.py"])
     assert f"is `{tmp_path}/state/volumes/claim-a` on this machine\n" in kfjob("explain", spec)
-    assert "script" in kfjob.run("submit", spec).stderr
+    assert "mine.py" in kfjob.run("submit", spec).stderr
     (tmp_path / "state" / "volumes" / "claim-a").mkdir(parents=True)
     (tmp_path / "state" / "volumes" / "claim-a" / "mine.py").write_text("print('from the volume')")
     result = kfjob.run("submit", spec, "--follow")
@@ -200,6 +200,16 @@ def test_folders_and_files_of_the_machine_are_mounted_and_exit_codes_stay(here: 
     assert here.texts(ref) == ["words tokens"]
 
 
+@pytest.mark.local
+def test_two_folders_of_a_claim_stay_apart(here: Here, tmp_path: Path):
+    code = f"[open(f'{tmp_path}/{{name}}/x', 'w').write(name) for name in ('in', 'out')]"
+    claim = {"name": "data", "pvc": "claim"}
+    folders = [claim | {"mount_path": f"{tmp_path}/{name}", "sub_path": f"run/{name}"} for name in ("in", "out")]
+    assert here.end(here.submit(code, volumes=folders)).job.phase is JobPhase.SUCCEEDED
+    files = {path.parent.name: path.read_text() for path in tmp_path.rglob("claim/run/*/x")}
+    assert files == {"in": "in", "out": "out"}
+
+
 def test_a_process_starts_without_mounts_that_fail(tmp_path: Path):
     reading, writing = os.pipe()
     process = child._start(["echo", "started"], {}, writing, "", {str(tmp_path / "a"): str(tmp_path / "missing")})
@@ -209,6 +219,7 @@ def test_a_process_starts_without_mounts_that_fail(tmp_path: Path):
     assert process.wait() == 0
     assert first.startswith("kfjob: cannot mount the volumes at their paths")
     assert second == "started"
+    assert not (tmp_path / "a").exists()
 
 
 def test_nothing_is_probed_on_other_systems(monkeypatch: pytest.MonkeyPatch):
