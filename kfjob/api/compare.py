@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kfjob.api.html_page import HtmlPage
 from kfjob.api.launches import Launch
 from kfjob.api.secrets import find_secrets
 from kfjob.base.parsing import ParseError, parse_json
 from kfjob.base.version import __version__
-from kfjob.joblog.progress.curve import Curve
+from kfjob.joblog.progress.curve import Curve, mean_loss
 from kfjob.joblog.progress.training import Training
 from kfjob.objects.differences import MISSING, differences, format_path, get_value
 from kfjob.redaction import Redactor
@@ -56,7 +56,7 @@ class Comparison:
     spec: tuple[SpecDifference, ...]
     """The fields of their specs that differ."""
 
-    def to_html(self) -> str:
+    def to_html(self) -> HtmlPage:
         """Return one HTML page with the curves over each other. It needs no other file."""
         redactor = Redactor(frozenset[str]().union(*(find_secrets(launch.snapshot) for launch in self.launches)))
         page = ComparisonPage(
@@ -65,13 +65,11 @@ class Comparison:
             created=time.time_ns(),
             version=__version__,
         )
-        return render_comparison(page, redact=redactor.text)
+        return HtmlPage(render_comparison(page, redact=redactor.text))
 
     def _repr_html_(self) -> str:
         """Return the page for a notebook, in a frame of its own."""
-        from html import escape
-
-        return f'<iframe srcdoc="{escape(self.to_html())}" width="100%" height="600"></iframe>'
+        return self.to_html()._repr_html_()
 
 
 def compare_launches(launches: Sequence[Launch]) -> Comparison:
@@ -137,16 +135,9 @@ def _align_steps(curves: Sequence[Curve]) -> Iterator[StepLosses]:
     targets = [round(tick) for tick in choose_ticks(steps[0], steps[-1], ROWS)] if len(steps) > ROWS else steps
     half = (targets[1] - targets[0]) / 2 if len(steps) > ROWS else 0.5
     for step in targets:
-        losses = tuple(_average_loss(curve, step - half, step + half) for curve in curves)
+        losses = tuple(mean_loss(point for point in curve if step - half <= point.step < step + half) for curve in curves)
         if any(loss is not None for loss in losses):
             yield StepLosses(step=step, losses=losses)
-
-
-def _average_loss(curve: Curve, start: float, end: float) -> float | None:
-    """Return the mean of the finite losses between two steps; NaN where all are NaN or infinite, None without a line."""
-    losses = [point.loss for point in curve if start <= point.step < end]
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    return sum(finite) / len(finite) if finite else math.nan if losses else None
 
 
 def _compare_specs(launches: Sequence[Launch]) -> Iterator[SpecDifference]:

@@ -41,7 +41,7 @@ GROUPS = {
     "Understand a job": {
         "diagnose": ("kfjob.cli.diagnose", "Find the first cause of a failure, and how to fix it."),
         "history": ("kfjob.cli.history", "Show the launches of a job, and how each ended."),
-        "compare": ("kfjob.cli.history", "Compare the curves and specs of several launches."),
+        "compare": ("kfjob.cli.compare", "Compare the curves and specs of several launches."),
         "report": ("kfjob.cli.report", "Write an HTML report of a job."),
         "progress": ("kfjob.cli.progress", "Show which lines of a log are training progress."),
     },

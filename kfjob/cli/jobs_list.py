@@ -64,8 +64,8 @@ def _add_views(target: Target, jobs: Sequence[JobSnapshot]) -> Iterator[tuple[Jo
 
 def _format_jobs(jobs: Sequence[tuple[JobSnapshot, JobView | None]], *, has_namespace: bool) -> str:
     from kfjob.cli.formatting import format_span, format_table
-    from kfjob.cli.view_text import short_step_text
     from kfjob.joblog.progress.training import format_loss
+    from kfjob.joblog.view.progress_text import short_step_text
 
     now, rows = time.time_ns(), []
     for job, view in jobs:

@@ -24,13 +24,12 @@ from kfjob.cli.view_text import (
     remaining_text,
     restarts_text,
     setbacks_text,
-    speed_text,
-    step_text,
 )
 from kfjob.joblog.events import JobPhase
 from kfjob.joblog.master.evidence import Master
 from kfjob.joblog.progress.training import describe_divergence, format_loss
 from kfjob.joblog.view.job_view import JobView, format_pause
+from kfjob.joblog.view.progress_text import speed_text, step_text
 from kfjob.joblog.view.silence import describe_processes, describe_silence, find_silence
 from kfjob.joblog.view.stages import find_stage
 from kfjob.redaction import cut_text

@@ -15,11 +15,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, cast
 
 import click
 
+from kfjob.base.errors import UsageError
 from kfjob.base.printable import clean_text
 from kfjob.cli.formatting import format_json, wrap
 from kfjob.redaction import Redactor
@@ -187,6 +189,19 @@ def write_bytes(data: bytes) -> None:
     with _raise_lost_output():
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
+
+
+def write_page(path: Path, html: str, *, option: str) -> None:
+    """Write a page to the file that an option names.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    try:
+        path.write_text(html, encoding="utf-8", errors="replace")
+    except OSError as err:
+        hint = f"name another file with `{option}`"
+        raise UsageError(f"cannot write `{path}`", cause=err.strerror or str(err), hint=hint) from err
 
 
 def print_json(value: Any, *, indent: int | None = None, err: bool = False) -> None:

@@ -11,7 +11,7 @@ from kfjob.base.errors import UsageError
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, progress_option, target_options
-from kfjob.cli.output import write_bytes
+from kfjob.cli.output import write_bytes, write_page
 
 _FORMATS = ("json", "yaml", "text", "table", "name", "html")
 
@@ -34,14 +34,10 @@ def report(*, job: str | None, file: str | None, folder: str | None, pattern: st
         hint = f"`kfjob status JOB -o json` prints the job for programs; for a file of this name, write `-o ./{file}`"
         raise UsageError(f"`-o` of `kfjob report` takes a file, not the format `{file}`", hint=hint)
     reader = open_reader(job, folder, settings, pattern=pattern)
-    html: bytes = make_report(reader).encode("utf-8", "replace")
+    html = make_report(reader)
     if file == "-":
-        write_bytes(html)
+        write_bytes(html.encode("utf-8", "replace"))
         return
     path = Path(file or f"{check_name(reader.ref.name)}-report.html")
-    try:
-        path.write_bytes(html)
-    except OSError as err:
-        hint = "name another file with `-o`"
-        raise UsageError(f"cannot write `{path}`", cause=err.strerror or str(err), hint=hint) from err
+    write_page(path, html, option="-o")
     click.echo(path)

@@ -13,7 +13,7 @@ from kfjob.base.errors import KfjobError
 from kfjob.base.text import plural
 from kfjob.cli.diagnose import first_cause
 from kfjob.cli.formatting import format_age, sparkline
-from kfjob.cli.view_text import last_line_rows, no_progress_text, outcome_text, progress_line, speed_text
+from kfjob.cli.view_text import last_line_rows, no_progress_text, outcome_text, progress_line
 from kfjob.joblog.agents.program_lines import ProgramLines, condense_lines
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.events import JobPhase, LogLine
@@ -21,6 +21,7 @@ from kfjob.joblog.master.evidence import Confidence, Master, describe_ranks
 from kfjob.joblog.progress.reading import FormatName
 from kfjob.joblog.progress.training import format_loss
 from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.progress_text import speed_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
 from kfjob.joblog.events import JobPhase
 from kfjob.joblog.master.evidence import Master, format_ranks
 from kfjob.joblog.pods.pod_view import PodView
-from kfjob.joblog.progress.reading import FormatName
 from kfjob.joblog.progress.training import Training, describe_divergence, format_loss
 from kfjob.joblog.view.job_view import JobView, News
+from kfjob.joblog.view.progress_text import speed_text, step_text
 from kfjob.joblog.view.silence import describe_last_lines, describe_next_step, describe_silence, find_silence
 from kfjob.joblog.view.stages import describe_ending, describe_joining, find_partial_end
 
@@ -48,30 +48,6 @@ def restarts_text(view: JobView) -> str:
     return f"{view.restarts}, after {view.failure}" if view.failure else str(view.restarts)
 
 
-def step_text(view: JobView) -> str:
-    """Return `step 120/300`, `step 120` without a total, or `epoch 2/5, step 120/300` where the epoch is known."""
-    training = view.training
-    epoch = f"epoch {training.epoch:g}{f'/{view.epochs}' if view.epochs else ''}" if training.epoch is not None else ""
-    if training.step is None:
-        return epoch
-    step = f"step {training.step}{f'/{view.total}' if view.total else ''}"
-    return f"{epoch}, {step}" if epoch else step
-
-
-def short_step_text(view: JobView) -> str:
-    """Return `120/300`, `120`, or `epoch 2/5` where lines count nothing else; "" without progress.
-
-    A step that may be that of an epoch has the epoch before it: `epoch 2/5, 120/300`. Where the lines name no epoch, it is
-    the step of the whole run.
-    """
-    training = view.training
-    if training.per_epoch and training.epoch is None:
-        total = training.position.run_total
-        return f"{training.run_step}{f'/{total}' if total else ''}"
-    epoch, _, step = step_text(view).rpartition("step ")
-    return f"{epoch}{step}" if training.counts_in_epoch else step
-
-
 def loss_text(training: Training) -> str:
     """Return `loss 4.2104 (7.61 at first)`."""
     return "" if training.loss is None else f"loss {format_loss(training.loss)}{first_loss_text(training)}"
@@ -88,20 +64,6 @@ def first_loss_text(training: Training) -> str:
         return ""
     place = f"at step {training.first_step}, where the log begins" if training.begins_late else "at first"
     return f" ({format_figure(training.first_loss)} {place})"
-
-
-def speed_text(training: Training) -> str:
-    """Return `35.1 samples/s`, and the tokens that a pattern of the job reads: `3,290 tok/s`.
-
-    Without a printed speed, return the steps per second by the times of the lines: `0.452 steps/s`.
-    """
-    speed, tokens = training.speed, training.tokens_per_second
-    if speed is None and tokens is None and (measured := training.measured_speed) is not None:
-        return f"{format_figure(measured)} steps/s"
-    shows_tokens = tokens is not None and (speed is None or training.format == FormatName.CUSTOM)
-    parts = [f"{format_figure(speed)} {training.unit}".strip()] if speed is not None else []
-    parts += [f"{format_figure(tokens)} tok/s"] if shows_tokens and tokens is not None else []
-    return " · ".join(parts)
 
 
 def lr_text(training: Training) -> str:

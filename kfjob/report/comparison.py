@@ -12,8 +12,10 @@ from markupsafe import Markup
 
 from kfjob.base.units import SECOND
 from kfjob.joblog.diagnose.diagnosis import Issue
+from kfjob.joblog.progress.curve import mean_loss
 from kfjob.joblog.progress.training import Training
 from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.progress_text import short_step_text, speed_text
 from kfjob.report import assets
 from kfjob.report.charts import Chart, Curve, Points, lay_out_chart
 from kfjob.report.numbers import format_duration, format_number, format_time
@@ -91,23 +93,10 @@ def _average_losses(training: Training) -> Points:
     """Return the curve with at most `POINTS` points, each the mean of its share: curves over each other must not be noisy."""
     size = -(-len(training.curve) // POINTS) or 1
     groups = [training.curve[start : start + size] for start in range(0, len(training.curve), size)]
-    return [(group[-1].step, sum(point.loss for point in group) / len(group)) for group in groups]
+    return [(group[-1].step, mean_loss(group)) for group in groups]
 
 
 _HEADER = ("Launch", "State", "Started", "Duration", "Step", "Loss", "Speed", "First cause")
-
-
-def _format_speed(training: Training) -> str:
-    if training.speed is None:
-        return f"{format_number(training.measured_speed)} steps/s" if training.measured_speed else "–"
-    return f"{format_number(training.speed)} {training.unit}".strip()
-
-
-def _format_step(view: JobView) -> str:
-    """Return `120 of 300`, after the epoch if the step may be that of an epoch."""
-    training = view.training
-    epoch = f"epoch {format_number(training.epoch)}, " if training.counts_in_epoch and training.epoch is not None else ""
-    return epoch + format_number(training.step) + (f" of {format_number(view.total)}" if view.total else "")
 
 
 def _row(series: Series) -> tuple[Cell, ...]:
@@ -119,8 +108,8 @@ def _row(series: Series) -> tuple[Cell, ...]:
         Cell(text=str(view.phase or "unknown")),
         Cell(text=format_time(job.started if job else None), kind="time"),
         Cell(text=format_duration(seconds)),
-        Cell(text=_format_step(view)),
+        Cell(text=short_step_text(view) or "–"),
         Cell(text=format_number(training.loss)),
-        Cell(text=_format_speed(training)),
+        Cell(text=speed_text(training) or "–"),
         Cell(text=series.first_cause.title if series.first_cause else "–", kind="long prose"),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
+from collections.abc import Iterable
 from operator import attrgetter
 
 from msgspec import Struct
@@ -23,6 +25,13 @@ class Point(Struct, frozen=True):
 
 
 Curve = tuple[Point, ...]
+
+
+def mean_loss(points: Iterable[Point]) -> float | None:
+    """Return the mean of the finite losses; NaN where all are NaN or infinite, None without a point."""
+    losses = [point.loss for point in points]
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return sum(finite) / len(finite) if finite else math.nan if losses else None
 
 
 def append_point(curve: Curve, point: Point, interval: int, *, replaces: bool) -> tuple[Curve, int]:

@@ -11,9 +11,10 @@ import pytest
 
 import kfjob
 from kfjob.api.arguments import check_arguments
+from kfjob.api.html_page import HtmlPage
 from kfjob.api.jobs import attach
 from kfjob.api.reader import LiveReader
-from kfjob.api.run import HtmlPage, Run
+from kfjob.api.run import Run
 from kfjob.base.errors import KfjobError, NotFound, UsageError
 from tests.unit.api import script
 

@@ -94,6 +94,10 @@ def test_compare_writes_one_page_without_secrets(launches: FakeBackend, kfjob: S
     assert kfjob("compare", "train@all", "--html", "page.html") == 0
     page = (here / "page.html").read_text()
     assert page.count('class="line series s') >= 3
+    assert kfjob("compare", "train@all") == 0
+    steps = next(line.split()[1:] for line in kfjob.out.splitlines() if line.startswith("step "))
+    assert steps
+    assert all(f">{step}<" in page for step in steps)
     assert "train@2" in page
     assert "hf_Aa1" not in page
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kfjob
-from kfjob.api.run import HtmlPage
+from kfjob.api.html_page import HtmlPage
 from kfjob.base.errors import SpecError
 from kfjob.joblog.diagnose.diagnosis import Diagnosis, Verdict
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot

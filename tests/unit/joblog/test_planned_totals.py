@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kfjob.base.units import SECOND
 from kfjob.cli.view_json import progress_json
-from kfjob.cli.view_text import remaining_text, step_text
+from kfjob.cli.view_text import remaining_text
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.progress_text import step_text
 from kfjob.joblog.view.reduction import reduce_all
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.cli.view_text import speed_text
 from kfjob.joblog.events import LogLine
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.progress.figures.line_figures import parse_line
 from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.progress_text import speed_text
 from kfjob.joblog.view.reduction import reduce_all
 
 
