@@ -13,7 +13,7 @@ from kfjob.base.common_types import JsonObject, Notify
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.text import plural
 from kfjob.joblog.observe_config import ObserveConfig
-from kfjob.kinds.images import ImageChange
+from kfjob.kinds.pod_changes import ImageChange
 from kfjob.kinds.registry import get_job
 from kfjob.lint.images import PLACEHOLDER
 from kfjob.plan import JobPlan

@@ -14,7 +14,7 @@ from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.master import MasterPod
 
 if TYPE_CHECKING:
-    from kfjob.kinds.images import ImageChange
+    from kfjob.kinds.pod_changes import ImageChange
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from kfjob.base.errors import AlreadyExists, KfjobError, NotFound, UsageError
 from kfjob.base.http import backoff
 from kfjob.guard import records
 from kfjob.joblog.events import JobSnapshot
-from kfjob.kinds.images import avoid_nodes
+from kfjob.kinds.pod_changes import avoid_nodes
 from kfjob.kinds.registry import get_job
 from kfjob.objects.reading import get_launch
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from kfjob.kinds.images import avoid_nodes
+from kfjob.kinds.pod_changes import avoid_nodes
 
 TRAINJOB = Path(__file__).parents[1] / "golden" / "trainjobs" / "accelerate.yaml"
 KEY = "requiredDuringSchedulingIgnoredDuringExecution"

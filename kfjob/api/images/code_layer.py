@@ -13,7 +13,7 @@ from kfjob.base.common_types import Notify
 from kfjob.base.errors import UsageError
 from kfjob.base.text import plural
 from kfjob.image.references import parse_reference
-from kfjob.kinds.images import ImageChange
+from kfjob.kinds.pod_changes import ImageChange
 
 if TYPE_CHECKING:
     from kfjob.image.registry.uploads import ReportProgress

@@ -15,14 +15,14 @@ from kfjob.base.common_types import JsonObject, Notify
 from kfjob.base.errors import BackendError, Problem, SpecError
 from kfjob.base.parsing import ParseError
 from kfjob.joblog.events import JobSnapshot
-from kfjob.kinds.images import replace_image
 from kfjob.kinds.launch_record import add_record, restore_objects
+from kfjob.kinds.pod_changes import replace_image
 from kfjob.kinds.registry import find_kind, is_job
 from kfjob.objects.api_objects import describe_name
 from kfjob.spec.job import JobSpec
 
 if TYPE_CHECKING:
-    from kfjob.kinds.images import ImageChange
+    from kfjob.kinds.pod_changes import ImageChange
 
 _SHOWN_PROBLEMS, _SHOWN_CHARACTERS = 5, 1000
 """Length of the part of a damaged record that an error quotes."""

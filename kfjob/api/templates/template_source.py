@@ -22,9 +22,9 @@ from kfjob.backends.resources import is_creatable
 from kfjob.base.common_types import JsonObject, Notify, ignore_notice
 from kfjob.base.errors import Problem, SpecError, UsageError
 from kfjob.base.text import join_names, plural
-from kfjob.kinds.images import ImageChange, replace_image
 from kfjob.kinds.launch_record import add_observe_config, add_record
 from kfjob.kinds.manifests import ManifestReader
+from kfjob.kinds.pod_changes import ImageChange, replace_image
 from kfjob.kinds.registry import get_kind, select_user_jobs
 from kfjob.lint.images import IMAGE_RULES
 from kfjob.plan import JobPlan

@@ -13,8 +13,8 @@ import yaml
 from kfjob.api.recorded_config import from_manifest
 from kfjob.base.errors import UsageError
 from kfjob.joblog.observe_config import ObserveConfig, decode
-from kfjob.kinds.images import replace_image
 from kfjob.kinds.launch_record import add_record, restore_objects
+from kfjob.kinds.pod_changes import replace_image
 from kfjob.objects import names
 
 TEMPLATE = """
