@@ -7,7 +7,7 @@ from importlib.metadata import packages_distributions
 
 import pytest
 
-from kfjob.joblog.diagnose.engine.ranking import ANY_PACKAGE, find_package
+from kfjob.joblog.diagnose.engine.python_packages import ANY_PACKAGE, find_package
 from kfjob.joblog.events import Event, JobChanged, JobPhase
 from kfjob.joblog.observe_config import ObserveConfig, decode, encode
 from kfjob.objects import names

@@ -6,5 +6,5 @@
 3. `collector` keeps the occurrences in the `history` of each pod; `states` adds those in states and events.
 4. `aftermath` says whether the job went on after an error, and `assessment` what each occurrence means in its job. `job_checks`
    and `rank_checks` find symptoms that no single line shows.
-5. `ranking` returns the first cause, what follows from it, and how the job ended.
+5. `ranking` returns the first cause, what follows from it, and how the job ended; `python_packages` completes its remedy.
 """

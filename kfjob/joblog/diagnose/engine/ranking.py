@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,6 +25,7 @@ from kfjob.joblog.diagnose.engine.incidents import is_warning
 from kfjob.joblog.diagnose.engine.job_checks import JOB_CHECKS
 from kfjob.joblog.diagnose.engine.line_reports import has_full_bar
 from kfjob.joblog.diagnose.engine.matching import MAX_CONTEXT_QUOTE
+from kfjob.joblog.diagnose.engine.python_packages import find_package
 from kfjob.joblog.diagnose.engine.rank_checks import RANK_CHECKS, read_rank_lines
 from kfjob.joblog.diagnose.engine.states import POD_ENDS
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, LogSource, Role, Severity, Subject
@@ -38,25 +38,6 @@ from kfjob.redaction import cut_text
 _DELETIONS = POD_ENDS.union(check_ids("pod-deleted"))
 _SUSPECTED = "; the program went on after it, but no other error explains the failure"
 """End of the cause of an error that the program survived."""
-ANY_PACKAGE = "PACKAGE"
-"""Stands for a package that kfjob does not know: the package of that name may be another one."""
-_OTHER_NAMES: Mapping[str, str] = MappingProxyType({
-    "absl": "absl-py", "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil", "dns": "dnspython", "dotenv": "python-dotenv", "flash_attn": "flash-attn",
-    "google.protobuf": "protobuf", "grpc": "grpcio", "jwt": "pyjwt", "open_clip": "open-clip-torch", "PIL": "pillow",
-    "pkg_resources": "'setuptools<81'", "pytorch_lightning": "pytorch-lightning",
-    "sentence_transformers": "sentence-transformers", "skimage": "scikit-image", "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-})  # fmt: skip
-"""Packages of modules with another name, as the packages state them in their own metadata (PyPI)."""
-_SAME_NAMES = frozenset((
-    "accelerate", "datasets", "deepspeed", "diffusers", "einops", "evaluate", "fire", "h5py", "huggingface_hub",
-    "jinja2", "lightning", "matplotlib", "mlflow", "msgpack", "ninja", "nltk", "numba", "numpy", "omegaconf", "pandas",
-    "peft", "psutil", "pyarrow", "pydantic", "regex", "requests", "safetensors", "scipy", "seaborn", "sentencepiece",
-    "tensorboard", "tensorboardX", "tiktoken", "timm", "tokenizers", "torch", "torchaudio", "torchmetrics",
-    "torchvision", "tqdm", "transformers", "triton", "trl", "wandb", "webdataset", "zarr",
-))  # fmt: skip
-"""Packages with the name of their module."""
 
 
 class Commands(Struct, frozen=True):
@@ -159,11 +140,6 @@ def _to_issue(members: list[Assessment], commands: Commands) -> Issue:
         pods=tuple(dict.fromkeys(item.occurrence.pod for item in members if item.occurrence.pod)),
         recovered=first.recovered,
     )
-
-
-def find_package(module: str) -> str:
-    """Return the package to install for a module: `opencv-python-headless` for `cv2`, `PACKAGE` for one that is unknown."""
-    return _OTHER_NAMES.get(module) or (module if module in _SAME_NAMES else ANY_PACKAGE)
 
 
 _ENDS = ENDS.union(rule.id for rule in exit_codes.RULES if rule.role is not Role.CAUSE)
