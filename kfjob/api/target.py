@@ -79,9 +79,7 @@ class Target:
         raise Refused(title, hint=f"an administrator installs one of them: {hint}")
 
     def check_namespace(self) -> None:
-        """Check that the cluster has the namespace, before an image is built or pushed.
-
-        Whoever may not read namespaces learns it from the submit itself.
+        """Check that the cluster has the namespace, as far as the user may read namespaces.
 
         Raises:
             NotFound: there is no such namespace.
@@ -92,7 +90,7 @@ class Target:
         with suppress(Forbidden):
             if self.cluster.inventory(self.namespace).get_object(CORE, "namespaces", self.namespace, namespaced=False) is None:
                 hint = f"`kubectl get namespaces` lists them, and `kubectl create namespace {self.namespace}` creates it"
-                raise NotFound(f"there is no namespace `{self.namespace}`; nothing was built or pushed", hint=hint)
+                raise NotFound(f"there is no namespace `{self.namespace}` on the cluster", hint=hint)
 
     @property
     def backend(self) -> Backend:

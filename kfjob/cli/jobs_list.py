@@ -42,6 +42,8 @@ def list_jobs(*, all_namespaces: bool, output: str, settings: Settings) -> None:
         print_json([job_json(job, view, has_tail_only=True) for job, view in _add_views(target, jobs)], indent=2)
         return
     if not jobs:
+        if not all_namespaces:
+            target.check_namespace()
         place = "on this machine" if target.capabilities.runs_on_this_machine else "on the cluster"
         where = "any namespace" if all_namespaces else f"namespace `{target.namespace}`"
         notify(f"there are no jobs in {where} {place}")

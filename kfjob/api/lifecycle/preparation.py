@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from kfjob.api.capacity.nodes import find_missing_nodes, read_nodes
+from kfjob.api.capacity.pod_requirements import find_references
 from kfjob.api.cluster_needs import find_missing_parts
 from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_job_images
@@ -14,9 +16,12 @@ from kfjob.api.local_data import find_local_problems
 from kfjob.api.local_paths import find_volume_paths
 from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.target import Target
+from kfjob.backends.base import Inventory
+from kfjob.backends.resources import CORE
 from kfjob.base.capabilities import AUTO_TARGET
 from kfjob.base.common_types import Notify
-from kfjob.base.errors import KfjobError
+from kfjob.base.errors import KfjobError, Problem
+from kfjob.kinds.base import PodTemplate
 from kfjob.kinds.registry import read_pod_templates
 
 
@@ -72,26 +77,41 @@ def prepare_launch(job: PreparedJob, source: JobSource, *, code: CodeLayer | Non
         job.target.check_namespace()
     job = add_code(job, source, code, notify=notify)
     check_job_images(job, notify=notify)
-    _report_missing_nodes(job, notify)
+    _report_missing_objects(job, notify)
     own_pull_secret.apply_pull_secret(job)
     _check_machine(job, notify)
     return job
 
 
-def _report_missing_nodes(job: PreparedJob, notify: Notify) -> None:
-    """Send a warning to `notify` for pods that no node can hold: an autoscaler may add such nodes.
+def _report_missing_objects(job: PreparedJob, notify: Notify) -> None:
+    """Send a warning to `notify` for pods that no node can hold, and for claims that do not exist: somebody may add them.
 
-    Nothing is reported to a user who may not list nodes, and of a cluster that starts its nodes on demand.
+    Nothing is reported of what the user may not read, and of nodes in a cluster that starts them on demand.
     """
     if not job.target.capabilities.has_api_server:
         return
+    pods = tuple(read_pod_templates(job.objects))
+    cluster = job.target.cluster.inventory(job.namespace)
+    problems: list[Problem] = []
     with suppress(KfjobError):  # the submit itself reports an API server that does not answer
-        pods = tuple(read_pod_templates(job.objects))
-        cluster = job.target.cluster.inventory(job.namespace)
         nodes = read_nodes(cluster)
-        problems = find_missing_nodes(cluster, nodes, pods) if nodes else []
-        for problem in job.locate(problem for problem in problems if problem.severity == "error"):
-            notify("\n".join(replace(problem, severity="warning").lines()))
+        problems += find_missing_nodes(cluster, nodes, pods) if nodes else []
+    with suppress(KfjobError):
+        problems += _find_missing_claims(job, cluster, pods)
+    for problem in job.locate(problem for problem in problems if problem.severity == "error"):
+        notify("\n".join(replace(problem, severity="warning").lines()))
+
+
+def _find_missing_claims(job: PreparedJob, cluster: Inventory, pods: Sequence[PodTemplate]) -> list[Problem]:
+    created = {item["metadata"].get("name") for item in job.objects if item["kind"] == "PersistentVolumeClaim"}
+    hint = "its pods wait until it exists; `manifests/storage/` has examples"
+    return [
+        Problem(title=f"there is no claim `{item.name}` in namespace `{job.namespace}`", path=item.path, hint=hint)
+        for item in find_references(pods, job.spec)
+        if item.kind == "claim"
+        and item.name not in created
+        and cluster.get_object(CORE, "persistentvolumeclaims", item.name) is None
+    ]
 
 
 def _check_machine(job: PreparedJob, notify: Notify) -> None:

@@ -91,10 +91,17 @@ def _format_change(change: Difference, before: Any, after: Any) -> str:
     return f"{format_path(change.path)}: {_format_value(old)} -> {_format_value(new)}"
 
 
+def _drop_unset(value: Any) -> Any:
+    """Return a value without the parts that say nothing, such as the fields of a volume of another kind."""
+    if isinstance(value, dict):
+        return {name: _drop_unset(item) for name, item in value.items() if item not in (None, False, [], {})}
+    return [_drop_unset(item) for item in value] if isinstance(value, list) else value
+
+
 def _format_value(value: object) -> str:
     if value is None:
         return "(not set)"
     if value is MISSING:  # the redaction has changed a name on the way to it
         return json.dumps(REDACTED)
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(_drop_unset(value), ensure_ascii=False)
     return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"

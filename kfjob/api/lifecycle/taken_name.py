@@ -79,7 +79,7 @@ def make_taken(existing: JobSnapshot, job: PreparedJob) -> AlreadyExists:
         f"job `{name}` runs already ({existing.job.phase})",
         cause="\n".join(["the new spec differs from the one that runs:", *(f"  {line}" for line in shown)]) if shown else None,
         hint=f"`kfjob relaunch {name} --spec FILE` stops it and starts the new spec; `kfjob stop {name}` only stops it; "
-        "under another name the new one runs beside it",
+        "under another name (`kfjob run --name NAME`) the new one runs beside it",
     )
 
 

@@ -91,15 +91,14 @@ class JobCommand:
         origins = dict(_ORIGINS)
         origins |= {(name,): "the command" for name in fields if name != "name"}
         for path, value, origin in self._list_values():
+            self._check_set_once(path, origin)
             _set(fields, path, value, origin)
             origins[path] = origin
-        if volumes := list(self._read_volumes()):
-            fields["volumes"] = volumes
-            origins |= {("volumes", index): f"--volume {text}" for index, text in enumerate(self.volumes)}
+        assignments = self._add_volumes(fields, origins)
         if self.gpus is None and (count := _choose_gpus(fields, target, notify)):
             fields.setdefault("resources", {})["gpus"] = count
         hide(collect_secrets(fields))
-        return draft_fields(fields, assignments=self.assignments, origins=origins).finish()
+        return draft_fields(fields, assignments=assignments, origins=origins).finish()
 
     def _list_values(self) -> Iterator[tuple[FieldPath, Any, str]]:
         """Yield each field that an option sets, with its value and the option as it was given."""
@@ -114,6 +113,37 @@ class JobCommand:
                 hint = f'`--env {name}="${name}"` passes the value of this shell' if name.isidentifier() else None
                 raise UsageError(f"`--env {name}` is not NAME=VALUE", hint=hint)
             yield ("env", name), value, f"--env {name}=…"
+
+    def _check_set_once(self, path: FieldPath, origin: str) -> None:
+        """Check that `--set` does not set the field of an option, or a field that has it as a part.
+
+        Raises:
+            UsageError: it does.
+        """
+        from kfjob.validation.field_paths import parse_path
+
+        for text in self.assignments:
+            name = text.partition("=")[0]
+            if name and parse_path(name) == path[: len(parse_path(name))]:
+                hint = f"leave out one of them: `--set {name}=…` replaces all of `{name}`"
+                raise UsageError(f"`{origin}` and `--set {name}=…` set the same field", hint=hint)
+
+    def _add_volumes(self, fields: JsonObject, origins: dict[FieldPath, str]) -> list[str]:
+        """Set the volumes, those of options after those of `--set volumes=…`; return the other assignments."""
+        from kfjob.source.assign import apply_assignments
+
+        volumes = list(self._read_volumes())
+        if not volumes:
+            return list(self.assignments)
+        lists = [text for text in self.assignments if text.startswith("volumes=")]
+        assigned, problems = apply_assignments(fields, lists)
+        first = fields.get("volumes", [])
+        if problems or not isinstance(first, list):
+            return list(self.assignments)  # their problems are found with those of all fields
+        origins.update(assigned)
+        origins.update({("volumes", index): f"--volume {text}" for index, text in enumerate(self.volumes, start=len(first))})
+        fields["volumes"] = [*first, *volumes]
+        return [text for text in self.assignments if text not in lists]
 
     def _read_volumes(self) -> Iterator[JsonObject]:
         names: dict[str, str] = {}
@@ -139,7 +169,7 @@ def name_options(text: str) -> str:
         path = tuple(field.split("."))
         if (option := _ORIGINS.get(path)) and not value:
             return " or ".join(f"`{item}`" for item in option.split(", "))
-        if option and "," not in option:
+        if option and "," not in option and not value.startswith(("[", "{")):
             return f"`{option} {value}`"
         if path[0] not in JobSpec.model_fields or (path[0] in _NO_FIELDS and not value and len(path) == 1):
             return match[0]

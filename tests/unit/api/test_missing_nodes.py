@@ -46,6 +46,16 @@ def test_submit_says_that_no_node_has_as_many_gpus(fake, kfjob, here, objects):
     assert f"no node for 2 of 2 pods: of 1 node, 1 with 4 {RESOURCE} (8 requested)" in kfjob.err
 
 
+def test_submit_says_which_claim_does_not_exist(fake, kfjob, here, objects):
+    objects["persistentvolumeclaims"] = [{"metadata": {"name": "there"}}]
+    volumes = "volumes: [{name: a, mount_path: /a, pvc: there}, {name: b, mount_path: /b, pvc: missing}]\n"
+    (here / "big.yaml").write_text(SPEC + volumes)
+    assert kfjob("submit", "big.yaml") == 0
+    assert "warning: there is no claim `missing` in namespace `" in kfjob.err
+    assert "(volumes.1)\nhint: its pods wait until it exists" in kfjob.err
+    assert "`there`" not in kfjob.err
+
+
 def test_submit_says_nothing_of_pods_that_fit_or_of_nodes_that_it_may_not_list(fake, kfjob, here, objects):
     (here / "big.yaml").write_text(SPEC)
     assert kfjob("submit", "big.yaml") == 0

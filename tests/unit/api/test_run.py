@@ -68,6 +68,13 @@ def test_options_become_fields(saved, gpus):
     }
 
 
+def test_volumes_of_options_are_added_to_an_assigned_list(saved, gpus):
+    given = "volumes=[{name: torch, mount_path: /t, host_path: /t}]"
+    fields = saved(*LOCAL, "-v", "data:/d", "--set", given, "--set", "volumes.1.read_only=true", "--", "torchrun", "fit.py")
+    assert [volume["name"] for volume in fields["volumes"]] == ["torch", "data"]
+    assert fields["volumes"][1]["read_only"] is True
+
+
 def test_saved_spec_is_the_job_that_would_run_and_never_overwrites(kfjob, here, on_machine, gpus):
     (here / "fit.py").write_text("print(1)\n")
     words = ("--", "torchrun", "fit.py", "--text", "a # b", "x" * 200, "two\nlines")
@@ -139,7 +146,7 @@ def test_processes_on_a_cluster_have_a_gpu_each_unless_an_option_says_more(saved
 
 
 def test_set_reaches_every_field(saved, kfjob):
-    fields = saved(*CLUSTER, "--nodes", "2", "--set", "nodes=3", "--set", "watchdog.stall=5m", "--", "torchrun", "fit.py")
+    fields = saved(*CLUSTER, "--set", "nodes=3", "--set", "watchdog.stall=5m", "--", "torchrun", "fit.py")
     assert (fields["nodes"], fields["watchdog"]) == (3, {"stall": 300})
     assert kfjob("run", *CLUSTER, "--set", "nods=3", "--", "torchrun", "fit.py") == 2
     assert "unknown field `nods`\n  --> --set nods=3" in kfjob.err
@@ -163,6 +170,11 @@ def test_set_reaches_every_field(saved, kfjob):
         ("-v Claim_1:/d -- torchrun fit.py", ["--> --volume Claim_1:/d\n"]),
         ("-v data -- torchrun fit.py", ["`--volume data` is not CLAIM:/PATH"]),
         ("-v ./data:/d -- torchrun fit.py", ["`--volume ./data:/d` is not"]),
+        ("--nodes 2 --set nodes=3 -- torchrun fit.py", ["`--nodes 2` and `--set nodes=…` set the same field"]),
+        ("--gpus 1 --set resources={gpus:2} -- torchrun fit.py", ["`--gpus 1` and `--set resources=…` set the same field"]),
+        ("-e A=secret1 --set env.A=secret2 -- torchrun fit.py", ["`--env A=…` and `--set env.A=…` set the same field"]),
+        ("-v a:/a --set volumes=[{name:b} -- torchrun fit.py", ["--> --set volumes=[{name:b}"]),
+        ("-v Claim_1:/d --set volumes=[] -- torchrun fit.py", ["--> --volume Claim_1:/d\n"]),
         ("-e HF_TOKEN -- torchrun fit.py", ['`--env HF_TOKEN="$HF_TOKEN"` passes the value']),
     ],
 )
@@ -188,6 +200,7 @@ def test_an_error_names_options_and_no_fields(kfjob, gpus):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("for example `volumes: [{name: a, pvc: b}]`", "for example `--set 'volumes=[{name: a, pvc: b}]'`"),
         ("or set `launcher: torchrun`", "or add `--set launcher=torchrun`"),
         ("`lint: {ignore: [a-b]}` allows it", "`--set 'lint={ignore: [a-b]}'` allows it"),
         ("change `resources` or `scheduling`", "change `--gpus` or `--cpu` or `--memory` or `--set scheduling=…`"),

@@ -19,5 +19,5 @@ def test_namespace_is_checked_before_a_build_and_a_push(option, cluster: ObjectS
     (here / "job.yaml").write_text(SPEC)
     (here / "train.py").write_text("")
     assert kfjob(*SUBMIT, *option) == 3
-    assert "error: there is no namespace `nowhere`; nothing was built or pushed\nhint: `kubectl get namespaces`" in kfjob.err
+    assert "error: there is no namespace `nowhere` on the cluster\nhint: `kubectl get namespaces`" in kfjob.err
     assert not [request for request in cluster.requests if request[0] != "GET"]
