@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kfjob.api.diagnose import examine
-from kfjob.api.reader import ArchiveReader, JobReader, LiveReader, make_ref, open_folder
-from kfjob.api.recorded_config import read_observe_config
+from kfjob.api.reader import ArchiveReader, JobReader, LiveReader, open_folder, open_snapshot
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_job_target
 from kfjob.api.view import read_view
@@ -147,7 +146,7 @@ def _find_live(target: Target, job: str) -> tuple[LiveReader | None, NotFound | 
         snapshot = target.read_job(job)
     except NotFound as err:
         return None, err
-    return LiveReader(target, make_ref(target, snapshot), read_observe_config(snapshot)), None
+    return open_snapshot(target, snapshot), None
 
 
 def select_launches(jobs: Sequence[str], folders: Sequence[str], settings: Settings, *, notify: Notify) -> list[LaunchReader]:

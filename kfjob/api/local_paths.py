@@ -36,10 +36,22 @@ class _Use(NamedTuple):
 
 
 def find_volume_paths(prepared: PreparedJob) -> Iterator[Problem]:
-    """Yield the volumes whose mount path stands in the code, where it is a path of this machine, which all jobs share."""
+    """Yield what a job on this machine can do to it although it has volumes.
+
+    These are volumes whose mount path stands in the code, where it is a path of this machine, which all jobs share, and folders
+    of the machine that the job should only read.
+    """
     plan, target = prepared.plan, prepared.target
     if not target.capabilities.runs_on_this_machine or not plan.volumes:
         return
+    for index, volume in enumerate(prepared.spec.volumes):
+        if volume.host_path and volume.read_only:
+            yield Problem(
+                title=f"`read_only` has no effect on this machine: the job can change `{volume.host_path}`",
+                path=f"volumes.{index}.read_only",
+                hint="let the permissions of the folder protect it",
+                severity="warning",
+            )
     mounts = target.machine.find_mounts(plan)
     volumes = [(index, volume) for index, volume in enumerate(prepared.spec.volumes) if volume.mount_path not in mounts]
     variables = (value for _, value in plan.env if isinstance(value, str))

@@ -10,8 +10,7 @@ from contextlib import suppress
 
 from kfjob.api.excerpts import TAIL_LINES, read_tail
 from kfjob.api.master.cache import recall_pod
-from kfjob.api.reader import LiveReader, make_ref, open_view
-from kfjob.api.recorded_config import read_observe_config
+from kfjob.api.reader import open_snapshot, open_view
 from kfjob.api.target import Target
 from kfjob.api.view import advance_to_now
 from kfjob.base.concurrency import Task, map_parallel
@@ -49,7 +48,7 @@ def read_views(target: Target, jobs: Sequence[JobSnapshot], *, seconds: float = 
 
 
 def _read_view(target: Target, job: JobSnapshot) -> JobView:
-    reader = LiveReader(target, make_ref(target, job), read_observe_config(job))
+    reader = open_snapshot(target, job)
     pods = {pod.pod: pod for pod in _list_pods(target, job) if pod.phase is not PodPhase.PENDING or pod.restarts}
     view = reduce_all(open_view(reader), (job.job, *pods.values()))
     for pod, lines in _order_reads(pods, [recall_pod(target, job), *reader.config.workers, *pods]):

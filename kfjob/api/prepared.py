@@ -77,6 +77,13 @@ class PreparedJob:
         return self.target.namespace
 
     @property
+    def secrets(self) -> frozenset[str]:
+        """The secrets in the objects, which messages about the job must not show."""
+        from kfjob.api.secrets import find_object_secrets
+
+        return find_object_secrets(self.compiled)
+
+    @property
     def spec(self) -> JobSpec:
         """The spec.
 

@@ -77,14 +77,22 @@ class LiveReader:
 
     archived = False
 
-    def __init__(self, target: Target, ref: JobRef, config: ObserveConfig, *, snapshot: JobSnapshot | None = None) -> None:
-        """Read this launch; a `snapshot` that was taken just now answers the first question."""
+    def __init__(
+        self,
+        target: Target,
+        ref: JobRef,
+        config: ObserveConfig,
+        *,
+        secrets: frozenset[str],
+        snapshot: JobSnapshot | None = None,
+    ) -> None:
+        """Read this launch, whose `secrets` are hidden; a `snapshot` that was taken just now answers the first question."""
         self.target = target
         self.ref = ref
         self.config = config
         self._first_snapshot = snapshot
         self._opened = time.monotonic()
-        self.secrets = find_secrets(snapshot) if snapshot else frozenset()
+        self.secrets = secrets
 
     def snapshot(self) -> JobSnapshot:
         """Return the present state of the job and its pods; see `JobReader`."""
@@ -159,7 +167,14 @@ def open_job(job: str, settings: Settings, *, notify: Notify) -> LiveReader | Ar
             raise target.suggest(job, err) from None
         notify(f"`{job}` is gone, this is the archive of its last launch: {folder}")
         return ArchiveReader(folder, target)
-    return LiveReader(target, make_ref(target, snapshot), recorded_config.read_observe_config(snapshot), snapshot=snapshot)
+    return open_snapshot(target, snapshot, is_new=True)
+
+
+def open_snapshot(target: Target, snapshot: JobSnapshot, *, is_new: bool = False) -> LiveReader:
+    """Open a job that exists in a backend; `is_new`: the snapshot was taken just now, and answers the first question."""
+    config, secrets = recorded_config.read_observe_config(snapshot), find_secrets(snapshot)
+    ref = make_ref(target, snapshot)
+    return LiveReader(target, ref, config, secrets=secrets, snapshot=snapshot if is_new else None)
 
 
 def open_folder(folder: Path, settings: Settings) -> ArchiveReader:

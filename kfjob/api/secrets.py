@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from kfjob.base.common_types import JsonObject
 from kfjob.base.parsing import ParseError, parse_json
 from kfjob.joblog.diagnose.rule import Role, Severity
 from kfjob.joblog.events import JobPhase, JobSnapshot, PodPhase
@@ -25,3 +28,9 @@ def find_secrets(snapshot: JobSnapshot) -> frozenset[str]:
         except ParseError:  # it was not written by kfjob
             continue
     return secrets - _WORDS - set(list_identifiers(snapshot))
+
+
+def find_object_secrets(objects: Iterable[JsonObject]) -> frozenset[str]:
+    """Return the same for the objects of a job to submit."""
+    objects = list(objects)
+    return collect_secrets(objects) - _WORDS - {item["metadata"]["name"] for item in objects}

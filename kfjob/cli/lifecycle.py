@@ -12,7 +12,7 @@ from kfjob.base.errors import KfjobError, UsageError
 from kfjob.base.text import join_names
 from kfjob.cli.completion import JOB, LIVE_JOB
 from kfjob.cli.options import Settings, code_options, combine, notify, python_option, quiet_option, target_options
-from kfjob.cli.output import colour_marks
+from kfjob.cli.output import colour_marks, hide_secrets
 from kfjob.cli.parameter_types import DURATION
 from kfjob.cli.spec_options import ChangeOptions, change_options
 
@@ -120,6 +120,7 @@ def relaunch(
 
     target = find_target(settings)
     reader = relaunch_job(target, job, timeout=timeout, code=code, change=change.read(), notify=notify)
+    hide_secrets(reader.secrets)
     if not should_follow:  # else standard output is that of the program
         click.echo(reader.ref.name)
     click.echo(f"relaunched `{reader.ref.name}` (launch {reader.ref.launch})", err=True)

@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 from kfjob.api.lifecycle.survivors import free_survivors
 from kfjob.api.lifecycle.wait import follow_job, stop_with_reason
-from kfjob.api.reader import LiveReader, make_ref, open_view
-from kfjob.api.recorded_config import read_observe_config
-from kfjob.api.secrets import find_secrets
+from kfjob.api.reader import open_snapshot, open_view
 from kfjob.api.target import Target
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Refused, SpecError, UsageError
@@ -38,9 +36,8 @@ class Supervision:
         """`say` receives what the guard's log shows."""
         self._target = target.change(namespace=job.namespace, job_kind=job.job_kind or None)
         self._job = job
-        self._ref = make_ref(self._target, job)
-        self._reader = LiveReader(self._target, self._ref, read_observe_config(job))
-        self._reader.secrets = find_secrets(job)
+        self._reader = open_snapshot(self._target, job)
+        self._ref = self._reader.ref
         self._say = say
         self._next_start_check = time.monotonic() + START_CHECK_SECONDS
 

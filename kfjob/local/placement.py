@@ -173,9 +173,17 @@ def _select_mounts(plan: JobPlan, agent: AgentProcess, interpreter: Interpreter,
     A ConfigMap or a secret has no folder.
     """
     mounted = {volume.mount_path for volume in plan.volumes if not (volume.config_map or volume.secret)}
-    used = _list_used_paths(agent, interpreter) if mounted else ()
+    paths = _list_used_paths(agent, interpreter) if mounted else ()
+    used = [path for path in paths if not (path.rstrip("/") in mounted and _is_empty_folder(path))]
     mounts = select_mounts({path: folder for path, folder in folders.items() if path in mounted}, used)
     return mounts if can_mount(tuple(mounts)) else {}
+
+
+def _is_empty_folder(path: str) -> bool:
+    """Return whether a path may be a mount point that an earlier job left."""
+    with suppress(OSError), os.scandir(path) as entries:
+        return next(entries, None) is None
+    return False
 
 
 def _list_used_paths(agent: AgentProcess, interpreter: Interpreter) -> Iterator[str]:
@@ -185,7 +193,8 @@ def _list_used_paths(agent: AgentProcess, interpreter: Interpreter) -> Iterator[
     programs = [Path(file) for name in (agent.argv[0], "python", "python3") if (file := shutil.which(name, path=path))]
     words = (word for value in (path, *env.values()) for word in value.split(os.pathsep))
     yield from (agent.working_dir, tempfile.gettempdir())
-    yield from (str(file) for program in programs for file in (program, program.with_name("python")))
+    for program in programs:
+        yield from map(str, (program, program.with_name("python"), program.parent.parent / "lib"))
     yield from (
         word for word in (*agent.argv, *words) if word.startswith("/") and "\0" not in word and os.access(word, os.F_OK)
     )

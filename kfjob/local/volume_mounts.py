@@ -41,9 +41,17 @@ def select_mounts(folders: Mapping[str, str], used: Iterable[str]) -> dict[str, 
 
     def is_free(path: Path, folder: Path) -> bool:
         in_devices = any(path.is_relative_to(devices) for devices in _DEVICES)
-        return path != folder and not in_devices and not any(name.is_relative_to(path) for name in needed)
+        is_used = any(name.is_relative_to(path) for name in needed)
+        return path != folder and not in_devices and not is_used and _fits(path, folder)
 
     return {path: folder for path, folder in folders.items() if is_free(Path(path).resolve(), Path(folder).resolve())}
+
+
+def _fits(path: Path, folder: Path) -> bool:
+    """Return whether a folder, or a file, can be mounted at a path: nothing of the other kind is there or above it."""
+    if not _exists(path):
+        return _find_parent(path).is_dir()
+    return path.is_dir() == (folder.is_dir() or not _exists(folder))
 
 
 def _resolve(path: Path) -> tuple[Path, Path]:

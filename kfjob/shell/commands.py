@@ -265,7 +265,7 @@ def get_basename(word: str) -> str:
 
 def suggest_start(file: str) -> str:
     """Return the command line that starts a file as a program on every node: `torchrun train.py`; "" if it is no script."""
-    suffix = f".{file.rpartition('.')[2]}"
+    suffix = "." + file.rpartition(".")[2] if "." in file else ""
     return f"{starter} {shlex.quote(file)}" if (starter := SCRIPT_STARTERS.get(suffix)) else ""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.text import IMPOSSIBLE
+from kfjob.redaction import is_secret_name
 from kfjob.source.yaml_text import parse_yaml
 from kfjob.validation.field_paths import Path, join_path, parse_path
 
@@ -18,7 +19,9 @@ def apply_assignments(data: JsonObject, assignments: Sequence[str]) -> tuple[dic
     problems: list[Problem] = []
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
-        path, origin = parse_path(name), f"--set {assignment}"
+        path = parse_path(name)
+        hides = is_secret_name(name) or any(is_secret_name(str(part)) for part in path)
+        origin = f"--set {name}=…" if hides else f"--set {assignment}"
         if not equals or not name:
             problems.append(
                 Problem(title="an assignment has the form `FIELD=VALUE`", file=origin, hint="for example `--set nodes=4`")

@@ -47,7 +47,7 @@ def open_reader(backend: KubernetesBackend, ref: JobRef, folder: Path) -> Counti
     target = Target(Settings(backend="kubernetes", state=folder), "kubernetes", ref.namespace)
     target.__dict__["cluster"] = backend
     config = read_observe_config(backend.get(ref.name, namespace=ref.namespace))
-    reader = CountingReader(target, ref, config)
+    reader = CountingReader(target, ref, config, secrets=frozenset())
     reader.pods_read = set()
     return reader
 

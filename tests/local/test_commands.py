@@ -28,6 +28,13 @@ def kfjob(tmp_path: Path) -> Iterator[Machine]:
         machine("stop", job["name"])
 
 
+def test_a_program_gets_dollar_signs_as_they_were_typed(kfjob):
+    (kfjob.folder / "show.py").write_text("import os, sys\nprint(*sys.argv[1:], os.environ['PW'])\n")
+    words = ("a$$b", "$$$", "$(RANK)", "$${X}", "${X}")
+    kfjob("run", "-e", "PW=c$$d$(RANK)", "--", "python3", str(kfjob.folder / "show.py"), *words)
+    assert "a$$b $$$ $(RANK) $${X} ${X} c$$d$(RANK)" in kfjob("logs", "show")
+
+
 def test_follow_shows_the_end_and_every_shell_can_ask(kfjob):
     done = kfjob.run("submit", kfjob.spec("short", steps=5, pause=0.05), "--follow")
     assert done.returncode == 0

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from kfjob.api.diagnose import Examination, examine
-from kfjob.api.reader import LiveReader
-from kfjob.api.recorded_config import read_observe_config
+from kfjob.api.reader import open_snapshot
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef
@@ -133,7 +132,7 @@ dist.all_reduce(total) if dist.get_rank() == 0 else dist.broadcast(total, 0)
 
 def look_at(here: Here, ref: JobRef) -> Examination:
     target = Target(Settings(state=here.state, backend="local"), "local", NAMESPACE)
-    return examine(LiveReader(target, ref, read_observe_config(here.get(ref))))
+    return examine(open_snapshot(target, here.get(ref)))
 
 
 def ended(here: Here, code: str | None = None, **spec: Any) -> Examination:

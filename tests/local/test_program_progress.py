@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.reader import LiveReader
-from kfjob.api.recorded_config import read_observe_config
+from kfjob.api.reader import LiveReader, open_snapshot
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.api.view import read_view
@@ -66,4 +65,4 @@ def test_one_pod_stands_for_all_that_print(here: Here, tmp_path: Path):
 
 
 def make_reader(here: Here, ref: JobRef, target: Target) -> LiveReader:
-    return LiveReader(target, ref, read_observe_config(here.get(ref)))
+    return open_snapshot(target, here.get(ref))

@@ -222,6 +222,28 @@ def test_a_process_starts_without_mounts_that_fail(tmp_path: Path):
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.local
+def test_a_mount_point_that_a_job_left_is_used_again(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("DATA_DIR", f"{tmp_path}/data")
+    code = "import os; open(os.environ['DATA_DIR'] + '/x', 'w')"
+    ref = here.submit(code, volumes=[{"name": "data", "mount_path": f"{tmp_path}/data", "pvc": "claim"}])
+    assert here.end(ref).job.phase is JobPhase.SUCCEEDED
+    assert not list((tmp_path / "data").iterdir())
+    assert list(tmp_path.rglob("claim/x"))
+
+
+def test_a_path_where_the_volume_cannot_be_is_left_out(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    claim = f"{tmp_path}/claim"
+    for path, source, fits in (
+        ("file", claim, False), ("file/below", claim, False), ("folder", claim, True), ("new", claim, True),
+        ("folder", f"{tmp_path}/file", False), ("new", f"{tmp_path}/file", True),
+    ):  # fmt: skip
+        assert bool(select_mounts({f"{tmp_path}/{path}": source}, [])) is fits, path
+
+
 def test_nothing_is_probed_on_other_systems(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(volume_mounts, "sys", SimpleNamespace(platform="darwin"))
     monkeypatch.setattr(volume_mounts, "subprocess", SimpleNamespace())

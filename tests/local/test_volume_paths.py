@@ -30,6 +30,13 @@ def warn(kfjob: Machine, command: str | list[str], **spec: object) -> str:
     return result.stderr
 
 
+def test_a_folder_of_the_machine_that_should_be_read_only_is_a_warning(kfjob: Machine):
+    folder = {"name": "corpus", "mount_path": "/corpus", "host_path": str(kfjob.folder), "read_only": True}
+    (kfjob.folder / "job.json").write_text(json.dumps({"name": "reads", "command": "true", "volumes": [folder]}))
+    result = kfjob.run("validate", "job.json")
+    assert f"warning: `read_only` has no effect on this machine: the job can change `{kfjob.folder}`" in result.stderr
+
+
 @pytest.mark.parametrize(
     "code",
     [

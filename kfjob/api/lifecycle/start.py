@@ -10,8 +10,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from kfjob.api.prepared import JobSource, PreparedJob
-from kfjob.api.reader import LiveReader
-from kfjob.api.recorded_config import read_observe_config
+from kfjob.api.reader import LiveReader, open_snapshot
 from kfjob.api.target import Target
 from kfjob.backends.base import FieldChange
 from kfjob.backends.resources import outlives_job
@@ -40,14 +39,14 @@ def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
         plan = dataclasses.replace(job.plan, submitted_by=target.settings.submitter, spec_file=job.file_record)
         ref = target.machine.submit(plan)
         snapshot = target.backend.get(ref.name, namespace=ref.namespace)  # also has the command that installs packages
-        return LiveReader(target, ref, read_observe_config(snapshot))
+        return open_snapshot(target, snapshot)
     objects = list_objects(job)
     ref, existing = target.cluster.submit(objects)
     for item in existing:
         notify(f"{describe_object(item)} exists already; it was not changed and stays when the job is removed")
     for notice in describe_others([item for item in objects if item not in existing], "created with the job"):
         notify(notice)
-    return LiveReader(target, ref, job.observe_config)
+    return LiveReader(target, ref, job.observe_config, secrets=job.secrets)
 
 
 def check_acceptance(job: PreparedJob) -> None:
@@ -106,13 +105,13 @@ def apply(source: JobSource, target: Target, *, notify: Notify = ignore_notice) 
     job = prepare_for_live_job(source, target, notify=notify)
     target = job.target
     if target.capabilities.runs_on_this_machine:
-        return LiveReader(target, target.machine.apply(job.plan), job.observe_config)
+        return LiveReader(target, target.machine.apply(job.plan), job.observe_config, secrets=job.secrets)
     objects = add_submit_record(job.objects, submitter="", spec_file=job.file_record)
     ref, unchanged = target.cluster.apply(objects)
     for item in unchanged:
         reason = "keeps its data" if outlives_job(item) else "does not belong to the job"
         notify(f"{describe_object(item)} {reason}; it was not changed")
-    return LiveReader(target, ref, job.observe_config)
+    return LiveReader(target, ref, job.observe_config, secrets=job.secrets)
 
 
 def diff(source: JobSource, target: Target, *, notify: Notify) -> tuple[str, list[FieldChange]]:

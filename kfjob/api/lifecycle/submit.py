@@ -9,8 +9,7 @@ from kfjob.api.lifecycle.preparation import check_job, find_other_target, prepar
 from kfjob.api.lifecycle.replace import replace_launch
 from kfjob.api.lifecycle.taken_name import NameState, decide_name, find_same_name, make_taken
 from kfjob.api.prepared import JobSource, PreparedJob
-from kfjob.api.reader import LiveReader, make_ref
-from kfjob.api.recorded_config import read_observe_config
+from kfjob.api.reader import LiveReader, open_snapshot
 from kfjob.api.target import Target
 from kfjob.base.common_types import Notify, ignore_notice
 from kfjob.base.errors import NotInstalled
@@ -64,7 +63,7 @@ def _submit(job: PreparedJob, source: JobSource, *, code: CodeLayer | None, repl
             f"job `{live.name}` runs already with this spec (launch {live.launch}); nothing was started\n"
             f"hint: after a change of the program, `kfjob relaunch {live.name}` starts it again"
         )
-        return Submission(LiveReader(job.target, make_ref(job.target, live), read_observe_config(live)), is_new=False)
+        return Submission(open_snapshot(job.target, live), is_new=False)
     job = prepare_launch(job, source, code=code, notify=notify)
     if live and not replace:
         notify(f"the last launch of `{live.name}` has ended ({live.job.phase}), and goes to the archive")

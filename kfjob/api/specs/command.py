@@ -50,6 +50,8 @@ _HEADER = """\
 # Written by `kfjob run`. `kfjob submit {file} --follow` runs it.
 # `kfjob explain {file}` shows every default and its reason.
 """
+_EXPANDED = re.compile(r"\$(?=[$(])")
+"""What the kubelet replaces in commands and variables: `$(NAME)`, and two dollar signs."""
 _WIDTH = 100
 """Columns of a line with a comment."""
 
@@ -88,6 +90,7 @@ class JobCommand:
         for note in conversion.notes:
             notify(str(note))
         fields = conversion.spec
+        fields |= {name: _escape(fields[name]) for name in ("command", "args", "env") if name in fields}
         origins = dict(_ORIGINS)
         origins |= {(name,): "the command" for name in fields if name != "name"}
         for path, value, origin in self._list_values():
@@ -112,7 +115,7 @@ class JobCommand:
             if not equals or not name:
                 hint = f'`--env {name}="${name}"` passes the value of this shell' if name.isidentifier() else None
                 raise UsageError(f"`--env {name}` is not NAME=VALUE", hint=hint)
-            yield ("env", name), value, f"--env {name}=…"
+            yield ("env", name), _escape(value), f"--env {name}=…"
 
     def _check_set_once(self, path: FieldPath, origin: str) -> None:
         """Check that `--set` does not set the field of an option, or a field that has it as a part.
@@ -178,6 +181,15 @@ def name_options(text: str) -> str:
         return f"`--set {field}={value}`" if value.startswith("'") else f"`--set {shlex.quote(f'{field}={value}')}`"
 
     return _FIELD_OF_PLACE.sub(r"\1", _NAMED.sub(rename, text)).replace("set `--set ", "add `--set ")
+
+
+def _escape(value: Any) -> Any:
+    """Return words or variables so that the program gets them as they were typed."""
+    if isinstance(value, str):
+        return _EXPANDED.sub("$$", value)
+    if isinstance(value, dict):
+        return {name: _escape(item) for name, item in value.items()}
+    return [_escape(item) for item in value]
 
 
 def _check_program(words: tuple[str, ...]) -> None:

@@ -103,7 +103,7 @@ def find(backend: CountingBackend, rendezvous: str = "etcd") -> Master:
     config = ObserveConfig(workers=tuple(pod.pod for pod in snapshot.pods), rendezvous=rendezvous)
     target = Target(Settings(state=Path(os.devnull)), "kubernetes", "default")
     target.__dict__["cluster"] = backend
-    return discover.discover_master(LiveReader(target, ref, config)).master
+    return discover.discover_master(LiveReader(target, ref, config, secrets=frozenset())).master
 
 
 def test_two_logs_are_enough_to_find_the_master_of_many_pods():

@@ -73,6 +73,17 @@ def test_history_of_an_unknown_job_is_exit_code_3(launches: FakeBackend, kfjob: 
     assert "did you mean `train`?" in kfjob.err
 
 
+def test_the_cause_of_a_live_launch_shows_no_secret(fake: FakeBackend, kfjob: Shell):
+    spec = json.dumps(json.loads(script.SPEC) | {"env": {"DB_PASSWORD": "zq7Xsecret9pw"}})
+    failure = [script.line(1, text.replace("gradient", "zq7Xsecret9pw"), 40) for text in FAILURE]
+    events = [*script.TRAINING, *failure, script.pod(1, PodPhase.FAILED), script.job(JobPhase.FAILED)]
+    fake.play("train", *events, spec=spec, launch="live")
+    for output in ("table", "json"):
+        assert kfjob("history", "train", "-o", output) == 0
+        assert "the disk ate my [redacted]" in kfjob.out
+        assert "zq7Xsecret9pw" not in kfjob.out
+
+
 def test_a_damaged_launch_is_left_out_and_named(launches: FakeBackend, kfjob: Shell):
     (load_current_settings().archive / "default" / "train" / "first" / folder.STATUS).write_text("{")
     assert kfjob("history", "train") == 0

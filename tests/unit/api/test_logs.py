@@ -249,7 +249,9 @@ def test_more_pods_than_threads_are_merged_by_time(fake, monkeypatch):
 def make_reader(fake: FakeBackend, ref: JobRef) -> LiveReader:
     target = Target(Settings(state=Path(os.devnull)), "kubernetes", "default")
     target.__dict__["cluster"] = fake
-    return LiveReader(target, ref, ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="etcd"))
+    return LiveReader(
+        target, ref, ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="etcd"), secrets=frozenset()
+    )
 
 
 class LiveBackend(FakeBackend):

@@ -46,7 +46,7 @@ def local(fake: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
 def test_every_view_of_a_local_job_says_where_it_runs(local, here):
     target = Target(Settings(state=here), "kubernetes", "default")  # the scripted backend stands in for a cluster's
     ref = local.play("train", *local.jobs["default", "train"].script)
-    reader = LiveReader(target, ref, ObserveConfig())
+    reader = LiveReader(target, ref, ObserveConfig(), secrets=frozenset())
     assert [view.local for view, _ in follow_job(reader)] == [True] * (len(local.jobs["default", "train"].script) + 1)
     views = [read_view(reader)]
     wait_for(reader, on_view=views.append)

@@ -158,6 +158,7 @@ def test_set_reaches_every_field(saved, kfjob):
         ("", ["there is no command to run", "`kfjob run -- torchrun train.py`"]),
         ("job.yaml", ["`job.yaml` is a file", "`kfjob submit job.yaml --follow` runs a job spec"]),
         ("fit.py --lr 1", ["`fit.py` is a script", "`kfjob run -- torchrun fit.py --lr 1` starts it"]),
+        ("x.bash 1", ["`kfjob run -- bash x.bash 1` starts it"]),
         ("src/start.sh", ["`src/start.sh` is a script", "`kfjob run -- bash src/start.sh` starts it"]),
         (".", ["`.` is a folder"]),
         ("--nodes 3 -- torchrun --nnodes=2 fit.py", ["`--nodes 3` contradicts the command, which means `--nodes 2`"]),
