@@ -180,7 +180,7 @@ class KubernetesBackend:
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the job and its pods as they are now."""
         kind, job = self._find_job(name, namespace)
-        pods, store = self._list_pods(kind.select_pods(name), namespace), self._list_store(kind, job)
+        pods, store = self._list_pods(kind.select_pods(name), namespace), self._list_store(kind, job, namespace)
         return snapshot(kind, job, pods, store=store, now=time.time_ns())
 
     def get_by_pods(self, name: str, *, namespace: str) -> JobSnapshot | None:
@@ -312,9 +312,8 @@ class KubernetesBackend:
                 watches.append(store)
         yield from merge_watches(watches)
 
-    def _list_store(self, kind: JobKind, job: JsonObject) -> builtins.list[JsonObject]:
+    def _list_store(self, kind: JobKind, job: JsonObject, namespace: str) -> builtins.list[JsonObject]:
         """Return the pod of the job's own etcd, or those of its template's etcd; none if the user may not read them."""
-        namespace = job["metadata"]["namespace"]
         with contextlib.suppress(Forbidden, NotFound, Refused):
             if name := kind.find_store(job):
                 return [self._client.call(requests.get("pods", namespace, name), shape=PodShape)]

@@ -83,7 +83,7 @@ def is_list(item: JsonMapping) -> bool:
 def describe_name(item: JsonMapping) -> str:
     """Return the name of an object for messages; the API server completes a `generateName`, which is shown as `NAME…`."""
     metadata = item["metadata"]
-    return str(metadata["name"] if "name" in metadata else f"{metadata['generateName']}…")
+    return str(metadata["name"] if "name" in metadata else f"{metadata.get('generateName', '')}…")
 
 
 def describe_object(item: JsonMapping) -> str:

@@ -103,6 +103,8 @@ def _report_missing_objects(job: PreparedJob, notify: Notify) -> None:
 
 
 def _find_missing_claims(job: PreparedJob, cluster: Inventory, pods: Sequence[PodTemplate]) -> list[Problem]:
+    if job.resolved is None:
+        return []
     created = {item["metadata"].get("name") for item in job.objects if item["kind"] == "PersistentVolumeClaim"}
     hint = "its pods wait until it exists; `manifests/storage/` has examples"
     return [

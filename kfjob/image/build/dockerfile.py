@@ -11,7 +11,7 @@ from kfjob.base.errors import UsageError
 from kfjob.image.references import ECR_HOST
 
 _FROM = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)", re.IGNORECASE)
-_VARIABLE = re.compile(r"\$(?:(\w++)|\{(\w++)(?::-([^}]*+))?\})")
+_VARIABLE = re.compile(r"\$(?:(\w++)|\{(\w++)(?::-([^}]{0,1000}+))?\})")  # bounded: many `${A:-` without an end
 _PLATFORM_ARG = re.compile(r"(?:TARGET|BUILD)(?:PLATFORM|OS|ARCH|VARIANT)")
 """Arguments that a builder sets itself."""
 
