@@ -94,7 +94,10 @@ def _format_change(change: Difference, before: Any, after: Any) -> str:
 def _drop_unset(value: Any) -> Any:
     """Return a value without the parts that say nothing, such as the fields of a volume of another kind."""
     if isinstance(value, dict):
-        return {name: _drop_unset(item) for name, item in value.items() if item not in (None, False, [], {})}
+        is_set = {
+            name: item for name, item in value.items() if item is not False and item not in (None, [], {})
+        }  # 0 is a value
+        return {name: _drop_unset(item) for name, item in is_set.items()}
     return [_drop_unset(item) for item in value] if isinstance(value, list) else value
 
 
