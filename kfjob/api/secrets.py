@@ -33,4 +33,5 @@ def find_secrets(snapshot: JobSnapshot) -> frozenset[str]:
 def find_object_secrets(objects: Iterable[JsonObject]) -> frozenset[str]:
     """Return the same for the objects of a job to submit."""
     objects = list(objects)
-    return collect_secrets(objects) - _WORDS - {item["metadata"]["name"] for item in objects}
+    names = {item["metadata"].get("name", "") for item in objects}  # with a `generateName` it has no name before it is created
+    return collect_secrets(objects) - _WORDS - names

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.secrets import find_secrets
+from kfjob.api.secrets import find_object_secrets, find_secrets
 from kfjob.backends import folder
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, PodChanged, PodPhase
 from tests.unit.api.conftest import Shell
@@ -68,3 +68,9 @@ def test_secret_that_is_a_word_of_kfjob_changes_no_output(kfjob: Shell, tmp_path
 
 def test_other_secrets_are_still_found(tmp_path: Path):
     assert find_secrets(write_job(tmp_path / "job", "hunter2")) == {"hunter2"}
+
+
+def test_an_object_whose_name_the_server_completes_has_no_name_yet():
+    job = {"kind": "PyTorchJob", "metadata": {"name": "train"}}
+    secret = {"kind": "Secret", "metadata": {"generateName": "train-key-"}, "stringData": {"key": "hidden-value", "job": "train"}}
+    assert find_object_secrets([job, secret]) == {"hidden-value"}
