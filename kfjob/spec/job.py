@@ -37,7 +37,7 @@ _MASTER_PARTS = frozenset({"scheduling", "restart_policy"})
 """Fields of `MasterPod` that replace only a part of the job's field."""
 
 
-class JobSpec(JobFields, defer_build=False):
+class JobSpec(JobFields):
     """A training job: a PyTorchJob on a cluster, or processes on this machine."""
 
     @field_validator("name")

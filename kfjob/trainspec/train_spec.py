@@ -17,7 +17,7 @@ from kfjob.trainspec.train_rules import find_problems
 from kfjob.validation.spec_model import field_error, field_errors
 
 
-class TrainSpec(TrainFields, defer_build=False):
+class TrainSpec(TrainFields):
     """Every argument of the trainer. Steps are optimiser steps; batch sizes count samples of `sequence_length` tokens."""
 
     @field_validator("model")

@@ -61,7 +61,7 @@ class SpecModel(BaseModel):
     `true` is no number, unlike in pydantic: YAML also reads `yes` and `on` as true.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 
     @_for_direct_calls_only
     def __init__(self, /, **fields: Any) -> None:
