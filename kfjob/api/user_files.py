@@ -26,7 +26,7 @@ def read_text(file: str, kind: str, *, newline: str | None = None) -> str:
     try:
         return read_named_text(None if file == "-" else Path(file), newline=newline)
     except FileNotFoundError as err:
-        raise NotFound(f"{kind} `{file}` does not exist", hint=_describe_spec(kind)) from err
+        raise NotFound(f"{kind} `{file}` does not exist", hint=_describe_spec(kind, job=file)) from err
     except IsADirectoryError as err:
         inside = sorted(Path(file).glob("*.y*ml"))[:1]
         hint = f"name a file in it, such as `{inside[0]}`" if inside else _describe_spec(kind) or "name a file in it"
@@ -45,10 +45,14 @@ def read_text(file: str, kind: str, *, newline: str | None = None) -> str:
         raise UsageError(f"{kind} `{file}` is larger than {MAX_TEXT // MIB} MiB") from err
 
 
-def _describe_spec(kind: str) -> str | None:
+def _describe_spec(kind: str, *, job: str = "") -> str | None:
+    """Return what a spec is. `job` is a word that may be meant as the name of a job."""
     from kfjob.source.foreign_formats import describe_spec
 
-    return describe_spec() if kind == "spec" else None
+    if kind != "spec":
+        return None
+    may_be_job = job.replace("-", "").isalnum()
+    return describe_spec() + (f"; `kfjob status {job}` shows a job of this name" if may_be_job else "")
 
 
 def write_text(file: Path, text: str, *, force: bool = False, hint: str | None = None) -> None:

@@ -92,5 +92,7 @@ class ArchivedJob:
             pods = tuple(PodChanged(pod=pod, phase=PodPhase.UNKNOWN) for pod in self._logs)
             job = JobChanged(phase=JobPhase.STOPPED, reason=END_UNKNOWN)
             return JobSnapshot(name=self._saved.name, namespace="", job=job, pods=pods)
-        ended = snapshot.job.phase.ended
-        return snapshot if ended else replace(snapshot, job=replace(snapshot.job, phase=JobPhase.STOPPED))
+        job = snapshot.job
+        if job.phase.ended:
+            return snapshot
+        return replace(snapshot, job=replace(job, phase=JobPhase.STOPPED, ended=job.ended or job.time))

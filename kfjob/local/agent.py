@@ -169,7 +169,7 @@ class Agent:
     def _record_end(self, code: int, *, kills: int) -> int:
         """Set the state after the end of the process; return its exit code in a container's form."""
         message = self._end_reason or (f"ended by {_signal_name(-code)}" if code < 0 else "")
-        reason = f"Signal {-code}" if code < 0 else "Error" if code else "Completed"
+        reason = "Completed" if not code else "Stopped" if self._end_reason else f"Signal {-code}" if code < 0 else "Error"
         if code and kills:  # perhaps another process of this user, but this is the most likely cause
             reason = "OOMKilled"
             message = f"this machine ran out of memory at that time; the kernel killed {plural(kills, 'process', 'processes')}"

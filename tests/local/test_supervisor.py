@@ -223,7 +223,7 @@ def test_an_agent_that_ignores_sigterm_is_killed_after_its_grace_time(here: Here
     assert here.alive(ref)
     here.backend.stop(ref, timeout=PATIENCE)
     (pod,) = folder.read_snapshot(here.archived(ref)).pods
-    assert (pod.phase, pod.exit_code, pod.reason) == (PodPhase.FAILED, 137, "Signal 9")
+    assert (pod.phase, pod.exit_code, pod.reason) == (PodPhase.FAILED, 137, "Stopped")
     assert not here.alive(ref)
 
 
@@ -234,7 +234,7 @@ def test_one_agent_that_fails_ends_the_others(here: Here):
         JobPhase.FAILED,
         "pod `job-worker-1` has failed with exit code 7",
     )
-    assert [(pod.exit_code, pod.reason) for pod in snapshot.pods] == [(143, "Signal 15"), (7, "Error"), (143, "Signal 15")]
+    assert [(pod.exit_code, pod.reason) for pod in snapshot.pods] == [(143, "Stopped"), (7, "Error"), (143, "Stopped")]
     assert "job-worker-1" in snapshot.pods[0].message
 
 

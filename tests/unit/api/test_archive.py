@@ -9,9 +9,11 @@ import pytest
 
 from kfjob.api.lifecycle.archive import archive_job
 from kfjob.backends import folder
+from kfjob.backends.archived_job import ArchivedJob
 from kfjob.backends.fake import FakeBackend
 from kfjob.base.concurrency import Task
-from kfjob.joblog.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.base.units import SECOND
+from kfjob.joblog.events import Event, JobChanged, JobPhase, JobSnapshot, LogLine, PodChanged, PodPhase
 
 PODS = ("train-worker-0", "train-worker-1")
 
@@ -71,3 +73,11 @@ def test_a_second_archive_of_a_launch_waits_for_the_first(tmp_path):
         order.append("first")
     task.result(timeout=30)
     assert order == ["first", "second"]
+
+
+def test_a_job_that_was_stopped_has_ended_when_its_archive_was_written(tmp_path):
+    path = folder.make_private(tmp_path / "train")
+    job = JobChanged(phase=JobPhase.RUNNING, created=5 * SECOND, time=65 * SECOND)
+    folder.write_snapshot(path, JobSnapshot(name="train", namespace="default", job=job))
+    read = ArchivedJob(path).snapshot().job
+    assert (read.phase, read.created, read.ended) == (JobPhase.STOPPED, 5 * SECOND, 65 * SECOND)

@@ -71,3 +71,8 @@ def test_command_in_place_of_a_spec_or_a_command_names_run(kfjob, argv, command)
     words = argv.split()
     assert kfjob(*words) == 2
     assert f"hint: `kfjob run -- {command}` runs a command as a job\n" in kfjob.err
+
+
+def test_name_of_a_job_in_place_of_a_spec(kfjob, here):
+    assert kfjob("explain", "train-2") != 0
+    assert "`kfjob run -- COMMAND` needs none; `kfjob status train-2` shows a job of this name\n" in kfjob.err
