@@ -45,5 +45,5 @@ def _read(name: str, find_file: Callable[[], Path | None]) -> Script | None:
 
 def _find_file(name: str, plan: JobPlan, target: Target) -> Path | None:
     if target.capabilities.runs_on_this_machine:
-        return target.machine.find_script(plan)
+        return target.machine.find_first_pod(plan).script
     return None if plan.spec.pod.working_dir or Path(name).is_absolute() else Path(name)

@@ -52,14 +52,13 @@ def find_volume_paths(prepared: PreparedJob) -> Iterator[Problem]:
                 hint="let the permissions of the folder protect it",
                 severity="warning",
             )
-    mounts = target.machine.find_mounts(plan)
-    volumes = [(index, volume) for index, volume in enumerate(prepared.spec.volumes) if volume.mount_path not in mounts]
+    pod = target.machine.find_first_pod(plan)
+    volumes = [(index, volume) for index, volume in enumerate(prepared.spec.volumes) if volume.mount_path not in pod.mounts]
     variables = (value for _, value in plan.env if isinstance(value, str))
     given = {word.rpartition("=")[2] for word in (*plan.words, *variables)}
-    uses = [use for use in _list_uses(prepared) if use.text not in given] if volumes else []
-    folders = target.machine.find_folders(plan)
+    uses = [use for use in _list_uses(prepared, pod.script) if use.text not in given] if volumes else []
     for index, volume in volumes:
-        if volume.mount_path != (folder := folders[volume.mount_path]) and (use := _find_use(volume, uses)):
+        if volume.mount_path != (folder := pod.folders[volume.mount_path]) and (use := _find_use(volume, uses)):
             yield Problem(
                 title=f"`{use.text}` in {use.where} is a path of this machine, which all jobs share, and not in volume "
                 f"`{volume.name}`",
@@ -75,7 +74,7 @@ def _find_use(volume: Volume, uses: list[_Use]) -> _Use | None:
     return next((use for use in uses if f"{use.text}/".startswith(f"{volume.mount_path}/")), None)
 
 
-def _list_uses(prepared: PreparedJob) -> Iterator[_Use]:
+def _list_uses(prepared: PreparedJob, script: Path | None) -> Iterator[_Use]:
     """Yield the absolute paths in the shell texts of the command, in its shell script, and in its Python files."""
     plan = prepared.plan
     for index in sorted(find_scripts(plan.words)):
@@ -84,7 +83,7 @@ def _list_uses(prepared: PreparedJob) -> Iterator[_Use]:
         for number, line in enumerate(shell_script.text.splitlines(), 1):
             for match in _PATH.finditer(line.partition("#")[0]):
                 yield _Use(match[0], f"`{shell_script.path}`", f"{shell_script.path}:{number}")
-    if script := prepared.target.machine.find_script(plan):
+    if script:
         others = chain(script.parent.glob("*.py"), script.parent.glob("*/*.py"))
         for file in dict.fromkeys((script, *islice(others, _MAX_FILES))):
             yield from _read_python(file)

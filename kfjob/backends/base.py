@@ -7,7 +7,7 @@ backend against the docstrings here.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -314,21 +314,31 @@ class MachineBackend(Backend, Protocol):
     def check_requirements(self, plan: JobPlan) -> builtins.list[Requirement]:
         """Return what the plan needs from this machine, and whether it is there; nothing is started."""
 
-    def find_program(self, plan: JobPlan) -> str:
-        """Return the file of the program that each agent of the plan starts.
+    def find_first_pod(self, plan: JobPlan) -> PodOnMachine:
+        """Return how this machine would run the first pod of the plan; nothing is started."""
+
+
+class PodOnMachine(Protocol):
+    """A pod of a plan, as a machine would run it."""
+
+    @property
+    def folders(self) -> Mapping[str, str]:
+        """The folder of this machine for each mount path."""
+
+    @property
+    def mounts(self) -> Mapping[str, str]:
+        """Those of `folders` that the pod has at the mount path itself, also for paths in its code."""
+
+    @property
+    def script(self) -> Path | None:
+        """The file of the Python script that the pod runs, also one in a volume; None without one."""
+
+    def find_program(self) -> str:
+        """Return the file of the program that the pod starts.
 
         Raises:
             Refused: this machine does not have the program, its script or the folder where it starts.
         """
-
-    def find_script(self, plan: JobPlan) -> Path | None:
-        """Return the file of the Python script that the plan runs, also one in a volume; None without one."""
-
-    def find_folders(self, plan: JobPlan) -> dict[str, str]:
-        """Return the folder of this machine for each mount path in the first pod."""
-
-    def find_mounts(self, plan: JobPlan) -> dict[str, str]:
-        """Return those of `find_folders` that the first pod has at the mount path itself, also for paths in its code."""
 
 
 def find_api_version(inventory: Inventory, api_versions: Sequence[str], resource: str) -> str | None:

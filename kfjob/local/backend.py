@@ -137,34 +137,15 @@ class LocalBackend:
 
     def _check_program(self, plan: JobPlan) -> Requirement:
         try:
-            program = self.find_program(plan)
+            program = self.find_first_pod(plan).find_program()
         except Refused as err:
             return Requirement(path="command", problem=err)
         return Requirement(path="command", summary=f"program {program}", program=program)
 
-    def find_program(self, plan: JobPlan) -> str:
-        """Return the file of the program that each agent of the plan starts.
-
-        Raises:
-            Refused: this machine does not have the program, its script or the folder where it starts.
-        """
+    def find_first_pod(self, plan: JobPlan) -> placement.FirstPod:
+        """Return how this machine would run the first pod of the plan; nothing is started."""
         launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
-        return placement.find_program(plan, launch=launch, volumes=self._volumes, interpreter=self._interpreter)
-
-    def find_script(self, plan: JobPlan) -> Path | None:
-        """Return the file of the Python script that the plan runs, also one in a volume; None without one."""
-        launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
-        return placement.find_script(plan, launch=launch, volumes=self._volumes, interpreter=self._interpreter)
-
-    def find_folders(self, plan: JobPlan) -> dict[str, str]:
-        """Return the folder of this machine for each mount path in the first pod."""
-        launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
-        return placement.find_folders(plan, plan.pods[0], launch, self._volumes)
-
-    def find_mounts(self, plan: JobPlan) -> dict[str, str]:
-        """Return those of `find_folders` that the first pod has at the mount path itself, also for paths in its code."""
-        launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
-        return placement.find_mounts(plan, launch=launch, volumes=self._volumes, interpreter=self._interpreter)
+        return placement.FirstPod(plan=plan, launch=launch, volumes=self._volumes, interpreter=self._interpreter)
 
     def apply(self, plan: JobPlan) -> JobRef:
         """Refuse the change: command and environment of a running process cannot change."""

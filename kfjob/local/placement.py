@@ -7,6 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +51,7 @@ def build_launch_spec(
     agents = []
     for index, pod in enumerate(plan.pods):
         role = plan.get_role(index)
-        folders = find_folders(role, pod, launch, volumes)
+        folders = _find_folders(role, pod, launch, volumes)
         placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
         agents.append(_make_agent_spec(plan, index, make_local_agent(role, index, placement), interpreter, folders))
     spec = LaunchSpec(
@@ -78,7 +80,7 @@ def _endpoint(plan: JobPlan, first: str, own_etcd: EtcdSpec | None) -> str:
     return f"{plan.rendezvous.host}:{plan.rendezvous.port}"
 
 
-def find_folders(plan: JobPlan, pod: str, launch: Path, volumes: Path) -> dict[str, str]:
+def _find_folders(plan: JobPlan, pod: str, launch: Path, volumes: Path) -> dict[str, str]:
     """Return the folder that each mount path maps to."""
     return {volume.mount_path: str(_find_source(volume, pod, launch, volumes)) for volume in plan.volumes}
 
@@ -130,41 +132,51 @@ def _make_agent_spec(
     )
 
 
-def find_program(plan: JobPlan, *, launch: Path, volumes: Path, interpreter: Interpreter) -> str:
-    """Return the file of the program that each agent of the plan starts, with the arguments of `build_launch_spec`.
+@dataclass(frozen=True, kw_only=True)
+class FirstPod:
+    """The first pod of a plan, as `build_launch_spec` would place it on this machine with the same arguments."""
 
-    Raises:
-        Refused: this machine does not have the program, its script or the folder where it starts.
-    """
-    folders = find_folders(plan, plan.pods[0], launch, volumes)
-    agent = _make_first_agent(plan, folders)
-    return _find_agent_program(plan, agent, interpreter, _select_mounts(plan, agent, interpreter, folders))
+    plan: JobPlan
+    launch: Path
+    volumes: Path
+    interpreter: Interpreter
 
+    @cached_property
+    def folders(self) -> dict[str, str]:
+        """The folder of this machine for each mount path."""
+        return _find_folders(self.plan, self.plan.pods[0], self.launch, self.volumes)
 
-def find_script(plan: JobPlan, *, launch: Path, volumes: Path, interpreter: Interpreter) -> Path | None:
-    """Return the file of the script that each agent of the plan runs; None without one. See `find_program`."""
-    from kfjob.plan.job_scripts import find_job_script
+    @cached_property
+    def mounts(self) -> dict[str, str]:
+        """Those of `folders` that the pod has at the mount path itself, also for paths in its code."""
+        with suppress(Refused):  # the chosen Python is not on this machine
+            return _select_mounts(self.plan, self._agent, self.interpreter, self.folders)
+        return {}
 
-    agent = _make_first_agent(plan, find_folders(plan, plan.pods[0], launch, volumes))
-    if not (script := find_job_script(agent.argv)):
-        return None
-    mounts = find_mounts(plan, launch=launch, volumes=volumes, interpreter=interpreter)
-    return locate(Path(agent.working_dir, script), mounts)
+    @property
+    def script(self) -> Path | None:
+        """The file of the Python script that the pod runs, also one in a volume; None without one."""
+        from kfjob.plan.job_scripts import find_job_script
 
+        script = find_job_script(self._agent.argv)
+        return locate(Path(self._agent.working_dir, script), self.mounts) if script else None
 
-def find_mounts(plan: JobPlan, *, launch: Path, volumes: Path, interpreter: Interpreter) -> dict[str, str]:
-    """Return the folders that the first agent of the plan has at the mount paths themselves (mount path -> folder)."""
-    folders = find_folders(plan, plan.pods[0], launch, volumes)
-    with suppress(Refused):  # the chosen Python is not on this machine
-        return _select_mounts(plan, _make_first_agent(plan, folders), interpreter, folders)
-    return {}
+    def find_program(self) -> str:
+        """Return the file of the program that the pod starts.
 
+        Raises:
+            Refused: this machine does not have the program, its script or the folder where it starts.
+        """
+        mounts = _select_mounts(self.plan, self._agent, self.interpreter, self.folders)
+        return _find_agent_program(self.plan, self._agent, self.interpreter, mounts)
 
-def _make_first_agent(plan: JobPlan, folders: Mapping[str, str]) -> AgentProcess:
-    from kfjob.plan.agent import Placement, make_local_agent
+    @cached_property
+    def _agent(self) -> AgentProcess:
+        from kfjob.plan.agent import Placement, make_local_agent
 
-    addresses = ("127.0.0.1",) * plan.spec.nodes
-    return make_local_agent(plan, 0, Placement(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=folders))
+        addresses = ("127.0.0.1",) * self.plan.spec.nodes
+        placement = Placement(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=self.folders)
+        return make_local_agent(self.plan, 0, placement)
 
 
 def _select_mounts(plan: JobPlan, agent: AgentProcess, interpreter: Interpreter, folders: Mapping[str, str]) -> dict[str, str]:

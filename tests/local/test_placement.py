@@ -188,7 +188,7 @@ def test_checks_and_submit_look_for_a_script_in_the_folder_of_its_volume(here: H
     claim.mkdir(parents=True)
     (claim / "train.py").touch()
     assert not any(requirement.problem for requirement in here.backend.check_requirements(plan))
-    assert here.backend.find_program(plan) == launch_spec(plan, here.state).agents[0].argv[0]
+    assert here.backend.find_first_pod(plan).find_program() == launch_spec(plan, here.state).agents[0].argv[0]
 
 
 def test_each_agent_sees_its_own_gpus(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -106,17 +106,17 @@ def _list_choices(spec: JobSpec, plan: JobPlan) -> tuple[Choice, ...]:
 def _explain_program(plan: JobPlan, target: Target) -> str:
     """Return the program that runs the job on this machine, or why there is none."""
     try:
-        return f"runs with `{target.machine.find_program(plan)}`"
+        return f"runs with `{target.machine.find_first_pod(plan).find_program()}`"
     except Refused as err:
         return err.title
 
 
 def _explain_volumes(job: PreparedJob) -> Iterator[tuple[str, str]]:
     """Yield the mount path of each volume, and which folder of this machine it is for which paths of the job."""
-    folders, mounts = job.target.machine.find_folders(job.plan), job.target.machine.find_mounts(job.plan)
+    pod = job.target.machine.find_first_pod(job.plan)
     for index, volume in enumerate(job.spec.volumes):
-        if volume.mount_path != (folder := folders[volume.mount_path]):
-            scope = "" if volume.mount_path in mounts else " in arguments and `env`, but not in the code"
+        if volume.mount_path != (folder := pod.folders[volume.mount_path]):
+            scope = "" if volume.mount_path in pod.mounts else " in arguments and `env`, but not in the code"
             yield f"volumes.{index}.mount_path", f"is `{folder}` on this machine{scope}"
 
 
