@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kfjob.lint.catalogue import RULES
-from kfjob.lint.rules import Rule
+from kfjob.lint.rules import LintRule
 
 _HEAD = """\
 # Lint
@@ -29,7 +29,7 @@ def format_page() -> str:
     return "\n".join([_HEAD, *index, *(line for rule in RULES for line in _section(rule))]) + "\n"
 
 
-def _section(rule: Rule) -> Iterator[str]:
+def _section(rule: LintRule) -> Iterator[str]:
     yield from ("", f"## {rule.id}", "")
     yield f"*{rule.severity}{', also local' if rule.local else ''}* · {rule.title}."
     yield from ("", rule.reason)

@@ -59,9 +59,9 @@ def import_pytorchjob(*, file: str, name: str | None, at: str | None, verbose: b
     another object, such as an AppWrapper, a Katib Experiment or an Argo Workflow.
     """
     from kfjob.api.specs.imports import import_manifest as convert
-    from kfjob.kinds.manifests import Choice
+    from kfjob.kinds.manifests import JobChoice
 
-    _print(convert(read_text(file, "manifest"), file=file, choice=Choice(name=name, path=at)), output, verbose=verbose)
+    _print(convert(read_text(file, "manifest"), file=file, choice=JobChoice(name=name, path=at)), output, verbose=verbose)
 
 
 @import_spec.command("accelerate", short_help="Convert an Accelerate config.", context_settings=_OPTIONS_FIRST)

@@ -47,15 +47,15 @@ class LintInput(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class JobChoice:
     """Which of several jobs is meant."""
 
     name: str | None = None
     path: str | None = None  # inside the object or the List that holds the job, such as `spec.components.0.template`
 
 
-ANY_JOB = Choice()
-OWN_OBJECT = Choice(path="")
+ANY_JOB = JobChoice()
+OWN_OBJECT = JobChoice(path="")
 """The job that is an object of its own, and not inside another one."""
 
 
@@ -71,7 +71,7 @@ class ManifestReader(ABC):
 
     @abstractmethod
     def import_objects(
-        self, objects: Sequence[ManifestObject], *, file: str | None = None, choice: Choice = ANY_JOB
+        self, objects: Sequence[ManifestObject], *, file: str | None = None, choice: JobChoice = ANY_JOB
     ) -> Conversion:
         """Return the spec of the job among the objects, or inside one of them.
 

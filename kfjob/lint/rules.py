@@ -29,7 +29,7 @@ Check = Callable[[Job], Iterator[Violation]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class LintRule:
     """One rule. An `error` means that the job cannot work as written; a `warning` can be intended; a `note`
     only informs.
     """
@@ -64,13 +64,13 @@ class Rule:
             )
 
 
-def rule(id_: str, severity: Severity, *, local: bool = False, kind: str = "") -> Callable[[Check], Rule]:
+def rule(id_: str, severity: Severity, *, local: bool = False, kind: str = "") -> Callable[[Check], LintRule]:
     """Return a decorator that makes a rule. The function's docstring is the title and, after an empty line, the reason."""
 
-    def make_rule(check: Check) -> Rule:
+    def make_rule(check: Check) -> LintRule:
         title, _, reason = inspect.cleandoc(check.__doc__ or "").partition("\n\n")
         reason = " ".join(reason.split())
         title = title.rstrip(".")
-        return Rule(id=id_, severity=severity, title=title, reason=reason, local=local, kind=kind, check=check)
+        return LintRule(id=id_, severity=severity, title=title, reason=reason, local=local, kind=kind, check=check)
 
     return make_rule

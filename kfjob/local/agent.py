@@ -18,7 +18,7 @@ from kfjob.local.cgroup import Cgroup
 from kfjob.local.child import ChildProcess, ExitWatcher
 from kfjob.local.launch_spec import AgentSpec, LaunchSpec
 from kfjob.local.proc import count_out_of_memory_kills
-from kfjob.local.processes import Guard
+from kfjob.local.processes import Reaper
 
 START_ERROR = 128
 """Exit code of an agent that could not be started; containerd reports the same for a container."""
@@ -58,7 +58,7 @@ class Agent:
         *,
         folder_path: Path,
         exits: ExitWatcher,
-        guard: Guard,
+        reaper: Reaper,
         group: Cgroup | None,
         on_failure: Callable[[], None],
     ) -> None:
@@ -69,7 +69,7 @@ class Agent:
         self._launch = launch
         self._folder = folder_path
         self._exits = exits
-        self._guard = guard
+        self._reaper = reaper
         self._group = group
         self._child: ChildProcess | None = None
         self._ending = asyncio.Event()
@@ -144,7 +144,7 @@ class Agent:
                 self._spec.env,
                 log=self._log(),
                 mark=mark,
-                guard=self._guard,
+                reaper=self._reaper,
                 exits=self._exits,
                 group=self._group,
                 working_dir=self._spec.working_dir,

@@ -15,7 +15,7 @@ from kfjob.local import processes
 from kfjob.local.cgroup import Cgroup
 from kfjob.local.log_writer import BAR_SECONDS, LogWriter
 from kfjob.local.proc import has_proc, list_running_children
-from kfjob.local.processes import Guard
+from kfjob.local.processes import Reaper
 from kfjob.local.subreaper import reap_orphans
 from kfjob.local.volume_mounts import mount_volumes
 
@@ -110,7 +110,7 @@ class ChildProcess:
         *,
         log: Path,
         mark: str,
-        guard: Guard,
+        reaper: Reaper,
         exits: ExitWatcher,
         group: Cgroup | None = None,
         working_dir: str = "",
@@ -125,7 +125,7 @@ class ChildProcess:
             OSError, ValueError: the process cannot be started.
         """
         self._mark = mark
-        self._guard = guard
+        self._reaper = reaper
         self._exits = exits
         self._group = group
         self._reading, writing = os.pipe()
@@ -141,7 +141,7 @@ class ChildProcess:
             os.close(writing)
         self.pid = self._process.pid
         exits.add(self._process)
-        guard.add(self.pid)
+        reaper.add(self.pid)
 
     async def end(self) -> int:
         """Log the output until the process ends; kill what it started; return its return code, negative for a signal."""
@@ -149,7 +149,7 @@ class ChildProcess:
         asyncio.get_running_loop().add_reader(self._reading, self._step, drained)
         code = await self._exits.wait(self._process)
         self._kill([])  # as a container ends with its first process
-        self._guard.remove(self.pid)
+        self._reaper.remove(self.pid)
         await asyncio.wait([drained], timeout=_DRAIN_SECONDS)
         asyncio.get_running_loop().remove_reader(self._reading)
         self._close()

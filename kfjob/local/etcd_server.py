@@ -13,7 +13,7 @@ from kfjob.joblog.events import ETCD_CONTAINER
 from kfjob.local.cgroup import Cgroup
 from kfjob.local.child import ChildProcess, ExitWatcher
 from kfjob.local.launch_spec import EtcdSpec
-from kfjob.local.processes import Guard
+from kfjob.local.processes import Reaper
 
 START_SECONDS = 30.0
 """Time that the job's own etcd has to answer after its start."""
@@ -26,7 +26,7 @@ class EtcdServer:
     """A running etcd; its log is written like a pod's."""
 
     def __init__(
-        self, spec: EtcdSpec, *, uid: str, folder_path: Path, exits: ExitWatcher, guard: Guard, group: Cgroup | None = None
+        self, spec: EtcdSpec, *, uid: str, folder_path: Path, exits: ExitWatcher, reaper: Reaper, group: Cgroup | None = None
     ) -> None:
         """Start the etcd.
 
@@ -36,7 +36,7 @@ class EtcdServer:
         log = folder.log_path(folder_path, spec.pod, ETCD_CONTAINER)
         self._port = spec.port
         mark = f"{uid}/{spec.pod}"
-        self._child = ChildProcess(spec.argv, {}, log=log, mark=mark, guard=guard, exits=exits, group=group)
+        self._child = ChildProcess(spec.argv, {}, log=log, mark=mark, reaper=reaper, exits=exits, group=group)
         self.ended = asyncio.create_task(self._child.end())
 
     async def wait_until_healthy(self, is_cancelled: Callable[[], bool]) -> bool:

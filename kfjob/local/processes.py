@@ -99,18 +99,18 @@ def describe_remaining(pids: Sequence[int]) -> str:
     return f"{plural(len(pids), 'process', 'processes')} did not end after SIGKILL: {numbers}"
 
 
-class Guard:
+class Reaper:
     """The parent of the supervisor, which ends the agents if the supervisor is killed: it then adopts their orphans."""
 
     def __init__(self, prefix: str, *, grace_seconds: float, close: list[int], group: Cgroup | None = None) -> None:
-        """Fork; the child returns as the supervisor. The guard closes the descriptors `close`, which only that may hold."""
+        """Fork; the child returns as the supervisor. The reaper closes the descriptors `close`, which only that may hold."""
         reading, self._writing = os.pipe()
         if not os.fork():
             os.close(reading)
             return
         for fd in (self._writing, *close):
             os.close(fd)
-        _guard(reading, prefix, grace_seconds, group)
+        _reap_agents(reading, prefix, grace_seconds, group)
         os._exit(0)
 
     def add(self, group: int) -> None:
@@ -122,7 +122,7 @@ class Guard:
         self._send(f"-{group}\n")
 
     def dismiss(self) -> None:
-        """End the guard: all processes have ended."""
+        """End the reaper: all processes have ended."""
         self._send("done\n")
 
     def _send(self, word: str) -> None:
@@ -130,7 +130,7 @@ class Guard:
             os.write(self._writing, word.encode())
 
 
-def _guard(reading: int, prefix: str, grace_seconds: float, group: Cgroup | None) -> None:
+def _reap_agents(reading: int, prefix: str, grace_seconds: float, group: Cgroup | None) -> None:
     os.setsid()
     become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

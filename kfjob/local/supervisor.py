@@ -30,7 +30,7 @@ from kfjob.local.child import ExitWatcher
 from kfjob.local.etcd_server import EtcdServer
 from kfjob.local.identity import identify_process, write_identity
 from kfjob.local.launch_spec import GROUP, IDENTITY, READY, REMAINING, STOP, STOPPED_BY_COMMAND, AgentSpec, LaunchSpec
-from kfjob.local.processes import Guard, describe_remaining, kill_all, resume
+from kfjob.local.processes import Reaper, describe_remaining, kill_all, resume
 from kfjob.local.subreaper import become_subreaper
 from kfjob.local.volume_mounts import enter_user_namespace
 
@@ -53,7 +53,7 @@ def main() -> None:
         os.set_inheritable(fd, False)
     spec = launch_spec.read(folder_path)
     group = make_cgroup(get_name(spec.uid))
-    guard = Guard(f"{spec.uid}/", grace_seconds=spec.grace_seconds, close=[ready, lock], group=group)
+    reaper = Reaper(f"{spec.uid}/", grace_seconds=spec.grace_seconds, close=[ready, lock], group=group)
     write_identity(folder_path / folder.RUN / IDENTITY, identify_process())
     if group:
         with suppress(OSError):  # the disk is full
@@ -62,12 +62,12 @@ def main() -> None:
     if any(agent.mounts for agent in spec.agents):  # one for all: agents may share memory
         with suppress(OSError):  # then no agent can mount, and each says so in its log
             enter_user_namespace()
-    asyncio.run(_supervise(folder_path, spec, guard, group, ready))
-    guard.dismiss()
+    asyncio.run(_supervise(folder_path, spec, reaper, group, ready))
+    reaper.dismiss()
 
 
-async def _supervise(folder_path: Path, spec: LaunchSpec, guard: Guard, group: Cgroup | None, ready: int) -> None:
-    supervisor = Supervisor(folder_path, spec, guard, group)
+async def _supervise(folder_path: Path, spec: LaunchSpec, reaper: Reaper, group: Cgroup | None, ready: int) -> None:
+    supervisor = Supervisor(folder_path, spec, reaper, group)
     os.write(ready, READY)
     os.close(ready)
     await supervisor.run()
@@ -76,10 +76,10 @@ async def _supervise(folder_path: Path, spec: LaunchSpec, guard: Guard, group: C
 class Supervisor:
     """One launch of one job."""
 
-    def __init__(self, folder_path: Path, spec: LaunchSpec, guard: Guard, group: Cgroup | None = None) -> None:
+    def __init__(self, folder_path: Path, spec: LaunchSpec, reaper: Reaper, group: Cgroup | None = None) -> None:
         self._folder = folder_path
         self._spec = spec
-        self._guard = guard
+        self._reaper = reaper
         self._group = group
         self._exits = ExitWatcher()
         self._snapshot = folder.read_snapshot(folder_path)
@@ -97,7 +97,7 @@ class Supervisor:
                 pod,
                 folder_path=folder_path,
                 exits=self._exits,
-                guard=guard,
+                reaper=reaper,
                 group=group.make_group(pod.pod) if group else None,
                 on_failure=self._check.start,
             )
@@ -148,7 +148,7 @@ class Supervisor:
                 uid=self._spec.uid,
                 folder_path=self._folder,
                 exits=self._exits,
-                guard=self._guard,
+                reaper=self._reaper,
                 group=self._group.make_group(spec.pod) if self._group else None,
             )
         except OSError as err:

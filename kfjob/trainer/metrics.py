@@ -46,7 +46,7 @@ from kfjob.base.text import format_decimal, plural
 from kfjob.base.units import GIB
 from kfjob.trainer.redact import redact, redact_urls
 from kfjob.trainer.storage import Storage
-from kfjob.trainspec.defaults import Choice
+from kfjob.trainspec.defaults import TrainerChoice
 
 OUTCOME_FILE = "outcome.json"
 log = logging.getLogger("kfjob.trainer")
@@ -111,7 +111,7 @@ def start_line(*, model: str, parameters: int, strategy: str, world_size: int, g
     )
 
 
-def default_line(choice: Choice) -> str:
+def default_line(choice: TrainerChoice) -> str:
     """Return the line about the value of a field that the spec leaves open."""
     return f"Default {choice.text}"
 

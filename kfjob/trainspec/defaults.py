@@ -42,7 +42,7 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class TrainerChoice:
     """The value of a field that the spec leaves open."""
 
     field: str
@@ -63,7 +63,7 @@ class Defaults:
     """A spec without open fields, and what was chosen for these; nothing is listed where a CPU's defaults apply."""
 
     spec: TrainSpec
-    choices: tuple[Choice, ...]
+    choices: tuple[TrainerChoice, ...]
 
 
 def choose_defaults(
@@ -80,7 +80,7 @@ def choose_defaults(
     `shape` is that of a model in a folder or on the hub, if it is known. `samples` are those of a rank in a step, if a resumed
     run has others than the spec.
     """
-    choices: list[Choice] = []
+    choices: list[TrainerChoice] = []
     ranks = world_size, local_world_size
     if device.kind == "cuda":
         for choose in (_choose_compilation, _choose_recomputation, _choose_micro_batch):
@@ -102,12 +102,14 @@ def resolve_precision(spec: TrainSpec, device: str) -> TrainSpec:
     return spec.model_copy(update={"precision": CPU_PRECISION}) if is_open else spec
 
 
-def predict_choices(spec: TrainSpec, device: Device | None, *, world_size: int, local_world_size: int) -> tuple[Choice, ...]:
+def predict_choices(
+    spec: TrainSpec, device: Device | None, *, world_size: int, local_world_size: int
+) -> tuple[TrainerChoice, ...]:
     """Return what a run will choose for the fields that its spec leaves open: `auto` for what only the run can choose.
 
     `device` is None if it is unknown, and `world_size` 0.
     """
-    choices: dict[str, Choice] = {}
+    choices: dict[str, TrainerChoice] = {}
     missing = "the device is unknown before the start"
     if device:
         ranks = max(world_size, 1), max(local_world_size, 1)
@@ -116,14 +118,14 @@ def predict_choices(spec: TrainSpec, device: Device | None, *, world_size: int, 
         missing = _find_missing(spec, device, world_size)
     if device and device.kind == "cpu" and has_default_precision(spec):
         field = "precision"
-        choices[field] = Choice(field=field, value=CPU_PRECISION, reason="the job requests no GPU", changes={})
+        choices[field] = TrainerChoice(field=field, value=CPU_PRECISION, reason="the job requests no GPU", changes={})
     for field, value in _PLAIN.items():
         if getattr(spec, field) is not None or (field == "micro_batch_size" and spec.gradient_accumulation_steps == 1):
             continue
         if device and device.kind == "cpu":
-            choices[field] = Choice(field=field, value=str(value).lower(), reason="the job requests no GPU", changes={})
+            choices[field] = TrainerChoice(field=field, value=str(value).lower(), reason="the job requests no GPU", changes={})
         elif missing and (field != "compile" or device is None):
-            choices[field] = Choice(field=field, value="auto", reason=f"{missing}, and the run chooses", changes={})
+            choices[field] = TrainerChoice(field=field, value="auto", reason=f"{missing}, and the run chooses", changes={})
     return tuple(choices.values())
 
 
@@ -141,7 +143,7 @@ _Ranks = tuple[int, int]
 
 def _choose_compilation(
     spec: TrainSpec, device: Device, _ranks: _Ranks, _shape: ModelShape | None, _samples: int
-) -> Iterator[Choice]:
+) -> Iterator[TrainerChoice]:
     if spec.compile is not None:
         return
     reasons = (
@@ -152,24 +154,24 @@ def _choose_compilation(
         (bool(device.obstacle), device.obstacle),
     )
     if reason := next((reason for applies, reason in reasons if applies), ""):
-        yield Choice(field="compile", value="false", reason=reason, changes={"compile": False})
+        yield TrainerChoice(field="compile", value="false", reason=reason, changes={"compile": False})
     else:
-        yield Choice(field="compile", value="true", reason="the device is a GPU", changes={"compile": True})
+        yield TrainerChoice(field="compile", value="true", reason="the device is a GPU", changes={"compile": True})
 
 
 def _choose_recomputation(
     spec: TrainSpec, device: Device, ranks: _Ranks, shape: ModelShape | None, _samples: int
-) -> Iterator[Choice]:
+) -> Iterator[TrainerChoice]:
     if spec.activation_checkpointing is not None:
         return
     field, off = "activation_checkpointing", {"activation_checkpointing": False}
     needed, limit = _needed(spec, ranks, shape), device.memory * USABLE
     if needed is None or not device.memory:
         cause = "memory of the GPU" if needed else "memory that the model needs"
-        yield Choice(field=field, value="false", reason=f"the {cause} is unknown", changes=off)
+        yield TrainerChoice(field=field, value="false", reason=f"the {cause} is unknown", changes=off)
         return
     if needed <= limit or spec.strategy == "dp":
-        yield Choice(field=field, value="false", reason=_describe(needed, device), changes=off)
+        yield TrainerChoice(field=field, value="false", reason=_describe(needed, device), changes=off)
         return
     for recompute in dict.fromkeys(("cheap", spec.recompute)):
         changes = {"activation_checkpointing": True, "recompute": recompute}
@@ -177,12 +179,12 @@ def _choose_recomputation(
         if smaller <= limit:
             break
     reason = f"{_describe(needed, device)} without it, and {format_gib(smaller)} with it"
-    yield Choice(field=field, value=f"true, recompute: {recompute}", reason=reason, changes=changes)
+    yield TrainerChoice(field=field, value=f"true, recompute: {recompute}", reason=reason, changes=changes)
 
 
 def _choose_micro_batch(
     spec: TrainSpec, device: Device, ranks: _Ranks, shape: ModelShape | None, samples: int
-) -> Iterator[Choice]:
+) -> Iterator[TrainerChoice]:
     samples = samples or spec.gradient_accumulation_steps
     if spec.micro_batch_size is not None or samples == 1:
         return
@@ -196,7 +198,7 @@ def _choose_micro_batch(
             return
         if needed <= device.memory * USABLE or size == 1:
             value = f"{size}, gradient_accumulation_steps: {samples // size}"
-            yield Choice(field="micro_batch_size", value=value, reason=_describe(needed, device), changes=changes)
+            yield TrainerChoice(field="micro_batch_size", value=value, reason=_describe(needed, device), changes=changes)
             return
 
 

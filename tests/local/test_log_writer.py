@@ -16,7 +16,7 @@ from kfjob.joblog.events import JobPhase
 from kfjob.local import log_writer
 from kfjob.local.child import ChildProcess, ExitWatcher
 from kfjob.local.log_writer import LogWriter
-from kfjob.local.processes import Guard
+from kfjob.local.processes import Reaper
 from tests.local.conftest import Here
 
 
@@ -154,8 +154,8 @@ def test_stdout_and_stderr_keep_their_order(here: Here):
     assert here.texts(ref) == [str(i) for i in range(100)]
 
 
-class NoGuard:
-    """Stands in for the guard process, which has a test of its own."""
+class NoReaper:
+    """Stands in for the reaper process, which has a test of its own."""
 
     def add(self, group: int) -> None: ...
 
@@ -168,7 +168,7 @@ def test_output_left_in_the_pipe_is_written(tmp_path: Path, here: Here):
 
     async def run() -> int:
         child = ChildProcess(
-            ["echo", "last words"], {}, log=path, mark="uid/pod", guard=cast("Guard", NoGuard()), exits=ExitWatcher()
+            ["echo", "last words"], {}, log=path, mark="uid/pod", reaper=cast("Reaper", NoReaper()), exits=ExitWatcher()
         )
         here.until(lambda: ") Z " in Path(f"/proc/{child.pid}/stat").read_text())  # the loop has had no turn yet
         return await child.end()

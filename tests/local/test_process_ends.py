@@ -58,7 +58,7 @@ def find_chains(mark: str) -> list[str]:
     return [state for state in states if state not in "ZX"]
 
 
-@pytest.mark.parametrize("end", ["stop", "killed supervisor", "killed supervisor and guard"])
+@pytest.mark.parametrize("end", ["stop", "killed supervisor", "killed supervisor and reaper"])
 def test_chains_of_forks_end_with_the_job(here: Here, tmp_path: Path, end: str):
     mark = str(tmp_path)
     ref = here.submit(START_CHAINS + SLEEP, nodes=1, grace=0.5, env={"CHAIN": mark})
@@ -68,11 +68,11 @@ def test_chains_of_forks_end_with_the_job(here: Here, tmp_path: Path, end: str):
     group = Path(file.read_text()) if file.exists() else None
     assert (group is not None) == has_cgroups()
     if end.startswith("killed"):
-        kill_supervisor(here, ref, with_guard=end.endswith("guard"))
+        kill_supervisor(here, ref, with_reaper=end.endswith("reaper"))
     if end != "killed supervisor":
         here.backend.stop(ref, timeout=PATIENCE)
         assert here.backend.list(namespace=NAMESPACE) == []
-    if end == "stop" or (end.endswith("guard") and group):  # else nothing knows a process without parent and environment
+    if end == "stop" or (end.endswith("reaper") and group):  # else nothing knows a process without parent and environment
         assert not find_chains(mark)
     here.until(lambda: not find_chains(mark))  # a chain that nothing knows ends after its last generation
     here.until(lambda: group is None or not group.exists())
@@ -85,10 +85,10 @@ def has_cgroups() -> bool:
     return group is not None
 
 
-def kill_supervisor(here: Here, ref: JobRef, *, with_guard: bool) -> None:
+def kill_supervisor(here: Here, ref: JobRef, *, with_reaper: bool) -> None:
     supervisor = here.supervisor(ref)
-    guard = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
-    pids = [supervisor, guard] if with_guard else [supervisor]
+    reaper = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
+    pids = [supervisor, reaper] if with_reaper else [supervisor]
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             os.kill(pid, number)
@@ -235,7 +235,7 @@ def test_stopped_rank_ends_without_the_grace_time(here: Here, tmp_path: Path, la
         here.backend.stop(ref, timeout=PATIENCE)
         assert "forcefully" not in (log := here.archived_log(ref)), log  # torchrun kills a worker that has not ended after 30 s
     else:
-        kill_supervisor(here, ref, with_guard=False)
+        kill_supervisor(here, ref, with_reaper=False)
         here.until(lambda: not here.alive(ref))
 
 

@@ -151,8 +151,8 @@ def test_stop_ends_processes_left_by_a_killed_supervisor_and_guard(here: Here):
     here.until(lambda: len(here.alive(ref)) == 2)
     here.until_says(ref, "asleep")
     supervisor = here.supervisor(ref)
-    guard = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
-    both = {supervisor, guard}
+    reaper = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
+    both = {supervisor, reaper}
     for number in (signal.SIGSTOP, signal.SIGKILL):  # neither is to see the other go
         for pid in both:
             os.kill(pid, number)

@@ -17,7 +17,7 @@ from kfjob.joblog.view.job_view import JobView
 from kfjob.lint.fit import find_device, find_gpu_memory
 from kfjob.plan import JobPlan
 from kfjob.source.spec_text import LoadedSpec
-from kfjob.trainspec.defaults import Choice, choose_defaults
+from kfjob.trainspec.defaults import TrainerChoice, choose_defaults
 from kfjob.trainspec.flops import peak_flops, shape_flops_per_token
 from kfjob.trainspec.linear_layers import count_trained
 from kfjob.trainspec.memory_table import MemoryRow, list_rows
@@ -48,7 +48,7 @@ class Estimate:
     name: str
     train: TrainSpec
     """The training, with a value in each field that the spec leaves open."""
-    choices: tuple[Choice, ...]
+    choices: tuple[TrainerChoice, ...]
     """The values of these fields, which a GPU run would choose, and why."""
     shape: ModelShape
     world_size: int

@@ -15,7 +15,7 @@ from kfjob.plan import JobPlan
 from kfjob.plan.agent import operator_environment
 from kfjob.redaction import Redactor, collect_secrets
 from kfjob.spec.job import JobSpec
-from kfjob.trainspec.defaults import Choice, predict_choices
+from kfjob.trainspec.defaults import TrainerChoice, predict_choices
 
 _OF_PODS = (
     *("image", "image_pull_policy", "image_pull_secrets", "make_pull_secret", "network_profile", "resources", "shared_memory"),
@@ -93,7 +93,7 @@ def _select_local(values: Iterable[Value]) -> Iterator[Value]:
             yield replace(value, reason="a job on this machine ignores it")
 
 
-def _list_choices(spec: JobSpec, plan: JobPlan) -> tuple[Choice, ...]:
+def _list_choices(spec: JobSpec, plan: JobPlan) -> tuple[TrainerChoice, ...]:
     """Return what the trainer will choose on the job's devices."""
     if spec.train is None:
         return ()

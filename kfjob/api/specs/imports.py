@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kfjob.base.errors import SpecError
 from kfjob.convert.conversion import Conversion
-from kfjob.kinds.manifests import ANY_JOB, Choice
+from kfjob.kinds.manifests import ANY_JOB, JobChoice
 from kfjob.kinds.registry import find_reader
 from kfjob.source.foreign_formats import find_template_problem
 from kfjob.source.manifest import list_objects
@@ -15,7 +15,7 @@ from kfjob.spec.job import JobSpec
 
 
 def import_manifest(
-    text: str, *, import_format: str = "pytorchjob", file: str | None = None, choice: Choice = ANY_JOB
+    text: str, *, import_format: str = "pytorchjob", file: str | None = None, choice: JobChoice = ANY_JOB
 ) -> Conversion:
     """Return the spec of the job in a manifest, which may contain other objects, also around the job.
 

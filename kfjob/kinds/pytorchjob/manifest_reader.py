@@ -8,7 +8,7 @@ from dataclasses import replace
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
 from kfjob.convert.conversion import Conversion
-from kfjob.kinds.manifests import ANY_JOB, OWN_OBJECT, Choice, LintInput, ManifestChange, ManifestProblem, ManifestReader
+from kfjob.kinds.manifests import ANY_JOB, OWN_OBJECT, JobChoice, LintInput, ManifestChange, ManifestProblem, ManifestReader
 from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.admission import find_job_problems, remove_empty_worker
 from kfjob.kinds.pytorchjob.importer.import_job import import_objects
@@ -39,7 +39,7 @@ class PyTorchJobReader(ManifestReader):
         return bool(find_jobs([item]))
 
     def import_objects(
-        self, objects: Sequence[ManifestObject], *, file: str | None = None, choice: Choice = ANY_JOB
+        self, objects: Sequence[ManifestObject], *, file: str | None = None, choice: JobChoice = ANY_JOB
     ) -> Conversion:
         """Return the spec of the PyTorchJob among the objects, or inside one of them."""
         return import_objects(objects, file=file, choice=choice)

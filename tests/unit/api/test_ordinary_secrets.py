@@ -72,5 +72,9 @@ def test_other_secrets_are_still_found(tmp_path: Path):
 
 def test_an_object_whose_name_the_server_completes_has_no_name_yet():
     job = {"kind": "PyTorchJob", "metadata": {"name": "train"}}
-    secret = {"kind": "Secret", "metadata": {"generateName": "train-key-"}, "stringData": {"key": "hidden-value", "job": "train"}}
+    secret = {
+        "kind": "Secret",
+        "metadata": {"generateName": "train-key-"},
+        "stringData": {"key": "hidden-value", "job": "train"},
+    }
     assert find_object_secrets([job, secret]) == {"hidden-value"}

@@ -13,7 +13,7 @@ import yaml
 from kfjob.api.specs.imports import import_manifest
 from kfjob.base.errors import SpecError
 from kfjob.convert.conversion import Conversion
-from kfjob.kinds.manifests import Choice
+from kfjob.kinds.manifests import JobChoice
 from kfjob.spec.job import JobSpec
 from kfjob.spec.scheduling import HyperPod
 
@@ -39,7 +39,7 @@ WITHOUT_METADATA = {key: value for key, value in JOB.items() if key != "metadata
 
 
 def convert(*documents: Any, **choice: Any) -> Conversion:
-    return import_manifest(yaml.safe_dump_all(documents), file="job.yaml", choice=Choice(**choice))
+    return import_manifest(yaml.safe_dump_all(documents), file="job.yaml", choice=JobChoice(**choice))
 
 
 def notes_of(conversion):
@@ -144,11 +144,11 @@ def test_several_jobs_are_chosen_by_name():
 def test_jobs_of_a_list_are_chosen_by_their_path():
     items = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJobList", "items": [JOB, JOB | {"metadata": {"name": "second"}}]}
     with pytest.raises(SpecError) as caught:
-        import_manifest(json.dumps(items), choice=Choice(path="items.7"))
+        import_manifest(json.dumps(items), choice=JobChoice(path="items.7"))
     (problem,) = caught.value.problems
     assert problem.detail == "`inner` at `items.0`, `second` at `items.1`"
     assert problem.hint == "choose one: `--name inner` or `--at items.0`"
-    assert import_manifest(json.dumps(items), choice=Choice(path="items.1")).spec["name"] == "second"
+    assert import_manifest(json.dumps(items), choice=JobChoice(path="items.1")).spec["name"] == "second"
 
 
 def test_several_jobs_of_one_name_are_chosen_by_path():

@@ -359,7 +359,7 @@ class Content(NamedTuple):
     """The content of a line."""
 
     message: Message
-    header: tables.Table | None = None  # the line names the columns of a table
+    header: tables.TableHeader | None = None  # the line names the columns of a table
     figures: Figures = Figures()
     is_cell: bool = False  # `| name | value |`
 

@@ -31,7 +31,7 @@ _OPEN = re.compile(r"(?<![^ \t])([A-Za-z][\w/]{0,40}+)[:=]$")
 """It matches a name at the end of a line that was wrapped before its value."""
 
 
-class Table(Struct, frozen=True):
+class TableHeader(Struct, frozen=True):
     """The header of a table."""
 
     spaced: tuple[str, ...]  # columns if two spaces separate them
@@ -45,7 +45,7 @@ class Table(Struct, frozen=True):
         return "" if self.spaced[1:] else self.spaced[0]
 
 
-def parse_header(text: str) -> Table | None:
+def parse_header(text: str) -> TableHeader | None:
     """Return the columns if the line is the header of a table with a counter and something else that is known."""
     if len(text) > MAX_WIDTH or _NUMBER.search(text) or "=" in text or "{" in text:
         return None
@@ -58,16 +58,16 @@ def parse_header(text: str) -> Table | None:
     spaced = _split(text, separator)
     words = () if separator else tuple(text.split())
     if not any(MIN_COLUMNS <= len(columns) <= MAX_COLUMNS and _has_meaning(columns) for columns in (spaced, words)):
-        return Table(spaced, (), is_above_bars=True) if not separator and _is_above_bars(spaced) else None
+        return TableHeader(spaced, (), is_above_bars=True) if not separator and _is_above_bars(spaced) else None
     is_single_spaced = any(len(_find_roles(tuple(column.split()))) > 1 for column in spaced) and not separator
-    return Table(words if is_single_spaced else spaced, words, separator)
+    return TableHeader(words if is_single_spaced else spaced, words, separator)
 
 
-def parse_open_name(text: str) -> Table | None:
+def parse_open_name(text: str) -> TableHeader | None:
     """Return a table with one column if the line ends with the name of a loss or learning rate, before its value."""
     match = _OPEN.search(text.rstrip()[-_MAX_OPEN:]) if text.rstrip().endswith((":", "=")) else None
     meaning = find_meaning(split_name(match[1])) if match else None
-    return Table((match[1],), ()) if match and meaning and meaning.quantity in {Quantity.LOSS, Quantity.LR} else None
+    return TableHeader((match[1],), ()) if match and meaning and meaning.quantity in {Quantity.LOSS, Quantity.LR} else None
 
 
 def _split(text: str, separator: str) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def looks_like_row(text: str) -> bool:
     return len(text) <= MAX_WIDTH and _ROW.match(text) is not None
 
 
-def read_row(table: Table, text: str) -> str | None:
+def read_row(table: TableHeader, text: str) -> str | None:
     """Return the row as `name: value` pairs; None if the line does not fit the header."""
     text = text if text.isascii() else text.translate(_LINES)
     cells = _split(text, table.separator)

@@ -142,14 +142,14 @@ _FRACTION = re.compile(r"(?<=1)\.1++")
 _WHOLE = re.compile(r"(?<![1:/,.IWEFCV-])1++(?![:/,-])")
 
 
-class Layout(NamedTuple):
+class LayoutContent(NamedTuple):
     """What lines that differ only in their numbers have in common."""
 
     matters: bool  # the general reader may need them
     is_header: bool = False  # they name the columns of a table
 
 
-UNREAD = Layout(matters=True)
+UNREAD = LayoutContent(matters=True)
 """The answer for a line that passes whatever it holds."""
 
 
@@ -159,7 +159,7 @@ def may_hold_progress(line: bytes) -> bool:
 
 
 @lru_cache(maxsize=TABLE_SIZE)
-def read_masked(masked: bytes) -> Layout:
+def read_masked(masked: bytes) -> LayoutContent:
     """Return the layout of a line whose digits are ones; numbers of equal length need no further look."""
     if _BAR in masked or b"\r" in masked:
         return UNREAD
@@ -173,10 +173,10 @@ def make_skeleton(line: bytes) -> str:
 
 
 @lru_cache(maxsize=TABLE_SIZE)
-def _read_skeleton(skeleton: str) -> Layout:
+def _read_skeleton(skeleton: str) -> LayoutContent:
     text, _ = clean_line(skeleton)
     content = read_content(text)
-    return Layout(matters=content.matters or announces_training(text), is_header=content.header is not None)
+    return LayoutContent(matters=content.matters or announces_training(text), is_header=content.header is not None)
 
 
 _AUTOMATON = AhoCorasick([*MAIN_MARKERS, *MORE_MARKERS, *FOREIGN_MARKERS, *RARE_MARKERS])
@@ -189,6 +189,6 @@ def is_candidate(text: str) -> bool:
     return text.startswith(FIRST_MARKERS) or bool(_AUTOMATON.find_matches_as_indexes(text))
 
 
-def read_layout(line: bytes) -> Layout:
+def read_layout(line: bytes) -> LayoutContent:
     """Return what the layout of the line says."""
     return UNREAD if len(line) > MAX_LENGTH else read_masked(mask_digits(line.rstrip(b"\r")))

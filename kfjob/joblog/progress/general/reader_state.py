@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from kfjob.joblog.lines.meanings import Quantity
 from kfjob.joblog.lines.vocabulary import CLEAR_COUNT, SUM_OF_LOSSES, TOTAL_WORDS, WEAK_COUNT
 from kfjob.joblog.progress.figures.line_figures import MAX_OTHER_LOSSES, Counter, Figures
-from kfjob.joblog.progress.figures.tables import Table
+from kfjob.joblog.progress.figures.tables import TableHeader
 from kfjob.joblog.progress.general.templates import (
     MAX_EXAMPLE,
     MAX_TEMPLATES,
-    Choice,
+    CounterChoice,
     Key,
     Sample,
     Template,
@@ -56,7 +56,7 @@ class ReaderState(Struct, frozen=True, kw_only=True):
     epoch: Figures | None = None  # the newest line that counts epochs and nothing else
     evaluating: bool = False
     early: LineReading | None = None  # the newest evaluation before any line counts
-    table: Table | None = None
+    table: TableHeader | None = None
     bar: Counter | None = None  # the newest one without a name
     announced: bool = False  # a line said that training begins
     rank: int | None = None  # the lowest rank that progress lines name
@@ -128,7 +128,7 @@ def _with_template(reader: ReaderState, key: Key, template: Template) -> ReaderS
     return replace(reader, templates=templates)
 
 
-def _emit(reader: ReaderState, key: Key, samples: tuple[Sample, ...], choice: Choice, *, updates: bool) -> Transition:
+def _emit(reader: ReaderState, key: Key, samples: tuple[Sample, ...], choice: CounterChoice, *, updates: bool) -> Transition:
     """Return the transition for lines of a template that counts."""
     template = reader.templates[key]
     readings = [make_reading(choice, sample.figures, template.example) for sample in samples]
@@ -157,7 +157,7 @@ def _follows_silence(reader: ReaderState, key: Key, quality: float) -> bool:
     return quality >= reader.quality - TOTAL_BONUS and reader.templates[key].streak >= MAX_SILENCE
 
 
-def _counts_steps_of_block(reader: ReaderState, choice: Choice) -> bool:
+def _counts_steps_of_block(reader: ReaderState, choice: CounterChoice) -> bool:
     """Return whether lines with this counter count the steps of the primary template, which joins few of them with a speed.
 
     CleanRL prints `global_step=2252, episodic_return=[70.]` often, and `SPS: 41` rarely.

@@ -40,7 +40,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     block: int = -1  # number of the line that began the block; -1: the line stands alone
 
 
-class Choice(Struct, frozen=True):
+class CounterChoice(Struct, frozen=True):
     """What counts in the lines of a template."""
 
     name: str  # of the counter
@@ -58,7 +58,7 @@ class Template(Struct, frozen=True, kw_only=True):
     streak: int = 0  # lines of this template since the primary one's last line
     samples: tuple[Sample, ...] = ()  # empty after the confirmation
     last: Sample | None = None
-    choice: Choice | None = None  # None until the template counts
+    choice: CounterChoice | None = None  # None until the template counts
     fields: frozenset[str] = frozenset()
 
     @property
@@ -77,7 +77,7 @@ class Template(Struct, frozen=True, kw_only=True):
             self, lines=self.lines + (not repeats), samples=samples, last=sample, primary_lines=primary_lines, streak=streak
         )
 
-    def with_choice(self, choice: Choice) -> Template:
+    def with_choice(self, choice: CounterChoice) -> Template:
         """Return the template that counts; its first lines are read again, so it needs them no more."""
         return replace(self, choice=choice, samples=())
 
@@ -94,7 +94,7 @@ def make_key(figures: Figures, *, joined: bool) -> Key:
 PERCENT = "%"
 
 
-def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
+def choose_counter(samples: tuple[Sample, ...]) -> CounterChoice | None:
     """Return the best counter that grows in the samples; None if none does."""
     names: dict[str, Counter] = {}
     for counter in samples[-1].figures.counters:
@@ -109,15 +109,15 @@ def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
         known = [item for item in values if item is not None]
         grows = _grows if counter.priority < SPARE_COUNT else _grows_evenly
         if grows([item.value for item in known]):
-            return Choice(counter.name, counter.quantity)
+            return CounterChoice(counter.name, counter.quantity)
         totals = [item.total for item in known if item.total is not None]
         if len(totals) == len(known) and len({item.value for item in known}) == 1 and _grows(totals):
-            return Choice(counter.name, counter.quantity, swapped=True)
+            return CounterChoice(counter.name, counter.quantity, swapped=True)
     percents = [sample.figures.percent for sample in samples if sample.figures.percent is not None]
     has_counter = samples[-1].figures.loss_priority < SUM_OF_LOSSES or any(sample.figures.counters for sample in samples)
     if len(samples) <= MIN_EVEN_STEPS and any(counter.priority == SPARE_COUNT for counter in ordered):
         return None  # it may yet grow evenly
-    return Choice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
+    return CounterChoice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
 
 
 def find_counter(figures: Figures, name: str) -> Counter | None:
@@ -137,7 +137,7 @@ def _grows_evenly(values: list[float]) -> bool:
     return len(steps) >= MIN_EVEN_STEPS and min(steps) > 0 and len({*steps[1:]}) == 1
 
 
-def find_choice(template: Template) -> Choice | None:
+def find_choice(template: Template) -> CounterChoice | None:
     """Return the counter if the lines so far are training progress."""
     samples = template.samples
     if len(samples) < MIN_LINES:
@@ -165,7 +165,7 @@ def find_choice(template: Template) -> Choice | None:
     return choice if has_speed and counts and distinct >= MIN_WEAK_LINES else None
 
 
-def _find_sole_counter(sample: Sample) -> Choice | None:
+def _find_sole_counter(sample: Sample) -> CounterChoice | None:
     """Return the counter of a line that shows training by itself: the only one, beside a loss and a speed or an lr.
 
     Of two numbers such as `2/100` and of one without a name nobody knows what they count, unless an epoch stands beside them.
@@ -180,7 +180,7 @@ def _find_sole_counter(sample: Sample) -> Choice | None:
     has_total = counters[0].total is not None
     is_clear = figures.is_bar or (bool(epochs) if has_total else counters[0].has_name)
     has_rate = figures.speed is not None or figures.lr is not None
-    return Choice(counters[0].name, counters[0].quantity) if is_clear and has_rate else None
+    return CounterChoice(counters[0].name, counters[0].quantity) if is_clear and has_rate else None
 
 
 def _shows_speed(figures: Figures) -> bool:
@@ -190,7 +190,7 @@ def _shows_speed(figures: Figures) -> bool:
     return figures.speed is not None and (not is_step_time or is_training)
 
 
-def _counts_steps(figures: Figures, choice: Choice) -> bool:
+def _counts_steps(figures: Figures, choice: CounterChoice) -> bool:
     """Return whether a clear name counts steps; a plural, such as `steps`, may be a setting."""
     counter = find_counter(figures, choice.name)
     is_step = counter is not None and counter.quantity is Quantity.STEP and counter.priority < CLEAR_COUNT
@@ -210,7 +210,7 @@ def is_count_only(figures: Figures) -> bool:
     return figures.loss is None and figures.speed is None
 
 
-def _shows_training(samples: tuple[Sample, ...], choice: Choice) -> bool:
+def _shows_training(samples: tuple[Sample, ...], choice: CounterChoice) -> bool:
     """Return whether lines without loss and speed show training: they count epochs, or another figure changes with the step."""
     counter = find_counter(samples[-1].figures, choice.name)
     if counter is None or choice.swapped:
@@ -224,12 +224,12 @@ def _shows_training(samples: tuple[Sample, ...], choice: Choice) -> bool:
     return (is_epoch and not has_owner(samples[-1].figures.words)) or len(metrics) >= MIN_LINES
 
 
-def _position(figures: Figures, choice: Choice) -> tuple[float | None, ...]:
+def _position(figures: Figures, choice: CounterChoice) -> tuple[float | None, ...]:
     counter = find_counter(figures, choice.name)
     return (figures.percent,) if counter is None else (counter.value, counter.total if choice.swapped else None)
 
 
-def _confirms_loss(samples: tuple[Sample, ...], losses: list[float], choice: Choice, distinct: int) -> bool:
+def _confirms_loss(samples: tuple[Sample, ...], losses: list[float], choice: CounterChoice, distinct: int) -> bool:
     figures = samples[-1].figures
     counter = find_counter(figures, choice.name)
     if counter is not None and counter.priority == SPARE_COUNT and all(before <= after for before, after in pairwise(losses)):
@@ -257,7 +257,7 @@ def bar_reading(figures: Figures) -> Reading:
     )
 
 
-def make_reading(choice: Choice, figures: Figures, example: str) -> Reading:
+def make_reading(choice: CounterChoice, figures: Figures, example: str) -> Reading:
     """Return the values in one line of a template that counts; `example` is another of its lines."""
     step, total, epoch, epochs = _read_counters(choice, figures)
     return Reading(
@@ -279,7 +279,7 @@ def make_reading(choice: Choice, figures: Figures, example: str) -> Reading:
     )
 
 
-def _read_counters(choice: Choice, figures: Figures) -> tuple[float | None, float | None, float | None, float | None]:
+def _read_counters(choice: CounterChoice, figures: Figures) -> tuple[float | None, float | None, float | None, float | None]:
     """Return step, steps, epoch and epochs."""
     chosen = find_counter(figures, choice.name)
     others = [counter for counter in figures.counters if counter.quantity is Quantity.EPOCH and counter is not chosen]

@@ -15,7 +15,7 @@ from kfjob.base.parsing import parse_json
 from kfjob.base.text import join_names
 from kfjob.convert.conversion import Conversion, Note
 from kfjob.joblog.events import TRAINING_CONTAINER
-from kfjob.kinds.manifests import ANY_JOB, Choice
+from kfjob.kinds.manifests import ANY_JOB, JobChoice
 from kfjob.kinds.pytorchjob.importer.comparison import (
     FIXED,
     compare_with_original,
@@ -40,7 +40,7 @@ _MAX_PLACES = 3
 
 
 def import_objects(
-    objects: Sequence[ManifestObject], *, file: str | None = None, choice: Choice = ANY_JOB, makes_etcd: bool = True
+    objects: Sequence[ManifestObject], *, file: str | None = None, choice: JobChoice = ANY_JOB, makes_etcd: bool = True
 ) -> Conversion:
     """Return the spec of the PyTorchJob among the objects, or inside one of them.
 

@@ -19,7 +19,7 @@ from kfjob.base.errors import Problem, SpecError
 from kfjob.base.parsing import MAX_TEXT, ParseError
 from kfjob.base.text import plural
 from kfjob.convert.conversion import Note, make_job_name
-from kfjob.kinds.manifests import ANY_JOB, Choice
+from kfjob.kinds.manifests import ANY_JOB, JobChoice
 from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.importer.hyperpod import HYPERPOD_JOB, convert_hyperpod
 from kfjob.objects import api_objects
@@ -72,7 +72,7 @@ class FoundJob:
         place = f"`{self.name}` at `{self.place}`" if self.place else f"`{self.name}`"
         return f"{place} of {self.outer}" if self.outer else place
 
-    def fits(self, choice: Choice) -> bool:
+    def fits(self, choice: JobChoice) -> bool:
         """Return whether the choice means this job."""
         return choice.name in (None, self.name) and choice.path in (None, self.place, join_path(self.path))
 
@@ -83,7 +83,7 @@ class FoundJob:
 
 
 def choose_job(
-    documents: Sequence[JsonObject], choice: Choice, file: str | None, *, list_paths: Sequence[Path] = ()
+    documents: Sequence[JsonObject], choice: JobChoice, file: str | None, *, list_paths: Sequence[Path] = ()
 ) -> FoundJob:
     """Return the only PyTorchJob in the documents that fits the choice. `list_paths` are the documents' paths in Lists.
 
