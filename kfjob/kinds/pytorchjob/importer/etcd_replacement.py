@@ -14,9 +14,10 @@ from kfjob.plan.values import DEFAULT_ETCD_IMAGE
 from kfjob.source.manifest import ManifestObject
 
 _WAIT_WORDS = frozenset((
-    "bash", "bin", "break", "busybox", "curl", "date", "dev", "dig", "do", "done", "echo", "elif", "else", "endpoint", "etcdctl",
-    "exit", "false", "fi", "for", "getent", "grep", "health", "host", "hosts", "if", "in", "nc", "ncat", "netcat", "nslookup", "null",
-    "ping", "seq", "set", "sh", "sleep", "telnet", "test", "then", "true", "until", "usr", "wget", "while",
+    "bash", "bin", "break", "busybox", "curl", "date", "dev", "dig", "do", "done", "echo", "elif", "else", "endpoint",
+    "etcdctl", "exit", "false", "fi", "for", "getent", "grep", "health", "host", "hosts", "if", "in", "nc", "ncat",
+    "netcat", "nslookup", "null", "ping", "seq", "set", "sh", "sleep", "telnet", "test", "then", "true", "until", "usr",
+    "wget", "while",
 ))  # fmt: skip
 """The words of a command that only asks again and again whether a host answers."""
 _IGNORED = re.compile(r"\becho\b[^;&|\n$`]*|\bfor \w+|\$\{?\w+|(?<![\w/])-\w+")
