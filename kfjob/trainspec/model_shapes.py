@@ -285,7 +285,7 @@ PRESETS: Mapping[str, ModelShape] = MappingProxyType(
             num_key_value_heads=2,
             max_position_embeddings=1024,
         ),
-        # The default model of the eks script, see `kfjob.validation.script_arguments`.
+        # The default model of the eks script, see `kfjob.trainspec.script_arguments`.
         "gpt-neox-small": ModelShape(
             architecture="gpt_neox",
             vocab_size=50432,
