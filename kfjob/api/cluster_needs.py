@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
 import tempfile
@@ -44,17 +45,8 @@ _MAX_NAMES = 3
 """Files of this folder that a note names."""
 
 
-def find_missing_parts(prepared: PreparedJob, *, has_code: bool = False) -> Iterator[Problem]:
-    """Yield what a spec without an image lacks for a cluster besides the image, as a spec that has run only here.
-
-    The last item is the cluster itself, if no kubeconfig names one.
-    """
-    if prepared.target.capabilities.has_images and not prepared.spec.image:
-        yield from find_cluster_needs(prepared, has_code=has_code)
-        yield from _find_cluster(prepared)
-
-
-def _find_cluster(prepared: PreparedJob) -> Iterator[Problem]:
+def find_cluster(prepared: PreparedJob) -> Iterator[Problem]:
+    """Yield a warning if no kubeconfig names a cluster."""
     with suppress(Unreachable):  # the kubeconfig is damaged: the submit reports it
         if kubeconfig.find_current_context(prepared.target.settings.context) is None:
             title = "no cluster is set up: no kubeconfig names one"
@@ -62,12 +54,12 @@ def _find_cluster(prepared: PreparedJob) -> Iterator[Problem]:
             yield Problem(title=title, hint=f"{hint}; `kfjob doctor` checks it", severity="warning")
 
 
-def find_cluster_needs(prepared: PreparedJob, *, has_code: bool = False) -> Iterator[Problem]:
-    """Yield what the pods of a job may lack, although this machine has it. With `has_code`, this folder comes to the pods.
+def find_cluster_needs(prepared: PreparedJob, code_folder: Path | None = None) -> Iterator[Problem]:
+    """Yield what the pods of a job may lack, although this machine has it. The files of `code_folder` come to the pods.
 
     The job may be complete if it has an image: then what the image can have is only a note.
     """
-    yield from _find_for_roles(prepared, lambda job: _find_needs(job, has_code=has_code))
+    yield from _find_for_roles(prepared, lambda job: _find_needs(job, code_folder))
 
 
 def _find_for_roles(prepared: PreparedJob, find: Callable[[Job], Iterable[Problem]]) -> Iterator[Problem]:
@@ -81,10 +73,9 @@ def _find_for_roles(prepared: PreparedJob, find: Callable[[Job], Iterable[Proble
                 yield replace(problem, path=find_role_path(problem.path, prepared.spec)) if is_master else problem
 
 
-def _find_needs(job: Job, *, has_code: bool) -> Iterator[Problem]:
+def _find_needs(job: Job, code_folder: Path | None) -> Iterator[Problem]:
     severity: Literal["note", "warning"] = "note" if job.spec.image else "warning"
-    if not has_code:
-        yield from _find_code(job)
+    yield from _find_code(job) if code_folder is None else _find_missing_script(job, code_folder)
     yield from _find_programs(job)
     yield from _find_packages(job)
     yield from _find_paths(job)
@@ -142,6 +133,17 @@ def _find_code(job: Job) -> Iterator[Problem]:
         title = f"{join_names(names, limit=_MAX_NAMES)} {verb} in this folder, and the image must have {pronoun}"
         hint = "`kfjob push-image` builds an image with this folder, and `--code .` adds the folder to one"
         yield Problem(title=title, path="command", hint=hint, severity="note" if job.spec.image else "warning")
+
+
+def _find_missing_script(job: Job, code_folder: Path) -> Iterator[Problem]:
+    """Yield a warning if the script is neither in the folder of the code nor made by the command."""
+    script = "" if job.spec.train or job.spec.pod.working_dir else find_job_script(job.plan.words)
+    if not script or Path(script).is_absolute() or "$" in script or _makes_file(job, script) or _exists(code_folder / script):
+        return
+    similar = difflib.get_close_matches(script, [path.name for path in code_folder.glob("*.py")], n=1)
+    hint = f"did you mean `{similar[0]}`?" if similar else None
+    title = f"script `{script}` is not in `{code_folder}`, the folder of `--code`, so the image must have it"
+    yield Problem(title=title, path="command", hint=hint, severity="warning")
 
 
 def _find_module(before: str, word: str) -> str:

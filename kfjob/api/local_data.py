@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
-from kfjob.api.prepared import PreparedJob
 from kfjob.base.errors import Problem
 from kfjob.base.parsing import ParseError, parse_json, read_document
 from kfjob.base.text import plural
@@ -18,12 +17,6 @@ from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_micro_batch
 _SIMILAR = 0.8
 _MANY_PASSES = 10
 """Passes over the data above which a run without `epochs` gets a note; gains end long before (Muennighoff et al. 2023)."""
-
-
-def find_local_problems(prepared: PreparedJob) -> Iterator[Problem]:
-    """Yield the problems of the paths that a trainer on this machine reads; those in volumes are other folders."""
-    if prepared.target.capabilities.runs_on_this_machine and prepared.spec.train:
-        yield from find_data_problems(prepared.spec.train, prepared.plan)
 
 
 def find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kfjob.api.images.code_layer import CodeLayer
-from kfjob.api.lifecycle.preparation import add_code, find_other_target
+from kfjob.api.lifecycle.preparation import add_code, use_offered_kind
 from kfjob.api.lifecycle.start import describe_others
 from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.settings import Settings
+from kfjob.api.target import Target
 from kfjob.api.target_needs import add_target_needs
 from kfjob.base.common_types import JsonObject, Notify, ignore_notice
-from kfjob.base.errors import AlreadyExists, NotInstalled
+from kfjob.base.errors import AlreadyExists
 from kfjob.kinds.registry import is_job
 from kfjob.objects.api_objects import describe_object
 from kfjob.objects.reading import get_launch
@@ -46,20 +47,17 @@ def dry_run(source: JobSource, mode: Mode, *, settings: Settings, notify: Notify
         SpecError: every problem of the job, and every lint error.
         AlreadyExists, Refused, Forbidden: the API server would not accept the job (mode `server`).
     """
-    target = source.find_target(settings, notify=ignore_notice)
-    job = source.prepare(target, notify=notify)
-    if target.capabilities.runs_on_this_machine:
-        job = add_target_needs(job)
+    job = source.prepare(source.find_target(settings, notify=ignore_notice), notify=notify)
+    job = add_target_needs(job, code_folder=code.folder if code else None)
     job.check_findings(notify)
     job = add_code(job, source, code, notify=notify, dry_run=True)
-    try:
-        existing = _ask_server(job, notify) if mode == "server" else []
-    except NotInstalled:
-        other = find_other_target(job, notify=notify)
-        if other is None:
-            raise
-        job = add_code(source.prepare(other, notify=ignore_notice), source, code, notify=notify, dry_run=True)
-        existing = _ask_server(job, notify)
+    existing: list[JsonObject] = []
+    if mode == "server":
+
+        def prepare(target: Target) -> PreparedJob:
+            return add_code(source.prepare(target, notify=ignore_notice), source, code, notify=notify, dry_run=True)
+
+        job, existing = use_offered_kind(job, prepare, lambda job: (job, _ask_server(job, notify)), notify)
     for notice in describe_others([item for item in job.objects if item not in existing], "would be created with the job"):
         notify(notice)
     return DryRun(name=job.name, namespace=job.namespace, mode=mode, objects=job.objects)

@@ -2,56 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from kfjob.api.capacity.nodes import find_missing_nodes, read_nodes
 from kfjob.api.capacity.pod_requirements import find_references
-from kfjob.api.cluster_needs import find_missing_parts
 from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_job_images
 from kfjob.api.images.code_layer import CodeLayer, change_code
-from kfjob.api.local_data import find_local_problems
-from kfjob.api.local_paths import find_volume_paths
 from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.target import Target
+from kfjob.api.target_needs import add_target_needs
 from kfjob.backends.base import Inventory
 from kfjob.backends.resources import CORE
 from kfjob.base.capabilities import AUTO_TARGET
 from kfjob.base.common_types import Notify
-from kfjob.base.errors import KfjobError, Problem
+from kfjob.base.errors import KfjobError, NotInstalled, Problem
 from kfjob.kinds.base import PodTemplate
 from kfjob.kinds.registry import read_pod_templates
+from kfjob.lint.storage import HIDES_PROGRAM
+
+T = TypeVar("T")
+_GUESS = (HIDES_PROGRAM, "warning")
 
 
-def check_job(source: JobSource, target: Target, *, notify: Notify, has_code: bool = False) -> PreparedJob:
-    """Prepare a job, and check its findings and its data on this machine. `notify` receives warnings.
+def check_job(source: JobSource, target: Target, *, notify: Notify, code: CodeLayer | None = None) -> PreparedJob:
+    """Prepare a job to start now, and check its findings and what its target lacks. `notify` receives warnings.
 
-    With `has_code`, the code of this folder is added to the image.
+    `code` will be added to the image.
 
     Raises:
         SpecError: every problem of the job.
     """
     job = source.prepare(target, notify=notify)
-    if job.records_spec:
-        needs = [*find_missing_parts(job, has_code=has_code), *find_local_problems(job), *find_volume_paths(job)]
-        job = job.add_needs(needs)
+    job = add_target_needs(job, code_folder=code.folder if code else None, is_submitted=True)
+    if code and code.workdir:  # lint guesses the image's working directory, and the image gets this one
+        job = replace(job, findings=tuple(item for item in job.findings if (item.rule, item.severity) != _GUESS))
     job.check_findings(notify)
     return job
 
 
-def find_other_target(job: PreparedJob, *, notify: Notify) -> Target | None:
-    """Return the target for a job that the cluster does not have as the default kind; None if its kind was chosen.
+def use_offered_kind(
+    job: PreparedJob, prepare: Callable[[Target], PreparedJob], use: Callable[[PreparedJob], T], notify: Notify
+) -> T:
+    """Return what `use` makes of the job; if the cluster lacks the default kind, of the job as another kind that it offers.
 
     Raises:
+        NotInstalled: the kind of the job was chosen.
         Refused: the cluster offers no kind of job.
     """
-    if job.target.settings.job_kind:
-        return None
+    try:
+        return use(job)
+    except NotInstalled:
+        if job.target.settings.job_kind:
+            raise
     other = job.target.change(job_kind=AUTO_TARGET).choose_kind(None).target
     notify(f"the cluster has no {job.target.job_kind.name}: the job becomes a {other.job_kind.name}")
-    return other
+    return use(prepare(other))
 
 
 def add_code(

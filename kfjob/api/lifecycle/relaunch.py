@@ -122,7 +122,7 @@ def _prepare_spec(
         loaded = replace(loaded, file_record=record.spec_file)
     source = SpecSource(loaded, start_folder="" if has_new_spec else record.start_folder)
     if change:
-        job = check_job(source, target, notify=notify, has_code=code is not None)
+        job = check_job(source, target, notify=notify, code=code)
         _check_namespace(job, record)
         for notice in describe_change(recorded, loaded.spec):
             notify(notice)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from kfjob.api.images.code_layer import CodeLayer
-from kfjob.api.lifecycle.preparation import check_job, find_other_target, prepare_launch
+from kfjob.api.lifecycle.preparation import check_job, prepare_launch, use_offered_kind
 from kfjob.api.lifecycle.replace import replace_launch
 from kfjob.api.lifecycle.taken_name import NameState, decide_name, find_same_name, make_taken
 from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.reader import LiveReader, open_snapshot
 from kfjob.api.target import Target
 from kfjob.base.common_types import Notify, ignore_notice
-from kfjob.base.errors import NotInstalled
 
 
 class Submission(NamedTuple):
@@ -42,15 +42,9 @@ def submit(
             or it has no record of its spec and its user. Or another command has started the job in the meantime.
         NotFound, Refused: the image does not exist, or not for the nodes' architecture.
     """
-    job = check_job(source, target, notify=notify, has_code=code is not None)
-    try:
-        return _submit(job, source, code=code, replace=replace, notify=notify)
-    except NotInstalled:
-        other = find_other_target(job, notify=notify)
-        if other is None:
-            raise
-    job = check_job(source, other, notify=notify, has_code=code is not None)
-    return _submit(job, source, code=code, replace=replace, notify=notify)
+    prepare = partial(check_job, source, notify=notify, code=code)
+    start = partial(_submit, source=source, code=code, replace=replace, notify=notify)
+    return use_offered_kind(prepare(target), prepare, start, notify)
 
 
 def _submit(job: PreparedJob, source: JobSource, *, code: CodeLayer | None, replace: bool, notify: Notify) -> Submission:
