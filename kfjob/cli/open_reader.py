@@ -113,4 +113,4 @@ def check_is_cluster(target: Target) -> None:
         UsageError: the jobs run on this machine.
     """
     if not target.capabilities.has_api_server:
-        raise UsageError("`-o name` prints names for kubectl, and jobs of the local backend have no pods", hint=_HINT)
+        raise UsageError("`-o name` prints names for kubectl, which does not know the jobs of this machine", hint=_HINT)

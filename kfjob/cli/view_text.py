@@ -16,7 +16,7 @@ from kfjob.joblog.progress.training import Training, describe_divergence, format
 from kfjob.joblog.view.job_view import JobView, News
 from kfjob.joblog.view.progress_text import speed_text, step_text
 from kfjob.joblog.view.silence import describe_last_lines, describe_next_step, describe_silence, find_silence
-from kfjob.joblog.view.stages import describe_ending, describe_joining, find_partial_end
+from kfjob.joblog.view.stages import find_stage
 
 MAX_ROUNDS = 5
 """Rendezvous rounds in a table; the newest ones are shown."""
@@ -140,18 +140,18 @@ def status_text(view: JobView, *, name: str, now: int, diagnosis: Diagnosis | No
     lines.append(pods_table(view, now))
     rows = [
         f"{label:<10} {value}"
-        for label, value in (*_status_rows(view), *last_line_rows(diagnosis), *_cause_rows(view, name, cause))
+        for label, value in (*_status_rows(view, name), *last_line_rows(diagnosis), *_cause_rows(view, name, cause))
         if value
     ]
     return "\n".join([*lines, "", *rows] if rows else lines)
 
 
-def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
+def _status_rows(view: JobView, name: str) -> Iterator[tuple[str, str]]:
     yield "reason", view.reason
     if isinstance(view.master, Master):
         yield "master", f"{view.master.pod} ({view.master.confidence})"
     yield "progress", progress_line(view) or no_progress_text(view)
-    yield "waiting", describe_ending(view) or describe_joining(view) or str(find_partial_end(view) or "")
+    yield "stage", find_stage(view, job=name).text
     if silence := find_silence(view):
         yield "silent", describe_silence(silence)
         yield from (("", text) for text in describe_last_lines(silence))

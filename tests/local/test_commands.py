@@ -80,7 +80,7 @@ def test_status_logs_master_and_stop_from_another_shell_while_it_runs(kfjob):
     assert json.loads(kfjob("master", "long", "--wait", "30", "-o", "json"))["pod"] == "long-worker-0"
     assert json.loads(kfjob("status", "long", "-o", "json"))["phase"] == "Running"
     for command in ("master", "status"):
-        assert "jobs of the local backend have no pods" in kfjob.run(command, "long", "-o", "name").stderr
+        assert "which does not know the jobs of this machine" in kfjob.run(command, "long", "-o", "name").stderr
     assert "Batch 1 " in kfjob("logs", "long", "--master")
     assert kfjob.run("wait", "long", "--timeout", "0.2").returncode == 124
     assert kfjob("stop", "long") == "long\n"

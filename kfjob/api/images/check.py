@@ -75,8 +75,7 @@ class ImageInspector:
             try:
                 return read_metadata(registry, ref)
             except NotFound as err:
-                hint = _suggest_tag(registry, ref) or err.hint or "`kfjob push-image` pushes an image and prints its name"
-                raise NotFound(f"image `{ref}` does not exist", cause=err.cause, hint=hint) from err
+                raise explain_missing(registry, ref, err) from err
 
     @contextmanager
     def _open_registry(self, ref: ImageRef, login: LoginSource) -> Iterator[Registry]:
@@ -206,6 +205,12 @@ def _check_architectures(checks: Sequence[ImageCheck], target: Target) -> None:
                 hint=f"build one with `kfjob push-image --platform linux/{architecture}`",
             )
             raise _add_location(error, check.required)
+
+
+def explain_missing(registry: Registry, ref: ImageRef, err: NotFound) -> NotFound:
+    """Return the error for an image that a registry does not have; the hint names the most similar tag."""
+    hint = _suggest_tag(registry, ref) or err.hint or "`kfjob push-image` pushes an image and prints its name"
+    return NotFound(f"image `{ref}` does not exist", cause=err.cause, hint=hint)
 
 
 def _suggest_tag(registry: Registry, ref: ImageRef) -> str | None:

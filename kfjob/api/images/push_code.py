@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kfjob.base.errors import UsageError
+from kfjob.api.images.check import explain_missing
+from kfjob.base.errors import NotFound, UsageError
 from kfjob.base.http import Limits
 from kfjob.image.auth import open_registry
 from kfjob.image.folder import read_folder, refuse_secrets
@@ -95,9 +96,11 @@ def push_code(
         registry = stack.enter_context(open_registry(base_ref, "pull", profile=profile, limits=limits))
         source = Repository(registry=registry, ref=base_ref)
         target_registry = stack.enter_context(open_registry(target_ref, "push", profile=profile, limits=limits))
-        base_images = read_image_set(
-            registry, base_ref, registry.get_manifest(base_ref.repository, base_ref.tag_or_digest), platforms
-        )
+        try:
+            manifest = registry.get_manifest(base_ref.repository, base_ref.tag_or_digest)
+        except NotFound as err:
+            raise explain_missing(registry, base_ref, err) from err
+        base_images = read_image_set(registry, base_ref, manifest, platforms)
         workdirs = list(_list_workdirs(base_images, workdir))
         for path in workdirs:
             check(path, frozenset(entry.path for entry in files.entries if entry.kind != "folder"))

@@ -117,6 +117,9 @@ def _with_news(view: JobView, *news: News) -> JobView:
     return replace(view, news=(*view.news, *news)[-MAX_NEWS:])
 
 
+_PULL_REASONS = {"ErrImagePull", "ImagePullBackOff"}
+
+
 def _change_pod(view: JobView, event: PodChanged) -> JobView:
     pod = view.pods.get(event.pod, PodView(event.pod))
     view = _with_time(_with_pod(view, pod.with_state(event)), event.time or event.started or event.created)
@@ -127,6 +130,8 @@ def _add_pod_news(view: JobView, event: PodChanged, *, before: PodChanged | None
     """Report a new state of a pod, or that of the job's own etcd."""
     if before and (before.phase, before.reason, before.restarts) == (event.phase, event.reason, event.restarts):
         return view
+    if before and {before.reason, event.reason} == _PULL_REASONS:
+        return view  # the kubelet alternates between them, with the same cause
     text = _describe_state(event)
     if before and event.restarts > before.restarts and event.phase is PodPhase.RUNNING and not event.reason:
         text = _describe_restart(event)

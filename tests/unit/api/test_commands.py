@@ -39,7 +39,7 @@ def test_submit_as_json_has_namespace_and_backend(fake, kfjob, spec):
 def test_taken_name_is_an_error_and_changes_nothing(fake, kfjob, spec):
     fake.play("train", *script.STARTING)
     assert kfjob("submit", spec) == 1
-    assert kfjob.err.startswith("error: job `train` exists already")
+    assert "\nerror: job `train` exists already" in kfjob.err
     assert fake.calls == []
 
 
@@ -340,7 +340,7 @@ def test_missing_kubeconfig_is_exit_code_5(fake, kfjob, monkeypatch, spec, tmp_p
     monkeypatch.undo()
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert kfjob("submit", spec, "--backend", "kubernetes") == 5
-    assert kfjob.err.startswith("error: no kubeconfig")
+    assert "\nerror: no kubeconfig" in kfjob.err
 
 
 def test_interrupt_detaches_and_prints_the_command_to_stop(fake, kfjob, monkeypatch):

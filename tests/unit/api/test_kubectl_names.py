@@ -36,6 +36,6 @@ def test_job_whose_pods_are_gone_has_no_name(kfjob):
         assert kfjob.out == ""
 
 
-def test_jobs_of_this_machine_have_no_name(kfjob):
+def test_jobs_of_this_machine_have_no_name_for_kubectl(kfjob):
     assert kfjob("list", "-o", "name", "--backend", "local") == 2
-    assert "jobs of the local backend have no pods" in kfjob.err
+    assert "which does not know the jobs of this machine" in kfjob.err

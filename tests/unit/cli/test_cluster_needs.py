@@ -44,6 +44,25 @@ def test_submit_of_a_local_spec_asks_for_all_that_is_missing_before_it_reaches_a
     assert "in this folder" not in kfjob.err
 
 
+def test_submit_warns_of_a_script_that_the_code_lacks(kfjob, here):
+    (here / "job.yaml").write_text("name: mine\ncommand: torchrun trian.py\n")
+    assert kfjob("submit", "job.yaml", "--backend", "kubernetes", "--code", ".") == 2
+    assert "warning: script `trian.py` is not in `.`, the folder of `--code`, so the image must have it" in kfjob.err
+    assert "hint: did you mean `train.py`?" in kfjob.err
+    (here / "job.yaml").write_text("name: mine\ncommand: torchrun train.py\n")
+    assert kfjob("submit", "job.yaml", "--backend", "kubernetes", "--code", ".") == 2
+    assert "the folder of `--code`" not in kfjob.err
+
+
+@pytest.mark.parametrize("command", [("submit",), ("submit", "--dry-run", "client"), ("validate",)])
+def test_commands_agree_on_what_a_job_with_an_image_may_lack(kfjob, here, monkeypatch, command):
+    monkeypatch.setenv("KUBECONFIG", str(here / "absent"))
+    (here / "job.yaml").write_text("name: mine\nimage: team/train:1\ncommand: torchrun train.py\n")
+    kfjob(*command, "job.yaml", "--backend", "kubernetes")
+    assert "note: the job has no volume: what it writes is deleted with its pods" in kfjob.err
+    assert "note: `train.py` is in this folder, and the image must have it" in kfjob.err
+
+
 def test_the_last_item_for_a_local_spec_is_the_missing_cluster(kfjob, here, monkeypatch):
     (here / "job.yaml").write_text(LOCAL)
     monkeypatch.setenv("KUBECONFIG", str(here / "absent"))

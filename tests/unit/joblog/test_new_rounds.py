@@ -46,7 +46,7 @@ def test_open_rendezvous_has_no_time_left_and_names_the_pods(reason: str):
     assert remaining_text(view) == ""
     text = "rendezvous: `train-worker-0`, `train-worker-1` wait to join; 0 of 2 pods in a round"
     assert str(find_stage(view)) == text
-    assert f"waiting    {text}" in status_text(view, name="train", now=0)
+    assert f"stage      {text}" in status_text(view, name="train", now=0)
     view = read(*events, *script.block(0, 0, 40))
     assert str(find_stage(view)) == "rendezvous: `train-worker-1` waits to join; 1 of 2 pods in a round"
 

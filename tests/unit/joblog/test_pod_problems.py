@@ -49,6 +49,13 @@ def test_state_of_own_etcd_is_news_and_in_the_headline():
     assert not view.pods
 
 
+def test_an_image_that_cannot_be_pulled_is_news_once():
+    failed = PodChanged(pod="a-worker-0", phase=PodPhase.PENDING, reason="ErrImagePull", message="no such tag")
+    again = replace(failed, reason="ImagePullBackOff", message="Back-off pulling image: no such tag")
+    view = reduce_all(JobView(), [CREATED, failed, again, failed, again])
+    assert [(news.pod, news.text) for news in view.news] == [("a-worker-0", "Pending: ErrImagePull (no such tag)")]
+
+
 def test_headline_has_the_reason_for_waiting_in_a_queue():
     waits = WorkloadStatus(name="w", queue="team", reason="Pending", message="insufficient unused quota for nvidia.com/gpu")
     suspended = JobChanged(phase=JobPhase.SUSPENDED, reason="PyTorchJobSuspended")

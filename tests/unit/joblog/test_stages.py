@@ -117,5 +117,5 @@ def test_status_has_the_pods_that_a_job_waits_for_as_data():
     view = reduce_all(JobView(config=CONFIG), [*script.TRAINING, script.line(0, FINISHED, 90)])
     assert view_json(view)["waiting"] == {"ended": ("train-worker-0",), "waiting_for": ("train-worker-1",)}
     text = status_text(view, name="train", now=0)
-    assert "waiting    the training processes of `train-worker-0` have ended; waiting for `train-worker-1`" in text
+    assert "stage      the training processes of `train-worker-0` have ended; waiting for `train-worker-1`" in text
     assert view_json(reduce_all(JobView(config=CONFIG), script.TRAINING))["waiting"] is None

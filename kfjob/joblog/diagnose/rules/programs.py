@@ -143,7 +143,10 @@ RULES = (
         id="permission-denied",
         title="the program has no permission for `{path}`",
         cause="the user of the process may not access the path",
-        remedy="set the volume's group (`fsGroup` in `pod.security_context`), or the user of the container",
+        remedy=(
+            "set the volume's group (`fsGroup` in `pod.security_context`), or the user of the container; a `host_path` has no "
+            "group: change the owner of its folder on the nodes"
+        ),
         local_remedy="change the owner or the mode of the path, or use another one",
         pattern=r"\[Errno 13\] Permission denied: '(?P<path>[^']*)'",
     ),
