@@ -1,9 +1,15 @@
 """Names of commands: aliases, suggestions, help."""
 
+import sys
+
+import click
 import pytest
 
 from kfjob.base.version import __version__
+from kfjob.cli import commands, output
 from kfjob.cli.commands import COMMANDS
+from kfjob.cli.completion import JOB, LIVE_JOB
+from kfjob.redaction import Redactor
 
 
 def test_bare_kfjob_and_a_bare_group_print_their_help(kfjob):
@@ -44,3 +50,14 @@ def test_words_of_other_tools_get_a_suggestion(kfjob, word, name):
 def test_version_is_a_line(kfjob):
     assert kfjob("--version") == 0
     assert kfjob.out == f"kfjob {__version__}\n"
+
+
+def test_suggested_commands_about_a_job_get_the_options_of_this_one(monkeypatch, capsys):
+    context = click.Context(commands.kfjob)
+    found = {name: commands.kfjob.get_command(context, name) for name in COMMANDS}
+    about_jobs = [name for name, command in found.items() if command and any(p.type in (JOB, LIVE_JOB) for p in command.params)]
+    assert {"status", "stop", "diagnose"} <= set(about_jobs)
+    monkeypatch.setattr(output, "_repeated", " -n team")
+    for name in about_jobs:
+        output.CleanStream(sys.stdout, Redactor()).write(f"hint: `kfjob {name} JOB`\n")
+        assert capsys.readouterr().out == f"hint: `kfjob {name} -n team JOB`\n"
