@@ -152,7 +152,7 @@ class Backend(Protocol):
 
 
 class Inventory(Protocol):
-    """Reads what a cluster has, for `doctor` and `preflight`: nothing here belongs to a job.
+    """Reads what a cluster has, for checks of a job and for `doctor`: nothing here belongs to a job.
 
     Every method may raise `Forbidden`: nodes and CRDs, for example, are often visible to administrators only.
     `api_version` is as in a manifest: `v1`, `apps/v1`.

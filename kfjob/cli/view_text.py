@@ -124,11 +124,7 @@ def pods_table(view: JobView, now: int) -> str:
 
 def sorted_pods(view: JobView) -> list[PodView]:
     """Return the pods by replica type and index."""
-    return sorted(view.pods.values(), key=_replica)
-
-
-def _replica(pod: PodView) -> tuple[str, int, str]:
-    return (pod.state.replica_type, pod.state.replica_index, pod.name) if pod.state else ("", 0, pod.name)
+    return sorted(view.pods.values(), key=lambda pod: pod.order)
 
 
 def status_text(view: JobView, *, name: str, now: int, diagnosis: Diagnosis | None = None) -> str:

@@ -32,8 +32,7 @@ from kfjob.cluster.live_objects import is_part_of_launch, read_live_objects, wit
 from kfjob.cluster.logs import read_pod_log
 from kfjob.cluster.pods import architecture_of, own_pods, snapshot, snapshot_of_pods
 from kfjob.cluster.prerequisites import created_before_job
-from kfjob.cluster.watch import Change, JobState, ObjectWatch, merge_watches
-from kfjob.cluster.watch import Snapshot as ListedObjects
+from kfjob.cluster.watch import Change, JobState, ListedObjects, ObjectWatch, merge_watches
 from kfjob.joblog.events import (
     JobChanged,
     JobSnapshot,
@@ -163,11 +162,10 @@ class KubernetesBackend:
         kinds = {kind.resource: kind for kind in KINDS.values()}
         answers = _ask_for_kinds(start)
         for kind, (_, listed) in answers:
-            yield from (snapshot(kind, item, now=time.time_ns()) for item in listed.items)
+            yield from (snapshot(kind, item, now=time.time_ns()) for item in listed.present)
         with contextlib.closing(merge_watches([watch for _, (watch, _) in answers])) as changes:
             for change in changes:
-                items = change.items if isinstance(change, ListedObjects) else [] if change.deleted else [change.item]
-                yield from (snapshot(kinds[change.resource], item, now=time.time_ns()) for item in items)
+                yield from (snapshot(kinds[change.resource], item, now=time.time_ns()) for item in change.present)
 
     def node_architectures(self) -> frozenset[str]:
         """Return the architectures of the nodes; empty if the user may not list nodes."""
@@ -305,7 +303,7 @@ class KubernetesBackend:
         yield listed
         yield pods.list()
         watches = [jobs, pods]
-        for job in listed.items:
+        for job in listed.present:
             if name := kind.find_store(job):
                 store = ObjectWatch(self._client, requests.select_object("pods", job["metadata"]["namespace"], name))
                 yield store.list()

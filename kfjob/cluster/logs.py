@@ -26,7 +26,7 @@ from kfjob.cluster.cursor import LogCursor
 from kfjob.cluster.errors import make_unreachable
 from kfjob.cluster.pods import container_names, pod_changed
 from kfjob.cluster.requests import Request
-from kfjob.cluster.watch import Change, ObjectWatch, Snapshot, merge_watches
+from kfjob.cluster.watch import Change, ObjectWatch, merge_watches
 from kfjob.joblog.events import TRAINING_CONTAINER, LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, PodPhase
 from kfjob.kinds.registry import find_kind, identify
 
@@ -358,5 +358,4 @@ class PodLog:
 
 def _find_item(change: Change, matches: Callable[[JsonObject], bool]) -> JsonObject | None:
     """Return the matching object of a change; None if it is deleted."""
-    items = change.items if isinstance(change, Snapshot) else [] if change.deleted else [change.item]
-    return next(filter(matches, items), None)
+    return next(filter(matches, change.present), None)

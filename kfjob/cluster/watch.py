@@ -34,11 +34,11 @@ READ_TIMEOUT_MARGIN = 30
 """Seconds after the end of a watch in which the server must close it; until then bookmarks come."""
 
 
-class Snapshot(Struct, frozen=True):
+class ListedObjects(Struct, frozen=True):
     """All objects that exist now; every other object is deleted."""
 
     resource: str
-    items: list[JsonObject]
+    present: list[JsonObject]
     name: str = ""  # set if only one object can match the selection
 
 
@@ -48,10 +48,15 @@ class ItemChange(Struct, frozen=True):
     resource: str
     item: JsonObject
     deleted: bool
-    name: str = ""  # as in `Snapshot`
+    name: str = ""  # as in `ListedObjects`
+
+    @property
+    def present(self) -> list[JsonObject]:
+        """The object, unless it was deleted."""
+        return [] if self.deleted else [self.item]
 
 
-Change = Snapshot | ItemChange
+Change = ListedObjects | ItemChange
 
 
 class ObjectWatch:
@@ -65,11 +70,11 @@ class ObjectWatch:
         self._stream: Stream | None = None
         self._closed = False
 
-    def list(self) -> Snapshot:
+    def list(self) -> ListedObjects:
         """Return the objects that exist now; `changes` continues from here."""
         response = self._client.call(self._selection.list_request())
         self._version = read_version(response)
-        return Snapshot(self._selection.resource, response.get("items") or [], self._selection.name)
+        return ListedObjects(self._selection.resource, response.get("items") or [], self._selection.name)
 
     def changes(self) -> Generator[Change]:
         """Yield every change after `list` (without it: the list, then every change), until this or the client is closed.
@@ -176,7 +181,7 @@ class JobState:
             return [*self._take_store(change, now)]
         if isinstance(change, ItemChange):
             return [*self._take_pod(change.item, deleted=change.deleted, now=now)]
-        own = [pod for pod in change.items if self._kind.find_job_id(pod) == self._job_id]
+        own = [pod for pod in change.present if self._kind.find_job_id(pod) == self._job_id]
         names = {pod["metadata"]["name"] for pod in own}
         deleted = [self._delete_pod(pod, now) for name, pod in list(self._pods.items()) if name not in names]
         return [*deleted, *(event for pod in own for event in self._take_pod(pod, deleted=False, now=now))]
@@ -184,8 +189,7 @@ class JobState:
     def _take_job(self, change: Change, now: int) -> Iterator[JobChanged]:
         if isinstance(change, ItemChange) and change.deleted and change.item["metadata"]["uid"] != self._uid:
             return  # an earlier job of the same name has gone
-        items = change.items if isinstance(change, Snapshot) else [] if change.deleted else [change.item]
-        job = next((item for item in items if item["metadata"]["uid"] == self._uid), None)
+        job = next((item for item in change.present if item["metadata"]["uid"] == self._uid), None)
         if job is not None:
             new = self._kind.read_state(job, now=now)
             if new.phase is JobPhase.PENDING and self._job and self._job.phase is JobPhase.RUNNING:
@@ -216,8 +220,7 @@ class JobState:
 
     def _take_store(self, change: Change, now: int) -> Iterator[StoreChanged]:
         """Yield the state of the own etcd. Its end follows from that of the job, so a deletion says nothing."""
-        items = change.items if isinstance(change, Snapshot) else [] if change.deleted else [change.item]
-        for item in items:
+        for item in change.present:
             new = pod_changed(self._kind, item, container=ETCD_CONTAINER, now=now)
             is_own = find_owner_uid(item, self._kind.name) == self._uid
             if is_own and (self._store is None or replace(self._store, time=now) != new):

@@ -13,7 +13,8 @@ from dataclasses import replace
 from msgspec.structs import replace as replace_fields
 
 from kfjob.api.lifecycle.relaunch import prepare_relaunch
-from kfjob.api.lifecycle.start import check_acceptance, list_objects
+from kfjob.api.lifecycle.replace import check_acceptance
+from kfjob.api.lifecycle.start import list_objects
 from kfjob.api.lifecycle.stop import stop
 from kfjob.api.prepared import PreparedJob
 from kfjob.api.reader import make_ref

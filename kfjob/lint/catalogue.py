@@ -64,7 +64,7 @@ RULES = (
     operator.limit_keeps_pods,
     operator.exit_code_policy,
     operator.hyperpod_restarts,
-    operator.short_grace,
-    operator.istio_sidecar,
+    torchrun.short_grace,
+    torchrun.istio_sidecar,
 )
 BY_ID = MappingProxyType({rule.id: rule for rule in RULES})

@@ -10,9 +10,6 @@ from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.lint.torchrun import LAUNCHERS, read_torchrun_flags
 
-_SHUTDOWN_TIMEOUT = 30
-"""Seconds that torchrun gives its processes after SIGTERM (torch `--shutdown-timeout`)."""
-
 
 @rule("readiness-gates-rendezvous", "warning", kind=KIND)
 def readiness_gates_rendezvous(job: Job) -> Iterator[Violation]:
@@ -99,33 +96,6 @@ def hyperpod_restarts(job: Job) -> Iterator[Violation]:
     if hyperpod and hyperpod.auto_resume and job.plan.restarts.policy != "OnFailure":
         message = f"HyperPod's auto-resume needs restart policy `OnFailure`, and the job has `{job.plan.restarts.policy}`"
         yield Violation(path="restarts.policy", message=message, hint="remove `restarts.policy`, or set `auto_resume: false`")
-
-
-@rule("short-grace", "warning")
-def short_grace(job: Job) -> Iterator[Violation]:
-    """The grace period of a pod is longer than torchrun's shutdown timeout.
-
-    torchrun passes SIGTERM on and kills its processes after 30 seconds. If the pod is killed at the same time, an unfinished
-    checkpoint is lost, and the agent cannot print why it ended.
-    """
-    timeout = _SHUTDOWN_TIMEOUT if job.spec.torchrun.shutdown_timeout is None else job.spec.torchrun.shutdown_timeout
-    for pod in job.pods:
-        grace = pod.get("terminationGracePeriodSeconds", 30)
-        if job.plan.launcher == "torchrun" and grace <= timeout:
-            message = f"the grace period is {grace} s, and torchrun's shutdown timeout is {timeout} s"
-            yield Violation(path="pod.grace", message=message, hint=f"set `pod.grace: {timeout + 30}`")
-            return
-
-
-@rule("istio-sidecar", "warning")
-def istio_sidecar(job: Job) -> Iterator[Violation]:
-    """The pods have no Istio proxy.
-
-    The proxy does not end with the training container, so the pod never succeeds. It also applies its rules to the ports that
-    NCCL and gloo open between the pods.
-    """
-    if job.plan.scheduling.istio_sidecar:
-        yield Violation(path="scheduling.istio_sidecar", message="the Istio proxy keeps the pods from ending", hint="remove it")
 
 
 @rule("elastic-bounds", "error", local=True, kind=KIND)

@@ -1,4 +1,4 @@
-"""Rules for the agents: flags in the command, variables that torch reads, and the rendezvous."""
+"""Rules for the agents: flags in the command, variables that torch reads, the rendezvous, and how their pods end."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ _FIELDS = {
     "master-port": "rendezvous.port",
 }
 """torchrun's options that the operator or the local backend sets by variable, and their fields in the spec."""
+_SHUTDOWN_TIMEOUT = 30
+"""Seconds that torchrun gives its processes after SIGTERM (torch `--shutdown-timeout`)."""
 
 
 def read_torchrun_flags(job: Job) -> Mapping[str, str | None]:
@@ -223,3 +225,30 @@ def host_network(job: Job) -> Iterator[Violation]:
                 hint="separate them with `scheduling.affinity`, or request whole nodes",
             )
         return
+
+
+@rule("short-grace", "warning")
+def short_grace(job: Job) -> Iterator[Violation]:
+    """The grace period of a pod is longer than torchrun's shutdown timeout.
+
+    torchrun passes SIGTERM on and kills its processes after 30 seconds. If the pod is killed at the same time, an unfinished
+    checkpoint is lost, and the agent cannot print why it ended.
+    """
+    timeout = _SHUTDOWN_TIMEOUT if job.spec.torchrun.shutdown_timeout is None else job.spec.torchrun.shutdown_timeout
+    for pod in job.pods:
+        grace = pod.get("terminationGracePeriodSeconds", 30)
+        if job.plan.launcher == "torchrun" and grace <= timeout:
+            message = f"the grace period is {grace} s, and torchrun's shutdown timeout is {timeout} s"
+            yield Violation(path="pod.grace", message=message, hint=f"set `pod.grace: {timeout + 30}`")
+            return
+
+
+@rule("istio-sidecar", "warning")
+def istio_sidecar(job: Job) -> Iterator[Violation]:
+    """The pods have no Istio proxy.
+
+    The proxy does not end with the training container, so the pod never succeeds. It also applies its rules to the ports that
+    NCCL and gloo open between the pods.
+    """
+    if job.plan.scheduling.istio_sidecar:
+        yield Violation(path="scheduling.istio_sidecar", message="the Istio proxy keeps the pods from ending", hint="remove it")

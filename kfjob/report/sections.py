@@ -17,7 +17,6 @@ from kfjob.joblog.view.job_view import JobView
 from kfjob.report.charts import Chart, Curve, lay_out_chart
 from kfjob.report.numbers import format_duration, format_number, format_time
 from kfjob.report.templating import make_environment
-from kfjob.report.timeline import pod_order
 
 MAX_WARNINGS = 100
 """Warnings in a report."""
@@ -234,7 +233,7 @@ def make_pod_table(view: JobView) -> Table | None:
     if not view.pods:
         return None
     rows = []
-    for pod in sorted(view.pods.values(), key=pod_order):
+    for pod in sorted(view.pods.values(), key=lambda pod: pod.order):
         state = pod.state
         exit_code = None if state is None else state.exit_code
         rows.append(

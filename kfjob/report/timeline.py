@@ -152,7 +152,7 @@ def lay_out_timeline(view: JobView, diagnosis: Diagnosis, spans: Mapping[str, Ma
 
 def _select_pods(view: JobView, diagnosis: Diagnosis) -> list[PodView]:
     """Return the pods of the timeline in their order."""
-    ordered = sorted(view.pods.values(), key=pod_order)
+    ordered = sorted(view.pods.values(), key=lambda pod: pod.order)
     if len(ordered) <= MAX_ROWS:
         return ordered
     named = {
@@ -161,13 +161,8 @@ def _select_pods(view: JobView, diagnosis: Diagnosis) -> list[PodView]:
         if issue
         for pod in issue.pods
     }
-    first = sorted(ordered, key=lambda pod: (pod.name not in named, not pod.restarts, pod_order(pod)))[:MAX_ROWS]
-    return sorted(first, key=pod_order)
-
-
-def pod_order(pod: PodView) -> tuple[str, int, str]:
-    """Return a sort key: Masters first, then by replica index."""
-    return (pod.state.replica_type, pod.state.replica_index, pod.name) if pod.state else ("", 0, pod.name)
+    first = sorted(ordered, key=lambda pod: (pod.name not in named, not pod.restarts, pod.order))[:MAX_ROWS]
+    return sorted(first, key=lambda pod: pod.order)
 
 
 def _periods(view: JobView, pod: PodView, spans: Mapping[str, LogSpan]) -> Iterator[_Period]:

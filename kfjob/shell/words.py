@@ -1,7 +1,7 @@
 """Parse the words of a shell's assignments: quotes, escapes and references. Pure.
 
 The parser knows every form whose value follows from the text and from the values of other names. Each other form, such as
-`$(command)`, becomes a `Refused` part. The syntax is that of bash 5.2.
+`$(command)`, becomes a `RefusedText` part. The syntax is that of bash 5.2.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedText:
     """A form that only a shell can compute; `title` says which, and `form` says it without the text."""
 
     title: str
@@ -65,7 +65,7 @@ class Refused:
     form: str
 
 
-Part = Text | Reference | Refused
+Part = Text | Reference | RefusedText
 
 
 class _Mode(Enum):
@@ -139,7 +139,7 @@ class WordParser:
         elif character == "~" and not mode.is_quoted and (start == 0 or self.text[start - 1] in " \t\n:=-?+"):
             self.offset += 1
             title = "only a shell can compute `~`: write the path of the folder"
-            yield Refused(title, start, title)
+            yield RefusedText(title, start, title)
         else:
             self.offset += 1
             yield Text(character, is_quoted=mode.is_quoted)
@@ -217,11 +217,11 @@ class WordParser:
         yield
         self._depth -= 1
 
-    def _refuse(self, title: str, start: int) -> Refused:
+    def _refuse(self, title: str, start: int) -> RefusedText:
         source = " ".join(self.text[start : self.offset].split())
         shown = source if len(source) <= _MAX_SHOWN else f"{source[: _MAX_SHOWN - 1]}…"
         form = title if title.endswith(("command", "arithmetic")) else f"{title} this part of the value"
-        return Refused(f"{title} `{shown}`" if "`" not in shown else f"{title} {shown}", start, form)
+        return RefusedText(f"{title} `{shown}`" if "`" not in shown else f"{title} {shown}", start, form)
 
     def _skip_to(self, closing: str, start: int) -> None:
         """Move behind the closing character of `${`, `$(` or a backtick at the offset; nested ones and quotes count."""

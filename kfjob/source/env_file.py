@@ -17,7 +17,7 @@ from kfjob.base.errors import Problem, SpecError
 from kfjob.base.shells import NAME, is_computed_by_shell, is_name, is_set_by_shell
 from kfjob.redaction import is_secret_name
 from kfjob.shell.variables import is_run_time
-from kfjob.shell.words import Part, Reference, Refused, Text, WordError, WordParser
+from kfjob.shell.words import Part, Reference, RefusedText, Text, WordError, WordParser
 
 _NO_EFFECT = re.compile(
     r"set(?:[ \t]+[-+][aeuvx]+|[ \t]+[-+]o[ \t]+(?:allexport|errexit|nounset|pipefail)|[ \t]+[-+][aeuvx]*o[ \t]+pipefail)+"
@@ -253,7 +253,7 @@ class _Parser:
         for part in word:
             if isinstance(part, Text):
                 texts.append(part.text)
-            elif isinstance(part, Refused):
+            elif isinstance(part, RefusedText):
                 self._report(part.offset, part.form if self._hides else part.title)
                 texts.append(None)
             else:

@@ -107,7 +107,7 @@ def _report_missing_objects(job: PreparedJob, notify: Notify) -> None:
         problems += find_missing_nodes(cluster, nodes, pods) if nodes else []
     with suppress(KfjobError):
         problems += _find_missing_claims(job, cluster, pods)
-    for problem in job.locate(problem for problem in problems if problem.severity == "error"):
+    for problem in job.locate([problem for problem in problems if problem.severity == "error"]):
         notify("\n".join(replace(problem, severity="warning").lines()))
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kfjob.api.lifecycle.start import check_acceptance, start
+from kfjob.api.lifecycle.start import list_objects, start
 from kfjob.api.lifecycle.stop import stop
 from kfjob.api.prepared import PreparedJob
 from kfjob.api.reader import LiveReader
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
 from kfjob.base.common_types import Notify, ignore_notice
-from kfjob.base.errors import AlreadyExists, NotFound
+from kfjob.base.errors import AlreadyExists, NotFound, Refused
+from kfjob.base.units import parse_quantity
 from kfjob.joblog.events import JobSnapshot
 
 
@@ -53,3 +54,41 @@ def replace_launch(
             cause=f"launch `{winner.launch or 'unknown'}` has the name; it was not changed, and nothing else was started",
             hint=f"`kfjob status {live.name}` shows it",
         ) from err
+
+
+def check_acceptance(job: PreparedJob) -> None:
+    """Ask the API server whether it would create the job's objects, while a live job still has their names.
+
+    The server looks for objects of the same name last, so `AlreadyExists` means that it accepts all else. A quota counts the
+    live job too: only a request that is larger than the whole quota is refused here.
+
+    Raises:
+        KfjobError: the server refuses the job; nothing was changed.
+    """
+    for item in list_objects(job):
+        try:
+            job.target.cluster.dry_run([item])
+        except AlreadyExists:
+            continue
+        except Refused as err:
+            if not may_fit_quota(err.cause or ""):
+                raise
+
+
+def may_fit_quota(message: str) -> bool:
+    """Return whether a message of the API server is about a quota that has room once other objects are deleted.
+
+    Source: Kubernetes v1.34, plugin/pkg/admission/resourcequota/controller.go (`exceeded quota: …`).
+    """
+    _, is_quota, amounts = message.partition("exceeded quota: ")
+    if not is_quota:
+        return False
+    requested = _read_amounts(amounts.partition("requested: ")[2].partition(", used: ")[0])
+    limited = _read_amounts(amounts.partition(", limited: ")[2])
+    return all(parse_quantity(amount) <= parse_quantity(limited.get(resource, "0")) for resource, amount in requested.items())
+
+
+def _read_amounts(text: str) -> dict[str, str]:
+    """Return the amount of each resource in `cpu=1,memory=1Gi`."""
+    pairs = (pair.partition("=") for pair in text.split(","))
+    return {resource.strip(): amount.strip() for resource, _, amount in pairs}

@@ -15,9 +15,8 @@ from kfjob.api.target import Target
 from kfjob.backends.base import FieldChange
 from kfjob.backends.resources import outlives_job
 from kfjob.base.common_types import JsonObject, Notify, ignore_notice
-from kfjob.base.errors import AlreadyExists, Refused, UsageError
+from kfjob.base.errors import Refused, UsageError
 from kfjob.base.text import join_names
-from kfjob.base.units import parse_quantity
 from kfjob.kinds.launch_record import add_submit_record
 from kfjob.kinds.registry import is_job
 from kfjob.objects.api_objects import describe_object
@@ -47,44 +46,6 @@ def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
     for notice in describe_others([item for item in objects if item not in existing], "created with the job"):
         notify(notice)
     return LiveReader(target, ref, job.observe_config, secrets=job.secrets)
-
-
-def check_acceptance(job: PreparedJob) -> None:
-    """Ask the API server whether it would create the job's objects, while a live job still has their names.
-
-    The server looks for objects of the same name last, so `AlreadyExists` means that it accepts all else. A quota counts the
-    live job too: only a request that is larger than the whole quota is refused here.
-
-    Raises:
-        KfjobError: the server refuses the job; nothing was changed.
-    """
-    for item in list_objects(job):
-        try:
-            job.target.cluster.dry_run([item])
-        except AlreadyExists:
-            continue
-        except Refused as err:
-            if not may_fit_quota(err.cause or ""):
-                raise
-
-
-def may_fit_quota(message: str) -> bool:
-    """Return whether a message of the API server is about a quota that has room once other objects are deleted.
-
-    Source: Kubernetes v1.34, plugin/pkg/admission/resourcequota/controller.go (`exceeded quota: …`).
-    """
-    _, is_quota, amounts = message.partition("exceeded quota: ")
-    if not is_quota:
-        return False
-    requested = _read_amounts(amounts.partition("requested: ")[2].partition(", used: ")[0])
-    limited = _read_amounts(amounts.partition(", limited: ")[2])
-    return all(parse_quantity(amount) <= parse_quantity(limited.get(resource, "0")) for resource, amount in requested.items())
-
-
-def _read_amounts(text: str) -> dict[str, str]:
-    """Return the amount of each resource in `cpu=1,memory=1Gi`."""
-    pairs = (pair.partition("=") for pair in text.split(","))
-    return {resource.strip(): amount.strip() for resource, _, amount in pairs}
 
 
 def list_objects(job: PreparedJob) -> tuple[JsonObject, ...]:

@@ -181,6 +181,11 @@ class PodView(Struct, frozen=True):
         return find_host(self.state) if self.state else self.name
 
     @property
+    def order(self) -> tuple[str, int, str]:
+        """A key that sorts pods: Masters first, then by replica index."""
+        return (self.state.replica_type, self.state.replica_index, self.name) if self.state else ("", 0, self.name)
+
+    @property
     def phase(self) -> PodPhase | None:
         """The pod's phase, None if no status is known."""
         return self.state.phase if self.state else None

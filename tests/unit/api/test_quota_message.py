@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.api.lifecycle.start import may_fit_quota
+from kfjob.api.lifecycle.replace import may_fit_quota
 
 MESSAGE = 'pods "a" is forbidden: exceeded quota: team, requested: {requested}, used: {used}, limited: {limited}'
 

@@ -16,7 +16,7 @@ from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
 from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.requests import Request
-from kfjob.cluster.watch import ItemChange, JobState, ObjectWatch, Snapshot
+from kfjob.cluster.watch import ItemChange, JobState, ListedObjects, ObjectWatch
 from kfjob.joblog.events import JobChanged, PodChanged, PodPhase, StateEvent, StoreChanged
 from tests.pytorchjobs import KIND
 
@@ -57,12 +57,12 @@ def tell(event: StateEvent) -> tuple[str, str]:
             return state.pod, state.reason or state.phase.value
 
 
-def jobs(*things: dict[str, Any]) -> Snapshot:
-    return Snapshot("pytorchjobs", [*things])
+def jobs(*things: dict[str, Any]) -> ListedObjects:
+    return ListedObjects("pytorchjobs", [*things])
 
 
-def pods(*things: dict[str, Any]) -> Snapshot:
-    return Snapshot("pods", [*things])
+def pods(*things: dict[str, Any]) -> ListedObjects:
+    return ListedObjects("pods", [*things])
 
 
 def changed(thing: dict[str, Any], *, deleted: bool = False) -> ItemChange:
@@ -91,7 +91,7 @@ def changed(thing: dict[str, Any], *, deleted: bool = False) -> ItemChange:
         ([changed(pod(0), deleted=True)], []),
     ],
 )
-def test_changes_become_events(changes: list[Snapshot | ItemChange], events: list[tuple[str, str]]):
+def test_changes_become_events(changes: list[ListedObjects | ItemChange], events: list[tuple[str, str]]):
     state = JobState(KIND, "job-1")
     assert told([event for now, change in enumerate(changes) for event in state.take(change, now=now)]) == events
 
@@ -142,7 +142,7 @@ def test_a_watch_goes_on_after_every_kind_of_end():
         end,
     )
     seen = list(feeding.changes())
-    kinds = ["list" if isinstance(one, Snapshot) else "gone" if one.deleted else "there" for one in seen]
+    kinds = ["list" if isinstance(one, ListedObjects) else "gone" if one.deleted else "there" for one in seen]
     assert kinds == ["list", "there", "list", "list", "gone"]
     versions = [dict(request.query).get("resourceVersion") for request in transport.requests]
     assert versions == [None, "10", "11", "11", "20", "20", "20", None, "30", None, "40", "41"]
@@ -260,9 +260,9 @@ def etcd(reason: str, owner: str = "job-1") -> dict[str, Any]:
 
 def test_own_etcd_is_watched_and_is_no_pod_of_the_job():
     state = JobState(KIND, "job-1")
-    changes: list[Snapshot | ItemChange] = [
+    changes: list[ListedObjects | ItemChange] = [
         pods(pod(0)),
-        Snapshot("pods", [etcd("ErrImagePull"), etcd("Other", owner="the job before")], "llama-etcd"),
+        ListedObjects("pods", [etcd("ErrImagePull"), etcd("Other", owner="the job before")], "llama-etcd"),
         ItemChange("pods", etcd("ErrImagePull"), deleted=False, name="llama-etcd"),
         ItemChange("pods", etcd("ImagePullBackOff"), deleted=False, name="llama-etcd"),
         ItemChange("pods", etcd("ImagePullBackOff"), deleted=True, name="llama-etcd"),

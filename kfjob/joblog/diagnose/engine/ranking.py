@@ -1,7 +1,8 @@
 """Diagnosis of a job from its symptoms: the first cause, its consequences, and what is overcome or harmless.
 
-The same error in several pods is one issue, with the texts of its rule. Of a job without an error, the diagnosis holds how
-the job ended: the verdict, the programs' own reports of success, and the last lines.
+The same error in several pods is one issue; the texts of its rule get the values of the log and the commands of the caller. Of
+a job without an error, the diagnosis holds how the job ended: the verdict, the programs' own reports of success, and the last
+lines.
 """
 
 from __future__ import annotations

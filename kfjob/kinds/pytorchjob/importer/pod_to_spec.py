@@ -13,12 +13,12 @@ from kfjob.base.errors import SpecError
 from kfjob.joblog.events import ETCD_WAIT
 from kfjob.kinds.pytorchjob.operator_api import find_training_container
 from kfjob.objects import api_objects, names
+from kfjob.plan.resolve import SHARED_MEMORY_PATH
 from kfjob.spec.fields import UNLIMITED
 from kfjob.spec.pod import RESOURCE_NAMES
 from kfjob.trainspec import OWN_TRAINER
 from kfjob.trainspec.command_line import from_argv
 
-SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the path of shared memory in every pod
 _RESOURCE_FIELDS = {resource: field for field, resource in RESOURCE_NAMES.items()}
 _WHOLE_NUMBERS = tuple(_RESOURCE_FIELDS[resource] for resource in api_objects.DEVICE_RESOURCES)
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
