@@ -231,7 +231,7 @@ def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
         rest[-2:] == ("cross", "entropy")
         or rest[-1] in LOSS_PARTS
         or rest[0] in LOSS_PARTS
-        or rest[0] in NETWORKS
+        or (rest[0] in NETWORKS and "".join(rest) not in GRADIENT_NORMS)
         or (rest[-1] in ERRORS and find_phase(words) is not Phase.NONE)
     ):
         return Meaning(Quantity.LOSS, LOSS_PART)
@@ -253,7 +253,7 @@ def _find_lr(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
 
 def _find_grad_norm(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
     has_gradient = not GRADIENT_WORDS.isdisjoint(rest)
-    if (has_gradient and "norm" in rest) or rest[-1] in GRADIENT_NORMS or rest == ("grad",):
+    if (has_gradient and "norm" in rest) or rest[-1] in GRADIENT_NORMS or "".join(rest) in GRADIENT_NORMS or rest == ("grad",):
         return Meaning(Quantity.GRAD_NORM, Clarity.EXACT)
     return None
 

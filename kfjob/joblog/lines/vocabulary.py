@@ -118,7 +118,7 @@ LR_NAMES = ("lr", LEARNING_RATE)
 """Names of the learning rate itself; other names with its words may be one of several."""
 LR_EXCLUDED = frozenset({"base", "initial", "max", "min", "peak", "init", "warmup", "decay", "scale"})
 GRADIENT_WORDS = frozenset({"grad", "gradient", "gradients", "g"})
-GRADIENT_NORMS = frozenset({"gnorm", "gradnorm"})
+GRADIENT_NORMS = frozenset({"gnorm", "gradnorm", "gn"})
 RATE_WORDS = frozenset({"rate", "speed"})
 RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
 UNITS_OF_RATES: Mapping[str, str] = {
@@ -138,7 +138,7 @@ GROUPS_OF_RANKS = frozenset({"local", "tensor", "pipeline", "node", "group"})
 """A rank with one of these words is not the rank in the job."""
 _BYTES = frozenset({"b", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib"})
 NO_STEP_UNITS = _BYTES | frozenset((
-    "req", "reqs", "requests", "ops", "flop", "flops", "gflop",
+    "req", "reqs", "requests", "infer", "inferences", "ops", "flop", "flops", "gflop",
     "gflops", "tflop", "tflops", "pflops", "bits", "kbits", "mbits", "gbits",
 ))  # fmt: skip
 """A rate in these units is not that of training."""

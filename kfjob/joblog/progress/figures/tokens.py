@@ -292,6 +292,6 @@ def _parse_suffix(text: str) -> tuple[float, str | None]:
         return 1.0, lower
     if parse_unit(text) or ("/" in lower and lower.split("/", maxsplit=1)[0] in UNITS):
         return 1.0, lower
-    if lower[0] in COUNT_SUFFIXES and parse_unit(text[1:]):
+    if lower[0] in COUNT_SUFFIXES and (parse_unit(text[1:]) or lower[1:] in COUNT_UNITS):  # `1.04kit/20.0kit`
         return COUNT_SUFFIXES[lower[0]], text[1:]
     return 1.0, None
