@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kfjob.api.cluster_needs import find_cluster, find_cluster_needs, find_code
+from kfjob.api.code_paths import find_lost_outputs, find_volume_paths
 from kfjob.api.local_data import find_data_problems
-from kfjob.api.local_paths import find_volume_paths
 from kfjob.api.prepared import PreparedJob
 from kfjob.base.errors import Problem
 
@@ -29,6 +29,7 @@ def _find_needs(prepared: PreparedJob, *, code_folder: Path | None, is_submitted
     target = prepared.target
     if target.capabilities.has_api_server:
         yield from find_cluster_needs(prepared, code_folder)
+        yield from find_lost_outputs(prepared, code_folder)
         if not prepared.spec.image:  # it has run only here
             yield from find_cluster(prepared)
     elif not is_submitted and target.settings.backend != "local" and prepared.spec.image:  # it is for a cluster

@@ -63,6 +63,28 @@ def test_commands_agree_on_what_a_job_with_an_image_may_lack(kfjob, here, monkey
     assert "note: `train.py` is in this folder, and the image must have it" in kfjob.err
 
 
+@pytest.mark.parametrize(
+    ("code", "is_lost"),
+    [
+        ("torch.save(m, '/workspace/ckpt/a.pt')", True),
+        ("out = '/results'", True),
+        ("torch.save(m, '/data/ckpt/a.pt')", False),
+        ("open('/etc/models.json')", False),
+        ("get('/api/v1/users')", False),
+        ("torch.save(m, 'ckpt/a.pt')", False),
+        ("syntax error '/ckpt'", False),
+    ],
+)
+def test_a_path_in_the_script_where_no_volume_is(kfjob, here, code, is_lost):
+    (here / "train.py").write_text(f"import torch\n{code}\n")
+    text = "name: mine\nimage: team/train:1\ncommand: torchrun train.py\nvolumes: [{name: d, mount_path: /data, pvc: d}]\n"
+    found = [message for severity, message in find_problems(kfjob, here, text) if "is in no volume" in message]
+    assert len(found) == is_lost
+    assert all(
+        "` in `train.py` is in no volume: what the job writes there is deleted with its pods" in message for message in found
+    )
+
+
 def test_the_last_item_for_a_local_spec_is_the_missing_cluster(kfjob, here, monkeypatch):
     (here / "job.yaml").write_text(LOCAL)
     monkeypatch.setenv("KUBECONFIG", str(here / "absent"))

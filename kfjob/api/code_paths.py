@@ -1,6 +1,7 @@
-"""Find paths of volumes in the code of a job on this machine that are no paths of a volume there.
+"""Find paths in the code of a job that lead to no volume.
 
-kfjob replaces them in arguments and `env`. In the code they need a mount at the path itself, which not every system allows.
+On this machine kfjob replaces paths of volumes in arguments and `env`. In the code they need a mount at the path itself, which
+not every system allows. On a cluster the code may write where no volume is.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from kfjob.base.errors import Problem
 from kfjob.base.parsing import ParseError, read_document
 from kfjob.base.shells import find_scripts
 from kfjob.base.units import MIB
+from kfjob.plan.job_scripts import find_job_script
 from kfjob.spec.volumes import Volume
 
 _MAX_FILES = 200
 """Python files beside the script, and in the folders there, that are searched."""
 _MAX_BYTES = MIB
 """Size of a file that is searched."""
+_OUTPUTS = ("check", "ckpt", "exp", "log", "model", "out", "result", "run", "save", "snapshot", "weight")
+"""How a part of a path begins to which a program probably writes."""
+_SYSTEM_FOLDERS = ("bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
 _PATH = re.compile(r"(?<![\w./~}-])/[\w.-]+(?:/[\w.-]+)*")
 
 
@@ -68,6 +73,29 @@ def find_volume_paths(prepared: PreparedJob) -> Iterator[Problem]:
                 f"`--out {use.text}`",
                 severity="warning",
             )
+
+
+def find_lost_outputs(prepared: PreparedJob, code_folder: Path | None = None) -> Iterator[Problem]:
+    """Yield the first path in the script of a job on a cluster to which it probably writes, and where no volume is.
+
+    The script is in `code_folder` or in this folder. A job without any volume has a note of its own.
+    """
+    script = find_job_script(prepared.plan.words)
+    if not script or not prepared.plan.volumes or Path(script).is_absolute():
+        return
+    mounts = tuple(f"{volume.mount_path.rstrip('/')}/" for volume in prepared.plan.volumes)
+    for use in _read_python((code_folder or Path()) / script):
+        parts = use.text.split("/")[1:]
+        is_output = _PATH.fullmatch(use.text.rstrip("/")) and any(part.lower().startswith(_OUTPUTS) for part in parts)
+        if is_output and parts[0] not in _SYSTEM_FOLDERS and not f"{use.text}/".startswith(mounts):
+            yield Problem(
+                title=f"`{use.text}` in {use.where} is in no volume: what the job writes there is deleted with its pods",
+                path="volumes",
+                detail=use.position,
+                hint=f"write below a `mount_path`, such as `{prepared.plan.volumes[0].mount_path}`",
+                severity="note",
+            )
+            return
 
 
 def _find_use(volume: Volume, uses: list[_Use]) -> _Use | None:
