@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.target import Target
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.units import SECOND
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
-from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.requests import Request
 from kfjob.image import components
 from kfjob.joblog.events import JobPhase, KubernetesEvent, PodPhase
+from tests.fakes.backend import FakeBackend
+from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell
 from tests.unit.diagnose.cases import RECORDED

@@ -16,7 +16,7 @@ from pathlib import Path
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, make_target
 from kfjob.api.lifecycle.stop import stop
-from kfjob.backends.fake import FakeBackend
+from tests.fakes.backend import FakeBackend
 from kfjob.cli.commands import run
 from kfjob.joblog.events import LogLine
 from tests.unit.api import script

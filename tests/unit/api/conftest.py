@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import KfjobError
 from kfjob.cli.commands import run
 from kfjob.joblog.events import Event
@@ -18,6 +17,7 @@ from kfjob.joblog.observe_config import encode
 from kfjob.local.backend import LocalBackend
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.source.spec_text import load_spec
+from tests.fakes.backend import FakeBackend
 
 
 class RecordingBackend(FakeBackend):

@@ -10,10 +10,10 @@ import pytest
 from kfjob.api.lifecycle.archive import archive_job
 from kfjob.backends import folder
 from kfjob.backends.archived_job import ArchivedJob
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.concurrency import Task
 from kfjob.base.units import SECOND
 from kfjob.joblog.events import Event, JobChanged, JobPhase, JobSnapshot, LogLine, PodChanged, PodPhase
+from tests.fakes.backend import FakeBackend
 
 PODS = ("train-worker-0", "train-worker-1")
 

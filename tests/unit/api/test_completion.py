@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import Unreachable
 from kfjob.cli.commands import run
+from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
 
 

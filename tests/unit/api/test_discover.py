@@ -23,11 +23,11 @@ from kfjob.api.target import Target
 from kfjob.api.view import THREADS
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.units import SECOND
 from kfjob.joblog.events import Event, JobPhase, JobSnapshot, LogGap, LogLine, PodChanged, PodPhase
 from kfjob.joblog.master.evidence import Confidence, Master
 from kfjob.joblog.observe_config import ObserveConfig
+from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
 
 PODS = 64

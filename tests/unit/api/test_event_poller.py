@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from kfjob.api.logs import event_poller
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import Unreachable
 from kfjob.joblog.events import JobChanged, JobPhase, KubernetesEvent, LogLine, Tick
+from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
 
 MOUNT = KubernetesEvent(kind="Pod", name="train-worker-0", reason="FailedMount", warning=True, time=script.START, uid="1")

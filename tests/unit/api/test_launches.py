@@ -11,9 +11,9 @@ from msgspec.structs import replace
 import kfjob as package
 from kfjob.api.settings import load_current_settings
 from kfjob.backends import folder
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import UsageError
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodPhase
+from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell
 

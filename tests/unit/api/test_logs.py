@@ -25,10 +25,10 @@ from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import NotFound, UsageError
 from kfjob.joblog.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
+from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.backends.fake import EmptyInventory
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Forbidden
 from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase
+from tests.fakes.backend import EmptyInventory
 from tests.unit.api import script
 
 SPEC = "name: big\nimage: a:1\nnodes: 2\nresources: {gpus: 8}\ncommand: [torchrun, train.py]\n"

@@ -16,10 +16,10 @@ import pytest
 from kfjob.api.logs.event_stream import EventStream
 from kfjob.api.logs.multiplexer import MAX_BYTES, MAX_ITEMS, Multiplexer
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import KfjobError, NotFound
 from kfjob.base.units import MIB
 from kfjob.joblog.events import JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
+from tests.fakes.backend import FakeBackend
 
 
 def wait_until_stable(count: Callable[[], int], seconds: float = 20.0) -> int:

@@ -10,9 +10,9 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.api.view import read_view
 from kfjob.backends import folder
-from kfjob.backends.fake import FakeBackend
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
+from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
 
 

@@ -15,7 +15,6 @@ from kfjob.api.planning import plan_job
 from kfjob.api.preflight.examine import examine
 from kfjob.api.settings import Settings, load_settings
 from kfjob.api.target import find_target
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import AlreadyExists
 from kfjob.joblog.events import JobChanged, JobPhase
 from kfjob.kinds.launch_record import add_submit_record
@@ -24,6 +23,7 @@ from kfjob.plan import Context, resolve
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
 from kfjob.validation.field_paths import Positions
+from tests.fakes.backend import FakeBackend
 from tests.pytorchjobs import snapshot
 
 SPEC = JobSpec(name="train", image="a:1", command=["python", "a.py"])

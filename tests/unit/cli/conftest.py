@@ -9,8 +9,8 @@ from kfjob.api.target import Target
 from kfjob.base.http import Stream
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
-from kfjob.cluster.fake import FakeTransport
 from kfjob.cluster.requests import Request
+from tests.fakes.transport import FakeTransport
 from tests.unit.api.conftest import Shell
 from tests.unit.cli.object_server import ObjectServer
 

@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfjob.cluster.fake import FakeStream
 from kfjob.cluster.requests import Request
+from tests.fakes.transport import FakeStream
 
 Key = tuple[str, str, str]  # namespace, resource, name
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kfjob.cluster.fake import FakeStream, refused, reply
 from kfjob.cluster.requests import Request
+from tests.fakes.transport import FakeStream, refused, reply
 from tests.unit.api.conftest import Shell
 from tests.unit.cli.conftest import serve
 from tests.unit.cluster.test_malformed import change, paths

@@ -11,13 +11,13 @@ import pytest
 
 from kfjob.api.settings import load_settings
 from kfjob.backends import folder
-from kfjob.backends.fake import FakeBackend
 from kfjob.backends.folder import check_name
 from kfjob.backends.line_splitter import LINE_BYTES
 from kfjob.base.errors import BackendError, SpecError
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodPhase
 from kfjob.source.spec_text import load_spec
 from kfjob.source.yaml_text import MAX_PROBLEMS
+from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell, fake
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from kfjob.backends import folder
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.printable import is_clean
 from kfjob.base.units import SECOND
 from kfjob.cli.console import CleanConsole
 from kfjob.cli.output import CleanStream, clean_output
 from kfjob.joblog.events import Event, JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase
 from kfjob.spec.job import JobSpec
+from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell, fake
 

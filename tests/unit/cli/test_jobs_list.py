@@ -11,11 +11,11 @@ import pytest
 
 from kfjob.api.overview import MAX_PODS
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import Forbidden
 from kfjob.base.units import SECOND
 from kfjob.cli.formatting import format_table
 from kfjob.joblog.events import JobPhase, LogGap, LogLine, PodPhase
+from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell, fake, kfjob
 

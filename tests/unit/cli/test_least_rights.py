@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kfjob.cluster.fake import FakeStream, refused, reply
 from kfjob.cluster.requests import Request
+from tests.fakes.transport import FakeStream, refused, reply
 from tests.unit.api.conftest import Shell
 from tests.unit.api.script import block, progress
 from tests.unit.cli.conftest import serve

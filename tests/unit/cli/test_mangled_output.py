@@ -11,12 +11,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from kfjob.backends.fake import FakeBackend
 from kfjob.cli.commands import run
 from kfjob.cli.console import CleanConsole
 from kfjob.cli.output import CleanStream, clean_output, hide_secrets
 from kfjob.redaction import REDACTED, Redactor
 from kfjob.report.templating import make_environment
+from tests.fakes.backend import FakeBackend
 from tests.unit.api.conftest import Shell, fake
 from tests.unit.cli.test_hostile_output import COMMANDS, LIVE, SPEC, make_events, write_folder
 from tests.unit.mangled import DISGUISES, PASSWORD, TOKEN, disguise, shows_secret

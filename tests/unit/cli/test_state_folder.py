@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from kfjob.backends import folder
-from kfjob.backends.fake import FakeBackend
 from kfjob.base.errors import Refused
 from kfjob.base.file_access import find_foreign_access
 from kfjob.joblog.events import JobPhase, PodPhase
 from kfjob.local import launch_spec, reserved_state
 from kfjob.local.launch_spec import LaunchSpec
 from kfjob.local.log_writer import LogWriter
+from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell, fake
 

@@ -11,10 +11,10 @@ from kfjob.base.errors import NotFound, Refused, Unreachable
 from kfjob.base.http import ConnectionLost
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
-from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
+from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
 from tests.pytorchjobs import KIND
 
 PLAN = resolve(

@@ -12,8 +12,8 @@ from kfjob.base.http import ConnectionLost, HttpClient
 from kfjob.cluster import requests
 from kfjob.cluster.client import Client
 from kfjob.cluster.errors import WebhookDown
-from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.transport import HttpTransport
+from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
 from tests.hostile_server import Answer, json_answer, serve
 from tests.pytorchjobs import KIND
 

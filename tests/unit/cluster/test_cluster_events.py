@@ -9,9 +9,9 @@ import pytest
 
 from kfjob.cluster.client import Client
 from kfjob.cluster.cluster_events import EventSelector, kubernetes_event, read_events, workload_status
-from kfjob.cluster.fake import FakeStream, FakeTransport
 from kfjob.cluster.requests import Request
 from kfjob.joblog.events import KubernetesEvent, WorkloadStatus
+from tests.fakes.transport import FakeStream, FakeTransport
 from tests.pytorchjobs import KIND
 
 CREATED, LATER, EARLIER = "2026-11-21T12:00:00Z", "2026-11-21T12:00:05Z", "2026-11-21T11:59:59Z"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from kfjob.backends import base
-from kfjob.backends.fake import EmptyInventory, FakeBackend
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
-from kfjob.cluster.fake import FakeTransport, reply
 from kfjob.local.backend import LocalBackend
+from tests.fakes.backend import EmptyInventory, FakeBackend
+from tests.fakes.transport import FakeTransport, reply
 
 
 def client() -> Client:

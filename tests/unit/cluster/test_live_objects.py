@@ -6,12 +6,12 @@ import pytest
 
 from kfjob.base.errors import Refused
 from kfjob.cluster.client import Client
-from kfjob.cluster.fake import FakeTransport, refused, reply
 from kfjob.cluster.live_objects import keep_records, list_job_changes, read_live_objects, refuse_changes
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.objects.api_objects import ANNOTATION_DECISION, ANNOTATION_RELAUNCHES
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
+from tests.fakes.transport import FakeTransport, refused, reply
 from tests.pytorchjobs import KIND
 
 

@@ -18,10 +18,10 @@ from kfjob.backends.base import JobRef, LogEvent, LogRange
 from kfjob.base.errors import Forbidden, NotFound, Unreachable
 from kfjob.base.http import ConnectionLost
 from kfjob.cluster.client import Client
-from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.logs import read_pod_log
 from kfjob.cluster.requests import Request
 from kfjob.joblog.events import LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, PodPhase
+from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
 
 SECOND = 1_000_000_000
 START = 1_795_253_000 * SECOND

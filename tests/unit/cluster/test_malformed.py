@@ -16,8 +16,8 @@ from kfjob.backends.base import JobRef, LogRange
 from kfjob.base.errors import KfjobError
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
-from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.requests import Request
+from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
 
 RECORDED = Path(__file__).parent / "recorded"
 JOB = json.loads((RECORDED / "job-running.json").read_text())

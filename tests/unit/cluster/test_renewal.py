@@ -20,10 +20,10 @@ from kfjob.base.errors import Forbidden
 from kfjob.base.http import ConnectionLost
 from kfjob.cluster import requests
 from kfjob.cluster.connect import connect
-from kfjob.cluster.fake import FakeStream, refused
 from kfjob.cluster.logs import read_pod_log
 from kfjob.cluster.requests import Request
 from kfjob.joblog.events import LogLine
+from tests.fakes.transport import FakeStream, refused
 from tests.unit.cluster.test_connect import kubeconfig
 from tests.unit.cluster.test_logs import POD, REF, SECOND, START, Kubelet, kubelet
 

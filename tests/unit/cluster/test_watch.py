@@ -14,10 +14,10 @@ from kfjob.base.http import ConnectionLost
 from kfjob.cluster import requests
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
-from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.requests import Request
 from kfjob.cluster.watch import ItemChange, JobState, ListedObjects, ObjectWatch
 from kfjob.joblog.events import JobChanged, PodChanged, PodPhase, StateEvent, StoreChanged
+from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
 from tests.pytorchjobs import KIND
 
 RESET = ConnectionLost("connection reset")

@@ -9,10 +9,10 @@ from typing import Any
 from kfjob.api.doctor import cluster
 from kfjob.api.doctor.findings import Finding, run_checks
 from kfjob.cluster.client import Client
-from kfjob.cluster.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.cluster.inventory import KubernetesInventory
 from kfjob.cluster.requests import Request
 from kfjob.kinds.registry import find_kind
+from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
 
 KIND = find_kind("")
 Respond = Callable[[Request], FakeStream]

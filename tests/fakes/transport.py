@@ -1,4 +1,4 @@
-"""A transport without a network, for tests of this package and of packages that use it."""
+"""A transport without a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backend that replays a script, for tests of code that uses a `ClusterBackend`, in kfjob and in other packages.
+"""A backend that replays a script, for tests of code that uses a `ClusterBackend`.
 
     fake = FakeBackend()
     fake.play("train", JobChanged(phase=JobPhase.RUNNING), LogLine(pod="train-worker-0", text="…"), JobChanged(phase=…))
