@@ -18,7 +18,7 @@ from kfjob.joblog.diagnose.engine.matching import mask_numbers
 from kfjob.joblog.diagnose.rule import Severity
 from kfjob.joblog.diagnose.rules import BY_ID, check_ids, cluster_events, images
 from kfjob.joblog.events import JobPhase
-from kfjob.joblog.observe_config import Recovery
+from kfjob.joblog.observe_config import RecoveryLimits
 from kfjob.joblog.view.watchdog_limits import ExceededLimit
 
 MAX_EVIDENCE = 3
@@ -81,7 +81,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     phase: JobPhase
     launch: str = ""
-    recovery: Recovery = Recovery()
+    recovery: RecoveryLimits = RecoveryLimits()
     first_cause: Issue | None = None  # of the diagnosis
     lost_pods: tuple[LostPod, ...] = ()
     limit: ExceededLimit | None = None

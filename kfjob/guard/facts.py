@@ -17,7 +17,7 @@ from kfjob.guard.decision import Facts, LostPod, Relaunch
 from kfjob.joblog.diagnose.engine.aftermath import find_futile_restart
 from kfjob.joblog.diagnose.engine.ranking import describe
 from kfjob.joblog.events import TERMINATING, JobPhase, JobSnapshot, KubernetesEvent, PodPhase, find_host
-from kfjob.joblog.observe_config import Recovery
+from kfjob.joblog.observe_config import RecoveryLimits
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.watchdog_limits import ExceededLimit
 from kfjob.redaction import Redactor
@@ -47,7 +47,7 @@ def collect_facts(reader: LiveReader, job: JobSnapshot, view: JobView, *, limit:
     futile = find_futile_restart(examination.history)
     logs = examination.view
     steps = [step for step in (view.training.run_step, logs.training.run_step) if step is not None]
-    recovery = reader.config.recovery or Recovery()
+    recovery = reader.config.recovery or RecoveryLimits()
     facts = Facts(
         phase=view.phase or JobPhase.PENDING,
         launch=job.launch,

@@ -23,7 +23,7 @@ class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     crashes: int | None = None
 
 
-class Recovery(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecoveryLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often the guard relaunches a job that makes no progress in between."""
 
     retries: int = 3
@@ -67,7 +67,7 @@ class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     limits: Limits = Limits()
     """Limits that `wait`, `watch`, `submit --follow` and the guard enforce."""
 
-    recovery: Recovery | None = None
+    recovery: RecoveryLimits | None = None
     """What the guard may do when the job fails; None: it leaves the job alone."""
 
     frees_survivors: bool = False

@@ -44,11 +44,6 @@ class LintRule:
     """The kind of job that the rule is about; "": every kind."""
     check: Check
 
-    @property
-    def docs(self) -> str:
-        """The section of the reference that describes the rule."""
-        return f"docs/reference/lint.md#{self.id}"
-
     def find_problems(self, job: Job) -> Iterator[Problem]:
         """Yield the violations as problems with a field, but without a position in a file."""
         if self.kind not in ("", job.manifest["kind"]):

@@ -41,7 +41,7 @@ def build_launch_spec(
     Raises:
         Refused: this machine lacks something that the job needs.
     """
-    from kfjob.plan.agent import Placement, make_local_agent
+    from kfjob.plan.agent import AgentPlace, make_local_agent
 
     machine.check_capacity(plan)
     own_etcd = etcd.etcd_spec(plan, launch) if plan.own_etcd_image else None
@@ -52,7 +52,7 @@ def build_launch_spec(
     for index, pod in enumerate(plan.pods):
         role = plan.get_role(index)
         folders = _find_folders(role, pod, launch, volumes)
-        placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
+        placement = AgentPlace(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
         agents.append(_make_agent_spec(plan, index, make_local_agent(role, index, placement), interpreter, folders))
     spec = LaunchSpec(
         uid=uid,
@@ -172,10 +172,10 @@ class FirstPod:
 
     @cached_property
     def _agent(self) -> AgentProcess:
-        from kfjob.plan.agent import Placement, make_local_agent
+        from kfjob.plan.agent import AgentPlace, make_local_agent
 
         addresses = ("127.0.0.1",) * self.plan.spec.nodes
-        placement = Placement(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=self.folders)
+        placement = AgentPlace(addresses=addresses, endpoint="127.0.0.1:0", interface="lo", folders=self.folders)
         return make_local_agent(self.plan, 0, placement)
 
 

@@ -54,7 +54,7 @@ def _master_variables(plan: JobPlan, index: int) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class AgentPlace:
     """The addresses and folders of a job's agents on one machine."""
 
     addresses: tuple[str, ...]  # one loopback address for each agent
@@ -73,7 +73,7 @@ class AgentProcess:
     working_dir: str
 
 
-def make_local_agent(plan: JobPlan, index: int, placement: Placement) -> AgentProcess:
+def make_local_agent(plan: JobPlan, index: int, placement: AgentPlace) -> AgentProcess:
     """Return the agent of node rank `index`."""
     name = plan.pods[index]
     rendezvous = operator_environment(plan, index) | _local_addresses(plan, index, placement)
@@ -91,7 +91,7 @@ def make_local_agent(plan: JobPlan, index: int, placement: Placement) -> AgentPr
     )
 
 
-def _list_local_variables(plan: JobPlan, index: int, placement: Placement) -> Iterator[tuple[str, str]]:
+def _list_local_variables(plan: JobPlan, index: int, placement: AgentPlace) -> Iterator[tuple[str, str]]:
     """Yield the variables of the plan without those from secrets and config maps, which the user's environment has."""
     for name, value in plan.env:
         if isinstance(value, str):
@@ -100,7 +100,7 @@ def _list_local_variables(plan: JobPlan, index: int, placement: Placement) -> It
             yield name, _field(plan, index, value.field, placement)
 
 
-def _local_addresses(plan: JobPlan, index: int, placement: Placement) -> dict[str, str]:
+def _local_addresses(plan: JobPlan, index: int, placement: AgentPlace) -> dict[str, str]:
     """Return the addresses and ports that differ from the operator's."""
     env = {"PET_LOCAL_ADDR": placement.addresses[index]}
     host, _, port = placement.endpoint.rpartition(":")
@@ -115,7 +115,7 @@ def _local_addresses(plan: JobPlan, index: int, placement: Placement) -> dict[st
     return env
 
 
-def _field(plan: JobPlan, index: int, field: str, placement: Placement) -> str:
+def _field(plan: JobPlan, index: int, field: str, placement: AgentPlace) -> str:
     """Return the value that the field has in the agent's pod."""
     address = placement.addresses[index]
     fields = {"metadata.name": plan.pods[index], "metadata.namespace": plan.namespace}

@@ -15,7 +15,7 @@ from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError, UsageError
 from kfjob.base.units import MIB, parse_quantity
 from kfjob.image.references import parse_reference
-from kfjob.joblog.observe_config import Limits, ObserveConfig, Recovery
+from kfjob.joblog.observe_config import Limits, ObserveConfig, RecoveryLimits
 from kfjob.objects import api_objects, names
 from kfjob.plan import environment, launchers, rendezvous
 from kfjob.plan.unconnected_programs import find_unconnected_nodes
@@ -319,6 +319,6 @@ def _observe_config(spec: JobSpec, processes: str, pods: tuple[str, ...]) -> Obs
         unconnected=unconnected.command if unconnected else "",
         loglevel=loglevel if isinstance(loglevel, str) else "INFO",
         limits=Limits(**spec.watchdog.model_dump()),
-        recovery=Recovery(retries=spec.recovery.retries) if spec.recovery else None,
+        recovery=RecoveryLimits(retries=spec.recovery.retries) if spec.recovery else None,
         frees_survivors=spec.run.after_failure == "stop",
     )

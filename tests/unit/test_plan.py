@@ -6,7 +6,7 @@ import pytest
 
 from kfjob.base.errors import SpecError
 from kfjob.plan import Context, resolve, spec_hash
-from kfjob.plan.agent import Placement, make_local_agent, operator_environment
+from kfjob.plan.agent import AgentPlace, make_local_agent, operator_environment
 from kfjob.shell.commands import starts_workers
 from kfjob.spec.job import JobSpec, Rendezvous, Resources, Volume
 
@@ -85,7 +85,7 @@ def test_entry_point_of_an_image_needs_the_image(fields):
 
 def test_local_agent_runs_command_and_args():
     plan = resolve(make_spec(command=["torchrun"], args=["train.py", "$(PET_NNODES)"]), LOCAL)
-    placement = Placement(addresses=("127.0.0.2",), endpoint="127.0.0.2:1", interface="lo", folders={})
+    placement = AgentPlace(addresses=("127.0.0.2",), endpoint="127.0.0.2:1", interface="lo", folders={})
     assert make_local_agent(plan, 0, placement).argv == ("torchrun", "train.py", "1:1")
 
 
@@ -109,9 +109,9 @@ def test_operator_environment_equals_the_operators():
     assert env["PET_RDZV_CONF"] == "join_timeout=900,last_call_timeout=5,read_timeout=300"
 
 
-def make_placement(*addresses: str) -> Placement:
+def make_placement(*addresses: str) -> AgentPlace:
     folders = {"/data": "/state/volumes/d", "/data/deep": "/elsewhere"}
-    return Placement(addresses=addresses, endpoint=f"{addresses[0]}:4000", interface="lo", folders=folders)
+    return AgentPlace(addresses=addresses, endpoint=f"{addresses[0]}:4000", interface="lo", folders=folders)
 
 
 def test_local_agents_differ_in_address_and_store():

@@ -12,7 +12,7 @@ from kfjob.base.errors import SpecError
 from kfjob.kinds.pytorchjob.manifest import compile_manifests, compile_pytorchjob
 from kfjob.objects.merge import merge
 from kfjob.plan import Context, JobPlan, resolve
-from kfjob.plan.agent import Placement, make_local_agent, operator_environment
+from kfjob.plan.agent import AgentPlace, make_local_agent, operator_environment
 from kfjob.spec.job import JobSpec
 
 KUBERNETES = Context(backend="kubernetes", launch="l1")
@@ -236,7 +236,7 @@ def test_ranks_of_a_job_with_a_master():
 
 def test_local_agent_expands_variables_in_the_command():
     plan = make_plan(LOCAL, nodes=2, launcher="accelerate", command=["x.py", "$(NOBODY)", "$$(RANK)"], env={"A": "$(RANK)"})
-    placement = Placement(addresses=("127.0.0.2", "127.0.0.3"), endpoint="127.0.0.2:4000", interface="lo", folders={})
+    placement = AgentPlace(addresses=("127.0.0.2", "127.0.0.3"), endpoint="127.0.0.2:4000", interface="lo", folders={})
     agent = make_local_agent(plan, 1, placement)
     assert {"--machine_rank=1", "--main_process_ip=127.0.0.2", "--main_process_port=4000"} < set(agent.argv)
     assert agent.argv[-2:] == ("$(NOBODY)", "$(RANK)")

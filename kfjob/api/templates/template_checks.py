@@ -20,7 +20,7 @@ from kfjob.shell import syntax as shell_syntax
 from kfjob.source.manifest import ManifestObject, find_namespaces, find_unfilled
 
 
-def check_job(job: ManifestObject, reader: ManifestReader, *, is_submitted: bool) -> Iterator[Problem]:
+def check_template_job(job: ManifestObject, reader: ManifestReader, *, is_submitted: bool) -> Iterator[Problem]:
     """Yield what the API server and the job's controller would refuse."""
     unfilled = dict(find_unfilled(job.value.get("spec"), ("spec",)))
     for path in unfilled:

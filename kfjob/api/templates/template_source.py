@@ -12,7 +12,7 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_target, make_target
 from kfjob.api.templates.template_checks import (
     check_containers,
-    check_job,
+    check_template_job,
     explain_structure,
     find_object_problems,
     say_once,
@@ -143,7 +143,7 @@ class TemplateSource:
         objects = [_complete(item.with_namespace(target.namespace), notify) for item in objects]
         ((job, reader),) = select_user_jobs(objects)
         findings = [
-            *check_job(job, reader, is_submitted=self.is_submitted),
+            *check_template_job(job, reader, is_submitted=self.is_submitted),
             *check_containers(objects, reader, target.settings),
         ]
         findings = [explain_structure(problem, self.template) for problem in findings]

@@ -6,7 +6,7 @@ from kfjob.guard.decision import PERMANENT, Facts, LostPod, Relaunch, decide
 from kfjob.joblog.diagnose.diagnosis import Issue
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import JobPhase
-from kfjob.joblog.observe_config import Recovery
+from kfjob.joblog.observe_config import RecoveryLimits
 from kfjob.joblog.view.watchdog_limits import ExceededLimit
 
 
@@ -96,7 +96,7 @@ CASES = {
     "steps without a checkpoint do not renew the budget": (
         {"lost_pods": (DELETED,), "checkpoint": 20, "step": 39, "history": [relaunch(progress=20)] * 3}, "stop", "20", (),
     ),
-    "no retries": ({"lost_pods": (DELETED,), "recovery": Recovery(retries=0)}, "stop", "allows 0", ()),
+    "no retries": ({"lost_pods": (DELETED,), "recovery": RecoveryLimits(retries=0)}, "stop", "allows 0", ()),
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 from kfjob.base.errors import SpecError
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
 from kfjob.plan import Context, resolve
-from kfjob.plan.agent import Placement, make_local_agent
+from kfjob.plan.agent import AgentPlace, make_local_agent
 from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
 from tests.pytorchjobs import lint
@@ -91,7 +91,7 @@ def test_problem_of_both_roles_is_one_problem():
 
 def test_local_agent_zero_is_the_master():
     plan = resolve(load("env: {A: w}\nmaster: {env: {A: m}, command: python lead.py}\n"), LOCAL)
-    placement = Placement(addresses=("127.0.0.2", "127.0.0.3"), endpoint="127.0.0.2:1", interface="lo", folders={})
+    placement = AgentPlace(addresses=("127.0.0.2", "127.0.0.3"), endpoint="127.0.0.2:1", interface="lo", folders={})
     agents = [make_local_agent(plan.get_role(index), index, placement) for index in range(2)]
     assert [agent.name for agent in agents] == ["a-master-0", "a-worker-0"]
     assert [agent.argv for agent in agents] == [("python", "lead.py"), ("torchrun", "train.py")]

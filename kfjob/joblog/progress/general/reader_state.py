@@ -17,8 +17,8 @@ from kfjob.joblog.progress.general.templates import (
     MAX_TEMPLATES,
     CounterChoice,
     Key,
+    LineTemplate,
     Sample,
-    Template,
     find_choice,
     make_key,
     make_reading,
@@ -48,7 +48,7 @@ class Block(Struct, frozen=True, kw_only=True):
 class ReaderState(Struct, frozen=True, kw_only=True):
     """What the reader of one log remembers. Its size does not grow with the log."""
 
-    templates: dict[Key, Template] = field(default_factory=dict)
+    templates: dict[Key, LineTemplate] = field(default_factory=dict)
     primary: Key | None = None
     """The template that counts steps; other templates only add values that it never has."""
     quality: float = 0.0
@@ -75,7 +75,7 @@ class ReaderState(Struct, frozen=True, kw_only=True):
         return last is not None and last.figures.is_bar and not last.figures.is_epoch_bar
 
     @property
-    def template(self) -> Template | None:
+    def template(self) -> LineTemplate | None:
         """The template that counts; None if none counts yet."""
         return self.templates.get(self.primary) if self.primary is not None else None
 
@@ -98,7 +98,7 @@ def add_figures(reader: ReaderState, figures: Figures, line: Line, *, block: int
     key = make_key(figures, joined=block >= 0)
     figures = _with_epoch(reader, figures)
     text = line.text.strip()
-    template = reader.templates.get(key) or Template(example=text[:MAX_EXAMPLE])
+    template = reader.templates.get(key) or LineTemplate(example=text[:MAX_EXAMPLE])
     sample = Sample(figures=figures, time=line.time, number=line.number, text=text[:MAX_QUOTE], block=block)
     updates = template.last is not None and block >= 0 and template.last.block == block
     template = template.with_sample(sample, primary_lines=reader.template.lines if reader.template else 0)
@@ -120,7 +120,7 @@ def _rate_fields(fields: frozenset[str]) -> float:
     return 2.0 if "step" in fields else 1.0
 
 
-def _with_template(reader: ReaderState, key: Key, template: Template) -> ReaderState:
+def _with_template(reader: ReaderState, key: Key, template: LineTemplate) -> ReaderState:
     templates = {other: item for other, item in reader.templates.items() if other != key}
     if len(templates) >= MAX_TEMPLATES:
         del templates[next((other for other in templates if other != reader.primary), next(iter(templates)))]

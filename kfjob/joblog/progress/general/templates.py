@@ -49,7 +49,7 @@ class CounterChoice(Struct, frozen=True):
     loss_name: str = ""  # the loss that changes, where the first one of equal losses does not
 
 
-class Template(Struct, frozen=True, kw_only=True):
+class LineTemplate(Struct, frozen=True, kw_only=True):
     """Lines of one layout."""
 
     example: str
@@ -66,7 +66,7 @@ class Template(Struct, frozen=True, kw_only=True):
         """Whether the template counts as progress."""
         return self.choice is not None
 
-    def with_sample(self, sample: Sample, *, primary_lines: int) -> Template:
+    def with_sample(self, sample: Sample, *, primary_lines: int) -> LineTemplate:
         """Return the template after one more line; a line of the same block replaces the sample before it."""
         repeats = self.last is not None and sample.block >= 0 and sample.block == self.last.block
         samples = self.samples
@@ -77,7 +77,7 @@ class Template(Struct, frozen=True, kw_only=True):
             self, lines=self.lines + (not repeats), samples=samples, last=sample, primary_lines=primary_lines, streak=streak
         )
 
-    def with_choice(self, choice: CounterChoice) -> Template:
+    def with_choice(self, choice: CounterChoice) -> LineTemplate:
         """Return the template that counts; its first lines are read again, so it needs them no more."""
         return replace(self, choice=choice, samples=())
 
@@ -137,7 +137,7 @@ def _grows_evenly(values: list[float]) -> bool:
     return len(steps) >= MIN_EVEN_STEPS and min(steps) > 0 and len({*steps[1:]}) == 1
 
 
-def find_choice(template: Template) -> CounterChoice | None:
+def find_choice(template: LineTemplate) -> CounterChoice | None:
     """Return the counter if the lines so far are training progress."""
     samples = template.samples
     if len(samples) < MIN_LINES:
