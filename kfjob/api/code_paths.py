@@ -84,6 +84,7 @@ def find_lost_outputs(prepared: PreparedJob, code_folder: Path | None = None) ->
     if not script or not prepared.plan.volumes or Path(script).is_absolute():
         return
     mounts = tuple(f"{volume.mount_path.rstrip('/')}/" for volume in prepared.plan.volumes)
+    writable = [volume for volume in prepared.plan.volumes if not (volume.read_only or volume.config_map or volume.secret)]
     for use in _read_python((code_folder or Path()) / script):
         parts = use.text.split("/")[1:]
         is_output = _PATH.fullmatch(use.text.rstrip("/")) and any(part.lower().startswith(_OUTPUTS) for part in parts)
@@ -92,7 +93,7 @@ def find_lost_outputs(prepared: PreparedJob, code_folder: Path | None = None) ->
                 title=f"`{use.text}` in {use.where} is in no volume: what the job writes there is deleted with its pods",
                 path="volumes",
                 detail=use.position,
-                hint=f"write below a `mount_path`, such as `{prepared.plan.volumes[0].mount_path}`",
+                hint=f"write below `{writable[0].mount_path}`" if writable else "add a volume to write to",
                 severity="note",
             )
             return
