@@ -137,7 +137,7 @@ def find_meaning(words: tuple[str, ...]) -> Meaning | None:
         rest = rest[:-1]
     if not rest:
         return None
-    for find in (_find_loss_count, _find_loss, _find_lr, _find_grad_norm, _find_speed, _find_count):
+    for find in (_find_loss_count, _find_grad_norm, _find_loss, _find_lr, _find_speed, _find_count):
         if meaning := find(words, rest):
             return meaning._replace(phase=phase)
     return None
@@ -231,7 +231,7 @@ def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
         rest[-2:] == ("cross", "entropy")
         or rest[-1] in LOSS_PARTS
         or rest[0] in LOSS_PARTS
-        or (rest[0] in NETWORKS and "".join(rest) not in GRADIENT_NORMS)
+        or rest[0] in NETWORKS
         or (rest[-1] in ERRORS and find_phase(words) is not Phase.NONE)
     ):
         return Meaning(Quantity.LOSS, LOSS_PART)
