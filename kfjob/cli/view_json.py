@@ -7,7 +7,6 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from kfjob.cli.view_text import sorted_pods
 from kfjob.joblog.events import JobSnapshot
 from kfjob.joblog.master.evidence import Master
 from kfjob.joblog.progress.training import Training
@@ -91,7 +90,7 @@ def rounds_json(view: JobView) -> dict[str, Any]:
     """Return all rounds as JSON."""
     return {
         "master": to_builtins(view.master) if isinstance(view.master, Master) else None,
-        "pods": [{"pod": pod.name, "node": pod.node, "phase": pod.phase} for pod in sorted_pods(view)],
+        "pods": [{"pod": pod.name, "node": pod.node, "phase": pod.phase} for pod in view.pods.sort()],
         "rounds": [
             {
                 "time": round_.first_line.resolve_time(view.reference_time),

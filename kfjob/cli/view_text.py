@@ -104,7 +104,7 @@ def news_text(news: News) -> str:
 def pods_table(view: JobView, now: int) -> str:
     """Return the columns of `kubectl get pods`, the node and the global ranks of every pod, the job's own etcd first."""
     rows = []
-    for pod in (*((PodView(view.store.pod, view.store),) if view.store else ()), *sorted_pods(view)):
+    for pod in (*((PodView(view.store.pod, view.store),) if view.store else ()), *view.pods.sort()):
         state = pod.state
         is_ready = state is not None and state.ready
         created = state.created if state else None
@@ -120,11 +120,6 @@ def pods_table(view: JobView, now: int) -> str:
             )
         )
     return format_table(("NAME", "READY", "STATUS", "RESTARTS", "AGE", "NODE", "RANKS"), rows)
-
-
-def sorted_pods(view: JobView) -> list[PodView]:
-    """Return the pods by replica type and index."""
-    return sorted(view.pods.values(), key=lambda pod: pod.order)
 
 
 def status_text(view: JobView, *, name: str, now: int, diagnosis: Diagnosis | None = None) -> str:
@@ -177,7 +172,7 @@ def last_line_rows(diagnosis: Diagnosis | None) -> Iterator[tuple[str, str]]:
 
 def _lost_logs_text(view: JobView) -> str:
     """Return the pods whose log is incomplete, or of which no log of an earlier container is left; "" if there is none."""
-    pods = sorted_pods(view)
+    pods = view.pods.sort()
     names = [f"`{pod.name}`" for pod in pods if pod.restarts and not pod.previous_ids]
     losses = [f"`{pod.name}`: {pod.state.loss}" for pod in pods if pod.state and pod.state.loss]
     before = [f"no log is left of what {join_names(names)} printed before the restart"] if names else []
@@ -227,7 +222,7 @@ def rounds_text(view: JobView) -> str:
     master = view.master.pod if isinstance(view.master, Master) else ""
     times = [utc_clock(round_.first_line.resolve_time(view.reference_time)) for round_ in rounds]
     rows = []
-    for pod in sorted_pods(view):
+    for pod in view.pods.sort():
         state = (pod.state.reason or str(pod.state.phase)) if pod.state else "-"
         ranks = [
             next((_ranks_text(member.result) for member in round_.members if member.pod == pod.name), "-") for round_ in rounds

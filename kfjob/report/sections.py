@@ -233,7 +233,7 @@ def make_pod_table(view: JobView) -> Table | None:
     if not view.pods:
         return None
     rows = []
-    for pod in sorted(view.pods.values(), key=lambda pod: pod.order):
+    for pod in view.pods.sort():
         state = pod.state
         exit_code = None if state is None else state.exit_code
         rows.append(

@@ -152,7 +152,7 @@ def lay_out_timeline(view: JobView, diagnosis: Diagnosis, spans: Mapping[str, Ma
 
 def _select_pods(view: JobView, diagnosis: Diagnosis) -> list[PodView]:
     """Return the pods of the timeline in their order."""
-    ordered = sorted(view.pods.values(), key=lambda pod: pod.order)
+    ordered = view.pods.sort()
     if len(ordered) <= MAX_ROWS:
         return ordered
     named = {

@@ -292,6 +292,10 @@ class Pods(Mapping[str, PodView]):
         chunk = (*chunk[:offset], pod, *chunk[offset + 1 :])
         return Pods(self._positions, (*self._chunks[:number], chunk, *self._chunks[number + 1 :]))
 
+    def sort(self) -> list[PodView]:
+        """Return the pods, Masters first, then by replica index."""
+        return sorted(self.values(), key=lambda pod: pod.order)
+
     def _append(self, pod: PodView) -> Pods:
         positions = {**self._positions, pod.name: len(self._positions)}
         if self._chunks and len(self._chunks[-1]) < _CHUNK:
