@@ -75,7 +75,7 @@ def _find_for_roles(prepared: PreparedJob, find: Callable[[Job], Iterable[Proble
 
 def _find_needs(job: Job, code_folder: Path | None) -> Iterator[Problem]:
     severity: Literal["note", "warning"] = "note" if job.spec.image else "warning"
-    yield from _find_code(job) if code_folder is None else _find_missing_script(job, code_folder)
+    yield from _find_code(job, code_folder)
     yield from _find_programs(job)
     yield from _find_packages(job)
     yield from _find_paths(job)
@@ -112,16 +112,30 @@ def find_code(prepared: PreparedJob) -> Iterator[Problem]:
     yield from _find_for_roles(prepared, _find_code)
 
 
-def _find_code(job: Job) -> Iterator[Problem]:
+def _find_code(job: Job, code_folder: Path | None = None) -> Iterator[Problem]:
+    """Yield the script if this folder, or the folder of the code, lacks it; without such a folder, the files that pods need."""
     if job.spec.train or job.spec.pod.working_dir:
         return
     script = find_job_script(job.plan.words)
-    if script and not Path(script).is_absolute() and not _exists(Path(script)):
-        if "$" in script or _makes_file(job, script):
-            return
+    if script and not Path(script).is_absolute() and not _exists((code_folder or Path()) / script):
+        if "$" not in script and not _makes_file(job, script):
+            yield _describe_absent_script(script, code_folder)
+    elif code_folder is None:
+        yield from _find_named_files(job)
+
+
+def _describe_absent_script(script: str, code_folder: Path | None) -> Problem:
+    if code_folder is None:
         title = f"script `{script}` is not in this folder, so the image must have it in its working directory"
-        yield Problem(title=title, path="command", severity="note")
-        return
+        return Problem(title=title, path="command", severity="note")
+    similar = difflib.get_close_matches(script, [path.name for path in code_folder.glob("*.py")], n=1)
+    hint = f"did you mean `{similar[0]}`?" if similar else None
+    title = f"script `{script}` is not in `{code_folder}`, the folder of `--code`, so the image must have it"
+    return Problem(title=title, path="command", hint=hint, severity="warning")
+
+
+def _find_named_files(job: Job) -> Iterator[Problem]:
+    """Yield the files and folders of this folder that the command names."""
     checkpoints = find_checkpoint_folder(job)
     pairs = list(itertools.pairwise(("", *job.words)))
     paths = dict.fromkeys(
@@ -133,17 +147,6 @@ def _find_code(job: Job) -> Iterator[Problem]:
         title = f"{join_names(names, limit=_MAX_NAMES)} {verb} in this folder, and the image must have {pronoun}"
         hint = "`kfjob push-image` builds an image with this folder, and `--code .` adds the folder to one"
         yield Problem(title=title, path="command", hint=hint, severity="note" if job.spec.image else "warning")
-
-
-def _find_missing_script(job: Job, code_folder: Path) -> Iterator[Problem]:
-    """Yield a warning if the script is neither in the folder of the code nor made by the command."""
-    script = "" if job.spec.train or job.spec.pod.working_dir else find_job_script(job.plan.words)
-    if not script or Path(script).is_absolute() or "$" in script or _makes_file(job, script) or _exists(code_folder / script):
-        return
-    similar = difflib.get_close_matches(script, [path.name for path in code_folder.glob("*.py")], n=1)
-    hint = f"did you mean `{similar[0]}`?" if similar else None
-    title = f"script `{script}` is not in `{code_folder}`, the folder of `--code`, so the image must have it"
-    yield Problem(title=title, path="command", hint=hint, severity="warning")
 
 
 def _find_module(before: str, word: str) -> str:

@@ -83,12 +83,11 @@ def find_lost_outputs(prepared: PreparedJob, code_folder: Path | None = None) ->
     script = find_job_script(prepared.plan.words)
     if not script or not prepared.plan.volumes or Path(script).is_absolute():
         return
-    mounts = tuple(f"{volume.mount_path.rstrip('/')}/" for volume in prepared.plan.volumes)
     writable = [volume for volume in prepared.plan.volumes if not (volume.read_only or volume.config_map or volume.secret)]
     for use in _read_python((code_folder or Path()) / script):
         parts = use.text.split("/")[1:]
         is_output = _PATH.fullmatch(use.text.rstrip("/")) and any(part.lower().startswith(_OUTPUTS) for part in parts)
-        if is_output and parts[0] not in _SYSTEM_FOLDERS and not f"{use.text}/".startswith(mounts):
+        if is_output and parts[0] not in _SYSTEM_FOLDERS and not any(_is_in(volume, use) for volume in prepared.plan.volumes):
             yield Problem(
                 title=f"`{use.text}` in {use.where} is in no volume: what the job writes there is deleted with its pods",
                 path="volumes",
@@ -100,7 +99,11 @@ def find_lost_outputs(prepared: PreparedJob, code_folder: Path | None = None) ->
 
 
 def _find_use(volume: Volume, uses: list[_Use]) -> _Use | None:
-    return next((use for use in uses if f"{use.text}/".startswith(f"{volume.mount_path}/")), None)
+    return next((use for use in uses if _is_in(volume, use)), None)
+
+
+def _is_in(volume: Volume, use: _Use) -> bool:
+    return f"{use.text}/".startswith(f"{volume.mount_path.rstrip('/')}/")
 
 
 def _list_uses(prepared: PreparedJob, script: Path | None) -> Iterator[_Use]:

@@ -35,7 +35,8 @@ def _find_needs(prepared: PreparedJob, *, code_folder: Path | None, is_submitted
     elif not is_submitted and target.settings.backend != "local" and prepared.spec.image:  # it is for a cluster
         yield from find_code(prepared)
     elif target.capabilities.runs_on_this_machine:
-        yield from () if is_submitted else _find_missing_programs(prepared)
+        if not is_submitted:
+            yield from _find_missing_programs(prepared)
         if prepared.spec.train:
             yield from find_data_problems(prepared.spec.train, prepared.plan)
         yield from find_volume_paths(prepared)

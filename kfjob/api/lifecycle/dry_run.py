@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kfjob.api.images.code_layer import CodeLayer
-from kfjob.api.lifecycle.preparation import add_code, use_offered_kind
+from kfjob.api.lifecycle.preparation import add_code, check_job, use_offered_kind
 from kfjob.api.lifecycle.start import describe_others
 from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
-from kfjob.api.target_needs import add_target_needs
 from kfjob.base.common_types import JsonObject, Notify, ignore_notice
 from kfjob.base.errors import AlreadyExists
 from kfjob.kinds.registry import is_job
@@ -47,9 +46,7 @@ def dry_run(source: JobSource, mode: Mode, *, settings: Settings, notify: Notify
         SpecError: every problem of the job, and every lint error.
         AlreadyExists, Refused, Forbidden: the API server would not accept the job (mode `server`).
     """
-    job = source.prepare(source.find_target(settings, notify=ignore_notice), notify=notify)
-    job = add_target_needs(job, code_folder=code.folder if code else None)
-    job.check_findings(notify)
+    job = check_job(source, source.find_target(settings, notify=ignore_notice), notify=notify, code=code, is_submitted=False)
     job = add_code(job, source, code, notify=notify, dry_run=True)
     existing: list[JsonObject] = []
     if mode == "server":

@@ -28,16 +28,18 @@ T = TypeVar("T")
 _GUESS = (HIDES_PROGRAM, "warning")
 
 
-def check_job(source: JobSource, target: Target, *, notify: Notify, code: CodeLayer | None = None) -> PreparedJob:
-    """Prepare a job to start now, and check its findings and what its target lacks. `notify` receives warnings.
+def check_job(
+    source: JobSource, target: Target, *, notify: Notify, code: CodeLayer | None = None, is_submitted: bool = True
+) -> PreparedJob:
+    """Prepare a job, and check its findings and what its target lacks. `notify` receives warnings.
 
-    `code` will be added to the image.
+    `code` will be added to the image. A job that `is_submitted` starts now, and its start asks this machine for the program.
 
     Raises:
         SpecError: every problem of the job.
     """
     job = source.prepare(target, notify=notify)
-    job = add_target_needs(job, code_folder=code.folder if code else None, is_submitted=True)
+    job = add_target_needs(job, code_folder=code.folder if code else None, is_submitted=is_submitted)
     if code and code.workdir:  # lint guesses the image's working directory, and the image gets this one
         job = replace(job, findings=tuple(item for item in job.findings if (item.rule, item.severity) != _GUESS))
     job.check_findings(notify)
