@@ -20,12 +20,14 @@ def open_cluster(*, context: str | None = None) -> ClusterBackend:
     return KubernetesBackend.from_kubeconfig(context=context)
 
 
-def open_machine(*, state: Path, failure_check: tuple[str, ...] = (), python: Path | None = None) -> MachineBackend:
+def open_machine(
+    *, state: Path, failure_check: tuple[str, ...] = (), guard: tuple[str, ...] = (), python: Path | None = None
+) -> MachineBackend:
     """Return this machine, with its jobs under the folder `state`.
 
-    `failure_check` are the arguments of a Python that prints why a restart of a job is futile. `python` runs
-    the jobs; None: the first on PATH.
+    `failure_check` are the arguments of a Python that prints why a restart of a job is futile, and `guard` those of one that
+    guards a job with `recovery`. `python` runs the jobs; None: the first on PATH.
     """
     from kfjob.local.backend import LocalBackend
 
-    return LocalBackend(state=state, failure_check=failure_check, python=python)
+    return LocalBackend(state=state, failure_check=failure_check, guard=guard, python=python)

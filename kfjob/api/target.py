@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FAILURE_CHECK = ("-m", "kfjob.api.failure_check")
 """Arguments of a Python that prints why a restart of a job is futile."""
+GUARD = ("-m", "kfjob.guard")
+"""Arguments of a Python that guards a job with `recovery`."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class Target:
     @cached_property
     def machine(self) -> MachineBackend:
         """The local backend, also if the target is a cluster."""
-        return open_machine(state=self.settings.state, failure_check=FAILURE_CHECK, python=self.settings.local_python)
+        settings = self.settings
+        return open_machine(state=settings.state, failure_check=FAILURE_CHECK, guard=GUARD, python=settings.local_python)
 
     def change(self, *, namespace: str | None = None, job_kind: str | None = None, user: str | None = None) -> Target:
         """Return the target with another namespace, kind of jobs or submitter. It shares the backends that are open."""

@@ -39,7 +39,8 @@ def read_view(reader: JobReader, *, with_events: bool = False, pattern: str | No
     newest = read_all(lambda pod: read_excerpt(reader, pod), snapshot.pods)
     for before, lines in zip(earlier, newest, strict=True):
         view = reduce_all(view, map(mark_newest, lines) if before else lines)
-    view = replace(advance_to_now(view), store=snapshot.store)
+    view = replace(advance_to_now(view), store=snapshot.store, relaunches=snapshot.relaunches)
+    view = replace(view, guard_decision=snapshot.guard_decision)
     with suppress(KfjobError):  # events only explain
         view = reduce_all(view, reader.events() if with_events else ())
     return view

@@ -308,6 +308,13 @@ class MachineBackend(Backend, Protocol):
             Refused: the change needs a relaunch.
         """
 
+    def record_decision(self, ref: JobRef, reason: str) -> None:
+        """Record why the guard does not relaunch a launch that has ended.
+
+        Raises:
+            NotFound: the job does not exist, or another launch has its name.
+        """
+
     def count_gpus(self) -> int:
         """Return the number of GPUs that jobs can use."""
 

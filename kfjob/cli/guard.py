@@ -20,7 +20,7 @@ def guard() -> None:
     """Continue failed jobs while nobody follows them: one small pod in each namespace.
 
     The guard relaunches a job with `recovery` in its spec when a pod, a node or the network was lost, and enforces the limits
-    of `watchdog`.
+    of `watchdog`. On this machine nothing is installed: each such job has a guard of its own.
     """
 
 
@@ -50,17 +50,18 @@ def install(*, image: str, claim: str | None, dry_run: bool, settings: Settings)
 @output_option("text", "json")
 @target_options
 def status(*, output: str, settings: Settings) -> None:
-    """Show the guard of a namespace, and the jobs that it guards."""
+    """Show the guard of a namespace or of this machine, and the jobs with `recovery`."""
     from msgspec import to_builtins
 
+    from kfjob.api.target import find_target
     from kfjob.guard.install import describe_status, read_status
 
-    target = _find_target(settings)
+    target = find_target(settings)
     state = read_status(target)
     if output == "json":
         print_json(to_builtins(state), indent=2)
     else:
-        click.echo("\n".join(describe_status(state, target.namespace)))
+        click.echo("\n".join(describe_status(state, target)))
 
 
 @guard.command()

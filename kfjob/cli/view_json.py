@@ -78,12 +78,24 @@ def view_json(view: JobView) -> dict[str, Any]:
         "master": to_builtins(master) if isinstance(master, Master) else None,
         "progress": progress_json(view),
         "restarts": to_builtins(view.restarts),
+        "relaunches": relaunches_json(view),
+        "guard_decision": view.guard_decision or None,
         "waiting": to_builtins(find_partial_end(view)),
         "silence": to_builtins(find_silence(view)),
         "resume": to_builtins(view.resume),
         "checkpoint": to_builtins(view.checkpoint),
         "outcome": to_builtins(view.outcome) if view.outcome else None,
     }
+
+
+def relaunches_json(view: JobView) -> list[dict[str, Any]]:
+    """Return the guard's relaunches before this launch, oldest first."""
+    if not view.relaunches:
+        return []
+    from kfjob.guard.facts import read_history
+
+    keys = ("launch", "time", "reason", "step", "progress", "node")
+    return [{key: getattr(entry, key) for key in keys} for entry in read_history(view.relaunches)]
 
 
 def rounds_json(view: JobView) -> dict[str, Any]:

@@ -48,6 +48,22 @@ def restarts_text(view: JobView) -> str:
     return f"{view.restarts}, after {view.failure}" if view.failure else str(view.restarts)
 
 
+def guard_text(view: JobView) -> str:
+    """Return `1 relaunch, the last after step 250: pod lost`, or why the guard gave the job up; "" if it did nothing."""
+    if not view.relaunches and not view.guard_decision:
+        return ""
+    from kfjob.guard.facts import read_history
+
+    parts = []
+    if history := read_history(view.relaunches):
+        last = history[-1]
+        place = f" after step {last.step}" if last.step is not None else ""
+        parts.append(f"{plural(len(history), 'relaunch', 'relaunches')}, the last{place}: {last.reason}")
+    if view.guard_decision:
+        parts.append(f"gave up: {view.guard_decision}")
+    return "; ".join(parts)
+
+
 def loss_text(training: Training) -> str:
     """Return `loss 4.2104 (7.61 at first)`."""
     return "" if training.loss is None else f"loss {format_loss(training.loss)}{first_loss_text(training)}"
@@ -150,6 +166,7 @@ def _status_rows(view: JobView, name: str) -> Iterator[tuple[str, str]]:
     yield "warning", describe_divergence(view.training)
     yield "read from", source_text(view)
     yield "restarts", restarts_text(view)
+    yield "guard", guard_text(view)
     yield "lost", _lost_logs_text(view)
     yield "loss", sparkline([point.loss for point in view.training.curve])
     if view.checkpoint:

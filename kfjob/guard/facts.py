@@ -45,6 +45,7 @@ def collect_facts(reader: LiveReader, job: JobSnapshot, view: JobView, *, limit:
     examination = examine(reader)
     events = [*view.cluster_events, *examination.view.cluster_events]
     futile = find_futile_restart(examination.history)
+    is_local = reader.target.capabilities.runs_on_this_machine
     logs = examination.view
     steps = [step for step in (view.training.run_step, logs.training.run_step) if step is not None]
     recovery = reader.config.recovery or RecoveryLimits()
@@ -55,11 +56,11 @@ def collect_facts(reader: LiveReader, job: JobSnapshot, view: JobView, *, limit:
         first_cause=examination.diagnosis.first_cause,
         lost_pods=find_lost_pods(view, events),
         limit=limit,
-        futile=f"a restart cannot cure this: {describe(futile, local=False)}" if futile else "",
+        futile=f"a restart cannot cure this: {describe(futile, local=is_local)}" if futile else "",
         step=max(steps, default=None),
         checkpoint=find_checkpoint(view, logs),
         nodes={name: pod.state.node for name, pod in logs.pods.items() if pod.state},
-        history=read_history(job),
+        history=read_history(job.relaunches),
     )
     return redact_struct(facts, Redactor(reader.secrets))  # a decision is written into the cluster
 
@@ -112,10 +113,10 @@ def _list_removals(view: JobView, events: list[KubernetesEvent]) -> Iterator[tup
             yield event.time, lost
 
 
-def read_history(job: JobSnapshot) -> tuple[Relaunch, ...]:
-    """Return the guard's relaunches before this launch; none if somebody has damaged them."""
+def read_history(relaunches: str) -> tuple[Relaunch, ...]:
+    """Return the guard's relaunches before a launch, from the record of the launch; none if somebody has damaged it."""
     try:
-        return decode_json(job.relaunches, tuple[Relaunch, ...]) if job.relaunches else ()
+        return decode_json(relaunches, tuple[Relaunch, ...]) if relaunches else ()
     except (ParseError, KfjobError):
         return ()
 

@@ -66,11 +66,14 @@ class GuardStatus(Struct, frozen=True, kw_only=True):
 
 
 def read_status(target: Target) -> GuardStatus:
-    """Return the state of the guard.
+    """Return the state of the guard; on this machine each job has its own, and only the jobs are read.
 
     Raises:
         Forbidden, Unreachable: its objects cannot be read.
     """
+    jobs = tuple(_list_jobs(target))
+    if not target.capabilities.has_api_server:
+        return GuardStatus(installed=False, jobs=jobs)
     cluster = target.cluster.inventory(target.namespace)
     deployment = cluster.get_object(APPS, "deployments", COMPONENT)
     lease = cluster.get_object(LEASES, "leases", COMPONENT) or {}
@@ -82,25 +85,28 @@ def read_status(target: Target) -> GuardStatus:
         image=containers[0].get("image", "") if containers else "",
         holder=spec.get("holderIdentity") or "",
         renewed=spec.get("renewTime") or "",
-        jobs=tuple(_list_jobs(target)),
+        jobs=jobs,
     )
 
 
 def _list_jobs(target: Target) -> Iterator[GuardedJob]:
-    for job in target.cluster.list(namespace=target.namespace):
-        history = read_history(job)
+    for job in target.backend.list(namespace=target.namespace):
+        history = read_history(job.relaunches)
         if is_guarded(job) or history or job.guard_decision:
             note = job.guard_decision or (history[-1].reason if history else "")
             yield GuardedJob(job.name, job.phase, len(history), note)
 
 
-def describe_status(status: GuardStatus, namespace: str) -> list[str]:
+def describe_status(status: GuardStatus, target: Target) -> list[str]:
     """Return the lines that `kfjob guard status` prints."""
-    if not status.installed and not status.holder:
-        return [f"no guard in namespace `{namespace}`; `kfjob guard install --image IMAGE` installs one"]
-    state = "ready" if status.ready else "not ready" if status.installed else "not installed, but one acts"
-    lines = [f"guard      {state}{f' ({status.image})' if status.image else ''}"]
-    lines.append(f"acts       {status.holder} (renewed {status.renewed})" if status.holder else "acts       none yet")
+    if not target.capabilities.has_api_server:
+        lines = ["guard      a process of each job with `recovery` on this machine"]
+    elif not status.installed and not status.holder:
+        return [f"no guard in namespace `{target.namespace}`; `kfjob guard install --image IMAGE` installs one"]
+    else:
+        state = "ready" if status.ready else "not ready" if status.installed else "not installed, but one acts"
+        lines = [f"guard      {state}{f' ({status.image})' if status.image else ''}"]
+        lines.append(f"acts       {status.holder} (renewed {status.renewed})" if status.holder else "acts       none yet")
     lines += [
         f"{job.name}: {job.state}, {plural(job.relaunches, 'relaunch', 'relaunches')}{f'; {job.note}' if job.note else ''}"
         for job in status.jobs

@@ -10,6 +10,7 @@ from functools import partial
 from kfjob.api.recorded_config import read_observe_config
 from kfjob.api.target import Target
 from kfjob.base.concurrency import Task
+from kfjob.guard.actions import ClusterActions
 from kfjob.guard.lease import GuardLease, name_holder
 from kfjob.guard.records import list_relaunch_records, read_relaunch_record
 from kfjob.guard.relaunch import complete, retry
@@ -64,7 +65,9 @@ class Guard:
                 threading.Thread(target=self._supervise, args=[job], name=f"kfjob-guard-{job.name}", daemon=True).start()
 
     def _supervise(self, job: JobSnapshot) -> None:
-        retry(lambda: Supervision(self._target, job, self._say).run(), job.name, self._say)
+        target = self._target.change(job_kind=job.job_kind or None)
+        actions = ClusterActions(target, self._say)
+        retry(lambda: Supervision(target, job, actions, self._say).run(), job.name, self._say)
 
 
 def is_guarded(job: JobSnapshot) -> bool:

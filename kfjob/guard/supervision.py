@@ -9,16 +9,13 @@ from kfjob.api.lifecycle.survivors import free_survivors
 from kfjob.api.lifecycle.wait import follow_job, stop_with_reason
 from kfjob.api.reader import open_snapshot, open_view
 from kfjob.api.target import Target
-from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Refused, SpecError, UsageError
+from kfjob.guard.actions import Actions
 from kfjob.guard.decision import Action, Decision, decide
 from kfjob.guard.facts import collect_facts, extend_history
-from kfjob.guard.records import write_event
-from kfjob.guard.relaunch import begin, complete, prepare, retry
 from kfjob.joblog.events import JobPhase, JobSnapshot, PodPhase
 from kfjob.joblog.view.job_view import GIVEN_UP, LIMIT_EXCEEDED, JobView
 from kfjob.joblog.view.watchdog_limits import ExceededLimit, find_exceeded_limit
-from kfjob.objects import api_objects
 from kfjob.redaction import Redactor
 from kfjob.redaction.structs import redact_struct
 
@@ -26,18 +23,18 @@ START_CHECK_SECONDS = 10.0
 """Time between two diagnoses of a job whose pods wait for something."""
 _START_FAULTS = ("Image", "ErrImage", "InvalidImage", "CreateContainer", "FailedCreate", "FailedMount", "Unschedulable")
 """Beginnings of the reasons of pods and events for which a start may never succeed."""
-MAX_ANNOTATION = 500
 
 
 class Supervision:
     """One launch."""
 
-    def __init__(self, target: Target, job: JobSnapshot, say: Callable[[str], None]) -> None:
+    def __init__(self, target: Target, job: JobSnapshot, actions: Actions, say: Callable[[str], None]) -> None:
         """`say` receives what the guard's log shows."""
         self._target = target.change(namespace=job.namespace, job_kind=job.job_kind or None)
         self._job = job
         self._reader = open_snapshot(self._target, job)
         self._ref = self._reader.ref
+        self._actions = actions
         self._say = say
         self._next_start_check = time.monotonic() + START_CHECK_SECONDS
 
@@ -75,7 +72,7 @@ class Supervision:
         self._say(f"{self._ref.name}: {decision.action}: {decision.reason}")
         for line in decision.evidence:
             self._say(f"{self._ref.name}:   {line}")
-        write_event(self._target, self._ref, decision, now=time.time())
+        self._actions.write_decision(self._ref, decision)
         if decision.action is Action.RELAUNCH and decision.entry is not None:
             self._relaunch(view, decision, extend_history(facts.history, decision.entry, now=time.time_ns()))
         else:
@@ -84,22 +81,14 @@ class Supervision:
 
     def _relaunch(self, view: JobView, decision: Decision, history: str) -> None:
         try:
-            prepared = prepare(self._target, self._job, history=history, avoid=decision.avoid)
-        except (SpecError, UsageError, Refused) as err:  # an API server that does not answer is asked again
+            self._actions.relaunch(self._job, history=history, avoid=decision.avoid)
+        except (SpecError, UsageError, Refused) as err:  # a backend that does not answer is asked again
             reason = f"the next launch is refused: {err.title}"
             refusal = Decision(action=Action.STOP, reason=reason, evidence=(err.cause,) if err.cause else ())
             refusal = redact_struct(refusal, Redactor(self._reader.secrets))
             self._say(f"{self._ref.name}: {refusal.reason}")
-            write_event(self._target, self._ref, refusal, now=time.time())
+            self._actions.write_decision(self._ref, refusal)
             self._stop(view, refusal)
-            return
-        record = begin(self._target, self._job, prepared)
-        retry(lambda: self._complete(record), self._ref.name, self._say)
-
-    def _complete(self, record: JsonObject) -> None:
-        launch = complete(self._target, record)
-        done = f"launch {launch} replaces {self._ref.launch}" if launch else "replaced by another"
-        self._say(f"{self._ref.name}: {done}")
 
     def _stop(self, view: JobView, decision: Decision, *, reason: str = GIVEN_UP) -> None:
         """Give the job up: free its pods, and remember the decision on the job. A job that has not failed is removed."""
@@ -110,5 +99,4 @@ class Supervision:
             return
         if freed := free_survivors(self._reader):
             self._say(f"{self._ref.name}: {freed}")
-        note = {api_objects.ANNOTATION_DECISION: decision.reason[:MAX_ANNOTATION]}
-        self._target.cluster.annotate(self._ref, note)
+        self._actions.remember(self._ref, decision.reason)

@@ -40,7 +40,7 @@ from kfjob.joblog.events import (
 from kfjob.local import etcd, machine, placement
 from kfjob.local.followed_log import FollowedLog, to_log_line
 from kfjob.local.interpreter import Interpreter, check_packages
-from kfjob.local.launch import start_supervisor, write_launch_folder
+from kfjob.local.launch import start_guard, start_supervisor, write_launch_folder
 from kfjob.local.launch_spec import LaunchSpec
 from kfjob.local.rank_processes import ProcessWatcher, add_processes
 from kfjob.local.staging import open_staging, remove_stale
@@ -67,12 +67,14 @@ class LocalBackend:
         state: Path,
         backoff_seconds: float = BACKOFF_SECONDS,
         failure_check: tuple[str, ...] = (),
+        guard: tuple[str, ...] = (),
         python: Path | None = None,
     ) -> None:
         """`backoff_seconds` is the first delay of the restart policies `OnFailure` and `Always`.
 
-        `failure_check` are the arguments of a Python that prints why a restart of a job is futile. `python` is the Python, or
-        its virtual environment, that runs the jobs; None: the first on PATH.
+        `failure_check` are the arguments of a Python that prints why a restart of a job is futile, and `guard` those of one
+        that guards a job with `recovery`; each gets the folder of the launch. `python` is the Python, or its virtual
+        environment, that runs the jobs; None: the first on PATH.
 
         Raises:
             Refused: other users can change the state folder.
@@ -83,6 +85,8 @@ class LocalBackend:
         self._volumes = state.absolute() / "volumes"
         self._backoff_seconds = backoff_seconds
         self._failure_check = failure_check
+        self._guard = guard
+        self._python = python
         self._interpreter = Interpreter(chosen=python)
 
     def submit(self, plan: JobPlan) -> JobRef:
@@ -123,6 +127,8 @@ class LocalBackend:
                 _supervise(launch, lock)
             finally:
                 os.close(lock)
+        if self._guard and plan.observe_config.recovery:
+            start_guard(launch, self._guard, python=self._python)
 
     def count_gpus(self) -> int:
         """Return the number of GPUs of this machine that this process may use."""
@@ -154,6 +160,14 @@ class LocalBackend:
             f"job `{plan.name}` runs on this machine and cannot be changed in place",
             hint=f"`kfjob relaunch {plan.name} --spec FILE` stops it and starts the new spec",
         )
+
+    def record_decision(self, ref: JobRef, reason: str) -> None:
+        """Write the reason into the state of the launch; its supervisor writes no more."""
+        launch = self._find_launch_of(ref)
+        snapshot = launch and read_state(launch)
+        if not launch or not snapshot:
+            raise _make_not_found(ref.name, ref.namespace)
+        folder.write_snapshot(launch, replace(snapshot, guard_decision=reason))
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the job and its pods as they are now."""

@@ -94,6 +94,22 @@ def start_supervisor(launch: Path, lock: int) -> None:
         os.close(reading)
 
 
+def start_guard(launch: Path, arguments: tuple[str, ...], *, python: Path | None) -> None:
+    """Start the guard of a launch in its own session, with the environment and the folder of this command."""
+    log = folder.make_private(launch.parents[3] / "guard" / launch.parents[1].name) / f"{launch.parent.name}.log"
+    env = machine.environment(os.environ) | ({"KFJOB_LOCAL_PYTHON": str(python)} if python else {})
+    with open_private(log, "ab") as out:
+        starter = subprocess.Popen(
+            [sys.executable, "-P", *arguments, str(launch)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    starter.wait()  # it forks the guard and ends
+
+
 def _snapshot(plan: JobPlan, spec: LaunchSpec, addresses: tuple[str, ...]) -> JobSnapshot:
     now = time.time_ns()
     agent = spec.agents[0]
@@ -125,6 +141,7 @@ def _snapshot(plan: JobPlan, spec: LaunchSpec, addresses: tuple[str, ...]) -> Jo
         observe_config=encode(replace(plan.observe_config, installer=installer)),
         submitted_by=plan.submitted_by,
         spec_file=plan.spec_file,
+        relaunches=plan.relaunches,
         start_folder=plan.start_folder,
         labels=dict(sorted(plan.spec.labels.items())),
     )

@@ -123,6 +123,7 @@ class JobPlan:
     master: JobPlan | None = None  # the Master's pod, if it differs from the Workers; as if all pods were like it
     submitted_by: str = ""  # recorded with the launch; "" until it is submitted
     spec_file: str = ""  # recorded with the launch: digest and path of the file of its spec; "" without one
+    relaunches: str = ""  # recorded with the launch: the guard's relaunches before it (JSON)
     start_folder: str = ""  # where agents of a local job start unless `pod.working_dir` is set; "" on a cluster
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
 

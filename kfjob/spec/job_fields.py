@@ -122,7 +122,7 @@ class JobFields(SpecModel, defer_build=True):
     watchdog: Watchdog = Watchdog()
     recovery: Recovery | None = Field(
         default=None,
-        description="Let the guard of the namespace relaunch the job after a failure; `recovery: {}` has the defaults",
+        description="Let the guard relaunch the job after a failure; `recovery: {}` has the defaults",
     )
     scheduling: Scheduling = Scheduling()
     service_account: ObjectName | None = Field(default=None, description="Service account of the pods")

@@ -35,7 +35,8 @@ def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
     """
     target = job.target
     if target.capabilities.runs_on_this_machine:
-        plan = dataclasses.replace(job.plan, submitted_by=target.settings.submitter, spec_file=job.file_record)
+        user = target.settings.submitter
+        plan = dataclasses.replace(job.plan, submitted_by=user, spec_file=job.file_record, relaunches=job.relaunches)
         ref = target.machine.submit(plan)
         snapshot = target.backend.get(ref.name, namespace=ref.namespace)  # also has the command that installs packages
         return open_snapshot(target, snapshot)

@@ -175,7 +175,7 @@ def _enforce_limits(target: Target, ref: JobRef, view: JobView) -> LimitStop | N
         WaitTimeout, Unreachable, Forbidden: the job could not be stopped.
     """
     limit = find_exceeded_limit(view)
-    if limit is None or (limit.name == "stall" and view.config.recovery and ref.capabilities.has_api_server):
+    if limit is None or (limit.name == "stall" and view.config.recovery):
         return None  # the guard relaunches a job that stalls
     return stop_with_reason(target, ref, view, limit.reason)
 

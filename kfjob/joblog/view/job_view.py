@@ -88,6 +88,8 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     job: JobChanged | None = None  # state of the job; None for logs alone
     pods: Pods = field(default_factory=Pods)  # the pods by name, with what their logs show
     store: PodChanged | None = None  # the pod of the job's own etcd on a cluster
+    relaunches: str = ""  # the guard's relaunches before this launch (JSON)
+    guard_decision: str = ""  # why the guard does not relaunch this launch any more
     training: Training = field(default_factory=Training)  # progress of the training
     rounds: tuple[Round, ...] = ()  # the newest rendezvous rounds by time
     start: Start | None = None  # first line of kfjob's trainer: model, strategy, batch

@@ -5,7 +5,7 @@ import pytest
 from kfjob.base.units import SECOND
 from kfjob.guard.decision import Relaunch
 from kfjob.guard.facts import extend_history, find_checkpoint, find_lost_pods, read_history
-from kfjob.joblog.events import Event, JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase
+from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
@@ -71,10 +71,9 @@ def test_newest_checkpoint_is_that_of_the_log_or_of_the_resume():
 
 
 def test_history_is_read_back_and_damage_counts_as_none():
-    record = JobSnapshot(name="train", namespace="n", job=JobChanged(phase=JobPhase.FAILED))
     entry = Relaunch(launch="l1", reason="pod lost", step=3)
     text = extend_history((), entry, now=7)
-    (read,) = read_history(JobSnapshot(name="train", namespace="n", job=record.job, relaunches=text))
+    (read,) = read_history(text)
     assert (read.launch, read.time, read.step) == ("l1", 7, 3)
     for damaged in ("", "{", '{"launch": 1}', '[{"step": "x"}]'):
-        assert read_history(JobSnapshot(name="train", namespace="n", job=record.job, relaunches=damaged)) == ()
+        assert read_history(damaged) == ()

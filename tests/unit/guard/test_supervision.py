@@ -10,7 +10,7 @@ import pytest
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.base.errors import BackendError, Refused
-from kfjob.guard import supervision
+from kfjob.guard import actions, supervision
 from kfjob.guard.decision import Action, Decision, Relaunch
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot
 from kfjob.joblog.view.job_view import JobView
@@ -24,15 +24,16 @@ DECISION = Decision(action=Action.RELAUNCH, reason="a pod was removed", entry=Re
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return what the supervision asks for, instead of a cluster that does it."""
     calls: list[Any] = []
-    monkeypatch.setattr(supervision, "write_event", lambda *_, **__: None)
+    monkeypatch.setattr(actions, "write_event", lambda *_, **__: None)
     monkeypatch.setattr(supervision.Supervision, "_stop", lambda _, __, decision, **more: calls.append((decision.reason, more)))
-    monkeypatch.setattr(supervision, "begin", lambda *_: calls.append("begin"))
+    monkeypatch.setattr(actions, "begin", lambda *_: calls.append("begin"))
     monkeypatch.setattr("kfjob.guard.relaunch.time.sleep", lambda _: calls.append("pause"))
     return calls
 
 
 def relaunch(tmp_path: Path) -> None:
-    watched = supervision.Supervision(Target(Settings(state=tmp_path), "kubernetes", "n"), JOB, lambda _: None)
+    target = Target(Settings(state=tmp_path), "kubernetes", "n")
+    watched = supervision.Supervision(target, JOB, actions.ClusterActions(target, lambda _: None), lambda _: None)
     watched._relaunch(JobView(), DECISION, "[]")
 
 
@@ -40,7 +41,7 @@ def test_refused_launch_gives_the_job_up(calls, tmp_path, monkeypatch):
     def refuse(*_: Any, **__: Any) -> None:
         raise Refused("the API server refuses it", cause="no such field")
 
-    monkeypatch.setattr(supervision, "prepare", refuse)
+    monkeypatch.setattr(actions, "prepare", refuse)
     relaunch(tmp_path)
     assert calls == [("the next launch is refused: the API server refuses it", {})]
 
@@ -49,7 +50,7 @@ def test_server_that_does_not_answer_leaves_the_job_for_the_next_attempt(calls, 
     def fail(*_: Any, **__: Any) -> None:
         raise BackendError("the webhook is down")
 
-    monkeypatch.setattr(supervision, "prepare", fail)
+    monkeypatch.setattr(actions, "prepare", fail)
     with pytest.raises(BackendError):
         relaunch(tmp_path)
     assert calls == []
@@ -63,8 +64,8 @@ def test_relaunch_that_has_begun_is_completed_when_the_server_answers_again(call
             raise error
         return "l2"
 
-    monkeypatch.setattr(supervision, "prepare", lambda *_, **__: None)
-    monkeypatch.setattr(supervision, "complete", complete)
+    monkeypatch.setattr(actions, "prepare", lambda *_, **__: None)
+    monkeypatch.setattr(actions, "complete", complete)
     relaunch(tmp_path)
     assert calls == ["begin", "pause", "pause"]
     assert answers == []

@@ -1,0 +1,145 @@
+"""Jobs with `recovery` on this machine: their guard relaunches them, enforces limits and gives up; nobody follows."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kfjob.backends import folder
+from kfjob.local import processes
+from kfjob.local.identity import read_identity
+from kfjob.local.launch_spec import IDENTITY
+from tests.local.machine import Machine, wait_until
+
+pytestmark = pytest.mark.local
+
+PROGRAM = """
+import os, pathlib, sys, time
+kept = pathlib.Path("kept"); kept.mkdir(exist_ok=True)
+start = max((int(path.name[5:]) for path in kept.glob("step-*")), default=0)
+def say(text): print(time.strftime("%Y-%m-%d %H:%M:%S I [train.py:1]"), text, flush=True)
+say(f"Resume step-{start:08d} kept" if start else "Resume none")
+for step in range(start + 1, 10**6):
+    time.sleep(0.05)
+    print(f"step {step} loss {2 + 1 / step:.4f}", flush=True)
+    if step == int(os.environ.get("FAIL_AT", 0)): raise ValueError(f"bad batch {step}")
+    if step == int(os.environ.get("HANG_AT", 0)) and not start: time.sleep(1000)
+    if step % 10 == 0 and step != int(os.environ.get("FAIL_AT", 0)):
+        (kept / f"step-{step:08d}").touch()
+        say(f"Checkpoint step-{step:08d} in 0.1 s kept/step-{step:08d}")
+"""
+
+
+class GuardedJob:
+    """A job of this test, submitted from the test's folder."""
+
+    def __init__(self, machine: Machine, folder: Path, **fields: Any) -> None:
+        self.machine, self.folder = machine, folder
+        (folder / "fit.py").write_text(PROGRAM)
+        spec = {"name": "job", "launcher": "python", "command": "python fit.py", "recovery": {}, **fields}
+        (folder / "job.yaml").write_text(yaml.safe_dump(spec))
+        machine("submit", "job.yaml")
+
+    def read(self) -> dict[str, Any]:
+        """Return the job's status; {} while no job has the name."""
+        done = self.machine.run("status", "job", "-o", "json")
+        status: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+        return status
+
+    def launch(self) -> Path:
+        (launch,) = folder.list_folders(self.folder / "state" / "local" / "default" / "job")
+        return launch
+
+    def has_checkpoint(self, step: int) -> bool:
+        return (self.folder / "kept" / f"step-{step:08d}").exists()
+
+    def log(self) -> str:
+        return (self.folder / "state" / "guard" / "default" / "job.log").read_text()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path, cwd=tmp_path)
+    yield machine
+    machine.run("stop", "job", "--no-archive")
+
+
+def has_guard(folder: Path) -> bool:
+    """Return whether a process guards a job of the test's folder."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            line = file.read_bytes().split(b"\0")
+            if b"kfjob.guard" in line and line[-2].startswith(str(folder).encode()):
+                return True
+    return False
+
+
+def kill_supervisor(job: GuardedJob) -> None:
+    identity = read_identity(job.launch() / folder.RUN / IDENTITY)
+    assert identity
+    assert identity.send(signal.SIGKILL)
+
+
+def kill_process(job: GuardedJob) -> None:
+    (pid,) = processes.find_marked(f"{job.read()['uid']}/")
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [kill_process, kill_supervisor])
+def test_killed_job_is_relaunched_from_its_newest_checkpoint(machine: Machine, tmp_path: Path, kill: Any):
+    job = GuardedJob(machine, tmp_path)
+    wait_until(lambda: job.has_checkpoint(20))
+    assert has_guard(tmp_path)
+    first = job.launch()
+    kill(job)
+    wait_until(lambda: (job.read().get("relaunches") or []) and (job.read().get("resume") or {}).get("name"))
+    status = job.read()
+    (entry,) = status["relaunches"]
+    assert entry["launch"] == first.name
+    assert status["resume"]["name"] == f"step-{entry['progress']:08d}"
+    assert entry["progress"] >= 20
+    assert "1 relaunch, the last after step" in machine("status", "job")
+    assert "job: Running, 1 relaunch" in machine("guard", "status")
+    archived = tmp_path / "state" / "archive" / "default" / "job" / first.name
+    assert (archived / folder.STATUS).exists()
+    machine("stop", "job")
+    wait_until(lambda: not has_guard(tmp_path))
+    assert machine.run("list", "-o", "name").stdout == ""  # a stopped job stays stopped
+
+
+def test_same_exception_twice_at_one_step_ends_the_job(machine: Machine, tmp_path: Path):
+    job = GuardedJob(machine, tmp_path, env={"FAIL_AT": "25"})
+    wait_until(lambda: job.read().get("guard_decision"))
+    status = job.read()
+    assert status["phase"] == "Failed"
+    assert status["guard_decision"].startswith("the same failure ended two launches after step 25")
+    assert len(status["relaunches"]) == 1
+    assert "gave up: the same failure ended two launches" in machine("status", "job")
+    assert "job: stop: the same failure ended two launches" in job.log()
+
+
+def test_job_that_prints_nothing_is_relaunched_and_one_past_its_deadline_is_stopped(machine: Machine, tmp_path: Path):
+    job = GuardedJob(machine, tmp_path, env={"HANG_AT": "15"}, watchdog={"stall": 3, "deadline": 15})
+    wait_until(lambda: job.read().get("relaunches"))
+    assert job.read()["relaunches"][0]["step"] == 15
+    wait_until(lambda: "job: stop: it has run for" in job.log())
+    wait_until(lambda: not machine.run("list", "-o", "name").stdout)
+    assert "it has run for" in machine("status", "job")  # of the archive
+
+
+def test_relaunch_that_is_not_possible_is_no_relaunch(machine: Machine, tmp_path: Path):
+    job = GuardedJob(machine, tmp_path)
+    wait_until(lambda: job.has_checkpoint(10))
+    (tmp_path / "fit.py").unlink()
+    kill_process(job)
+    wait_until(lambda: job.read().get("guard_decision"))
+    assert "the next launch is refused" in job.read()["guard_decision"]
+    assert job.read()["phase"] == "Failed"
