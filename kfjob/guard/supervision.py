@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from kfjob.api.lifecycle.running_archive import RunningArchive
 from kfjob.api.lifecycle.survivors import free_survivors
 from kfjob.api.lifecycle.wait import follow_job, stop_with_reason
 from kfjob.api.reader import open_snapshot, open_view
@@ -45,14 +46,27 @@ class Supervision:
             KfjobError: the cluster does not answer, or refuses; the caller tries again.
         """
         view = open_view(self._reader)
-        for view, _ in follow_job(self._reader, enforces_limits=False):
-            if view.phase and view.phase.ended:
-                break
-            limit = find_exceeded_limit(view)
-            if (limit or self._has_start_fault(view)) and self._act(view, limit):
-                return
+        archive = self._open_archive()
+        try:
+            for view, event in follow_job(self._reader, reads_all=lambda _: archive is not None, enforces_limits=False):
+                if archive:
+                    archive.add(view, event)
+                if view.phase and view.phase.ended:
+                    break
+                limit = find_exceeded_limit(view)
+                if (limit or self._has_start_fault(view)) and self._act(view, limit):
+                    return
+        finally:
+            if archive:
+                archive.close()
         if view.phase is JobPhase.FAILED:
             self._act(view, None)
+
+    def _open_archive(self) -> RunningArchive | None:
+        """Return the archive of a job whose logs are not on this machine."""
+        if self._ref.capabilities.archives_jobs:
+            return None
+        return RunningArchive(self._job, self._target.settings.archive, notify=self._say)
 
     def _has_start_fault(self, view: JobView) -> bool:
         """Return whether it is time to ask the diagnosis why pods do not start."""

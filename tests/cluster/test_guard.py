@@ -151,7 +151,7 @@ def test_deleted_pod_is_relaunched_from_the_newest_checkpoint(space: Space, name
     with running_job(space, name, kfjob, recovery={"retries": 2}):
         old = read_job(space, name)["metadata"]
         until(lambda: guard.says(f"{name}: supervises launch"))
-        delete_pod(space, f"{name}-worker-1")
+        delete_pod(space, f"{name}-worker-0")
         until(lambda: guard.says(f"replaces {old['labels']['kfjob.dev/launch']}"))
         new = read_job(space, name)
         (entry,) = read_relaunches(new)
@@ -162,9 +162,14 @@ def test_deleted_pod_is_relaunched_from_the_newest_checkpoint(space: Space, name
         assert "Resume step-" in kfjob("logs", name, "--pod", f"{name}-worker-0")
         ((reason, message),) = list_guard_events(space, name)
         assert reason == "Relaunching"
-        assert f"pod `{name}-worker-1` was removed from the job" in message
+        assert f"pod `{name}-worker-0` was removed from the job" in message
         assert "Killing" in message or "Terminating" in message  # the kubelet's event may come later
-        assert f"{name}: Running, 1 relaunch; pod `{name}-worker-1`" in kfjob("guard", "status")
+        assert f"{name}: Running, 1 relaunch; pod `{name}-worker-0`" in kfjob("guard", "status")
+        assert f"1 relaunch, the last after step {entry['step']}: pod `{name}-worker-0`" in kfjob("status", name)
+        archived = tmp_path / "guard-state" / "archive" / space.name / name / entry["launch"] / f"{name}-worker-0"
+        lines = (archived / "pytorch.log").read_text().splitlines()  # of a pod that was gone when the job had failed
+        steps = [int(line.split()[2]) for line in lines if " step " in line]
+        assert steps == list(range(1, entry["step"] + 1))
         kfjob("stop", name)
 
 

@@ -57,7 +57,7 @@ def _write_archive(backend: Backend, ref: JobRef, snapshot: JobSnapshot, path: P
         end_times = map_parallel(
             lambda log: logs.write(log[0].pod, previous=log[1]), log_names, threads=THREADS, name="archive"
         )
-        folder.write_snapshot(path, _redact_messages(_keep_pods(snapshot, path), redactor))
+        folder.write_snapshot(path, redact_messages(_keep_pods(snapshot, path), redactor))
         with suppress(KfjobError):  # events only explain; a stop must not fail without them
             events = backend.events(ref)
             if len(events) >= len(folder.read_events(path)):
@@ -100,7 +100,7 @@ def _keep_pods(snapshot: JobSnapshot, path: Path) -> JobSnapshot:
     return replace(snapshot, pods=(*snapshot.pods, *lost), store=snapshot.store or stored.store)
 
 
-def _redact_messages(snapshot: JobSnapshot, redactor: Redactor) -> JobSnapshot:
+def redact_messages(snapshot: JobSnapshot, redactor: Redactor) -> JobSnapshot:
     """Return the snapshot without secrets in the messages of the job and its pods; `relaunch` needs those in the spec."""
     pods = tuple(redact_struct(pod, redactor) for pod in snapshot.pods)
     store = redact_struct(snapshot.store, redactor) if snapshot.store else None
@@ -138,14 +138,15 @@ class _LogArchive:
             with open_private(written, "xb" if after is None else "ab") as out:
                 for line in chain([first], lines):
                     if isinstance(line, LogLine):
-                        out.write(_encode(line, redactor))
+                        out.write(encode_line(line, redactor))
                         last = line.time
             if after is None:
                 _replace_smaller(file, written)
         return last
 
 
-def _encode(line: LogLine, redactor: LineRedactor) -> bytes:
+def encode_line(line: LogLine, redactor: LineRedactor) -> bytes:
+    """Return a line as a log in the archive has it."""
     time = log_file.format_timestamp(line.time) if line.time is not None else b""
     return time + redactor.line(line.text).encode("utf-8", "replace") + b"\n"
 
