@@ -53,6 +53,7 @@ def compile_etcd(plan: JobPlan) -> list[JsonObject]:
         api_objects.LABEL_APP_NAME: name,
     }
     metadata: JsonObject = {"name": name, "namespace": plan.namespace, "labels": labels}
+    protection = {"annotations": api_objects.NOT_EVICTABLE}  # the agents of an elastic job need it too
     port = {"name": "client", "port": names.ETCD_PORT, "targetPort": names.ETCD_PORT}
     return [
         {
@@ -61,7 +62,7 @@ def compile_etcd(plan: JobPlan) -> list[JsonObject]:
             "metadata": metadata,
             "spec": {"selector": {api_objects.LABEL_APP_NAME: name, api_objects.LABEL_LAUNCH: plan.launch}, "ports": [port]},
         },
-        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _pod(plan, name)},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, **protection}, "spec": _pod(plan, name)},
     ]
 
 

@@ -27,7 +27,8 @@ def compile_pod_template(plan: JobPlan) -> JsonObject:
     """Return the pod template of every replica."""
     spec = plan.spec
     metadata: JsonObject = {"labels": {**sort_keys(spec.labels), **spec.pod.labels, **own_labels(plan)}}
-    annotations = {**sort_keys(spec.annotations), **spec.pod.annotations}
+    own_annotations = {} if plan.scheduling.evictable else api_objects.NOT_EVICTABLE
+    annotations = {**own_annotations, **sort_keys(spec.annotations), **spec.pod.annotations}
     if not plan.scheduling.istio_sidecar and api_objects.LABEL_ISTIO_INJECT not in {**metadata["labels"], **annotations}:
         metadata["labels"][api_objects.LABEL_ISTIO_INJECT] = "false"
     if annotations:

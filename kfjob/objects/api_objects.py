@@ -73,6 +73,9 @@ ANNOTATION_HYPERPOD_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"
 LABEL_HYPERPOD_HEALTH = "sagemaker.amazonaws.com/node-health-status"
 HYPERPOD_HEALTHY = "Schedulable"
 LABEL_ISTIO_INJECT = "sidecar.istio.io/inject"
+NOT_EVICTABLE = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+"""Annotations of pods that autoscalers leave alone. Sources: Karpenter's documentation (Disruption, Pod-Level Controls) and the
+Cluster Autoscaler's FAQ."""
 
 
 def is_list(item: JsonMapping) -> bool:

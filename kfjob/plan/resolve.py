@@ -274,8 +274,13 @@ def _restarts(spec: JobSpec, decisions: Decisions) -> Restarts:
 
 
 def _scheduling(spec: JobSpec, instance: Instance | None, resources: Resources, decisions: Decisions) -> Scheduling:
-    """Return the scheduling of the spec, with a selector and a toleration for the nodes of the instance."""
+    """Return the scheduling of the spec, with whether it is evictable, and a selector and a toleration for the instance."""
     scheduling = spec.scheduling
+    is_elastic = spec.min_nodes < spec.max_nodes
+    reason = "an elastic job goes on with fewer pods" if is_elastic else "the job fails when one of its pods is evicted"
+    chosen = None if scheduling.evictable is None else str(scheduling.evictable)
+    evictable = decisions.decide("scheduling.evictable", chosen, str(is_elastic), reason)
+    scheduling = scheduling.model_copy(update={"evictable": evictable == "True"})
     if spec.instance is None:
         return scheduling
     prefix = HYPERPOD_PREFIX if scheduling.hyperpod else ""

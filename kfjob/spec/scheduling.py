@@ -144,6 +144,11 @@ class Scheduling(Placement):
     queue_priority: ObjectName | None = Field(default=None, description="WorkloadPriorityClass of Kueue")
     gang: Gang | None = None
     hyperpod: HyperPod | None = None
+    evictable: bool | None = Field(
+        default=None,
+        description="Allow Karpenter and the Cluster Autoscaler to evict the pods to save nodes; default: only those of an "
+        "elastic job",
+    )
 
     @field_validator("queue_priority")
     @classmethod

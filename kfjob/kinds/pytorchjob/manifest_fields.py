@@ -88,6 +88,7 @@ _FIELDS: Mapping[str, _Field] = MappingProxyType(
         "scheduling.tolerations": _Field("pod", ("tolerations",)),
         "scheduling.spread": _Field("pod", ("topologySpreadConstraints",)),
         "scheduling.priority_class": _Field("pod", ("priorityClassName",)),
+        "scheduling.evictable": _Field("template", ("metadata", "annotations")),
         "scheduling.istio_sidecar": _Field("template", ("metadata", "labels", api_objects.LABEL_ISTIO_INJECT)),
         "pod": _Field("pod"),
         "pod.labels": _Field("template", ("metadata", "labels")),

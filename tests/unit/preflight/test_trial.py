@@ -48,8 +48,9 @@ def test_trial_is_the_job_with_another_program():
     )
     trial, plan = make_trial(job, sizes="8K", timeout=100), resolve(job, CONTEXT)
     assert (trial.name, trial.spec.nodes, trial.spec.min_nodes, trial.spec.max_nodes) == ("job-preflight", 2, 2, 2)
-    for field in ("image", "resources", "volumes", "scheduling", "processes_per_node", "shared_memory", "instance"):
+    for field in ("image", "resources", "volumes", "processes_per_node", "shared_memory", "instance"):
         assert getattr(trial, field) == getattr(plan, field), field
+    assert trial.scheduling == plan.scheduling.model_copy(update={"evictable": False})  # its number of pods is fixed
     assert (trial.restarts.policy, trial.restarts.max) == ("Never", 0)
     assert trial.spec.run.ttl
     assert trial.rendezvous.id == "job-preflight-l"

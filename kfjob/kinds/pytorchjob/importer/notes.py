@@ -72,6 +72,11 @@ ADDITIONS = (
         ((*_REPLICA, "template", "metadata", "labels", api_objects.LABEL_ISTIO_INJECT),),
     ),
     Addition(
+        "no eviction to save nodes",
+        "a job with a fixed number of nodes fails when one of its pods is evicted",
+        tuple((*_REPLICA, "template", "metadata", "annotations", name) for name in api_objects.NOT_EVICTABLE),
+    ),
+    Addition(
         "kept pods",
         "pods that have ended and their logs stay, which is the operator's default too",
         (("spec", "runPolicy", "cleanPodPolicy"),),

@@ -209,6 +209,8 @@ def _convert_placement(template: JsonMapping, *, hyperpod: bool, exact: bool) ->
     selector = dict(spec.get("nodeSelector") or {})
     if hyperpod and selector.get(api_objects.LABEL_HYPERPOD_HEALTH) == api_objects.HYPERPOD_HEALTHY:
         del selector[api_objects.LABEL_HYPERPOD_HEALTH]
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    is_evictable = exact and not annotations.keys() & api_objects.NOT_EVICTABLE.keys()
     has_istio = exact and api_objects.LABEL_ISTIO_INJECT not in _get_metadata(template)
     return _drop_empty(
         {
@@ -219,6 +221,7 @@ def _convert_placement(template: JsonMapping, *, hyperpod: bool, exact: bool) ->
             "tolerations": [_convert_toleration(toleration) for toleration in spec.get("tolerations") or ()],
             "spread": spec.get("topologySpreadConstraints"),
             "istio_sidecar": True if has_istio else None,
+            "evictable": True if is_evictable else None,
         }
     )
 
