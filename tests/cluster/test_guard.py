@@ -169,7 +169,8 @@ def test_deleted_pod_is_relaunched_from_the_newest_checkpoint(space: Space, name
         archived = tmp_path / "guard-state" / "archive" / space.name / name / entry["launch"] / f"{name}-worker-0"
         lines = (archived / "pytorch.log").read_text().splitlines()  # of a pod that was gone when the job had failed
         steps = [int(line.split()[2]) for line in lines if " step " in line]
-        assert steps == list(range(1, entry["step"] + 1))
+        assert len(steps) >= entry["step"]
+        assert steps == list(range(1, len(steps) + 1))
         kfjob("stop", name)
 
 
