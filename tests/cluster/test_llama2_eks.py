@@ -1,7 +1,8 @@
 """examples/llama2-eks on the real cluster: the lines of its README, from the Dockerfile to the resumed job.
 
 moto mocks the ECR API, and a real registry holds the image under its ECR name (see test_image.py). The copy of the example has
-the cluster's torch as a volume, and a delay in all pods but worker-1, which so joins the rendezvous first.
+the cluster's torch as a volume, and a delay in all pods but worker-1, which so joins the rendezvous first. The example has
+three workers, and the reference eight.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,44 +25,71 @@ from tests.readme_lines import read_lines
 
 LINES = read_lines("llama2-eks")
 BUILD = ("--build-arg", "DEPENDENCIES=none", "--build-arg", "TORCH=none", "--builder", "buildah")
-DELAY = 'case "$HOSTNAME" in *-worker-1) ;; *) sleep 8 ;; esac'
+DELAY = 'case "$HOSTNAME" in *-worker-1) ;; *) sleep {} ;; esac'
+
+
+@pytest.fixture(scope="module")
+def claim(space: Space) -> Iterator[None]:
+    with shared_claim(space, "fsx"):
+        yield
+
+
+CASES = [
+    pytest.param(3, marks=pytest.mark.timeout(900)),
+    pytest.param(8, marks=[pytest.mark.timeout(2400), pytest.mark.long]),  # on the two processors of a test machine
+]
+
+
+@pytest.fixture(params=CASES)
+def workers(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
 
 
 @pytest.fixture
-def folder(space: Space, user: User) -> Iterator[Path]:  # noqa: F811
-    """Return a copy of the example for this cluster, with a claim and with the current folder's checkpoints."""
-    folder = user.folder / "llama2-eks"
+def folder(space: Space, user: User, claim: None, workers: int) -> Path:  # noqa: F811
+    """Return a copy of the example for this cluster, with checkpoints of its own."""
+    folder = user.folder / str(workers) / "llama2-eks"
     shutil.copytree(ROOT / "examples" / "llama2-eks", folder)
     volumes = "".join(f"  - {json.dumps(dict(volume))}\n" for volume in space.facts.volumes)
     for name in ("job.yaml", "text.yaml"):
         text = (folder / name).read_text().replace("pvc: fsx}\n", f"pvc: fsx}}\n{volumes}")
-        (folder / name).write_text(text.replace("/data/checkpoints", f"/data/{space.name}"))
-    container = {"name": "delay", "image": "${IMAGE_URI}", "command": ["sh", "-c", DELAY]}
+        (folder / name).write_text(text.replace("/data/checkpoints", f"/data/{space.name}-{workers}"))
+    values = (folder / "fsdp.env").read_text()
+    (folder / "fsdp.env").write_text(values.replace("NUM_NODES=3", f"NUM_NODES={workers}"))
+    container = {"name": "delay", "image": "${IMAGE_URI}", "command": ["sh", "-c", DELAY.format(3 * workers)]}
     with (folder / "job.yaml").open("a") as file:
         file.write(f"  log_every: 1\npod: {json.dumps({'init_containers': [container]})}\nmake_pull_secret: true\n")
     with (folder / "text.yaml").open("a") as file:
         file.write("make_pull_secret: true\n")
-    with shared_claim(space, "fsx"):
-        yield folder
+    return folder
+
+
+@pytest.fixture
+def type_line(folder: Path, user: User, space: Space) -> Callable[..., str]:  # noqa: F811
+    """Return a function that runs a line of the README with more options."""
+
+    def run(line: str, *options: str) -> str:
+        env = user.env | {"KFJOB_ETCD_IMAGE": space.facts.etcd_image}
+        argv = [KFJOB, *shlex.split(line.replace("../..", str(ROOT)))[1:], *options]
+        result = subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, timeout=1000, check=False)
+        assert result.returncode == 0 or line == "kfjob doctor", f"{line}\n{result.stdout}\n{result.stderr}"
+        return result.stdout
+
+    return run
 
 
 def read_batches(log: str) -> list[int]:
     return [int(number) for number in re.findall(r"\] Batch (\d+) Loss: ", log)]
 
 
-@pytest.mark.timeout(900)
-def test_all_steps_of_the_reference(folder: Path, user: User, space: Space):  # noqa: F811
+def test_all_steps_of_the_reference(folder: Path, user: User, workers: int, type_line: Callable[..., str]):  # noqa: F811
     lines = iter(LINES)
 
     def type_next(start: str, *options: str) -> str:
         """Run the next line of the README, which begins like this."""
         line = next(lines)
         assert line.startswith(start)
-        env = user.env | {"KFJOB_ETCD_IMAGE": space.facts.etcd_image}
-        argv = [KFJOB, *shlex.split(line.replace("../..", str(ROOT)))[1:], *options]
-        result = subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
-        assert result.returncode == 0 or start == "kfjob doctor", f"{line}\n{result.stdout}\n{result.stderr}"
-        return result.stdout
+        return type_line(line, *options)
 
     assert "operator" in type_next("kfjob doctor")
     image = type_next("kfjob push-image", *BUILD, "--base-image", base_image(), *pip_secrets()).strip()
@@ -74,7 +102,7 @@ def test_all_steps_of_the_reference(folder: Path, user: User, space: Space):  # 
     table = type_next("kfjob status")
     assert [line.split()[0] for line in table.splitlines() if line.startswith("fsdp-")] == [
         "fsdp-etcd",
-        *(f"fsdp-worker-{index}" for index in range(3)),
+        *(f"fsdp-worker-{index}" for index in range(workers)),
     ]
     assert "fsdp-worker-1" in type_next("kfjob master").splitlines()[0]
     until(lambda: "master_addr=" in user("logs", "fsdp", "--agents").stdout)  # the first to join is known earlier
@@ -104,6 +132,10 @@ def test_all_steps_of_the_reference(folder: Path, user: User, space: Space):  # 
     assert type_next("kfjob stop") == "fsdp\n"
     archived = user("status", "fsdp").stdout
     assert "fsdp-etcd" in archived  # from the archive
+    (again,) = [line.replace("=310", "=320") for line in LINES if "MAX_STEPS=310" in line]
+    type_line(again)  # after the Completed job is stopped
+    assert read_batches(user("logs", "fsdp").stdout) == list(range(311, 321))
+    assert user("stop", "fsdp").stdout == "fsdp\n"
     manifest = type_next("kfjob render llama2-7b.yaml")
     assert "replicas: 8" in manifest
     assert "FI_EFA_USE_DEVICE_RDMA" in manifest

@@ -79,7 +79,11 @@ class Workers:
         for rank, worker in enumerate(pool):
             layout = {"rank": rank, "world_size": world_size, "local_world_size": local_world_size or world_size}
             worker.start({"program": program, "store": store, "arguments": arguments, **layout})
-        responses = self._read_responses(pool)
+        try:
+            responses = self._read_responses(pool)
+        except BaseException:  # a timeout: the next run would read this one's responses
+            self._kill()
+            raise
         for worker, response in responses.items():
             assert "error" not in response, f"{response['error']}\n{worker.log.read_text()[-3000:]}"
         return [responses[worker]["result"] for worker in pool]
@@ -98,12 +102,15 @@ class Workers:
             for connection in ready:
                 responses[waiting[connection]] = waiting[connection].read_response()
             if not ready:
-                for worker in self._pool:
-                    worker.process.kill()
-                self.stop()
-                self._pool = []
+                self._kill()
                 break
         return responses
+
+    def _kill(self):
+        for worker in self._pool:
+            worker.process.kill()
+        self.stop()
+        self._pool = []
 
     def stop(self):
         for worker in self._pool:
