@@ -89,13 +89,13 @@ USER kfjob
 FROM ${BASE_IMAGE} AS guard
 USER root
 ENV PYTHONUNBUFFERED=1
-COPY requirements/core.txt /tmp/requirements/core.txt
+COPY requirements/guard.txt /tmp/requirements/guard.txt
 RUN --mount=type=secret,id=pip,target=/run/secrets/pip.conf,required=false \
     --mount=type=secret,id=ca,target=/run/secrets/ca.pem,required=false \
     if [ -s /run/secrets/pip.conf ]; then export PIP_CONFIG_FILE=/run/secrets/pip.conf; fi; \
     if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi; \
     PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir --no-deps --require-hashes \
-      -r /tmp/requirements/core.txt && rm -r /tmp/requirements
+      -r /tmp/requirements/guard.txt && rm -r /tmp/requirements
 COPY --from=wheel /wheel /tmp/wheel
 RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir --no-deps --no-index /tmp/wheel/*.whl && \
     rm -r /tmp/wheel

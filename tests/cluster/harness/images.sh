@@ -111,7 +111,7 @@ guard_image() { # print the name of the guard's image; build and push it if its 
 job_sources() ( # BASE: print the image's sources
   cd "$ROOT" || exit
   echo "$1"
-  cat Dockerfile .dockerignore pyproject.toml README.md LICENSE requirements/build.txt requirements/core.txt requirements/trainer.txt
+  cat Dockerfile .dockerignore pyproject.toml README.md LICENSE requirements/build.txt requirements/guard.txt requirements/trainer.txt
   find kfjob -type f -not -name '*.pyc' | LC_ALL=C sort | xargs sha256sum
 )
 pip_secrets() { # set `secrets` to build options with the machine's pip configuration, which stays out of the image
