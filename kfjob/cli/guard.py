@@ -29,9 +29,14 @@ def guard() -> None:
 @click.option(
     "--archive-claim", "claim", metavar="NAME", help="Volume claim for the logs; default: a volume of the guard's pod."
 )
+@click.option(
+    "--notify-secret",
+    metavar="NAME",
+    help="Existing Secret for notifications; its key `KFJOB_NOTIFY` has the addresses, URLs of apprise.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the manifests as YAML; change nothing.")
 @target_options
-def install(*, image: str, claim: str | None, dry_run: bool, settings: Settings) -> None:
+def install(*, image: str, claim: str | None, notify_secret: str | None, dry_run: bool, settings: Settings) -> None:
     """Install the guard in a namespace, or change the installed one."""
     from kfjob.guard.install import install as install_guard
     from kfjob.guard.manifests import make_objects
@@ -39,9 +44,10 @@ def install(*, image: str, claim: str | None, dry_run: bool, settings: Settings)
 
     target = _find_target(settings)
     if dry_run:
-        click.echo(write_yaml(make_objects(namespace=target.namespace, image=image, claim=claim)), nl=False)
+        objects = make_objects(namespace=target.namespace, image=image, claim=claim, notify_secret=notify_secret)
+        click.echo(write_yaml(objects), nl=False)
         return
-    for name in install_guard(target, image=image, claim=claim):
+    for name in install_guard(target, image=image, claim=claim, notify_secret=notify_secret):
         click.echo(name)
     click.echo(f"installed in namespace `{target.namespace}`; `kfjob guard status` shows its state", err=True)
 
@@ -76,15 +82,22 @@ def uninstall(*, settings: Settings) -> None:
 
 
 @guard.command()
+@click.option(
+    "--metrics-port",
+    metavar="N",
+    type=click.IntRange(1, 65535),
+    help="Serve metrics for Prometheus at `/metrics` of this port; default: no metrics.",
+)
 @target_options
-def run(*, settings: Settings) -> None:
+def run(*, metrics_port: int | None, settings: Settings) -> None:
     """Guard the jobs of a namespace in this process, without an end.
 
     `kfjob guard install` runs it in a pod. A second guard of the namespace waits until the first one has ended.
+    With `KFJOB_NOTIFY` (URLs of apprise, separated by white space) it sends a notification about each decision.
     """
     from kfjob.guard.run import run_guard
 
-    run_guard(_find_target(settings), _say)
+    run_guard(_find_target(settings), _say, metrics_port=metrics_port)
 
 
 def _find_target(settings: Settings) -> Target:

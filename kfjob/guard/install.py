@@ -18,13 +18,13 @@ from kfjob.guard.run import is_guarded
 from kfjob.objects.api_objects import describe_object
 
 
-def install(target: Target, *, image: str, claim: str | None) -> list[str]:
+def install(target: Target, *, image: str, claim: str | None, notify_secret: str | None = None) -> list[str]:
     """Create the objects of the guard, or change them, and return their names.
 
     Raises:
         Forbidden, Refused, Unreachable: an object cannot be created.
     """
-    objects = make_objects(namespace=target.namespace, image=image, claim=claim)
+    objects = make_objects(namespace=target.namespace, image=image, claim=claim, notify_secret=notify_secret)
     for item in objects:
         target.cluster.apply_object(item)
     return [describe_object(item) for item in objects]

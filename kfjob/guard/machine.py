@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from kfjob.api.target import Target, make_target
 from kfjob.backends.base import JobRef
 from kfjob.base.errors import AlreadyExists
 from kfjob.guard.decision import Decision
+from kfjob.guard.notifications import Notifier
 from kfjob.guard.relaunch import retry
 from kfjob.guard.run import is_guarded
 from kfjob.guard.supervision import Supervision
@@ -60,10 +62,11 @@ def guard_launch(folder: Path, say: Callable[[str], None]) -> None:
     launch, name, namespace = folder.name, folder.parent.name, folder.parents[1].name
     settings = replace(load_current_settings(), state=folder.parents[3], backend="local", namespace=namespace)
     target = make_target(settings, "local")
+    notifier = Notifier(os.environ, say)
 
     def supervise() -> None:
         job = target.get_job(name)
         if job.launch == launch and is_guarded(job):
-            Supervision(target, job, MachineActions(target, say), say).run()
+            Supervision(target, job, MachineActions(target, say), notifier, say).run()
 
     retry(supervise, name, say)

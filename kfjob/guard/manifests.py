@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kfjob.backends.resources import APPS, CORE
 from kfjob.base.common_types import JsonObject
+from kfjob.guard.metrics import PORT
+from kfjob.guard.notifications import VARIABLE
 from kfjob.guard.records import COMPONENT
 from kfjob.kinds.registry import KINDS
 from kfjob.objects import api_objects
@@ -44,9 +46,14 @@ RULES: tuple[Rule, ...] = (
 """The rights of the guard. A relaunch creates what a submit creates: the job, and its etcd's pod and service."""
 
 
-def make_objects(*, namespace: str | None = None, image: str = IMAGE, claim: str | None = None) -> list[JsonObject]:
-    """Return the objects. Without a namespace, who applies them selects it; `claim` is a volume claim for the archive."""
-    objects = [_make_account(), _make_role(), _make_binding(), _make_deployment(image, claim)]
+def make_objects(
+    *, namespace: str | None = None, image: str = IMAGE, claim: str | None = None, notify_secret: str | None = None
+) -> list[JsonObject]:
+    """Return the objects. Without a namespace, who applies them selects it.
+
+    `claim` is a volume claim for the archive, and `notify_secret` a Secret with the addresses of notifications.
+    """
+    objects = [_make_account(), _make_role(), _make_binding(), _make_deployment(image, claim, notify_secret)]
     if namespace:
         for item in objects:
             item["metadata"]["namespace"] = namespace
@@ -76,17 +83,20 @@ def _make_binding() -> JsonObject:
     }
 
 
-def _make_deployment(image: str, claim: str | None) -> JsonObject:
+def _make_deployment(image: str, claim: str | None, notify_secret: str | None) -> JsonObject:
     archive = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {"sizeLimit": "5Gi"}}
+    addresses = {"name": VARIABLE, "valueFrom": {"secretKeyRef": {"name": notify_secret, "key": VARIABLE}}}
     container = {
         "name": "guard",
         "image": image,
-        "command": ["kfjob", "guard", "run"],
+        "command": ["kfjob", "guard", "run", "--metrics-port", str(PORT)],
+        "ports": [{"name": "metrics", "containerPort": PORT}],
         "env": [
             {"name": "KFJOB_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
             {"name": "KFJOB_STATE", "value": "/state/kfjob"},  # its group may write the volume itself (fsGroup)
             {"name": "KFJOB_IMAGE_CHECK", "value": "false"},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod
+            *([addresses] if notify_secret else []),
         ],
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
         "securityContext": {

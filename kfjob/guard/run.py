@@ -12,27 +12,34 @@ from kfjob.api.target import Target
 from kfjob.base.concurrency import Task
 from kfjob.guard.actions import ClusterActions
 from kfjob.guard.lease import GuardLease, name_holder
+from kfjob.guard.metrics import JobCollector, serve_metrics
+from kfjob.guard.notifications import Notifier
 from kfjob.guard.records import list_relaunch_records, read_relaunch_record
 from kfjob.guard.relaunch import complete, retry
 from kfjob.guard.supervision import Supervision
 from kfjob.joblog.events import JobPhase, JobSnapshot
+from kfjob.joblog.view.job_view import JobView
 
 LOST_LEASE = 75
 """Exit code of a guard that another one has replaced (EX_TEMPFAIL): its Deployment starts it again, and it waits."""
 
 
-def run_guard(target: Target, say: Callable[[str], None]) -> None:
+def run_guard(target: Target, say: Callable[[str], None], *, metrics_port: int | None = None) -> None:
     """Guard the jobs of the target's namespace, without an end.
 
     Raises:
+        UsageError: the metrics cannot use this port.
         Forbidden, Unreachable: the guard cannot read or write its Lease, or cannot watch jobs.
     """
+    guard = Guard(target, say)
+    if metrics_port is not None:
+        serve_metrics(metrics_port, JobCollector(target.namespace, guard.list_views))
     lease = GuardLease(target.cluster, target.namespace, name_holder())
     lease.acquire(say)
     lease.keep(partial(_give_up, say))
     try:
         say(f"guards namespace `{target.namespace}`")
-        Guard(target, say).run()
+        guard.run()
     finally:
         lease.release()
 
@@ -49,7 +56,13 @@ class Guard:
         """Send nothing yet."""
         self._target = target
         self._say = say
+        self._notifier = Notifier(os.environ, say)
         self._supervised: set[str] = set()  # uids
+        self._current: dict[tuple[str, str], Supervision] = {}  # by uid and name
+
+    def list_views(self) -> dict[str, JobView]:
+        """Return the current view of each supervised job by its name; of two launches, that of the newer one."""
+        return {name: supervision.view for (_, name), supervision in self._current.copy().items()}
 
     def run(self) -> None:
         """Complete what an earlier guard has begun, and watch the namespace."""
@@ -67,7 +80,16 @@ class Guard:
     def _supervise(self, job: JobSnapshot) -> None:
         target = self._target.change(job_kind=job.job_kind or None)
         actions = ClusterActions(target, self._say)
-        retry(lambda: Supervision(target, job, actions, self._say).run(), job.name, self._say)
+
+        def follow() -> None:
+            supervision = Supervision(target, job, actions, self._notifier, self._say)
+            self._current[job.uid, job.name] = supervision
+            supervision.run()
+
+        try:
+            retry(follow, job.name, self._say)
+        finally:
+            self._current.pop((job.uid, job.name), None)
 
 
 def is_guarded(job: JobSnapshot) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from kfjob.api.lifecycle.running_archive import RunningArchive
 from kfjob.api.lifecycle.survivors import free_survivors
 from kfjob.api.lifecycle.wait import follow_job, stop_with_reason
@@ -14,6 +16,7 @@ from kfjob.base.errors import Refused, SpecError, UsageError
 from kfjob.guard.actions import Actions
 from kfjob.guard.decision import Action, Decision, decide
 from kfjob.guard.facts import collect_facts, extend_history
+from kfjob.guard.notifications import Notifier
 from kfjob.joblog.events import JobPhase, JobSnapshot, PodPhase
 from kfjob.joblog.view.job_view import GIVEN_UP, LIMIT_EXCEEDED, JobView
 from kfjob.joblog.view.watchdog_limits import ExceededLimit, find_exceeded_limit
@@ -29,15 +32,24 @@ _START_FAULTS = ("Image", "ErrImage", "InvalidImage", "CreateContainer", "Failed
 class Supervision:
     """One launch."""
 
-    def __init__(self, target: Target, job: JobSnapshot, actions: Actions, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, target: Target, job: JobSnapshot, actions: Actions, notifier: Notifier, say: Callable[[str], None]
+    ) -> None:
         """`say` receives what the guard's log shows."""
         self._target = target.change(namespace=job.namespace, job_kind=job.job_kind or None)
         self._job = job
         self._reader = open_snapshot(self._target, job)
         self._ref = self._reader.ref
         self._actions = actions
+        self._notifier = notifier
         self._say = say
+        self._view = open_view(self._reader)
         self._next_start_check = time.monotonic() + START_CHECK_SECONDS
+
+    @property
+    def view(self) -> JobView:
+        """The newest view of the launch, with the relaunches before it."""
+        return replace(self._view, relaunches=self._job.relaunches)
 
     def run(self) -> None:
         """Follow the launch until it has succeeded, is gone, was replaced or was given up.
@@ -45,10 +57,11 @@ class Supervision:
         Raises:
             KfjobError: the cluster does not answer, or refuses; the caller tries again.
         """
-        view = open_view(self._reader)
+        view = self._view
         archive = self._open_archive()
         try:
             for view, event in follow_job(self._reader, reads_all=lambda _: archive is not None, enforces_limits=False):
+                self._view = view
                 if archive:
                     archive.add(view, event)
                 if view.phase and view.phase.ended:
@@ -86,12 +99,16 @@ class Supervision:
         self._say(f"{self._ref.name}: {decision.action}: {decision.reason}")
         for line in decision.evidence:
             self._say(f"{self._ref.name}:   {line}")
-        self._actions.write_decision(self._ref, decision)
+        self._record(decision)
         if decision.action is Action.RELAUNCH and decision.entry is not None:
             self._relaunch(view, decision, extend_history(facts.history, decision.entry, now=time.time_ns()))
         else:
             self._stop(view, decision, reason=LIMIT_EXCEEDED if limit else GIVEN_UP)
         return True
+
+    def _record(self, decision: Decision) -> None:
+        self._actions.write_decision(self._ref, decision)
+        self._notifier.send(self._ref, decision)
 
     def _relaunch(self, view: JobView, decision: Decision, history: str) -> None:
         try:
@@ -101,7 +118,7 @@ class Supervision:
             refusal = Decision(action=Action.STOP, reason=reason, evidence=(err.cause,) if err.cause else ())
             refusal = redact_struct(refusal, Redactor(self._reader.secrets))
             self._say(f"{self._ref.name}: {refusal.reason}")
-            self._actions.write_decision(self._ref, refusal)
+            self._record(refusal)
             self._stop(view, refusal)
 
     def _stop(self, view: JobView, decision: Decision, *, reason: str = GIVEN_UP) -> None:

@@ -97,7 +97,7 @@ def start_supervisor(launch: Path, lock: int) -> None:
 def start_guard(launch: Path, arguments: tuple[str, ...], *, python: Path | None) -> None:
     """Start the guard of a launch in its own session, with the environment and the folder of this command."""
     log = folder.make_private(launch.parents[3] / "guard" / launch.parents[1].name) / f"{launch.parent.name}.log"
-    env = machine.environment(os.environ) | ({"KFJOB_LOCAL_PYTHON": str(python)} if python else {})
+    env = os.environ | ({"KFJOB_LOCAL_PYTHON": str(python)} if python else {})
     with open_private(log, "ab") as out:
         starter = subprocess.Popen(
             [sys.executable, "-P", *arguments, str(launch)],

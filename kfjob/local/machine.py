@@ -26,14 +26,14 @@ PROCESSES_PER_CORE = 16
 """Limit of training processes per core: the imports of each take more than a second of a core, so more never finish."""
 
 _DROPPED_VARIABLES = re.compile(
-    r"(PET|TORCHELASTIC)_.*|KFJOB_LOCAL_POD|MASTER_(ADDR|PORT)|NODE_RANK|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME"
+    r"(PET|TORCHELASTIC)_.*|KFJOB_LOCAL_POD|MASTER_(ADDR|PORT)|NODE_RANK|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|KFJOB_NOTIFY"
 )
 _UNRESERVED_PORTS = range(20_000, 32_768)
 """Below the ports of outgoing connections (Linux from 32768, macOS from 49152), so no connection takes one by chance."""
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for agents: without variables of an enclosing elastic agent."""
+    """Return the environment for agents: without variables of an enclosing elastic agent and without the guard's addresses."""
     return {name: value for name, value in environ.items() if not _DROPPED_VARIABLES.fullmatch(name)}
 
 

@@ -17,7 +17,9 @@ from kfjob.backends import folder
 from kfjob.local import processes
 from kfjob.local.identity import read_identity
 from kfjob.local.launch_spec import IDENTITY
+from kfjob.local.proc import read_environment
 from tests.local.machine import Machine, wait_until
+from tests.receiver import Receiver
 
 pytestmark = pytest.mark.local
 
@@ -72,6 +74,12 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     machine.run("stop", "job", "--no-archive")
 
 
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
 def has_guard(folder: Path) -> bool:
     """Return whether a process guards a job of the test's folder."""
     for file in Path("/proc").glob("[0-9]*/cmdline"):
@@ -80,6 +88,21 @@ def has_guard(folder: Path) -> bool:
             if b"kfjob.guard" in line and line[-2].startswith(str(folder).encode()):
                 return True
     return False
+
+
+def test_relaunch_is_notified_and_the_job_does_not_see_the_address(machine: Machine, tmp_path: Path, receiver: Receiver):
+    machine.env["KFJOB_NOTIFY"] = f"json://me:swordfish@127.0.0.1:{receiver.port}"
+    job = GuardedJob(machine, tmp_path)
+    wait_until(lambda: job.has_checkpoint(10))
+    kill_process(job)
+    wait_until(lambda: receiver.received)
+    (notification,) = receiver.received
+    assert notification["title"] == "relaunch of job job in namespace default"
+    assert "SIGKILL" in notification["message"]
+    wait_until(lambda: job.read().get("relaunches") and job.read().get("phase") == "Running")
+    (pid,) = processes.find_marked(f"{job.read()['uid']}/")
+    assert b"KFJOB_NOTIFY" not in read_environment(pid)
+    assert "swordfish" not in job.log()
 
 
 def kill_supervisor(job: GuardedJob) -> None:

@@ -10,7 +10,19 @@ import pytest
 
 import kfjob
 
-HEAVY = ("torch", "transformers", "datasets", "kubernetes", "kubeflow", "boto3", "botocore", "rich", "numpy")
+HEAVY = (
+    "torch",
+    "transformers",
+    "datasets",
+    "kubernetes",
+    "kubeflow",
+    "boto3",
+    "botocore",
+    "rich",
+    "numpy",
+    "apprise",
+    "prometheus_client",
+)
 MANIFEST = """apiVersion: kubeflow.org/v1
 kind: PyTorchJob
 metadata: {name: a}

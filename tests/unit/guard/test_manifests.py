@@ -43,6 +43,23 @@ def test_archive_claim_replaces_the_volume_of_the_pod():
     assert pod["containers"][0]["image"] == "guard:1"
 
 
+def test_addresses_of_notifications_come_from_a_secret():
+    def list_variables(**options):
+        (container,) = make_objects(**options)[-1]["spec"]["template"]["spec"]["containers"]
+        return {entry["name"]: entry for entry in container["env"]}
+
+    assert "KFJOB_NOTIFY" not in list_variables()
+    source = {"secretKeyRef": {"name": "chat", "key": "KFJOB_NOTIFY"}}
+    variables = list_variables(notify_secret="chat")  # noqa: S106 - the name of a Secret
+    assert variables["KFJOB_NOTIFY"]["valueFrom"] == source
+
+
+def test_port_of_the_metrics_has_a_name():
+    (container,) = make_objects()[-1]["spec"]["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "metrics", "containerPort": 9090}]
+    assert container["command"][-2:] == ["--metrics-port", "9090"]
+
+
 def test_guard_reads_no_secrets():
     resources = {resource for _, names, _ in RULES for resource in names}
     assert not resources & {"secrets", "configmaps", "nodes"}

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.base.errors import BackendError, Refused
 from kfjob.guard import actions, supervision
 from kfjob.guard.decision import Action, Decision, Relaunch
+from kfjob.guard.notifications import Notifier
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot
 from kfjob.joblog.view.job_view import JobView
 
@@ -33,7 +35,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def relaunch(tmp_path: Path) -> None:
     target = Target(Settings(state=tmp_path), "kubernetes", "n")
-    watched = supervision.Supervision(target, JOB, actions.ClusterActions(target, lambda _: None), lambda _: None)
+    watched = supervision.Supervision(target, JOB, actions.ClusterActions(target, print), Notifier({}, print), print)
     watched._relaunch(JobView(), DECISION, "[]")
 
 
@@ -69,3 +71,9 @@ def test_relaunch_that_has_begun_is_completed_when_the_server_answers_again(call
     relaunch(tmp_path)
     assert calls == ["begin", "pause", "pause"]
     assert answers == []
+
+
+def test_view_has_the_relaunches_before_the_launch(tmp_path):
+    target, job = Target(Settings(state=tmp_path), "kubernetes", "n"), replace(JOB, relaunches='[{"launch": "l0"}]')
+    watched = supervision.Supervision(target, job, actions.ClusterActions(target, print), Notifier({}, print), print)
+    assert watched.view.relaunches == job.relaunches
