@@ -9,7 +9,9 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ import yaml
 from kfjob.cluster.inventory import KubernetesInventory
 from tests.cluster.facts import Space, needs_own_cluster, script, until
 from tests.cluster.shell import KFJOB, Shell
+from tests.receiver import Receiver
 
 SHARED = Path("/var/lib/kfjob-cluster/volumes/shared")
 PROGRAM = """
@@ -43,13 +46,15 @@ for step in range(start + 1, 100_000):
 class Guard:
     """A guard process."""
 
-    def __init__(self, space: Space, kubeconfig: Path, folder: Path, number: int) -> None:
+    def __init__(self, space: Space, kubeconfig: Path, folder: Path, number: int, *argv: str, **variables: str) -> None:
         self.log = folder / f"guard-{number}.log"
         env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
         env |= {"KUBECONFIG": str(kubeconfig), "KFJOB_NAMESPACE": space.name, "KFJOB_STATE": str(folder / "guard-state")}
-        env |= {"KFJOB_IMAGE_CHECK": "false"}
+        env |= {"KFJOB_IMAGE_CHECK": "false", **variables}
         with self.log.open("wb") as out:
-            self.process = subprocess.Popen([KFJOB, "guard", "run"], env=env, stdout=out, stderr=subprocess.STDOUT, cwd=folder)
+            self.process = subprocess.Popen(
+                [KFJOB, "guard", "run", *argv], env=env, stdout=out, stderr=subprocess.STDOUT, cwd=folder
+            )
 
     def says(self, text: str) -> bool:
         assert self.process.poll() is None, self.log.read_text()
@@ -60,7 +65,7 @@ class Guard:
         self.process.wait(20)
 
 
-Start = Callable[[], Guard]
+Start = Callable[..., Guard]
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +86,8 @@ def kubeconfig(space: Space, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start_guard(space: Space, kubeconfig: Path, tmp_path: Path) -> Iterator[Start]:
     guards: list[Guard] = []
 
-    def start() -> Guard:
-        guards.append(Guard(space, kubeconfig, tmp_path, len(guards)))
+    def start(*argv: str, **variables: str) -> Guard:
+        guards.append(Guard(space, kubeconfig, tmp_path, len(guards), *argv, **variables))
         return guards[-1]
 
     yield start
@@ -172,6 +177,30 @@ def test_deleted_pod_is_relaunched_from_the_newest_checkpoint(space: Space, name
         assert len(steps) >= entry["step"]
         assert steps == list(range(1, len(steps) + 1))
         kfjob("stop", name)
+
+
+def test_relaunch_is_notified_and_shows_in_the_metrics(space: Space, name: str, start_guard: Start, tmp_path: Path):
+    def scrape() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    labels = f'job="{name}",namespace="{space.name}"'
+    with Receiver() as receiver:
+        address = f"json://me:swordfish@127.0.0.1:{receiver.port}"
+        kfjob, guard = Shell(space, tmp_path), start_guard("--metrics-port", str(port), KFJOB_NOTIFY=address)
+        with running_job(space, name, kfjob, recovery={}):
+            until(lambda: f"kfjob_job_step{{{labels}}}" in scrape())
+            assert f'kfjob_job_phase{{{labels},phase="Running"}} 1.0' in scrape()
+            delete_pod(space, f"{name}-worker-0")
+            until(lambda: f"kfjob_job_relaunches{{{labels}}} 1.0" in scrape())
+            kfjob("stop", name)
+            until(lambda: labels not in scrape())
+    assert [entry["title"] for entry in receiver.received] == [f"relaunch of job {name} in namespace {space.name}"]
+    assert f"pod `{name}-worker-0` was removed from the job" in receiver.received[0]["message"]
+    assert "swordfish" not in guard.log.read_text()
 
 
 def test_same_exception_at_the_same_step_twice_stops_the_job(space: Space, name: str, start_guard: Start, tmp_path: Path):
