@@ -144,7 +144,8 @@ def _find_stop_reason(facts: Facts, *, is_permanent: bool) -> str:
         return repeated
     used = count_without_progress(facts.history, _find_progress(facts))
     if used >= facts.recovery.retries:
-        progress = _find_progress(facts)
+        known = [_find_progress(facts), *(entry.progress for entry in facts.history)]
+        progress = max((value for value in known if value is not None), default=None)
         since = f" since step {progress}" if progress is not None else ""
         allowed = f"`recovery.retries` allows {facts.recovery.retries}"
         return f"{plural(used, 'relaunch', 'relaunches')} made no progress{since}, and {allowed}"
@@ -167,13 +168,12 @@ def _find_repetition(facts: Facts) -> str:
 
 
 def count_without_progress(history: tuple[Relaunch, ...], progress: int | None) -> int:
-    """Return the number of the newest relaunches since which the progress has not grown."""
-    count = 0
-    for entry in reversed(history):
-        if (progress or 0) > (entry.progress or 0):
-            break
-        count += 1
-    return count
+    """Return the number of relaunches since the best progress was first reached; that of a launch may be unknown (None).
+
+    A pod that is gone may have taken the evidence of its progress along.
+    """
+    values = [entry.progress or 0 for entry in history] + [progress or 0]
+    return len(history) - values.index(max(values))
 
 
 def _find_progress(facts: Facts) -> int | None:

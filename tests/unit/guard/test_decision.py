@@ -89,6 +89,17 @@ CASES = {
     "budget renewed by a checkpoint": (
         {"lost_pods": (DELETED,), "checkpoint": 40, "history": [relaunch(progress=20)] * 3}, "relaunch", "", (),
     ),
+    "progress of one launch is unknown": (
+        {"lost_pods": (DELETED,), "history": [relaunch(progress=step) for step in (10, 20, 30, 40, 50)]}, "relaunch", "", (),
+    ),
+    "progress is unknown too often": (
+        {"lost_pods": (DELETED,), "history": [relaunch(progress=10), *[relaunch(progress=20)] * 3]},
+        "stop", "3 relaunches made no progress since step 20", (),
+    ),
+    "steps from the beginning do not renew the budget": (
+        {"lost_pods": (DELETED,), "checkpoint": 8, "history": [relaunch(progress=step) for step in (30, 5, 6)]},
+        "stop", "3 relaunches made no progress since step 30", (),
+    ),
     "budget partly renewed": (
         {"lost_pods": (DELETED,), "checkpoint": 40, "history": [*[relaunch(progress=20)] * 3, *[relaunch(progress=40)] * 2]},
         "relaunch", "", (),
