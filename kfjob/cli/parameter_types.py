@@ -27,9 +27,10 @@ class Count(click.IntRange):
 
     name = "number"
 
-    def __init__(self, minimum: int) -> None:
-        """Accept numbers from `minimum`."""
-        super().__init__(min=minimum, max=MAX_COUNT)
+    def __init__(self, minimum: int, maximum: int = MAX_COUNT) -> None:
+        """Accept numbers from `minimum` to `maximum`."""
+        super().__init__(min=minimum, max=maximum)
+        self._maximum = maximum
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number. The error for another text suggests the number that it probably means."""
@@ -37,12 +38,15 @@ class Count(click.IntRange):
             number = int(value)
         except ValueError:
             self.fail(_describe_word(value, whole=True), param, ctx)
-        if number < self.min or number > MAX_COUNT:  # type: ignore[operator]  # both ends are set
-            self.fail(f"`{value}` is {f'less than {self.min}' if number < MAX_COUNT else f'more than {MAX_COUNT}'}", param, ctx)
+        if number < self.min or number > self._maximum:  # type: ignore[operator]  # both ends are set
+            is_small = number < self._maximum
+            self.fail(f"`{value}` is {f'less than {self.min}' if is_small else f'more than {self._maximum}'}", param, ctx)
         return number
 
     def _describe_range(self) -> str:
-        return f"x>={self.min}"  # in `--help`, where the maximum says nothing
+        if self._maximum != MAX_COUNT:
+            return super()._describe_range()
+        return f"x>={self.min}"  # in `--help`, where that maximum says nothing
 
 
 class Number(click.FloatRange):
