@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +24,7 @@ from tests.local.machine import Machine, wait_until
 from tests.receiver import Receiver
 
 pytestmark = pytest.mark.local
+ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
 import os, pathlib, sys, time
@@ -166,3 +169,11 @@ def test_relaunch_that_is_not_possible_is_no_relaunch(machine: Machine, tmp_path
     wait_until(lambda: job.read().get("guard_decision"))
     assert "the next launch is refused" in job.read()["guard_decision"]
     assert job.read()["phase"] == "Failed"
+
+
+def test_random_faults_lose_nothing():
+    """The short version of the campaigns in benchmarks/README.md."""
+    command = [sys.executable, "-m", "benchmarks.survival", "--faults", "4", "--seed", "3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 resumed, 0 steps before a checkpoint lost, 0 failed checks" in done.stdout
