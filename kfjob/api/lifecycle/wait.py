@@ -151,7 +151,10 @@ def wait_until_gone(target: Target, job: str, *, timeout: float | None = None) -
 
 def _free_survivors(reader: LiveReader, phase: JobPhase | None, notify: Notify) -> None:
     """Delete the pods that go on after the failure of their job, unless the guard decides about it."""
-    if phase is not JobPhase.FAILED or reader.config.recovery:
+    if phase is not JobPhase.FAILED:
+        return
+    if reader.config.recovery:
+        notify(f"the job has `recovery`, so its guard may relaunch it; `kfjob status {reader.ref.name}` shows that")
         return
     try:
         if done := free_survivors(reader):
