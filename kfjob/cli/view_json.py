@@ -77,6 +77,7 @@ def view_json(view: JobView) -> dict[str, Any]:
         "store": to_builtins(view.store),
         "master": to_builtins(master) if isinstance(master, Master) else None,
         "progress": progress_json(view),
+        "reported": to_builtins(view.job.reported) if view.job else None,
         "restarts": to_builtins(view.restarts),
         "relaunches": relaunches_json(view),
         "guard_decision": view.guard_decision or None,

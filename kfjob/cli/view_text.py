@@ -9,7 +9,7 @@ from kfjob.base.text import format_figure, join_names, plural
 from kfjob.cli.formatting import format_age, format_duration, format_table, sparkline, utc_clock
 from kfjob.joblog.agents.agent_records import RendezvousResult
 from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
-from kfjob.joblog.events import JobPhase
+from kfjob.joblog.events import JobPhase, ReportedProgress
 from kfjob.joblog.master.evidence import Master, format_ranks
 from kfjob.joblog.pods.pod_view import PodView
 from kfjob.joblog.progress.training import Training, describe_divergence, format_loss
@@ -18,6 +18,8 @@ from kfjob.joblog.view.progress_text import speed_text, step_text
 from kfjob.joblog.view.silence import describe_last_lines, describe_next_step, describe_silence, find_silence
 from kfjob.joblog.view.stages import find_stage
 
+MAX_METRICS = 8
+"""Metrics of a program's own report that are shown."""
 MAX_ROUNDS = 5
 """Rendezvous rounds in a table; the newest ones are shown."""
 
@@ -46,6 +48,16 @@ def restarts_text(view: JobView) -> str:
     if view.restarts is None:
         return ""
     return f"{view.restarts}, after {view.failure}" if view.failure else str(view.restarts)
+
+
+def reported_text(report: ReportedProgress, now: int | None) -> str:
+    """Return `42 % · 2m00s left · loss 0.123 (12s ago)`: what the program has posted to the status of its TrainJob."""
+    parts = [] if report.percent is None else [f"{report.percent} %"]
+    if report.remaining_seconds is not None:
+        parts.append(f"{format_duration(report.remaining_seconds)} left")
+    parts += [f"{name} {value}" for name, value in list(report.metrics.items())[:MAX_METRICS]]
+    age = f" ({format_age(report.time, now)} ago)" if report.time and now else ""
+    return " · ".join(parts) + age
 
 
 def guard_text(view: JobView) -> str:
@@ -158,6 +170,8 @@ def _status_rows(view: JobView, name: str) -> Iterator[tuple[str, str]]:
     if isinstance(view.master, Master):
         yield "master", f"{view.master.pod} ({view.master.confidence})"
     yield "progress", progress_line(view) or no_progress_text(view)
+    if view.job and view.job.reported and not view.training.lines:
+        yield "reported", reported_text(view.job.reported, view.now)
     yield "stage", find_stage(view, job=name).text
     if silence := find_silence(view):
         yield "silent", describe_silence(silence)

@@ -181,6 +181,19 @@ class StoreChanged(Struct, frozen=True, kw_only=True):
     state: PodChanged
 
 
+class ReportedProgress(Struct, frozen=True, kw_only=True):
+    """What the program itself has reported to the job's controller."""
+
+    percent: int | None = None  # of the whole training
+    remaining_seconds: int | None = None
+    metrics: dict[Identifier, str] = {}  # by name, as the program has written them
+    time: int | None = None  # when it was reported
+
+    def __post_init__(self) -> None:
+        """Forget times that no clock shows."""
+        _check_times(self, "time")
+
+
 class JobChanged(Struct, frozen=True, kw_only=True):
     """The complete state of the job at one time, as its controller reports it."""
 
@@ -191,6 +204,7 @@ class JobChanged(Struct, frozen=True, kw_only=True):
     started: int | None = None  # when the job began to run
     ended: int | None = None  # when the job ended
     time: int | None = None  # when the backend reported this
+    reported: ReportedProgress | None = None
 
     def __post_init__(self) -> None:
         """Forget times that no clock shows."""

@@ -90,7 +90,7 @@ def prepare_run(
 
     # The trackers and the checkpoint writer, then the state of the checkpoint.
     with ranks.fail_together():
-        trackers = stack.enter_context(open_trackers(spec, log_rank=ranks.rank == spec.log_rank))
+        trackers = stack.enter_context(open_trackers(spec, log_rank=ranks.rank == spec.log_rank, total_steps=total_steps))
     writer = None
     if storage:
         on_commit = (progress.note_commit, trackers.log_checkpoint)

@@ -1,4 +1,6 @@
-"""Trackers of a run's metrics: a file of JSON lines, TensorBoard, Weights & Biases. Only the log rank opens them.
+"""Trackers of a run's metrics: a file of JSON lines, TensorBoard, Weights & Biases, and the status of a TrainJob.
+
+Only the log rank opens them.
 
 A run that resumes after a kill may log the same step again: the later of two lines with one step counts.
 """
@@ -16,6 +18,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from kfjob.base.errors import KfjobError
+from kfjob.trainer import job_status
 from kfjob.trainer.metrics import log
 from kfjob.trainer.redact import redact_urls
 from kfjob.trainer.storage import Checkpoint
@@ -75,8 +78,8 @@ class Trackers:
                 log.warning("Note %s records no more metrics: %s", tracker.field, error or type(error).__name__)
 
 
-def open_trackers(spec: TrainSpec, *, log_rank: bool) -> Trackers:
-    """Open the trackers of the spec on the log rank, none on the other ranks.
+def open_trackers(spec: TrainSpec, *, log_rank: bool, total_steps: int | None = None) -> Trackers:
+    """Open the trackers of the spec and of the environment on the log rank, none on the other ranks.
 
     Raises:
         KfjobError: a package is missing, or a tracker cannot be opened.
@@ -86,7 +89,10 @@ def open_trackers(spec: TrainSpec, *, log_rank: bool) -> Trackers:
         (spec.tensorboard_dir, TensorBoardTracker),
         (spec.wandb_project, WandbTracker),
     ]
-    return Trackers([open_tracker(spec) for setting, open_tracker in choices if setting and log_rank])
+    trackers = [open_tracker(spec) for setting, open_tracker in choices if setting and log_rank]
+    if log_rank and os.environ.get(job_status.URL):
+        trackers.append(job_status.JobStatusTracker(os.environ, total_steps))
+    return Trackers(trackers)
 
 
 class JsonLinesTracker:

@@ -12,6 +12,8 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import make_target
 from kfjob.base.capabilities import AUTO_TARGET, TARGETS
 from kfjob.base.errors import Refused
+from kfjob.base.units import SECOND
+from kfjob.cli.view_text import reported_text
 from kfjob.joblog.events import JobPhase
 from kfjob.kinds.base import Replica
 from kfjob.kinds.registry import KINDS
@@ -106,6 +108,20 @@ def test_pod_of_a_trainjob_belongs_to_its_launch_and_has_the_rank_of_its_index()
 def test_state_of_a_trainjob(status: dict[str, Any], phase: JobPhase):
     job = {"metadata": {"name": "train", "creationTimestamp": "2026-11-21T08:30:00Z"}, "status": status}
     assert KINDS["TrainJob"].read_state(job, now=0).phase is phase
+
+
+def test_progress_that_the_program_has_posted_is_read_and_shown():
+    status = {
+        "progressPercentage": 42,
+        "estimatedRemainingSeconds": 125,
+        "metrics": [{"name": "loss", "value": "0.123"}],
+        "lastUpdatedTime": "2026-11-21T08:30:00Z",
+    }
+    job = {"metadata": {"name": "train", "creationTimestamp": "2026-11-21T08:30:00Z"}, "status": {"trainerStatus": status}}
+    state = KINDS["TrainJob"].read_state(job, now=0)
+    assert state.reported
+    later = (state.reported.time or 0) + 12 * SECOND
+    assert reported_text(state.reported, later) == "42 % · 2m05s left · loss 0.123 (12s ago)"
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])

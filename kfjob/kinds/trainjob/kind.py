@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonMapping, JsonObject
-from kfjob.joblog.events import JobChanged, JobPhase
+from kfjob.joblog.events import JobChanged, JobPhase, ReportedProgress
 from kfjob.kinds.base import JobKind, PodTemplate, Replica, permit, read_conditions
 from kfjob.kinds.trainjob import trainer_api
 from kfjob.kinds.trainjob.shape import TrainJobShape
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kfjob.plan import JobPlan
 
 _PHASES = {"Complete": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED, "Suspended": JobPhase.SUSPENDED}
+MAX_METRICS = 256
+"""The API server accepts no more."""
 _INDEX = re.compile(r"[0-9]{1,6}")
 
 
@@ -106,6 +108,7 @@ class TrainJob(JobKind):
     def read_state(self, job: JsonMapping, *, now: int) -> JobChanged:
         """Return the state of the conditions; a job without one runs when all of its pods are ready."""
         state, status = read_conditions(job, _PHASES, now=now), job.get("status") or {}
+        state = replace(state, reported=_read_report(status.get("trainerStatus")))
         jobs = status.get("jobsStatus") or ()
         is_running = any(one.get("ready") for one in jobs if one.get("name") == trainer_api.NODE)
         if state.phase is JobPhase.PENDING and is_running:
@@ -183,6 +186,19 @@ def _find_start(job: JsonMapping) -> int | None:
     resumed = (one for one in job["status"].get("conditions") or () if one["type"] == "Suspended" and one["status"] == "False")
     condition: JsonMapping = next(resumed, {})
     return parse_time(condition.get("lastTransitionTime") or job["metadata"].get("creationTimestamp"))
+
+
+def _read_report(status: JsonMapping | None) -> ReportedProgress | None:
+    """Return the progress that the program has posted (KEP 2779); None without one."""
+    if not status:
+        return None
+    metrics = (status.get("metrics") or ())[:MAX_METRICS]
+    return ReportedProgress(
+        percent=status.get("progressPercentage"),
+        remaining_seconds=status.get("estimatedRemainingSeconds"),
+        metrics={str(metric["name"]): str(metric["value"]) for metric in metrics},
+        time=parse_time(status.get("lastUpdatedTime")),
+    )
 
 
 def _read_variables(job: JsonMapping) -> dict[str, str]:
