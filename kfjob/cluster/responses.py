@@ -19,7 +19,7 @@ from kfjob.objects.shapes.core import (
     PodShape,
     ResourceQuotaShape,
 )
-from kfjob.objects.shapes.kueue import LocalQueueShape, WorkloadShape
+from kfjob.objects.shapes.kueue import LocalQueueShape, TopologyShape, WorkloadShape
 from kfjob.objects.shapes.meta import ListShape, ObjectShape, OwnObjectShape
 from kfjob.objects.shapes.server import AccessReviewShape, ApiResourcesShape, DefinitionShape, VersionShape
 
@@ -28,6 +28,7 @@ SHAPES: dict[str, tuple[Any, Any]] = {
     "events": (EventShape, ListShape[EventShape]),
     api_objects.KUEUE_WORKLOADS: (WorkloadShape, ListShape[WorkloadShape]),
     api_objects.KUEUE_LOCAL_QUEUES: (LocalQueueShape, ListShape[LocalQueueShape]),
+    api_objects.KUEUE_TOPOLOGIES: (TopologyShape, ListShape[TopologyShape]),
     "services": (OwnObjectShape, ListShape[OwnObjectShape]),
     "nodes": (NodeShape, ListShape[NodeShape]),
     "secrets": (DataShape, ListShape[DataShape]),

@@ -204,7 +204,7 @@ class JobChanged(Struct, frozen=True, kw_only=True):
     started: int | None = None  # when the job began to run
     ended: int | None = None  # when the job ended
     time: int | None = None  # when the backend reported this
-    reported: ReportedProgress | None = None
+    reported: ReportedProgress | None = None  # what the program has posted to the status of its TrainJob
 
     def __post_init__(self) -> None:
         """Forget times that no clock shows."""

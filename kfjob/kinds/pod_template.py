@@ -28,6 +28,9 @@ def compile_pod_template(plan: JobPlan) -> JsonObject:
     spec = plan.spec
     metadata: JsonObject = {"labels": {**sort_keys(spec.labels), **spec.pod.labels, **own_labels(plan)}}
     own_annotations = {} if plan.scheduling.evictable else api_objects.NOT_EVICTABLE
+    if topology := plan.scheduling.topology:
+        name = api_objects.ANNOTATION_KUEUE_REQUIRED if topology.required else api_objects.ANNOTATION_KUEUE_PREFERRED
+        own_annotations = {**own_annotations, name: topology.level}
     annotations = {**own_annotations, **sort_keys(spec.annotations), **spec.pod.annotations}
     if not plan.scheduling.istio_sidecar and api_objects.LABEL_ISTIO_INJECT not in {**metadata["labels"], **annotations}:
         metadata["labels"][api_objects.LABEL_ISTIO_INJECT] = "false"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from kfjob.base.units import parse_duration
 from kfjob.objects.crd_schema import load_pod_schema
@@ -137,11 +137,32 @@ class Placement(SpecModel):
         return value
 
 
+class Topology(SpecModel):
+    """How close to each other Kueue places the pods. It is exactly one of `required` and `preferred`."""
+
+    required: MetadataKey | None = Field(
+        default=None, description="Label of nodes that all nodes of the job must share, for example a rack or a block"
+    )
+    preferred: MetadataKey | None = Field(default=None, description="The same, if there is room; else the next wider level")
+
+    @model_validator(mode="after")
+    def _check_level(self) -> Self:
+        if (self.required is None) == (self.preferred is None):
+            raise field_error("topology", "`topology` needs exactly one of `required` and `preferred`")
+        return self
+
+    @property
+    def level(self) -> str:
+        """The label."""
+        return self.required or self.preferred or ""
+
+
 class Scheduling(Placement):
     """Placement of the pods, and the queue and the priority of the job."""
 
     queue: ObjectName | None = Field(default=None, description="LocalQueue of Kueue")
     queue_priority: ObjectName | None = Field(default=None, description="WorkloadPriorityClass of Kueue")
+    topology: Topology | None = None
     gang: Gang | None = None
     hyperpod: HyperPod | None = None
     evictable: bool | None = Field(
@@ -155,4 +176,11 @@ class Scheduling(Placement):
     def _check_queue_priority(cls, value: str | None, info: Any) -> str | None:
         if value is not None and info.data.get("queue") is None:
             raise field_error("queue_priority", "`queue_priority` needs `queue`", path="scheduling.queue_priority")
+        return value
+
+    @field_validator("topology")
+    @classmethod
+    def _check_topology(cls, value: Topology | None, info: Any) -> Topology | None:
+        if value is not None and info.data.get("queue") is None:
+            raise field_error("topology_queue", "`topology` needs `queue`: Kueue places the pods", path="scheduling.topology")
         return value

@@ -181,8 +181,24 @@ def check_queue(job: PreflightJob, results: CheckResults) -> None:
     if ignores_queue(job.cluster, kind, manifest):
         title, hint = explain_ignored(kind)
         results.error(title, path, hint=hint)
+        return
+    if problem := _find_topology_problem(job, kueue):
+        results.error(problem, "scheduling.topology", hint="`kubectl get topologies.kueue.x-k8s.io -o yaml` shows the levels")
     else:
         results.ok(f"queue `{name}`")
+
+
+def _find_topology_problem(job: PreflightJob, kueue: str) -> str:
+    """Return that no Topology of the cluster has the level that the job asks for; "" if one has, or nobody may say."""
+    topology = job.plan.scheduling.topology
+    if topology is None:
+        return ""
+    try:
+        listed = job.cluster.list_objects(kueue, api_objects.KUEUE_TOPOLOGIES, namespaced=False)
+    except Forbidden:
+        return ""
+    levels = {level.get("nodeLabel") for item in listed for level in (item.get("spec") or {}).get("levels") or ()}
+    return "" if topology.level in levels else f"no Topology of the cluster has the level `{topology.level}`"
 
 
 def check_quotas(job: PreflightJob, results: CheckResults) -> None:

@@ -81,6 +81,7 @@ _FIELDS: Mapping[str, _Field] = MappingProxyType(
         "scheduling.gang": _Field("run", ("schedulingPolicy",)),
         "scheduling.gang.min_available": _Field("run", ("schedulingPolicy", "minAvailable")),
         "scheduling.queue": _Field("metadata", ("labels", api_objects.LABEL_KUEUE_QUEUE)),
+        "scheduling.topology": _Field("template", ("metadata", "annotations")),
         "scheduling.hyperpod": _Field("metadata", ("annotations",)),
         "scheduling.scheduler": _Field("pod", ("schedulerName",)),
         "scheduling.node_selector": _Field("pod", ("nodeSelector",)),

@@ -1,4 +1,4 @@
-"""The fields that kfjob reads of a Workload and a LocalQueue of kueue.x-k8s.io/v1beta1 and v1beta2 (Kueue apis/kueue)."""
+"""The fields that kfjob reads of a Workload, a LocalQueue and a Topology of Kueue (apis/kueue, v1beta1 and v1beta2)."""
 
 from __future__ import annotations
 
@@ -30,3 +30,16 @@ class WorkloadShape(TypedDict, total=False):
 class LocalQueueShape(TypedDict, total=False):
     metadata: Required[MetadataShape]
     status: ObjectStatusShape | None
+
+
+class TopologyLevelShape(TypedDict, total=False):
+    nodeLabel: str | None
+
+
+class TopologySpecShape(TypedDict, total=False):
+    levels: list[TopologyLevelShape] | None
+
+
+class TopologyShape(TypedDict, total=False):
+    metadata: Required[MetadataShape]
+    spec: TopologySpecShape | None

@@ -8,10 +8,12 @@ from typing import Any, cast
 import pytest
 
 from kfjob.api.capacity.queues import explain_ignored, ignores_queue
+from kfjob.api.preflight.cluster import PreflightJob, _find_topology_problem
 from kfjob.backends.base import Inventory
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.errors import Refused
 from kfjob.kinds.registry import KINDS
+from kfjob.spec.scheduling import Topology
 
 KIND = KINDS["PyTorchJob"]
 JOB: dict[str, Any] = {"metadata": {"name": "train"}, "spec": {"runPolicy": {}}}
@@ -29,6 +31,21 @@ def test_refused_dry_run_shows_nothing():
         raise Refused("no")
 
     assert not ignores_queue(cast("Inventory", SimpleNamespace(dry_run_create=refuse)), KIND, JOB)
+
+
+@pytest.mark.parametrize(
+    ("level", "problem"),
+    [
+        ("cloud.provider.com/topology-block", ""),
+        ("cloud.provider.com/topology-rack", "no Topology of the cluster has the level `cloud.provider.com/topology-rack`"),
+    ],
+)
+def test_topology_needs_its_level(level: str, problem: str):
+    topologies = [{"spec": {"levels": [{"nodeLabel": "cloud.provider.com/topology-block"}]}}, {"spec": {}}]
+    cluster = SimpleNamespace(list_objects=lambda *_, **__: topologies)
+    scheduling = SimpleNamespace(topology=Topology(preferred=level))
+    job = cast("PreflightJob", SimpleNamespace(cluster=cluster, plan=SimpleNamespace(scheduling=scheduling)))
+    assert _find_topology_problem(job, "kueue.x-k8s.io/v1beta2") == problem
 
 
 def test_hint_names_the_integration():
