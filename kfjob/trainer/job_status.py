@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kfjob.base.parsing import read_document
 from kfjob.trainer.metrics import log
 from kfjob.trainer.storage import Checkpoint
 
@@ -88,7 +89,8 @@ class JobStatusTracker:
         try:
             headers = {"Content-Type": "application/json"}
             if self._token_file:
-                headers["Authorization"] = f"Bearer {Path(self._token_file).read_text().strip()}"  # the kubelet renews it
+                token = read_document(Path(self._token_file)).decode().strip()  # the kubelet renews it
+                headers["Authorization"] = f"Bearer {token}"
             body = json.dumps({"trainerStatus": report}).encode()
             request = urllib.request.Request(self._url, data=body, headers=headers, method="POST")  # noqa: S310 - the pod's own
             context = self._context if self._url.startswith("https:") else None
