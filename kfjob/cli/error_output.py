@@ -118,6 +118,8 @@ def _explain_unknown_option(err: click.NoSuchOption, ctx: click.Context, usage: 
     arguments = {param.name for param in ctx.command.params if isinstance(param, click.Argument)}
     if err.option_name.lstrip("-") in arguments:
         return f"{title}: `{err.option_name.lstrip('-').upper()}` is an argument", f"`{_describe_call(ctx)}`; {usage}"
+    if err.option_name == "--dry-run" and ctx.command.name == "run":
+        return title, "`--save -` prints the spec, and `kfjob submit SPEC --dry-run=client` what a submit would create"
     if field := _find_field(err.option_name, ctx):
         return title, f"`--set {field}=VALUE` sets this field of the spec"
     if err.possibilities:

@@ -197,7 +197,7 @@ def last_line_rows(diagnosis: Diagnosis | None) -> Iterator[tuple[str, str]]:
         for text in texts:
             yield label, f"{pod}  {text}"
             label = ""
-    if not diagnosis.last_lines:
+    if not diagnosis.last_lines and not diagnosis.first_cause:  # a cause is shown instead of the last lines
         yield label, "the program has printed nothing"
 
 

@@ -11,7 +11,7 @@ from kfjob.base.text import plural
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.trainspec.defaults import Device, choose_defaults
-from kfjob.trainspec.train_spec import TrainSpec, get_shape
+from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_final_lr
 
 _CONFIGURATIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -167,6 +167,18 @@ def lost_updates(job: Job) -> Iterator[Violation]:
     if train and train.precision == "bf16-true" and train.rounding == "nearest" and train.lr < smallest:
         message = f"with `rounding: nearest`, steps of `lr` {train.lr:g} do not change most weights in bf16"
         yield Violation(path="train.rounding", message=message, hint="remove `rounding`, or use `precision: bf16`")
+
+
+@rule("constant-rate", "warning", local=True)
+def constant_rate(job: Job) -> Iterator[Violation]:
+    """A schedule that lowers the learning rate has a lower rate to end at.
+
+    With `min_lr` equal to `lr` the rate stays the same after the warm-up, whatever the schedule.
+    """
+    train = job.spec.train
+    if train and train.schedule in ("cosine", "linear", "exponential", "wsd") and resolve_final_lr(train) == train.lr:
+        message = f"`min_lr` and `lr` are both {train.lr:g}, so the learning rate does not decay"
+        yield Violation(path="train.min_lr", message=message, hint="lower `min_lr`, or set `schedule: constant`")
 
 
 @rule("eager-fp8", "note", local=True)

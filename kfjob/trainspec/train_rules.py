@@ -47,6 +47,7 @@ def find_problems(spec: TrainFields, shape: ModelShape | None) -> Iterator[Field
     yield from _find_validation_problems(spec)
     yield from _find_schedule_problems(spec)
     yield from _find_offload_problems(spec)
+    yield from _find_logger_problems(spec)
     yield from _find_deepspeed_problems(spec)
     yield from _find_context_problems(spec, shape)
     yield from _find_lora_problems(spec, shape)
@@ -136,6 +137,12 @@ def _find_offload_problems(spec: TrainFields) -> Iterator[FieldProblem]:
     if spec.disk_offload and ((spec.strategy, spec.zero_stage) != ("deepspeed", 3) or spec.cpu_offload):
         title = "`disk_offload` needs strategy deepspeed with zero_stage 3, and excludes `cpu_offload`"
         yield FieldProblem(field="disk_offload", title=title)
+
+
+def _find_logger_problems(spec: TrainFields) -> Iterator[FieldProblem]:
+    if spec.comms_logger and spec.strategy != "deepspeed":
+        title, hint = "`comms_logger` counts DeepSpeed's collectives", "set `strategy: deepspeed`, or remove it"
+        yield FieldProblem(field="comms_logger", title=title, hint=hint)
 
 
 def _find_context_problems(spec: TrainFields, shape: ModelShape | None) -> Iterator[FieldProblem]:

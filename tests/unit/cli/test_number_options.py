@@ -78,6 +78,10 @@ def test_a_wrong_number_is_explained_in_plain_words(arguments, message, capsys: 
     ("arguments", "lines"),
     [
         ("submit a.yaml --nodes 2", ("`--nodes`", "`--set nodes=VALUE` sets this field of the spec")),
+        (
+            "run --dry-run -- python a.py",
+            ("`--dry-run`", "`--save -` prints the spec, and `kfjob submit SPEC --dry-run=client` what a submit would create"),
+        ),
         ("render a.yaml --gpus=2", ("`--gpus`", "`--set resources.gpus=VALUE` sets this field of the spec")),
         ("submit a.yaml --followw", ("`--followw`; did you mean `--follow`?", "`kfjob submit --help` shows the usage")),
         (

@@ -461,6 +461,28 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             train(precision="bf16", rounding="nearest", lr=2e-5),
         ],
     ),
+    "constant-rate": (
+        [
+            (
+                train(lr=2e-5, min_lr=2e-5),
+                "train.min_lr",
+                "`min_lr` and `lr` are both 2e-05, so the learning rate does not decay",
+            ),
+            (train(lr=1e-4, min_lr=1e-4, schedule="linear"), "train.min_lr", "both 0.0001"),
+        ],
+        [train(lr=2e-5), train(lr=2e-5, min_lr=2e-6), train(lr=2e-5, min_lr=2e-5, schedule="constant")],
+    ),
+    "accelerate-config": (
+        [
+            (
+                {"launcher": "accelerate", "command": "--config_file two.yaml train.py", "processes_per_node": 1},
+                "command",
+                "the numbers in the config file are not used: 2 nodes with 1 processes each",
+            ),
+            ({"launcher": "accelerate", "command": "--config-file=two.yaml train.py"}, "command", "are not used"),
+        ],
+        [{"launcher": "accelerate", "command": "train.py --config_file a"}, {"command": "torchrun train.py --config_file a"}],
+    ),
     "eager-fp8": (
         [
             (train(precision="fp8", compile=False), "train.precision", "`precision: fp8` without `compile` is slow"),
