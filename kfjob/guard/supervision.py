@@ -67,7 +67,11 @@ class Supervision:
                 if view.phase and view.phase.ended:
                     break
                 limit = find_exceeded_limit(view)
-                if (limit or self._has_start_fault(view)) and self._act(view, limit):
+                if not limit and not self._has_start_fault(view):
+                    continue
+                if archive:
+                    archive.flush()
+                if self._act(view, limit):
                     return
         finally:
             if archive:

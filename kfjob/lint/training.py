@@ -173,7 +173,7 @@ def lost_updates(job: Job) -> Iterator[Violation]:
 def constant_rate(job: Job) -> Iterator[Violation]:
     """A schedule that lowers the learning rate has a lower rate to end at.
 
-    With `min_lr` equal to `lr` the rate stays the same after the warm-up, whatever the schedule.
+    With `min_lr` equal to `lr`, no schedule changes the rate after the warm-up.
     """
     train = job.spec.train
     if train and train.schedule in ("cosine", "linear", "exponential", "wsd") and resolve_final_lr(train) == train.lr:

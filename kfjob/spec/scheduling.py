@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from kfjob.base.units import parse_duration
 from kfjob.objects.crd_schema import load_pod_schema
@@ -171,16 +171,10 @@ class Scheduling(Placement):
         "elastic job",
     )
 
-    @field_validator("queue_priority")
+    @field_validator("queue_priority", "topology")
     @classmethod
-    def _check_queue_priority(cls, value: str | None, info: Any) -> str | None:
+    def _check_queue(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
         if value is not None and info.data.get("queue") is None:
-            raise field_error("queue_priority", "`queue_priority` needs `queue`", path="scheduling.queue_priority")
-        return value
-
-    @field_validator("topology")
-    @classmethod
-    def _check_topology(cls, value: Topology | None, info: Any) -> Topology | None:
-        if value is not None and info.data.get("queue") is None:
-            raise field_error("topology_queue", "`topology` needs `queue`: Kueue places the pods", path="scheduling.topology")
+            raise field_error(name, f"`{name}` needs `queue`", path=f"scheduling.{name}")
         return value

@@ -18,8 +18,9 @@ from kfjob.base.parsing import read_document
 from kfjob.trainer.metrics import log
 from kfjob.trainer.storage import Checkpoint
 
-URL, CA_FILE, TOKEN_FILE = (f"KUBEFLOW_TRAINER_STATUS_{name}" for name in ("URL", "CA_CERT", "TOKEN"))
-"""Variables with the address, and with the files of its certificate authority and of the pod's token."""
+URL = "KUBEFLOW_TRAINER_STATUS_URL"
+CA_FILE = "KUBEFLOW_TRAINER_STATUS_CA_CERT"
+TOKEN_FILE = "KUBEFLOW_TRAINER_STATUS_TOKEN"  # noqa: S105 - the name of a variable with a path
 PERIOD_SECONDS = 5.0
 """Time between two posts: the API server stores each of them."""
 TIMEOUT_SECONDS = 5.0

@@ -51,11 +51,16 @@ class RunningArchive:
                 self._write_snapshot(view)
             if time.monotonic() >= self._next_flush:
                 self._next_flush = time.monotonic() + FLUSH_SECONDS
-                for log in self._logs.values():
-                    log.file.flush()
+                self._write_buffers()
         except (OSError, KfjobError) as err:
-            self._notify(f"{self._job.name}: its logs are not archived while it runs: {err}")
-            self.close()
+            self._give_up(err)
+
+    def flush(self) -> None:
+        """Write what waits, before another part of kfjob completes the archive: a later write would repeat lines."""
+        try:
+            self._write_buffers()
+        except OSError as err:
+            self._give_up(err)
 
     def close(self) -> None:
         """Write what waits, and end the writing."""
@@ -66,6 +71,14 @@ class RunningArchive:
             except OSError:  # the disk is full
                 continue
         self._logs.clear()
+
+    def _write_buffers(self) -> None:
+        for log in self._logs.values():
+            log.file.flush()
+
+    def _give_up(self, err: OSError | KfjobError) -> None:
+        self._notify(f"{self._job.name}: its logs are not archived while it runs: {err}")
+        self.close()
 
     def _add_line(self, line: LogLine) -> None:
         log = self._logs.get(line.pod)

@@ -53,6 +53,16 @@ def test_guard_that_reads_a_log_again_appends_only_what_is_new(tmp_path: Path):
     assert read(tmp_path) == ["step 1", "step 2", "step 3"]
 
 
+def test_flush_leaves_nothing_that_a_later_write_could_repeat(tmp_path: Path):
+    archive = RunningArchive(JOB, tmp_path, notify=print)
+    archive.add(JobView(), line(1))  # the first line is written at once
+    archive.add(JobView(), line(2))
+    assert read(tmp_path) == ["step 1"]
+    archive.flush()
+    assert read(tmp_path) == ["step 1", "step 2"]
+    archive.close()
+
+
 def test_log_of_a_container_before_its_restart_is_kept(tmp_path: Path):
     write(tmp_path, line(1), line(2), line(3, container="c2"))
     assert read(tmp_path, previous=True) == ["step 1", "step 2"]
