@@ -70,3 +70,4 @@ def guard_launch(folder: Path, say: Callable[[str], None]) -> None:
             Supervision(target, job, MachineActions(target, say), notifier, say).run()
 
     retry(supervise, name, say)
+    notifier.join()

@@ -34,18 +34,30 @@ class Notifier:
         self._addresses = environ.get(VARIABLE, "").split()
         self._say = say
         self._sent: set[tuple[str, Action]] = set()
+        self._threads: list[threading.Thread] = []
         if self._addresses and find_spec("apprise") is None:
             say(f"no notifications: {VARIABLE} is set, and the package `apprise` is missing; {INSTALL} installs it")
             self._addresses = []
         if self._addresses:
-            _start(self._check)
+            self._start(self._check)
 
     def send(self, ref: JobRef, decision: Decision) -> None:
         """Send a decision from a thread. An attempt that repeats a decision about a launch sends nothing."""
         key = (ref.uid, decision.action)
         if self._addresses and key not in self._sent:
             self._sent.add(key)
-            _start(lambda: self._deliver(ref, decision))
+            self._start(lambda: self._deliver(ref, decision))
+
+    def join(self) -> None:
+        """Wait until everything has been sent or has failed. apprise cannot be loaded any more while Python ends."""
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self, call: Callable[[], None]) -> None:
+        """Run a call in a thread: it may take several seconds for each address."""
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        self._threads.append(threading.Thread(target=call, name="kfjob-guard-notify", daemon=True))
+        self._threads[-1].start()
 
     def _check(self) -> None:
         """Report the addresses that apprise does not understand, before the first notification is lost."""
@@ -87,8 +99,3 @@ def _open(address: str) -> Apprise:
     opened = Apprise()
     opened.add(address)
     return opened
-
-
-def _start(call: Callable[[], None]) -> None:
-    """Run a call in a thread; a process that ends by itself waits for it. It may take several seconds for each address."""
-    threading.Thread(target=call, name="kfjob-guard-notify", daemon=False).start()

@@ -42,6 +42,7 @@ def run_guard(target: Target, say: Callable[[str], None], *, metrics_port: int |
         guard.run()
     finally:
         lease.release()
+        guard.notifier.join()
 
 
 def _give_up(say: Callable[[str], None]) -> None:
@@ -56,7 +57,7 @@ class Guard:
         """Send nothing yet."""
         self._target = target
         self._say = say
-        self._notifier = Notifier(os.environ, say)
+        self.notifier = Notifier(os.environ, say)
         self._supervised: set[str] = set()  # uids
         self._current: dict[tuple[str, str], Supervision] = {}  # by uid and name
 
@@ -82,7 +83,7 @@ class Guard:
         actions = ClusterActions(target, self._say)
 
         def follow() -> None:
-            supervision = Supervision(target, job, actions, self._notifier, self._say)
+            supervision = Supervision(target, job, actions, self.notifier, self._say)
             self._current[job.uid, job.name] = supervision
             supervision.run()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +43,6 @@ class Log:
         self.lines.append(text)
 
 
-def wait_for_threads() -> None:
-    for thread in threading.enumerate():
-        if thread.name == "kfjob-guard-notify":
-            thread.join(60)
-            assert not thread.is_alive()
-
-
 def make_address(port: int, *, seconds: int = 5) -> str:
     return f"json://{LOGIN}@127.0.0.1:{port}/hook?cto={seconds}&rto={seconds}"
 
@@ -61,7 +53,7 @@ def test_each_decision_is_sent_once():
         notifier = Notifier({"KFJOB_NOTIFY": f" {make_address(receiver.port)}\n"}, log)
         for decision in (RELAUNCH, RELAUNCH, STOP):  # a relaunch that is tried again is decided again
             notifier.send(REF, decision)
-            wait_for_threads()
+            notifier.join()
     first, second = receiver.received
     assert first["title"] == "relaunch of job train in namespace team"
     assert first["message"] == "\n".join([RELAUNCH.reason, *RELAUNCH.evidence])
@@ -76,8 +68,9 @@ def test_failed_and_invalid_addresses_are_named_by_number_and_the_others_still_g
     with Receiver() as receiver, Receiver(status=500) as broken:
         log = Log()
         addresses = ["slack://swordfish", make_address(broken.port), make_address(1), make_address(receiver.port)]
-        Notifier({"KFJOB_NOTIFY": " ".join(addresses)}, log).send(REF, RELAUNCH)
-        wait_for_threads()
+        notifier = Notifier({"KFJOB_NOTIFY": " ".join(addresses)}, log)
+        notifier.send(REF, RELAUNCH)
+        notifier.join()
     assert len(receiver.received) == 1
     failures = [f"train: the notification to address {number} of KFJOB_NOTIFY failed" for number in (1, 2, 3)]
     assert sorted(log.lines) == ["KFJOB_NOTIFY: address 1 is invalid", *failures]
@@ -91,10 +84,10 @@ def test_library_that_raises_is_a_failed_notification(monkeypatch, capfd):
 
     log = Log()
     notifier = Notifier({"KFJOB_NOTIFY": make_address(1)}, log)
-    wait_for_threads()
+    notifier.join()
     monkeypatch.setattr(notifications, "_open", fail)
     notifier.send(REF, STOP)
-    wait_for_threads()
+    notifier.join()
     assert log.lines == ["train: the notification to address 1 of KFJOB_NOTIFY failed"]
     assert "swordfish" not in capfd.readouterr().err
 
@@ -128,12 +121,12 @@ def test_service_that_does_not_answer_delays_no_relaunch(tmp_path: Path, monkeyp
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts and never answers
         log = Log()
         notifier = Notifier({"KFJOB_NOTIFY": make_address(silent.getsockname()[1], seconds=300)}, log)
-        wait_for_threads()  # apprise is loaded
+        notifier.join()  # apprise is loaded
         target = Target(Settings(state=tmp_path), "kubernetes", "team")
         watched = supervision.Supervision(target, JOB, Actions(), notifier, log)
         assert watched._act(JobView(), None)
         assert calls == ["write", "relaunch"]
         assert [line for line in log.lines if "failed" in line] == []  # the sender still waits
-    wait_for_threads()  # the service has ended
+    notifier.join()  # the service has ended
     assert log.lines[-1] == "train: the notification to address 1 of KFJOB_NOTIFY failed"
     assert "swordfish" not in "".join(log.lines)
