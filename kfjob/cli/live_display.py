@@ -27,7 +27,7 @@ from kfjob.cli.view_text import (
 )
 from kfjob.joblog.events import JobPhase
 from kfjob.joblog.master.evidence import Master
-from kfjob.joblog.progress.training import describe_divergence, format_loss
+from kfjob.joblog.progress.training import describe_bad_loss, format_loss
 from kfjob.joblog.view.job_view import JobView, format_pause
 from kfjob.joblog.view.progress_text import speed_text, step_text
 from kfjob.joblog.view.silence import describe_processes, describe_silence, find_silence
@@ -143,7 +143,7 @@ def panel(name: str, view: JobView, *, width: int = 100) -> Group:
         "unread": Text(wrap(no_progress_text(view), room)),
         "silent": Text("" if silence is None else wrap(describe_silence(silence), room)),
         "next": Text("" if silence is None else wrap(describe_processes(silence.processes), room)),
-        "warning": Text(describe_divergence(view.training), style="bold red"),
+        "warning": Text(describe_bad_loss(view.training), style="bold red"),
         "speed": Text(_speed(view)),
         "restarts": Text(restarts_text(view)),
         "pods": Text(_pods(view)),

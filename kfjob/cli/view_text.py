@@ -12,7 +12,7 @@ from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
 from kfjob.joblog.events import JobPhase, ReportedProgress
 from kfjob.joblog.master.evidence import Master, format_ranks
 from kfjob.joblog.pods.pod_view import PodView
-from kfjob.joblog.progress.training import Training, describe_divergence, format_loss
+from kfjob.joblog.progress.training import Training, describe_bad_loss, format_loss
 from kfjob.joblog.view.job_view import JobView, News
 from kfjob.joblog.view.progress_text import speed_text, step_text
 from kfjob.joblog.view.silence import describe_last_lines, describe_next_step, describe_silence, find_silence
@@ -177,7 +177,7 @@ def _status_rows(view: JobView, name: str) -> Iterator[tuple[str, str]]:
         yield "silent", describe_silence(silence)
         yield from (("", text) for text in describe_last_lines(silence))
         yield "next", describe_next_step(silence)
-    yield "warning", describe_divergence(view.training)
+    yield "warning", describe_bad_loss(view.training)
     yield "read from", source_text(view)
     yield "restarts", restarts_text(view)
     yield "guard", guard_text(view)

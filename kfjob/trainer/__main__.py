@@ -10,7 +10,7 @@ from kfjob.base.errors import KfjobError
 from kfjob.trainer.environment import check_home_folders, check_meeting_point, check_packages, read_place
 from kfjob.trainer.metrics import Outcome, StartupTimer, log, start_logging
 from kfjob.trainer.permanent_failure import read_previous_failure, write_error_file
-from kfjob.trainer.redact import redact, write_error
+from kfjob.trainer.redact import redact, write_error, write_note
 from kfjob.trainspec.command_line import format_help, parse_argv
 from kfjob.trainspec.train_spec import TrainSpec
 
@@ -40,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
     except KfjobError as error:
         _fail(str(error), error.title, is_shown=is_rank_zero)
         return error.exit_code
+    if spec.dry_run and is_rank_zero:
+        write_note("building the model without weights; loading torch takes a few seconds")
     for note in notes:
         log.info("Note %s", note.title)
     if spec.spawn and not spec.dry_run:

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from kfjob.base.errors import KfjobError, SpecError, explain_os_error
-from kfjob.trainer.redact import write_error
+from kfjob.trainer.redact import write_error, write_note
 from kfjob.trainspec.train_spec import TrainSpec
 
 
@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--upload needs --format hf")
     if arguments.base and not arguments.merge:
         parser.error("--base needs --merge")
+    write_note(f"exporting {arguments.checkpoint}; loading torch takes a few seconds")
     try:
         summary = export(
             arguments.checkpoint,

@@ -147,6 +147,11 @@ def checkpoint_line(name: str, path: str, seconds: float) -> str:
     return f"Checkpoint {name} in {seconds:.2f} s {path}"
 
 
+def communication_line(size: int, calls: int) -> str:
+    """Return the line about the bytes that one rank passed to collectives, from start to end."""
+    return f"Communication {size / 1e6:.1f} MB in {plural(calls, 'call')}"
+
+
 def evaluation_line(step: int, *, loss: float, tokens: int) -> str:
     """Return the line of an evaluation."""
     return f"Evaluation step {step} loss {format_decimal(loss, 5)}, perplexity {math.exp(min(loss, 700)):.2f}, {tokens} tokens"

@@ -21,6 +21,12 @@ def redact_urls(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: redact(value) if isinstance(value, str) and "://" in value else value for name, value in fields.items()}
 
 
+def write_note(text: str) -> None:
+    """Write to stderr what takes a while, before it begins."""
+    sys.stderr.write(f"{redact(text)}\n")
+    sys.stderr.flush()
+
+
 def write_error(message: object) -> None:
     """Write a message to stderr without the secrets in it."""
     sys.stderr.write(f"{redact(str(message)).rstrip()}\n")

@@ -30,11 +30,12 @@ import numpy as np
 
 from kfjob.base.errors import KfjobError, UsageError, explain_os_error
 from kfjob.base.parsing import parse_json
+from kfjob.base.text import plural
 from kfjob.trainer.data.records import Source
 from kfjob.trainer.data.sources import local_path, make_encoder, open_source, split_files
 from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER
 from kfjob.trainer.data.tokenizer import FILES, TextTokenizer, open_tokenizer
-from kfjob.trainer.redact import write_error
+from kfjob.trainer.redact import write_error, write_note
 
 _PLAN = "plan.json"
 _FIELD = re.compile(r"`(tokenizer|data_format|text_field|data_config|data_revision|data_split)(?:: (\w+))?`")
@@ -276,6 +277,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Tokenise the data that the command line names."""
     try:
         plan, folder, workers = parse_arguments(sys.argv[1:] if argv is None else argv)
+        write_note(f"tokenising {plan.data} with {plan.tokenizer}, {plural(workers, 'process', 'processes')}")
         counts = tokenize(plan, folder, workers=workers)
     except (KfjobError, OSError) as error:
         problem = explain_os_error(error) if isinstance(error, OSError) else error

@@ -937,6 +937,7 @@ def run_with_comms_logger(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, An
         "bytes": bytes_by_operation,
         "output": output.getvalue(),
         "lines": [line for line in handler.messages if line.startswith("Device ")],
+        "totals": [line for line in handler.messages if line.startswith("Communication ")],
     }
 
 

@@ -17,6 +17,8 @@ from kfjob.joblog.progress.reading import Line
 
 _T = TypeVar("_T")
 
+CONSTANT_READINGS = 20
+"""Readings after which an unchanged loss counts as constant."""
 MIN_SPAN = SECOND // 2
 """Time between the first and the newest line after which the times of lines give a pace."""
 
@@ -139,6 +141,13 @@ class Training(Struct, frozen=True, kw_only=True):
         """Whether the total may be that of an epoch or of the run: a bar alone does not say it."""
         return self.position.is_bar and not self.per_epoch and self.epoch is None
 
+    @property
+    def has_constant_loss(self) -> bool:
+        """Whether all of many readings have the same finite loss."""
+        if self.loss is None or self.loss != self.first_loss or len(self.curve) < CONSTANT_READINGS:
+            return False
+        return all(point.loss == self.loss for point in self.curve)
+
     def _find_duration(self, step: float | None, total: int | None) -> float | None:
         """Return the seconds from one step, or epoch, to another by the times of the lines, or by the speed that they print.
 
@@ -170,8 +179,10 @@ def format_loss(loss: float) -> str:
     return format_figure(loss, fixed=True)
 
 
-def describe_divergence(training: Training) -> str:
-    """Return that the loss is no number, and since which step; "" for a loss that is one."""
+def describe_bad_loss(training: Training) -> str:
+    """Return that the loss is no number, and since which step, or that it never changes; "" for another loss."""
+    if training.has_constant_loss:
+        return "loss does not change"
     if training.not_finite_since is None or training.loss is None:
         return ""
     return f"loss is {'NaN' if math.isnan(training.loss) else 'infinite'} since step {training.not_finite_since}"

@@ -45,7 +45,7 @@ from kfjob.joblog.progress.milestones import (
     TrainerOutcome,
 )
 from kfjob.joblog.progress.reading import LineReading
-from kfjob.joblog.progress.training import Training, describe_divergence
+from kfjob.joblog.progress.training import Training, describe_bad_loss
 from kfjob.joblog.progress.training_transitions import add_metrics, add_reading, add_setback
 from kfjob.joblog.view.job_view import JobView, News, Restarts, WorkerFailure
 
@@ -302,7 +302,7 @@ def _add_reading(view: JobView, pod: PodView, line_reading: LineReading, *, redr
     if after.training.not_finite_since is not None and view.training.not_finite_since is None:
         line = replace(line_reading.line, time=time, text=line_reading.line.text.strip())
         after = replace(after, training=replace(after.training, not_finite_line=line))
-        after = _with_news(after, News(time, pod.name, "loss", describe_divergence(after.training)))
+        after = _with_news(after, News(time, pod.name, "loss", describe_bad_loss(after.training)))
     return _report_layout(after, pod.name, after.training.template, time)  # that of an extra reading is not kept
 
 

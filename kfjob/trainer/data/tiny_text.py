@@ -136,8 +136,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folder", nargs="?", type=Path, help="new or empty folder; default: kfjob/tiny-text in your cache")
     arguments = parser.parse_args(argv)
+    folder = arguments.folder.expanduser() if arguments.folder else default_folder()
+    sys.stderr.write(f"writing the data set and its tokenizer to {folder}\n")
     try:
-        folder = build_dataset(arguments.folder.expanduser() if arguments.folder else default_folder())
+        folder = build_dataset(folder)
     except KfjobError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

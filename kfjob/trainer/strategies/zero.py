@@ -21,7 +21,7 @@ from kfjob.base.errors import KfjobError
 from kfjob.base.units import MIB
 from kfjob.trainer.checkpoint import CheckpointState, ModelState
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.metrics import log
+from kfjob.trainer.metrics import communication_line, log
 from kfjob.trainer.optim import make_optimizer
 from kfjob.trainer.strategies.base import COMPUTE_DTYPES, Accept, accept_always, clip_gradients
 from kfjob.trainer.strategies.zero_state import ZeroState
@@ -129,12 +129,14 @@ class DeepSpeed:
 
 @contextmanager
 def log_communication(spec: TrainSpec) -> Iterator[None]:
-    """Print DeepSpeed's summary of the communication after the block, with `comms_logger`."""
+    """Print DeepSpeed's summary of the communication after the block, and its sum, with `comms_logger`."""
     yield
     if spec.comms_logger:
-        import deepspeed
+        from deepspeed.comm.comm import comms_logger, log_summary
 
-        deepspeed.comm.log_summary()
+        log_summary()
+        counts = [(size, entry[0]) for sizes in comms_logger.comms_dict.values() for size, entry in sizes.items()]
+        log.info(communication_line(sum(size * calls for size, calls in counts), sum(calls for _, calls in counts)))
 
 
 def make_config(spec: TrainSpec, ranks: Ranks) -> dict[str, Any]:

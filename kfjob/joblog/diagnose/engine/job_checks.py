@@ -17,8 +17,6 @@ from kfjob.joblog.progress.exact_formats import KFJOB_TRAINER
 from kfjob.joblog.view.job_view import format_pause
 from kfjob.joblog.view.silence import PY_SPY, describe_processes, find_halted
 
-CONSTANT_READINGS = 20
-"""Readings after which an unchanged loss counts as constant."""
 OPERATOR_TIME = 30 * SECOND
 """Time within which a running operator writes a status and creates pods."""
 IMPORT_TIME = 60 * SECOND
@@ -50,10 +48,9 @@ def loss_not_finite(job: JobEvidence) -> Occurrences:
 
 
 def loss_constant(job: JobEvidence) -> Occurrences:
-    """All points of the loss curve are equal."""
+    """The loss never changes."""
     training = job.view.training
-    losses = {point.loss for point in training.curve}
-    if len(training.curve) >= CONSTANT_READINGS and len(losses) == 1 and training.loss in losses:
+    if training.has_constant_loss:
         yield job.occurrence("loss-constant", pod=training.pod, loss=training.loss, count=training.lines)
 
 
