@@ -26,15 +26,14 @@ def on_config(config: MkDocsConfig) -> None:
     listed = {page for page in re.findall(r"[\w./-]+\.md", repr(nav)) if "*" not in page}
     for section in nav:
         for title, entries in section.items():
-            section[title] = [expanded for entry in entries if (expanded := _expand(entry, listed))]
+            section[title] = [_expand(entry, listed) for entry in entries]
 
 
-def _expand(entry: str | dict[str, str], listed: set[str]) -> str | dict[str, str] | dict[str, list[str]] | None:
-    """Return an entry of the navigation with the pages of its pattern; None if there are none."""
+def _expand(entry: str | dict[str, str], listed: set[str]) -> str | dict[str, str] | dict[str, list[str]]:
+    """Return an entry of the navigation with the pages of its pattern."""
     if isinstance(entry, str) or not any("*" in pattern for pattern in entry.values()):
         return entry
-    pages = {title: sorted({str(path.relative_to(ROOT)) for path in ROOT.glob(name)} - listed) for title, name in entry.items()}
-    return {title: names for title, names in pages.items() if names} or None
+    return {title: sorted({str(path.relative_to(ROOT)) for path in ROOT.glob(name)} - listed) for title, name in entry.items()}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

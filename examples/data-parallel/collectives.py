@@ -100,6 +100,10 @@ def run(local_rank: int, rank: int | None = None, ranks: int | None = None) -> N
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank)
     backend = "nccl" if torch.cuda.is_available() else "gloo"
+    if int(ranks or os.environ["WORLD_SIZE"]) == 1:
+        raise SystemExit(
+            "collectives need two processes, and nccl a GPU for each; with one GPU, hide it: CUDA_VISIBLE_DEVICES="
+        )
     dist.init_process_group(backend, **({} if rank is None or ranks is None else {"rank": rank, "world_size": ranks}))
     lesson()
     if dist.get_rank() == 0:

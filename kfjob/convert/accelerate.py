@@ -17,6 +17,7 @@ from kfjob.base.text import plural
 from kfjob.convert.accelerate_trainer import convert_trainer
 from kfjob.convert.conversion import Conversion, Note, make_job_name
 from kfjob.objects import api_objects
+from kfjob.shell.commands import split_program
 from kfjob.spec.job import JobSpec
 
 _DISTRIBUTED_TYPES = {"FSDP": "use_fsdp", "DEEPSPEED": "use_deepspeed", "MULTI_GPU": "multi_gpu"}
@@ -117,7 +118,7 @@ def _find_gpu_key(config: JsonMapping) -> str:
 
 
 def to_accelerate(spec: JobSpec, processes: int) -> Conversion:
-    """Return the config of a spec's job for machine 0, with the plan's number of `processes` per node.
+    """Return the config of a spec's job, with the plan's number of `processes` per node; for machine 0, if none was imported.
 
     A note names each setting that the config cannot hold.
     """
@@ -239,7 +240,7 @@ def _convert_command(words: Sequence[str]) -> Conversion:
     notes = []
     sections = {option: section for section, options in _SECTIONS.items() for option in options}
     kinds = {switch: kind for kind, switch in _DISTRIBUTED_TYPES.items()}
-    for option, value in _split_options(words[2:]):
+    for option, value in _split_options(split_program(words, "accelerate").options):
         key = option.removeprefix("--").replace("-", "_")
         if key in sections and value is not None:
             config.setdefault(sections[key], {})[key] = _parse_value(value)
@@ -259,12 +260,10 @@ _FROM_PLAN = ("num_machines", "num_processes", "machine_rank", "main_process_ip"
 
 
 def _split_options(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield (option, value) up to the program; a value follows `=`, or is the next word."""
-    switches = {*_DISTRIBUTED_TYPES.values(), *_SWITCHES.values(), "module", "no_python"}
+    """Yield each launch option with its value, which follows `=` or is the next word; None for a switch."""
     remaining = list(words)
-    while remaining and remaining[0].startswith("-"):
+    while remaining:
         option, equals, value = remaining.pop(0).partition("=")
-        if not equals and option.removeprefix("--").replace("-", "_") not in switches and remaining[1:]:
-            yield option, remaining.pop(0)
-        else:
-            yield option, value if equals else None
+        if not equals and remaining and not remaining[0].startswith("-"):
+            value, equals = remaining.pop(0), "="
+        yield option, value if equals else None

@@ -19,6 +19,8 @@ from kfjob.image.path_patterns import PathPatterns
 
 MAX_PATTERNS = 1000
 """Patterns of a `.dockerignore`; each is matched against each path."""
+MAX_PATTERN_LENGTH = 4096
+"""Characters of a pattern: PATH_MAX of Linux (limits.h)."""
 _MAX_SHOWN = 80
 """Characters of a wrong pattern in an error."""
 _SPECIAL = set("*?[]\\")
@@ -77,6 +79,9 @@ def _parse_lines(text: str, file: str) -> Iterator[IgnorePattern]:
         pattern = posixpath.normpath(line.removeprefix("!").strip() or ".").lstrip("/") or "."
         if line == "!":
             raise UsageError("`!` needs a pattern", location=f"{file}:{number}")
+        if len(pattern) > MAX_PATTERN_LENGTH:
+            cause = f"it has {len(pattern)} characters, and a path has {MAX_PATTERN_LENGTH} at most"
+            raise UsageError(f"`{line[:_MAX_SHOWN]}` is not a pattern", location=f"{file}:{number}", cause=cause)
         try:
             PathPatterns([pattern])
         except PatternError as err:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from kfjob.base.errors import KfjobError
 from kfjob.trainer.context import Context, set_context
+from kfjob.trainer.shapes import unwrap
 from kfjob.trainspec.train_spec import TrainSpec
 
 NAME = "kfjob_documents"
@@ -63,7 +64,7 @@ def _mixes_tokens_in_attention_only(model: Any) -> bool:
 
 def has_document_attention(model: Any) -> bool:
     """Return whether the model, wrapped or not, takes the boundaries of documents."""
-    return bool(getattr(model, "module", model).config._attn_implementation == NAME)  # noqa: SLF001
+    return bool(unwrap(model).config._attn_implementation == NAME)  # noqa: SLF001
 
 
 def attend(

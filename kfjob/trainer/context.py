@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from kfjob.trainer.shapes import unwrap
+
 _ATTRIBUTE = "context_group"
 
 
@@ -57,7 +59,7 @@ def set_context(model: Any, context: Context | None) -> None:
 
 def get_context(model: nn.Module) -> Context | None:
     """Return the context of a model, wrapped or not."""
-    context: Context | None = vars(getattr(model, "module", model)).get(_ATTRIBUTE)
+    context: Context | None = vars(unwrap(model)).get(_ATTRIBUTE)
     return context
 
 

@@ -22,8 +22,6 @@ from kfjob.trainspec.defaults import OPEN_FIELDS, Defaults, Device, choose_defau
 from kfjob.trainspec.memory_table import describe_memory
 from kfjob.trainspec.train_spec import TrainSpec, get_shape
 
-__all__ = ["describe_memory", "describe_modules", "print_dry_run"]
-
 
 def print_dry_run(spec: TrainSpec) -> int:
     """Print the module tree and the memory table for WORLD_SIZE ranks, 1 by default.

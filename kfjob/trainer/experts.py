@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from kfjob.base.errors import KfjobError
 from kfjob.trainer.context import Context, get_context
 from kfjob.trainer.data.packing import IGNORE
-from kfjob.trainer.shapes import full_shape
+from kfjob.trainer.shapes import full_shape, unwrap
 from kfjob.trainspec.train_spec import TrainSpec
 
 NAME = "kfjob_grouped"
@@ -55,7 +55,7 @@ def prepare_experts(model: Any, spec: TrainSpec) -> None:
 
 def get_router_factor(model: nn.Module) -> float:
     """Return the factor of the router's loss in the training of a model, wrapped or not; 0 in an evaluation."""
-    return float(getattr(getattr(model, "module", model), "router_factor", 0.0)) if model.training else 0.0
+    return float(getattr(unwrap(model), "router_factor", 0.0)) if model.training else 0.0
 
 
 def count_routed_tokens(targets: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ def is_experts_parameter(parameter: nn.Parameter) -> bool:
 
 def count_idle(model: Any) -> int:
     """Return the number of parameters of the experts that do not compute a token; the model may be wrapped."""
-    model = getattr(model, "module", model)
+    model = unwrap(model)
     chosen, idle = getattr(model.config, "num_experts_per_tok", None), 0
     for module in model.modules() if chosen else ():
         experts = getattr(module, "num_experts", None)

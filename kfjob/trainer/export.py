@@ -106,9 +106,14 @@ def export(
         model = _merge(source, spec, state, base)
         state = model.state_dict()
     state = {name: tensor.to(dtypes[dtype]) for name, tensor in state.items()}
+    target.parent.mkdir(parents=True, exist_ok=True)
     staging = target.with_name(f".{target.name}.partial")
     if file_format == "torch":
-        torch.save(state, staging)
+        try:
+            torch.save(state, staging)
+        except RuntimeError as error:  # torch's own error of a full disk
+            staging.unlink(missing_ok=True)
+            raise KfjobError(f"cannot write `{target}`", cause=str(error)) from error
         staging.rename(target)
         return f"{len(state)} tensors of {source.name} in {target}"
     shutil.rmtree(staging, ignore_errors=True)
@@ -159,7 +164,7 @@ def _open_checkpoint(location: str, pins: ExitStack) -> tuple[Any, TrainSpec]:
         checkpoint = Checkpoint(storage=storage, name=name, manifest=storage.read_manifest(name))
     pins.enter_context(pin(checkpoint.storage, checkpoint.name))
     if problem := checkpoint.storage.find_damage(checkpoint.name, checkpoint.manifest):
-        raise KfjobError(f"checkpoint `{checkpoint.path}` is damaged", cause=problem)
+        raise KfjobError(f"checkpoint `{checkpoint.path}` is damaged", cause=problem, hint="name another checkpoint")
     try:
         return checkpoint, TrainSpec.model_validate(checkpoint.manifest.spec)
     except SpecError as error:

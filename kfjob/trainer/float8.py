@@ -4,8 +4,8 @@ Converted are the linear layers of the decoder whose two widths are multiples of
 head, router and experts stay in bf16, and so do all other operations. Parameters, their gradients and the optimiser state are
 those of `precision: bf16`: fp32, and so are checkpoints.
 
-With FSDP and scales per tensor (`fp8_recipe: tensorwise`), the ranks gather weights in fp8. Only this module imports torchao,
-and only on use; the names below `torchao.float8.fsdp_utils` are those of torchao 0.18.
+With FSDP and scales per tensor (`fp8_recipe: tensorwise`), the ranks gather weights in fp8. torchao is imported
+only on use; the names below `torchao.float8.fsdp_utils` are those of torchao 0.18.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kfjob.base.errors import KfjobError
 from kfjob.trainer.checkpoint import ModelState
 from kfjob.trainer.layers import find_linear_layers
 from kfjob.trainspec.linear_layers import LOWEST_CAPABILITY, can_use_float8
+from kfjob.trainspec.packages import Package
 from kfjob.trainspec.train_spec import TrainSpec
 
 _HINT = "use `precision: bf16`, or for a trial `fp8_emulate: true`"
@@ -128,8 +129,5 @@ def _import_torchao() -> Any:
     try:
         import torchao.float8
     except ImportError as error:
-        hint = "add `pip install torchao` to the Dockerfile; in a checkout, run `scripts/env trainer`"
-        raise KfjobError(
-            "`precision: fp8` needs the package torchao", location="precision", cause=str(error), hint=hint
-        ) from error
+        raise Package("torchao", "precision", "precision: fp8").make_missing() from error
     return torchao.float8

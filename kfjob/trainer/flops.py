@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from kfjob.trainer.experts import count_idle
+from kfjob.trainer.shapes import unwrap
 from kfjob.trainspec.flops import flops_per_token, peak_flops
 from kfjob.trainspec.train_spec import TrainSpec
-
-__all__ = ["device_peak_flops", "flops_per_token", "model_flops_per_token", "peak_flops"]
 
 
 def model_flops_per_token(model: Any, parameters: int, sequence_length: int, *, frozen: int = 0) -> float:
@@ -18,7 +17,7 @@ def model_flops_per_token(model: Any, parameters: int, sequence_length: int, *, 
 
     `parameters` is its number of parameters, `frozen` the number of those that are not trained.
     """
-    config, idle = getattr(model, "module", model).config, count_idle(model)
+    config, idle = unwrap(model).config, count_idle(model)
     frozen = max(0, frozen - idle) if frozen else 0  # adapters freeze every expert
     parameters -= idle
     heads = config.num_attention_heads

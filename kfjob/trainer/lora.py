@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from kfjob.base.errors import KfjobError
+from kfjob.trainspec.packages import Package
 from kfjob.trainspec.train_fields import ALL_LINEAR
 from kfjob.trainspec.train_spec import TrainSpec
 
@@ -150,6 +151,5 @@ def _import_peft() -> Any:
     try:
         import peft
     except ImportError as error:
-        hint = "add `pip install peft` to the Dockerfile; in a checkout, run `scripts/env trainer`"
-        raise KfjobError("`lora` needs the package peft", location="lora", cause=str(error), hint=hint) from error
+        raise Package("peft", "lora").make_missing() from error
     return peft

@@ -14,6 +14,7 @@ from kfjob.trainer.context import get_context
 from kfjob.trainer.data.batches import Documents
 from kfjob.trainer.data.packing import IGNORE
 from kfjob.trainer.experts import compute_router_loss, count_routed_tokens, get_router_factor
+from kfjob.trainer.shapes import unwrap
 
 _LOGIT_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "mup_width_multiplier")
 """Settings of models that change logits after the head's matrix product (Gemma 2, Cohere, Granite, Falcon H1 and others)."""
@@ -34,7 +35,7 @@ def token_loss(
     positions = documents.positions if documents else None
     if documents and has_document_attention(model):
         arguments |= {"cu_seq_lens_q": documents.boundaries, "max_length_q": documents.longest}
-    inner: Any = getattr(model, "module", model)
+    inner: Any = unwrap(model)
     counts = count_routed_tokens(targets) if get_router_factor(model) else None
     if context := get_context(model):
         if positions is None:

@@ -18,6 +18,8 @@ This is the format of the reference sample; the number after `Batch` is the opti
     Trace PATH                                                      a trace of the profiler
     Startup X s: imports X, process group X, …                      once, after the first step
     Evaluation step N loss X, perplexity X, N tokens
+    Communication X MB in N calls                                   last but one, with `comms_logger`
+    Global batch stays N samples, as in step-000050: …              after a resume on another number of ranks
     Checkpoint step-000050 in X s PATH                              logged when the checkpoint is complete
     Checkpoint step-000050 is damaged: REASON                       level W
     Checkpoint step-000050 passed over: REASON                      level W, before a roll-back

@@ -71,7 +71,7 @@ def build_model(
         raise KfjobError(
             f"the data has a vocabulary of {vocab_size}, the model's embedding {rows} rows",
             location="model",
-            hint=f"set `vocab_size: {-(-vocab_size // 64) * 64}`",
+            hint=f"set `vocab_size: {-(-vocab_size // 64) * 64}`" if get_shape(spec) else "use the tokenizer of the model",
         )
     add_adapters(model, spec)
     check_quantizable(model, spec)

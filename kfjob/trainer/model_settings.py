@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import nn
 
+from kfjob.trainer.shapes import unwrap
+
 _IGNORED = {
     *("architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "id2label", "label2id"),
     *("chunk_size_feed_forward", "initializer_range", "is_encoder_decoder", "problem_type", "return_dict", "use_cache"),
@@ -26,7 +28,7 @@ _FIXED_ROTARY = {"default", "linear", "llama3"}
 
 def read_settings(model: nn.Module) -> dict[str, Any]:
     """Return the settings of a model, wrapped or not, by name; nested ones have names with dots."""
-    config: Any = getattr(getattr(model, "module", model), "config", None)
+    config: Any = getattr(unwrap(model), "config", None)
     if config is None or not hasattr(config, "to_dict"):
         return {}
     text = json.dumps(config.to_dict(), default=str, sort_keys=True)

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from kfjob.base.errors import KfjobError
 from kfjob.trainer.layers import find_linear_layers
 from kfjob.trainspec.linear_layers import NF4_BLOCK, NF4_SCALES, can_quantize, can_shard_nf4
+from kfjob.trainspec.packages import Package
 from kfjob.trainspec.train_spec import TrainSpec
 
 
@@ -89,7 +90,5 @@ def _import_nf4() -> Any:
     try:
         from torchao.quantization.quantize_.workflows.nf4 import nf4_tensor
     except ImportError as error:
-        hint = "add `pip install torchao` to the Dockerfile; in a checkout, run `scripts/env trainer`"
-        title = "`lora.quantize: nf4` needs the package torchao"
-        raise KfjobError(title, location="lora.quantize", cause=str(error), hint=hint) from error
+        raise Package("torchao", "lora.quantize", "lora.quantize: nf4").make_missing() from error
     return nf4_tensor

@@ -92,7 +92,7 @@ class ReduceOnPlateau:
         """Return the state for a checkpoint; empty before the first evaluation."""
         if not math.isfinite(self.best):
             return {}
-        return {"factor": self.factor, "best": self.best, "borne": self.bad_evaluations}
+        return {"factor": self.factor, "best": self.best, "borne": self.bad_evaluations}  # the name in checkpoints
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state that `state_dict` returned; an empty one is that before the first evaluation."""

@@ -1,10 +1,16 @@
-"""The full shapes of parameters, however small this rank's shards of them are."""
+"""What a model is without its wrapper, and the full shapes of parameters, however small this rank's shards of them are."""
 
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from torch import nn
+
+
+def unwrap(model: Any) -> Any:
+    """Return the model within the wrapper of DDP, DataParallel or DeepSpeed, or a model without one itself."""
+    return getattr(model, "module", model)
 
 
 def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:

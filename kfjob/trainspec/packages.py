@@ -51,6 +51,8 @@ def find_packages(spec: TrainFields) -> Iterator[Package]:
         yield Package("peft", "lora")
     if spec.precision == "fp8":
         yield Package("torchao", "precision", "precision: fp8")
+    if spec.lora and spec.lora.quantize:
+        yield Package("torchao", "lora.quantize", f"lora.quantize: {spec.lora.quantize}")
     for field in ("checkpoint_dir", "resume"):
         scheme = (getattr(spec, field) or "").partition("://")[0]
         if scheme in _FILE_SYSTEMS and "://" in getattr(spec, field):

@@ -96,7 +96,9 @@ def _convert_data(value: Any) -> Any:
 def _convert_model_type(value: Any) -> JsonObject:
     architectures = {"gpt_neox": "gpt_neox", "llama_v2": "llama", "llama_v3": "llama", "mistral": "mistral"}
     if value == "mixtral":
-        raise UnsupportedValueError("the trainer has no mixture of experts")
+        raise UnsupportedValueError(
+            "no argument of the script has the number of experts: set `model`, as in `model: mixtral-8x7b`"
+        )
     if value not in architectures:
         raise UnsupportedValueError(f"`{value}` is not one of {', '.join(f'`{name}`' for name in architectures)}")
     return {"model.architecture": architectures[value]} | ({"model.rope_theta": 500000.0} if value == "llama_v3" else {})
@@ -242,7 +244,7 @@ _ROWS = (
         "model_type",
         _EKS,
         "`model.architecture`",
-        "llama_v2 and llama_v3 = llama, gpt_neox, mistral; mixtral is rejected",
+        "llama_v2 and llama_v3 = llama, gpt_neox, mistral; for mixtral, set `model`",
         _convert_model_type,
     ),
     _translate(

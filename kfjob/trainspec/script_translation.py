@@ -13,10 +13,8 @@ from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.script_arguments import SCRIPT_ARGUMENTS, ScriptArgument, UnsupportedValueError, parse_switch
 from kfjob.trainspec.train_spec import TrainSpec
 
-_PRECISION: Mapping[str, str] = MappingProxyType(
-    {"bf16-mixed": "bf16", "16-mixed": "fp16", "32-true": "fp32", "32": "fp32", "16-true": "", "64-true": "", "64": ""}
-)
-"""Precisions by Fabric's names that differ from ours; an empty text means that the trainer does not support it."""
+_PRECISION: Mapping[str, str] = MappingProxyType({"bf16-mixed": "bf16", "16-mixed": "fp16", "32-true": "fp32", "32": "fp32"})
+"""Precisions by Fabric's names that differ from ours."""
 
 _COMBINED = ("checkpoint", "resume", "resume_from_checkpoint", "precision")
 """Arguments that depend on each other, or that keep their name and change their value."""
@@ -100,9 +98,6 @@ class _Translator:
         value = str(self._values.get("precision", "")).lower()
         if precision := _PRECISION.get(value):
             self._values["precision"] = precision
-        elif value in _PRECISION:
-            title = f"`precision` is not supported: `{value}` is not one of fp32, bf16, fp16 and bf16-true"
-            self._problems.append(Problem(title=title, path="precision"))
 
     def _combine_resume(self) -> None:
         """Set `resume` from the scripts' three arguments, one of which has the same name as our field."""
@@ -112,7 +107,7 @@ class _Translator:
         if ignores and not self._overrides_other("resume", "checkpoint"):
             title, hint = f"`resume: false` ignores `checkpoint: {checkpoint}`", "remove one of them"
             self._problems.append(Problem(title=title, path="checkpoint", hint=hint))
-        if "resume" in arguments and (str(resume).lower() in ("true", "false") or resume in (0, 1)):
+        if "resume" in arguments and str(resume).lower() in ("true", "false", "1", "0"):
             self._values["resume"] = (arguments.get("checkpoint") or "auto") if parse_switch(resume) else "none"
         elif arguments.get("checkpoint"):
             self._set("resume", arguments["checkpoint"], "checkpoint")

@@ -1,4 +1,4 @@
-"""The arguments of the trainer, each with its type, default and description; the rules across them are in `train_spec`."""
+"""The arguments of the trainer, each with its type, default and description; the rules across them are in `train_rules`."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ class TrainFields(SpecModel, defer_build=True):
         "with separate attention) or `pad` (one document per sample); default: `stream` for text, `documents` for chat",
     )
     tokenizer: str | None = Field(
-        default=None, description="Folder with tokenizer.json; default: the folder `tokenizer` inside `data`, if it exists"
+        default=None,
+        description="Folder with tokenizer.json, or model on the hub; default: the folder `tokenizer` inside `data`, or that "
+        "of a `model` folder",
     )
     text_field: str = Field(default="text", description="Field or column that holds the text")
     sequence_length: PositiveInt = Field(default=1024, description="Tokens in a sample")

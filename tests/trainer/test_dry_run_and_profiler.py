@@ -14,10 +14,11 @@ from kfjob.base.units import GIB
 from kfjob.trainer import dry_run
 from kfjob.trainer.__main__ import main
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.dry_run import describe_memory, describe_modules, print_dry_run
+from kfjob.trainer.dry_run import describe_modules, print_dry_run
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.profiler import explain_out_of_memory, suggest_changes
 from kfjob.trainspec.defaults import Device
+from kfjob.trainspec.memory_table import describe_memory
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.forked import Program
 

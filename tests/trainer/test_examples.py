@@ -12,7 +12,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-FORK = ("--start-method=fork", "--run-path")
 LAUNCHER_VARIABLE = re.compile(r"(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|PET_.*|KFJOB_.*)")
 
 
@@ -66,10 +65,6 @@ def check_ddp(lines: list[str], ranks: int) -> None:
     rows = sorted(tuple(map(int, match.groups())) for match in matches if match)
     assert lines.count(f"GPU_Count: {ranks}") == 1
     assert rows == sorted((rank, epoch, 32, 4096 // 32 // ranks) for rank in range(ranks) for epoch in range(2))
-    for epoch in range(2):
-        assert (
-            sum(batch * steps for _, row_epoch, batch, steps in rows if row_epoch == epoch) == 4096
-        )  # batch x steps x ranks = samples
 
 
 @pytest.mark.parametrize(

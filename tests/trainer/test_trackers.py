@@ -14,7 +14,7 @@ from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.shapes import count_frozen
 from kfjob.trainer.storage import Checkpoint, open_storage
 from kfjob.trainer.trackers import Trackers, open_trackers
-from kfjob.trainspec.flops import shape_flops_per_token
+from kfjob.trainspec.flops import flops_per_token, peak_flops, shape_flops_per_token
 from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.manifests import make_manifest
@@ -36,18 +36,18 @@ FOUNDRY_7B = {"embedding": 0, "layers": 32, "heads": 32, "head_dim": 128, "param
     ],
 )
 def test_published_mfu_is_reproduced(tokens_per_second, model, sequence_length, published):
-    peak = flops.peak_flops("NVIDIA H100 80GB HBM3", "bf16")
-    per_token = flops.flops_per_token(**model, sequence_length=sequence_length)
+    peak = peak_flops("NVIDIA H100 80GB HBM3", "bf16")
+    per_token = flops_per_token(**model, sequence_length=sequence_length)
     assert 100 * tokens_per_second * per_token / peak == pytest.approx(published, abs=0.1)
 
 
 def test_peak_flops_of_devices_and_precisions():
-    assert flops.peak_flops("NVIDIA H200", "bf16") == 989e12
-    assert flops.peak_flops("NVIDIA H100 PCIe", "bf16") == 756e12
-    assert flops.peak_flops("NVIDIA A100-SXM4-40GB", "bf16-true") == 312e12
-    assert flops.peak_flops("NVIDIA A10G", "bf16") != flops.peak_flops("NVIDIA A10", "bf16")
-    assert flops.peak_flops("NVIDIA H200", "fp32") is None
-    assert flops.peak_flops("Some other GPU", "bf16") is None
+    assert peak_flops("NVIDIA H200", "bf16") == 989e12
+    assert peak_flops("NVIDIA H100 PCIe", "bf16") == 756e12
+    assert peak_flops("NVIDIA A100-SXM4-40GB", "bf16-true") == 312e12
+    assert peak_flops("NVIDIA A10G", "bf16") != peak_flops("NVIDIA A10", "bf16")
+    assert peak_flops("NVIDIA H200", "fp32") is None
+    assert peak_flops("Some other GPU", "bf16") is None
 
 
 def test_tied_embedding_counts_as_flops():

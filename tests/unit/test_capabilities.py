@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -24,11 +24,15 @@ CHOOSES = {
 LISTS = (ast.Tuple, ast.List, ast.Set)
 
 
-def walk_modules() -> Iterator[tuple[str, ast.AST]]:
-    """Yield each part of the syntax of each module, with the module's path."""
-    for file in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            yield str(file.relative_to(ROOT)), node
+@cache
+def walk_modules() -> list[tuple[str, ast.AST]]:
+    """Return each comparison and each list in each module, with the module's path."""
+    return [
+        (str(file.relative_to(ROOT)), node)
+        for file in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Compare, *LISTS))
+    ]
 
 
 def read_constants(node: ast.expr) -> set[object]:

@@ -11,7 +11,7 @@ from kfjob.source.spec_text import LoadedSpec
 
 
 def export_accelerate(loaded: LoadedSpec) -> Conversion:
-    """Return the Accelerate config of a spec's job for machine 0, and notes about settings that it cannot hold.
+    """Return the Accelerate config of a spec's job, and notes about settings that it cannot hold.
 
     Raises:
         SpecError: every problem of the spec.

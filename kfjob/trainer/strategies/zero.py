@@ -1,8 +1,8 @@
 """DeepSpeed: shards the optimiser state (stage 1), also the gradients (2), also the parameters (3), or nothing (0).
 
 The loop works as with every other strategy: it divides the loss by the tokens of all ranks, decides which micro-batch is the
-last of a step, and sets the learning rate. DeepSpeed handles precision, communication, clipping and the optimiser step. Only
-this module imports it, and only on use: it is an extra, and prints at import.
+last of a step, and sets the learning rate. DeepSpeed handles precision, communication, clipping and the optimiser step. It is
+imported only on use: it is an extra, and prints at import.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kfjob.trainer.metrics import communication_line, log
 from kfjob.trainer.optim import make_optimizer
 from kfjob.trainer.strategies.base import COMPUTE_DTYPES, Accept, accept_always, clip_gradients
 from kfjob.trainer.strategies.zero_state import ZeroState
+from kfjob.trainspec.packages import Package
 from kfjob.trainspec.train_spec import TrainSpec, resolve_micro_batch_size
 
 SUB_GROUP_SIZE = 100_000_000
@@ -236,11 +237,7 @@ def _import_deepspeed(ranks: Ranks) -> Any:
     try:
         import deepspeed
     except ImportError as error:
-        raise KfjobError(
-            "strategy `deepspeed` needs the package deepspeed",
-            cause=str(error),
-            hint="add `pip install deepspeed` to the Dockerfile; in a checkout, run `scripts/env trainer`",
-        ) from error
+        raise Package("deepspeed", "strategy", "strategy: deepspeed").make_missing() from error
     deepspeed.ops.__compatible_ops__[_INFERENCE_OP] = False  # do not compile what training does not use
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     return deepspeed

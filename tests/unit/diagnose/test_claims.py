@@ -16,7 +16,6 @@ A, B = "a-worker-0", "a-worker-1"
 FAILED = JobChanged(phase=JobPhase.FAILED)
 CLOSED = "[rank1]: RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0.2]:54475."
 FRAME = 'Traceback (most recent call last):\n  File "/w/train.py", line 7, in main\n    {code}\n'
-JSON_ERROR = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
 
 
 def find_cause(text: str) -> Issue:

@@ -12,11 +12,6 @@ TYPE_ERROR = """Traceback (most recent call last):
   File "/w/tune.py", line 12, in <module>
     trainer = Tuner(
 TypeError: Tuner.__init__() got an unexpected keyword argument 'length'"""
-THREAD = """[rank2] Exception in thread loader-1:
-[rank2] Traceback (most recent call last):
-[rank2]   File "/w/data.py", line 31, in fill
-[rank2]     text = row["title"]
-[rank2] KeyError: 'title'"""
 TIMEOUT = (
     "[rank0]:[E1120 10:12:52.1 ProcessGroupNCCL.cpp:633] [Rank 0] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum=31, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600087 milliseconds before timing out."

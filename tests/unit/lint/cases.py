@@ -27,7 +27,6 @@ def spawned(ranks):
 
 
 DATA = {"name": "data", "empty_dir": True, "mount_path": "/data"}
-TWICE = [{"name": "other", "mountPath": path} for path in ("/a", "/b")]
 """Mounts without unique names."""
 
 
