@@ -25,6 +25,8 @@ OVERDUE_SECONDS = 10
 def delete_and_wait(client: Client, ref: JobRef, *, timeout: float, force: bool) -> None:
     """Delete this launch, and wait until the job, its pods and its services are gone; see `ClusterBackend.stop`."""
     deadline = time.monotonic() + timeout
+    for selection in _select_dependents(ref):
+        client.call(selection.list_request())  # a right that the wait needs is missed before anything is deleted
     try:
         client.call(requests.delete_job(find_kind(ref.job_kind), ref.namespace, ref.name, ref.uid))
     except Conflict as err:  # the uid precondition failed: a later job has the name
@@ -45,12 +47,17 @@ def _is_gone(client: Client, ref: JobRef) -> bool:
     try:
         selections = (
             requests.select_job(kind, ref.namespace, ref.name),
-            *(requests.select_dependents(kind, resource, ref.namespace, ref.name) for resource in kind.dependents),
+            *_select_dependents(ref),
             *requests.select_prerequisites(kind, ref.namespace, ref.name),
         )
         return not any(_list_remaining(client, selection, ref) for selection in selections)
     except (Unreachable, BackendError):  # the deletion continues without kfjob
         return False
+
+
+def _select_dependents(ref: JobRef) -> list[Selection]:
+    kind = find_kind(ref.job_kind)
+    return [requests.select_dependents(kind, resource, ref.namespace, ref.name) for resource in kind.dependents]
 
 
 def _remove_overdue_pods(client: Client, ref: JobRef) -> None:

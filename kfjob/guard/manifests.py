@@ -37,7 +37,8 @@ def _list_kind_rules() -> list[Rule]:
 
 RULES: tuple[Rule, ...] = (
     *_list_kind_rules(),
-    ("", ("pods", "services"), ("create", "get", "list", "watch", "patch", "delete")),
+    ("", ("pods",), ("create", "get", "list", "watch", "patch", "delete")),
+    ("", ("services",), ("create", "get", "list", "patch")),
     ("", ("pods/log",), ("get",)),
     ("", ("events",), ("create", "list")),
     ("coordination.k8s.io", ("leases",), ("create", "get", "list", "update", "delete")),

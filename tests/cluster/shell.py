@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cluster.facts import Space
@@ -20,11 +21,12 @@ class Shell:
     space: Space
     folder: Path
     kubeconfig: str = ""  # "": the administrator's
+    env: Mapping[str, str] = field(default_factory=dict)  # further variables
 
     def __call__(self, *argv: str, code: int = 0) -> str:
         env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
         env |= {"KUBECONFIG": self.kubeconfig or self.space.facts.kubeconfig, "KFJOB_NAMESPACE": self.space.name}
-        env["KFJOB_STATE"] = str(self.folder / "state")
+        env |= {"KFJOB_STATE": str(self.folder / "state"), **self.env}
         command = [KFJOB, *argv]
         result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)
         assert result.returncode == code, f"kfjob {' '.join(argv)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"

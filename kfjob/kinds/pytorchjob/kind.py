@@ -66,8 +66,7 @@ class PyTorchJob(JobKind):
     useful_permissions = (
         *permit(("create",), "pods"),
         *permit(("create",), "services"),
-        *permit(("get", "list", "watch"), "events"),
-        *permit(("get", "update", "patch"), operator_api.RESOURCE, group=operator_api.GROUP, subresource="scale"),
+        *permit(("list",), "events"),
     )
 
     @property

@@ -56,7 +56,7 @@ class TrainJob(JobKind):
     useful_permissions = (
         *permit(("create",), "pods"),
         *permit(("create",), "services"),
-        *permit(("get", "list", "watch"), "events"),
+        *permit(("list",), "events"),
     )
 
     def compile(self, plan: JobPlan) -> list[JsonObject]:

@@ -52,22 +52,25 @@ def test_a_failed_create_stays_an_error(there: FakeStream):
     assert [request.verb for request in transport.requests] == ["create", "get"]
 
 
+EMPTY = {"metadata": {"resourceVersion": "1"}, "items": []}
+NOTHING_LEFT = [reply(EMPTY), reply(EMPTY)]
+
+
 def test_a_later_job_of_that_name_is_left_alone():
-    stopping, transport = backend(refused(409, "Conflict", "the UID in the precondition does not match"))
+    stopping, transport = backend(*NOTHING_LEFT, refused(409, "Conflict", "the UID in the precondition does not match"))
     with pytest.raises(NotFound, match="another job has its name, and was not changed"):
         stopping.stop(REF, timeout=1)
-    assert len(transport.requests) == 1
+    assert [request.verb for request in transport.requests] == ["list", "list", "delete"]
 
 
 def test_a_webhook_that_rejects_a_deletion_is_an_error():
-    stopping, _ = backend(refused(403, "Forbidden", 'admission webhook "keep" denied the request: protected'))
+    stopping, _ = backend(*NOTHING_LEFT, refused(403, "Forbidden", 'admission webhook "keep" denied the request: protected'))
     with pytest.raises(Refused, match="protected"):
         stopping.stop(REF, timeout=1)
 
 
 def test_stop_survives_a_short_outage():
-    empty = {"metadata": {"resourceVersion": "1"}, "items": []}
-    stopping, transport = backend(reply({"kind": "PyTorchJob"}), LOST, reply(empty), reply(empty), reply(empty))
+    stopping, transport = backend(*NOTHING_LEFT, reply({"kind": "PyTorchJob"}), LOST, *NOTHING_LEFT, reply(EMPTY))
     stopping.stop(REF, timeout=60)
     assert [request.resource for request in transport.requests[-3:]] == ["pytorchjobs", "pods", "services"]
 
@@ -81,10 +84,10 @@ def test_force_removes_only_the_pods_whose_time_to_end_is_over(monkeypatch: pyte
         return {"metadata": metadata, "spec": {"containers": []}, "status": {}}
 
     monkeypatch.setattr(Client, "pause", lambda *_: True)
-    empty = {"metadata": {"resourceVersion": "1"}, "items": []}
-    pods = empty | {"items": [pod("lost", "2020-01-01T00:00:00Z"), pod("ending", "2999-01-01T00:00:00Z")]}
-    answers = [reply({"kind": "PyTorchJob"}), reply(empty), reply(pods), reply(pods), reply({"kind": "Pod"})]
-    stopping, transport = backend(*answers, reply(empty), reply(empty), reply(empty))
+    pods = EMPTY | {"items": [pod("lost", "2020-01-01T00:00:00Z"), pod("ending", "2999-01-01T00:00:00Z")]}
+    before = [reply(pods), reply(EMPTY)]
+    answers = [reply({"kind": "PyTorchJob"}), reply(EMPTY), reply(pods), reply(pods), reply({"kind": "Pod"})]
+    stopping, transport = backend(*before, *answers, reply(EMPTY), reply(EMPTY), reply(EMPTY))
     stopping.stop(REF, timeout=60, force=True)
     removed = [request for request in transport.requests if request.verb == "delete" and request.resource == "pods"]
     assert [(request.name, request.body["gracePeriodSeconds"]) for request in removed] == [("lost", 0)]

@@ -105,14 +105,14 @@ def test_every_right_is_checked_and_missing_ones_are_grouped():
         assert request.body
         attributes = request.body["spec"]["resourceAttributes"]
         reviews.append(attributes)
-        return reply({"status": {"allowed": attributes["verb"] != "watch"}})
+        return reply({"status": {"allowed": attributes["verb"] not in {"watch", "create"}}})
 
     needed, useful = run_check("rights", respond)
     assert len(reviews) == len(KIND.permissions) + len(KIND.useful_permissions)
     assert all(review["namespace"] == "ml" for review in reviews)
     log = {"subresource": "log", "resource": "pods"}
     assert any(log.items() <= review.items() for review in reviews)  # the requests run in parallel
-    assert needed.message == "missing in `ml`: pytorchjobs.kubeflow.org: watch; pods: watch"
+    assert needed.message == "missing in `ml`: pytorchjobs.kubeflow.org: create, watch; pods: watch"
     assert (needed.verdict, useful.verdict) == ("fail", "warn")
 
 
