@@ -42,6 +42,14 @@ def test_lines_in_which_no_number_changes_are_no_progress(layout: str):
     assert guess_unread(read(layout)) is None
 
 
+def test_a_short_table_is_no_progress():
+    frequent = FrequentLines()
+    for rank in range(3):
+        for total in (33, 36, 39):
+            frequent = frequent.add(f"  rank {rank}  {total} -> {rank * total}")
+    assert guess_unread(frequent) is None
+
+
 def test_a_loss_alone_has_a_pattern():
     best = guess_unread(read("{loss}"))
     assert best is not None
@@ -50,7 +58,7 @@ def test_a_loss_alone_has_a_pattern():
 
 def test_numbers_without_a_pattern_are_named_by_the_user():
     frequent = FrequentLines()
-    for number in (5, 3, 2, 4):
+    for number in (5, 3, 2, 5, 3, 2, 5, 3, 2, 4):
         frequent = frequent.add(f"state {number} reached")
     advice = "name the numbers in them with `progress:` in the spec, as in `progress: '(?P<step>"
     assert f"if lines like `state 4 reached` are progress, {advice}" in str(guess_unread(frequent))

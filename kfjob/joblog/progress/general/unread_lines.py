@@ -10,7 +10,9 @@ from kfjob.joblog.progress.general.reader_state import ReaderState
 from kfjob.joblog.progress.general.suggested_pattern import LOSS, STEP, suggest_pattern
 
 MIN_UNREAD = 3
-"""kfjob suggests a pattern after this number of lines of one layout."""
+"""kfjob suggests a pattern after this number of lines of one layout that look like progress."""
+MIN_GUESS = 10
+"""The same for lines that do not: a table of results changes its numbers too, and ends earlier."""
 EXAMPLE = f"'{STEP} {LOSS}'"
 """A pattern for lines without one: what its groups look like."""
 
@@ -59,7 +61,7 @@ def find_unread(reader: ReaderState, *, min_lines: int = MIN_UNREAD) -> UnreadLi
     return UnreadLines(example=template.example, lines=template.lines, pattern=pattern)
 
 
-def guess_unread(frequent: FrequentLines, *, min_lines: int = MIN_UNREAD) -> UnreadLines | None:
+def guess_unread(frequent: FrequentLines, *, min_lines: int = MIN_GUESS) -> UnreadLines | None:
     """Return the repeated lines of a program that most likely are its progress; None if no number in a layout changes."""
     layouts = [item for item in frequent.layouts.values() if item.lines >= min_lines and item.first != item.newest]
     found = [(item, suggest_pattern((item.first, item.newest))) for item in layouts]
