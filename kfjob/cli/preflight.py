@@ -88,8 +88,9 @@ def _result_text(result: Preflight) -> list[str]:
     lines += [f"ok: {line}" for line in result.good]
     lines += [f"not checked: {line}" for line in result.unchecked]
     errors = sum(problem.severity == "error" for problem in result.problems)
-    target = f"namespace `{result.namespace}`" if CAPABILITIES[result.backend].has_api_server else "this machine"
-    return [*lines, f"{result.job} in {target}: {plural(errors, 'error') if errors else 'no errors'}"]
+    has_server = CAPABILITIES[result.backend].has_api_server
+    target = f"in namespace `{result.namespace}`" if has_server else "on this machine"
+    return [*lines, f"{result.job} {target}: {plural(errors, 'error') if errors else 'no errors'}"]
 
 
 def _trial_text(result: TrialResult) -> list[str]:

@@ -215,7 +215,10 @@ def _cause_rows(view: JobView, name: str, cause: Issue | None) -> Iterator[tuple
     if view.phase is not JobPhase.FAILED and cause is None:
         return
     if cause is not None:
-        places = (f"at {cause.place}" if cause.place else "", f"in {cause.pod}" if cause.pod else "")
+        places = (
+            f"at {cause.place}" if cause.place else "",
+            f"in {cause.pod}" if cause.pod and cause.pod not in cause.title else "",
+        )
         yield "cause", " ".join(filter(None, (cause.title, *places)))
     if not view.is_end_unknown:
         yield "next", f"kfjob diagnose {shlex.quote(name)}"

@@ -185,6 +185,12 @@ _NATIVE = Pattern(
 _PYTHON = Pattern(rf"{_RANK}(?:\S*/(?:site-packages|dist-packages|lib/python3\.\d+)/|<frozen )\S.*?:\d+: \w*Warning: ")
 """Python's form of a warning in a file of a library: `/venv/lib/python3.12/site-packages/x.py:3: UserWarning: …`."""
 _SOURCE_INDENT = "  "
+_LAUNCH = "The module torch.distributed.launch is deprecated"
+_LAUNCH_TEXT = Pattern(
+    r"and will be removed in future|Note that --use-env is set|If your script expects `--local-rank`"
+    r"|change it to read from `os\.environ|https://pytorch\.org/docs/stable/distributed\.html#launch-utility|further instructions|$"
+)
+"""The further lines of that warning (torch 2.15, distributed/launch.py)."""
 
 
 class LibraryWarnings:
@@ -194,6 +200,7 @@ class LibraryWarnings:
         """Begin where the log begins."""
         self.count = 0
         self._may_have_source = False  # the line after a Python warning may quote its source
+        self._is_launch = False  # the lines of the launcher's warning follow
 
     def accepts(self, text: str) -> bool:
         """Return whether the line is worth showing."""
@@ -201,8 +208,12 @@ class LibraryWarnings:
             self._may_have_source = False
             self.count += 1
             return False
+        if self._is_launch and _LAUNCH_TEXT.match(text):
+            self.count += 1
+            return False
         is_python = _PYTHON.match(text) is not None
         self._may_have_source = is_python
+        self._is_launch = is_python and _LAUNCH in text
         if not is_python and _NATIVE.match(text) is None:
             return True
         if any(match.rule.severity is Severity.ERROR for match in match_rules(Subject.LOG, text)):

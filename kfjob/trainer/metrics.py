@@ -18,7 +18,7 @@ This is the format of the reference sample; the number after `Batch` is the opti
     Trace PATH                                                      a trace of the profiler
     Startup X s: imports X, process group X, …                      once, after the first step
     Evaluation step N loss X, perplexity X, N tokens
-    Communication X MB in N calls                                   last but one, with `comms_logger`
+    Communication X MiB in N calls                                  last but one, with `comms_logger`
     Global batch stays N samples, as in step-000050: …              after a resume on another number of ranks
     Checkpoint step-000050 in X s PATH                              logged when the checkpoint is complete
     Checkpoint step-000050 is damaged: REASON                       level W
@@ -45,7 +45,7 @@ from itertools import pairwise
 from typing import Literal
 
 from kfjob.base.text import format_decimal, plural
-from kfjob.base.units import GIB
+from kfjob.base.units import GIB, MIB
 from kfjob.trainer.redact import redact, redact_urls
 from kfjob.trainer.storage import Storage
 from kfjob.trainspec.defaults import TrainerChoice
@@ -151,7 +151,7 @@ def checkpoint_line(name: str, path: str, seconds: float) -> str:
 
 def communication_line(size: int, calls: int) -> str:
     """Return the line about the bytes that one rank passed to collectives, from start to end."""
-    return f"Communication {size / 1e6:.1f} MB in {plural(calls, 'call')}"
+    return f"Communication {size / MIB:.1f} MiB in {plural(calls, 'call')}"
 
 
 def evaluation_line(step: int, *, loss: float, tokens: int) -> str:

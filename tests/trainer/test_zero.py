@@ -94,7 +94,7 @@ def test_stage_0_communicates_least_and_stage_3_most(workers, tiny):
         table = result["output"]
         assert table.count("Comm. Op") == 1
         (total,) = result["totals"]
-        assert total.startswith(f"Communication {communicated[stage] / 1e6:.1f} MB in ")
+        assert total.startswith(f"Communication {communicated[stage] / 2**20:.1f} MiB in ")
         assert all(re.search(rf"^{name}$", table, re.MULTILINE) for name in result["bytes"])
     assert communicated[0] < min(communicated[1], communicated[2])
     assert max(communicated[1], communicated[2]) < communicated[3]

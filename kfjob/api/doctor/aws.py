@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from kfjob.api.doctor.findings import Checks, Finding, ok, warn
@@ -20,7 +21,7 @@ def check_identity(_: None) -> Iterator[Finding]:
     no_credentials = warn("aws", "no credentials: kfjob cannot push images to ECR", LOG_IN)
     config = Config(connect_timeout=TIMEOUT_SECONDS, read_timeout=TIMEOUT_SECONDS, retries={"total_max_attempts": 1})
     try:
-        session = boto3.Session()
+        session = boto3.Session(region_name=os.environ.get("AWS_REGION") or None)  # boto3 alone does not read this variable
         region = session.region_name
         if session.get_credentials() is None:
             yield no_credentials

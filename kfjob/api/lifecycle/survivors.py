@@ -32,4 +32,4 @@ def free_survivors(reader: LiveReader) -> str:
             with suppress(NotFound, Refused):  # it has ended, or another pod has its name
                 target.cluster.delete_object({"apiVersion": CORE, "kind": "Pod", "metadata": metadata})
     names = join_names(f"`{pod.pod}`" for pod in survivors)
-    return f"deleted {plural(len(survivors), 'pod')} that still ran after the failure: {names}; all logs are in {folder}"
+    return f"deleted {plural(len(survivors), 'pod')} that still ran after the failure: {names}; their logs are in {folder}"

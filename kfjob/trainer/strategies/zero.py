@@ -135,8 +135,8 @@ def log_communication(spec: TrainSpec) -> Iterator[None]:
     if spec.comms_logger:
         from deepspeed.comm.comm import comms_logger, log_summary
 
-        log_summary()
         counts = [(size, entry[0]) for sizes in comms_logger.comms_dict.values() for size, entry in sizes.items()]
+        log_summary()
         log.info(communication_line(sum(size * calls for size, calls in counts), sum(calls for _, calls in counts)))
 
 

@@ -28,6 +28,12 @@ def test_help_of_a_command(kfjob, name):
     assert shown == kfjob.out
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_help_hides_a_part_of_itself(kfjob, name):
+    assert kfjob(name, "--help") == 0
+    assert "[redacted]" not in kfjob.out
+
+
 def test_help_of_subcommands_and_unknown_commands(kfjob):
     assert kfjob("help") == 0
     assert "Start a job:\n" in kfjob.out

@@ -173,7 +173,7 @@ def test_wait_diagnoses_a_failed_job(fake, kfjob):
     assert kfjob("wait", "train") == 100
     assert kfjob.out == "Failed\n"
     note, cause = kfjob.err.split("\n", 1)
-    assert note.startswith("note: deleted 1 pod that still ran after the failure: `train-worker-1`; all logs are in /")
+    assert note.startswith("note: deleted 1 pod that still ran after the failure: `train-worker-1`; their logs are in /")
     assert cause.startswith("error: module `flash_attn` is not installed [module-not-found]\n")
 
 

@@ -27,9 +27,11 @@ def pod(name: str, phase: PodPhase, second: int, *, reason: str = "", failed: bo
     )
 
 
-def removal(second: int, reason: str = "Killing", message: str = "Stopping container pytorch") -> KubernetesEvent:
+def removal(
+    second: int, reason: str = "Killing", message: str = "Stopping container pytorch", *, name: str = OTHER
+) -> KubernetesEvent:
     time = START + second * SECOND
-    return KubernetesEvent(kind="Pod", name=OTHER, reason=reason, message=message, time=time, first=time)
+    return KubernetesEvent(kind="Pod", name=name, reason=reason, message=message, time=time, first=time)
 
 
 def job(phase: JobPhase, second: int) -> JobChanged:
@@ -48,6 +50,18 @@ FAILED: list[Event] = [*lines(LOST, 61), pod(FIRST, PodPhase.FAILED, 62, failed=
 ])  # fmt: skip
 def test_deleted_pod_is_the_first_cause(deletion: list[Event]):
     first = examine([*RUNNING, *TRAINING, *deletion, *FAILED])[0].first_cause
+    assert first
+    assert (first.rule, first.pod) == ("pod-deleted", OTHER)
+
+
+@pytest.mark.parametrize("survivor", [
+    [],
+    [pod(FIRST, PodPhase.RUNNING, 80, reason=TERMINATING)],
+    [pod(FIRST, PodPhase.FAILED, 90, failed=True)],
+])  # fmt: skip
+def test_survivors_that_kfjob_deletes_after_the_failure_do_not_hide_the_deleted_pod(survivor: list[Event]):
+    events = [*RUNNING, *TRAINING, removal(60), pod(OTHER, PodPhase.DELETED, 61), *lines(LOST, 61), job(JobPhase.FAILED, 60)]
+    first = examine([*events, removal(76, name=FIRST), *survivor])[0].first_cause
     assert first
     assert (first.rule, first.pod) == ("pod-deleted", OTHER)
 

@@ -142,6 +142,21 @@ def test_warnings_of_libraries_are_left_out_and_counted():
     assert show_texts("hello", *noise, "  indented", "bye") == (["hello", "  indented", "bye"], len(noise))
 
 
+def test_the_warning_of_torchs_old_launcher_is_left_out_whole():
+    noise = [
+        "/v/site-packages/torch/distributed/launch.py:207: FutureWarning: The module torch.distributed.launch is deprecated",
+        "and will be removed in future. Use torchrun.",
+        "Note that --use-env is set by default in torchrun.",
+        "If your script expects `--local-rank` argument to be set, please",
+        "change it to read from `os.environ['LOCAL_RANK']` instead. See ",
+        "https://pytorch.org/docs/stable/distributed.html#launch-utility for ",
+        "further instructions",
+        "",
+        "  main()",
+    ]
+    assert show_texts(*noise, "GPU_Count: 4", "further instructions") == (["GPU_Count: 4", "further instructions"], len(noise))
+
+
 def test_warnings_of_the_program_and_errors_stay():
     texts = [
         "/work/train.py:4: UserWarning: few samples",

@@ -130,6 +130,9 @@ def pods_deleted(job: JobEvidence) -> Occurrences:
     for event in reversed(job.view.cluster_events):
         if event.kind == "Pod" and event.reason == _KILLING and not event.message.endswith(_RESTARTED):
             deletions[event.name], texts[event.name] = event.time, f"{event.reason}: {event.message}"
+    if job.view.job and job.view.job.ended:  # later, kfjob or the operator deletes the pods that still run
+        end = max(job.view.job.ended, min(filter(None, deletions.values()), default=0))
+        deletions = {name: time for name, time in deletions.items() if time is None or time <= end}
     if not (job.view.phase is JobPhase.FAILED or job.disconnects) or deletions.keys() >= pods.keys():
         return
     for name, time in deletions.items():
