@@ -188,7 +188,8 @@ _SOURCE_INDENT = "  "
 _LAUNCH = "The module torch.distributed.launch is deprecated"
 _LAUNCH_TEXT = Pattern(
     r"and will be removed in future|Note that --use-env is set|If your script expects `--local-rank`"
-    r"|change it to read from `os\.environ|https://pytorch\.org/docs/stable/distributed\.html#launch-utility|further instructions|$"
+    r"|change it to read from `os\.environ"
+    r"|https://pytorch\.org/docs/stable/distributed\.html#launch-utility|further instructions|$"
 )
 """The further lines of that warning (torch 2.15, distributed/launch.py)."""
 
