@@ -91,6 +91,7 @@ def export(
     """
     import torch
 
+    from kfjob.trainer.data.tokenizer import copy_tokenizer
     from kfjob.trainer.lora import add_adapters, write_adapters
     from kfjob.trainer.model import build_meta_model
 
@@ -124,9 +125,10 @@ def export(
         model.tie_weights()
         model.config.dtype = dtypes[dtype]
         model.save_pretrained(staging, max_shard_size=shard_size)
-    copied = _copy_tokenizer(tokenizer or _find_tokenizer(spec), staging)
+    if tokenizer := tokenizer or _find_tokenizer(spec):
+        copy_tokenizer(tokenizer, staging)
     staging.rename(target)
-    return f"{source.name} in {target}{'' if copied else ', without a tokenizer: set --tokenizer to its folder'}"
+    return f"{source.name} in {target}{'' if tokenizer else ', without a tokenizer: set --tokenizer to its folder'}"
 
 
 def upload(folder: Path, name: str, *, private: bool = True) -> str:
@@ -213,17 +215,6 @@ def _find_tokenizer(spec: TrainSpec) -> Path | None:
     folders = [spec.tokenizer, f"{spec.data}/tokenizer", str(spec.model)]
     paths = [Path(folder).expanduser() for folder in folders if folder]
     return next((path for path in paths if (path / "tokenizer.json").exists()), None)
-
-
-def _copy_tokenizer(folder: Path | None, target: Path) -> bool:
-    from kfjob.trainer.data.tokenizer import FILES
-
-    if folder is None:
-        return False
-    for name in FILES:
-        if (folder / name).exists():
-            shutil.copy(folder / name, target / name)
-    return True
 
 
 if __name__ == "__main__":

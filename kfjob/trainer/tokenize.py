@@ -34,7 +34,7 @@ from kfjob.base.text import plural
 from kfjob.trainer.data.records import Source
 from kfjob.trainer.data.sources import local_path, make_encoder, open_source, split_files
 from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER
-from kfjob.trainer.data.tokenizer import FILES, TextTokenizer, open_tokenizer
+from kfjob.trainer.data.tokenizer import TextTokenizer, copy_tokenizer, open_tokenizer
 from kfjob.trainer.redact import write_error, write_note
 
 _PLAN = "plan.json"
@@ -195,9 +195,7 @@ def _join_parts(
         cause = "`--held-out` takes all documents" if counts else no_document
         raise KfjobError(f"no tokens to train on in `{plan.data}`", cause=cause, hint="use data with more documents")
     (whole / "tokenizer").mkdir()
-    for name in FILES:
-        if (tokenizer.folder / name).exists():
-            shutil.copyfile(tokenizer.folder / name, whole / "tokenizer" / name)
+    copy_tokenizer(tokenizer.folder, whole / "tokenizer")
     header: dict[str, Any] = {
         "dtype": _token_dtype(plan).name,
         "vocab_size": tokenizer.vocab_size,

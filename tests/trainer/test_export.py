@@ -28,7 +28,7 @@ def test_folder_without_a_checkpoint_gets_a_hint(tmp_path, capsys):
     (tmp_path / "data").mkdir()
     assert main([str(tmp_path / "data"), str(tmp_path / "model")]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"error: `{tmp_path}/data` has no readable manifest.json\n")
+    assert f"\nerror: `{tmp_path}/data` has no readable manifest.json\n" in error
     assert error.endswith("hint: use a checkpoint, such as `checkpoints/step-000100`, or the `checkpoint_dir` of a training\n")
 
 
@@ -38,7 +38,7 @@ def test_target_that_cannot_be_written_is_an_error(monkeypatch, capsys):
 
     monkeypatch.setattr("kfjob.trainer.export.export", fail)
     assert main(["checkpoints", "/models/x"]) == 1
-    assert capsys.readouterr().err == "error: `/models/x` cannot be used\n  cause: Permission denied\n"
+    assert capsys.readouterr().err.endswith("\nerror: `/models/x` cannot be used\n  cause: Permission denied\n")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,13 @@ from kfjob.trainer.hub import fetch_folder
 CONFIG = "tokenizer_config.json"
 FILES = ("tokenizer.json", CONFIG, "chat_template.jinja", "special_tokens_map.json")
 _COMMON_END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>")
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copy the files of a tokenizer from one folder to another."""
+    for name in FILES:
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
 
 
 @dataclass(frozen=True, kw_only=True)
