@@ -12,7 +12,7 @@ from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem, SpecError
-from kfjob.base.parsing import parse_json
+from kfjob.base.parsing import ParseError, parse_json_object
 from kfjob.base.text import plural
 from kfjob.convert.accelerate_trainer import convert_trainer
 from kfjob.convert.conversion import Conversion, Note, make_job_name
@@ -76,6 +76,7 @@ def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | Non
     if not isinstance(config, dict) or "num_processes" not in config:
         hint = "`accelerate config` writes one, for example to ~/.cache/huggingface/accelerate/default_config.yaml"
         raise SpecError([Problem(title="this is not an Accelerate config: it has no `num_processes`", hint=hint)])
+    config = _check_types(config)
     nodes, processes = _find_counts(config)
     other_keys = {key: value for key, value in config.items() if key not in ("num_machines", "num_processes")}
     environment: JsonObject = {}
@@ -131,14 +132,35 @@ def to_accelerate(spec: JobSpec, processes: int) -> Conversion:
     if "distributed_type" not in config:
         config["distributed_type"] = "MULTI_GPU" if ranks > 1 else "NO"
     config |= {"machine_rank": 0, "num_machines": spec.nodes, "num_processes": ranks, "rdzv_backend": "static"}
-    annotation = parse_json(spec.annotations.get(api_objects.ANNOTATION_ACCELERATE, "{}"))
+    annotation = _read_annotation(spec)
     for old, new in _OLD_NAMES.items():
-        if old in annotation.get("fsdp_config", {}):
+        if old in (annotation.get("fsdp_config") or {}):
             config.get("fsdp_config", {}).pop(new, None)
     for key, value in annotation.items():
         section = config.get(key, {})
         config[key] = section | value if isinstance(value, dict) and isinstance(section, dict) else value
     return Conversion(spec=config, notes=conversion.notes)
+
+
+def _read_annotation(spec: JobSpec) -> JsonObject:
+    """Return the keys of an imported config that no option holds."""
+    try:
+        return _check_types(parse_json_object(spec.annotations.get(api_objects.ANNOTATION_ACCELERATE, "{}")))
+    except ParseError as error:
+        title, hint = "the annotation is not the JSON object that `kfjob import accelerate` writes", "remove it"
+        path = f"annotations.{api_objects.ANNOTATION_ACCELERATE}"
+        raise SpecError([Problem(title=title, path=path, detail=str(error), hint=hint)]) from error
+
+
+def _check_types(config: JsonMapping) -> JsonObject:
+    """Return the config with texts for what JSON does not have, such as dates."""
+    checked: JsonObject = json.loads(json.dumps(config, default=str, skipkeys=True))
+    for key, value in checked.items():
+        if key in _SECTIONS and value is not None and not isinstance(value, dict):
+            raise SpecError([Problem(title=f"`{key}` must be a mapping, not `{value}`", path=key)])
+        if key == "distributed_type" and value is not None and not isinstance(value, str):
+            raise SpecError([Problem(title=f"`{key}` must be a text, not `{value}`", path=key)])
+    return checked
 
 
 def _find_counts(config: JsonMapping) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections import OrderedDict
+from math import prod
 from typing import Any
 
 import torch
@@ -71,6 +72,7 @@ def load_tensors(checkpoint: Checkpoint, tensors: dict[str, Any], *, trusted: bo
         KfjobError: the checkpoint holds more than data, or is damaged.
     """
     metadata = read_metadata(checkpoint, trusted=trusted)
+    _check_complete(checkpoint, metadata)
     reader = checkpoint.storage.dcp_reader(checkpoint.name, checkpoint.manifest)
     reader.read_metadata = lambda *_args, **_kwargs: metadata
     planner = DefaultLoadPlanner() if trusted else _DataPlanner()
@@ -82,6 +84,16 @@ def load_tensors(checkpoint: Checkpoint, tensors: dict[str, Any], *, trusted: bo
         if isinstance(problem, pickle.UnpicklingError):
             raise _untrusted(checkpoint, cause) from error
         raise KfjobError(f"cannot load checkpoint `{checkpoint.path}`", location="resume", cause=cause) from error
+
+
+def _check_complete(checkpoint: Checkpoint, metadata: dcp.Metadata) -> None:
+    """Check that each tensor has all of its data: DCP leaves what it does not read as it was in memory."""
+    for name, entry in metadata.state_dict_metadata.items():
+        if isinstance(entry, dcp.TensorStorageMetadata):
+            sizes = {tuple(chunk.offsets): chunk.sizes for chunk in entry.chunks}
+            stored = (dcp.MetadataIndex(name, offsets) in metadata.storage_data for offsets in sizes)
+            if sum(map(prod, sizes.values())) < prod(entry.size) or not all(stored):
+                raise KfjobError(f"checkpoint `{checkpoint.path}` has not all data of `{name}`", location="resume")
 
 
 def _unpickle(content: io.BytesIO, *, trusted: bool) -> dcp.Metadata:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import warnings
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from kfjob.base.errors import KfjobError, SpecError, explain_os_error
-from kfjob.trainer.redact import write_error, write_note
+from kfjob.trainer.redact import redact, write_error, write_note
 from kfjob.trainspec.train_spec import TrainSpec
 
 
@@ -68,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         problem = explain_os_error(error) if isinstance(error, OSError) else error
         write_error(problem)
         return problem.exit_code
-    sys.stdout.write(summary + "\n")
+    sys.stdout.write(redact(summary) + "\n")
     return 0
 
 
@@ -108,26 +107,25 @@ def export(
         state = model.state_dict()
     state = {name: tensor.to(dtypes[dtype]) for name, tensor in state.items()}
     target.parent.mkdir(parents=True, exist_ok=True)
-    staging = target.with_name(f".{target.name}.partial")
-    if file_format == "torch":
-        try:
-            torch.save(state, staging)
-        except RuntimeError as error:  # torch's own error of a full disk
-            staging.unlink(missing_ok=True)
-            raise KfjobError(f"cannot write `{target}`", cause=str(error)) from error
+    with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
+        staging = Path(folder) / target.name
+        if file_format == "torch":
+            try:
+                torch.save(state, staging)
+            except RuntimeError as error:  # torch's own error of a full disk
+                raise KfjobError(f"cannot write `{target}`", cause=str(error)) from error
+            staging.rename(target)
+            return f"{len(state)} tensors of {source.name} in {target}"
+        if spec.lora and not merge:
+            write_adapters(build_meta_model(spec), spec, state, staging)
+        else:
+            model.load_state_dict(state, assign=True)
+            model.tie_weights()
+            model.config.dtype = dtypes[dtype]
+            model.save_pretrained(staging, max_shard_size=shard_size)
+        if tokenizer := tokenizer or find_tokenizer(spec):
+            copy_tokenizer(tokenizer, staging)
         staging.rename(target)
-        return f"{len(state)} tensors of {source.name} in {target}"
-    shutil.rmtree(staging, ignore_errors=True)
-    if spec.lora and not merge:
-        write_adapters(build_meta_model(spec), spec, state, staging)
-    else:
-        model.load_state_dict(state, assign=True)
-        model.tie_weights()
-        model.config.dtype = dtypes[dtype]
-        model.save_pretrained(staging, max_shard_size=shard_size)
-    if tokenizer := tokenizer or _find_tokenizer(spec):
-        copy_tokenizer(tokenizer, staging)
-    staging.rename(target)
     return f"{source.name} in {target}{'' if tokenizer else ', without a tokenizer: set --tokenizer to its folder'}"
 
 
@@ -139,13 +137,15 @@ def upload(folder: Path, name: str, *, private: bool = True) -> str:
     """
     from huggingface_hub import HfApi
 
+    from kfjob.trainer.hub import first_line
+
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
     try:
         api.create_repo(name, private=private, exist_ok=True)
         commit = api.upload_folder(repo_id=name, folder_path=folder, commit_message=f"{folder.name}, exported by kfjob-export")
     except Exception as error:  # the client's exceptions differ between versions
         hint = f"set HF_TOKEN to a token with write access; `hf upload {name} {folder}` retries, the folder is complete"
-        raise KfjobError(f"cannot upload to `{name}`", location="--upload", cause=str(error), hint=hint) from error
+        raise KfjobError(f"cannot upload to `{name}`", location="--upload", cause=first_line(error), hint=hint) from error
     return f"{name} is at {commit.repo_url}"
 
 
@@ -210,9 +210,9 @@ def _read_weights(checkpoint: Any, model: Any, *, trusted: bool) -> dict[str, An
     return tensors
 
 
-def _find_tokenizer(spec: TrainSpec) -> Path | None:
+def find_tokenizer(spec: TrainSpec) -> Path | None:
     """Return the tokenizer folder of the training, if it exists on this machine."""
-    folders = [spec.tokenizer, f"{spec.data}/tokenizer", str(spec.model)]
+    folders = [spec.tokenizer, f"{spec.data}/tokenizer", spec.model if isinstance(spec.model, str) else None]
     paths = [Path(folder).expanduser() for folder in folders if folder]
     return next((path for path in paths if (path / "tokenizer.json").exists()), None)
 

@@ -8,6 +8,9 @@ from pathlib import Path
 from kfjob.base.errors import Unreachable
 from kfjob.trainspec.train_rules import can_be_repository
 
+MAX_LINE = 500
+"""Characters of a message of the hub that are shown."""
+
 
 def fetch_folder(location: Path | str, files: Sequence[str], *, kind: str, revision: str | None = None) -> Path:
     """Return the local folder `location`, or download the `files` (patterns) of the hub's repository of that name.
@@ -35,5 +38,5 @@ def fetch_folder(location: Path | str, files: Sequence[str], *, kind: str, revis
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, without the quotes that a KeyError adds."""
-    return next((line.strip("\"'") for line in str(error).splitlines() if line.strip()), repr(error))
+    """Return the first line of an error's message, cut, without the quotes that a KeyError adds."""
+    return next((line.strip("\"'") for line in str(error).splitlines() if line.strip()), repr(error))[:MAX_LINE]

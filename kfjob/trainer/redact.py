@@ -1,4 +1,4 @@
-"""What the trainer prints, logs and stores for people holds no passwords."""
+"""What the trainer prints, logs and stores for people holds no passwords, and controls no terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from kfjob.base.printable import clean_text
 from kfjob.redaction import Redactor
 
 _REDACTOR = Redactor()
 
 
 def redact(text: str) -> str:
-    """Return `text` without the secrets in it."""
-    return _REDACTOR.text(text)
+    """Return `text` without secrets, terminal sequences and control characters."""
+    return _REDACTOR.text(clean_text(text))
 
 
 def redact_urls(fields: Mapping[str, Any]) -> dict[str, Any]:

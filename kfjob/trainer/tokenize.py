@@ -35,7 +35,7 @@ from kfjob.trainer.data.records import Source
 from kfjob.trainer.data.sources import local_path, make_encoder, open_source, split_files
 from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER
 from kfjob.trainer.data.tokenizer import TextTokenizer, copy_tokenizer, open_tokenizer
-from kfjob.trainer.redact import write_error, write_note
+from kfjob.trainer.redact import redact, write_error, write_note
 
 _PLAN = "plan.json"
 _FIELD = re.compile(r"`(tokenizer|data_format|text_field|data_config|data_revision|data_split)(?:: (\w+))?`")
@@ -283,7 +283,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_error(problem)
         return problem.exit_code
     summary = (f"{count['tokens']} tokens of {count['documents']} documents for {split}" for split, count in counts.items())
-    sys.stdout.write(f"{folder}: {', '.join(summary)}\n")
+    sys.stdout.write(redact(f"{folder}: {', '.join(summary)}\n"))
     return 0
 
 

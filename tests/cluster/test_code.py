@@ -123,6 +123,7 @@ def test_changed_code_runs(space: Space, user: User):
     user("stop", "coded")
 
 
+@pytest.mark.long  # `test_changed_code_runs` is the short version
 def test_the_command_of_the_guide_trains_an_own_script(user: User):
     guide = (ROOT / "docs" / "to-cluster.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^ {4}(kfjob run .*)$", guide, re.MULTILINE)

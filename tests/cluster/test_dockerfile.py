@@ -152,6 +152,7 @@ def test_torch_is_installed_if_the_base_has_none(checkout: Checkout):
     assert labels["dev.kfjob.version"] == labels["org.opencontainers.image.version"] == "0.1.0"
 
 
+@pytest.mark.long  # the images of test_image and test_llama2_eks are built so
 def test_torch_none_leaves_torch_out(checkout: Checkout):
     image = checkout.build(base_image(), build_args={"TORCH": "none"})
     components = json.loads(checkout.run_in(image, "kfjob", "doctor", "--in-image", "-o", "json"))["components"]
@@ -201,6 +202,7 @@ def test_code_change_reuses_the_dependency_layers(checkout: Checkout):
     assert old_layers[:same] == new_layers[:same]
 
 
+@pytest.mark.long
 def test_target_nccl_tests(checkout: Checkout):
     """Download, check and unpack the sources, and pass the paths to `make`. Sources and `make` are stubs: there is no CUDA."""
     base = checkout.folder / "make"

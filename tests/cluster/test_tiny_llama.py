@@ -57,6 +57,7 @@ def user(space: Space, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Use
         yield user
 
 
+@pytest.mark.long  # test_llama2_eks trains a small Llama too
 def test_tiny_llama_trains_and_master_names_the_right_pod(user):
     changes = ("--set", f"train.max_steps={STEPS}", "--set", "train.log_every=1")
     out = user.submit("tiny-llama.yaml", "--follow", "-o", "json", *changes)

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from kfjob.trainer.export import export, main
+from kfjob.base.errors import KfjobError
+from kfjob.trainer.data.tokenizer import copy_tokenizer
+from kfjob.trainer.export import export, find_tokenizer, main
+from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.fake_hub import TOKEN, FakeHub
 
 SHAPE: dict[str, Any] = {
@@ -32,6 +35,16 @@ def test_folder_without_a_checkpoint_gets_a_hint(tmp_path, capsys):
     assert error.endswith("hint: use a checkpoint, such as `checkpoints/step-000100`, or the `checkpoint_dir` of a training\n")
 
 
+def test_errors_and_results_control_no_terminal(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "manifest.json").write_text(json.dumps({"files": {"x\x1b[2J": {}}}))
+    assert main([str(tmp_path / "data"), str(tmp_path / "a\x1b[2Jb")]) == 1
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out + printed.err
+    assert main([str(tmp_path / "x\x1b]0;title\x07"), str(tmp_path / "model")]) == 1
+    assert "x` does not exist" in capsys.readouterr().err
+
+
 def test_target_that_cannot_be_written_is_an_error(monkeypatch, capsys):
     def fail(*_: object, **__: object):
         raise PermissionError(13, "Permission denied", "/models/x")
@@ -39,6 +52,30 @@ def test_target_that_cannot_be_written_is_an_error(monkeypatch, capsys):
     monkeypatch.setattr("kfjob.trainer.export.export", fail)
     assert main(["checkpoints", "/models/x"]) == 1
     assert capsys.readouterr().err.endswith("\nerror: `/models/x` cannot be used\n  cause: Permission denied\n")
+
+
+def test_shape_is_no_tokenizer_folder():
+    assert find_tokenizer(TrainSpec.model_validate({"model": SHAPE, "data": "tokens", "max_steps": 1})) is None
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer.json"])
+def test_tokenizer_that_links_out_of_its_folder_is_not_copied(tmp_path, name):
+    (tmp_path / "secret").write_text("swordfish")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / name).symlink_to("../secret")
+    with pytest.raises(KfjobError, match="leads out of its folder"):
+        copy_tokenizer(tmp_path / "source", tmp_path)
+
+
+def test_tokenizer_of_the_hubs_cache_is_copied(tmp_path):
+    """Its files link to blobs beside the snapshots."""
+    snapshot = tmp_path / "models--x" / "snapshots" / "1"
+    for folder in (snapshot, tmp_path / "models--x" / "blobs", tmp_path / "copy"):
+        folder.mkdir(parents=True)
+    (tmp_path / "models--x" / "blobs" / "a").write_text("{}")
+    (snapshot / "tokenizer.json").symlink_to("../../blobs/a")
+    copy_tokenizer(snapshot, tmp_path / "copy")
+    assert (tmp_path / "copy" / "tokenizer.json").read_text() == "{}"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

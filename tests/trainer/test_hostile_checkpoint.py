@@ -272,6 +272,22 @@ def test_metadata_names_files_of_its_checkpoint_only(copy, tmp_path):
         read_metadata(source)
 
 
+@pytest.mark.parametrize("missing", ["chunks", "data"])
+def test_tensor_without_all_of_its_data_is_refused(copy, tmp_path, capsys, missing):
+    """DCP would leave it as it was in memory."""
+    path = copy / "step-000001" / ".metadata"
+    metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+    name = next(name for name in metadata.state_dict_metadata if name.startswith("model."))
+    if missing == "chunks":
+        metadata.state_dict_metadata[name].chunks = []
+    metadata.storage_data = {index: entry for index, entry in metadata.storage_data.items() if index.fqn != name}
+    path.write_bytes(pickle.dumps(metadata))
+    sign(path.parent)
+    assert main([str(copy), str(tmp_path / "model")]) == 1
+    assert f"has not all data of `{name}`" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+
+
 class PathWithTwoNames:
     """Prints the name `text` and opens `path`, when it is unpickled as a path."""
 

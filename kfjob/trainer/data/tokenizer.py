@@ -20,10 +20,20 @@ _COMMON_END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
-    """Copy the files of a tokenizer from one folder to another."""
+    """Copy the files of a tokenizer from one folder to another.
+
+    Raises:
+        KfjobError: a file is a link that leads out of the folder, or out of the hub's cache.
+    """
+    folder = source.resolve()
+    cache = folder.parents[1] / "blobs" if folder.parent.name == "snapshots" else folder
     for name in FILES:
-        if (source / name).exists():
-            shutil.copyfile(source / name, target / name)
+        file = (folder / name).resolve()
+        if not file.exists():
+            continue
+        if not file.is_file() or not (file.is_relative_to(folder) or file.is_relative_to(cache)):
+            raise KfjobError(f"`{source / name}` is a link that leads out of its folder", hint="replace the link by the file")
+        shutil.copyfile(file, target / name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from importlib import import_module
 
 import pytest
@@ -287,12 +288,35 @@ def test_export_needs_the_number_of_processes():
         ({"a": 1}, "not an Accelerate config"),
         ({"num_machines": 2, "num_processes": 3}, "is not a multiple of"),
         ({"num_processes": "many"}, "is not a multiple of"),
+        ({"num_processes": 1, "fsdp_config": [1, 2]}, "`fsdp_config` must be a mapping"),
+        ({"num_processes": 1, "distributed_type": ["FSDP"]}, "`distributed_type` must be a text"),
+        ({"num_processes": 2, "use_cpu": True, "distributed_type": {"a": "b"}}, "`distributed_type` must be a text"),
     ],
 )
 def test_invalid_config_is_an_error(config, message):
     with pytest.raises(SpecError) as raised:
         from_accelerate(config)
     assert message in str(raised.value)
+
+
+def test_date_is_kept_as_text():
+    (annotation,) = from_accelerate({"num_processes": 1, "z": date(2020, 1, 1)}).spec["annotations"].values()
+    assert json.loads(annotation)["z"] == "2020-01-01"
+
+
+@pytest.mark.parametrize("text", ["[1]", '"x"', "{bad", "null", '{"fsdp_config": [1]}'])
+def test_annotation_of_another_program_is_an_error(text):
+    spec = {"name": "a", "command": "accelerate launch t.py", "annotations": {"kfjob.dev/accelerate": text}}
+    with pytest.raises(SpecError, match=r"annotation is not|must be a mapping"):
+        export_spec(JobSpec.model_validate(spec))
+
+
+def test_program_of_a_module_keeps_its_own_options():
+    command = "accelerate launch --multi_gpu -m pkg.train --lr 1 --zero_stage 2 data"
+    spec = JobSpec.model_validate({"name": "a", "command": command, "nodes": 2})
+    conversion = export_accelerate(LoadedSpec(spec, Positions()))
+    assert "deepspeed_config" not in conversion.spec
+    assert [note.item for note in conversion.notes if note.item in {"--lr", "--zero_stage"}] == []
 
 
 def test_import_and_export_commands(tmp_path, capsys):
