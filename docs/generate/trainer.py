@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from docs.generate.spec import format_row
+from kfjob.trainspec.model_shapes import PRESETS, count_parameters
 from kfjob.trainspec.script_arguments import SCRIPT_ARGUMENTS
 from kfjob.trainspec.train_fields import LoraSpec
 from kfjob.trainspec.train_spec import TrainSpec
@@ -27,6 +28,11 @@ _LORA = """\
 On a command line, `lora` is JSON: `--lora='{"r": 8, "target_modules": ["q_proj", "v_proj"]}'`. The names are those of PEFT's
 LoraConfig.
 """
+_PRESETS = """\
+## Presets
+
+Shapes of published models, with random weights. `kfjob estimate` prints their memory.
+"""
 _SCRIPTS = """\
 ## Names of other scripts
 
@@ -42,9 +48,9 @@ def format_page() -> str:
     """Return the page."""
     fields = _format_table(("argument", "default", "meaning"), _list_fields(TrainSpec))
     lora = _format_table(("field", "default", "meaning"), _list_fields(LoraSpec))
-    return (
-        "\n".join([_HEAD, *fields, "", _LORA, *lora, "", _SCRIPTS, *_format_table(_COLUMNS, _list_script_arguments())]) + "\n"
-    )
+    presets = _format_table(("preset", "architecture", "parameters"), _list_presets())
+    scripts = _format_table(_COLUMNS, _list_script_arguments())
+    return "\n".join([_HEAD, *fields, "", _LORA, *lora, "", _PRESETS, *presets, "", _SCRIPTS, *scripts]) + "\n"
 
 
 def _list_fields(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
@@ -52,6 +58,11 @@ def _list_fields(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
         default: Any = field.default
         shown = "required" if default is PydanticUndefined else "unset" if default is None else f"`{_format_json(default)}`"
         yield f"`{name}`", shown, str(field.description)
+
+
+def _list_presets() -> Iterator[tuple[str, ...]]:
+    for name, shape in PRESETS.items():
+        yield f"`{name}`", shape.architecture, f"{count_parameters(shape):,}"
 
 
 def _list_script_arguments() -> Iterator[tuple[str, ...]]:
