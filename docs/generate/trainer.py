@@ -31,7 +31,7 @@ LoraConfig.
 _PRESETS = """\
 ## Presets
 
-Shapes of published models, with random weights. `kfjob estimate` prints their memory.
+Shapes of models, with random weights; the tiny and micro ones are for trials. `kfjob estimate` prints their memory.
 """
 _SCRIPTS = """\
 ## Names of other scripts
