@@ -24,15 +24,15 @@ def test_quickstart_ends_with_a_loss_that_has_fallen(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "tiny-llama: Succeeded" in done.stderr
-    first, last = map(float, re.findall(r"loss +(\d\.\d+) → (\d\.\d+) in 250 steps", done.stderr)[0])
+    first, last = map(float, re.findall(r"loss +(\d\.\d+) → (\d\.\d+) in 100 steps", done.stderr)[0])
     assert first > 7
     assert last < first - 2
     assert "master     tiny-llama-worker-0 (confirmed, global rank 0)" in done.stderr
-    checkpoint = Path(re.findall(r"checkpoint +(\S+step-000250)", done.stderr)[-1])
+    checkpoint = Path(re.findall(r"checkpoint +(\S+step-000100)", done.stderr)[-1])
     assert checkpoint.is_dir()
     assert tmp_path in checkpoint.parents
     logs = Path(re.findall(r"  logs +(\S+)", done.stderr)[-1])
-    assert "Batch 250 Loss" in (logs / "tiny-llama-worker-0" / "pytorch.log").read_text(encoding="utf-8")
+    assert "Batch 100 Loss" in (logs / "tiny-llama-worker-0" / "pytorch.log").read_text(encoding="utf-8")
     assert "kfjob relaunch tiny-llama" in done.stderr
     activate = done.stderr.splitlines()[-1].strip()
     assert activate.startswith(". ")
