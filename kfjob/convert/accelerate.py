@@ -154,7 +154,7 @@ def _read_annotation(spec: JobSpec) -> JsonObject:
 
 def _check_types(config: JsonMapping) -> JsonObject:
     """Return the config with texts for what JSON does not have, such as dates."""
-    checked: JsonObject = json.loads(json.dumps(config, default=str, skipkeys=True))
+    checked = parse_json_object(json.dumps(config, default=str, skipkeys=True))
     for key, value in checked.items():
         if key in _SECTIONS and value is not None and not isinstance(value, dict):
             raise SpecError([Problem(title=f"`{key}` must be a mapping, not `{value}`", path=key)])

@@ -187,7 +187,7 @@ _PYTHON = Pattern(rf"{_RANK}(?:\S*/(?:site-packages|dist-packages|lib/python3\.\
 _SOURCE_INDENT = "  "
 _LAUNCH = "The module torch.distributed.launch is deprecated"
 _LAUNCH_TEXT = Pattern(
-    r"and will be removed in future|Note that --use-env is set|If your script expects `--local-rank`"
+    r"and will be removed in future|Note that --use-env is set|If your script expects "
     r"|change it to read from `os\.environ"
     r"|https://pytorch\.org/docs/stable/distributed\.html#launch-utility|further instructions|$"
 )

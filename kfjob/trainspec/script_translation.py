@@ -11,7 +11,7 @@ from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
 from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.script_arguments import SCRIPT_ARGUMENTS, ScriptArgument, UnsupportedValueError, parse_switch
-from kfjob.trainspec.train_spec import TrainSpec
+from kfjob.trainspec.train_spec import SWITCHES, TrainSpec
 
 _PRECISION: Mapping[str, str] = MappingProxyType({"bf16-mixed": "bf16", "16-mixed": "fp16", "32-true": "fp32", "32": "fp32"})
 """Precisions by Fabric's names that differ from ours."""
@@ -107,7 +107,7 @@ class _Translator:
         if ignores and not self._overrides_other("resume", "checkpoint"):
             title, hint = f"`resume: false` ignores `checkpoint: {checkpoint}`", "remove one of them"
             self._problems.append(Problem(title=title, path="checkpoint", hint=hint))
-        if "resume" in arguments and str(resume).lower() in ("true", "false", "1", "0"):
+        if "resume" in arguments and str(resume).lower() in SWITCHES:
             self._values["resume"] = (arguments.get("checkpoint") or "auto") if parse_switch(resume) else "none"
         elif arguments.get("checkpoint"):
             self._set("resume", arguments["checkpoint"], "checkpoint")

@@ -16,6 +16,9 @@ from kfjob.trainspec.train_fields import Packing, TrainFields
 from kfjob.trainspec.train_rules import find_problems
 from kfjob.validation.spec_model import field_error, field_errors
 
+SWITCHES = ("true", "false", "1", "0")
+"""Values of another script's `resume`, see `kfjob.trainspec.script_arguments`."""
+
 
 class TrainSpec(TrainFields):
     """Every argument of the trainer. Steps are optimiser steps; batch sizes count samples of `sequence_length` tokens."""
@@ -37,10 +40,7 @@ class TrainSpec(TrainFields):
     @field_validator("resume")
     @classmethod
     def _check_resume(cls, resume: str) -> str:
-        if resume.lower() in (
-            "true",
-            "false",
-        ):  # another script has a switch of this name, see `kfjob.trainspec.script_arguments`
+        if resume.lower() in SWITCHES:
             hint = f"use `auto` or `none`; for a folder of that name, write `./{resume}`"
             raise field_error("resume", f"`resume` cannot be `{resume}`", hint=hint)
         return resume

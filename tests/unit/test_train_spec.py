@@ -71,7 +71,7 @@ specs = st.builds(
     eps=positive,
     grad_clip=st.floats(0, 100),
     checkpoint_dir=st.none() | texts,
-    resume=texts.filter(lambda text: text.lower() not in ("true", "false")),
+    resume=texts.filter(lambda text: text.lower() not in ("true", "false", "1", "0")),
     keep_last=st.integers(0, 100),
     eval_every=st.just(1),
     debug=st.booleans(),
@@ -79,7 +79,7 @@ specs = st.builds(
 
 
 def make_spec(text: str) -> TrainSpec:
-    resume = text if text not in ("", "true") else "auto"
+    resume = text if text not in ("", "true", "1", "0") else "auto"
     return TrainSpec(**SMALL | {"data": text or "/data"}, checkpoint_dir=text or None, resume=resume, wandb_entity=text)
 
 
@@ -144,7 +144,7 @@ def test_ambiguous_text_is_quoted():
     assert to_argv(make_spec("true"))[1] == "--data=true"
 
 
-@pytest.mark.parametrize("switch", ["true", "False"])
+@pytest.mark.parametrize("switch", ["true", "False", "1", "0"])
 def test_resume_is_not_a_switch(switch):
     with pytest.raises(SpecError, match=f"for a folder of that name, write `./{switch}`"):
         TrainSpec(**SMALL, resume=switch)
