@@ -213,7 +213,7 @@ def test_killed_process_of_the_tokeniser_is_an_error(text_folder, tmp_path, monk
     monkeypatch.setattr(tokenize, "_tokenize_part", kill_process)
     assert tokenize.main([str(text_folder), str(tmp_path / "out"), "--workers", "2"]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("error: one of 2 processes was killed\n")
+    assert "\nerror: one of 2 processes was killed\n" in error
     assert "`--workers 1`" in error
 
 
