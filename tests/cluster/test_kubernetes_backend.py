@@ -111,7 +111,7 @@ def test_error_names_the_missing_right(space: Space, name: str):
             "create pytorchjobs.kubeflow.org": lambda: submit(nobody, plan),
             "get pytorchjobs.kubeflow.org": lambda: nobody.get(name, namespace=space.name),
             "list pytorchjobs.kubeflow.org": lambda: list(nobody.watch(ref)),
-            "delete pytorchjobs.kubeflow.org": lambda: nobody.stop(ref, timeout=1),
+            "list pods": lambda: nobody.stop(ref, timeout=1),  # before anything is deleted
             "get pods": lambda: list(nobody.logs(ref, f"{name}-worker-0", LogRange(follow=True))),
         }
         for right, call in calls.items():
