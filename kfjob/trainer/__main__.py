@@ -40,8 +40,8 @@ def main(argv: Sequence[str]) -> int:
     except KfjobError as error:
         _fail(str(error), error.title, is_shown=is_rank_zero)
         return error.exit_code
-    if is_rank_zero:
-        write_note("loading torch, then building the model")
+    if spec.dry_run and is_rank_zero:
+        write_note("building the model without weights; loading torch takes a few seconds")
     for note in notes:
         log.info("Note %s", note.title)
     if spec.spawn and not spec.dry_run:

@@ -55,7 +55,6 @@ def test_missing_data_is_found_once(tmp_path: Path):
     places = [place for place, _ in OUTCOME.findall(output)]
     assert places[0] == "run"
     assert set(places[1:]) <= {"__main__"}  # before the imports; torchrun may end rank 0 before it prints, for rank 1 has ended
-    assert output.count("loading torch") == 1
     assert f"error: no data at `{tmp_path}/none`" in output
 
 
