@@ -13,19 +13,10 @@ import yaml
 
 from tests.cluster.facts import ROOT, Space, script, until
 from tests.cluster.shell import Shell
+from tests.role import list_rights, read_role
 
-ROLE = next(
-    document
-    for document in yaml.safe_load_all((ROOT / "manifests/rbac/submitter.yaml").read_text())
-    if document["kind"] == "Role"
-)
-RIGHTS = {
-    (group, resource, verb)
-    for rule in ROLE["rules"]
-    for group in rule["apiGroups"]
-    for resource in rule["resources"]
-    for verb in rule["verbs"]
-}
+ROLE = read_role("submitter")
+RIGHTS = list_rights(ROLE)
 JOBS = "pytorchjobs.kubeflow.org"
 CASES = {
     (JOBS, "create"): "submit second.yaml",
@@ -59,13 +50,6 @@ ELSEWHERE = {
 OTHER_GROUPS = ("trainer.kubeflow.org", "kueue.x-k8s.io")
 """API groups that the cluster has only in the tests of Kubeflow Trainer and of Kueue."""
 PRINTS = "i=0; while :; do i=$((i+1)); echo step $i/1000 loss 1.$i; sleep 0.5; done"
-
-
-def split(right: tuple[str, str, str]) -> tuple[str, str]:
-    """Return a right as the resource, in kubectl's notation, and the verb."""
-    group, resource, verb = right
-    name, _, subresource = resource.partition("/")
-    return "".join([name, f".{group}" if group else "", f"/{subresource}" if subresource else ""]), verb
 
 
 def make_job(space: Space, name: str, *, nodes: int = 2) -> str:
@@ -113,8 +97,15 @@ def grant(submitter: Shell) -> Iterator[Callable[[Mapping[str, Any]], None]]:
 
 def without(resource: str, verb: str) -> dict[str, Any]:
     """Return the role without one right."""
-    kept = sorted(right for right in RIGHTS if split(right) != (resource, verb))
-    rules = [{"apiGroups": [group], "resources": [name], "verbs": [allowed]} for group, name, allowed in kept]
+    kept = [right for right in RIGHTS if (right.full_resource, right.verb) != (resource, verb)]
+    rules = [
+        {
+            "apiGroups": [right.group],
+            "resources": [f"{right.resource}/{right.subresource}".rstrip("/")],
+            "verbs": [right.verb],
+        }
+        for right in kept
+    ]
     return {**ROLE, "rules": rules}
 
 
@@ -125,7 +116,7 @@ def ask(user: Shell, *argv: str) -> str:
 
 
 def test_every_right_has_a_command():
-    needed = {split(right) for right in RIGHTS if right[0] not in OTHER_GROUPS}
+    needed = {(right.full_resource, right.verb) for right in RIGHTS if right.group not in OTHER_GROUPS}
     assert needed == {*CASES, *ELSEWHERE}
 
 

@@ -181,10 +181,8 @@ def format_loss(loss: float) -> str:
 
 def describe_bad_loss(training: Training) -> str:
     """Return that the loss is no number, and since which step, or that it never changes; "" for another loss."""
-    if training.has_constant_loss:
-        return "loss does not change"
     if training.not_finite_since is None or training.loss is None:
-        return ""
+        return "loss does not change" if training.has_constant_loss else ""
     return f"loss is {'NaN' if math.isnan(training.loss) else 'infinite'} since step {training.not_finite_since}"
 
 
