@@ -255,22 +255,26 @@ class Run:
         timeout: float = STOP_TIMEOUT,
         code: str | Path | None = None,
         changes: JsonMapping | None = None,
+        start: int | str | None = None,
         notify: Notify = ignore_notice,
     ) -> Run:
         """Stop the job, submit its recorded spec again and return the new launch; `code` is a folder to add to the image.
 
         `changes` are fields of the spec with their new values, such as `{"train.max_steps": 2000}`; `notify` receives every
-        difference to the last launch. `submit(…, replace=True)` starts another spec of the job.
+        difference to the last launch. `submit(…, replace=True)` starts another spec of the job. The training goes on from its
+        newest checkpoint, or begins at `start`: the step of a checkpoint, or "none" (step 0).
 
         Raises:
             SpecError: the changed spec has problems; the job was not stopped.
+            UsageError: `start` does not fit the job; the job was not stopped.
         """
         from kfjob.api.lifecycle.relaunch import relaunch
         from kfjob.api.lifecycle.spec_change import SpecChange
 
         uid, target = self._reader.ref.uid, self._reader.target
         assignments = tuple(f"{field}={json.dumps(value)}" for field, value in (changes or {}).items())
-        change = SpecChange(assignments=assignments) if assignments else None
+        begin = "" if start is None else str(start)
+        change = SpecChange(assignments=assignments, start=begin) if assignments or begin else None
         self._reader.snapshot()  # raises NotFound if a later launch has the job's name
         layer = make_code_layer(code)
         return Run(relaunch(target, self.name, timeout=timeout, code=layer, change=change, uid=uid, notify=notify))

@@ -24,6 +24,8 @@ timeout_option = combine(
     click.option("--timeout", type=DURATION, default=STOP_TIMEOUT, show_default=True, metavar="SECONDS", help=_TIMEOUT_HELP)
 )
 
+_START_HELP = "Where the training begins: `latest` checkpoint, the step of a checkpoint, or `none`.  [default: latest]"
+
 
 @click.command()
 @click.argument("jobs", nargs=-1, metavar="[JOB...]", type=LIVE_JOB)
@@ -94,6 +96,7 @@ def _stop_job(job: str, *, timeout: float, archive_logs: bool, force: bool, sett
 @click.option("-f", "--follow", "should_follow", is_flag=True, help="Follow the job after the submit.")
 @quiet_option
 @timeout_option
+@click.option("--from", "start", metavar="START", help=_START_HELP)
 @change_options
 @target_options
 @python_option
@@ -104,6 +107,7 @@ def relaunch(
     should_follow: bool,
     quiet: bool,
     timeout: float,
+    start: str | None,
     change: ChangeOptions,
     code: CodeLayer | None,
     settings: Settings,
@@ -113,13 +117,16 @@ def relaunch(
     The new launch has its own launch id and uses the same checkpoint directory. `--set` and `--spec` change the spec: every
     difference to the last launch is printed, and nothing is stopped if the new spec has a problem. For example,
     `--set train.max_steps=2000` trains on.
+
+    The training goes on from its newest checkpoint. `--from 400` goes back to the checkpoint of step 400, and `--from none` to
+    step 0: later checkpoints are renamed to `earlier-…`.
     """
     from kfjob.api.lifecycle.relaunch import relaunch as relaunch_job
     from kfjob.api.target import find_target
     from kfjob.cli.follow import follow
 
     target = find_target(settings)
-    reader = relaunch_job(target, job, timeout=timeout, code=code, change=change.read(), notify=notify)
+    reader = relaunch_job(target, job, timeout=timeout, code=code, change=change.read(start or ""), notify=notify)
     hide_secrets(reader.secrets)
     if not should_follow:  # else standard output is that of the program
         click.echo(reader.ref.name)

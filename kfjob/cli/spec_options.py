@@ -63,8 +63,8 @@ class ChangeOptions:
     env: bool = False
     variables: tuple[str, ...] = ()
 
-    def read(self) -> SpecChange | None:
-        """Return the change; None without one.
+    def read(self, start: str = "") -> SpecChange | None:
+        """Return the change, with a training that begins at `start`; None without one.
 
         Raises:
             UsageError: an option needs `--spec`.
@@ -73,12 +73,12 @@ class ChangeOptions:
         from kfjob.api.lifecycle.spec_change import SpecChange
 
         if self.spec:
-            return SpecChange(loaded=JobFiles(**vars(self)).read_spec(hide=hide_secrets))
+            return SpecChange(loaded=JobFiles(**vars(self)).read_spec(hide=hide_secrets), start=start)
         if self.env_files or self.env or self.variables:
             option = "--env-file" if self.env_files else "--env" if self.env else "--var"
             hint = "the recorded spec has no variables; `--set` changes its fields"
             raise UsageError(f"`{option}` needs `--spec`", hint=hint)
-        return SpecChange(assignments=self.assignments) if self.assignments else None
+        return SpecChange(assignments=self.assignments, start=start) if self.assignments or start else None
 
 
 change_options = collect_options(

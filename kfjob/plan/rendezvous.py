@@ -38,10 +38,15 @@ def plan_rendezvous(spec: JobSpec, first_pod: str, launch: str, decisions: Decis
     rendezvous_id = decisions.decide(
         "rendezvous.id",
         spec.rendezvous.id,
-        f"{spec.name}-{launch}",
+        make_id(spec, launch),
         "unique, so that a relaunch never meets the state of the launch before",
     )
     return RendezvousPlan(backend=backend, host=host, port=port, id=rendezvous_id, conf=tuple(sorted(conf.items())))
+
+
+def make_id(spec: JobSpec, launch: str) -> str:
+    """Return the rendezvous id of a launch."""
+    return spec.rendezvous.id or f"{spec.name}-{launch}"
 
 
 def tls_volumes(spec: JobSpec) -> tuple[Volume, ...]:

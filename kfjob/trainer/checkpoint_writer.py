@@ -32,6 +32,7 @@ from kfjob.trainer.metrics import log
 from kfjob.trainer.pins import delete_unless_pinned
 from kfjob.trainer.storage import Checkpoint, Storage
 from kfjob.trainer.storage.base import describe_write_error
+from kfjob.trainspec import name_checkpoint
 from kfjob.trainspec.train_fields import OnSaveError
 from kfjob.trainspec.train_spec import TrainSpec
 
@@ -101,7 +102,7 @@ class CheckpointWriter:
         self._pending = self._thread.submit(self._write, staged, weights, manifest, began)
         if not self._asynchronous:
             self.settle(keep=True)
-        return Checkpoint(storage=self.storage, name=_checkpoint_name(manifest), manifest=manifest)
+        return Checkpoint(storage=self.storage, name=name_checkpoint(manifest.step), manifest=manifest)
 
     def settle(self, *, keep: bool = False) -> None:
         """Wait for the last save. With `on_error: continue` its failure is only logged; `keep` lets the next `wait` raise it.
@@ -144,7 +145,7 @@ class CheckpointWriter:
 
     def _write(self, state: dict[str, Any], weights: dict[str, torch.Tensor], manifest: Manifest, began: float) -> None:
         """Write, commit and delete old checkpoints; the writing threads of all ranks call it together."""
-        name = _checkpoint_name(manifest)
+        name = name_checkpoint(manifest.step)
         try:
             self._write_and_commit(name, state, weights, manifest)
         except KfjobError as error:
@@ -259,7 +260,3 @@ def open_checkpoint_writer(
 def _last_line(error: BaseException) -> str:
     """Return the last line of a message: DCP puts the tracebacks of the ranks before it."""
     return next((line for line in reversed(str(error).splitlines()) if line.strip()), repr(error))
-
-
-def _checkpoint_name(manifest: Manifest) -> str:
-    return f"step-{manifest.step:06d}"

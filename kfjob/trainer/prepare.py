@@ -64,7 +64,7 @@ def prepare_run(
     with ranks.fail_together():
         data = open_data(spec, rank=ranks.data_rank, world_size=ranks.data_world_size)
     pins = stack.enter_context(ExitStack())
-    start = find_checkpoint(spec.resume, storage, ranks, pins=pins)
+    start = find_checkpoint(spec.resume, storage, ranks, continues=spec.continues, pins=pins)
     if start and start.storage == storage:
         progress.note_commit(start)
     global_batch = _compute_global_batch(spec, start, ranks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -24,18 +24,25 @@ from kfjob.trainspec.train_spec import TrainSpec
 
 
 def find_checkpoint(
-    resume: str, storage: Storage | None, ranks: Ranks, *, bad: Collection[str] = (), pins: ExitStack | None = None
+    resume: str,
+    storage: Storage | None,
+    ranks: Ranks,
+    *,
+    continues: str = "",
+    bad: Collection[str] = (),
+    pins: ExitStack | None = None,
 ) -> Checkpoint | None:
     """Return the verified checkpoint to resume from, the same on every rank; None for a fresh start.
 
     `auto` selects the newest valid one in `storage`, and so does the location of `storage` itself. `none` and another path
-    apply only to the first start of a launch: when torchrun restarts the ranks, they resume from what this launch has written.
-    `none` sets the checkpoints of other launches aside, because `auto` would select one of them the next time.
+    apply only to the first start of a run: when torchrun restarts the ranks, they resume from what this launch has written, or
+    one that it `continues`. `none` sets the checkpoints of other runs aside, and a checkpoint in `storage` the later ones,
+    because `auto` would select one of them the next time.
     The checkpoints named in `bad` are passed over. A checkpoint of another storage is pinned until `pins` is closed.
 
     Raises:
-        KfjobError: the checkpoint at `resume` is damaged, `storage` holds a later one of another launch, or `none` cannot set
-            one aside, because someone reads it.
+        KfjobError: the checkpoint at `resume` is damaged, `storage` holds a later one of another run, or one cannot be set
+            aside, because someone reads it.
     """
     if storage and resume not in ("auto", "none") and open_storage(resume) == storage:
         resume = "auto"
@@ -47,13 +54,13 @@ def find_checkpoint(
             ]
     candidates: list[Checkpoint] = ranks.broadcast(own)
     if resume != "auto":
-        launches = [ranks.identify_launch(entry.manifest.run_id, entry.manifest.agents) for entry in candidates]
+        launches = [_identify_launch(entry, continues, ranks) for entry in candidates]
         other_launches = [entry for entry, launch in zip(candidates, launches, strict=True) if launch == "other"]
         candidates = [checkpoint for checkpoint in candidates if checkpoint not in other_launches]
         if ranks.is_rank_zero and "unknown" in launches and "own" not in launches:
             log.warning("Note `resume: %s` does not apply: %s", resume, _UNKNOWN_LAUNCH.format(ranks.run_id))
         if not candidates:
-            return _find_start(resume, other_launches, ranks, pins)
+            return _find_start(resume, storage, other_launches, ranks, pins)
     for checkpoint in candidates:
         if not (problem := _find_damage(checkpoint, ranks)):
             return checkpoint
@@ -71,25 +78,46 @@ _UNKNOWN_LAUNCH = (
 )
 
 
-def _find_start(resume: str, other_launches: list[Checkpoint], ranks: Ranks, pins: ExitStack | None) -> Checkpoint | None:
+def _identify_launch(checkpoint: Checkpoint, continues: str, ranks: Ranks) -> Literal["own", "other", "unknown"]:
+    """Return whether this run has written a checkpoint: this launch, or one that it continues."""
+    manifest = checkpoint.manifest
+    launch = ranks.identify_launch(manifest.run_id, manifest.agents)  # every rank calls it
+    return "own" if continues and continues in (manifest.run_id, manifest.spec.get("continues")) else launch
+
+
+def _find_start(
+    resume: str, storage: Storage | None, others: list[Checkpoint], ranks: Ranks, pins: ExitStack | None
+) -> Checkpoint | None:
+    """Return the first checkpoint of a run; `others` are those of other runs in its storage."""
     if resume == "none":
-        if read := _set_aside(other_launches, ranks, "earlier"):
-            raise KfjobError(
-                f"`{read[0].path}` cannot be renamed to `earlier-…`: someone reads it",
-                location="resume",
-                hint="use another checkpoint_dir, or try again when its reader has ended",
-            )
+        _clear(others, ranks)
         return None
     with _blame_resume():
         start = _find_at(resume, ranks, pins)
-    later = [checkpoint for checkpoint in other_launches if checkpoint.manifest.step > start.manifest.step]
-    if later:
+    later = [checkpoint for checkpoint in others if checkpoint.manifest.step > start.manifest.step]
+    if start.storage == storage:
+        _clear(later, ranks)
+    elif later:
         raise KfjobError(
             f"`{later[0].storage.location}` holds {later[0].name} of an earlier run",
             location="resume",
             hint="use another checkpoint_dir, set `resume: auto` to continue that run, or move its checkpoints away",
         )
     return start
+
+
+def _clear(checkpoints: list[Checkpoint], ranks: Ranks) -> None:
+    """Rename checkpoints of other runs to `earlier-…`.
+
+    Raises:
+        KfjobError: someone reads one.
+    """
+    if read := _set_aside(checkpoints, ranks, "earlier"):
+        raise KfjobError(
+            f"`{read[0].path}` cannot be renamed to `earlier-…`: someone reads it",
+            location="resume",
+            hint="use another checkpoint_dir, or try again when its reader has ended",
+        )
 
 
 def _set_aside(checkpoints: list[Checkpoint], ranks: Ranks, prefix: str) -> list[Checkpoint]:
@@ -200,5 +228,5 @@ def describe_changes(checkpoint: Checkpoint, spec: TrainSpec, settings: Mapping[
     return ", ".join(changes) or None
 
 
-_PER_LAUNCH = ("resume", "trust_checkpoint", "dry_run", "debug", "spawn")
+_PER_LAUNCH = ("resume", "continues", "trust_checkpoint", "dry_run", "debug", "spawn")
 """Settings of a launch that do not change the training."""

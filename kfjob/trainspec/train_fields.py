@@ -288,6 +288,11 @@ class TrainFields(SpecModel, defer_build=True):
         "scratch; earlier checkpoints in `checkpoint_dir` are renamed to `earlier-…`), or a checkpoint or a "
         "folder with checkpoints",
     )
+    continues: str = Field(
+        default="",
+        description="Rendezvous id of an earlier launch: `resume` then applies only if that launch and those that continue it "
+        "have written no checkpoint; `kfjob relaunch` and the guard set it",
+    )
     trust_checkpoint: bool = Field(
         default=False,
         description="Unpickle the checkpoint of `resume` without restrictions, which can run code; checkpoints of this trainer "

@@ -64,7 +64,7 @@ class GuardedJob:
         return launch
 
     def has_checkpoint(self, step: int) -> bool:
-        return (self.folder / "kept" / f"step-{step:08d}").exists()
+        return any((self.folder / "kept" / name).exists() for name in (f"step-{step:08d}", f"step-{step:06d}"))
 
     def log(self) -> str:
         return (self.folder / "state" / "guard" / "default" / "job.log").read_text()
@@ -169,6 +169,30 @@ def test_relaunch_that_is_not_possible_is_no_relaunch(machine: Machine, tmp_path
     wait_until(lambda: job.read().get("guard_decision"))
     assert "the next launch is refused" in job.read()["guard_decision"]
     assert job.read()["phase"] == "Failed"
+
+
+@pytest.mark.trainer
+def test_relaunch_continues_a_run_that_began_from_scratch(machine: Machine, tmp_path: Path):
+    """`resume: none` names the start of a run. A relaunch by the guard goes on, and `--from` begins anew."""
+    shape = {"vocab_size": 64, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    train = {"model": shape, "data": "synthetic", "sequence_length": 8, "micro_batch_size": 2, "max_steps": 10**6}
+    train |= {"checkpoint_dir": str(tmp_path / "kept"), "checkpoint_every": 20, "keep_last": 0, "resume": "none"}
+    job = GuardedJob(machine, tmp_path, launcher="torchrun", command=None, train=train)
+
+    def wait_for_resume(after: str) -> str:
+        """Wait until another launch than `after` says where it begins, and return the checkpoint."""
+        wait_until(lambda: job.read().get("launch", after) != after and (job.read().get("resume") or {}).get("name"))
+        name: str = job.read()["resume"]["name"]
+        return name
+
+    wait_until(lambda: job.has_checkpoint(60))
+    first = job.read()["launch"]
+    os.kill(processes.find_marked(f"{job.read()['uid']}/")[0], signal.SIGKILL)
+    assert int(wait_for_resume(first).removeprefix("step-")) >= 60
+    second = job.read()["launch"]
+    machine("relaunch", "job", "--from", "40")
+    assert wait_for_resume(second) == "step-000040"
+    assert list((tmp_path / "kept").glob("earlier-step-000060*"))
 
 
 def test_random_faults_lose_nothing():

@@ -1041,11 +1041,17 @@ def run_evaluation(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
 
 
 def find_newest_checkpoint(
-    ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "", agents: Sequence[dict[str, Any]] = ()
+    ranks: Ranks,
+    *,
+    folder: str,
+    resume: str = "auto",
+    run_id: str = "",
+    continues: str = "",
+    agents: Sequence[dict[str, Any]] = (),
 ) -> str | None:
     """Return the name of the checkpoint from which a run of the launch `run_id` resumes."""
     ranks = dataclasses.replace(ranks, run_id=run_id, agents=tuple(ProcessIdentity(**agent) for agent in agents))
-    result = find_checkpoint(resume, open_storage(folder), ranks)
+    result = find_checkpoint(resume, open_storage(folder), ranks, continues=continues)
     return result.name if result else None
 
 

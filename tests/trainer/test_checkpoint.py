@@ -155,11 +155,36 @@ def test_resume_from_a_damaged_checkpoint_is_an_error(workers, tiny, copy):
     assert "step-000006` is damaged\n  --> resume\n  cause: __1_0.distcp does not match its checksum" in messages[0]
 
 
-def test_start_before_later_checkpoints_is_an_error(workers, tiny, copy):
+def test_start_before_later_checkpoints_of_a_copy_is_an_error(workers, tiny, two_checkpoints, copy):
     """`auto` would resume from them the next time."""
-    location = str(copy / "step-000003")
+    location = str(two_checkpoints / "step-000003")
     (message,) = workers.run("error_of_training", {"spec": tiny | {"checkpoint_dir": str(copy), "resume": location}})
     assert f"error: `{copy}` holds step-000006 of an earlier run" in message
+
+
+def test_start_at_an_own_checkpoint_sets_the_later_ones_aside(workers, tiny, copy):
+    change = {"strategy": "none", "micro_batch_size": 8, "checkpoint_dir": str(copy), "resume": str(copy / "step-000003")}
+    (result,) = workers.run("run_training", {"spec": tiny | change, "stop_after": 1})
+    assert list(result["losses"]) == ["4"]
+    names = sorted(path.name for path in copy.glob("*step*"))
+    assert [name.removesuffix(name[-5:]) for name in names[:1]] == ["earlier-step-000006"]
+    assert names[1:] == ["step-000003", "step-000004"]
+
+
+@pytest.mark.parametrize("resume", ["none", "an own checkpoint", "a checkpoint of another run"])
+def test_launches_that_continue_a_run_ignore_its_start(workers, two_checkpoints, copy, resume):
+    """A launch that continues the first or a later launch of the run goes on; one that continues nothing begins again."""
+    other, own = two_checkpoints / "step-000003", copy / "step-000003"
+    location = {"none": "none", "an own checkpoint": str(own), "a checkpoint of another run": str(other)}[resume]
+    manifest = Manifest.read(copy / "step-000006")
+    for run_id, continues in (("first", ""), ("second", "first")):
+        (copy / "step-000006" / "manifest.json").unlink()
+        replace(manifest, run_id=run_id, spec=manifest.spec | {"continues": continues}).write(copy / "step-000006")
+        arguments = {"folder": str(copy), "resume": location, "run_id": "third"}
+        assert workers.run("find_newest_checkpoint", arguments | {"continues": "first"}, world_size=2) == ["step-000006"] * 2
+    if resume != "a checkpoint of another run":  # which would be an error
+        expected = {"none": None}.get(resume, "step-000003")
+        assert workers.run("find_newest_checkpoint", arguments, world_size=2) == [expected] * 2
 
 
 def test_fresh_start_sets_earlier_checkpoints_aside(workers, tiny, copy):

@@ -9,7 +9,7 @@ from kfjob.api.images.code_layer import CodeLayer
 from kfjob.api.lifecycle.preparation import check_job, prepare_launch
 from kfjob.api.lifecycle.recorded_job import RecordedObjects, parse_recorded_spec
 from kfjob.api.lifecycle.replace import find_live, replace_launch
-from kfjob.api.lifecycle.spec_change import SpecChange, describe_change
+from kfjob.api.lifecycle.spec_change import SpecChange, continue_run, describe_change
 from kfjob.api.prepared import PreparedJob
 from kfjob.api.reader import LiveReader, check_uid
 from kfjob.api.settings import STOP_TIMEOUT
@@ -20,6 +20,7 @@ from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
 from kfjob.base.common_types import Notify, ignore_notice
 from kfjob.base.errors import NotFound, UsageError
 from kfjob.joblog.events import JobSnapshot
+from kfjob.plan.rendezvous import make_id
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
 from kfjob.validation.field_paths import Positions
@@ -120,6 +121,8 @@ def _prepare_spec(
         loaded = change.apply(recorded)
     if not has_new_spec:
         loaded = replace(loaded, file_record=record.spec_file)
+    continued = continue_run(recorded, loaded.spec, change, rendezvous_id=make_id(recorded, record.launch))
+    loaded = replace(loaded, spec=continued)
     source = SpecSource(loaded, start_folder="" if has_new_spec else record.start_folder)
     if change:
         job = check_job(source, target, notify=notify, code=code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kfjob.base.errors import UsageError
@@ -12,6 +12,7 @@ from kfjob.objects.differences import MISSING, Difference, differences, format_p
 from kfjob.redaction import REDACTED, Redactor, collect_secrets
 from kfjob.source.spec_text import LoadedSpec, draft_fields
 from kfjob.spec.job import JobSpec
+from kfjob.trainspec import name_checkpoint
 
 _MAX_VALUE = 200
 """Characters of a value in the list of changes."""
@@ -25,20 +26,42 @@ class SpecChange:
     """A spec that replaces the recorded one."""
     assignments: tuple[str, ...] = ()
     """Fields of the recorded spec and their new values, as in `--set`; unused with `loaded`."""
+    start: str = ""
+    """Where the training begins: `latest` (the newest checkpoint), `none` (from scratch) or the step of a checkpoint."""
 
     def apply(self, recorded: JobSpec) -> LoadedSpec:
         """Return the new spec.
 
         Raises:
             SpecError: every problem of the new spec.
-            UsageError: it is the spec of another job.
+            UsageError: it is the spec of another job, or `start` does not fit it.
         """
         fields = recorded.model_dump(mode="json", exclude_unset=True)
         loaded = self.loaded or draft_fields(fields, assignments=self.assignments).finish()
         if loaded.spec.name != recorded.name:
             hint = f"`kfjob submit` starts `{loaded.spec.name}` as a job of its own"
             raise UsageError(f"the spec is that of job `{loaded.spec.name}`, not of `{recorded.name}`", hint=hint)
-        return loaded
+        return replace(loaded, spec=_set_start(loaded.spec, self.start)) if self.start else loaded
+
+
+_STARTS = {"latest": "auto", "none": "none"}
+"""Values of `train.resume`."""
+_MAX_DIGITS = 18
+"""Digits of a step."""
+
+
+def _set_start(spec: JobSpec, start: str) -> JobSpec:
+    """Return the spec with a training that begins at `start`."""
+    if spec.train is None:
+        hint = "a program of your own decides itself where it starts: pass it an option or a variable with `--set`"
+        raise UsageError(f"job `{spec.name}` has no `train`, so kfjob cannot say where it starts", hint=hint)
+    resume, step = _STARTS.get(start), start.removeprefix("step-")
+    if resume is None and not (step.isdecimal() and len(step) <= _MAX_DIGITS):
+        raise UsageError(f"`{start}` is no start of a training", hint="use `latest`, `none`, or a step, as `400`")
+    if resume is None and not spec.train.checkpoint_dir:
+        raise UsageError(f"job `{spec.name}` has no `train.checkpoint_dir`, so there is no checkpoint of step {int(step)}")
+    resume = resume or f"{(spec.train.checkpoint_dir or '').rstrip('/')}/{name_checkpoint(int(step))}"
+    return spec.model_copy(update={"train": spec.train.model_copy(update={"resume": resume})})
 
 
 def describe_change(old: JobSpec, new: JobSpec) -> Iterator[str]:
@@ -53,7 +76,7 @@ def describe_change(old: JobSpec, new: JobSpec) -> Iterator[str]:
 
 def list_changes(old: JobSpec, new: JobSpec) -> list[str]:
     """Return a line for each field that differs, without secrets."""
-    before, after = old.model_dump(mode="json"), new.model_dump(mode="json")
+    before, after = _dump(old), _dump(new)
     redactor = Redactor(collect_secrets(before) | collect_secrets(after))
     sides = (redactor.value(before), redactor.value(after))
     return [_format_change(change, *sides) for change in differences(before, after)]
@@ -61,7 +84,27 @@ def list_changes(old: JobSpec, new: JobSpec) -> list[str]:
 
 def have_same_fields(old: JobSpec, new: JobSpec) -> bool:
     """Return whether two specs have the same values."""
-    return old.model_dump(mode="json") == new.model_dump(mode="json")
+    return _dump(old) == _dump(new)
+
+
+def _dump(spec: JobSpec) -> dict[str, Any]:
+    """Return the fields that a user sets."""
+    return spec.model_dump(mode="json", exclude={"train": {"continues"}})
+
+
+def continue_run(old: JobSpec, new: JobSpec, change: SpecChange | None, *, rendezvous_id: str) -> JobSpec:
+    """Return the spec of a next launch so that its training goes on where the last one, of this rendezvous id, ended.
+
+    `train.resume` names the start of a run, so it does not apply again. If it changes, or the folder of the checkpoints, or if
+    the change names a start, a new run begins.
+    """
+    before, after = old.train, new.train
+    if before is None or after is None or after.resume == "auto":
+        return new
+    is_same_run = (after.resume, after.checkpoint_dir) == (before.resume, before.checkpoint_dir)
+    is_same_run = is_same_run and not (change and change.start)
+    continues = (before.continues or rendezvous_id) if is_same_run else ""
+    return new.model_copy(update={"train": after.model_copy(update={"continues": continues})})
 
 
 def _find_resume_warnings(old: JobSpec, new: JobSpec) -> Iterator[str]:

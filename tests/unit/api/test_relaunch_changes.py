@@ -101,6 +101,55 @@ def test_relaunch_warns_if_the_training_cannot_resume(fake, kfjob, options, warn
     assert ("only" in kfjob.err or "from step 0" in kfjob.err) == bool(warning)
 
 
+def read_start(fake) -> tuple[str, bool]:
+    """Return where the training of the live job begins, and whether it continues a run."""
+    train = read_live_spec(fake).train
+    assert train is not None
+    return train.resume, train.continues == "train-first"
+
+
+def test_relaunch_continues_the_run_whatever_its_first_start(fake, kfjob, here):
+    recorded = RECORDED.replace("checkpoint_dir: /ckpt", "checkpoint_dir: /ckpt, resume: none")
+    (here / "job.yaml").write_text(recorded)
+    fake.play("train", *script.TRAINING, spec=load_spec(recorded).spec.model_dump_json(exclude_defaults=True), launch="first")
+    for options in ((), ("--set", "train.lr=0.1"), ("--spec", "job.yaml")):  # the later ones continue the first launch too
+        assert kfjob("relaunch", "train", *options) == 0
+        assert read_start(fake) == ("none", True)
+        assert "continues" not in kfjob.err
+    assert kfjob("submit", "job.yaml") == 0
+    assert "runs already with this spec" in kfjob.err
+    for start, resume in {
+        "none": "none",
+        "400": "/ckpt/step-000400",
+        "step-000400": "/ckpt/step-000400",
+        "latest": "auto",
+    }.items():
+        assert kfjob("relaunch", "train", "--from", start) == 0
+        assert read_start(fake) == (resume, False)
+    api.attach("train").relaunch(start=60)
+    assert read_start(fake) == ("/ckpt/step-000060", False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "start", "words"),
+    [
+        (RECORDED, "newest", "`newest` is no start of a training"),
+        (RECORDED, "-1", "`-1` is no start of a training"),
+        (
+            RECORDED.replace(", checkpoint_dir: /ckpt", ""),
+            "40",
+            "no `train.checkpoint_dir`, so there is no checkpoint of step 40",
+        ),
+        ("name: train\nimage: a:1\ncommand: python train.py\n", "40", "has no `train`, so kfjob cannot say where it starts"),
+    ],
+)
+def test_relaunch_from_a_start_that_cannot_be(fake, kfjob, spec, start, words):
+    fake.play("train", *script.TRAINING, spec=load_spec(spec).spec.model_dump_json(exclude_defaults=True))
+    assert kfjob("relaunch", "train", "--from", start) == 2
+    assert words in kfjob.err
+    assert fake.calls == []
+
+
 def test_relaunch_in_python_changes_fields(fake):
     play_training(fake)
     notices: list[str] = []
