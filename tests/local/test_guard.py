@@ -181,7 +181,9 @@ def test_relaunch_continues_a_run_that_began_from_scratch(machine: Machine, tmp_
 
     def wait_for_resume(after: str) -> str:
         """Wait until another launch than `after` says where it begins, and return the checkpoint."""
-        wait_until(lambda: job.read().get("launch", after) != after and (job.read().get("resume") or {}).get("name"))
+        wait_until(
+            lambda: job.read().get("launch", after) != after and (job.read().get("resume") or {}).get("name"), patience=240
+        )
         name: str = job.read()["resume"]["name"]
         return name
 
