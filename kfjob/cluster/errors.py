@@ -31,6 +31,8 @@ _WEBHOOK = re.compile(
     r"(?:failed to call webhook: )?(?:Post \"?https?://(?P<host>[^/\"]+)[^ ]* )?(?P<reason>.*)"
 )
 """The API server's message about a webhook that it cannot call (v1.34 apiserver pkg/util/webhook/error.go)."""
+_KUBELET = re.compile(r"(?s)\"?https?://[^/\"]+/containerLogs/[^\"]*\"?: (?P<reason>.*)")
+"""The API server's message about a kubelet that it cannot reach (Go net/http: `Get "URL": dial tcp …`)."""
 MESSAGE_LENGTH = 4000
 """Characters of a message of the API server. An invalid job has one of 3000."""
 
@@ -71,6 +73,10 @@ class WebhookDown(BackendError):
     """A webhook that must check a change does not answer, or not as the API server expects; nothing was changed."""
 
 
+class NodeUnreachable(NotFound):
+    """The kubelet of a pod's node does not answer the API server, so there is no log of the pod to read."""
+
+
 class Expired(KfjobError):
     """The resource version is too old to watch from (410 Gone). Internal to this backend."""
 
@@ -98,13 +104,22 @@ def make_error(request: Request, status: int, body: bytes) -> KfjobError:
         case 410:
             return Expired(message)
         case _ if is_transient(status):
-            if webhook := _WEBHOOK.search(message):
-                return _make_webhook_down(request, webhook)
-            title = f"the API server failed to {request.verb} {_describe_object(request)}"
-            return BackendError(title, cause=f"{status}: {message}")
+            return _make_transient(request, status, message)
         case _:
             title = f"the API server refused to {request.verb} {_describe_object(request)}"
             return Refused(title, cause=_list_causes(failure) or message)
+
+
+def _make_transient(request: Request, status: int, message: str) -> KfjobError:
+    """Return the error of a server that may answer otherwise a moment later."""
+    if webhook := _WEBHOOK.search(message):
+        return _make_webhook_down(request, webhook)
+    if request.subresource == "log" and (kubelet := _KUBELET.search(message)):
+        title = f"the log of pod `{request.name}` cannot be read: its node does not answer"
+        hint = "`kubectl get nodes` shows the nodes that are not ready"
+        return NodeUnreachable(title, cause=kubelet["reason"], hint=hint)
+    title = f"the API server failed to {request.verb} {_describe_object(request)}"
+    return BackendError(title, cause=f"{status}: {message}")
 
 
 def _make_webhook_down(request: Request, webhook: re.Match[str]) -> WebhookDown:

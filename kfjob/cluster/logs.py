@@ -23,7 +23,7 @@ from kfjob.cluster import requests
 from kfjob.cluster.client import Client, RetryPolicy
 from kfjob.cluster.container_runs import ContainerRun, LogPosition, NextRun, NoRun, next_run, select_run
 from kfjob.cluster.cursor import LogCursor
-from kfjob.cluster.errors import make_unreachable
+from kfjob.cluster.errors import NodeUnreachable, make_unreachable
 from kfjob.cluster.pods import container_names, pod_changed
 from kfjob.cluster.requests import Request
 from kfjob.cluster.watch import Change, ObjectWatch, merge_watches
@@ -112,7 +112,7 @@ class PodLog:
             NotFound: the pod or the log does not exist.
         """
         if run := self._run_of_pod_state():
-            with contextlib.suppress(Refused, ConnectionLost, NotFound):  # the state is outdated, or the server is busy
+            with contextlib.suppress(Refused, ConnectionLost, NotFound):  # the state is outdated, or a server is busy
                 yield from self._stream(run, follow=False)
                 return
         for attempt in range(1, ATTEMPTS + 1):
@@ -127,6 +127,8 @@ class PodLog:
                 is_final = lost.timed_out
             except Refused as err:  # the pod's status is newer than the kubelet's, or older: its log was removed
                 failure, is_final = self._no_log(pod, err.cause or err.title), False
+            except NodeUnreachable as err:  # a kubelet that restarts refuses connections; a lost machine does not answer
+                failure, is_final = err, "refused" not in (err.cause or "")
             else:
                 return
             if is_final or attempt == ATTEMPTS or not self._client.pause(backoff(attempt)):
@@ -151,6 +153,8 @@ class PodLog:
                     yield event
                 if not (self._position and self._position.complete):
                     retries.ended()
+            except NodeUnreachable:  # until the node is back, or its pod is removed
+                retries.ended()
             except (ConnectionLost, Unreachable, BackendError) as err:
                 retries.failure(err)
             retries.pause()
@@ -231,6 +235,8 @@ class PodLog:
             yield self._gap("the container was restarted again before the log of its last run was read")
         try:
             yield from self._stream(run, follow=not run.ended)
+        except NodeUnreachable:
+            raise
         except NotFound:
             return  # the pod is being deleted; `_wait_for_run` handles it
         except Refused as err:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.text import join_lines
-from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.joblog.events import NODE_NOT_READY, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.kinds.base import JobKind
 from kfjob.objects import api_objects
 from kfjob.objects.reading import find_owner_uid, get_launch, is_being_deleted, parse_time
@@ -184,12 +184,23 @@ def _explain_state(pod: JsonObject, training: JsonObject) -> tuple[str, str, str
         terminated = (container.get("state") or {}).get("terminated")
         if terminated and (container is training or terminated.get("exitCode")):
             return terminated.get("reason") or "", terminated.get("message") or "", container.get("name") or ""
-    if is_being_deleted(pod):
-        return "Terminating", "", ""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return condition.get("reason") or "", condition.get("message") or "", ""
-    return "", "", ""
+    return ("Terminating", "", "") if is_being_deleted(pod) else (*_explain_conditions(pod), "")
+
+
+def _explain_conditions(pod: JsonObject) -> tuple[str, str]:
+    """Return why a pod is not scheduled, or that its node does not answer, and the reason in words.
+
+    For such a node the control plane sets `Ready` to False and leaves the other conditions as the kubelet reported them (v1.34
+    pkg/controller/util/node, `MarkPodsNotReady`). The kubelet itself does so only for a readiness gate.
+    """
+    spec = pod.get("spec") or {}
+    conditions = {one.get("type"): one for one in (pod.get("status") or {}).get("conditions") or ()}
+    states = {kind: condition.get("status") for kind, condition in conditions.items()}
+    if states.get("PodScheduled") == "False":
+        return conditions["PodScheduled"].get("reason") or "", conditions["PodScheduled"].get("message") or ""
+    if states.get("Ready") == "False" and states.get("ContainersReady") == "True" and not spec.get("readinessGates"):
+        return NODE_NOT_READY, f"node `{spec.get('nodeName')}` does not answer"
+    return "", ""
 
 
 def _add_last_termination(message: str, container: JsonObject) -> str:

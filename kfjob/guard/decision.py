@@ -84,6 +84,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     recovery: RecoveryLimits = RecoveryLimits()
     first_cause: Issue | None = None  # of the diagnosis
     lost_pods: tuple[LostPod, ...] = ()
+    has_lost_node: bool = False  # the job cannot go on: the node of one of its pods has not answered for some time
     limit: ExceededLimit | None = None
     futile: str = ""  # why a restart repeats the failure, by the rounds of this launch
     step: int | None = None  # highest step of this launch
@@ -107,7 +108,8 @@ def decide(facts: Facts) -> Decision:
     cause = facts.first_cause
     has_started = facts.step is not None  # events about an earlier start may be left
     is_permanent = cause is not None and cause.rule in PERMANENT and not facts.lost_pods and not has_started
-    if facts.phase is not JobPhase.FAILED and facts.limit is None and not (is_permanent and _is_starting(facts)):
+    is_dead = facts.phase is JobPhase.FAILED or facts.limit is not None or facts.has_lost_node
+    if not is_dead and not (is_permanent and _is_starting(facts)):
         return Decision(action=Action.NOTHING)
     reason, evidence = _describe_failure(facts)
     stop_reason = _find_stop_reason(facts, is_permanent=is_permanent)
@@ -207,7 +209,9 @@ def _describe_failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     if facts.lost_pods:
         pods = [pod.pod for pod in facts.lost_pods]
         verb = "was" if len(pods) == 1 else "were"
-        kind = "lost with the node" if all(pod.is_node_fault for pod in facts.lost_pods) else "removed from the job"
+        nodes = join_names(sorted({f"`{pod.node}`" for pod in facts.lost_pods}))
+        is_node_fault = all(pod.is_node_fault for pod in facts.lost_pods)
+        kind = f"lost with node {nodes}" if is_node_fault else "removed from the job"
         evidence = tuple(f"{pod.pod}: {pod.why}" for pod in facts.lost_pods)
         return f"pod {join_names([f'`{pod}`' for pod in pods])} {verb} {kind}", evidence[:MAX_EVIDENCE]
     if facts.limit:

@@ -16,7 +16,7 @@ from kfjob.base.units import SECOND
 from kfjob.guard.decision import Facts, LostPod, Relaunch
 from kfjob.joblog.diagnose.engine.aftermath import find_futile_restart
 from kfjob.joblog.diagnose.engine.ranking import describe
-from kfjob.joblog.events import TERMINATING, JobPhase, JobSnapshot, KubernetesEvent, PodPhase, find_host
+from kfjob.joblog.events import NODE_NOT_READY, TERMINATING, JobPhase, JobSnapshot, KubernetesEvent, PodPhase, find_host
 from kfjob.joblog.observe_config import RecoveryLimits
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.watchdog_limits import ExceededLimit
@@ -29,14 +29,21 @@ CLOCK_SECONDS = 2
 """Difference between two times of the cluster in whole seconds that says nothing about their order."""
 
 _NODE_REASONS = frozenset(
-    {"NodeLost", "NodeShutdown", "Shutdown", "NodeNotReady", "TaintManagerEviction", "DeletionByTaintManager"}
+    {"NodeLost", "NodeShutdown", "Shutdown", NODE_NOT_READY, "TaintManagerEviction", "DeletionByTaintManager"}
 )
 _REMOVALS = frozenset({TERMINATING, "Evicted", "Preempting", "Preempted", "Killing", *_NODE_REASONS})
 """Reasons of pods and events that mean that a pod did not end by itself."""
 _DIGITS = re.compile(r"\d{1,18}")
 
 
-def collect_facts(reader: LiveReader, job: JobSnapshot, view: JobView, *, limit: ExceededLimit | None = None) -> Facts:
+def collect_facts(
+    reader: LiveReader,
+    job: JobSnapshot,
+    view: JobView,
+    *,
+    limit: ExceededLimit | None = None,
+    has_lost_node: bool = False,
+) -> Facts:
     """Return the facts, without secrets. `view` is what the guard has followed; the logs are read once more for the diagnosis.
 
     Raises:
@@ -55,6 +62,7 @@ def collect_facts(reader: LiveReader, job: JobSnapshot, view: JobView, *, limit:
         recovery=replace(recovery, retries=min(recovery.retries, MAX_HISTORY)),  # whoever may change the job writes it
         first_cause=examination.diagnosis.first_cause,
         lost_pods=find_lost_pods(view, events),
+        has_lost_node=has_lost_node,
         limit=limit,
         futile=f"a restart cannot cure this: {describe(futile, local=is_local)}" if futile else "",
         step=max(steps, default=None),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from kfjob.api.lifecycle.recorded_job import parse_recorded_spec
 from kfjob.api.lifecycle.running_archive import RunningArchive
 from kfjob.api.lifecycle.survivors import free_survivors
 from kfjob.api.lifecycle.wait import follow_job, stop_with_reason
@@ -17,7 +18,7 @@ from kfjob.guard.actions import Actions
 from kfjob.guard.decision import Action, Decision, decide
 from kfjob.guard.facts import collect_facts, extend_history
 from kfjob.guard.notifications import Notifier
-from kfjob.joblog.events import JobPhase, JobSnapshot, PodPhase
+from kfjob.joblog.events import NODE_NOT_READY, JobPhase, JobSnapshot, PodPhase
 from kfjob.joblog.view.job_view import GIVEN_UP, LIMIT_EXCEEDED, JobView
 from kfjob.joblog.view.watchdog_limits import ExceededLimit, find_exceeded_limit
 from kfjob.redaction import Redactor
@@ -25,6 +26,8 @@ from kfjob.redaction.structs import redact_struct
 
 START_CHECK_SECONDS = 10.0
 """Time between two diagnoses of a job whose pods wait for something."""
+NODE_SECONDS = 60.0
+"""Time after which the guard gives up a node that Kubernetes has called not ready; it does so after 50 s without an answer."""
 _START_FAULTS = ("Image", "ErrImage", "InvalidImage", "CreateContainer", "FailedCreate", "FailedMount", "Unschedulable")
 """Beginnings of the reasons of pods and events for which a start may never succeed."""
 
@@ -45,6 +48,7 @@ class Supervision:
         self._say = say
         self._view = open_view(self._reader)
         self._next_start_check = time.monotonic() + START_CHECK_SECONDS
+        self._lost_since: float | None = None  # when the first of the nodes stopped to answer
 
     @property
     def view(self) -> JobView:
@@ -66,12 +70,12 @@ class Supervision:
                     archive.add(view, event)
                 if view.phase and view.phase.ended:
                     break
-                limit = find_exceeded_limit(view)
-                if not limit and not self._has_start_fault(view):
+                limit, has_lost_node = find_exceeded_limit(view), self._has_lost_node(view)
+                if not limit and not has_lost_node and not self._has_start_fault(view):
                     continue
                 if archive:
                     archive.flush()
-                if self._act(view, limit):
+                if self._act(view, limit, has_lost_node=has_lost_node):
                     return
         finally:
             if archive:
@@ -94,9 +98,18 @@ class Supervision:
         reasons = [*(state.reason for state in states), *(event.reason for event in view.cluster_events)]
         return any(reason.startswith(_START_FAULTS) for reason in reasons)
 
-    def _act(self, view: JobView, limit: ExceededLimit | None) -> bool:
+    def _has_lost_node(self, view: JobView) -> bool:
+        """Return whether a node of a job that needs all its nodes has not answered for so long that it is lost."""
+        states = [pod.state for pod in view.pods.values() if pod.state and pod.state.reason == NODE_NOT_READY]
+        self._lost_since = (self._lost_since or time.monotonic()) if states else None
+        return self._lost_since is not None and time.monotonic() - self._lost_since >= NODE_SECONDS and not self._is_elastic()
+
+    def _is_elastic(self) -> bool:
+        return bool(self._job.spec and parse_recorded_spec(self._job, self._job.spec).elastic)
+
+    def _act(self, view: JobView, limit: ExceededLimit | None, *, has_lost_node: bool = False) -> bool:
         """Decide, and carry the decision out. Return whether the guard is done with this launch."""
-        facts = collect_facts(self._reader, self._job, view, limit=limit)
+        facts = collect_facts(self._reader, self._job, view, limit=limit, has_lost_node=has_lost_node)
         decision = decide(facts)
         if decision.action is Action.NOTHING:
             return False

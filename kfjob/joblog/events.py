@@ -30,6 +30,8 @@ END_UNKNOWN = "EndUnknown"
 """Reason of a job of which only logs are saved: they do not show how it ended."""
 
 
+NODE_NOT_READY = "NodeNotReady"
+"""Reason of a pod whose node does not answer, and of the event about it."""
 TERMINATING = "Terminating"
 """Reason of a pod that has been told to end and still runs."""
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from kfjob.base.text import join_names, plural
 from kfjob.base.units import SECOND
-from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase
+from kfjob.joblog.events import NODE_NOT_READY, TERMINATING, JobPhase, PodPhase
 from kfjob.joblog.pods.pod_view import PodView
 from kfjob.joblog.view.job_view import JobView
 
@@ -121,6 +121,8 @@ def _find_startup(view: JobView) -> Stage:
     pods = list(view.pods.values())
     total = max(len(view.config.workers), len(pods))
     running = [pod for pod in pods if pod.phase is PodPhase.RUNNING]
+    if any(pod.state and pod.state.reason == NODE_NOT_READY for pod in running):
+        return Stage()  # its log cannot be read
     if running and len(running) == total:
         return _find_stage_of_pods(view, running)
     has_ended = any(not pod.live for pod in pods)

@@ -59,49 +59,60 @@ node_network() {
   ip route add "$SERVICE_CIDR" via "$NODE_IP" dev "$LINK"
 }
 
-start_containerd() {
-  mkdir -p "$STATE/cni" "$STATE/certs.d/$REGISTRY_NAME"
+node_folder() { echo "$STATE${1:+/nodes/$1}"; } # [NAME]
+
+start_containerd() { # [NAME]: that of the node, or of a further node
+  local folder run=/run/containerd${1:+-$1}
+  folder=$(node_folder "${1:-}")
+  mkdir -p "$folder/cni" "$STATE/certs.d/$REGISTRY_NAME"
   # tests add a folder next to this one for each further registry (for example an ECR host name); this needs no restart.
   # kfjob reads it too: `push` is for `submit --code`
   cat >"$STATE/certs.d/$REGISTRY_NAME/hosts.toml" <<EOF
 [host."http://$REGISTRY"]
 capabilities = ["pull", "resolve", "push"]
 EOF
-  cat >"$STATE/cni/10-kfjob.conflist" <<EOF
-{"cniVersion": "1.0.0", "name": "kfjob", "plugins": [{
-  "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
-  "ipam": {"type": "host-local", "ranges": [[{"subnet": "$POD_CIDR"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+  cat >"$folder/cni/10-kfjob.conflist" <<EOF
+{"cniVersion": "1.0.0", "name": "kfjob${1:+-$1}", "plugins": [{
+  "type": "bridge", "bridge": "${1:-cni}0", "isGateway": true, "hairpinMode": true,
+  "ipam": {"type": "host-local", "ranges": [[{"subnet": "$([ $# = 0 ] && echo "$POD_CIDR" || echo "$FURTHER_POD_CIDR")"}]],
+    "routes": [{"dst": "0.0.0.0/0"}]}}]}
 EOF
-  cat >"$STATE/containerd.toml" <<EOF
+  cat >"$folder/containerd.toml" <<EOF
 version = 2
-root = "$STATE/containerd"
-state = "/run/containerd"
+root = "$folder/containerd"
+state = "$run"
 oom_score = 0
 disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
   "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.opt"]
 [grpc]
-address = "/run/containerd/containerd.sock"
+address = "$run/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "$REGISTRY_NAME/pause:1"
 restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "/usr/lib/cni"
-conf_dir = "$STATE/cni"
+conf_dir = "$folder/cni"
 [plugins."io.containerd.grpc.v1.cri".registry]
 config_path = "$STATE/certs.d"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 EOF
-  start_in_node containerd containerd --config "$STATE/containerd.toml"
+  start_in_node "containerd${1:+-$1}" containerd --config "$folder/containerd.toml"
 }
 node_ctr() { in_node ctr --address /run/containerd/containerd.sock --namespace k8s.io "$@"; }
 
-start_kubelet() {
+start_kubelet() { # [NAME]: that of the node, or of a further node
+  local folder port=10250 health=10248
+  folder=$(node_folder "${1:-}")
+  [ $# = 0 ] || { port=10260 health=10258; }
   printf 'nameserver %s\n' "$NODE_IP" >"$STATE/resolv.conf"
-  cat >"$STATE/kubelet.yaml" <<EOF
+  cat >"$folder/kubelet.yaml" <<EOF
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+containerRuntimeEndpoint: unix:///run/containerd${1:+-$1}/containerd.sock
+port: $port
+healthzPort: $health
+podLogsDir: /var/log/pods${1:+-$1}
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $PKI/ca.crt}}
 authorization: {mode: Webhook}
 tlsCertFile: $PKI/kubelet.crt
@@ -110,7 +121,7 @@ clusterDomain: cluster.local
 clusterDNS: [$NODE_IP]
 resolvConf: $STATE/resolv.conf
 cgroupDriver: cgroupfs
-cgroupRoot: /$CGROUP
+cgroupRoot: /$CGROUP${1:+/$1}
 enforceNodeAllocatable: []
 failSwapOn: false
 failCgroupV1: false
@@ -125,9 +136,10 @@ eventRecordQPS: 0
 kubeAPIQPS: 200
 kubeAPIBurst: 400
 volumePluginDir: $STATE/node/volume-plugins
+registerWithTaints: [${1:+{key: kfjob.test/further-node, effect: NoSchedule\}}]
 EOF
-  start_in_node kubelet "$BIN/kubelet" --config="$STATE/kubelet.yaml" --kubeconfig="$PKI/kubelet.kubeconfig" \
-    --hostname-override="$NODE_NAME" --node-ip="$NODE_IP"
+  start_in_node "kubelet${1:+-$1}" "$BIN/kubelet" --config="$folder/kubelet.yaml" --kubeconfig="$PKI/kubelet${1:+-$1}.kubeconfig" \
+    --root-dir="/var/lib/kubelet${1:+-$1}" --hostname-override="${1:-$NODE_NAME}" --node-ip="$NODE_IP"
 }
 
 start_kube_proxy() {

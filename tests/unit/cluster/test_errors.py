@@ -13,6 +13,7 @@ from kfjob.cluster import requests
 from kfjob.cluster.errors import (
     Conflict,
     Expired,
+    NodeUnreachable,
     WebhookDown,
     is_transient,
     make_error,
@@ -55,6 +56,19 @@ def test_recorded_refusals(case: str):
 
 def test_every_recorded_refusal_is_tested():
     assert set(RECORDED) == {*CASES, "expired"}  # that one comes in a watch: test_watch
+
+
+@pytest.mark.parametrize(
+    "reason", ["dial tcp 10.0.0.7:10250: connect: connection refused", "dial tcp 10.0.0.7:10250: i/o timeout"]
+)
+def test_log_of_a_node_that_does_not_answer(reason: str):
+    """The message was seen on the test cluster, after everything on a node had been killed."""
+    url = "https://10.0.0.7:10250/containerLogs/ml/llama-worker-0/pytorch?tailLines=300&timestamps=true"
+    body = json.dumps({"kind": "Status", "message": f'Get "{url}": {reason}', "code": 500}).encode()
+    err = make_error(LOG, 500, body)
+    assert type(err) is NodeUnreachable
+    assert (err.title, err.cause) == ("the log of pod `llama-worker-0` cannot be read: its node does not answer", reason)
+    assert type(make_error(GET, 500, body)) is BackendError
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b"[]", b'{"kind": "Status"}', b"\xff"])

@@ -18,13 +18,14 @@ from kfjob.backends.base import JobRef, LogEvent, LogRange
 from kfjob.base.errors import Forbidden, NotFound, Unreachable
 from kfjob.base.http import ConnectionLost
 from kfjob.cluster.client import Client
-from kfjob.cluster.logs import read_pod_log
+from kfjob.cluster.logs import ATTEMPTS, read_pod_log
 from kfjob.cluster.requests import Request
 from kfjob.joblog.events import LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, PodPhase
 from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
 
 SECOND = 1_000_000_000
 START = 1_795_253_000 * SECOND
+SILENCE = 'Get "https://10.0.0.7:10250/containerLogs/ml/llama-worker-0/pytorch?timestamps=true": dial tcp 10.0.0.7:10250: '
 REF = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="job-1")
 POD = "llama-worker-0"
 JOB = {"metadata": {"name": "llama", "uid": "job-1"}, "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}}
@@ -320,6 +321,26 @@ def test_errors_of_the_kubelet_are_no_lines():
     assert gap.reason == words.decode()
     with pytest.raises(NotFound, match="unable to retrieve container logs"):
         pod.read()
+
+
+@pytest.mark.parametrize(("reason", "attempts"), [("connect: connection refused", ATTEMPTS), ("i/o timeout", 1)])
+def test_log_of_a_node_that_does_not_answer_is_tried_again_only_if_the_machine_does(reason: str, attempts: int):
+    pod = kubelet([(START, "x")])
+    pod._log = lambda query: refused(500, "InternalError", SILENCE + reason)  # type: ignore[method-assign]  # noqa: ARG005
+    with pytest.raises(NotFound, match="its node does not answer"):
+        pod.read()
+    assert sum(request.subresource == "log" for request in pod.asked) == attempts
+
+
+def test_follow_goes_on_when_the_node_answers_again():
+    pod = kubelet(HUNDRED, ended=True)
+    answer, failures = pod._log, itertools.count()
+
+    def fail_first(query: dict[str, str]) -> FakeStream | ConnectionLost:
+        return refused(500, "InternalError", f"{SILENCE}i/o timeout") if next(failures) < 3 else answer(query)
+
+    pod._log = fail_first  # type: ignore[method-assign]
+    assert texts(pod.follow()) == [text for _, text in HUNDRED]
 
 
 def test_a_line_without_end_is_cut():

@@ -64,6 +64,22 @@ def test_only_pods_of_this_very_job_are_its_own():
     assert [one.uid for one in snapshot(job, [earlier, pod], now=0).pods] == [pod["metadata"]["uid"]]
 
 
+def test_pod_of_a_node_that_does_not_answer():
+    """The control plane sets `Ready` to False, and nothing else. So does a kubelet for a readiness gate."""
+    pod = recorded("pod-running")
+    assert pod_changed(pod, now=0).reason == ""
+    for condition in pod["status"]["conditions"]:
+        condition["status"] = "False" if condition["type"] == "Ready" else condition["status"]
+    state = pod_changed(pod, now=0)
+    assert (state.phase, state.reason, state.message) == (
+        PodPhase.RUNNING,
+        "NodeNotReady",
+        "node `kfjob-node` does not answer",
+    )
+    gated = pod | {"spec": pod["spec"] | {"readinessGates": [{"conditionType": "a.test/b"}]}}
+    assert pod_changed(gated, now=0).reason == ""
+
+
 def test_own_etcd_is_the_store_of_its_job_alone():
     job, pod = recorded("job-running"), recorded("pod-running")
     pod["metadata"] |= {"name": "etcd", "labels": {}}

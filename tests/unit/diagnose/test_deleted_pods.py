@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.base.units import SECOND
-from kfjob.joblog.events import TERMINATING, Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase
+from kfjob.joblog.events import NODE_NOT_READY, TERMINATING, Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase
 from tests.unit.diagnose.cases import START, block, examine, lines, progress
 
 FIRST, OTHER = "a-worker-0", "a-worker-1"
@@ -101,3 +101,17 @@ def test_container_that_starts_again_is_not_a_deleted_pod():
     first = examine([*RUNNING, *TRAINING, removal(60, message=message), *FAILED])[0].first_cause
     assert first
     assert first.rule == "peer-closed"
+
+
+SILENT = [removal(60, NODE_NOT_READY, "Node is not ready"), pod(OTHER, PodPhase.RUNNING, 60, reason=NODE_NOT_READY)]
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["event first", "state first"])
+def test_node_that_does_not_answer_is_the_first_cause_until_it_answers_again(order: int):
+    silent: list[Event] = [*RUNNING, *TRAINING, *SILENT[::order]]
+    diagnosis = examine(silent)[0]
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("node-lost", OTHER)
+    first = examine([*silent, pod(OTHER, PodPhase.RUNNING, 90), *lines(ERROR, 99), job(JobPhase.FAILED, 100)])[0].first_cause
+    assert first
+    assert first.rule == "exception"

@@ -41,7 +41,11 @@ CASES = {
     "deleted pod, then errors of the others": ({"lost_pods": (DELETED,), "first_cause": BUG}, "relaunch", "was removed", ()),
     "preempted pod": ({"lost_pods": (PREEMPTED,)}, "relaunch", "was removed", ()),
     "two deleted pods": ({"lost_pods": (DELETED, PREEMPTED)}, "relaunch", "were removed", ()),
-    "lost node": ({"lost_pods": (DEAD_NODE,)}, "relaunch", "lost with the node", ()),
+    "lost node": ({"lost_pods": (DEAD_NODE,)}, "relaunch", "lost with node `a`", ()),
+    "node that does not answer": ({"phase": "Running", "lost_pods": (DEAD_NODE,)}, "nothing", "", ()),
+    "lost node of a job that runs": (
+        {"phase": "Running", "has_lost_node": True, "lost_pods": (DEAD_NODE,)}, "relaunch", "lost with node `a`", (),
+    ),
     "node lost twice": ({"lost_pods": (DEAD_NODE,), "history": [relaunch(node="a")]}, "relaunch", "is avoided", ("a",)),
     "another node lost": ({"lost_pods": (DEAD_NODE,), "history": [relaunch(node="b")]}, "relaunch", "lost", ()),
     "nodes that failed before stay avoided": (

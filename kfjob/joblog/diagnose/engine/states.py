@@ -9,6 +9,7 @@ from kfjob.joblog.diagnose.rules import check_ids
 from kfjob.joblog.events import (
     ETCD_CONTAINER,
     ETCD_WAIT,
+    NODE_NOT_READY,
     JobChanged,
     KubernetesEvent,
     PodChanged,
@@ -25,6 +26,9 @@ POD_ENDS = frozenset(
     check_ids("pod-preempted", "pod-evicted-by-taint", "node-not-ready", "evicted", "ephemeral-storage-full", "node-lost")
 )
 """Rules about pods that had run, and that something in the cluster ended. The start of another pod does not resolve them."""
+
+NODE_SILENCE = frozenset(check_ids("node-not-ready", "node-lost"))
+"""Rules about a node that does not answer; its pod may go on, and shows it when the node answers again."""
 
 [_NOT_EXECUTABLE] = check_ids("pod-not-executable")
 """The rule about a command that does not start: a program that has printed steps ended with the same code by itself."""
@@ -78,7 +82,8 @@ class StateReader:
         rule = match.rule if match else None
         if event.phase in {PodPhase.RUNNING, PodPhase.SUCCEEDED}:
             for occurrence in pod.symptoms.occurrences():
-                occurrence.resolved = occurrence.resolved or (occurrence.pod_waits and rule is not occurrence.rule)
+                can_end = occurrence.pod_waits or occurrence.rule.id in NODE_SILENCE
+                occurrence.resolved = occurrence.resolved or (can_end and rule is not occurrence.rule)
         if match and event.phase is not PodPhase.SUCCEEDED:
             pod.symptoms.add(_to_occurrence(event, match.rule, match.values, order), occasion=(order, 0))
 
@@ -117,6 +122,8 @@ class StateReader:
         pod = pods.get(event.name)
         if pod is None:
             return False
+        if event.reason == NODE_NOT_READY and pod.state and pod.state.phase is PodPhase.RUNNING:
+            return pod.state.reason != NODE_NOT_READY  # the node answers again, or the state will come
         stage = find_stage(event.reason)
         is_overcome = stage is not None and is_over(stage, event.first or time, events=pod.stages, state=pod.state)
         return is_overcome or (pod.state is not None and (pod.state.started or 0) > time)

@@ -137,9 +137,9 @@ RULES = (
     ),
     Rule(
         id="node-lost",
-        title="the pod's node is lost",
-        cause="the node does not answer; its pod stays Terminating, and the operator waits for it indefinitely",
-        remedy="check `kubectl get nodes`; `kubectl delete pod {pod} --force`, then `kfjob relaunch {job}`",
+        title="the node of pod `{pod}` does not answer",
+        cause="the machine is down or disconnected; Kubernetes keeps the pod until the node is back or is removed",
+        remedy="check `kubectl get nodes`; if the machine is off, `kfjob stop {job} --force`, then `kfjob relaunch {job}`",
         subject=Subject.POD,
         pattern=r"NodeLost|NodeNotReady|^Unknown \S",
     ),
