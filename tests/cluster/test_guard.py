@@ -23,6 +23,7 @@ import yaml
 from kfjob.cluster.inventory import KubernetesInventory
 from tests.cluster.facts import Space, needs_own_cluster, script, until
 from tests.cluster.shell import KFJOB, Shell
+from tests.mock_s3 import MockS3
 from tests.receiver import Receiver
 
 SHARED = Path("/var/lib/kfjob-cluster/volumes/shared")
@@ -96,6 +97,13 @@ def start_guard(space: Space, kubeconfig: Path, tmp_path: Path) -> Iterator[Star
             guard.end(signal.SIGTERM)
 
 
+@pytest.fixture
+def mock_s3() -> Iterator[MockS3]:
+    server = MockS3()
+    yield server
+    server.stop()
+
+
 @contextmanager
 def running_job(space: Space, name: str, kfjob: Shell, **fields: Any) -> Iterator[None]:
     """Submit a job of two workers, and wait for its first checkpoint; remove its checkpoints at the end."""
@@ -135,6 +143,15 @@ def read_job(space: Space, name: str) -> dict[str, Any]:
 def read_relaunches(job: dict[str, Any]) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = json.loads(job["metadata"]["annotations"].get("kfjob.dev/relaunches", "[]"))
     return entries
+
+
+def read_launch_id(space: Space, name: str) -> str:
+    launch: str = read_job(space, name)["metadata"]["labels"]["kfjob.dev/launch"]
+    return launch
+
+
+def list_keys(bucket: Any) -> list[str]:
+    return [item["Key"] for item in bucket.list_objects_v2(Bucket="logs").get("Contents", ())]
 
 
 def list_guard_events(space: Space, name: str) -> list[tuple[str, str]]:
@@ -177,6 +194,43 @@ def test_deleted_pod_is_relaunched_from_the_newest_checkpoint(space: Space, name
         assert len(steps) >= entry["step"]
         assert steps == list(range(1, len(steps) + 1))
         kfjob("stop", name)
+
+
+def test_archive_in_s3_gives_another_machine_the_verdict_and_all_lines(
+    space: Space, name: str, start_guard: Start, tmp_path: Path, mock_s3: MockS3
+):
+    kfjob, guard = Shell(space, tmp_path), start_guard("--archive", "s3://logs/guard", **mock_s3.environment)
+    pod, prefix, bucket = f"{name}-worker-0", f"guard/{space.name}/{name}", mock_s3.make_client()
+    bucket.create_bucket(Bucket="logs")
+    with running_job(space, name, kfjob, recovery={"retries": 1}, env={"FAIL_AT": "60"}):
+        until(lambda: guard.says(f"{name}: supervises launch"))
+        first = read_launch_id(space, name)
+        delete_pod(space, pod)
+        until(lambda: guard.says(f"replaces {first}"))
+        until(lambda: f"{prefix}/{first}/events.json" in list_keys(bucket))
+        mock_s3.stop()  # the second launch fails while S3 does not answer
+        until(lambda: guard.says("deleted 1 pod that still ran after the failure"))
+        until(lambda: guard.says("the guard tries again: AWS does not answer"))
+        second = read_launch_id(space, name)
+        verdict, lines = json.loads(kfjob("diagnose", name, "-o", "json")), kfjob("logs", name, "--pod", pod)
+        mock_s3.start()
+        until(lambda: guard.says("the archive is copied to s3://logs/guard again"))
+        kfjob("stop", name)
+    guard.end(signal.SIGTERM)
+    shutil.rmtree(tmp_path / "guard-state")
+    env = {"KUBECONFIG": "/dev/null", "KFJOB_STATE": str(tmp_path / "other"), **mock_s3.environment}
+    other, address = Shell(space, tmp_path, env=env), f"s3://logs/{prefix}"
+    archived = json.loads(other("diagnose", "--from", f"{address}/{second}", "-o", "json"))
+    assert "ValueError: bad batch 60" in json.dumps(verdict)
+    assert archived == verdict
+    assert other("logs", "--from", f"{address}/{second}", "--pod", pod) == lines
+    shown = other("logs", "--from", f"{address}/{first}", "--pod", pod).splitlines()
+    steps = [int(line.split()[1]) for line in shown if line.startswith("step ")]
+    assert len(steps) >= 10
+    assert steps == list(range(1, len(steps) + 1))
+    elsewhere = Shell(space, tmp_path, env=env | {"KFJOB_ARCHIVE": "s3://logs/guard"})
+    assert [launch["launch"] for launch in json.loads(elsewhere("history", name, "-o", "json"))] == [first, second]
+    assert elsewhere("logs", name, "--pod", pod) == lines
 
 
 def test_relaunch_is_notified_and_shows_in_the_metrics(space: Space, name: str, start_guard: Start, tmp_path: Path):

@@ -2,7 +2,7 @@
 
 import yaml
 
-from kfjob.guard.manifests import IMAGE, RULES, make_objects
+from kfjob.guard.manifests import IMAGE, RULES, GuardOptions, make_objects
 from kfjob.kinds.registry import KINDS
 from tests.role import MANIFESTS, list_rights, read_role
 
@@ -10,14 +10,14 @@ FOLDER = MANIFESTS / "guard"
 
 
 def test_kustomization_has_the_objects_of_install():
-    assert list(yaml.safe_load_all((FOLDER / "guard.yaml").read_text())) == make_objects()
+    assert list(yaml.safe_load_all((FOLDER / "guard.yaml").read_text())) == make_objects(GuardOptions())
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
     assert kustomization["resources"] == ["guard.yaml"]
     assert [image["name"] for image in kustomization["images"]] == [IMAGE]
 
 
 def test_pod_passes_the_restricted_standard():
-    pod = make_objects()[-1]["spec"]["template"]["spec"]
+    pod = make_objects(GuardOptions())[-1]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -29,21 +29,21 @@ def test_pod_passes_the_restricted_standard():
 
 
 def test_state_is_a_folder_that_the_guard_makes_in_its_volume():  # kfjob refuses a folder that others may write
-    (container,) = make_objects()[-1]["spec"]["template"]["spec"]["containers"]
+    (container,) = make_objects(GuardOptions())[-1]["spec"]["template"]["spec"]["containers"]
     (mount,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "state"]
     (state,) = [entry["value"] for entry in container["env"] if entry["name"] == "KFJOB_STATE"]
     assert state.startswith(f"{mount}/")
 
 
 def test_archive_claim_replaces_the_volume_of_the_pod():
-    pod = make_objects(namespace="team", image="guard:1", claim="logs")[-1]["spec"]["template"]["spec"]
+    pod = make_objects(GuardOptions(image="guard:1", claim="logs"), namespace="team")[-1]["spec"]["template"]["spec"]
     assert pod["volumes"][0] == {"name": "state", "persistentVolumeClaim": {"claimName": "logs"}}
     assert pod["containers"][0]["image"] == "guard:1"
 
 
 def test_addresses_of_notifications_come_from_a_secret():
     def list_variables(**options):
-        (container,) = make_objects(**options)[-1]["spec"]["template"]["spec"]["containers"]
+        (container,) = make_objects(GuardOptions(**options))[-1]["spec"]["template"]["spec"]["containers"]
         return {entry["name"]: entry for entry in container["env"]}
 
     assert "KFJOB_NOTIFY" not in list_variables()
@@ -53,7 +53,7 @@ def test_addresses_of_notifications_come_from_a_secret():
 
 
 def test_port_of_the_metrics_has_a_name():
-    (container,) = make_objects()[-1]["spec"]["template"]["spec"]["containers"]
+    (container,) = make_objects(GuardOptions())[-1]["spec"]["template"]["spec"]["containers"]
     assert container["ports"] == [{"name": "metrics", "containerPort": 9090}]
     assert container["command"][-2:] == ["--metrics-port", "9090"]
 
