@@ -211,6 +211,7 @@ def test_archive_in_s3_gives_another_machine_the_verdict_and_all_lines(
         mock_s3.stop()  # the second launch fails while S3 does not answer
         until(lambda: guard.says("deleted 1 pod that still ran after the failure"))
         until(lambda: guard.says("the guard tries again: AWS does not answer"))
+        until(lambda: list_pods(space, name) == [pod])
         second = read_launch_id(space, name)
         verdict, lines = json.loads(kfjob("diagnose", name, "-o", "json")), kfjob("logs", name, "--pod", pod)
         mock_s3.start()
