@@ -55,7 +55,7 @@ class ArchiveUploads:
             self._copy.download(name, staged)
             staged.replace(path)
         except (KfjobError, OSError) as err:
-            self._say(f"{job.name}: its earlier logs are not downloaded from S3: {_explain(err).title}")
+            self._say(f"{job.name}: what S3 may have of this launch is not downloaded: {_explain(err).title}")
 
     def upload(self) -> bool:
         """Upload what has changed, and return whether all of it was uploaded. A failure is said once."""

@@ -16,6 +16,7 @@ from kfjob.backends import folder, s3_archive
 from kfjob.backends.s3_archive import S3Archive, Stamp, check_address
 from kfjob.base.errors import BackendError, KfjobError, NotFound, Refused, UsageError
 from kfjob.cli.commands import run
+from kfjob.cli.lifecycle import _copy_to_s3
 from kfjob.guard.uploads import ArchiveUploads
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from tests.mock_s3 import MockS3
@@ -298,7 +299,17 @@ def test_failed_restore_does_not_stop_the_guard(tmp_path, server, bucket, monkey
         )
     finally:
         server.start()
-    assert said == ["train: its earlier logs are not downloaded from S3: AWS does not answer"]
+    assert said == ["train: what S3 may have of this launch is not downloaded: AWS does not answer"]
+
+
+def test_stop_by_a_person_copies_what_no_guard_copies(bucket, tmp_path, capsys):
+    _copy_to_s3(write_launch(tmp_path / "a", lines=2), "s3://logs", None)
+    assert list_keys(bucket) == [f"{LAUNCH}/status.json", f"{LAUNCH}/{POD}/pytorch.log"]
+    _copy_to_s3(write_launch(tmp_path / "b", lines=4), "s3://logs", None)  # the first copy may have lost pods
+    S3Archive("s3://logs").download(LAUNCH, tmp_path / "c")
+    assert folder.log_path(tmp_path / "c", POD).read_text().count("\n") == 2
+    _copy_to_s3(write_launch(tmp_path / "d"), "s3://no-such-bucket", None)
+    assert "the logs are not copied to s3://no-such-bucket: S3 refused `s3:ListBucket`" in capsys.readouterr().err
 
 
 def test_missing_right_names_the_guide(monkeypatch, bucket, tmp_path):

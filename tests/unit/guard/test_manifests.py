@@ -1,7 +1,10 @@
 """What `kfjob guard install` creates, and the kustomization of the same objects."""
 
+from typing import Any
+
 import yaml
 
+from kfjob.cli.commands import run
 from kfjob.guard.manifests import IMAGE, RULES, GuardOptions, make_objects
 from kfjob.kinds.registry import KINDS
 from tests.role import MANIFESTS, list_rights, read_role
@@ -66,3 +69,22 @@ def test_guard_reads_no_secrets():
 def test_role_of_submitters_has_every_right_of_the_kinds():
     needed = {item for kind in KINDS.values() for item in (*kind.permissions, *kind.useful_permissions)}
     assert needed <= list_rights(read_role("submitter"))
+
+
+def test_archive_in_s3_is_a_variable_of_the_guard(monkeypatch, capsys):
+    def install(*argv: str) -> dict[str, Any]:
+        options = ("-n", "team", "--image", "guard:1", "--dry-run", *argv)
+        assert run(["guard", "install", *options]) == 0
+        *_, deployment = yaml.safe_load_all(capsys.readouterr().out)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        return container
+
+    archive = {"name": "KFJOB_ARCHIVE", "value": "s3://logs/kfjob"}
+    container = install("--archive", "s3://logs/kfjob/", "--archive-secret", "s3-key")
+    assert archive in container["env"]
+    assert container["envFrom"] == [{"secretRef": {"name": "s3-key"}}]
+    assert "envFrom" not in install()
+    monkeypatch.setenv("KFJOB_ARCHIVE", "s3://logs/kfjob")
+    assert archive in install()["env"]
+    assert run(["guard", "install", "--image", "guard:1", "--dry-run", "--archive", "/folder"]) == 2
+    assert "`/folder` is not an address of S3" in capsys.readouterr().err
