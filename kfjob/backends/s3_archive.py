@@ -200,7 +200,7 @@ class S3Archive:
     def _download(self, name: str, path: Path, file: str, budget: _Budget, *, modified: float | None = None) -> None:
         """Write an object to `path / file`, which no reader sees before it is complete."""
         target = path / file
-        part = target.with_name(f".{target.name}.part")
+        part = target.with_name(f".{target.name[:240]}.part")  # a name on Linux has 255 bytes
         key = "/".join(filter(None, (self._prefix, name, file)))
         try:
             folder.make_private(target.parent)

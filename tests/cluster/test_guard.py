@@ -219,7 +219,7 @@ def test_archive_in_s3_gives_another_machine_the_verdict_and_all_lines(
         kfjob("stop", name)
     guard.end(signal.SIGTERM)
     shutil.rmtree(tmp_path / "guard-state")
-    env = {"KUBECONFIG": "/dev/null", "KFJOB_STATE": str(tmp_path / "other"), **mock_s3.environment}
+    env = {"KUBECONFIG": str(tmp_path / "none"), "KFJOB_STATE": str(tmp_path / "other"), **mock_s3.environment}
     other, address = Shell(space, tmp_path, env=env), f"s3://logs/{prefix}"
     archived = json.loads(other("diagnose", "--from", f"{address}/{last}", "-o", "json"))
     assert "ValueError: bad batch 60" in json.dumps(verdict)

@@ -76,7 +76,7 @@ def test_archive_in_s3_is_a_variable_of_the_guard(monkeypatch, capsys):
         options = ("-n", "team", "--image", "guard:1", "--dry-run", *argv)
         assert run(["guard", "install", *options]) == 0
         *_, deployment = yaml.safe_load_all(capsys.readouterr().out)
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        container: dict[str, Any] = deployment["spec"]["template"]["spec"]["containers"][0]
         return container
 
     archive = {"name": "KFJOB_ARCHIVE", "value": "s3://logs/kfjob"}
