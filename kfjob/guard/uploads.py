@@ -53,6 +53,8 @@ class ArchiveUploads:
             folder.check_state_folder(self._root.parent, self._root.name)
             staged = path.with_name(f".{path.name}.part")  # a second attempt continues it
             self._copy.download(name, staged)
+            for record in (folder.SPEC, folder.MANIFEST):  # `relaunch` starts what the archive records: the cluster's
+                (staged / record).unlink(missing_ok=True)
             staged.replace(path)
         except (KfjobError, OSError) as err:
             self._say(f"{job.name}: what S3 may have of this launch is not downloaded: {_explain(err).title}")

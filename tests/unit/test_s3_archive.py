@@ -282,6 +282,7 @@ def test_guard_that_has_lost_its_folder_restores_the_launch_and_continues_it(buc
     job = JobSnapshot(name="train", namespace="team", job=JobChanged(phase=JobPhase.RUNNING), uid="l1", launch="l1")
     path = write_launch(tmp_path / "old" / "archive", lines=5)
     assert uploads(tmp_path / "old").upload()
+    bucket.put_object(Bucket="logs", Key=f"guard/{LAUNCH}/spec.json", Body=b"{}")  # `relaunch` must not start this
     path.rename(tmp_path / "gone")
     guard = uploads(tmp_path / "new")
     guard.restore(job)
