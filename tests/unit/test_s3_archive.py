@@ -84,8 +84,13 @@ def test_launch_is_uploaded_and_downloaded_again(bucket, tmp_path):
 def test_only_changed_files_are_uploaded_and_the_status_is_the_last(bucket, tmp_path, monkeypatch):
     sent: list[str] = []
     upload = S3Archive._upload
-    monkeypatch.setattr(S3Archive, "_upload", lambda self, file, key: (sent.append(file.name), upload(self, file, key)))
-    path, uploaded = write_launch(tmp_path), {}
+
+    def record(self: S3Archive, file: Path, key: str) -> None:
+        sent.append(file.name)
+        upload(self, file, key)
+
+    monkeypatch.setattr(S3Archive, "_upload", record)
+    path, uploaded = write_launch(tmp_path), dict[str, Stamp]()
     archive = S3Archive("s3://logs")
     archive.upload_changes(path, LAUNCH, uploaded)
     archive.upload_changes(path, LAUNCH, uploaded)
