@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kfjob.api.diagnose import examine
-from kfjob.api.reader import ArchiveReader, JobReader, LiveReader, open_folder, open_snapshot
+from kfjob.api.reader import ArchiveReader, JobReader, LiveReader, find_archived, open_saved, open_snapshot
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_job_target
 from kfjob.api.view import read_view
@@ -111,7 +111,7 @@ class LaunchReader:
 
     def _find_folder(self) -> Path | None:
         if isinstance(self.reader, ArchiveReader):
-            return self.reader.folder
+            return None if self.reader.copy else self.reader.folder
         ref, state = self.reader.ref, self.reader.target.settings.state
         path = folder.launch_folder(state / "local", ref.namespace, ref.name, ref.launch or "unnamed")
         return path if ref.capabilities.runs_on_this_machine and path.is_dir() else None
@@ -126,12 +126,13 @@ def find_launches(job: str, settings: Settings, *, notify: Notify) -> list[Launc
     target = find_job_target(job, settings, notify=notify)
     live, missing = _find_live(target, job)
     readers: list[JobReader] = []
-    folder.check_state_folder(target.settings.archive.parent, target.settings.archive.name)
-    for path in folder.list_launches(target.settings.archive, target.namespace, job):
+    for launch in find_archived(target, job, notify=notify):
+        if live and launch.path.name == live.ref.launch:  # a guard archives it
+            continue
         try:
-            reader = ArchiveReader(path, target)
+            reader = launch.open()
         except KfjobError as err:
-            notify(f"launch `{path.name}` is left out: {err.title}")
+            notify(f"launch `{launch.path.name}` is left out: {err.title}")
             continue
         if live is None or reader.ref.uid != live.ref.uid:
             readers.append(reader)
@@ -161,7 +162,7 @@ def select_launches(jobs: Sequence[str], folders: Sequence[str], settings: Setti
     if len(jobs) == 1 and not folders and MARK not in jobs[0]:
         return find_launches(jobs[0], settings, notify=notify)
     selected = [launch for job in jobs for launch in _select(job, settings, notify)]
-    return [*selected, *(LaunchReader(0, open_folder(Path(path), settings)) for path in folders)]
+    return [*selected, *(LaunchReader(0, open_saved(path, settings)) for path in folders)]
 
 
 def _select(word: str, settings: Settings, notify: Notify) -> Iterator[LaunchReader]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -14,10 +15,12 @@ from kfjob.api import recorded_config
 from kfjob.api.secrets import find_secrets
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_job_target
-from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
+from kfjob.backends.archived_job import ArchivedJob
 from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.folder import check_state_folder, is_name, list_launches, read_created
+from kfjob.backends.s3_archive import SCHEME, S3Archive
 from kfjob.base.common_types import Notify
-from kfjob.base.errors import NotFound
+from kfjob.base.errors import KfjobError, NotFound
 from kfjob.joblog.diagnose.rule import LogSource
 from kfjob.joblog.events import JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.joblog.observe_config import ObserveConfig
@@ -117,13 +120,17 @@ class ArchiveReader:
 
     archived = True
 
-    def __init__(self, folder: Path, target: Target) -> None:
+    def __init__(self, folder: Path, target: Target, *, copy: S3Archive | None = None, place: str = "") -> None:
         """Open the folder; `target` is where the job ran, or where `relaunch` would start it.
+
+        `copy` keeps a folder that was downloaded from `place`.
 
         Raises:
             NotFound: the folder holds neither a job nor logs.
         """
         self.folder = folder
+        self.place = place or str(folder)
+        self.copy = copy
         self._job = ArchivedJob(folder)
         self.left_out = self._job.left_out
         self._snapshot = self._job.snapshot()
@@ -161,13 +168,77 @@ def open_job(job: str, settings: Settings, *, notify: Notify) -> LiveReader | Ar
     try:
         snapshot = target.read_job(job)
     except NotFound as err:
-        try:
-            folder = find_newest_launch(settings.archive, target.namespace, job)
-        except NotFound:
+        launches = find_archived(target, job, notify=notify)
+        if not launches:
             raise target.suggest(job, err) from None
-        notify(f"`{job}` is gone, this is the archive of its last launch: {folder}")
-        return ArchiveReader(folder, target)
+        notify(f"`{job}` is gone, this is the archive of its last launch: {launches[-1].place}")
+        return launches[-1].open()
     return open_snapshot(target, snapshot, is_new=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivedLaunch:
+    """A launch in the archive of this machine, or in its copy in S3."""
+
+    path: Path  # of a launch in S3, a temporary folder with its status
+    target: Target
+    copy: S3Archive | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it is."""
+        return f"{self.copy.address}/{self._name}" if self.copy else str(self.path)
+
+    @property
+    def _name(self) -> str:
+        return "/".join(self.path.parts[-3:])
+
+    def open(self) -> ArchiveReader:
+        """Return the launch; one in S3 is downloaded.
+
+        Raises:
+            KfjobError: it cannot be downloaded or read.
+        """
+        left_out = self.copy.download(self._name, self.path) if self.copy else []
+        reader = ArchiveReader(self.path, self.target, copy=self.copy, place=self.place)
+        reader.left_out = (*reader.left_out, *left_out)
+        return reader
+
+
+def find_archived(target: Target, job: str, *, notify: Notify) -> list[ArchivedLaunch]:
+    """Return the archived launches of a job, oldest first: those of this machine, and others that only S3 has."""
+    archive, settings = target.settings.archive_folder, target.settings
+    check_state_folder(archive.parent, archive.name)
+    found = [ArchivedLaunch(path=path, target=target) for path in list_launches(archive, target.namespace, job)]
+    if settings.archive:
+        copy, names = S3Archive(settings.archive, profile=settings.aws_profile), {launch.path.name for launch in found}
+        try:
+            paths = copy.find_launches(target.namespace, job)
+        except KfjobError as err:
+            notify(f"the archive in S3 is not read: {err.title}{f': {err.cause}' if err.cause else ''}")
+            return found
+        found += [ArchivedLaunch(path=path, target=target, copy=copy) for path in paths if path.name not in names]
+        found.sort(key=lambda launch: read_created(launch.path))
+    return found
+
+
+def open_saved(place: str, settings: Settings) -> ArchiveReader:
+    """Open what `--from` names: the address of a launch in S3, or what `open_folder` takes.
+
+    Raises:
+        NotFound: there is neither a job nor a log.
+        UsageError: the file is not a log, or the address is invalid.
+        KfjobError: the launch cannot be downloaded.
+    """
+    if not place.startswith(SCHEME):
+        return open_folder(Path(place), settings)
+    copy = S3Archive(place, profile=settings.aws_profile)
+    name = copy.address.rpartition("/")[2]
+    folder = copy.temporary / (name if is_name(name) else "saved")
+    left_out = copy.download("", folder)
+    reader = ArchiveReader(folder, Target(settings, "local", "default"), copy=copy, place=copy.address)
+    reader.left_out = (*reader.left_out, *left_out)
+    return reader
 
 
 def open_snapshot(target: Target, snapshot: JobSnapshot, *, is_new: bool = False) -> LiveReader:
@@ -190,7 +261,7 @@ def open_folder(folder: Path, settings: Settings) -> ArchiveReader:
 def name_job(reader: JobReader) -> str:
     """Return what names the job on a command line: its name, or `--from PATH` for saved logs."""
     if isinstance(reader, ArchiveReader) and not reader.ref.namespace:
-        return f"--from {shlex.quote(str(reader.folder))}"
+        return f"--from {shlex.quote(reader.place)}"
     return reader.ref.name
 
 

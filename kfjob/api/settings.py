@@ -36,6 +36,7 @@ class Settings:
     context: str | None = None  # in the kubeconfig
     namespace: str | None = None
     state: Path
+    archive: str | None = None  # s3://BUCKET/PREFIX, a copy of the archive; None: the archive is a folder alone
     local_python: Path | None = None  # Python, or virtual environment, of jobs on this machine; None: the first on PATH
     etcd_image: str | None = None  # for a job's own etcd
     aws_profile: str | None = None  # to push and pull images; None: as the AWS CLI selects it
@@ -47,7 +48,7 @@ class Settings:
     ignore: frozenset[str] = frozenset()  # lint rules that a command turns off with `--ignore`
 
     @property
-    def archive(self) -> Path:
+    def archive_folder(self) -> Path:
         """The folder on this machine with stopped jobs."""
         return self.state / "archive"
 
@@ -78,6 +79,7 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
 
     Raises:
         SpecError: a file cannot be read, or has an unknown name or an invalid value.
+        UsageError: the archive is no address of S3.
     """
     values: dict[str, Any] = {}
     for source in (_read_flags(flags), _read_environment(environ), _read_project(folder), _read_file(_user_file(environ))):
@@ -88,6 +90,10 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
         hint = f"use {' or '.join(f'`{name}`' for name in CAPABILITIES)}"
         raise SpecError([Problem(title=f"unknown backend `{str(backend)[:MAX_SHOWN]}`", hint=hint)])
     _check_target(values.get("target"))
+    if values.get("archive"):
+        from kfjob.backends.s3_archive import check_address
+
+        values["archive"] = check_address(values["archive"])
     state = expand_path(values.pop("state", None) or _state_home(environ))
     booleans: dict[str, Any] = {name: _parse_boolean(name, values.pop(name)) for name in _BOOLEANS if name in values}
     python = values.pop("local_python", None)

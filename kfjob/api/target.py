@@ -152,7 +152,7 @@ class Target:
         Raises:
             Unreachable, Forbidden: the cluster's jobs cannot be listed.
         """
-        archived = [entry.name for entry in folder.list_folders(self.settings.archive / self.namespace)]
+        archived = [entry.name for entry in folder.list_folders(self.settings.archive_folder / self.namespace)]
         return sorted({*archived, *(job.name for job in self.backend.list(namespace=self.namespace))})
 
     def suggest(self, job: str, err: NotFound) -> NotFound:

@@ -53,16 +53,21 @@ def check_name(name: str) -> str:
     Raises:
         BackendError: the name is not one that Kubernetes would accept.
     """
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise BackendError(f"`{name[:80]}` cannot be the name of a file", cause="it is not a name of Kubernetes")
     return name
 
 
+def is_name(name: str) -> bool:
+    """Return whether a name that comes from elsewhere is safe as a part of a path, and visible."""
+    return _NAME.fullmatch(name) is not None
+
+
 def list_launches(root: Path, namespace: str, job: str) -> list[Path]:
     """Return the folders of all launches of a job under `root`, oldest first."""
-    if not (_NAME.fullmatch(namespace) and _NAME.fullmatch(job)):
+    if not (is_name(namespace) and is_name(job)):
         return []
-    return sorted(list_folders(root / namespace / job), key=lambda folder: (_created(folder), folder.name))
+    return sorted(list_folders(root / namespace / job), key=lambda folder: (read_created(folder), folder.name))
 
 
 def list_folders(folder: Path) -> list[Path]:
@@ -216,7 +221,8 @@ def replace_file(file: Path, text: str) -> None:
         raise
 
 
-def _created(folder: Path) -> int:
+def read_created(folder: Path) -> int:
+    """Return when the job in the folder was created; 0 if the folder does not say it."""
     try:
         return read_snapshot(folder).job.created or 0
     except (NotFound, BackendError):

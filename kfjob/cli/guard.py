@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Settings, output_option, target_options
+from kfjob.cli.options import Command, Result, Settings, output_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import Count
 
 if TYPE_CHECKING:
     from kfjob.api.target import Target
+
+
+def archive_option(command: Command[Result]) -> Command[Result]:
+    """Add `--archive`; it changes the `settings` of `target_options`."""
+
+    @click.option(
+        "--archive",
+        metavar="ADDRESS",
+        help="Copy the archive to `s3://BUCKET/PREFIX`; default: `KFJOB_ARCHIVE`, else no copy.",
+    )
+    @functools.wraps(command)
+    def with_archive(*, archive: str | None, settings: Settings, **parameters: object) -> Result:
+        if archive:
+            from kfjob.backends.s3_archive import check_address
+
+            settings = replace(settings, archive=check_address(archive))
+        return command(settings=settings, **parameters)
+
+    return with_archive
 
 
 @click.group()
@@ -31,24 +52,40 @@ def guard() -> None:
     "--archive-claim", "claim", metavar="NAME", help="Volume claim for the logs; default: a volume of the guard's pod."
 )
 @click.option(
+    "--archive-secret",
+    metavar="NAME",
+    help="Existing Secret whose keys are variables of the guard, such as `AWS_ACCESS_KEY_ID`; default: the pod's own role.",
+)
+@click.option(
     "--notify-secret",
     metavar="NAME",
     help="Existing Secret for notifications; its key `KFJOB_NOTIFY` has the addresses, URLs of apprise.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the manifests as YAML; change nothing.")
 @target_options
-def install(*, image: str, claim: str | None, notify_secret: str | None, dry_run: bool, settings: Settings) -> None:
+@archive_option
+def install(
+    *,
+    image: str,
+    claim: str | None,
+    archive_secret: str | None,
+    notify_secret: str | None,
+    dry_run: bool,
+    settings: Settings,
+) -> None:
     """Install the guard in a namespace, or change the installed one."""
     from kfjob.guard.install import install as install_guard
-    from kfjob.guard.manifests import make_objects
+    from kfjob.guard.manifests import GuardOptions, make_objects
     from kfjob.source.yaml_writer import write_yaml
 
     target = _find_target(settings)
+    options = GuardOptions(
+        image=image, claim=claim, archive=settings.archive, archive_secret=archive_secret, notify_secret=notify_secret
+    )
     if dry_run:
-        objects = make_objects(namespace=target.namespace, image=image, claim=claim, notify_secret=notify_secret)
-        click.echo(write_yaml(objects), nl=False)
+        click.echo(write_yaml(make_objects(options, namespace=target.namespace)), nl=False)
         return
-    for name in install_guard(target, image=image, claim=claim, notify_secret=notify_secret):
+    for name in install_guard(target, options):
         click.echo(name)
     click.echo(f"installed in namespace `{target.namespace}`; `kfjob guard status` shows its state", err=True)
 
@@ -90,6 +127,7 @@ def uninstall(*, settings: Settings) -> None:
     help="Serve metrics for Prometheus at `/metrics` of this port; default: no metrics.",
 )
 @target_options
+@archive_option
 def run(*, metrics_port: int | None, settings: Settings) -> None:
     """Guard the jobs of a namespace in this process, without an end.
 

@@ -87,7 +87,7 @@ def _format_jobs(jobs: Sequence[tuple[JobSnapshot, JobView | None]], *, has_name
 
 def _find_other_jobs(target: Target, *, is_empty: bool) -> Iterator[str]:
     """Yield notes about jobs that the list lacks: the archive's if it is empty, and this machine's if it is a cluster's."""
-    archived = list_folders(target.settings.archive / target.namespace) if is_empty else []
+    archived = list_folders(target.settings.archive_folder / target.namespace) if is_empty else []
     if archived:
         yield (
             f"{plural(len(archived), 'stopped job')} in the archive, such as `{archived[-1].name}`: "

@@ -31,13 +31,14 @@ def open_reader(job: str | None, folder: str | None, settings: Settings, *, patt
     Raises:
         UsageError: neither was named, or the pattern is wrong or not for saved logs.
         NotFound: the job or the folder does not exist.
+        KfjobError: the saved job cannot be downloaded from S3.
     """
-    from kfjob.api.reader import open_folder
+    from kfjob.api.reader import open_saved
 
     if pattern is not None:
         _check_pattern(pattern, folder)
     if folder is not None:
-        saved = open_folder(Path(folder), settings)
+        saved = open_saved(folder, settings)
         saved.config = saved.config if pattern is None else replace(saved.config, progress_pattern=pattern)
         hide_secrets(saved.secrets)
         if saved.left_out:

@@ -40,7 +40,7 @@ from_option: Decorator = click.option(
     "folder",
     metavar="PATH",
     type=FILE,
-    help="Read saved logs: a directory, a file (also `.gz`), or `-` for standard input.",
+    help="Read saved logs: a directory, a file (also `.gz`), `-` for standard input, or `s3://BUCKET/…` of a launch.",
 )
 progress_option: Decorator = click.option(
     "--progress",

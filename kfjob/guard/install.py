@@ -12,19 +12,19 @@ from kfjob.backends.resources import APPS
 from kfjob.base.errors import NotFound
 from kfjob.base.text import plural
 from kfjob.guard.facts import read_history
-from kfjob.guard.manifests import make_objects
+from kfjob.guard.manifests import GuardOptions, make_objects
 from kfjob.guard.records import COMPONENT, LEASES
 from kfjob.guard.run import is_guarded
 from kfjob.objects.api_objects import describe_object
 
 
-def install(target: Target, *, image: str, claim: str | None, notify_secret: str | None = None) -> list[str]:
+def install(target: Target, options: GuardOptions) -> list[str]:
     """Create the objects of the guard, or change them, and return their names.
 
     Raises:
         Forbidden, Refused, Unreachable: an object cannot be created.
     """
-    objects = make_objects(namespace=target.namespace, image=image, claim=claim, notify_secret=notify_secret)
+    objects = make_objects(options, namespace=target.namespace)
     for item in objects:
         target.cluster.apply_object(item)
     return [describe_object(item) for item in objects]
@@ -38,7 +38,7 @@ def uninstall(target: Target) -> list[str]:
     """
     lease = {"apiVersion": LEASES, "kind": "Lease", "metadata": {"name": COMPONENT, "namespace": target.namespace}}
     deleted = []
-    for item in [*reversed(make_objects(namespace=target.namespace)), lease]:
+    for item in [*reversed(make_objects(GuardOptions(), namespace=target.namespace)), lease]:
         with suppress(NotFound):
             target.cluster.delete_object(item)
             deleted.append(describe_object(item))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kfjob.backends.resources import APPS, CORE
 from kfjob.base.common_types import JsonObject
 from kfjob.guard.metrics import PORT
@@ -47,14 +49,20 @@ RULES: tuple[Rule, ...] = (
 """The rights of the guard. A relaunch creates what a submit creates: the job, and its etcd's pod and service."""
 
 
-def make_objects(
-    *, namespace: str | None = None, image: str = IMAGE, claim: str | None = None, notify_secret: str | None = None
-) -> list[JsonObject]:
-    """Return the objects. Without a namespace, who applies them selects it.
+@dataclass(frozen=True, kw_only=True)
+class GuardOptions:
+    """What a person selects for the guard of a namespace."""
 
-    `claim` is a volume claim for the archive, and `notify_secret` a Secret with the addresses of notifications.
-    """
-    objects = [_make_account(), _make_role(), _make_binding(), _make_deployment(image, claim, notify_secret)]
+    image: str = IMAGE
+    claim: str | None = None  # a volume claim for the archive
+    archive: str | None = None  # s3://BUCKET/PREFIX for a copy of the archive
+    archive_secret: str | None = None  # a Secret whose keys are variables of boto3
+    notify_secret: str | None = None  # a Secret with the addresses of notifications
+
+
+def make_objects(options: GuardOptions, *, namespace: str | None = None) -> list[JsonObject]:
+    """Return the objects. Without a namespace, who applies them selects it."""
+    objects = [_make_account(), _make_role(), _make_binding(), _make_deployment(options)]
     if namespace:
         for item in objects:
             item["metadata"]["namespace"] = namespace
@@ -84,12 +92,13 @@ def _make_binding() -> JsonObject:
     }
 
 
-def _make_deployment(image: str, claim: str | None, notify_secret: str | None) -> JsonObject:
-    archive = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {"sizeLimit": "5Gi"}}
-    addresses = {"name": VARIABLE, "valueFrom": {"secretKeyRef": {"name": notify_secret, "key": VARIABLE}}}
+def _make_deployment(options: GuardOptions) -> JsonObject:
+    claim = {"persistentVolumeClaim": {"claimName": options.claim}}
+    archive = claim if options.claim else {"emptyDir": {"sizeLimit": "5Gi"}}
+    addresses = {"name": VARIABLE, "valueFrom": {"secretKeyRef": {"name": options.notify_secret, "key": VARIABLE}}}
     container = {
         "name": "guard",
-        "image": image,
+        "image": options.image,
         "command": ["kfjob", "guard", "run", "--metrics-port", str(PORT)],
         "ports": [{"name": "metrics", "containerPort": PORT}],
         "env": [
@@ -97,8 +106,10 @@ def _make_deployment(image: str, claim: str | None, notify_secret: str | None) -
             {"name": "KFJOB_STATE", "value": "/state/kfjob"},  # its group may write the volume itself (fsGroup)
             {"name": "KFJOB_IMAGE_CHECK", "value": "false"},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod
-            *([addresses] if notify_secret else []),
+            *([{"name": "KFJOB_ARCHIVE", "value": options.archive}] if options.archive else []),
+            *([addresses] if options.notify_secret else []),
         ],
+        **({"envFrom": [{"secretRef": {"name": options.archive_secret}}]} if options.archive_secret else {}),
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

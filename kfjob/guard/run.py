@@ -17,6 +17,7 @@ from kfjob.guard.notifications import Notifier
 from kfjob.guard.records import list_relaunch_records, read_relaunch_record
 from kfjob.guard.relaunch import complete, retry
 from kfjob.guard.supervision import Supervision
+from kfjob.guard.uploads import ArchiveUploads
 from kfjob.joblog.events import JobPhase, JobSnapshot
 from kfjob.joblog.view.job_view import JobView
 
@@ -58,6 +59,7 @@ class Guard:
         self._target = target
         self._say = say
         self.notifier = Notifier(os.environ, say)
+        self._uploads = ArchiveUploads(target.settings, target.namespace, say) if target.settings.archive else None
         self._supervised: set[str] = set()  # uids
         self._current: dict[tuple[str, str], Supervision] = {}  # by uid and name
 
@@ -67,6 +69,8 @@ class Guard:
 
     def run(self) -> None:
         """Complete what an earlier guard has begun, and watch the namespace."""
+        if self._uploads:
+            self._uploads.start()
         for record in list_relaunch_records(self._target, self._target.namespace):
             name = record["metadata"]["name"]
             self._say(f"{name}: completes a relaunch that another guard has begun")
@@ -83,7 +87,7 @@ class Guard:
         actions = ClusterActions(target, self._say)
 
         def follow() -> None:
-            supervision = Supervision(target, job, actions, self.notifier, self._say)
+            supervision = Supervision(target, job, actions, self.notifier, self._say, uploads=self._uploads)
             self._current[job.uid, job.name] = supervision
             supervision.run()
 

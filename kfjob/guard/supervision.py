@@ -7,17 +7,19 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from kfjob.api.lifecycle.archive import archive_job
 from kfjob.api.lifecycle.recorded_job import parse_recorded_spec
 from kfjob.api.lifecycle.running_archive import RunningArchive
 from kfjob.api.lifecycle.survivors import free_survivors
 from kfjob.api.lifecycle.wait import follow_job, stop_with_reason
 from kfjob.api.reader import open_snapshot, open_view
 from kfjob.api.target import Target
-from kfjob.base.errors import Refused, SpecError, UsageError
+from kfjob.base.errors import KfjobError, Refused, SpecError, UsageError
 from kfjob.guard.actions import Actions
 from kfjob.guard.decision import Action, Decision, decide
 from kfjob.guard.facts import collect_facts, extend_history
 from kfjob.guard.notifications import Notifier
+from kfjob.guard.uploads import ArchiveUploads
 from kfjob.joblog.events import NODE_NOT_READY, JobPhase, JobSnapshot, PodPhase
 from kfjob.joblog.view.job_view import GIVEN_UP, LIMIT_EXCEEDED, JobView
 from kfjob.joblog.view.watchdog_limits import ExceededLimit, find_exceeded_limit
@@ -36,9 +38,16 @@ class Supervision:
     """One launch."""
 
     def __init__(
-        self, target: Target, job: JobSnapshot, actions: Actions, notifier: Notifier, say: Callable[[str], None]
+        self,
+        target: Target,
+        job: JobSnapshot,
+        actions: Actions,
+        notifier: Notifier,
+        say: Callable[[str], None],
+        *,
+        uploads: ArchiveUploads | None = None,
     ) -> None:
-        """`say` receives what the guard's log shows."""
+        """`say` receives what the guard's log shows, and `uploads` copies the archive to S3."""
         self._target = target.change(namespace=job.namespace, job_kind=job.job_kind or None)
         self._job = job
         self._reader = open_snapshot(self._target, job)
@@ -46,6 +55,7 @@ class Supervision:
         self._actions = actions
         self._notifier = notifier
         self._say = say
+        self._uploads = uploads
         self._view = open_view(self._reader)
         self._next_start_check = time.monotonic() + START_CHECK_SECONDS
         self._lost_since: float | None = None  # when the first of the nodes stopped to answer
@@ -61,6 +71,12 @@ class Supervision:
         Raises:
             KfjobError: the cluster does not answer, or refuses; the caller tries again.
         """
+        try:
+            self._follow()
+        finally:
+            self._wake_uploads()
+
+    def _follow(self) -> None:
         view = self._view
         archive = self._open_archive()
         try:
@@ -82,12 +98,31 @@ class Supervision:
                 archive.close()
         if view.phase is JobPhase.FAILED:
             self._act(view, None)
+        elif view.phase is JobPhase.SUCCEEDED:
+            self._complete_archive()
+
+    def _wake_uploads(self) -> None:
+        if self._uploads:
+            self._uploads.wake()
+
+    def _complete_archive(self) -> None:
+        """Archive what the stream of a job does not have, for those who read the copy in S3: events, other containers."""
+        if self._uploads is None:
+            return
+        try:
+            snapshot = self._reader.snapshot()
+            with archive_job(self._target.backend, self._ref, snapshot, self._target.settings.archive_folder):
+                pass
+        except KfjobError as err:
+            self._say(f"{self._ref.name}: its archive is not complete: {err.title}")
 
     def _open_archive(self) -> RunningArchive | None:
         """Return the archive of a job whose logs are not on this machine."""
         if self._ref.capabilities.archives_jobs:
             return None
-        return RunningArchive(self._job, self._target.settings.archive, notify=self._say)
+        if self._uploads:
+            self._uploads.restore(self._job)
+        return RunningArchive(self._job, self._target.settings.archive_folder, notify=self._say)
 
     def _has_start_fault(self, view: JobView) -> bool:
         """Return whether it is time to ask the diagnosis why pods do not start."""
@@ -113,6 +148,7 @@ class Supervision:
         decision = decide(facts)
         if decision.action is Action.NOTHING:
             return False
+        self._wake_uploads()  # before the launch is replaced
         self._say(f"{self._ref.name}: {decision.action}: {decision.reason}")
         for line in decision.evidence:
             self._say(f"{self._ref.name}:   {line}")
@@ -147,4 +183,5 @@ class Supervision:
             return
         if freed := free_survivors(self._reader):
             self._say(f"{self._ref.name}: {freed}")
+        self._complete_archive()
         self._actions.remember(self._ref, decision.reason)

@@ -105,6 +105,11 @@ def read_relaunches(job: dict[str, Any]) -> list[dict[str, Any]]:
     return entries
 
 
+def read_launch_id(space: Space, name: str) -> str:
+    launch: str = read_job(space, name)["metadata"]["labels"]["kfjob.dev/launch"]
+    return launch
+
+
 def list_guard_events(space: Space, name: str) -> list[tuple[str, str]]:
     events = [event for event in list_objects(space, "v1", "events") if event["involvedObject"].get("name") == name]
     return [(e["reason"], e["message"]) for e in events if e.get("source", {}).get("component") == "kfjob-guard"]

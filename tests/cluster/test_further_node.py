@@ -16,7 +16,16 @@ import pytest
 import yaml
 
 from tests.cluster.facts import Space, needs_own_cluster, script, until
-from tests.cluster.guarded import SHARED, Start, list_guard_events, list_objects, read_job, read_relaunches, running_job
+from tests.cluster.guarded import (
+    SHARED,
+    Start,
+    list_guard_events,
+    list_objects,
+    read_job,
+    read_launch_id,
+    read_relaunches,
+    running_job,
+)
 from tests.cluster.shell import KFJOB, Shell
 
 NODE = "further"
@@ -67,7 +76,7 @@ def test_job_of_a_lost_node_is_relaunched_on_another(space: Space, name: str, no
     kfjob, guard = Shell(space, tmp_path), start_guard()
     with running_job(space, name, kfjob, recovery={}, scheduling=on_both_nodes(name, "ScheduleAnyway")):
         until(lambda: guard.says(f"{name}: supervises launch"))
-        old = read_job(space, name)["metadata"]["labels"]["kfjob.dev/launch"]
+        old = read_launch_id(space, name)
         pod = find_pod(space, name, node)
         script("node", "lose", node)
         assert f"{pod}" in kfjob("status", name)  # at once, when nobody knows yet that the node is gone
@@ -151,7 +160,15 @@ def test_elastic_job_goes_on_smaller_while_a_node_is_drained_and_grows_back(spac
 
     try:
         until(lambda: has_world(2))
-        script("kubectl", "drain", node, f"--pod-selector={LABEL}={name}", "--ignore-daemonsets", "--force")
+        script(
+            "kubectl",
+            "drain",
+            node,
+            f"--pod-selector={LABEL}={name}",
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            "--force",
+        )
         until(lambda: has_world(1))
         assert f"{name}   Running" in kfjob("status", name)
         script("kubectl", "uncordon", node)

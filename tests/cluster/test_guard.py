@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import socket
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.cluster.facts import Space, until
 from tests.cluster.guarded import (
@@ -16,10 +22,12 @@ from tests.cluster.guarded import (
     list_objects,
     list_pods,
     read_job,
+    read_launch_id,
     read_relaunches,
     running_job,
 )
 from tests.cluster.shell import Shell
+from tests.mock_s3 import MockS3
 from tests.receiver import Receiver
 
 
@@ -136,3 +144,53 @@ def test_command_that_follows_frees_the_survivors_unless_the_spec_keeps_them(spa
         until(lambda: list_pods(space, name) == [f"{name}-worker-0"])
         assert "ValueError: bad batch 17" in kfjob("diagnose", name)
         kfjob("stop", name)
+
+
+@pytest.fixture
+def mock_s3() -> Iterator[MockS3]:
+    server = MockS3()
+    yield server
+    server.stop()
+
+
+def list_keys(bucket: Any) -> list[str]:
+    return [item["Key"] for item in bucket.list_objects_v2(Bucket="logs").get("Contents", ())]
+
+
+def test_archive_in_s3_gives_another_machine_the_verdict_and_all_lines(
+    space: Space, name: str, start_guard: Start, tmp_path: Path, mock_s3: MockS3
+):
+    kfjob, guard = Shell(space, tmp_path), start_guard("--archive", "s3://logs/guard", **mock_s3.environment)
+    pod, prefix, bucket = f"{name}-worker-0", f"guard/{space.name}/{name}", mock_s3.make_client()
+    bucket.create_bucket(Bucket="logs")
+    with running_job(space, name, kfjob, recovery={"retries": 1}, env={"FAIL_AT": "60"}):
+        until(lambda: guard.says(f"{name}: supervises launch"))
+        first = read_launch_id(space, name)
+        delete_pod(space, pod)
+        until(lambda: guard.says(f"replaces {first}"))
+        until(lambda: f"{prefix}/{first}/events.json" in list_keys(bucket))
+        mock_s3.stop()  # two launches fail while S3 does not answer
+        until(lambda: guard.says("deleted 1 pod that still ran after the failure"))
+        until(lambda: guard.says("the guard tries again: AWS does not answer"))
+        until(lambda: list_pods(space, name) == [pod])
+        last = read_launch_id(space, name)
+        verdict, lines = json.loads(kfjob("diagnose", name, "-o", "json")), kfjob("logs", name, "--pod", pod)
+        mock_s3.start()
+        until(lambda: guard.says("the archive is copied to s3://logs/guard again"))
+        kfjob("stop", name)
+    guard.end(signal.SIGTERM)
+    shutil.rmtree(tmp_path / "guard-state")
+    env = {"KUBECONFIG": str(tmp_path / "none"), "KFJOB_STATE": str(tmp_path / "other"), **mock_s3.environment}
+    other, address = Shell(space, tmp_path, env=env), f"s3://logs/{prefix}"
+    archived = json.loads(other("diagnose", "--from", f"{address}/{last}", "-o", "json"))
+    assert "ValueError: bad batch 60" in json.dumps(verdict)
+    assert {**archived, "pods": 0} == {**verdict, "pods": 0}  # the archive keeps the pod that the guard has deleted
+    assert other("logs", "--from", f"{address}/{last}", "--pod", pod) == lines
+    shown = other("logs", "--from", f"{address}/{first}", "--pod", pod).splitlines()
+    steps = [int(line.split()[1]) for line in shown if line.startswith("step ")]
+    assert len(steps) >= 10
+    assert steps == list(range(1, len(steps) + 1))
+    elsewhere = Shell(space, tmp_path, env=env | {"KFJOB_ARCHIVE": "s3://logs/guard"})
+    launches = [launch["launch"] for launch in json.loads(elsewhere("history", name, "-o", "json"))]
+    assert (launches[0], len(launches), launches[-1]) == (first, 3, last)
+    assert elsewhere("logs", name, "--pod", pod) == lines

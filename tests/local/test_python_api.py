@@ -131,7 +131,7 @@ def test_a_job_that_has_ended_gives_its_name_to_the_next_launch(settings):
     assert second.launch != first.launch
     assert second.wait(check=True) is JobPhase.SUCCEEDED
     assert any("the last launch of `job` has ended (Succeeded)" in note for note in notes)
-    archived = settings.archive / "default" / "job" / first.launch
+    archived = settings.archive_folder / "default" / "job" / first.launch
     assert "first" in next(archived.rglob("*.log")).read_text()
 
 

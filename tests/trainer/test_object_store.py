@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import os
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from kfjob.trainer.lease import LEASE_FILE, Lease
 from kfjob.trainer.manifest import MANIFEST_FILE, DamagedError
 from kfjob.trainer.metrics import OUTCOME_FILE
 from kfjob.trainer.storage import open_storage
+from tests.mock_s3 import MockS3
 from tests.trainer.manifests import make_manifest
 
 URL = "s3://bucket/jobs/one"
@@ -27,18 +27,8 @@ URL = "s3://bucket/jobs/one"
 @pytest.fixture(scope="module")
 def store():
     """The environment variables of moto's server."""
-    from moto.moto_server.threaded_moto_server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "x",
-        "AWS_SECRET_ACCESS_KEY": "x",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
+    server = MockS3()
+    yield server.environment
     server.stop()
 
 

@@ -113,7 +113,7 @@ def check_disk(machine: Machine) -> Iterator[Finding]:
 
 def check_archive(machine: Machine) -> Iterator[Finding]:
     """Check the archive folder, which holds the logs of stopped jobs."""
-    folder = machine.settings.archive
+    folder = machine.settings.archive_folder
     if not folder.exists():
         yield ok("archive", f"{folder} (empty)")
     elif os.access(folder, os.R_OK | os.W_OK | os.X_OK):

@@ -20,12 +20,12 @@ from kfjob.api.images.build import (
     make_build_request,
     make_labels,
 )
+from kfjob.base.aws_errors import parse_push_error
 from kfjob.base.common_types import JsonObject, Notify, ignore_notice
 from kfjob.base.errors import AlreadyExists, KfjobError, Refused, UsageError
 from kfjob.image import auth, ecr
 from kfjob.image.build import archive, engine_process
 from kfjob.image.build.engines import BuildRequest
-from kfjob.image.ecr_errors import parse_push_error
 from kfjob.image.push import Repository, push_built_image
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.client import Registry

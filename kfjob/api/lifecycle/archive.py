@@ -57,7 +57,7 @@ def _write_archive(backend: Backend, ref: JobRef, snapshot: JobSnapshot, path: P
         end_times = map_parallel(
             lambda log: logs.write(log[0].pod, previous=log[1]), log_names, threads=THREADS, name="archive"
         )
-        folder.write_snapshot(path, redact_messages(_keep_pods(snapshot, path), redactor))
+        folder.write_snapshot(path, redact_messages(keep_pods(snapshot, path), redactor))
         with suppress(KfjobError):  # events only explain; a stop must not fail without them
             events = backend.events(ref)
             if len(events) >= len(folder.read_events(path)):
@@ -87,7 +87,7 @@ def _explaining_write_errors(job: str, path: Path) -> Iterator[None]:
         ) from err
 
 
-def _keep_pods(snapshot: JobSnapshot, path: Path) -> JobSnapshot:
+def keep_pods(snapshot: JobSnapshot, path: Path) -> JobSnapshot:
     """Return the snapshot with the pods that only the stored snapshot of the same job has."""
     try:
         stored = folder.read_snapshot(path)

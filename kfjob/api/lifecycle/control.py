@@ -48,7 +48,7 @@ def suspend(target: Target, job: str, *, timeout: float = STOP_TIMEOUT, uid: str
     """
     live = read_live(target, job, uid)
     spec = _check_suspendable(target, live)
-    with archive_job(target.backend, make_ref(target, live), live, target.settings.archive) as path:
+    with archive_job(target.backend, make_ref(target, live), live, target.settings.archive_folder) as path:
         _change(target, live, spec, "run.suspend=true")
         with waiting_for(f"the pods of `{job}` to end", timeout):
             _wait_without_pods(target, live, timeout)

@@ -89,7 +89,7 @@ def _note_changed_file(target: Target, record: JobSnapshot, notify: Notify) -> N
 def _read_archived(target: Target, job: str) -> JobSnapshot:
     """Return the last launch in the archive, which must have run on this target unless the user has named the backend."""
     try:
-        record = ArchivedJob(find_newest_launch(target.settings.archive, target.namespace, job)).snapshot()
+        record = ArchivedJob(find_newest_launch(target.settings.archive_folder, target.namespace, job)).snapshot()
     except NotFound as err:
         raise target.suggest(job, err) from None
     if record.backend in {None, target.name} or target.settings.backend:

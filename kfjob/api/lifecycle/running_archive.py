@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from msgspec.structs import replace
 
-from kfjob.api.lifecycle.archive import encode_line, redact_messages
+from kfjob.api.lifecycle.archive import encode_line, keep_pods, redact_messages
 from kfjob.api.secrets import find_secrets
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import LogRange
@@ -105,6 +105,7 @@ class RunningArchive:
         if view.job and pods:
             self._make_folder(self._path)
             snapshot = replace(self._job, job=view.job, pods=pods)
+            snapshot = keep_pods(snapshot, self._path)  # of an earlier guard
             folder.write_snapshot(self._path, redact_messages(snapshot, self._redactor))
 
     def _make_folder(self, path: Path) -> None:

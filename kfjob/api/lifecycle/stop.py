@@ -42,7 +42,7 @@ def stop(
 def _stop(
     target: Target, ref: JobRef, snapshot: JobSnapshot, *, timeout: float, archive_logs: bool, force: bool
 ) -> Path | None:
-    archive = target.settings.archive
+    archive = target.settings.archive_folder
     if target.capabilities.archives_jobs:  # it moves the job's folder to the archive itself
         target.backend.stop(ref, timeout=timeout)
         folder = find_newest_launch(archive, snapshot.namespace, ref.name)

@@ -34,7 +34,7 @@ def archive(launch: str, *, phase: JobPhase, steps: int, lr: str, created: int =
     snapshot = JobSnapshot(
         name="train", namespace="default", job=job, pods=(pod,), uid=launch, launch=launch, spec=json.dumps(spec)
     )
-    path = folder.make_private(load_current_settings().archive / "default" / "train" / launch)
+    path = folder.make_private(load_current_settings().archive_folder / "default" / "train" / launch)
     folder.write_snapshot(path, snapshot)
     log = folder.log_path(path, pod.pod)
     log.parent.mkdir()
@@ -85,7 +85,7 @@ def test_the_cause_of_a_live_launch_shows_no_secret(fake: FakeBackend, kfjob: Sh
 
 
 def test_a_damaged_launch_is_left_out_and_named(launches: FakeBackend, kfjob: Shell):
-    (load_current_settings().archive / "default" / "train" / "first" / folder.STATUS).write_text("{")
+    (load_current_settings().archive_folder / "default" / "train" / "first" / folder.STATUS).write_text("{")
     assert kfjob("history", "train") == 0
     assert "note: launch `first` is left out: " in kfjob.err
     assert len([line for line in kfjob.out.splitlines() if line[0].isdigit()]) == 2
@@ -114,7 +114,7 @@ def test_compare_writes_one_page_without_secrets(launches: FakeBackend, kfjob: S
 
 
 def test_saved_logs_are_compared_with_a_job(launches: FakeBackend, kfjob: Shell):
-    path = load_current_settings().archive / "default" / "train" / "second"
+    path = load_current_settings().archive_folder / "default" / "train" / "second"
     assert kfjob("compare", "train@1", "--from", str(path)) == 0
     assert kfjob.out.splitlines()[0].split() == ["train@1", "train"]
 
@@ -155,7 +155,7 @@ def archive_log(job: str, launch: str, lines: list[str]) -> None:
     """Write a launch with this log to the archive."""
     state = script.job(JobPhase.SUCCEEDED, started=script.START, ended=script.START + 60 * 10**9)
     pod = script.pod(0, PodPhase.SUCCEEDED)
-    path = folder.make_private(load_current_settings().archive / "default" / job / launch)
+    path = folder.make_private(load_current_settings().archive_folder / "default" / job / launch)
     spec = json.dumps(json.loads(script.SPEC) | {"command": ["torchrun", "train.py", "--run", launch * 20]})
     folder.write_snapshot(path, JobSnapshot(name=job, namespace="default", job=state, pods=(pod,), launch=launch, spec=spec))
     log = folder.log_path(path, pod.pod)

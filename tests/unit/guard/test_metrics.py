@@ -92,7 +92,7 @@ def test_views_are_those_of_the_supervised_jobs_and_the_newer_launch_hides_the_o
     old, new = (JobSnapshot(name="train", namespace="team", job=JobChanged(phase=JobPhase.FAILED), uid=uid) for uid in views)
 
     class FakeSupervision:
-        def __init__(self, _: object, job: JobSnapshot, *__: object) -> None:
+        def __init__(self, _: object, job: JobSnapshot, *__: object, **___: object) -> None:
             self.view = views[job.uid]
 
         def run(self) -> None:

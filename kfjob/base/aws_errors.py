@@ -18,6 +18,7 @@ from kfjob.base.errors import BackendError, Forbidden, KfjobError, Refused, Unre
 
 _NOT_ACCEPTED = (
     *("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidClientTokenId", "UnrecognizedClientException"),
+    "InvalidAccessKeyId",
     *("InvalidSignatureException", "SignatureDoesNotMatch", "OptInRequired"),
 )
 _DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AccessDeniedByResourcePolicyException")
@@ -25,6 +26,8 @@ _THROTTLED = ("Throttling", "ThrottlingException", "TooManyRequestsException", "
 _SERVER_ERROR = 500
 _ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
 _USER = re.compile(r"User: (\S+) is")
+_GUIDES = {"s3": "unattended"}
+"""The guide with the policy for a service; that of the others is about images."""
 
 
 @contextlib.contextmanager
@@ -33,7 +36,7 @@ def translate_errors(action: str, resource: str, *, profile: str | None, region:
     try:
         import botocore.exceptions as b
     except ImportError as err:  # a slim image of kfjob
-        raise UsageError("ECR needs boto3", hint="run `pip install boto3`") from err
+        raise UsageError("AWS needs boto3", hint="run `pip install boto3`") from err
     try:
         yield
     except b.ClientError as err:
@@ -81,7 +84,9 @@ def _translate_client_error(err: Exception, b: Any, *, profile: str | None, regi
             return Forbidden("the AWS credentials cannot be used", cause=str(err), hint=hint)
         case b.InvalidRegionError() | b.ConnectionError() | b.HTTPClientError() | b.UnknownEndpointError():
             hint = "check the name of the region, and the network (VPN, proxy, VPC endpoint)"
-            return Unreachable(f"AWS does not answer in region `{region}`", cause=str(err), hint=hint)
+            return Unreachable(f"AWS does not answer{f' in region `{region}`' if region else ''}", cause=str(err), hint=hint)
+        case b.IncompleteReadError():
+            return Unreachable("an answer of AWS is not complete", cause=str(err), hint="try again")
         case _:
             return Refused("the AWS configuration is invalid", cause=str(err))
 
@@ -99,7 +104,7 @@ def _translate_response(err: Any, action: str, resource: str, *, profile: str | 
         return _make_denied_error(message, action, resource)
     if code in _THROTTLED or status >= _SERVER_ERROR:
         return BackendError(f"AWS failed at `{action}`", cause=cause, hint="try again in a minute")
-    return Refused(f"ECR refused `{action}` for `{resource}`", cause=cause)
+    return Refused(f"{action.partition(':')[0].upper()} refused `{action}` for `{resource}`", cause=cause)
 
 
 def _make_denied_error(message: str, action: str, resource: str) -> KfjobError:
@@ -108,7 +113,8 @@ def _make_denied_error(message: str, action: str, resource: str) -> KfjobError:
     user = _USER.search(message)
     title = f"not allowed to `{action}`" + (f" at `{resource}`" if resource else "")
     subject = f" for `{user[1]}`" if user else ""
-    hint = f"ask for `{action}`{subject}; docs/guides/images.md has a policy with all rights that kfjob needs"
-    if "resource-based policy" in message or "in a resource policy" in message:
+    guide = _GUIDES.get(action.partition(":")[0], "images")
+    hint = f"ask for `{action}`{subject}; docs/guides/{guide}.md has a policy with all rights that kfjob needs"
+    if guide == "images" and ("resource-based policy" in message or "in a resource policy" in message):
         hint = f"the repository's own policy must allow `{action}`; its owner sees it with `aws ecr get-repository-policy`"
     return Forbidden(title, cause=message, hint=hint)
