@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from html import escape
@@ -198,6 +199,24 @@ class Run:
         if check and phase.ended and phase is not JobPhase.SUCCEEDED:
             raise self._failure(phase)
         return phase
+
+    @check_arguments
+    def execute(
+        self, command: list[str], *, pod: str | None = None, rank: int | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command in a pod: that of a name, of a global rank, or the one that prints the progress.
+
+        The result has the exit code (`returncode`), `stdout` and `stderr`.
+
+        Raises:
+            NotFound: the job has no such pod or rank.
+            NoEvidence: nothing shows which pod prints the progress.
+            Refused: the pod does not run, or the command cannot be started.
+            Forbidden: the user lacks the right to run commands in pods.
+        """
+        from kfjob.api.execute import capture
+
+        return capture(_require_live(self._reader), command, pod=pod, rank=rank)
 
     @check_arguments
     def stop(self, *, timeout: float = STOP_TIMEOUT) -> Path | None:

@@ -47,6 +47,7 @@ GROUPS = {
     },
     "Control a job": {
         "stop": ("kfjob.cli.lifecycle", "Archive a job's logs, then stop and remove it."),
+        "exec": ("kfjob.cli.execute", "Run a command in a pod of a job."),
         "suspend": ("kfjob.cli.control", "Remove a job's pods until it is resumed."),
         "resume": ("kfjob.cli.control", "Create the pods of a suspended job again."),
         "scale": ("kfjob.cli.control", "Change the number of nodes of an elastic job."),
@@ -76,7 +77,7 @@ GROUPS = {
 """The groups of the help, with the module and the summary of each command. A line has at most 80 columns."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 _SYNONYMS = {
-    "exec": "run", "create": "submit", "start": "submit", "launch": "submit", "cancel": "stop", "kill": "stop",
+    "rsh": "exec", "shell": "exec", "create": "submit", "start": "submit", "launch": "submit", "cancel": "stop", "kill": "stop",
     "remove": "stop", "restart": "relaunch", "pause": "suspend", "describe": "status", "show": "status", "get": "list",
     "ls": "list", "ps": "list", "delete": "stop", "rm": "stop",
     "jobs": "list", "follow": "watch", "attach": "watch", "tail": "logs", "lint": "validate", "check": "validate",
@@ -84,7 +85,8 @@ _SYNONYMS = {
 }  # fmt: skip
 """What other tools call a command; the error for an unknown name suggests it."""
 _FUNCTIONS = {
-    "list": "list_jobs", "import": "import_spec", "export": "export_spec", "push-image": "push_image", "help": "show_help",
+    "list": "list_jobs", "exec": "execute", "import": "import_spec", "export": "export_spec", "push-image": "push_image",
+    "help": "show_help",
 }  # fmt: skip
 """The functions of commands whose name is taken in Python or is no identifier."""
 

@@ -39,7 +39,7 @@ _STATE = re.compile(rf"(?<![\w`/-])({'|'.join(_STATES)})(?![\w`/-])")
 
 _COMMAND = re.compile(
     r"(?<=\bkfjob )(status|watch|wait|logs|master|progress|diagnose|report|history|compare|list"
-    r"|stop|suspend|resume|scale|relaunch)"
+    r"|stop|exec|suspend|resume|scale|relaunch)"
     r"(?=[ `])(?![^`·\n]* (?:-n|--from)\b)"
 )
 _rewrite: Callable[[str], str] | None = None

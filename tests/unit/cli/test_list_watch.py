@@ -31,7 +31,7 @@ def between_lists(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 raise KeyboardInterrupt
             action()
 
-        monkeypatch.setattr(overview.time, "sleep", sleep)
+        monkeypatch.setattr("kfjob.api.overview.time.sleep", sleep)
 
     return plan
 
@@ -99,7 +99,7 @@ def test_a_terminal_is_redrawn(
     fake.play("train", *script.TRAINING)
     shown: list[str] = []
     monkeypatch.setattr(jobs_list, "find_width", lambda: 80)
-    monkeypatch.setattr("kfjob.cli.live_display.show_live", lambda texts: shown.extend(texts))
+    monkeypatch.setattr("kfjob.cli.live_display.show_live", shown.extend)
     between_lists(nothing)
     assert kfjob("list", "--watch") == 130
     assert len(shown) == 2
