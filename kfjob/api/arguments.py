@@ -69,6 +69,7 @@ _HINTS: Mapping[str, str] = MappingProxyType(
         "include": 'write a regular expression, for example `include="loss"`',
         "job": "write the name of a job; `kfjob.list_jobs()` has them",
         "jobs": 'write a list of jobs, such as `["train@1", "train@2"]`',
+        "file": "write the path of a file",
         "folders": "write a list of paths",
         "spec": "build one with `JobSpec(name=…, command=…)`, or write the path of a spec file",
         "settings": "leave it out, or pass `kfjob.Settings(…)`",

@@ -127,6 +127,16 @@ class Run:
         return HtmlPage(make_report(self._reader))
 
     @check_arguments
+    def archive(self, file: str | Path | None = None) -> Path:
+        """Write the state, the logs, the events and the spec to one `.tar.gz` without secrets, and return its path.
+
+        `file` is the path, by default `JOB-LAUNCH.tar.gz` in the current folder.
+        """
+        from kfjob.api.lifecycle.bundle import write_bundle
+
+        return write_bundle(self._reader, Path(file) if file else None).file
+
+    @check_arguments
     def logs(
         self, pod: str | None = None, *, tail: int | None = None, previous: bool = False, include: str | None = None
     ) -> Iterator[LogLine | LogGap]:

@@ -43,6 +43,7 @@ GROUPS = {
         "history": ("kfjob.cli.history", "Show the launches of a job, and how each ended."),
         "compare": ("kfjob.cli.compare", "Compare the curves and specs of several launches."),
         "report": ("kfjob.cli.report", "Write an HTML report of a job."),
+        "archive": ("kfjob.cli.archive", "Write a job's logs and states to one file to send."),
         "progress": ("kfjob.cli.progress", "Show which lines of a log are training progress."),
     },
     "Control a job": {
@@ -81,7 +82,7 @@ _SYNONYMS = {
     "remove": "stop", "restart": "relaunch", "pause": "suspend", "describe": "status", "show": "status", "get": "list",
     "ls": "list", "ps": "list", "delete": "stop", "rm": "stop",
     "jobs": "list", "follow": "watch", "attach": "watch", "tail": "logs", "lint": "validate", "check": "validate",
-    "build": "push-image", "push": "push-image", "convert": "import", "new": "init",
+    "build": "push-image", "push": "push-image", "bundle": "archive", "convert": "import", "new": "init",
 }  # fmt: skip
 """What other tools call a command; the error for an unknown name suggests it."""
 _FUNCTIONS = {

@@ -40,7 +40,7 @@ from_option: Decorator = click.option(
     "folder",
     metavar="PATH",
     type=FILE,
-    help="Read saved logs: a directory, a file (also `.gz`), or `-` for standard input.",
+    help="Read saved logs: a directory, a log (also `.gz`), a file of `kfjob archive`, or `-` for standard input.",
 )
 progress_option: Decorator = click.option(
     "--progress",

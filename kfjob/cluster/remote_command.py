@@ -11,7 +11,7 @@ import select
 import shutil
 import ssl
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import msgspec
@@ -61,7 +61,10 @@ def run_command(client: Client, request: Request, streams: CommandStreams) -> in
         Unreachable: the connection has broken.
     """
     try:
-        with closing(client.open_websocket(request)) as socket, _raw_terminal(streams):
+        with ExitStack() as stack:
+            socket = client.open_websocket(request)
+            stack.callback(socket.shutdown)  # its `close` leaves a broken connection open
+            stack.enter_context(_raw_terminal(streams))
             status = _exchange(socket, streams, can_close="v5" in (socket.getheaders() or {}).get("sec-websocket-protocol", ""))
     except WebSocketBadStatusException as err:
         raise _explain_status(request, err) from err

@@ -48,7 +48,7 @@ def test_command_runs_in_a_pod_with_its_exit_code_and_output(
     assert (result.returncode, len(result.stdout), result.stderr) == (3, 3_000_000, b"done\n")
 
 
-def test_input_reaches_the_command_to_its_end(shell: Shell, name: str):
+def test_input_reaches_the_command_to_its_end(shell: Shell, name: str, tmp_path: Path):
     data = bytes(range(256)) * 20_000
     env = {
         **os.environ,
@@ -61,7 +61,7 @@ def test_input_reaches_the_command_to_its_end(shell: Shell, name: str):
     assert result.stdout == data
 
 
-def test_watched_list_prints_each_new_step(shell: Shell, name: str):
+def test_watched_list_prints_each_new_step(shell: Shell, name: str, tmp_path: Path):
     env = {
         **os.environ,
         "KUBECONFIG": shell.space.facts.kubeconfig,

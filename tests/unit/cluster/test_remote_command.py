@@ -49,7 +49,7 @@ class FakeSocket:
             raise WebSocketConnectionClosedException(text)
         return ABNF.OPCODE_BINARY, bytes([channel]) + text.encode()
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         self.sock.close()
         self._other.close()
 
