@@ -21,6 +21,6 @@ def test_bundle_of_a_failed_job_is_diagnosed_on_another_machine(space: Space, na
     live = json.loads(shell("diagnose", name, "-o", "json"))
     elsewhere = Shell(space, tmp_path, kubeconfig="/dev/null", env={"KFJOB_STATE": str(tmp_path / "other")})
     saved = json.loads(elsewhere("diagnose", "--from", "b.tar.gz", "-o", "json"))
-    assert saved["first_cause"]["title"] == live["first_cause"]["title"]
+    assert saved["headline"] == live["headline"]
     assert "step 1/10 loss 2.5" in elsewhere("logs", "--from", "b.tar.gz", "-o", "raw")
     assert b"kf-hunter2" not in (tmp_path / "b.tar.gz").read_bytes()
