@@ -64,6 +64,7 @@ _HINTS: Mapping[str, str] = MappingProxyType(
         "timeout": "write seconds as a number, for example `timeout=600`",
         "interval": "write seconds as a number, for example `interval=2`",
         "tail": "write a number of lines, for example `tail=100`",
+        "avoid_nodes": 'write a list of names of nodes, such as `["node-7"]`',
         "command": 'write the words of a command, such as `["nvidia-smi", "-L"]`',
         "pod": "write the name of a pod; `run.snapshot().pods` has them",
         "include": 'write a regular expression, for example `include="loss"`',

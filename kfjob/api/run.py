@@ -285,13 +285,15 @@ class Run:
         code: str | Path | None = None,
         changes: JsonMapping | None = None,
         start: int | str | None = None,
+        avoid_nodes: list[str] | None = None,
         notify: Notify = ignore_notice,
     ) -> Run:
         """Stop the job, submit its recorded spec again and return the new launch; `code` is a folder to add to the image.
 
         `changes` are fields of the spec with their new values, such as `{"train.max_steps": 2000}`; `notify` receives every
         difference to the last launch. `submit(…, replace=True)` starts another spec of the job. The training goes on from its
-        newest checkpoint, or begins at `start`: the step of a checkpoint, or "none" (step 0).
+        newest checkpoint, or begins at `start`: the step of a checkpoint, or "none" (step 0). This launch uses none of the
+        nodes `avoid_nodes`.
 
         Raises:
             SpecError: the changed spec has problems; the job was not stopped.
@@ -305,8 +307,9 @@ class Run:
         begin = "" if start is None else str(start)
         change = SpecChange(assignments=assignments, start=begin) if assignments or begin else None
         self._reader.snapshot()  # raises NotFound if a later launch has the job's name
-        layer = make_code_layer(code)
-        return Run(relaunch(target, self.name, timeout=timeout, code=layer, change=change, uid=uid, notify=notify))
+        layer, avoid = make_code_layer(code), tuple(avoid_nodes or ())
+        job = relaunch(target, self.name, timeout=timeout, code=layer, change=change, avoid=avoid, uid=uid, notify=notify)
+        return Run(job)
 
     def _failure(self, phase: JobPhase) -> KfjobError:
         if phase is JobPhase.STOPPED:

@@ -97,6 +97,9 @@ def _stop_job(job: str, *, timeout: float, archive_logs: bool, force: bool, sett
 @quiet_option
 @timeout_option
 @click.option("--from", "start", metavar="START", help=_START_HELP)
+@click.option(
+    "--avoid-node", "avoid", multiple=True, metavar="NAME", help="Do not use this node in the new launch. Repeatable."
+)
 @change_options
 @target_options
 @python_option
@@ -108,6 +111,7 @@ def relaunch(
     quiet: bool,
     timeout: float,
     start: str | None,
+    avoid: tuple[str, ...],
     change: ChangeOptions,
     code: CodeLayer | None,
     settings: Settings,
@@ -126,7 +130,8 @@ def relaunch(
     from kfjob.cli.follow import follow
 
     target = find_target(settings)
-    reader = relaunch_job(target, job, timeout=timeout, code=code, change=change.read(start or ""), notify=notify)
+    changes = change.read(start or "")
+    reader = relaunch_job(target, job, timeout=timeout, code=code, change=changes, avoid=avoid, notify=notify)
     hide_secrets(reader.secrets)
     if not should_follow:  # else standard output is that of the program
         click.echo(reader.ref.name)
