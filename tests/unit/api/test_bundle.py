@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.backends import bundle
-from kfjob.joblog.events import JobPhase, LogLine, PodPhase
+from kfjob.joblog.events import Event, JobPhase, LogLine, PodPhase
 from kfjob.spec.job import JobSpec
 from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
@@ -36,7 +36,7 @@ def member(name: str, **fields: object) -> tarfile.TarInfo:
 
 
 @pytest.mark.parametrize("events", [script.TRAINING, script.SUCCEEDED, script.FAILED])
-def test_bundle_gives_the_verdict_of_the_live_job(fake: FakeBackend, kfjob: Shell, here: Path, events: tuple):
+def test_bundle_gives_the_verdict_of_the_live_job(fake: FakeBackend, kfjob: Shell, here: Path, events: tuple[Event, ...]):
     fake.play("train", *events, spec=script.SPEC)
     assert kfjob("archive", "train", "-o", "train.tar.gz") == 0
     assert kfjob.out == "train.tar.gz\n"
