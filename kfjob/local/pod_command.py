@@ -30,13 +30,13 @@ def run_command(agent: AgentSpec, pod: PodChanged, command: Sequence[str], strea
     """
     run, _, pid = pod.container_id.removeprefix("local://").rpartition("/")
     mark = run.rpartition("/")[0]
-    environment: dict[bytes, bytes] = {}
+    environment = {**os.environ, **agent.env, MARK: mark}
     if has_proc():
-        environment = dict(pair.split(b"=", 1) for pair in read_environment(int(pid or 0)).split(b"\0") if b"=" in pair)
-        if environment.get(MARK.encode()) != mark.encode():
-            raise Refused(
-                f"pod `{pod.pod}` does not run, so no command can run in it", cause=pod.reason or "its agent has ended"
-            )
+        pairs = read_environment(int(pid or 0)).decode(errors="surrogateescape").split("\0")
+        environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        if environment.get(MARK) != mark:
+            cause = pod.reason or "its agent has ended"
+            raise Refused(f"pod `{pod.pod}` does not run, so no command can run in it", cause=cause)
     folder = agent.working_dir or None
     with suppress(OSError):
         folder = folder or str(Path(f"/proc/{pid}/cwd").readlink())
@@ -44,7 +44,7 @@ def run_command(agent: AgentSpec, pod: PodChanged, command: Sequence[str], strea
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=environment or {**os.environ, **agent.env, MARK: mark},
+            env=environment,
             stdin=subprocess.DEVNULL if streams.stdin is None else streams.stdin,
             stdout=streams.stdout,
             stderr=streams.stderr,
