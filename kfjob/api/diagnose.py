@@ -136,7 +136,7 @@ def _read_everything(reader: JobReader) -> Iterator[Event]:
         yield StoreChanged(state=snapshot.store)
     yield from snapshot.pods
     yield from merge_logs(reader, [(pod.pod, LogRange()) for pod in snapshot.pods])
-    yield Tick(time=time.time_ns())  # everything was read
+    yield Tick(time=snapshot.observed or time.time_ns())  # everything was read
 
 
 def _read_previous(reader: JobReader, pod: PodChanged) -> Iterator[LogLine | LogGap]:

@@ -5,6 +5,7 @@ A list must not wait, so the number of jobs, pods and lines is limited, and so i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -13,8 +14,9 @@ from kfjob.api.master.cache import recall_pod
 from kfjob.api.reader import open_snapshot, open_view
 from kfjob.api.target import Target
 from kfjob.api.view import advance_to_now
+from kfjob.base.common_types import Notify
 from kfjob.base.concurrency import Task, map_parallel
-from kfjob.base.errors import KfjobError
+from kfjob.base.errors import BackendError, KfjobError, Unreachable
 from kfjob.joblog.events import JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
@@ -29,6 +31,38 @@ MAX_PODS = 8
 LINES = 40
 """Last lines of a log. A failure prints more, so the first pod's log is then read further back."""
 THREADS = 16
+REFRESH_SECONDS = 5.0
+"""Time between two lists of `watch_views`."""
+
+JobRow = tuple[JobSnapshot, JobView | None]
+"""A job with its newest progress; None where no log was read."""
+
+
+def watch_views(target: Target, *, namespace: str | None, notify: Notify) -> Iterator[list[JobRow]]:
+    """Yield the jobs of a namespace, or with None of all namespaces, with their progress, again and again without an end.
+
+    A cluster that stops answering does not end it: `notify` receives one notice for each outage.
+
+    Raises:
+        KfjobError: the first list fails, or a later one for another reason than an outage.
+    """
+    views: dict[str, JobView | None] = {}
+    is_first, is_out = True, False
+    while True:
+        try:
+            jobs = target.backend.list(namespace=namespace)
+        except (Unreachable, BackendError) as err:
+            if is_first:
+                raise
+            if not is_out:
+                notify(f"{err.title}; the list goes on when it answers again")
+            is_out = True
+        else:
+            is_first = is_out = False
+            found = zip(jobs, read_views(target, jobs), strict=True)  # a log that is not read in time keeps its last progress
+            views = {job.uid: view or (views.get(job.uid) if job.phase is JobPhase.RUNNING else None) for job, view in found}
+            yield [(job, views[job.uid]) for job in jobs]
+        time.sleep(REFRESH_SECONDS)
 
 
 def read_views(target: Target, jobs: Sequence[JobSnapshot], *, seconds: float = SECONDS) -> list[JobView | None]:

@@ -249,7 +249,7 @@ def open_snapshot(target: Target, snapshot: JobSnapshot, *, is_new: bool = False
 
 
 def open_folder(folder: Path, settings: Settings) -> ArchiveReader:
-    """Open a folder of saved logs, a log file, standard input (`-`), or the folder of one launch in the archive.
+    """Open a folder of saved logs, a bundle, a log file, standard input (`-`), or the folder of one launch in the archive.
 
     Raises:
         NotFound: the path does not exist, or holds neither a job nor logs.
@@ -260,7 +260,7 @@ def open_folder(folder: Path, settings: Settings) -> ArchiveReader:
 
 def name_job(reader: JobReader) -> str:
     """Return what names the job on a command line: its name, or `--from PATH` for saved logs."""
-    if isinstance(reader, ArchiveReader) and not reader.ref.namespace:
+    if isinstance(reader, ArchiveReader) and (not reader.ref.namespace or reader.folder.is_file()):
         return f"--from {shlex.quote(reader.place)}"
     return reader.ref.name
 

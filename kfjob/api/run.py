@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from html import escape
@@ -126,6 +127,16 @@ class Run:
         return HtmlPage(make_report(self._reader))
 
     @check_arguments
+    def archive(self, file: str | Path | None = None) -> Path:
+        """Write the state, the logs, the events and the spec to one `.tar.gz` without secrets, and return its path.
+
+        `file` is the path, by default `JOB-LAUNCH.tar.gz` in the current folder.
+        """
+        from kfjob.api.lifecycle.bundle import write_bundle
+
+        return write_bundle(self._reader, Path(file) if file else None).file
+
+    @check_arguments
     def logs(
         self, pod: str | None = None, *, tail: int | None = None, previous: bool = False, include: str | None = None
     ) -> Iterator[LogLine | LogGap]:
@@ -200,6 +211,24 @@ class Run:
         return phase
 
     @check_arguments
+    def execute(
+        self, command: list[str], *, pod: str | None = None, rank: int | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command in a pod: that of a name, of a global rank, or the one that prints the progress.
+
+        The result has the exit code (`returncode`), `stdout` and `stderr`.
+
+        Raises:
+            NotFound: the job has no such pod or rank.
+            NoEvidence: nothing shows which pod prints the progress.
+            Refused: the pod does not run, or the command cannot be started.
+            Forbidden: the user lacks the right to run commands in pods.
+        """
+        from kfjob.api.execute import capture
+
+        return capture(_require_live(self._reader), command, pod=pod, rank=rank)
+
+    @check_arguments
     def stop(self, *, timeout: float = STOP_TIMEOUT) -> Path | None:
         """Stop the job, remove it and return the folder of its archive, which this Run reads from then on."""
         from kfjob.api.lifecycle.stop import stop
@@ -256,13 +285,15 @@ class Run:
         code: str | Path | None = None,
         changes: JsonMapping | None = None,
         start: int | str | None = None,
+        avoid_nodes: list[str] | None = None,
         notify: Notify = ignore_notice,
     ) -> Run:
         """Stop the job, submit its recorded spec again and return the new launch; `code` is a folder to add to the image.
 
         `changes` are fields of the spec with their new values, such as `{"train.max_steps": 2000}`; `notify` receives every
         difference to the last launch. `submit(…, replace=True)` starts another spec of the job. The training goes on from its
-        newest checkpoint, or begins at `start`: the step of a checkpoint, or "none" (step 0).
+        newest checkpoint, or begins at `start`: the step of a checkpoint, or "none" (step 0). This launch uses none of the
+        nodes `avoid_nodes`.
 
         Raises:
             SpecError: the changed spec has problems; the job was not stopped.
@@ -276,8 +307,9 @@ class Run:
         begin = "" if start is None else str(start)
         change = SpecChange(assignments=assignments, start=begin) if assignments or begin else None
         self._reader.snapshot()  # raises NotFound if a later launch has the job's name
-        layer = make_code_layer(code)
-        return Run(relaunch(target, self.name, timeout=timeout, code=layer, change=change, uid=uid, notify=notify))
+        layer, avoid = make_code_layer(code), tuple(avoid_nodes or ())
+        job = relaunch(target, self.name, timeout=timeout, code=layer, change=change, avoid=avoid, uid=uid, notify=notify)
+        return Run(job)
 
     def _failure(self, phase: JobPhase) -> KfjobError:
         if phase is JobPhase.STOPPED:

@@ -39,13 +39,16 @@ def read_view(reader: JobReader, *, with_events: bool = False, pattern: str | No
     newest = read_all(lambda pod: read_excerpt(reader, pod), snapshot.pods)
     for before, lines in zip(earlier, newest, strict=True):
         view = reduce_all(view, map(mark_newest, lines) if before else lines)
-    view = replace(advance_to_now(view), store=snapshot.store, relaunches=snapshot.relaunches)
+    view = replace(advance_to_now(view, snapshot.observed), store=snapshot.store, relaunches=snapshot.relaunches)
     view = replace(view, guard_decision=snapshot.guard_decision)
     with suppress(KfjobError):  # events only explain
         view = reduce_all(view, reader.events() if with_events else ())
     return view
 
 
-def advance_to_now(view: JobView) -> JobView:
-    """Return the view after everything was read; that of a running job has the present time, which shows a stall."""
-    return reduce_all(view, [Tick(time=time.time_ns())] if view.phase else [])
+def advance_to_now(view: JobView, observed: int | None = None) -> JobView:
+    """Return the view after everything was read; that of a running job has the present time, which shows a stall.
+
+    A bundle has the time when it was written, `observed`.
+    """
+    return reduce_all(view, [Tick(time=observed or time.time_ns())] if view.phase else [])

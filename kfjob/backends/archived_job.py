@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from kfjob.backends import folder, log_file
+from kfjob.backends import bundle, folder, log_file
 from kfjob.backends.base import LogRange
 from kfjob.backends.saved_logs import find_saved_logs
 from kfjob.base.errors import NotFound
@@ -45,17 +48,22 @@ class ArchivedJob:
     """A job read from files."""
 
     def __init__(self, path: Path) -> None:
-        """Open the folder, a log file, or standard input (`-`).
+        """Open the folder, a bundle (`.tar.gz`), a log file, or standard input (`-`).
 
         Raises:
             NotFound: the path holds neither a job nor logs.
             UsageError: the file is not a log.
         """
         self._path = path
-        self._saved = find_saved_logs(path)  # it also keeps the unpacked logs
+        if bundle.is_bundle(path):
+            parent = Path(tempfile.mkdtemp(prefix="kfjob-"))
+            weakref.finalize(self, shutil.rmtree, parent, ignore_errors=True)
+            self._path = bundle.unpack(path, parent)
+        self._saved = find_saved_logs(self._path)  # it also keeps the unpacked logs
         self._logs = self._saved.logs
-        self.left_out = tuple(self._saved.left_out)
         self._snapshot = self._read_snapshot()
+        missing = [pod.pod for pod in self._snapshot.pods if pod.pod not in self._logs] if self._snapshot.observed else []
+        self.left_out = (*self._saved.left_out, *(f"the log of pod `{pod}` (not in the archive)" for pod in missing))
         self._containers = {pod.pod: pod.container_id for pod in self._snapshot.pods}
 
     def snapshot(self) -> JobSnapshot:
@@ -93,6 +101,6 @@ class ArchivedJob:
             job = JobChanged(phase=JobPhase.STOPPED, reason=END_UNKNOWN)
             return JobSnapshot(name=self._saved.name, namespace="", job=job, pods=pods)
         job = snapshot.job
-        if job.phase.ended:
+        if job.phase.ended or snapshot.observed:
             return snapshot
         return replace(snapshot, job=replace(job, phase=JobPhase.STOPPED, ended=job.ended or job.time))

@@ -61,6 +61,15 @@ class LogRange(Struct, frozen=True, kw_only=True):
     follow: bool = False  # go on until the pod has ended, across restarts of the container; wait for a pod that is pending
 
 
+class CommandStreams(Struct, frozen=True, kw_only=True):
+    """What a command in a pod reads and writes: file descriptors of this process."""
+
+    stdout: int
+    stderr: int
+    stdin: int | None = None  # None: the command reads nothing
+    terminal: bool = False  # `stdin` and `stdout` are a terminal, and so are those of the command
+
+
 LineFilter = Callable[[bytes], Sequence[tuple[int, int]]]
 """Selects lines from the next block of whole lines: returns the start of each and the position of its line end."""
 LineFilterFactory = Callable[[], LineFilter]
@@ -138,6 +147,14 @@ class Backend(Protocol):
 
         Raises:
             NotFound: as `logs`.
+        """
+
+    def execute(self, ref: JobRef, pod: PodChanged, command: Sequence[str], streams: CommandStreams) -> int:
+        """Run a command beside the training in a pod that runs, and return its exit code.
+
+        Raises:
+            NotFound: the pod does not exist any more.
+            Refused: the command cannot be started.
         """
 
     def stop(self, ref: JobRef, *, timeout: float) -> None:

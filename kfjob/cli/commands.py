@@ -43,10 +43,12 @@ GROUPS = {
         "history": ("kfjob.cli.history", "Show the launches of a job, and how each ended."),
         "compare": ("kfjob.cli.compare", "Compare the curves and specs of several launches."),
         "report": ("kfjob.cli.report", "Write an HTML report of a job."),
+        "archive": ("kfjob.cli.archive", "Write a job's logs and states to one file to send."),
         "progress": ("kfjob.cli.progress", "Show which lines of a log are training progress."),
     },
     "Control a job": {
         "stop": ("kfjob.cli.lifecycle", "Archive a job's logs, then stop and remove it."),
+        "exec": ("kfjob.cli.execute", "Run a command in a pod of a job."),
         "suspend": ("kfjob.cli.control", "Remove a job's pods until it is resumed."),
         "resume": ("kfjob.cli.control", "Create the pods of a suspended job again."),
         "scale": ("kfjob.cli.control", "Change the number of nodes of an elastic job."),
@@ -76,15 +78,16 @@ GROUPS = {
 """The groups of the help, with the module and the summary of each command. A line has at most 80 columns."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 _SYNONYMS = {
-    "exec": "run", "create": "submit", "start": "submit", "launch": "submit", "cancel": "stop", "kill": "stop",
+    "rsh": "exec", "shell": "exec", "create": "submit", "start": "submit", "launch": "submit", "cancel": "stop", "kill": "stop",
     "remove": "stop", "restart": "relaunch", "pause": "suspend", "describe": "status", "show": "status", "get": "list",
     "ls": "list", "ps": "list", "delete": "stop", "rm": "stop",
     "jobs": "list", "follow": "watch", "attach": "watch", "tail": "logs", "lint": "validate", "check": "validate",
-    "build": "push-image", "push": "push-image", "convert": "import", "new": "init",
+    "build": "push-image", "push": "push-image", "bundle": "archive", "convert": "import", "new": "init",
 }  # fmt: skip
 """What other tools call a command; the error for an unknown name suggests it."""
 _FUNCTIONS = {
-    "list": "list_jobs", "import": "import_spec", "export": "export_spec", "push-image": "push_image", "help": "show_help",
+    "list": "list_jobs", "exec": "execute", "import": "import_spec", "export": "export_spec", "push-image": "push_image",
+    "help": "show_help",
 }  # fmt: skip
 """The functions of commands whose name is taken in Python or is no identifier."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -18,10 +19,11 @@ UpdateBar = Callable[[str, int, int], None]
 
 
 class CleanConsole(Console):
-    """Writes to standard error, without secrets, and without terminal sequences and control characters that are not its own."""
+    """Writes without secrets, and without terminal sequences and control characters that are not its own."""
 
-    def __init__(self) -> None:
-        super().__init__(file=find_stream(sys.stderr), highlight=False)
+    def __init__(self, stream: TextIO | None = None) -> None:
+        """Write to `stream`, or to standard error."""
+        super().__init__(file=find_stream(stream or sys.stderr), highlight=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Return the segments of a renderable with clean text."""

@@ -114,6 +114,9 @@ def _copy_to_s3(archive: Path, address: str, profile: str | None) -> None:
 @quiet_option
 @timeout_option
 @click.option("--from", "start", metavar="START", help=_START_HELP)
+@click.option(
+    "--avoid-node", "avoid", multiple=True, metavar="NAME", help="Do not use this node in the new launch. Repeatable."
+)
 @change_options
 @target_options
 @python_option
@@ -125,6 +128,7 @@ def relaunch(
     quiet: bool,
     timeout: float,
     start: str | None,
+    avoid: tuple[str, ...],
     change: ChangeOptions,
     code: CodeLayer | None,
     settings: Settings,
@@ -143,7 +147,8 @@ def relaunch(
     from kfjob.cli.follow import follow
 
     target = find_target(settings)
-    reader = relaunch_job(target, job, timeout=timeout, code=code, change=change.read(start or ""), notify=notify)
+    changes = change.read(start or "")
+    reader = relaunch_job(target, job, timeout=timeout, code=code, change=changes, avoid=avoid, notify=notify)
     hide_secrets(reader.secrets)
     if not should_follow:  # else standard output is that of the program
         click.echo(reader.ref.name)

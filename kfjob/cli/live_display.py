@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Group
@@ -111,6 +112,14 @@ class LiveDisplay(Display):
         self._console.print(Text(wrap(first, self._console.width), style=f"bold {colour}"), soft_wrap=True)
         for line in rest:
             self._console.print(Text(wrap(line, self._console.width)), soft_wrap=True)
+
+
+def show_live(texts: Iterable[str]) -> None:
+    """Show one text after another at the same place of the terminal; the last one stays. Messages are printed above it."""
+    console = CleanConsole(sys.stdout)
+    with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=sys.stderr.isatty()) as live:
+        for text in texts:
+            live.update(Text.from_ansi(text), refresh=True)
 
 
 def style_message(time: int | None, subject: str, text: str, *, width: int) -> Text:

@@ -40,7 +40,8 @@ from_option: Decorator = click.option(
     "folder",
     metavar="PATH",
     type=FILE,
-    help="Read saved logs: a directory, a file (also `.gz`), `-` for standard input, or `s3://BUCKET/…` of a launch.",
+    help="Read saved logs: a directory, a log (also `.gz`), a file of `kfjob archive`, `-` for standard input, or the "
+    "`s3://BUCKET/…` of a launch.",
 )
 progress_option: Decorator = click.option(
     "--progress",

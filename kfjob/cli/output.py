@@ -38,8 +38,8 @@ _STATE = re.compile(rf"(?<![\w`/-])({'|'.join(_STATES)})(?![\w`/-])")
 
 
 _COMMAND = re.compile(
-    r"(?<=\bkfjob )(status|watch|wait|logs|master|progress|diagnose|report|history|compare|list"
-    r"|stop|suspend|resume|scale|relaunch)"
+    r"(?<=\bkfjob )(status|watch|wait|logs|master|progress|diagnose|report|archive|history|compare|list"
+    r"|stop|exec|suspend|resume|scale|relaunch)"
     r"(?=[ `])(?![^`·\n]* (?:-n|--from)\b)"
 )
 _rewrite: Callable[[str], str] | None = None

@@ -51,5 +51,6 @@ def status(*, job: str | None, folder: str | None, pattern: str | None, output: 
             answer["last_lines"] = dict(diagnosis.last_lines)
         print_json(answer, indent=2)
     else:
-        text = status_text(view, name=reader.ref.name, now=time.time_ns(), diagnosis=diagnosis)
+        now = reader.snapshot().observed or time.time_ns()
+        text = status_text(view, name=reader.ref.name, now=now, diagnosis=diagnosis)
         click.echo(colour_states(text))

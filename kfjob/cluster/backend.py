@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
-from kfjob.backends.base import FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange
+from kfjob.backends.base import CommandStreams, FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange
 from kfjob.backends.resources import outlives_job
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.concurrency import cleaning_up
@@ -239,6 +239,15 @@ class KubernetesBackend:
     def filtered_logs(self, ref: JobRef, pod: str, log_range: LogRange, line_filter: LineFilterFactory) -> Iterator[LogEvent]:
         """Yield the selected lines of one pod's container, oldest first, and of the others one per second and the last."""
         return read_pod_log(self._client, ref, pod, log_range, line_filter=line_filter)
+
+    def execute(self, ref: JobRef, pod: PodChanged, command: Sequence[str], streams: CommandStreams) -> int:
+        """Run a command in the training container of a pod, and return its exit code."""
+        from kfjob.cluster.remote_command import run_command
+
+        has_input, container = streams.stdin is not None, find_kind(ref.job_kind).training_container
+        place = (ref.namespace, pod.pod, container)
+        request = requests.execute(*place, command, stdin=has_input, terminal=streams.terminal)
+        return run_command(self._client, request, streams)
 
     def stop(self, ref: JobRef, *, timeout: float, force: bool = False) -> None:
         """Delete this launch, and wait until the job, its pods and its services are gone."""

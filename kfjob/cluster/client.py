@@ -99,6 +99,10 @@ class Client:
         response = read_response(stream, STREAMS)
         raise make_error(request, response.status, response.body)
 
+    def open_websocket(self, request: Request) -> Any:
+        """Return the response as a `websocket.WebSocket`. Raises what the transport does."""
+        return self._transport.open_websocket(request)
+
     def pause(self, seconds: float) -> bool:
         """Wait, but not longer than until the client is closed. Return whether it is still open."""
         return not self._closed.wait(seconds)

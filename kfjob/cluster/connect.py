@@ -32,6 +32,9 @@ from kfjob.cluster.client import Client
 from kfjob.cluster.transport import HttpTransport
 from kfjob.redaction import remember_credential
 
+DIAL_SECONDS = 40.0
+"""Time for the API server, and for the kubelet behind it, to open a websocket."""
+
 
 class Access(Struct, frozen=True, kw_only=True):
     """A configuration as it was read."""
@@ -79,7 +82,8 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
         title, hint = f"`{host}` is not the address of an API server", "write `https://HOST:PORT`"
         raise Unreachable(title, location=access.location, hint=hint)
     http = HttpClient(_make_pool(access))
-    transport = HttpTransport(http, server, credentials, waits_for=f"the API server `{host}`")
+    dial = partial(_dial, access.configuration)
+    transport = HttpTransport(http, server, credentials, waits_for=f"the API server `{host}`", dial=dial)
     return Connection(client=Client(transport, host=host), namespace=access.namespace, context=access.context)
 
 
@@ -163,6 +167,17 @@ def _make_pool(access: Access) -> Any:
         return make_pool(settings.host, context, proxy=settings.proxy, server_name=settings.tls_server_name)
     except (ssl.SSLError, LocationValueError, OSError, ValueError) as err:
         raise Unreachable("the kubeconfig cannot be used", location=access.location, cause=str(err)) from err
+
+
+def _dial(configuration: Any, url: str, headers: Mapping[str, str]) -> Any:
+    """Open a websocket as the package does, with the configuration's certificates and proxy."""
+    import websocket
+    from kubernetes.stream.ws_client import create_websocket
+
+    websocket.setdefaulttimeout(DIAL_SECONDS)
+    socket = create_websocket(configuration, url, headers)
+    socket.settimeout(None)
+    return socket
 
 
 class ConfiguredCredentials:

@@ -123,6 +123,14 @@ def get(resource: str, namespace: str, name: str) -> Request:
     return _request("GET", "get", resource, namespace, name=name)
 
 
+def execute(namespace: str, pod: str, container: str, command: Sequence[str], *, stdin: bool, terminal: bool) -> Request:
+    """Run a command in a container; the response is a websocket. Kubernetes calls that `get`, and from 1.35 on `create` too."""
+    streams = {"stdin": stdin, "stdout": True, "stderr": not terminal, "tty": terminal}
+    query = (("container", container), *((name, "true") for name, is_open in streams.items() if is_open))
+    request = _request("GET", "get", "pods", namespace, name=pod, query=(*query, *(("command", word) for word in command)))
+    return replace(request, path=f"{request.path}/exec", subresource="exec")
+
+
 def list_nodes() -> Request:
     """Read all nodes."""
     return Request(method="GET", path="/api/v1/nodes", verb="list", resource="nodes", namespace="")

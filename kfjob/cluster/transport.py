@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from kfjob.base.http import ConnectionLost, HttpClient, Limits, Stream
 from kfjob.cluster.requests import Request
+
+Dial = Callable[[str, Mapping[str, str]], Any]
+"""Opens a `websocket.WebSocket` of a URL with these headers."""
+WEBSOCKET_PROTOCOLS = "v5.channel.k8s.io, v4.channel.k8s.io"
 
 
 class Transport(Protocol):
@@ -25,6 +29,13 @@ class Transport(Protocol):
 
         Raises:
             ConnectionLost: the server did not answer.
+        """
+
+    def open_websocket(self, request: Request) -> Any:
+        """Send `request` and return the open `websocket.WebSocket`.
+
+        Raises:
+            WebSocketException, OSError: the server refused it or did not answer.
         """
 
     def close(self) -> None:
@@ -48,8 +59,9 @@ class Credentials(Protocol):
 class HttpTransport:
     """Sends requests over HTTP."""
 
-    def __init__(self, http: HttpClient, host: str, credentials: Credentials, *, waits_for: str) -> None:
+    def __init__(self, http: HttpClient, host: str, credentials: Credentials, *, waits_for: str, dial: Dial) -> None:
         """`host` is the address of the API server; `waits_for` names the server to a user who waits for it."""
+        self._dial = dial
         self._http = http
         self._host = host.rstrip("/")
         self._waits_for = waits_for
@@ -80,13 +92,19 @@ class HttpTransport:
             headers["Content-Type"] = request.content_type
         return self._http.open(
             request.method,
-            self._host + request.path + ("?" + urlencode(request.query) if request.query else ""),
+            self._host + _locate(request),
             headers=headers,
             body=None if request.body is None else json.dumps(request.body).encode(),
             limits=limits,
             repeatable=request.repeatable,
             waits_for="" if request.is_stream else self._waits_for,
         )
+
+    def open_websocket(self, request: Request) -> Any:
+        """Send `request` and return the open websocket."""
+        headers = {name.lower(): value for name, value in self._credentials.headers().items()}
+        url = self._host.replace("http", "ws", 1) + _locate(request)
+        return self._dial(url, {**headers, "sec-websocket-protocol": WEBSOCKET_PROTOCOLS})
 
     def close(self) -> None:
         """End every stream."""
@@ -96,3 +114,7 @@ class HttpTransport:
         for stream in streams:
             stream.shut()
         self._http.close()
+
+
+def _locate(request: Request) -> str:
+    return request.path + ("?" + urlencode(request.query) if request.query else "")

@@ -305,6 +305,7 @@ class JobSnapshot(Struct, frozen=True, kw_only=True):
     guard_decision: str = ""  # why the guard does not relaunch this launch any more; "" if it may
     start_folder: str = ""  # where the agents of a local job start unless its spec says so; "" on a cluster
     labels: dict[str, str] = field(default_factory=dict)  # the labels of the job
+    observed: int | None = None  # when a bundle was written, whose job may not have ended; None: not in a bundle
 
     @property
     def phase(self) -> JobPhase:

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec.structs import replace
 
 from kfjob.backends import folder, log_file
-from kfjob.backends.base import JobRef, LineFilterFactory, LogEvent, LogRange, Requirement
+from kfjob.backends.base import CommandStreams, JobRef, LineFilterFactory, LogEvent, LogRange, Requirement
 from kfjob.base.capabilities import BackendName
 from kfjob.base.errors import AlreadyExists, BackendError, NotFound, Refused
 from kfjob.base.text import plural
@@ -37,11 +37,12 @@ from kfjob.joblog.events import (
     PodChanged,
     WorkloadStatus,
 )
-from kfjob.local import etcd, machine, placement
+from kfjob.local import etcd, launch_spec, machine, placement
 from kfjob.local.followed_log import FollowedLog, to_log_line
 from kfjob.local.interpreter import Interpreter, check_packages
 from kfjob.local.launch import start_guard, start_supervisor, write_launch_folder
 from kfjob.local.launch_spec import LaunchSpec
+from kfjob.local.pod_command import run_command
 from kfjob.local.rank_processes import ProcessWatcher, add_processes
 from kfjob.local.staging import open_staging, remove_stale
 from kfjob.local.state import read_pod_state, read_state
@@ -245,6 +246,14 @@ class LocalBackend:
             to_log_line(pod, log_range, line, state.container_id if state else "")
             for line in log_file.read_lines(path, log_range)
         )
+
+    def execute(self, ref: JobRef, pod: PodChanged, command: Sequence[str], streams: CommandStreams) -> int:
+        """Run a command with the environment and the folder of a pod's agent, and return its exit code."""
+        launch = self._find_launch_of(ref)
+        agent = launch and next((agent for agent in launch_spec.read(launch).agents if agent.pod == pod.pod), None)
+        if not agent:
+            raise NotFound(f"job `{ref.name}` has no pod `{pod.pod}` in which a command can run")
+        return run_command(agent, pod, command, streams)
 
     def stop(self, ref: JobRef, *, timeout: float) -> None:
         """End the job if it runs, and move its folder to the archive. `timeout` (seconds) should exceed the grace time."""

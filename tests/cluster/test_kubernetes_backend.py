@@ -150,6 +150,9 @@ class OtherApiGroup:
     def open(self, request: Request, limits: Limits) -> Stream:
         return self._inner.open(structs.replace(request, path=request.path.replace("kubeflow.org", "other.org")), limits)
 
+    def open_websocket(self, request: Request) -> object:
+        return self._inner.open_websocket(request)
+
     def close(self) -> None:
         self._inner.close()
 

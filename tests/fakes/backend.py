@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
-from kfjob.backends.base import FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange
+from kfjob.backends.base import CommandStreams, FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange
 from kfjob.base.capabilities import BackendName
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import AlreadyExists, NotFound, Refused
@@ -138,6 +138,10 @@ class FakeBackend:
         """Return the cluster's events in the script."""
         script = self._job(ref.name, ref.namespace).script
         return [e for e in script if isinstance(e, KubernetesEvent | WorkloadStatus)]
+
+    def execute(self, ref: JobRef, pod: PodChanged, command: Sequence[str], streams: CommandStreams) -> int:  # noqa: ARG002
+        """Refuse the command: nothing runs."""
+        raise Refused(f"`{command[0]}` cannot be started in pod `{pod.pod}`")
 
     def logs(
         self,

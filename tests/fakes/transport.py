@@ -54,6 +54,12 @@ class FakeTransport:
             raise response
         return response
 
+    def open_websocket(self, request: Request) -> Any:
+        """Return the scripted response, which must be a socket."""
+        with self._lock:
+            self.requests.append(request)
+        return self._answer(request)
+
     def close(self) -> None:
         """Do nothing: no stream waits."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import monotonic
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -18,7 +19,7 @@ from kfjob.backends.base import Backend, JobRef, LogRange
 from kfjob.base.concurrency import Task, map_parallel
 from kfjob.base.errors import BackendError, KfjobError, NotFound
 from kfjob.base.file_access import name_file, open_private
-from kfjob.joblog.events import JobSnapshot, LogLine, PodPhase
+from kfjob.joblog.events import JobSnapshot, KubernetesEvent, LogGap, LogLine, PodPhase, WorkloadStatus
 from kfjob.redaction import LineRedactor, Redactor
 from kfjob.redaction.structs import redact_struct
 
@@ -27,6 +28,28 @@ THREADS = 8
 _LOCK = ".archive.lock"
 LAST_LINES_SECONDS = 10.0
 """Time that logs have to end after their pods are gone."""
+
+
+class JobSource(Protocol):
+    """Where the logs and the events of a launch are read, such as a `JobReader`."""
+
+    def logs(self, pod: str, log_range: LogRange) -> Iterator[LogLine | LogGap]:
+        """Return lines of one container's log, oldest first."""
+
+    def events(self) -> list[KubernetesEvent | WorkloadStatus]:
+        """Return what the cluster's controllers recorded about the job, oldest first."""
+
+
+@dataclass(frozen=True)
+class _LiveJob:
+    backend: Backend
+    ref: JobRef
+
+    def logs(self, pod: str, log_range: LogRange) -> Iterator[LogLine | LogGap]:
+        return self.backend.logs(self.ref, pod, log_range)
+
+    def events(self) -> list[KubernetesEvent | WorkloadStatus]:
+        return self.backend.events(self.ref)
 
 
 @contextmanager
@@ -50,27 +73,35 @@ def archive_job(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path
 
 @contextmanager
 def _write_archive(backend: Backend, ref: JobRef, snapshot: JobSnapshot, path: Path) -> Iterator[None]:
-    redactor = Redactor(find_secrets(snapshot))
-    logs = _LogArchive(backend=backend, ref=ref, path=path, redactor=redactor)
-    log_names = [(pod, previous) for pod in snapshot.pods for previous in ((False, True) if pod.restarts else (False,))]
+    source, redactor = _LiveJob(backend, ref), Redactor(find_secrets(snapshot))
+    logs = _LogArchive(source=source, path=path, redactor=redactor)
     with _explaining_write_errors(snapshot.name, path):
-        end_times = map_parallel(
-            lambda log: logs.write(log[0].pod, previous=log[1]), log_names, threads=THREADS, name="archive"
-        )
-        folder.write_snapshot(path, redact_messages(keep_pods(snapshot, path), redactor))
-        with suppress(KfjobError):  # events only explain; a stop must not fail without them
-            events = backend.events(ref)
-            if len(events) >= len(folder.read_events(path)):
-                folder.write_events(path, [redact_struct(event, redactor) for event in events])
-    tasks = [
-        logs.append(pod.pod, end_time)
-        for (pod, previous), end_time in zip(log_names, end_times, strict=True)
-        if pod.phase is PodPhase.RUNNING and not previous
-    ]
+        end_times = write_job(source, snapshot, path, redactor)
+    tasks = [logs.append(pod.pod, end_times[pod.pod]) for pod in snapshot.pods if pod.phase is PodPhase.RUNNING]
     yield
     deadline = monotonic() + LAST_LINES_SECONDS
     for task in tasks:
         task.join(max(deadline - monotonic(), 0))
+
+
+def write_job(
+    source: JobSource, snapshot: JobSnapshot, path: Path, redactor: Redactor, *, has_previous: bool = False
+) -> dict[str, int | None]:
+    """Write the logs, the state and the events of a launch into a folder; return the time of the last line of each pod.
+
+    `has_previous`: pods without restarts may have a log of a previous container too, as in the archive.
+    """
+    logs = _LogArchive(source=source, path=path, redactor=redactor)
+    log_names = [
+        (pod.pod, previous) for pod in snapshot.pods for previous in (False, True)[: 1 + bool(pod.restarts or has_previous)]
+    ]
+    end_times = map_parallel(lambda log: logs.write(log[0], previous=log[1]), log_names, threads=THREADS, name="archive")
+    folder.write_snapshot(path, redact_messages(keep_pods(snapshot, path), redactor))
+    with suppress(KfjobError):  # events only explain; a stop must not fail without them
+        events = source.events()
+        if len(events) >= len(folder.read_events(path)):
+            folder.write_events(path, [redact_struct(event, redactor) for event in events])
+    return {pod: time for (pod, previous), time in zip(log_names, end_times, strict=True) if not previous}
 
 
 @contextmanager
@@ -111,8 +142,7 @@ def redact_messages(snapshot: JobSnapshot, redactor: Redactor) -> JobSnapshot:
 class _LogArchive:
     """Writes the logs of a job, without the secrets in their lines."""
 
-    backend: Backend
-    ref: JobRef
+    source: JobSource
     path: Path
     redactor: Redactor
 
@@ -126,7 +156,7 @@ class _LogArchive:
         log_range = LogRange(previous=previous) if after is None else LogRange(since=after + 1, follow=True)
         last = after
         with suppress(NotFound):
-            lines = self.backend.logs(self.ref, pod, log_range)
+            lines = self.source.logs(pod, log_range)
             first = next(lines, None)
             if first is None:
                 return last

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from kfjob.api.images.code_layer import CodeLayer
@@ -17,9 +19,11 @@ from kfjob.api.spec_source import SpecSource
 from kfjob.api.target import Target
 from kfjob.api.user_files import find_changed_file
 from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
+from kfjob.backends.resources import CORE
 from kfjob.base.common_types import Notify, ignore_notice
-from kfjob.base.errors import NotFound, UsageError
+from kfjob.base.errors import Forbidden, NotFound, UsageError
 from kfjob.joblog.events import JobSnapshot
+from kfjob.kinds.pod_changes import avoid_nodes
 from kfjob.plan.rendezvous import make_id
 from kfjob.source.spec_text import LoadedSpec
 from kfjob.spec.job import JobSpec
@@ -33,6 +37,7 @@ def relaunch(
     timeout: float = STOP_TIMEOUT,
     code: CodeLayer | None = None,
     change: SpecChange | None = None,
+    avoid: Sequence[str] = (),
     uid: str = "",
     notify: Notify = ignore_notice,
 ) -> LiveReader:
@@ -40,7 +45,7 @@ def relaunch(
 
     A live job carries the record; the record of a stopped job is in the archive. `change` is applied to the recorded spec, and
     `notify` receives the changed fields. The new spec is planned, its image checked and `code` added to the image before
-    anything is stopped. With `uid`, a live job must have this uid.
+    anything is stopped. Its pods are placed on none of the nodes `avoid`. With `uid`, a live job must have this uid.
 
     Raises:
         NotFound: neither the backend nor the archive has the job, or a later launch has its name.
@@ -54,7 +59,21 @@ def relaunch(
     if live:
         check_uid(live, uid)
     record = live or _read_archived(target, job)
-    return replace_launch(prepare_relaunch(target, record, code=code, change=change, notify=notify), live, timeout=timeout)
+    if avoid:
+        _check_nodes(target, avoid, notify)
+    prepared = prepare_relaunch(target, record, code=code, change=change, notify=notify)
+    if avoid:
+        prepared = replace(prepared, compiled=tuple(avoid_nodes(prepared.compiled, avoid)))
+    return replace_launch(prepared, live, timeout=timeout)
+
+
+def _check_nodes(target: Target, nodes: Sequence[str], notify: Notify) -> None:
+    """Check that the target has nodes; `notify` receives a warning for a name that no node has."""
+    inventory = target.cluster.inventory(target.namespace)
+    with suppress(Forbidden):  # only some users may read nodes
+        for node in nodes:
+            if inventory.get_object(CORE, "nodes", node, namespaced=False) is None:
+                notify(f"warning: the cluster has no node `{node}` to avoid; `kubectl get nodes` lists them")
 
 
 def prepare_relaunch(

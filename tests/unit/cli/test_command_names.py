@@ -46,7 +46,7 @@ def test_help_of_subcommands_and_unknown_commands(kfjob):
     assert kfjob.err.startswith("error: `kfjob submit` has no command `x`")
 
 
-@pytest.mark.parametrize(("word", "name"), [("exec", "run"), ("rm", "stop"), ("get", "list"), ("validat", "validate")])
+@pytest.mark.parametrize(("word", "name"), [("shell", "exec"), ("rm", "stop"), ("get", "list"), ("validat", "validate")])
 def test_words_of_other_tools_get_a_suggestion(kfjob, word, name):
     assert kfjob(word) == 2
     assert f"error: unknown command `{word}`; did you mean `{name}`?" in kfjob.err

@@ -71,7 +71,7 @@ class NoCredentials:
 
 def connect(url: str) -> Client:
     http = HttpClient(make_pool(url, make_tls_context()))
-    return Client(HttpTransport(http, url, NoCredentials(), waits_for="the API server"), host=url)
+    return Client(HttpTransport(http, url, NoCredentials(), waits_for="the API server", dial=lambda *_: None), host=url)
 
 
 @pytest.mark.parametrize("request_", [requests.create(POD), requests.get_job(KIND, "ml", "p")], ids=["create", "get"])

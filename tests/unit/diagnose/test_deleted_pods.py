@@ -103,7 +103,10 @@ def test_container_that_starts_again_is_not_a_deleted_pod():
     assert first.rule == "peer-closed"
 
 
-SILENT = [removal(60, NODE_NOT_READY, "Node is not ready"), pod(OTHER, PodPhase.RUNNING, 60, reason=NODE_NOT_READY)]
+SILENT: list[Event] = [
+    removal(60, NODE_NOT_READY, "Node is not ready"),
+    pod(OTHER, PodPhase.RUNNING, 60, reason=NODE_NOT_READY),
+]
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["event first", "state first"])
