@@ -128,6 +128,8 @@ class Run:
     resume = _method(sync.Run.resume)
     stop = _method(sync.Run.stop)
     relaunch = _method(sync.Run.relaunch)
+    archive = _method(sync.Run.archive)
+    execute = _method(sync.Run.execute)
 
 
 async def _call(call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:

@@ -27,7 +27,7 @@ _LEAD = re.compile(r".*\S {2,}(?=\S)| *(?:(?:error|warning|hint|note|cause|next)
 """The columns before the last one, or the mark at the beginning of a line: further lines begin below what follows it."""
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _UNKNOWN_CLOCK = "--:--:--"
-_TIME_NAMES = ("time", "created", "started", "ended", "last_ended")
+_TIME_NAMES = ("time", "created", "started", "ended", "last_ended", "observed")
 """The names of times in models; names that end in `_time` are times too."""
 
 

@@ -39,11 +39,9 @@ lose_node() { # NAME: end everything on it at once, as a power cut does
   for name in "kubelet-$1" "containerd-$1"; do
     if pid=$(pid_of "$name"); then kill -KILL "$(child_of "$pid")" "$pid" 2>/dev/null || true; fi
   done
-  for pid in $(pgrep -f "^[^ ]*containerd-shim[^ ]* .*-address /run/containerd-$1/containerd.sock" || true); do
+  for pid in $(pgrep -f "^[^ ]*containerd-shim[^ ]* .*-address /run/containerd-$1/containerd.sock" || true) \
+    $(for cgroup in $(cgroup_folders); do find "$cgroup/$1" -name cgroup.procs -exec cat {} + 2>/dev/null; done); do
     kill -KILL "$pid" 2>/dev/null || true
-  done
-  for cgroup in $(cgroup_folders); do
-    find "$cgroup/$1" -name cgroup.procs -exec cat {} + 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
   done
 }
 
@@ -51,7 +49,7 @@ remove_node() { # NAME
   lose_node "$1"
   kubectl delete node "$1" --ignore-not-found >/dev/null
   in_node bash -euc '
-    findmnt -rno TARGET | grep -E "^(/var/lib/kubelet-$1|/run/containerd-$1|$2)/" | sort -r | xargs -rn1 umount -l || true
+    cut -d" " -f2 /proc/mounts | grep -E "^(/var/lib/kubelet-$1|/run/containerd-$1|$2)/" | sort -r | xargs -rn1 umount -l || true
     ip link delete "${1}0" 2>/dev/null || true
     rm -rf --one-file-system "/var/lib/kubelet-$1" "/run/containerd-$1" "/var/log/pods-$1"' - "$1" "$(node_folder "$1")"
   rm -rf --one-file-system "$(node_folder "$1")"

@@ -44,7 +44,7 @@ class Command:
 
 @contextlib.contextmanager
 def start(*argv: str, folder: Path, program: str = MAIN, **variables: str) -> Iterator[Command]:
-    environment = {**os.environ, "HOME": str(folder), "KFJOB_ARCHIVE": str(folder / "archive"), **variables}
+    environment = {**os.environ, "HOME": str(folder), **variables}
     process = subprocess.Popen(
         [sys.executable, "-c", program, *argv],
         cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
