@@ -134,6 +134,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         server.shutdown()
 
 
+@pytest.mark.long  # in CI the image of test_torch_of_the_base_stays has the same layers
 def test_torch_is_installed_if_the_base_has_none(checkout: Checkout):
     image = checkout.build(base_image())
     doctor = ("kfjob", "doctor", "--in-image", "--require")

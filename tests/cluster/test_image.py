@@ -129,6 +129,7 @@ def version_of(space: Space) -> tuple[str, str]:
     return metadata["uid"], metadata["annotations"]["kfjob.dev/made"]
 
 
+@pytest.mark.long  # in CI test_llama2_eks builds, pushes and runs an image
 def test_from_the_dockerfile_to_a_job(space: Space, user: User):
     spec = user.folder / "job.yaml"
     command = ["python3", "-m", "kfjob.image.components", "--require", "kfjob"]

@@ -55,6 +55,7 @@ def template_for(space: Space) -> str:
     return TEMPLATE.replace("@MOUNTS", json.dumps(mounts)).replace("@VOLUMES", json.dumps(volumes))
 
 
+@pytest.mark.long  # in CI test_reference_template does the same with the published template
 def test_template_is_submitted_relaunched_and_stopped(space, name, kfjob, tmp_path):
     (tmp_path / "t.yaml").write_text(template_for(space))
     (tmp_path / ".env").write_text(f"export JOB={name}\nNUM_NODES=2\nIMAGE_URI={space.facts.image}\nWHO='a: b # c'\n")

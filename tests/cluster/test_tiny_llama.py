@@ -99,6 +99,7 @@ def test_a_completed_job_gives_its_name_to_the_next_submit(user, monkeypatch):
     second.stop()
 
 
+@pytest.mark.long  # test_sdk submits from Python in CI, and test_llama2_eks relaunches
 def test_python_api_submits_and_relaunches(user, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", user.space.facts.kubeconfig)
     facts = user.space.facts
