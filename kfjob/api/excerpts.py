@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from kfjob.api.reader import JobReader
 from kfjob.backends.base import LogRange
-from kfjob.base.errors import NotFound
-from kfjob.joblog.events import LogGap, LogLine, PodChanged, PodPhase
+from kfjob.base.errors import NodeUnreachable, NotFound
+from kfjob.joblog.events import NODE_NOT_READY, LogGap, LogLine, PodChanged, PodPhase
 
 HEAD_BYTES = 256 * 1024
 """Size of the beginning to read of a log; an agent prints its first rendezvous result within the first kilobytes,
@@ -25,18 +25,28 @@ TAIL_BYTES = 4 * 1024 * 1024
 Line = LogLine | LogGap
 
 
-def read_excerpt(reader: JobReader, pod: PodChanged) -> list[Line]:
-    """Return the head and the tail of a pod's log."""
+def read_excerpt(reader: JobReader, pod: PodChanged) -> list[Line | PodChanged]:
+    """Return the head and the tail of a pod's log, or the state of a pod whose node does not answer.
+
+    Kubernetes says so only after a while.
+    """
     if pod.phase is PodPhase.PENDING and not pod.restarts:
         return []  # nothing has run: the API server would refuse the request
-    return _read_head_and_tail(reader, pod)
+    try:
+        return [*_read_head_and_tail(reader, pod)]
+    except NodeUnreachable:
+        return [replace(pod, reason=pod.reason or NODE_NOT_READY, message=pod.message or "its node does not answer")]
+    except NotFound:
+        return []
 
 
 def read_previous_excerpt(reader: JobReader, pod: PodChanged) -> list[Line]:
     """Return the head and the tail of the log of the container before the newest one; read them before the pod's state."""
     if not pod.restarts and not reader.archived:
         return []
-    return [mark_previous(line, pod) for line in _read_head_and_tail(reader, pod, previous=True)]
+    with suppress(NotFound):
+        return [mark_previous(line, pod) for line in _read_head_and_tail(reader, pod, previous=True)]
+    return []
 
 
 def mark_previous(line: Line, pod: PodChanged) -> Line:
@@ -46,9 +56,9 @@ def mark_previous(line: Line, pod: PodChanged) -> Line:
     return replace(line, container_id="previous")
 
 
-def mark_newest(line: Line) -> Line:
+def mark_newest(line: Line | PodChanged) -> Line | PodChanged:
     """Return a line of the newest container with an id, which saved logs do not have."""
-    return line if isinstance(line, LogGap) or line.container_id else replace(line, container_id="newest")
+    return line if not isinstance(line, LogLine) or line.container_id else replace(line, container_id="newest")
 
 
 def read_tail(
@@ -90,10 +100,8 @@ def add_head(reader: JobReader, pod: PodChanged, tail: Sequence[Line], *, previo
 
 
 def _read_head_and_tail(reader: JobReader, pod: PodChanged, *, previous: bool = False) -> list[Line]:
-    with suppress(NotFound):
-        tail, complete = read_tail(reader, pod, previous=previous)
-        return tail if complete else add_head(reader, pod, tail, previous=previous)
-    return []
+    tail, complete = read_tail(reader, pod, previous=previous)
+    return tail if complete else add_head(reader, pod, tail, previous=previous)
 
 
 def _text_lines(lines: Iterable[Line]) -> Iterator[LogLine]:

@@ -37,8 +37,8 @@ def read_view(reader: JobReader, *, with_events: bool = False, pattern: str | No
         view = reduce_all(view, lines)
     view = reduce_all(view, snapshot.pods)
     newest = read_all(lambda pod: read_excerpt(reader, pod), snapshot.pods)
-    for before, lines in zip(earlier, newest, strict=True):
-        view = reduce_all(view, map(mark_newest, lines) if before else lines)
+    for before, events in zip(earlier, newest, strict=True):
+        view = reduce_all(view, map(mark_newest, events) if before else events)
     view = replace(advance_to_now(view, snapshot.observed), store=snapshot.store, relaunches=snapshot.relaunches)
     view = replace(view, guard_decision=snapshot.guard_decision)
     with suppress(KfjobError):  # events only explain

@@ -128,6 +128,10 @@ class NotFound(KfjobError):
     exit_code = 3
 
 
+class NodeUnreachable(NotFound):
+    """The node of a pod does not answer, so there is no log of the pod to read."""
+
+
 class AlreadyExists(KfjobError):
     """A job of this name exists."""
 

@@ -16,7 +16,17 @@ import re
 
 from msgspec import Struct
 
-from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, NotInstalled, Refused, Unreachable
+from kfjob.base.errors import (
+    AlreadyExists,
+    BackendError,
+    Forbidden,
+    KfjobError,
+    NodeUnreachable,
+    NotFound,
+    NotInstalled,
+    Refused,
+    Unreachable,
+)
 from kfjob.base.http import ConnectionLost
 from kfjob.base.parsing import ParseError, decode_json
 from kfjob.base.text import join_lines
@@ -71,10 +81,6 @@ class Conflict(Refused):
 
 class WebhookDown(BackendError):
     """A webhook that must check a change does not answer, or not as the API server expects; nothing was changed."""
-
-
-class NodeUnreachable(NotFound):
-    """The kubelet of a pod's node does not answer the API server, so there is no log of the pod to read."""
 
 
 class Expired(KfjobError):

@@ -16,14 +16,14 @@ from kfjob.backends.base import JobRef, LineFilterFactory, LogEvent, LogRange
 from kfjob.backends.line_filter import FilteredLines, RawLine
 from kfjob.backends.line_splitter import LINE_BYTES, LineSplitter, describe_dropped
 from kfjob.base.common_types import JsonObject
-from kfjob.base.errors import BackendError, KfjobError, NotFound, Refused, Unreachable
+from kfjob.base.errors import BackendError, KfjobError, NodeUnreachable, NotFound, Refused, Unreachable
 from kfjob.base.http import ConnectionLost, backoff
 from kfjob.base.units import SECOND
 from kfjob.cluster import requests
 from kfjob.cluster.client import Client, RetryPolicy
 from kfjob.cluster.container_runs import ContainerRun, LogPosition, NextRun, NoRun, next_run, select_run
 from kfjob.cluster.cursor import LogCursor
-from kfjob.cluster.errors import NodeUnreachable, make_unreachable
+from kfjob.cluster.errors import make_unreachable
 from kfjob.cluster.pods import container_names, pod_changed
 from kfjob.cluster.requests import Request
 from kfjob.cluster.watch import Change, ObjectWatch, merge_watches

@@ -179,8 +179,8 @@ class _LogSearch(Struct):
             return add_head(self.reader, pod, tail)
         return tail
 
-    def _add(self, lines: Iterable[Line]) -> None:
-        self.view = reduce_all(self.view, lines)
+    def _add(self, events: Iterable[Line | PodChanged]) -> None:
+        self.view = reduce_all(self.view, events)
 
 
 def _read_parallel(call: Callable[[PodChanged], T], pods: list[PodChanged]) -> list[T]:

@@ -7,13 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.base.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, NotInstalled, Refused
+from kfjob.base.errors import (
+    AlreadyExists,
+    BackendError,
+    Forbidden,
+    KfjobError,
+    NodeUnreachable,
+    NotFound,
+    NotInstalled,
+    Refused,
+)
 from kfjob.base.http import ConnectionLost
 from kfjob.cluster import requests
 from kfjob.cluster.errors import (
     Conflict,
     Expired,
-    NodeUnreachable,
     WebhookDown,
     is_transient,
     make_error,
