@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from kfjob.backends import folder
 from kfjob.backends.saved_logs import MAX_UNPACKED_BYTES
-from kfjob.base.aws_errors import translate_errors
+from kfjob.base.aws import open_session, translate_errors
 from kfjob.base.concurrency import map_parallel
 from kfjob.base.errors import BackendError, NotFound, Refused, UsageError
 from kfjob.base.file_access import open_private, open_regular
@@ -218,7 +218,6 @@ class S3Archive:
 
     @cached_property
     def _client(self) -> Any:
-        import boto3
         from botocore.config import Config
 
         config = Config(
@@ -226,8 +225,7 @@ class S3Archive:
             read_timeout=READ_SECONDS,
             retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         )
-        region = os.environ.get("AWS_REGION") or None  # boto3 alone does not read this variable
-        return boto3.Session(profile_name=self._profile, region_name=region).client("s3", config=config)
+        return open_session(profile=self._profile).client("s3", config=config)
 
     def _locate(self, name: str) -> str:
         return f"{self.address}/{name}" if name else self.address

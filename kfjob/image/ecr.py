@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfjob.base import aws_errors
+from kfjob.base import aws
 from kfjob.base.errors import Refused, UsageError
 from kfjob.image.references import ImageRef, format_ecr_host
 from kfjob.image.registry.secrets import Login, Secret
@@ -55,7 +55,7 @@ class Account:
 
     def translate_errors(self, action: str, resource: str = "") -> contextlib.AbstractContextManager[None]:
         """Raise errors of botocore in the block as a KfjobError; `action` is the AWS action."""
-        return aws_errors.translate_errors(action, resource, profile=self.profile, region=self.region)
+        return aws.translate_errors(action, resource, profile=self.profile, region=self.region)
 
 
 def open_account(*, profile: str | None = None, region: str | None = None, fips: bool | None = None) -> Account:
@@ -65,17 +65,15 @@ def open_account(*, profile: str | None = None, region: str | None = None, fips:
         UsageError: the profile does not exist, or no region is configured.
         Forbidden: the credentials are missing.
     """
-    import boto3
-
     profile = profile or os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or None
-    with aws_errors.translate_errors("", "", profile=profile, region=region or ""):
-        session = boto3.Session(profile_name=profile, region_name=region or os.environ.get("AWS_REGION") or None)
+    with aws.translate_errors("", "", profile=profile, region=region or ""):
+        session = aws.open_session(profile=profile, region=region)
         session_region = session.region_name or _read_machine_region(session)
         if not session_region:
             hint = "set `--region eu-west-1` or `AWS_REGION`, or run `aws configure set region …`"
             raise UsageError("no AWS region is configured", hint=hint)
         if session.get_credentials() is None:
-            raise aws_errors.make_credentials_error(profile)
+            raise aws.make_credentials_error(profile)
     use_fips = _is_fips_configured(session) if fips is None else fips
     return Account(session=session, region=session_region, profile=profile, fips=use_fips)
 
@@ -107,7 +105,7 @@ class PrivateRegistry:
     def repository_exists(self, name: str) -> bool:
         """Return whether a repository has exactly this name."""
         with self._translate_errors("DescribeRepositories", name):
-            response = aws_errors.call_or_none(
+            response = aws.call_or_none(
                 lambda: self._client.describe_repositories(registryId=self.id, repositoryNames=[name]),
                 "RepositoryNotFoundException",
             )
@@ -123,7 +121,7 @@ class PrivateRegistry:
             return False
         client = self._client
         with self._translate_errors("CreateRepository", name):
-            response = aws_errors.call_or_none(
+            response = aws.call_or_none(
                 lambda: client.create_repository(registryId=self.id, repositoryName=name), "RepositoryAlreadyExistsException"
             )
         return response is not None
@@ -160,13 +158,13 @@ class PublicRegistry:
         alias, _, repository = name.partition("/")
         client = self._client
         with self._translate_errors("DescribeRepositories", name):
-            response = aws_errors.call_or_none(
+            response = aws.call_or_none(
                 lambda: client.describe_repositories(repositoryNames=[repository]), "RepositoryNotFoundException"
             )
         if response is not None:
             return False
         with self._translate_errors("CreateRepository", name):
-            response = aws_errors.call_or_none(
+            response = aws.call_or_none(
                 lambda: client.create_repository(repositoryName=repository), "RepositoryAlreadyExistsException"
             )
             if response is None:

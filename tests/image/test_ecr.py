@@ -320,7 +320,7 @@ POLICY = f"User: arn:aws:iam::1:user/x is not authorized to perform: ecr:GetAuth
         ("AccessDeniedException", POLICY + "with an explicit deny in a resource-based policy", "not allowed to", "its owner"),
     ],
 )
-def test_aws_errors_that_moto_cannot_produce(scripted: Scripted, code: str, text: str, title: str, hint: str):
+def test_aws_that_moto_cannot_produce(scripted: Scripted, code: str, text: str, title: str, hint: str):
     scripted((400, code, text))
     with pytest.raises(Forbidden) as caught:
         login()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from kfjob.api.doctor.findings import Checks, Finding, ok, warn
+from kfjob.base.aws import open_session
 
 TIMEOUT_SECONDS = 3
 """Timeout of a connection to AWS, and of each response."""
@@ -14,14 +14,13 @@ LOG_IN = "log in with `aws sso login` or `aws configure`; `aws sts get-caller-id
 
 def check_identity(_: None) -> Iterator[Finding]:
     """Check account, ARN and region, which `push-image` uses. Only images in ECR need them."""
-    import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     no_credentials = warn("aws", "no credentials: kfjob cannot push images to ECR", LOG_IN)
     config = Config(connect_timeout=TIMEOUT_SECONDS, read_timeout=TIMEOUT_SECONDS, retries={"total_max_attempts": 1})
     try:
-        session = boto3.Session(region_name=os.environ.get("AWS_REGION") or None)  # boto3 alone does not read this variable
+        session = open_session()
         region = session.region_name
         if session.get_credentials() is None:
             yield no_credentials

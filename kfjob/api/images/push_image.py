@@ -20,7 +20,7 @@ from kfjob.api.images.build import (
     make_build_request,
     make_labels,
 )
-from kfjob.base.aws_errors import parse_push_error
+from kfjob.base.aws import parse_push_error
 from kfjob.base.common_types import JsonObject, Notify, ignore_notice
 from kfjob.base.errors import AlreadyExists, KfjobError, Refused, UsageError
 from kfjob.image import auth, ecr

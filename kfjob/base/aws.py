@@ -1,4 +1,4 @@
-"""Translate errors of boto3 and botocore.
+"""Open sessions of boto3, and translate its errors and those of botocore.
 
 no credentials, or AWS does not accept them     Forbidden, with the command that gets new ones
 a missing right                                 Forbidden, with the action, the user and where to ask
@@ -10,6 +10,7 @@ anything else                                   Refused
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,6 +29,13 @@ _ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
 _USER = re.compile(r"User: (\S+) is")
 _GUIDES = {"s3": "unattended"}
 """The guide with the policy for a service; that of the others is about images."""
+
+
+def open_session(*, profile: str | None = None, region: str | None = None) -> Any:
+    """Return a session of boto3, which alone does not read `AWS_REGION`."""
+    import boto3
+
+    return boto3.Session(profile_name=profile, region_name=region or os.environ.get("AWS_REGION") or None)
 
 
 @contextlib.contextmanager
