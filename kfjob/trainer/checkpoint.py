@@ -23,7 +23,7 @@ from kfjob.trainer.manifest import DamagedError
 from kfjob.trainer.metrics import log
 from kfjob.trainer.model_settings import find_different_settings, read_settings
 from kfjob.trainer.shapes import full_shape
-from kfjob.trainer.storage import Checkpoint, Storage
+from kfjob.trainer.storage import Checkpoint, Storage, open_storage, split_location
 from kfjob.trainer.storage.base import not_shared
 
 
@@ -109,6 +109,18 @@ def list_checkpoints(storage: Storage, *, warn: bool = False, set_aside: bool = 
     for name in damaged if set_aside else ():
         storage.set_aside(name, "damaged")
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.manifest.step, reverse=True)
+
+
+def find_checkpoints(location: str, *, warn: bool = False) -> list[Checkpoint]:
+    """Return the checkpoints in a folder as `list_checkpoints` does, or the one at this location.
+
+    Raises:
+        KfjobError: there is none, or a manifest cannot be read.
+    """
+    if checkpoints := list_checkpoints(open_storage(location), warn=warn):
+        return checkpoints
+    storage, name = split_location(location)
+    return [Checkpoint(storage=storage, name=name, manifest=storage.read_manifest(name))]
 
 
 def prepare_storage(storage: Storage, ranks: Ranks, *, check_lease: Callable[[], None] | None = None) -> None:

@@ -151,19 +151,13 @@ def upload(folder: Path, name: str, *, private: bool = True) -> str:
 
 def _open_checkpoint(location: str, pins: ExitStack) -> tuple[Any, TrainSpec]:
     """Return the checkpoint at a location, or the newest one in it, and its spec; verified, and pinned by `pins`."""
-    from kfjob.trainer.checkpoint import list_checkpoints
+    from kfjob.trainer.checkpoint import find_checkpoints
     from kfjob.trainer.manifest import NO_CHECKPOINT_HINT
     from kfjob.trainer.pins import pin
-    from kfjob.trainer.storage import Checkpoint, open_storage, split_location
 
     if "://" not in location and not Path(location).exists():
         raise KfjobError(f"`{location}` does not exist", hint=NO_CHECKPOINT_HINT)
-    checkpoints = list_checkpoints(open_storage(location))
-    if checkpoints:
-        checkpoint = checkpoints[0]
-    else:
-        storage, name = split_location(location)
-        checkpoint = Checkpoint(storage=storage, name=name, manifest=storage.read_manifest(name))
+    checkpoint = find_checkpoints(location)[0]
     pins.enter_context(pin(checkpoint.storage, checkpoint.name))
     if problem := checkpoint.storage.find_damage(checkpoint.name, checkpoint.manifest):
         raise KfjobError(f"checkpoint `{checkpoint.path}` is damaged", cause=problem, hint="name another checkpoint")

@@ -13,13 +13,13 @@ from typing import Any, Literal
 from torch import nn
 
 from kfjob.base.errors import KfjobError
-from kfjob.trainer.checkpoint import CheckpointState, NotFiniteError, list_checkpoints, load_checkpoint
+from kfjob.trainer.checkpoint import CheckpointState, NotFiniteError, find_checkpoints, list_checkpoints, load_checkpoint
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
 from kfjob.trainer.model_settings import find_different_settings
 from kfjob.trainer.pins import keep_readers_out, pin
-from kfjob.trainer.storage import Checkpoint, Storage, open_storage, split_location
+from kfjob.trainer.storage import Checkpoint, Storage, open_storage
 from kfjob.trainspec.train_spec import TrainSpec
 
 
@@ -140,10 +140,7 @@ def _find_at(location: str, ranks: Ranks, pins: ExitStack | None) -> Checkpoint:
     own: list[Checkpoint] = []
     with ranks.fail_together():
         if ranks.is_rank_zero:
-            own = list_checkpoints(open_storage(location), warn=True)
-            if not own:
-                storage, name = split_location(location)
-                own = [Checkpoint(storage=storage, name=name, manifest=storage.read_manifest(name))]
+            own = find_checkpoints(location, warn=True)
     candidates: list[Checkpoint] = ranks.broadcast(own)
     for checkpoint in candidates:
         with ranks.fail_together():  # the other ranks read after the pin
