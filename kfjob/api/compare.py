@@ -145,7 +145,7 @@ def _compare_specs(launches: Sequence[Launch]) -> Iterator[SpecDifference]:
     specs = [_read_spec(launch) for launch in launches]
     first = next((spec for spec in specs if spec), {})
     paths = dict.fromkeys(item.path for spec in specs if spec for item in differences(first, spec))
-    for path in (path for path in paths if path != ("name",)):
+    for path in (path for path in paths if path not in (("name",), ("train", "continues"))):
         values = [get_value(spec, path) for spec in specs]
         yield SpecDifference(
             field=format_path(path),

@@ -14,7 +14,7 @@ from kfjob.base.errors import UsageError
 from kfjob.base.file_access import open_private
 from kfjob.base.units import MIB
 
-ENDINGS = (".tar.gz", ".tgz", ".tar")
+ENDINGS = (".tar.gz", ".tgz")
 MAX_FILES = 20_000
 """Files of a bundle: a job of 5000 pods has two logs for each."""
 
@@ -59,7 +59,7 @@ def unpack(file: Path, parent: Path) -> Path:
     folder = Path(tempfile.mkdtemp(dir=parent)) / (file.name.partition(".")[0] or "bundle")
     folder.mkdir()
     try:
-        with (gzip.open if file.suffix != ".tar" else open)(file, "rb") as raw:
+        with gzip.open(file) as raw:
             _extract(cast("IO[bytes]", _LimitedReader(raw)), folder)
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as err:
         hint = "`kfjob archive JOB` writes such a file"

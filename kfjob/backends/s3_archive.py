@@ -247,9 +247,13 @@ def check_address(address: str) -> str:
 
 
 def is_file_of_launch(name: str) -> bool:
-    """Return whether the name of an object can be the path of a file in the folder of a launch."""
+    """Return whether a file of the folder of a launch can have this path.
+
+    The recorded spec is not copied: it has secrets, and a bucket must not decide what `relaunch` starts.
+    """
     parts = name.split("/")
-    return len(parts) <= _MAX_DEPTH and all(folder.is_name(part) for part in parts)
+    is_path = len(parts) <= _MAX_DEPTH and all(folder.is_name(part) for part in parts)
+    return is_path and name not in (folder.SPEC, folder.MANIFEST)
 
 
 def _list_files(path: Path) -> Iterator[Path]:

@@ -4,6 +4,7 @@
     ├── SpecError                       2    the spec or an option is invalid; holds every problem
     ├── UsageError                      2    the command cannot run with these arguments
     ├── NotFound                        3    the job, pod or file does not exist
+    │   └── NodeUnreachable             3    a pod has no log to read, because its node does not answer
     ├── AlreadyExists                   1    the name is taken
     ├── Forbidden                       4    the cluster rejects the credentials or denies access
     ├── Unreachable                     5    the cluster does not answer in time, or none is configured

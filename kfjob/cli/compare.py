@@ -124,7 +124,9 @@ def _list_facts(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     from kfjob.joblog.view.progress_text import speed_text
 
     now, launches = time.time_ns(), comparison.launches
-    states, durations, steps, losses = zip(*(format_facts(launch, now) for launch in launches), strict=True)
+    states, durations, steps, losses = zip(
+        *(format_facts(launch, launch.snapshot.observed or now) for launch in launches), strict=True
+    )
     yield ("started", *map(format_start, launches))
     yield ("state", *states)
     yield ("duration", *durations)

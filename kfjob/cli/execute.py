@@ -17,8 +17,9 @@ from kfjob.cli.parameter_types import Count
 @click.command("exec", options_metavar="[OPTIONS]")
 @click.argument("job", type=LIVE_JOB)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--master", is_flag=True, help="The pod that prints the progress. Default.")
-@click.option("--rank", type=Count(0), metavar="N", help="The pod of this global rank.")
+@click.option(
+    "--rank", type=Count(0), metavar="N", help="The pod of this global rank. Default: the pod that prints the progress."
+)
 @click.option("--pod", metavar="POD", type=POD, help="The pod of this name.")
 @click.option("-i", "--stdin", "has_input", is_flag=True, help="Pass standard input to the command. Default in a terminal.")
 @target_options
@@ -26,7 +27,6 @@ def execute(
     *,
     job: str,
     command: tuple[str, ...],
-    master: bool,
     rank: int | None,
     pod: str | None,
     has_input: bool,
@@ -41,9 +41,8 @@ def execute(
     from kfjob.api.execute import execute as execute_command
     from kfjob.backends.base import CommandStreams
 
-    chosen = [name for name, is_set in {"--master": master, "--rank": rank is not None, "--pod": pod}.items() if is_set]
-    if len(chosen) > 1:
-        raise UsageError(f"`{chosen[0]}` and `{chosen[1]}` cannot be used together")
+    if rank is not None and pod:
+        raise UsageError("`--rank` and `--pod` cannot be used together")
     reader = open_live_or_archived(job, settings)
     stdin, stdout, stderr = (find_stream(stream) for stream in (sys.stdin, sys.stdout, sys.stderr))
     is_terminal = stdin is not None and stdin.isatty() and stdout.isatty()

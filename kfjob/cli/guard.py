@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Command, Result, Settings, output_option, target_options
+from kfjob.cli.options import Settings, output_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import Count
 
 if TYPE_CHECKING:
     from kfjob.api.target import Target
-
-
-def archive_option(command: Command[Result]) -> Command[Result]:
-    """Add `--archive`; it changes the `settings` of `target_options`."""
-
-    @click.option(
-        "--archive",
-        metavar="ADDRESS",
-        help="Copy the archive to `s3://BUCKET/PREFIX`; default: `KFJOB_ARCHIVE`, else no copy.",
-    )
-    @functools.wraps(command)
-    def with_archive(*, archive: str | None, settings: Settings, **parameters: object) -> Result:
-        if archive:
-            from kfjob.backends.s3_archive import check_address
-
-            settings = replace(settings, archive=check_address(archive))
-        return command(settings=settings, **parameters)
-
-    return with_archive
 
 
 @click.group()
@@ -62,25 +41,35 @@ def guard() -> None:
     help="Existing Secret for notifications; its key `KFJOB_NOTIFY` has the addresses, URLs of apprise.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the manifests as YAML; change nothing.")
+@click.option(
+    "--archive",
+    metavar="ADDRESS",
+    help="Copy the logs to `s3://BUCKET/PREFIX`. Default: the setting `archive`, else no copy.",
+)
 @target_options
-@archive_option
 def install(
     *,
     image: str,
     claim: str | None,
+    archive: str | None,
     archive_secret: str | None,
     notify_secret: str | None,
     dry_run: bool,
     settings: Settings,
 ) -> None:
     """Install the guard in a namespace, or change the installed one."""
+    from kfjob.backends.s3_archive import check_address
     from kfjob.guard.install import install as install_guard
     from kfjob.guard.manifests import GuardOptions, make_objects
     from kfjob.source.yaml_writer import write_yaml
 
     target = _find_target(settings)
     options = GuardOptions(
-        image=image, claim=claim, archive=settings.archive, archive_secret=archive_secret, notify_secret=notify_secret
+        image=image,
+        claim=claim,
+        archive=check_address(archive) if archive else settings.archive,
+        archive_secret=archive_secret,
+        notify_secret=notify_secret,
     )
     if dry_run:
         click.echo(write_yaml(make_objects(options, namespace=target.namespace)), nl=False)
@@ -127,7 +116,6 @@ def uninstall(*, settings: Settings) -> None:
     help="Serve metrics for Prometheus at `/metrics` of this port; default: no metrics.",
 )
 @target_options
-@archive_option
 def run(*, metrics_port: int | None, settings: Settings) -> None:
     """Guard the jobs of a namespace in this process, without an end.
 

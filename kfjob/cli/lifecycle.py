@@ -17,8 +17,6 @@ from kfjob.cli.parameter_types import DURATION
 from kfjob.cli.spec_options import ChangeOptions, change_options
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kfjob.api.images.code_layer import CodeLayer
 
 _TIMEOUT_HELP = "How long to wait until the job's pods are gone."
@@ -26,7 +24,7 @@ timeout_option = combine(
     click.option("--timeout", type=DURATION, default=STOP_TIMEOUT, show_default=True, metavar="SECONDS", help=_TIMEOUT_HELP)
 )
 
-_START_HELP = "Where the training begins: `latest` checkpoint, the step of a checkpoint, or `none`.  [default: latest]"
+_START_HELP = "Begin a new run from the `latest` checkpoint, the one of this step, or from `none`. Default: continue the run."
 
 
 @click.command()
@@ -88,24 +86,9 @@ def _stop_job(job: str, *, timeout: float, archive_logs: bool, force: bool, sett
     from kfjob.api.lifecycle.stop import stop as stop_job
     from kfjob.api.target import find_target
 
-    target = find_target(settings)
-    archive = stop_job(target, job, timeout=timeout, archive_logs=archive_logs, force=force)
+    archive = stop_job(find_target(settings), job, timeout=timeout, archive_logs=archive_logs, force=force)
     click.echo(job)
     click.echo(f"stopped `{job}`" + (f"; its logs are in {archive}" if archive else ""), err=True)
-    if archive and settings.archive and target.capabilities.has_api_server:  # logs on this machine keep their secrets
-        _copy_to_s3(archive, settings.archive, settings.aws_profile)
-
-
-def _copy_to_s3(archive: Path, address: str, profile: str | None) -> None:
-    """Upload the archive of a launch, unless a guard does it, which has the logs of pods that were lost earlier."""
-    from kfjob.backends.s3_archive import S3Archive
-
-    copy, name = S3Archive(address, profile=profile), "/".join(archive.parts[-3:])
-    try:
-        if not copy.list_files(name):
-            copy.upload_changes(archive, name, {})
-    except KfjobError as err:
-        notify(f"the logs are not copied to {address}: {err.title}{f': {err.cause}' if err.cause else ''}")
 
 
 @click.command()

@@ -1,7 +1,7 @@
 """Run a command in a container: the websocket of `pods/exec`, as k8s.io/apimachinery pkg/util/remotecommand defines it.
 
 Each message begins with the number of its channel. Version 5 of the protocol can close the standard input of the command
-(Kubernetes 1.30 and newer); with version 4 a command that reads to the end of its input waits.
+(Kubernetes 1.30 and newer).
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def run_command(client: Client, request: Request, streams: CommandStreams) -> in
             socket = client.open_websocket(request)
             stack.callback(socket.shutdown)  # its `close` leaves a broken connection open
             stack.enter_context(_raw_terminal(streams))
-            status = _exchange(socket, streams, can_close="v5" in (socket.getheaders() or {}).get("sec-websocket-protocol", ""))
+            can_close = "v5" in (socket.getheaders() or {}).get("sec-websocket-protocol", "")
+            if not can_close and streams.stdin is not None and not streams.terminal:
+                raise Refused("this cluster cannot pass on the end of standard input", hint="it needs Kubernetes 1.30")
+            status = _exchange(socket, streams)
     except WebSocketBadStatusException as err:
         raise _explain_status(request, err) from err
     except (WebSocketException, ConnectionError, ssl.SSLError, TimeoutError) as err:
@@ -80,7 +83,7 @@ def _explain_status(request: Request, err: WebSocketBadStatusException) -> Excep
     return make_error(request, err.status_code, body)
 
 
-def _exchange(socket: Any, streams: CommandStreams, *, can_close: bool) -> bytes:
+def _exchange(socket: Any, streams: CommandStreams) -> bytes:
     """Pass on all messages until the connection is closed; return the status that the server has sent."""
     stdin, unsent, status, size = streams.stdin, b"", b"", os.terminal_size((0, 0))
     outputs = {STDOUT: streams.stdout, STDERR: streams.stderr}
@@ -94,7 +97,7 @@ def _exchange(socket: Any, streams: CommandStreams, *, can_close: bool) -> bytes
             unsent = b""
         if has_input and stdin is not None:
             data = os.read(stdin, CHUNK)
-            unsent = bytes([STDIN]) + data if data else bytes([CLOSE, STDIN]) if can_close else b""
+            unsent = bytes([STDIN]) + data if data else bytes([CLOSE, STDIN])
             stdin = stdin if data else None
         if has_message:
             code, message = socket.recv_data(control_frame=True)

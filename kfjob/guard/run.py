@@ -59,7 +59,7 @@ class Guard:
         self._target = target
         self._say = say
         self.notifier = Notifier(os.environ, say)
-        self._uploads = ArchiveUploads(target.settings, target.namespace, say) if target.settings.archive else None
+        self._uploads = ArchiveUploads(target.settings, say) if target.settings.archive else None
         self._supervised: set[str] = set()  # uids
         self._current: dict[tuple[str, str], Supervision] = {}  # by uid and name
 
@@ -77,6 +77,8 @@ class Guard:
             self._supervised.add(read_relaunch_record(record)[0])  # the launch that is replaced
             Task(partial(retry, partial(complete, self._target, record), name, self._say), name="guard-complete")
         for job in self._target.cluster.watch_jobs(self._target.namespace):
+            if self._uploads and read_observe_config(job).recovery is not None:
+                self._uploads.add(job)
             if job.uid not in self._supervised and is_guarded(job):
                 self._supervised.add(job.uid)
                 self._say(f"{job.name}: supervises launch {job.launch}")

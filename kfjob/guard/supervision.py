@@ -20,7 +20,7 @@ from kfjob.guard.decision import Action, Decision, decide
 from kfjob.guard.facts import collect_facts, extend_history
 from kfjob.guard.notifications import Notifier
 from kfjob.guard.uploads import ArchiveUploads
-from kfjob.joblog.events import NODE_NOT_READY, JobPhase, JobSnapshot, PodPhase
+from kfjob.joblog.events import NODE_NOT_READY, JobPhase, JobSnapshot, PodPhase, find_host
 from kfjob.joblog.view.job_view import GIVEN_UP, LIMIT_EXCEEDED, JobView
 from kfjob.joblog.view.watchdog_limits import ExceededLimit, find_exceeded_limit
 from kfjob.redaction import Redactor
@@ -29,7 +29,7 @@ from kfjob.redaction.structs import redact_struct
 START_CHECK_SECONDS = 10.0
 """Time between two diagnoses of a job whose pods wait for something."""
 NODE_SECONDS = 60.0
-"""Time after which the guard gives up a node that Kubernetes has called not ready; it does so after 50 s without an answer."""
+"""Time after which the guard gives up a node that Kubernetes has called not ready, which takes Kubernetes 50 s itself."""
 _START_FAULTS = ("Image", "ErrImage", "InvalidImage", "CreateContainer", "FailedCreate", "FailedMount", "Unschedulable")
 """Beginnings of the reasons of pods and events for which a start may never succeed."""
 
@@ -106,12 +106,11 @@ class Supervision:
             self._uploads.wake()
 
     def _complete_archive(self) -> None:
-        """Archive what the stream of a job does not have, for those who read the copy in S3: events, other containers."""
-        if self._uploads is None:
+        """Archive what the stream of a job does not have: events, the logs of other containers."""
+        if self._ref.capabilities.archives_jobs:
             return
         try:
-            snapshot = self._reader.snapshot()
-            with archive_job(self._target.backend, self._ref, snapshot, self._target.settings.archive_folder):
+            with archive_job(self._reader, self._reader.snapshot()):
                 pass
         except KfjobError as err:
             self._say(f"{self._ref.name}: its archive is not complete: {err.title}")
@@ -137,10 +136,15 @@ class Supervision:
         """Return whether a node of a job that needs all its nodes has not answered for so long that it is lost."""
         states = [pod.state for pod in view.pods.values() if pod.state and pod.state.reason == NODE_NOT_READY]
         self._lost_since = (self._lost_since or time.monotonic()) if states else None
-        return self._lost_since is not None and time.monotonic() - self._lost_since >= NODE_SECONDS and not self._is_elastic()
+        if self._lost_since is None or time.monotonic() - self._lost_since < NODE_SECONDS:
+            return False
+        return not self._goes_on_without({find_host(state) for state in states})
 
-    def _is_elastic(self) -> bool:
-        return bool(self._job.spec and parse_recorded_spec(self._job, self._job.spec).elastic)
+    def _goes_on_without(self, hosts: set[str]) -> bool:
+        """Return whether the job is elastic, and none of the lost hosts holds its rendezvous."""
+        spec = parse_recorded_spec(self._job, self._job.spec) if self._job.spec else None
+        holds_rendezvous = self._view.config.rendezvous == "c10d" and not hosts.isdisjoint(self._view.config.workers[:1])
+        return spec is not None and spec.elastic is not None and not holds_rendezvous
 
     def _act(self, view: JobView, limit: ExceededLimit | None, *, has_lost_node: bool = False) -> bool:
         """Decide, and carry the decision out. Return whether the guard is done with this launch."""

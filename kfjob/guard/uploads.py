@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from kfjob.api.settings import Settings
 from kfjob.backends import folder
 from kfjob.backends.s3_archive import S3Archive, Stamp
-from kfjob.base.errors import Forbidden, KfjobError, Unreachable, explain_os_error
+from kfjob.base.errors import Forbidden, KfjobError, NotFound, Unreachable, explain_os_error
 from kfjob.joblog.events import JobSnapshot
 
 UPLOAD_SECONDS = 300.0
@@ -21,13 +23,13 @@ RETRY_SECONDS = 30.0
 
 
 class ArchiveUploads:
-    """Uploads the archived launches of one namespace."""
+    """Uploads the archived launches of the jobs that this guard has seen; the same folder may hold those of others."""
 
-    def __init__(self, settings: Settings, namespace: str, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         """Send nothing yet; `settings.archive` is an address of S3, and `say` receives what the guard's log shows."""
         self._copy = S3Archive(settings.archive or "", profile=settings.aws_profile)
         self._root = settings.archive_folder
-        self._namespace = namespace
+        self._paths: dict[Path, None] = {}  # of the launches
         self._say = say
         self._uploaded: dict[str, Stamp] = {}
         self._failure = ""
@@ -37,39 +39,38 @@ class ArchiveUploads:
         """Upload in a thread, without an end."""
         threading.Thread(target=self._run, name="kfjob-guard-uploads", daemon=True).start()
 
+    def add(self, job: JobSnapshot) -> None:
+        """Upload the launch too, once it is archived."""
+        self._paths[self._locate(job)] = None
+
     def wake(self) -> None:
         """Upload soon."""
         self._wake.set()
 
     def restore(self, job: JobSnapshot) -> None:
         """Download what an earlier guard has uploaded of a launch, if its folder is gone: the logs of pods that are gone."""
-        path = folder.launch_folder(self._root, job.namespace, job.name, job.launch or job.uid)
-        name = str(path.relative_to(self._root))
+        path = self._locate(job)
         if path.exists():
             return
         try:
-            if not self._copy.list_files(name):
-                return
             folder.check_state_folder(self._root.parent, self._root.name)
             staged = path.with_name(f".{path.name}.part")  # a second attempt continues it
-            self._copy.download(name, staged)
-            for record in (folder.SPEC, folder.MANIFEST):  # `relaunch` starts what the archive records: the cluster's
-                (staged / record).unlink(missing_ok=True)
-            staged.replace(path)
+            with suppress(NotFound):
+                self._copy.download(str(path.relative_to(self._root)), staged)
+                staged.replace(path)
         except (KfjobError, OSError) as err:
-            self._say(f"{job.name}: what S3 may have of this launch is not downloaded: {_explain(err).title}")
+            self._say(f"{job.name}: the logs in S3 of this launch are not downloaded: {_explain(err).title}")
 
     def upload(self) -> bool:
         """Upload what has changed, and return whether all of it was uploaded. A failure is said once."""
         failure = None
-        for job in folder.list_folders(self._root / self._namespace):
-            for path in folder.list_folders(job):
-                try:
-                    self._copy.upload_changes(path, str(path.relative_to(self._root)), self._uploaded)
-                except (KfjobError, OSError) as err:
-                    failure = _explain(err)
-                if isinstance(failure, Unreachable | Forbidden):  # the next launch would fail too
-                    break
+        for path in list(self._paths):
+            try:
+                self._copy.upload_changes(path, str(path.relative_to(self._root)), self._uploaded)
+            except (KfjobError, OSError) as err:
+                failure = _explain(err)
+            if isinstance(failure, Unreachable | Forbidden):  # the next launch would fail too
+                break
         self._report(failure)
         return failure is None
 
@@ -79,6 +80,9 @@ class ArchiveUploads:
             if self._wake.wait(UPLOAD_SECONDS if is_complete else RETRY_SECONDS):
                 self._wake.clear()
             is_complete = self.upload()
+
+    def _locate(self, job: JobSnapshot) -> Path:
+        return folder.launch_folder(self._root, job.namespace, job.name, job.launch or job.uid)
 
     def _report(self, failure: KfjobError | None) -> None:
         title = failure.title if failure else ""

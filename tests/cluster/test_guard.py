@@ -160,7 +160,7 @@ def list_keys(bucket: Any) -> list[str]:
 def test_archive_in_s3_gives_another_machine_the_verdict_and_all_lines(
     space: Space, name: str, start_guard: Start, tmp_path: Path, mock_s3: MockS3
 ):
-    kfjob, guard = Shell(space, tmp_path), start_guard("--archive", "s3://logs/guard", **mock_s3.environment)
+    kfjob, guard = Shell(space, tmp_path), start_guard(KFJOB_ARCHIVE="s3://logs/guard", **mock_s3.environment)
     pod, prefix, bucket = f"{name}-worker-0", f"guard/{space.name}/{name}", mock_s3.make_client()
     bucket.create_bucket(Bucket="logs")
     with running_job(space, name, kfjob, recovery={"retries": 1}, env={"FAIL_AT": "60"}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
@@ -16,7 +17,6 @@ from kfjob.backends import folder, s3_archive
 from kfjob.backends.s3_archive import S3Archive, Stamp, check_address
 from kfjob.base.errors import BackendError, KfjobError, NotFound, Refused, UsageError
 from kfjob.cli.commands import run
-from kfjob.cli.lifecycle import _copy_to_s3
 from kfjob.guard.uploads import ArchiveUploads
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from tests.mock_s3 import MockS3
@@ -65,8 +65,14 @@ def read_files(path: Path) -> dict[str, str]:
     return {str(file.relative_to(path)): file.read_text() for file in path.glob("**/*") if file.is_file()}
 
 
+JOB = JobSnapshot(name="train", namespace="team", job=JobChanged(phase=JobPhase.RUNNING), uid="l1", launch="l1")
+
+
 def uploads(state: Path, say: Any = print) -> ArchiveUploads:
-    return ArchiveUploads(Settings(state=state, archive="s3://logs/guard"), "team", say)
+    """Return the uploads of a guard of the launch."""
+    guard = ArchiveUploads(Settings(state=state, archive="s3://logs/guard"), say)
+    guard.add(JOB)
+    return guard
 
 
 def test_launch_is_uploaded_and_downloaded_again(bucket, tmp_path):
@@ -284,16 +290,15 @@ def test_upload_that_fails_is_said_once_and_made_up_for(bucket, server, tmp_path
 
 
 def test_guard_that_has_lost_its_folder_restores_the_launch_and_continues_it(bucket, tmp_path):
-    job = JobSnapshot(name="train", namespace="team", job=JobChanged(phase=JobPhase.RUNNING), uid="l1", launch="l1")
     path = write_launch(tmp_path / "old" / "archive", lines=5)
     assert uploads(tmp_path / "old").upload()
     bucket.put_object(Bucket="logs", Key=f"guard/{LAUNCH}/spec.json", Body=b"{}")  # `relaunch` must not start this
     path.rename(tmp_path / "gone")
     guard = uploads(tmp_path / "new")
-    guard.restore(job)
+    guard.restore(JOB)
     assert read_files(tmp_path / "new" / "archive" / LAUNCH) == read_files(tmp_path / "gone")
     folder.log_path(tmp_path / "new" / "archive" / LAUNCH, POD).write_text("changed")
-    guard.restore(job)  # a folder that exists is newer
+    guard.restore(JOB)  # a folder that exists is newer
     assert folder.log_path(tmp_path / "new" / "archive" / LAUNCH, POD).read_text() == "changed"
 
 
@@ -302,22 +307,21 @@ def test_failed_restore_does_not_stop_the_guard(tmp_path, server, bucket, monkey
     said: list[str] = []
     server.stop()
     try:
-        uploads(tmp_path, said.append).restore(
-            JobSnapshot(name="train", namespace="team", job=JobChanged(phase=JobPhase.RUNNING), uid="u")
-        )
+        uploads(tmp_path, said.append).restore(JOB)
     finally:
         server.start()
-    assert said == ["train: what S3 may have of this launch is not downloaded: AWS does not answer"]
+    assert said == ["train: the logs in S3 of this launch are not downloaded: AWS does not answer"]
 
 
-def test_stop_by_a_person_copies_what_no_guard_copies(bucket, tmp_path, capsys):
-    _copy_to_s3(write_launch(tmp_path / "a", lines=2), "s3://logs", None)
-    assert list_keys(bucket) == [f"{LAUNCH}/status.json", f"{LAUNCH}/{POD}/pytorch.log"]
-    _copy_to_s3(write_launch(tmp_path / "b", lines=4), "s3://logs", None)  # the first copy may have lost pods
-    S3Archive("s3://logs").download(LAUNCH, tmp_path / "c")
-    assert folder.log_path(tmp_path / "c", POD).read_text().count("\n") == 2
-    _copy_to_s3(write_launch(tmp_path / "d"), "s3://no-such-bucket", None)
-    assert "the logs are not copied to s3://no-such-bucket: S3 refused `s3:ListBucket`" in capsys.readouterr().err
+def test_only_launches_of_the_guard_are_uploaded_and_no_spec(bucket, tmp_path):
+    """The folder of `kfjob guard run` is that of its user, who has other jobs."""
+    path = write_launch(tmp_path / "archive")
+    (path / folder.SPEC).write_text('{"env": {"DB_PASSWORD": "swordfish"}}')
+    other = path.parent.parent / "mine" / path.name
+    other.parent.mkdir()
+    shutil.copytree(path, other)
+    assert uploads(tmp_path).upload()
+    assert list_keys(bucket) == [f"guard/{LAUNCH}/status.json", f"guard/{LAUNCH}/{POD}/pytorch.log"]
 
 
 def test_missing_right_names_the_guide(monkeypatch, bucket, tmp_path):

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import monotonic
-from typing import Protocol
 
 from msgspec.structs import replace
 
+from kfjob.api.reader import JobReader, LiveReader
 from kfjob.api.secrets import find_secrets
 from kfjob.backends import folder, log_file
-from kfjob.backends.base import Backend, JobRef, LogRange
+from kfjob.backends.base import LogRange
 from kfjob.base.concurrency import Task, map_parallel
 from kfjob.base.errors import BackendError, KfjobError, NotFound
 from kfjob.base.file_access import name_file, open_private
-from kfjob.joblog.events import JobSnapshot, KubernetesEvent, LogGap, LogLine, PodPhase, WorkloadStatus
+from kfjob.joblog.events import JobSnapshot, LogLine, PodPhase
 from kfjob.redaction import LineRedactor, Redactor
 from kfjob.redaction.structs import redact_struct
 
@@ -30,36 +30,14 @@ LAST_LINES_SECONDS = 10.0
 """Time that logs have to end after their pods are gone."""
 
 
-class JobSource(Protocol):
-    """Where the logs and the events of a launch are read, such as a `JobReader`."""
-
-    def logs(self, pod: str, log_range: LogRange) -> Iterator[LogLine | LogGap]:
-        """Return lines of one container's log, oldest first."""
-
-    def events(self) -> list[KubernetesEvent | WorkloadStatus]:
-        """Return what the cluster's controllers recorded about the job, oldest first."""
-
-
-@dataclass(frozen=True)
-class _LiveJob:
-    backend: Backend
-    ref: JobRef
-
-    def logs(self, pod: str, log_range: LogRange) -> Iterator[LogLine | LogGap]:
-        return self.backend.logs(self.ref, pod, log_range)
-
-    def events(self) -> list[KubernetesEvent | WorkloadStatus]:
-        return self.backend.events(self.ref)
-
-
 @contextmanager
-def archive_job(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path) -> Iterator[Path]:
+def archive_job(reader: LiveReader, snapshot: JobSnapshot) -> Iterator[Path]:
     """Write the job to the archive; then, while the caller stops the pods inside the `with`, the lines that they still print.
 
     Yields the folder of this launch. What cannot be read (a pod that never started has no log) is left out. Of several commands
     that archive a launch, one writes at a time, and none replaces more by less: pods disappear while a job is stopped.
     """
-    launch = snapshot.launch or snapshot.uid or "unnamed"
+    launch, root = snapshot.launch or snapshot.uid or "unnamed", reader.target.settings.archive_folder
     folder.check_state_folder(root.parent, root.name)
     path = folder.launch_folder(root, snapshot.namespace, snapshot.name, launch)
     with _explaining_write_errors(snapshot.name, path):
@@ -67,16 +45,16 @@ def archive_job(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path
     with file as lock:
         with name_file(path / _LOCK):
             fcntl.flock(lock, fcntl.LOCK_EX)
-        with _write_archive(backend, ref, snapshot, path):
+        with _write_archive(reader, snapshot, path):
             yield path
 
 
 @contextmanager
-def _write_archive(backend: Backend, ref: JobRef, snapshot: JobSnapshot, path: Path) -> Iterator[None]:
-    source, redactor = _LiveJob(backend, ref), Redactor(find_secrets(snapshot))
-    logs = _LogArchive(source=source, path=path, redactor=redactor)
+def _write_archive(reader: LiveReader, snapshot: JobSnapshot, path: Path) -> Iterator[None]:
+    redactor = Redactor(find_secrets(snapshot))
+    logs = _LogArchive(reader=reader, path=path, redactor=redactor)
     with _explaining_write_errors(snapshot.name, path):
-        end_times = write_job(source, snapshot, path, redactor)
+        end_times = write_job(reader, snapshot, path, redactor)
     tasks = [logs.append(pod.pod, end_times[pod.pod]) for pod in snapshot.pods if pod.phase is PodPhase.RUNNING]
     yield
     deadline = monotonic() + LAST_LINES_SECONDS
@@ -85,20 +63,22 @@ def _write_archive(backend: Backend, ref: JobRef, snapshot: JobSnapshot, path: P
 
 
 def write_job(
-    source: JobSource, snapshot: JobSnapshot, path: Path, redactor: Redactor, *, has_previous: bool = False
+    reader: JobReader, snapshot: JobSnapshot, path: Path, redactor: Redactor, *, has_previous: bool = False
 ) -> dict[str, int | None]:
     """Write the logs, the state and the events of a launch into a folder; return the time of the last line of each pod.
 
     `has_previous`: pods without restarts may have a log of a previous container too, as in the archive.
     """
-    logs = _LogArchive(source=source, path=path, redactor=redactor)
+    logs = _LogArchive(reader=reader, path=path, redactor=redactor)
     log_names = [
-        (pod.pod, previous) for pod in snapshot.pods for previous in (False, True)[: 1 + bool(pod.restarts or has_previous)]
+        (pod.pod, previous)
+        for pod in snapshot.pods
+        for previous in ((False, True) if pod.restarts or has_previous else (False,))
     ]
     end_times = map_parallel(lambda log: logs.write(log[0], previous=log[1]), log_names, threads=THREADS, name="archive")
     folder.write_snapshot(path, redact_messages(keep_pods(snapshot, path), redactor))
     with suppress(KfjobError):  # events only explain; a stop must not fail without them
-        events = source.events()
+        events = reader.events()
         if len(events) >= len(folder.read_events(path)):
             folder.write_events(path, [redact_struct(event, redactor) for event in events])
     return {pod: time for (pod, previous), time in zip(log_names, end_times, strict=True) if not previous}
@@ -142,7 +122,7 @@ def redact_messages(snapshot: JobSnapshot, redactor: Redactor) -> JobSnapshot:
 class _LogArchive:
     """Writes the logs of a job, without the secrets in their lines."""
 
-    source: JobSource
+    reader: JobReader
     path: Path
     redactor: Redactor
 
@@ -156,7 +136,7 @@ class _LogArchive:
         log_range = LogRange(previous=previous) if after is None else LogRange(since=after + 1, follow=True)
         last = after
         with suppress(NotFound):
-            lines = self.source.logs(pod, log_range)
+            lines = self.reader.logs(pod, log_range)
             first = next(lines, None)
             if first is None:
                 return last

@@ -32,9 +32,11 @@ def write_bundle(reader: JobReader, file: Path | None = None) -> Bundle:
     It holds what `stop` archives: the state, the logs, the events and the spec; here the spec has no secrets either.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written, or `--from` would not know it.
         NotFound: the job is gone.
     """
+    if file and not file.name.endswith(bundle.ENDINGS):
+        raise UsageError(f"`{file}` does not end with {' or '.join(bundle.ENDINGS)}, so `--from` could not read it")
     snapshot, redactor = reader.snapshot(), Redactor(reader.secrets)
     shared = replace(
         snapshot,

@@ -8,7 +8,7 @@ from kfjob.api.lifecycle.archive import archive_job
 from kfjob.api.lifecycle.recorded_job import parse_recorded_spec
 from kfjob.api.lifecycle.spec_change import SpecChange
 from kfjob.api.lifecycle.start import apply
-from kfjob.api.reader import make_ref, read_live
+from kfjob.api.reader import open_snapshot, read_live
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.spec_source import SpecSource
 from kfjob.api.target import Target
@@ -48,7 +48,7 @@ def suspend(target: Target, job: str, *, timeout: float = STOP_TIMEOUT, uid: str
     """
     live = read_live(target, job, uid)
     spec = _check_suspendable(target, live)
-    with archive_job(target.backend, make_ref(target, live), live, target.settings.archive_folder) as path:
+    with archive_job(open_snapshot(target, live), live) as path:
         _change(target, live, spec, "run.suspend=true")
         with waiting_for(f"the pods of `{job}` to end", timeout):
             _wait_without_pods(target, live, timeout)

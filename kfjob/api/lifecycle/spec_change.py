@@ -57,7 +57,7 @@ def _set_start(spec: JobSpec, start: str) -> JobSpec:
         raise UsageError(f"job `{spec.name}` has no `train`, so kfjob cannot say where it starts", hint=hint)
     resume, step = _STARTS.get(start), start.removeprefix("step-")
     if resume is None and not (step.isdecimal() and len(step) <= _MAX_DIGITS):
-        raise UsageError(f"`{start}` is no start of a training", hint="use `latest`, `none`, or a step, as `400`")
+        raise UsageError(f"`{start}` is neither `latest`, `none` nor the step of a checkpoint", hint="write for example `400`")
     if resume is None and not spec.train.checkpoint_dir:
         raise UsageError(f"job `{spec.name}` has no `train.checkpoint_dir`, so there is no checkpoint of step {int(step)}")
     resume = resume or f"{(spec.train.checkpoint_dir or '').rstrip('/')}/{name_checkpoint(int(step))}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from kfjob.api.lifecycle.archive import archive_job
-from kfjob.api.reader import make_ref, read_live
+from kfjob.api.reader import make_ref, open_snapshot, read_live
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import find_newest_launch
@@ -54,6 +54,6 @@ def _stop(
     if not archive_logs:
         target.cluster.stop(ref, timeout=timeout, force=force)
         return None
-    with archive_job(target.backend, ref, snapshot, archive) as folder:
+    with archive_job(open_snapshot(target, snapshot), snapshot) as folder:
         target.cluster.stop(ref, timeout=timeout, force=force)
     return folder

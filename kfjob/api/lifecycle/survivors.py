@@ -26,7 +26,7 @@ def free_survivors(reader: LiveReader) -> str:
     survivors = [pod for pod in snapshot.pods if pod.phase in {PodPhase.RUNNING, PodPhase.PENDING}]
     if snapshot.phase is not JobPhase.FAILED or not survivors:
         return ""
-    with archive_job(target.backend, ref, snapshot, target.settings.archive_folder) as folder:
+    with archive_job(reader, snapshot) as folder:
         for pod in survivors:
             metadata = {"name": pod.pod, "namespace": ref.namespace, "uid": pod.uid}
             with suppress(NotFound, Refused):  # it has ended, or another pod has its name

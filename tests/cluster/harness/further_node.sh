@@ -16,6 +16,8 @@ cluster_node() { # add|lose|remove NAME
 
 add_node() { # NAME: start what does not run
   local cgroup
+  [ -d "$(node_folder "$1")" ] || [ ! -d "$STATE/nodes" ] || [ -z "$(ls -A "$STATE/nodes")" ] ||
+    die "there is a further node: $(ls "$STATE/nodes")" "scripts/cluster node remove NAME"
   mkdir -p "$(node_folder "$1")"
   if [ ! -e "$PKI/kubelet-$1.kubeconfig" ]; then
     certificate "kubelet-$1" "/O=system:nodes/CN=system:node:$1"

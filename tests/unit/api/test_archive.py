@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kfjob.api.lifecycle.archive import archive_job
+from kfjob.api.reader import LiveReader, open_snapshot
+from kfjob.api.settings import Settings
+from kfjob.api.target import Target
 from kfjob.backends import folder
 from kfjob.backends.archived_job import ArchivedJob
 from kfjob.base.concurrency import Task
@@ -27,10 +31,20 @@ def script(pods: tuple[str, ...], lines: int) -> list[Event]:
     ]
 
 
-def archive(root: Path, pods: tuple[str, ...], lines: int, *, launch: str = "l1") -> Path:
+def play(root: Path, *events: Event, launch: str = "l1") -> LiveReader:
+    """Return the job of these events, whose archive is below `root`."""
     backend = FakeBackend()
-    ref = backend.play("train", *script(pods, lines), launch=launch)
-    with archive_job(backend, ref, backend.get("train", namespace="default"), root) as path:
+    backend.play("train", *events, launch=launch)
+    target = Target(Settings(state=root), "kubernetes", "default")
+    reader = open_snapshot(target, backend.get("train", namespace="default"), is_new=True)
+    reader.logs = partial(backend.logs, reader.ref)  # type: ignore[method-assign]
+    reader.events = partial(backend.events, reader.ref)  # type: ignore[method-assign]
+    return reader
+
+
+def archive(root: Path, pods: tuple[str, ...], lines: int, *, launch: str = "l1") -> Path:
+    reader = play(root, *script(pods, lines), launch=launch)
+    with archive_job(reader, reader.snapshot()) as path:
         return path
 
 
@@ -56,17 +70,16 @@ def test_launches_do_not_share_pods(tmp_path):
 
 
 def test_a_second_archive_of_a_launch_waits_for_the_first(tmp_path):
-    backend, begun = FakeBackend(), threading.Event()
-    ref = backend.play("train", *script(PODS, 3))
-    snapshot = backend.get("train", namespace="default")
+    reader, begun = play(tmp_path, *script(PODS, 3)), threading.Event()
+    snapshot = reader.snapshot()
     order = []
 
     def archive_again() -> None:
         begun.set()
-        with archive_job(backend, ref, snapshot, tmp_path):
+        with archive_job(reader, snapshot):
             order.append("second")
 
-    with archive_job(backend, ref, snapshot, tmp_path):
+    with archive_job(reader, snapshot):
         task = Task(archive_again, name="archive-again")
         assert begun.wait(30)
         task.join(timeout=0.2)  # time to do it wrong

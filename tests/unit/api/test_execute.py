@@ -64,7 +64,7 @@ def test_pod_that_does_not_run_is_an_error(fake: FakeBackend, shell, ran: list[s
 
 @pytest.mark.parametrize(
     ("argv", "code"),
-    [(("train",), 2), (("train", "--rank", "0", "--master", "--", "ls"), 2), (("train", "--pod", "x", "--", "ls"), 3),
+    [(("train",), 2), (("train", "--rank", "0", "--pod", "x", "--", "ls"), 2), (("train", "--pod", "x", "--", "ls"), 3),
      (("other", "--", "ls"), 3), (("train", "--rank", "99", "--", "ls"), 3)],
 )  # fmt: skip
 def test_wrong_arguments_are_errors(fake: FakeBackend, shell, ran: list[str], argv: tuple[str, ...], code: int):

@@ -133,8 +133,8 @@ def test_relaunch_continues_the_run_whatever_its_first_start(fake, kfjob, here):
 @pytest.mark.parametrize(
     ("spec", "start", "words"),
     [
-        (RECORDED, "newest", "`newest` is no start of a training"),
-        (RECORDED, "-1", "`-1` is no start of a training"),
+        (RECORDED, "newest", "`newest` is neither `latest`, `none` nor the step"),
+        (RECORDED, "-1", "`-1` is neither"),
         (
             RECORDED.replace(", checkpoint_dir: /ckpt", ""),
             "40",
