@@ -140,8 +140,9 @@ def _prepare_spec(
         loaded = change.apply(recorded)
     if not has_new_spec:
         loaded = replace(loaded, file_record=record.spec_file)
-    continued = continue_run(recorded, loaded.spec, change, rendezvous_id=make_id(recorded, record.launch))
-    loaded = replace(loaded, spec=continued)
+    if not (change and change.start):
+        run = make_id(recorded, record.launch)
+        loaded = replace(loaded, spec=continue_run(recorded, loaded.spec, rendezvous_id=run))
     source = SpecSource(loaded, start_folder="" if has_new_spec else record.start_folder)
     if change:
         job = check_job(source, target, notify=notify, code=code)

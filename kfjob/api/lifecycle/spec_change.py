@@ -61,7 +61,7 @@ def _set_start(spec: JobSpec, start: str) -> JobSpec:
     if resume is None and not spec.train.checkpoint_dir:
         raise UsageError(f"job `{spec.name}` has no `train.checkpoint_dir`, so there is no checkpoint of step {int(step)}")
     resume = resume or f"{(spec.train.checkpoint_dir or '').rstrip('/')}/{name_checkpoint(int(step))}"
-    return spec.model_copy(update={"train": spec.train.model_copy(update={"resume": resume})})
+    return spec.model_copy(update={"train": spec.train.model_copy(update={"resume": resume, "continues": ""})})
 
 
 def describe_change(old: JobSpec, new: JobSpec) -> Iterator[str]:
@@ -92,17 +92,16 @@ def _dump(spec: JobSpec) -> dict[str, Any]:
     return spec.model_dump(mode="json", exclude={"train": {"continues"}})
 
 
-def continue_run(old: JobSpec, new: JobSpec, change: SpecChange | None, *, rendezvous_id: str) -> JobSpec:
-    """Return the spec of a next launch so that its training goes on where the last one, of this rendezvous id, ended.
+def continue_run(old: JobSpec, new: JobSpec, *, rendezvous_id: str = "") -> JobSpec:
+    """Return the new spec with the run that the training continues: that of the old launch, which has this rendezvous id.
 
-    `train.resume` names the start of a run, so it does not apply again. If it changes, or the folder of the checkpoints, or if
-    the change names a start, a new run begins.
+    `train.resume` names the start of a run, so it does not apply again. If it changes, or the folder of the checkpoints, a new
+    run begins. Without an id the new spec is one of the same launch.
     """
     before, after = old.train, new.train
     if before is None or after is None or after.resume == "auto":
         return new
     is_same_run = (after.resume, after.checkpoint_dir) == (before.resume, before.checkpoint_dir)
-    is_same_run = is_same_run and not (change and change.start)
     continues = (before.continues or rendezvous_id) if is_same_run else ""
     return new.model_copy(update={"train": after.model_copy(update={"continues": continues})})
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec.structs import replace
 
+from kfjob.api.lifecycle.recorded_job import parse_recorded_spec
+from kfjob.api.lifecycle.spec_change import continue_run
 from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.reader import LiveReader, open_snapshot
+from kfjob.api.spec_source import SpecSource
 from kfjob.api.target import Target
 from kfjob.backends.base import FieldChange
 from kfjob.backends.resources import outlives_job
 from kfjob.base.common_types import JsonObject, Notify, ignore_notice
-from kfjob.base.errors import Refused, UsageError
+from kfjob.base.errors import BackendError, Refused, UsageError
 from kfjob.base.text import join_names
 from kfjob.kinds.launch_record import add_submit_record
 from kfjob.kinds.registry import is_job
@@ -123,6 +127,10 @@ def prepare_for_live_job(source: JobSource, target: Target, *, notify: Notify, s
         hint = f"`kfjob stop {job.name}`, then `kfjob submit`, starts it as a {wanted}"
         raise Refused(f"job `{job.name}` is a {live.job_kind}, and the {source.noun} asks for a {wanted}", hint=hint)
     target = job.target.change(job_kind=live.job_kind or None)
+    if isinstance(source, SpecSource) and live.spec is not None:
+        with suppress(BackendError):  # of a damaged record; the comparison shows what differs
+            spec = continue_run(parse_recorded_spec(live, live.spec), source.loaded.spec)
+            source = dataclasses.replace(source, loaded=dataclasses.replace(source.loaded, spec=spec))
     return source.prepare(target, launch=live.launch or None, notify=ignore_notice)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,7 +110,8 @@ def read_start(fake) -> tuple[str, bool]:
     return train.resume, train.continues == "train-first"
 
 
-def test_relaunch_continues_the_run_whatever_its_first_start(fake, kfjob, here):
+def test_relaunch_continues_the_run_whatever_its_first_start(fake, kfjob, here, monkeypatch):
+    compared: list[dict[str, Any]] = []
     recorded = RECORDED.replace("checkpoint_dir: /ckpt", "checkpoint_dir: /ckpt, resume: none")
     (here / "job.yaml").write_text(recorded)
     fake.play("train", *script.TRAINING, spec=load_spec(recorded).spec.model_dump_json(exclude_defaults=True), launch="first")
@@ -118,6 +121,9 @@ def test_relaunch_continues_the_run_whatever_its_first_start(fake, kfjob, here):
         assert "continues" not in kfjob.err
     assert kfjob("submit", "job.yaml") == 0
     assert "runs already with this spec" in kfjob.err
+    monkeypatch.setattr(fake, "diff", lambda objects: compared.extend(objects) or [])
+    assert kfjob("diff", "job.yaml") == 0
+    assert "--continues=train-first" in json.dumps(compared)
     for start, resume in {
         "none": "none",
         "400": "/ckpt/step-000400",
