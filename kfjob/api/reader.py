@@ -260,7 +260,7 @@ def open_folder(folder: Path, settings: Settings) -> ArchiveReader:
 
 def name_job(reader: JobReader) -> str:
     """Return what names the job on a command line: its name, or `--from PATH` for saved logs."""
-    if isinstance(reader, ArchiveReader) and (not reader.ref.namespace or reader.folder.is_file()):
+    if isinstance(reader, ArchiveReader) and (not reader.ref.namespace or reader.folder.is_file() or reader.copy):
         return f"--from {shlex.quote(reader.place)}"
     return reader.ref.name
 

@@ -128,9 +128,9 @@ class Run:
 
     @check_arguments
     def archive(self, file: str | Path | None = None) -> Path:
-        """Write the state, the logs, the events and the spec to one `.tar.gz` without secrets, and return its path.
+        """Write the state, the logs, the events and the spec to one `.zip` without secrets, and return its path.
 
-        `file` is the path, by default `JOB-LAUNCH.tar.gz` in the current folder.
+        `file` is the path, by default `JOB-LAUNCH.zip` in the current folder.
         """
         from kfjob.api.lifecycle.bundle import write_bundle
 

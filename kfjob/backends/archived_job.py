@@ -48,7 +48,7 @@ class ArchivedJob:
     """A job read from files."""
 
     def __init__(self, path: Path) -> None:
-        """Open the folder, a bundle (`.tar.gz`), a log file, or standard input (`-`).
+        """Open the folder, a bundle (`.zip`), a log file, or standard input (`-`).
 
         Raises:
             NotFound: the path holds neither a job nor logs.

@@ -1,31 +1,40 @@
-"""A launch in one file: the folder of `backends.folder` as a `.tar.gz`. What others send is unpacked within limits."""
+"""A launch in one file: the folder of `backends.folder` as a `.zip`. What others send is unpacked within limits."""
 
 from __future__ import annotations
 
-import gzip
-import tarfile
+import os
+import struct
 import tempfile
+import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any, cast
 
+from kfjob.backends import folder as layout
 from kfjob.backends.saved_logs import MAX_UNPACKED_BYTES
 from kfjob.base.errors import UsageError
 from kfjob.base.file_access import open_private
 from kfjob.base.units import MIB
 
-ENDINGS = (".tar.gz", ".tgz")
+ENDING = ".zip"
 MAX_FILES = 20_000
 """Files of a bundle: a job of 5000 pods has two logs for each."""
+_MAX_DEPTH = 3
+"""The folder of the launch has files, and folders of pods with files."""
+_MAX_ENTRY = 1024
+"""Bytes of a file's entry in the directory of a bundle."""
+_END = struct.Struct("<4s4H2LH")
+"""The last record of a zip file without a comment (APPNOTE.TXT 4.3.16): its sixth field is the size of the directory."""
+_LOCATOR = struct.Struct("<4sLQL")
+"""The record before it in a file for more than 65,535 entries or 4 GiB (APPNOTE.TXT 4.3.15)."""
 
 
 def is_bundle(path: Path) -> bool:
     """Return whether a path is a file with the name of a bundle."""
-    return path.name.endswith(ENDINGS) and path.is_file()
+    return path.name.endswith(ENDING) and path.is_file()
 
 
 def pack(folder: Path, file: Path) -> None:
-    """Write the files of a folder to a `.tar.gz` that only its owner may read, without the names of users.
+    """Write the files of a folder to a `.zip` that only its owner may read.
 
     Raises:
         OSError: the file cannot be written.
@@ -33,70 +42,61 @@ def pack(folder: Path, file: Path) -> None:
     staged = file.with_name(f".{file.name}.part")
     staged.unlink(missing_ok=True)
     try:
-        with open_private(staged, "xb") as out, tarfile.open(fileobj=out, mode="w:gz") as tar:
+        with open_private(staged, "xb") as out, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as bundle:
             for path in sorted(folder.rglob("*")):
                 if path.is_file():
-                    tar.add(path, f"{folder.name}/{path.relative_to(folder)}", filter=_forget_owner)
+                    bundle.write(path, f"{folder.name}/{path.relative_to(folder)}")
         staged.replace(file)
     finally:
         staged.unlink(missing_ok=True)
 
 
-def _forget_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    return member
-
-
 def unpack(file: Path, parent: Path) -> Path:
     """Unpack a bundle into the folder `parent`, and return the folder of the launch or of the logs in it.
 
-    Only regular files are unpacked, inside the folder (tarfile's filter `data`).
-
     Raises:
-        UsageError: the file is no archive, is damaged, leads out of the folder, or is larger than the limits.
+        UsageError: the file is no bundle, is damaged, leads out of the folder, or is larger than the limits.
     """
     folder = Path(tempfile.mkdtemp(dir=parent)) / (file.name.partition(".")[0] or "bundle")
     folder.mkdir()
     try:
-        with gzip.open(file) as raw:
-            _extract(cast("IO[bytes]", _LimitedReader(raw)), folder)
-    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as err:
+        _check_directory(file)
+        with zipfile.ZipFile(file) as bundle:
+            _extract(bundle, folder)
+    except (zipfile.BadZipFile, OSError, EOFError, zlib.error, ValueError, NotImplementedError, RuntimeError) as err:
         hint = "`kfjob archive JOB` writes such a file"
         raise UsageError(f"`{file}` cannot be unpacked", cause=str(err), hint=hint) from err
     entries = list(folder.iterdir())
     return entries[0] if len(entries) == 1 and entries[0].is_dir() else folder
 
 
-def _extract(raw: IO[bytes], folder: Path) -> None:
-    size = 0
-    with tarfile.open(fileobj=raw, mode="r:") as tar:
-        for count, member in enumerate(tar, start=1):
-            size += member.size
-            if count > MAX_FILES or size > MAX_UNPACKED_BYTES:
-                raise ValueError(f"it has more than {MAX_FILES} files or {MAX_UNPACKED_BYTES // MIB} MiB")
-            if member.isdir():
-                continue
-            if not member.isreg() or member.issparse():
-                raise ValueError(f"`{member.name[:80]}` is not a regular file")
-            tar.extract(member, folder, filter="data")
+def _check_directory(file: Path) -> None:
+    """Refuse a directory of files that takes much memory: zipfile reads all of it."""
+    size = _LOCATOR.size + _END.size
+    with file.open("rb") as raw:
+        raw.seek(-min(size, raw.seek(0, os.SEEK_END)), os.SEEK_END)
+        end = raw.read(size)
+    if len(end) < size or end[_LOCATOR.size :][:4] != b"PK\x05\x06":
+        raise ValueError("it is no zip file, or has a comment")
+    if end.startswith(b"PK\x06\x07") or _END.unpack(end[_LOCATOR.size :])[5] > MAX_FILES * _MAX_ENTRY:
+        raise ValueError(f"it has more than {MAX_FILES} files or {MAX_UNPACKED_BYTES // MIB} MiB")
 
 
-class _LimitedReader:
-    """A file that refuses to read much at once: tarfile reads a header of any size into memory."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.seek, self.tell = file.seek, file.tell
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            ValueError: the size is that of no header and no block.
-        """
-        if not 0 <= size <= MIB:
-            raise ValueError("it has a header that is too large")
-        if self._file.tell() > MAX_UNPACKED_BYTES + MAX_FILES * MIB:
-            raise ValueError("it is too large")
-        return cast("bytes", self._file.read(size))
+def _extract(bundle: zipfile.ZipFile, folder: Path) -> None:
+    """Write the files, whose sizes are counted while they are read."""
+    files = [member for member in bundle.infolist() if not member.is_dir()]
+    left = MAX_UNPACKED_BYTES
+    for count, member in enumerate(files, start=1):
+        parts = member.filename.split("/")
+        if len(parts) > _MAX_DEPTH or not all(layout.is_name(part) for part in parts):
+            raise ValueError(f"`{member.filename[:80]}` cannot be a file of a launch")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError("its compression is not that of `kfjob archive`")
+        target = folder.joinpath(*parts)
+        layout.make_private(target.parent)
+        with bundle.open(member) as content, open_private(target, "xb") as out:
+            while chunk := content.read(MIB):
+                left -= len(chunk)
+                if left < 0 or count > MAX_FILES:
+                    raise ValueError(f"it has more than {MAX_FILES} files or {MAX_UNPACKED_BYTES // MIB} MiB")
+                out.write(chunk)

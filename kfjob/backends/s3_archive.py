@@ -110,7 +110,8 @@ class S3Archive:
         left_out: list[str] = []
         total, budget = 0, _Budget()
         files = self.list_files(name)
-        named = [file for file in files if is_file_of_launch(file.name)]
+        folders = {file.name.rpartition("/")[0] for file in files}
+        named = [file for file in files if is_file_of_launch(file.name) and file.name not in folders]
         if not named:
             hint = f"name one launch, such as `{SCHEME}BUCKET/PREFIX/NAMESPACE/JOB/LAUNCH`"
             cause = f"{plural(len(files), 'object')} there, and none has the name of a launch's file" if files else None

@@ -50,6 +50,9 @@ def translate_errors(action: str, resource: str, *, profile: str | None, region:
     except b.ClientError as err:
         raise _translate_response(err, action, resource, profile=profile) from err
     except b.BotoCoreError as err:
+        if "header value" in str(err):  # the message quotes the key
+            hint = "write the key without a line end: `printf %s KEY`, not `echo KEY`"
+            raise Forbidden("an AWS key has a character that no key has, such as a line end", hint=hint) from None
         raise _translate_client_error(err, b, profile=profile, region=region) from err
 
 

@@ -15,7 +15,7 @@ from kfjob.cli.options import Settings, notify, target_options
 
 @click.command()
 @click.argument("job", type=JOB)
-@click.option("-o", "--output", "file", metavar="FILE", type=FILE, help="Output file. Default: JOB-LAUNCH.tar.gz.")
+@click.option("-o", "--output", "file", metavar="FILE", type=FILE, help="Output file. Default: JOB-LAUNCH.zip.")
 @target_options
 def archive(*, job: str, file: str | None, settings: Settings) -> None:
     """Write the state, the logs, the events and the spec of a job to one file, without secrets, and print the file's name.

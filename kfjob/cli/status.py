@@ -24,7 +24,7 @@ def status(*, job: str | None, folder: str | None, pattern: str | None, output: 
 
     `-o name` prints each pod as kubectl takes it: `pod/NAME`.
     """
-    from kfjob.api.reader import describe_ref
+    from kfjob.api.reader import describe_ref, name_job
     from kfjob.api.view import read_view
     from kfjob.cli.view_json import view_json
     from kfjob.cli.view_text import status_text
@@ -52,5 +52,5 @@ def status(*, job: str | None, folder: str | None, pattern: str | None, output: 
         print_json(answer, indent=2)
     else:
         now = reader.snapshot().observed or time.time_ns()
-        text = status_text(view, name=reader.ref.name, now=now, diagnosis=diagnosis)
+        text = status_text(view, name=reader.ref.name, source=name_job(reader), now=now, diagnosis=diagnosis)
         click.echo(colour_states(text))

@@ -150,8 +150,11 @@ def pods_table(view: JobView, now: int) -> str:
     return format_table(("NAME", "READY", "STATUS", "RESTARTS", "AGE", "NODE", "RANKS"), rows)
 
 
-def status_text(view: JobView, *, name: str, now: int, diagnosis: Diagnosis | None = None) -> str:
-    """Return the output of `kfjob status`, with the headline, the first cause and the last lines of the diagnosis."""
+def status_text(view: JobView, *, name: str, now: int, diagnosis: Diagnosis | None = None, source: str = "") -> str:
+    """Return the output of `kfjob status`, with the headline, the first cause and the last lines of the diagnosis.
+
+    `source` names the job on a command line, if it is not `name`.
+    """
     created = view.job.created if view.job else None
     state = diagnosis.headline if diagnosis and view.is_end_unknown else view.state
     cause = diagnosis.first_cause if diagnosis and diagnosis.explained else None
@@ -159,7 +162,11 @@ def status_text(view: JobView, *, name: str, now: int, diagnosis: Diagnosis | No
     lines.append(pods_table(view, now))
     rows = [
         f"{label:<10} {value}"
-        for label, value in (*_status_rows(view, name), *last_line_rows(diagnosis), *_cause_rows(view, name, cause))
+        for label, value in (
+            *_status_rows(view, name),
+            *last_line_rows(diagnosis),
+            *_cause_rows(view, source or shlex.quote(name), cause),
+        )
         if value
     ]
     return "\n".join([*lines, "", *rows] if rows else lines)
@@ -210,7 +217,7 @@ def _lost_logs_text(view: JobView) -> str:
     return "; ".join([*losses, *before])
 
 
-def _cause_rows(view: JobView, name: str, cause: Issue | None) -> Iterator[tuple[str, str]]:
+def _cause_rows(view: JobView, source: str, cause: Issue | None) -> Iterator[tuple[str, str]]:
     """Yield why a job has failed, and the command that shows more."""
     if view.phase is not JobPhase.FAILED and cause is None:
         return
@@ -221,7 +228,7 @@ def _cause_rows(view: JobView, name: str, cause: Issue | None) -> Iterator[tuple
         )
         yield "cause", " ".join(filter(None, (cause.title, *places)))
     if not view.is_end_unknown:
-        yield "next", f"kfjob diagnose {shlex.quote(name)}"
+        yield "next", f"kfjob diagnose {source}"
 
 
 def source_text(view: JobView) -> str:

@@ -170,12 +170,25 @@ def _make_pool(access: Access) -> Any:
 
 
 def _dial(configuration: Any, url: str, headers: Mapping[str, str]) -> Any:
-    """Open a websocket as the package does, with the configuration's certificates and proxy."""
-    import websocket
-    from kubernetes.stream.ws_client import create_websocket
+    """Open a websocket with the configuration's certificates and proxy.
 
-    websocket.setdefaulttimeout(DIAL_SECONDS)
-    socket = create_websocket(configuration, url, headers)
+    The package's own `create_websocket` would send the token to the host that a redirect names.
+    """
+    import websocket
+    from kubernetes.stream.ws_client import websocket_proxycare
+
+    options: dict[str, Any] = {"cert_reqs": ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE}
+    options |= {"ca_certs": configuration.ssl_ca_cert} if configuration.ssl_ca_cert else {}
+    options |= {"certfile": configuration.cert_file, "keyfile": configuration.key_file} if configuration.cert_file else {}
+    options |= {"server_hostname": configuration.tls_server_name} if configuration.tls_server_name else {}
+    if not configuration.verify_ssl or configuration.assert_hostname is False:
+        options["check_hostname"] = False
+    sent = {name: value for name, value in headers.items() if name in ("authorization", "sec-websocket-protocol")}
+    connection: dict[str, Any] = {"header": sent, "redirect_limit": 0, "timeout": DIAL_SECONDS}
+    if configuration.proxy or configuration.proxy_headers:
+        connection = websocket_proxycare(connection, configuration, url, headers)
+    socket: Any = websocket.WebSocket(sslopt=options)
+    socket.connect(url, **connection)
     socket.settimeout(None)
     return socket
 

@@ -10,7 +10,7 @@ import os
 import select
 import shutil
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -31,6 +31,9 @@ CLOSE = 255
 """The channel that closes another one, in version 5."""
 CHUNK = 4096
 """Bytes of standard input in a message: a socket that can be written takes as many at once, so both sides never wait."""
+MAX_STATUS = 64 * 1024
+"""Bytes of the status at the end of a command."""
+MAX_EXIT_CODE = 255
 RESIZE_SECONDS = 1.0
 """Time between two looks at the size of the terminal."""
 
@@ -100,15 +103,26 @@ def _exchange(socket: Any, streams: CommandStreams) -> bytes:
             unsent = bytes([STDIN]) + data if data else bytes([CLOSE, STDIN])
             stdin = stdin if data else None
         if has_message:
-            code, message = socket.recv_data(control_frame=True)
-            if code == ABNF.OPCODE_CLOSE:
+            frame = socket.recv_frame()
+            if frame.opcode == ABNF.OPCODE_CLOSE:
                 return status
-            if code not in (ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT) or not message:
-                continue
-            if message[0] in outputs:
-                _write(outputs[message[0]], message[1:])
-            elif message[0] == STATUS:
-                status += message[1:]
+            if frame.opcode == ABNF.OPCODE_PING:
+                socket.pong(frame.data)
+            elif frame.opcode in (ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT, ABNF.OPCODE_CONT):
+                status += _take_message(frame, outputs)
+            if len(status) > MAX_STATUS:
+                raise WebSocketException("the status of the command is too long")
+
+
+def _take_message(frame: Any, outputs: Mapping[int, int]) -> bytes:
+    """Write what the command has printed, or return a part of its status. The API server sends no message in parts."""
+    if not frame.fin or frame.opcode == ABNF.OPCODE_CONT:
+        raise WebSocketException("the server has sent a message in parts")
+    data: bytes = frame.data
+    channel, content = data[:1], data[1:]
+    if channel and channel[0] in outputs:
+        _write(outputs[channel[0]], content)
+    return content if channel == bytes([STATUS]) else b""
 
 
 def _wait(raw: Any, stdin: int | None, *, writes: bool, streams: CommandStreams) -> tuple[bool, bool, bool]:
@@ -157,6 +171,6 @@ def _read_exit_code(body: bytes, host: str) -> int:
         return 0
     causes = status.details.causes if status.details else []
     code = next((cause.message for cause in causes if cause.reason == "ExitCode"), "")
-    if code.isdecimal():
+    if code.isdecimal() and len(code) <= len(str(MAX_EXIT_CODE)) and int(code) <= MAX_EXIT_CODE:
         return int(code)
     raise Refused("the container did not run the command", cause=status.message)

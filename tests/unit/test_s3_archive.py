@@ -15,7 +15,7 @@ from kfjob.api.reader import open_saved
 from kfjob.api.settings import Settings, load_settings
 from kfjob.backends import folder, s3_archive
 from kfjob.backends.s3_archive import S3Archive, Stamp, check_address
-from kfjob.base.errors import BackendError, KfjobError, NotFound, Refused, UsageError
+from kfjob.base.errors import KfjobError, NotFound, Refused, UsageError
 from kfjob.cli.commands import run
 from kfjob.guard.uploads import ArchiveUploads
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
@@ -161,11 +161,12 @@ def test_download_never_writes_through_a_link(bucket, tmp_path):
     assert outside.read_text() == "mine"
 
 
-def test_object_and_folder_of_the_same_name_are_an_error(bucket, tmp_path):
+def test_object_with_the_name_of_a_folder_is_left_out(bucket, tmp_path):
     bucket.put_object(Bucket="logs", Key="l1/pod", Body=b"x")
     bucket.put_object(Bucket="logs", Key="l1/pod/pytorch.log", Body=b"xy")
-    with pytest.raises(BackendError, match="cannot be downloaded"):
-        S3Archive("s3://logs/l1").download("", tmp_path / "l1")
+    (left_out,) = S3Archive("s3://logs/l1").download("", tmp_path / "l1")
+    assert left_out == "1 object with a name that no file of a launch has"
+    assert read_files(tmp_path / "l1") == {"pod/pytorch.log": "xy"}
 
 
 def test_files_over_the_limit_are_left_out(bucket, tmp_path, monkeypatch):

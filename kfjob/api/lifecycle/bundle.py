@@ -16,6 +16,7 @@ from kfjob.backends import bundle, folder
 from kfjob.base.errors import UsageError
 from kfjob.base.parsing import ParseError, parse_json
 from kfjob.redaction import Redactor
+from kfjob.redaction.structs import redact_struct
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Bundle:
 
 
 def write_bundle(reader: JobReader, file: Path | None = None) -> Bundle:
-    """Write a live or an archived launch to a `.tar.gz`, by default `JOB-LAUNCH.tar.gz` in this folder.
+    """Write a live or an archived launch to a `.zip`, by default `JOB-LAUNCH.zip` in this folder.
 
     It holds what `stop` archives: the state, the logs, the events and the spec; here the spec has no secrets either.
 
@@ -35,17 +36,21 @@ def write_bundle(reader: JobReader, file: Path | None = None) -> Bundle:
         UsageError: the file cannot be written, or `--from` would not know it.
         NotFound: the job is gone.
     """
-    if file and not file.name.endswith(bundle.ENDINGS):
-        raise UsageError(f"`{file}` does not end with {' or '.join(bundle.ENDINGS)}, so `--from` could not read it")
+    if file and not file.name.endswith(bundle.ENDING):
+        raise UsageError(f"`{file}` does not end with `{bundle.ENDING}`, so `--from` could not read it")
     snapshot, redactor = reader.snapshot(), Redactor(reader.secrets)
     shared = replace(
         snapshot,
         spec=_redact_json(snapshot.spec, redactor),
         manifest=_redact_json(snapshot.manifest, redactor),
+        observe_config=_redact_json(snapshot.observe_config, redactor),
+        relaunches=_redact_json(snapshot.relaunches or None, redactor) or "",
+        labels=redactor.value(snapshot.labels),
         observed=snapshot.observed or time.time_ns(),
     )
+    shared = redact_struct(shared, redactor)
     name = "-".join(folder.check_name(part) for part in (snapshot.name, snapshot.launch or snapshot.uid) if part)
-    target = file or Path(f"{name}.tar.gz")
+    target = file or Path(f"{name}.zip")
     try:
         with TemporaryDirectory(prefix="kfjob-") as parent:
             path = folder.make_private(Path(parent, name))

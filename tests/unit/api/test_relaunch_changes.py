@@ -112,6 +112,11 @@ def read_start(fake) -> tuple[str, bool]:
 
 def test_relaunch_continues_the_run_whatever_its_first_start(fake, kfjob, here, monkeypatch):
     compared: list[dict[str, Any]] = []
+
+    def compare(objects: list[dict[str, Any]]) -> list[Any]:
+        compared.extend(objects)
+        return []
+
     recorded = RECORDED.replace("checkpoint_dir: /ckpt", "checkpoint_dir: /ckpt, resume: none")
     (here / "job.yaml").write_text(recorded)
     fake.play("train", *script.TRAINING, spec=load_spec(recorded).spec.model_dump_json(exclude_defaults=True), launch="first")
@@ -121,7 +126,7 @@ def test_relaunch_continues_the_run_whatever_its_first_start(fake, kfjob, here, 
         assert "continues" not in kfjob.err
     assert kfjob("submit", "job.yaml") == 0
     assert "runs already with this spec" in kfjob.err
-    monkeypatch.setattr(fake, "diff", lambda objects: compared.extend(objects) or [])
+    monkeypatch.setattr(fake, "diff", compare)
     assert kfjob("diff", "job.yaml") == 0
     assert "--continues=train-first" in json.dumps(compared)
     for start, resume in {

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from kfjob.backends.base import CommandStreams
 from kfjob.base.errors import Forbidden, Unreachable
 from kfjob.cluster.connect import connect
+from kfjob.cluster.remote_command import run_command
+from kfjob.cluster.requests import execute
 from tests.hostile_server import json_answer, serve
 from tests.unit.cluster.test_client import GET
 from tests.unit.cluster.test_connect import kubeconfig
@@ -76,3 +80,19 @@ def test_a_token_file_that_is_replaced_by_a_bad_one_is_an_error(tmp_path):
 def test_a_kubeconfig_without_an_end_is_one_error():
     with pytest.raises(Unreachable, match="is not a regular file"):
         connect(kubeconfig="/dev/zero")
+
+
+def test_redirect_of_a_command_does_not_take_the_token_elsewhere(tmp_path):
+    """websocket-client would follow it, with the token, also from TLS to plain text."""
+    with serve(lambda *_: json_answer({})) as other:
+        elsewhere = (("Location", other.url.replace("http", "ws")),)
+        with serve(lambda *_: json_answer({}, status=302, headers=elsewhere)) as hostile:
+            client = connect(kubeconfig=kubeconfig(tmp_path, hostile.url, {"token": PRINTED})).client
+            request = execute("ml", "p", "pytorch", ["ls"], stdin=False, terminal=False)
+            with tempfile.TemporaryFile() as output:
+                streams = CommandStreams(stdout=output.fileno(), stderr=output.fileno())
+                with pytest.raises(Unreachable, match="Redirect limit exhausted"):
+                    run_command(client, request, streams)
+            client.close()
+            assert hostile.received[0].headers["authorization"] == f"Bearer {PRINTED}"
+        assert other.received == []

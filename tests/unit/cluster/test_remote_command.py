@@ -20,7 +20,10 @@ from kfjob.cluster.client import Client
 from kfjob.cluster.remote_command import run_command
 from tests.fakes.transport import FakeTransport
 
+PING, PART = 100, 101
+"""Channels of the script that stand for other frames."""
 SUCCESS = json.dumps({"status": "Success"})
+END_WITH = json.dumps({"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "CODE"}]}})
 REQUEST = requests.execute("team", "train-worker-0", "pytorch", ["sh", "-c", "a b&c"], stdin=True, terminal=False)
 
 
@@ -40,14 +43,18 @@ class FakeSocket:
     def send_binary(self, data: bytes) -> None:
         self.sent.append(data)
 
-    def recv_data(self, *, control_frame: bool) -> tuple[int, bytes]:
-        assert control_frame
+    def recv_frame(self) -> ABNF:
         if not self._messages:
-            return ABNF.OPCODE_CLOSE, b""
+            return ABNF(fin=1, opcode=ABNF.OPCODE_CLOSE)
         channel, text = self._messages.pop(0)
         if channel < 0:
             raise WebSocketConnectionClosedException(text)
-        return ABNF.OPCODE_BINARY, bytes([channel]) + text.encode()
+        if channel == PING:
+            return ABNF(fin=1, opcode=ABNF.OPCODE_PING, data=text.encode())
+        return ABNF(fin=int(channel != PART), opcode=ABNF.OPCODE_BINARY, data=bytes([channel]) + text.encode())
+
+    def pong(self, data: bytes) -> None:
+        self.sent.append(b"pong " + data)
 
     def shutdown(self) -> None:
         self.sock.close()
@@ -87,15 +94,34 @@ def test_exit_code_is_that_of_the_command():
     assert run(FakeSocket((3, json.dumps(status))))[0] == 7
 
 
-@pytest.mark.parametrize(("protocol", "ends"), [("v5.channel.k8s.io", 1), ("v4.channel.k8s.io", 0)])
-def test_input_is_sent_and_its_end_where_the_protocol_has_one(protocol: str, ends: int):
+def give_input(response: FakeSocket) -> None:
+    """Run a command whose input is `hello`."""
     reading, writing = os.pipe()
     os.write(writing, b"hello")
     os.close(writing)
-    response = FakeSocket(*[(1, "")] * 10, (3, SUCCESS), protocol=protocol)
-    run(response, stdin=reading)
-    os.close(reading)
-    assert response.sent == [b"\x00hello", b"\xff\x00"][: 1 + ends]
+    try:
+        run(response, stdin=reading)
+    finally:
+        os.close(reading)
+
+
+def test_input_is_sent_and_its_end():
+    response = FakeSocket(*[(1, "")] * 10, (3, SUCCESS))
+    give_input(response)
+    assert response.sent == [b"\x00hello", b"\xff\x00"]
+
+
+def test_input_needs_a_protocol_with_an_end():
+    response = FakeSocket((3, SUCCESS), protocol="v4.channel.k8s.io")
+    with pytest.raises(Refused, match="cannot pass on the end of standard input"):
+        give_input(response)
+    assert response.sent == []
+
+
+def test_ping_is_answered():
+    response = FakeSocket((PING, "x"), (3, SUCCESS))
+    assert run(response)[0] == 0
+    assert response.sent == [b"pong x"]
 
 
 def test_request_names_container_streams_and_words():
@@ -113,6 +139,10 @@ def test_request_names_container_streams_and_words():
         (FakeSocket((1, "half")), Unreachable, "closed before the command ended"),
         (FakeSocket((3, "[")), Unreachable, "closed before the command ended"),
         (FakeSocket((-1, "broken")), Unreachable, "broken"),
+        (FakeSocket((PART, "a")), Unreachable, "in parts"),
+        (FakeSocket(*[(3, "x" * 1000)] * 100), Unreachable, "too long"),
+        (FakeSocket((3, END_WITH.replace("CODE", "300"))), Refused, "did not run the command"),
+        (FakeSocket((3, END_WITH.replace("CODE", "9" * 5000))), Refused, "did not run the command"),
         (ConnectionRefusedError("refused"), Unreachable, "refused"),
     ],
 )

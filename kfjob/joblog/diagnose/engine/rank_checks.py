@@ -175,13 +175,15 @@ def rank0_gone(job: JobEvidence) -> Occurrences:
     pods = job.history.pods
     if job.view.running or any(pod.launch or pod.joined for pod in pods.values()):
         return
+    losses = ((name, pod.symptoms.get((rule, ""))) for name, pod in pods.items() for rule in _LOST)
+    lost = {name: symptom.occurrences[0] for name, symptom in losses if symptom}
     for name, pod in pods.items():
-        others = [other for other_name, other in pods.items() if other_name != name]
-        lost = [other.symptoms[rule, ""].occurrences[0] for other in others for rule in _LOST if (rule, "") in other.symptoms]
-        if _FIRST_POD.search(name) and pod.lines and lost and _may_have_succeeded(pod) and not _has_error(pod):
+        if not (_FIRST_POD.search(name) and pod.lines and _may_have_succeeded(pod)) or _has_error(pod):
+            continue
+        if other := next((loss for other, loss in lost.items() if other != name), None):
             last = pod.recent.last_text
             occurrence = job.occurrence("rank0-gone", pod=name, timestamp=pod.recent.timestamp(), evidence=last)
-            occurrence.evidence = (last, *lost[0].evidence[-1:])
+            occurrence.evidence = (last, *other.evidence[-1:])
             yield occurrence
 
 
