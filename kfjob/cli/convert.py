@@ -64,6 +64,21 @@ def import_pytorchjob(*, file: str, name: str | None, at: str | None, verbose: b
     _print(convert(read_text(file, "manifest"), file=file, choice=JobChoice(name=name, path=at)), output, verbose=verbose)
 
 
+@import_spec.command("trainjob", short_help="Convert the manifest of a TrainJob.")
+@click.argument("file", type=FILE)
+@click.option("--name", metavar="NAME", help="Name of the TrainJob to convert, if the file has several.")
+@output_option("yaml", "json")
+def import_trainjob(*, file: str, name: str | None, output: str) -> None:
+    """Convert the manifest of a TrainJob to a job spec.
+
+    FILE is a manifest, or `-` for standard input. The pods of a TrainJob are those of its runtime: put both into one file, for
+    example with `kubectl get trainjob/JOB clustertrainingruntime/RUNTIME -o yaml`.
+    """
+    from kfjob.api.specs.imports import import_trainjob as convert
+
+    _print(convert(read_text(file, "manifest"), file=file, name=name), output)
+
+
 @import_spec.command("accelerate", short_help="Convert an Accelerate config.", context_settings=_OPTIONS_FIRST)
 @click.argument("file", type=FILE)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)

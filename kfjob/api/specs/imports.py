@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from kfjob.base.errors import SpecError
 from kfjob.convert.conversion import Conversion
+from kfjob.convert.trainjob import convert_trainjobs
 from kfjob.kinds.manifests import ANY_JOB, JobChoice
 from kfjob.kinds.registry import find_reader
 from kfjob.source.foreign_formats import find_template_problem
-from kfjob.source.manifest import list_objects
+from kfjob.source.manifest import ManifestObject, list_objects
 from kfjob.source.template import fill as template
 from kfjob.spec.job import JobSpec
 
@@ -33,6 +34,18 @@ def import_manifest(
         if problem := find_template_problem(text, error.problems, file):
             raise SpecError([problem]) from error
         raise
+
+
+def import_trainjob(text: str, *, file: str | None = None, name: str | None = None) -> Conversion:
+    """Return the spec of the TrainJob in a manifest; its runtime is read if the manifest has it.
+
+    Raises:
+        SpecError: the text is not a manifest, it does not contain exactly one TrainJob (of this name), or no spec can express
+            the job.
+    """
+    values, notes = convert_trainjobs([item.value for item in list_objects(template.parse(text, file=file))], name)
+    conversion = find_reader("pytorchjob").import_objects([ManifestObject(value=value) for value in values], file=file)
+    return replace(conversion, spec=conversion.spec | {"target": "trainjob"}, notes=(*notes, *conversion.notes))
 
 
 def check_conversion(conversion: Conversion, *, image: str | None = None) -> Conversion:

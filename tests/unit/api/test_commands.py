@@ -362,3 +362,12 @@ def test_a_command_without_its_job_names_the_jobs(fake, kfjob):
     assert "error: JOB is missing\nhint: the only job is `train`: `kfjob history train`" in kfjob.err
     assert kfjob("status") == 2
     assert "hint: the only job is `train`: `kfjob status train`; `--from PATH` reads saved logs" in kfjob.err
+
+
+def test_import_of_a_trainjob_chooses_one_of_several(kfjob, here):
+    job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: NAME}\n"
+    job += "spec: {runtimeRef: {name: torch}, trainer: {image: 'a:1', command: [torchrun, train.py]}}\n"
+    (here / "jobs.yaml").write_text("---\n".join(job.replace("NAME", name) for name in ("one", "two")))
+    assert kfjob("import", "trainjob", "jobs.yaml", "--name", "two", "-o", "json") == 0
+    spec = json.loads(kfjob.out)["spec"]
+    assert (spec["name"], spec["target"]) == ("two", "trainjob")
