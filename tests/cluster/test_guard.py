@@ -153,6 +153,12 @@ def mock_s3() -> Iterator[MockS3]:
     server.stop()
 
 
+def read_verdict(diagnosis: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what does not depend on the place of the logs, or on the pod that the guard deletes and the archive keeps."""
+    cause = {key: value for key, value in diagnosis["cause"].items() if key != "remedy"}
+    return diagnosis["headline"], cause, [issue["rule"] for issue in diagnosis["consequences"]]
+
+
 def list_keys(bucket: Any) -> list[str]:
     return [item["Key"] for item in bucket.list_objects_v2(Bucket="logs").get("Contents", ())]
 
@@ -184,7 +190,7 @@ def test_archive_in_s3_gives_another_machine_the_verdict_and_all_lines(
     other, address = Shell(space, tmp_path, env=env), f"s3://logs/{prefix}"
     archived = json.loads(other("diagnose", "--from", f"{address}/{last}", "-o", "json"))
     assert "ValueError: bad batch 60" in json.dumps(verdict)
-    assert {**archived, "pods": 0} == {**verdict, "pods": 0}  # the archive keeps the pod that the guard has deleted
+    assert read_verdict(archived) == read_verdict(verdict)
     assert other("logs", "--from", f"{address}/{last}", "--pod", pod) == lines
     shown = other("logs", "--from", f"{address}/{first}", "--pod", pod).splitlines()
     steps = [int(line.split()[1]) for line in shown if line.startswith("step ")]
