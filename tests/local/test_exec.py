@@ -25,7 +25,7 @@ def test_command_has_the_environment_and_the_folder_of_the_pod(tmp_path: Path, m
         assert run.execute(["true"]).returncode == 0, "the pod that prints the progress"
         with pytest.raises(Refused, match="no-such-program"):
             run.execute(["no-such-program"], pod="prints-worker-0")
-        file = run.archive(tmp_path / "b.tar.gz")
+        file = run.archive(tmp_path / "b.zip")
         assert kfjob.attach("prints", settings=Settings(state=tmp_path / "state", backend="local")).status().phase == "Running"
         assert file.is_file()
     finally:
