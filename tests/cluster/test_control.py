@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import kfjob
 from kfjob.api.settings import Settings
+from kfjob.base.errors import NotFound
 from kfjob.joblog.events import JobPhase
-from tests.cluster.facts import Space
+from tests.cluster.facts import Space, until
 
 pytestmark = pytest.mark.cluster
 STEPS = "i=0; while :; do i=$((i+1)); echo step $i/1000 loss 1.$i; sleep 0.5; done"
+
+
+def has_printed(run: kfjob.Run) -> bool:
+    """Return whether the container that runs now has printed a line."""
+    with suppress(NotFound):
+        return any(run.logs(pod="elastic-worker-0"))
+    return False
 
 
 def test_job_is_scaled_suspended_and_resumed_in_one_launch(space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -35,6 +44,7 @@ def test_job_is_scaled_suspended_and_resumed_in_one_launch(space: Space, tmp_pat
     run.resume()
     assert run.wait(goal="running", timeout=120) == "Running"
     assert run.snapshot().launch == run.launch
+    until(lambda: has_printed(run))
     archive = run.stop()
     assert archive is not None
     earlier = (archive / "elastic-worker-0" / "pytorch.previous.log").read_text()
