@@ -187,7 +187,7 @@ class ArchivedLaunch:
     @property
     def place(self) -> str:
         """Where it is."""
-        return f"{self.copy.address}/{self._name}" if self.copy else str(self.path)
+        return self.copy.locate(self._name) if self.copy else str(self.path)
 
     @property
     def _name(self) -> str:
@@ -199,10 +199,15 @@ class ArchivedLaunch:
         Raises:
             KfjobError: it cannot be downloaded or read.
         """
-        left_out = self.copy.download(self._name, self.path) if self.copy else []
-        reader = ArchiveReader(self.path, self.target, copy=self.copy, place=self.place)
-        reader.left_out = (*reader.left_out, *left_out)
-        return reader
+        return _download(self.copy, self._name, self.path, self.target) if self.copy else ArchiveReader(self.path, self.target)
+
+
+def _download(copy: S3Archive, name: str, folder: Path, target: Target) -> ArchiveReader:
+    """Return a launch in S3, which is downloaded into the folder."""
+    left_out = copy.download(name, folder)
+    reader = ArchiveReader(folder, target, copy=copy, place=copy.locate(name))
+    reader.left_out = (*reader.left_out, *left_out)
+    return reader
 
 
 def find_archived(target: Target, job: str, *, notify: Notify) -> list[ArchivedLaunch]:
@@ -235,10 +240,7 @@ def open_saved(place: str, settings: Settings) -> ArchiveReader:
     copy = S3Archive(place, profile=settings.aws_profile)
     name = copy.address.rpartition("/")[2]
     folder = copy.temporary / (name if is_name(name) else "saved")
-    left_out = copy.download("", folder)
-    reader = ArchiveReader(folder, Target(settings, "local", "default"), copy=copy, place=copy.address)
-    reader.left_out = (*reader.left_out, *left_out)
-    return reader
+    return _download(copy, "", folder, Target(settings, "local", "default"))
 
 
 def open_snapshot(target: Target, snapshot: JobSnapshot, *, is_new: bool = False) -> LiveReader:

@@ -115,7 +115,7 @@ class S3Archive:
         if not named:
             hint = f"name one launch, such as `{SCHEME}BUCKET/PREFIX/NAMESPACE/JOB/LAUNCH`"
             cause = f"{plural(len(files), 'object')} there, and none has the name of a launch's file" if files else None
-            raise NotFound(f"`{self._locate(name)}` holds no launch", cause=cause, hint=hint)
+            raise NotFound(f"`{self.locate(name)}` holds no launch", cause=cause, hint=hint)
         if others := len(files) - len(named):
             left_out.append(f"{plural(others, 'object')} with a name that no file of a launch has")
         for file in sorted(named, key=lambda file: file.size):
@@ -166,7 +166,7 @@ class S3Archive:
         prefix = "".join(f"{part}/" for part in (self._prefix, name) if part)
         files: list[StoredFile] = []
         page: dict[str, Any] = {}
-        with self._translating("ListBucket", self._locate(name)):
+        with self._translating("ListBucket", self.locate(name)):
             pages = self._client.get_paginator("list_objects_v2").paginate(**self._bucket, Prefix=prefix)
             for page in islice(pages, MAX_PAGES):
                 files += [
@@ -176,7 +176,7 @@ class S3Archive:
                 ]
         if page.get("IsTruncated"):
             hint = f"name one launch, such as `--from {SCHEME}BUCKET/PREFIX/NAMESPACE/JOB/LAUNCH`"
-            raise Refused(f"`{self._locate(name)}` has more than {len(files)} objects", hint=hint)
+            raise Refused(f"`{self.locate(name)}` has more than {len(files)} objects", hint=hint)
         return files
 
     @cached_property
@@ -206,7 +206,7 @@ class S3Archive:
         try:
             folder.make_private(target.parent)
             part.unlink(missing_ok=True)
-            with self._translating("GetObject", self._locate(name)), open_private(part, "xb") as out:
+            with self._translating("GetObject", self.locate(name)), open_private(part, "xb") as out:
                 for chunk in self._client.get_object(**self._bucket, Key=key)["Body"].iter_chunks(MIB):
                     budget.take(len(chunk))
                     out.write(chunk)
@@ -215,7 +215,7 @@ class S3Archive:
             part.replace(target)
         except OSError as err:
             cause = err.strerror or str(err)
-            raise BackendError(f"`{self._locate(name)}` cannot be downloaded", location=str(target), cause=cause) from err
+            raise BackendError(f"`{self.locate(name)}` cannot be downloaded", location=str(target), cause=cause) from err
 
     @cached_property
     def _client(self) -> Any:
@@ -228,7 +228,8 @@ class S3Archive:
         )
         return open_session(profile=self._profile).client("s3", config=config)
 
-    def _locate(self, name: str) -> str:
+    def locate(self, name: str) -> str:
+        """Return the address of what is below a name."""
         return f"{self.address}/{name}" if name else self.address
 
     def _translating(self, action: str, place: str) -> AbstractContextManager[None]:

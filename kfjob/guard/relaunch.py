@@ -24,7 +24,6 @@ from kfjob.base.errors import AlreadyExists, KfjobError, NotFound, UsageError
 from kfjob.base.http import backoff
 from kfjob.guard import records
 from kfjob.joblog.events import JobSnapshot
-from kfjob.kinds.pod_changes import avoid_nodes
 from kfjob.kinds.registry import get_job
 from kfjob.objects.reading import get_launch
 
@@ -44,9 +43,8 @@ def prepare(target: Target, live: JobSnapshot, *, history: str, avoid: Sequence[
         hint = "`recovery` is a field of a spec; submit the job from one"
         raise UsageError(f"job `{live.name}` has no record of a spec, so the guard does not relaunch it", hint=hint)
     unnamed = replace_fields(live, spec_file="")  # the guard opens no file that a job names
-    prepared = prepare_relaunch(target.change(user=live.submitted_by or None), unnamed)
-    objects = tuple(avoid_nodes(prepared.compiled, avoid)) if avoid else prepared.compiled
-    prepared = replace(prepared, compiled=objects, relaunches=history, file_record=live.spec_file)
+    prepared = prepare_relaunch(target.change(user=live.submitted_by or None), unnamed, avoid=avoid)
+    prepared = replace(prepared, relaunches=history, file_record=live.spec_file)
     check_acceptance(prepared)
     return prepared
 

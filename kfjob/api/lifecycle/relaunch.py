@@ -61,9 +61,7 @@ def relaunch(
     record = live or _read_archived(target, job)
     if avoid:
         _check_nodes(target, avoid, notify)
-    prepared = prepare_relaunch(target, record, code=code, change=change, notify=notify)
-    if avoid:
-        prepared = replace(prepared, compiled=tuple(avoid_nodes(prepared.compiled, avoid)))
+    prepared = prepare_relaunch(target, record, code=code, change=change, avoid=avoid, notify=notify)
     return replace_launch(prepared, live, timeout=timeout)
 
 
@@ -82,9 +80,17 @@ def prepare_relaunch(
     *,
     code: CodeLayer | None = None,
     change: SpecChange | None = None,
+    avoid: Sequence[str] = (),
     notify: Notify = ignore_notice,
 ) -> PreparedJob:
     """Return the next launch of a recorded job, checked; nothing is stopped. Raises what `relaunch` does."""
+    prepared = _prepare(target, record, change, code=code, notify=notify)
+    return replace(prepared, compiled=tuple(avoid_nodes(prepared.compiled, avoid))) if avoid else prepared
+
+
+def _prepare(
+    target: Target, record: JobSnapshot, change: SpecChange | None, *, code: CodeLayer | None, notify: Notify
+) -> PreparedJob:
     if record.spec is not None:
         return _prepare_spec(target, record, parse_recorded_spec(record, record.spec), change, code=code, notify=notify)
     if change and record.manifest is not None:
