@@ -29,6 +29,7 @@ folder = pathlib.Path("/data", os.environ["FOLDER"]); folder.mkdir(exist_ok=True
 start = max((int(path.name[5:]) for path in folder.glob("step-*")), default=0)
 def say(text): print(time.strftime("%Y-%m-%d %H:%M:%S I [train.py:1]"), text)
 if rank == 0: say(f"Resume step-{start:08d} {folder}" if start else "Resume none")
+else: say(f"Rank {rank} begins")
 for step in range(start + 1, 100_000):
     time.sleep(0.1)
     if rank == 0: print(f"step {step} loss {2 + 1 / step:.4f}")
