@@ -27,3 +27,17 @@ def list_rights(role: dict[str, Any]) -> set[Permission]:
         for resource, _, subresource in (name.partition("/") for name in rule["resources"])
         for verb in rule["verbs"]
     }
+
+
+def leave_out(role: dict[str, Any], resource: str, verb: str) -> dict[str, Any]:
+    """Return the role without one right."""
+    rules = [
+        {
+            "apiGroups": [right.group],
+            "resources": [f"{right.resource}/{right.subresource}".rstrip("/")],
+            "verbs": [right.verb],
+        }
+        for right in sorted(list_rights(role), key=str)
+        if (right.full_resource, right.verb) != (resource, verb)
+    ]
+    return {**role, "rules": rules}

@@ -50,8 +50,8 @@ class GuardLease:
                 notified = True
             time.sleep(_POLL_SECONDS)
 
-    def keep(self, on_loss: Callable[[], None]) -> None:
-        """Renew the Lease in a thread; call `on_loss` when it is lost or cannot be renewed."""
+    def keep(self, on_loss: Callable[[KfjobError | None], None]) -> None:
+        """Renew the Lease in a thread; call `on_loss` when another guard has it (with None), or when it cannot be renewed."""
         threading.Thread(target=self._renew, args=[on_loss], name="kfjob-guard-lease", daemon=True).start()
 
     def release(self) -> None:
@@ -63,19 +63,20 @@ class GuardLease:
                 made = self._make(lease)
                 self._cluster.replace_object({**made, "spec": {**made["spec"], "holderIdentity": ""}})
 
-    def _renew(self, on_loss: Callable[[], None]) -> None:
-        last = time.monotonic()
+    def _renew(self, on_loss: Callable[[KfjobError | None], None]) -> None:
+        last, error = time.monotonic(), None
         while time.monotonic() - last < GIVE_UP_SECONDS:
             time.sleep(RENEW_SECONDS)
             if self._released:
                 return
             try:
                 if not self._try_acquire():
+                    error = None
                     break
                 last = time.monotonic()
-            except KfjobError:
-                continue
-        on_loss()
+            except KfjobError as err:
+                error = err
+        on_loss(error)
 
     def _try_acquire(self) -> bool:
         """Return whether this guard holds the Lease now."""

@@ -10,6 +10,7 @@ from functools import partial
 from kfjob.api.recorded_config import read_observe_config
 from kfjob.api.target import Target
 from kfjob.base.concurrency import Task
+from kfjob.base.errors import KfjobError
 from kfjob.guard.actions import ClusterActions
 from kfjob.guard.lease import GuardLease, name_holder
 from kfjob.guard.metrics import JobCollector, serve_metrics
@@ -46,8 +47,9 @@ def run_guard(target: Target, say: Callable[[str], None], *, metrics_port: int |
         guard.notifier.join()
 
 
-def _give_up(say: Callable[[str], None]) -> None:
-    say("the Lease is lost: another guard may act now, so this one ends")
+def _give_up(say: Callable[[str], None], error: KfjobError | None) -> None:
+    reason = f"the Lease cannot be renewed ({error.title})" if error else "the Lease is lost"
+    say(f"{reason}: another guard may act now, so this one ends")
     os._exit(LOST_LEASE)
 
 

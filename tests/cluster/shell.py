@@ -8,8 +8,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tests.cluster.facts import Space
+import yaml
+
+from tests.cluster.facts import ROOT, Space, script
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
 
@@ -31,3 +34,17 @@ class Shell:
         result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)
         assert result.returncode == code, f"kfjob {' '.join(argv)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result.stdout if code == 0 else result.stderr
+
+    def is_allowed(self, verb: str, resource: str) -> bool:
+        """Return whether the user of the kubeconfig has a right in the namespace; `resource` may be `name/subresource`."""
+        name, _, subresource = resource.partition("/")
+        command = [str(ROOT / "scripts/cluster"), "kubectl", f"--kubeconfig={self.kubeconfig}", "-n", self.space.name]
+        command += ["auth", "can-i", verb, name, *([f"--subresource={subresource}"] if subresource else [])]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().endswith("yes")
+
+
+def set_role(space: Space, role: Mapping[str, Any], folder: Path) -> None:
+    """Give everybody who is bound to this Role of the namespace its rules."""
+    file = folder / "role.yaml"
+    file.write_text(yaml.safe_dump(dict(role)))
+    script("kubectl", "-n", space.name, "apply", "--server-side", "--force-conflicts", "-f", str(file))

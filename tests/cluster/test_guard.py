@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.cluster.facts import Space, until
+from tests.cluster.facts import Space, script, until
 from tests.cluster.guarded import (
     Start,
     delete_pod,
@@ -100,6 +101,39 @@ def test_same_exception_at_the_same_step_twice_stops_the_job(space: Space, name:
         until(lambda: other.says("guards namespace"))
         assert not other.says(f"{name}: supervises")
         kfjob("stop", name)
+
+
+def bind_token(space: Space, secret: str) -> str:
+    """Return a token of the guard that is valid while this Secret, which is created, exists."""
+    script("kubectl", "-n", space.name, "create", "secret", "generic", secret)
+    bound = ("--bound-object-kind", "Secret", "--bound-object-name", secret)
+    return script("kubectl", "-n", space.name, "create", "token", "kfjob-guard", *bound)
+
+
+def test_guard_goes_on_with_a_new_token_when_its_own_is_not_valid_any_more(
+    space: Space, name: str, start_guard: Start, guard_kubeconfig: Path, tmp_path: Path
+):
+    token, plugin, config = tmp_path / "token", tmp_path / "plugin", yaml.safe_load(guard_kubeconfig.read_text())
+    token.write_text(bind_token(space, "first"))
+    api_version = "client.authentication.k8s.io/v1"
+    answer = json.dumps({"apiVersion": api_version, "kind": "ExecCredential", "status": {"token": "%s"}})
+    plugin.write_text(f"#!/bin/sh\necho run >>{tmp_path}/runs\nprintf '{answer}' \"$(cat {token})\"\n")
+    plugin.chmod(0o755)
+    login = {"apiVersion": api_version, "command": str(plugin), "interactiveMode": "Never"}
+    config["users"] = [{"name": user["name"], "user": {"exec": login}} for user in config["users"]]
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    kfjob, guard = Shell(space, tmp_path), start_guard(KUBECONFIG=str(tmp_path / "kubeconfig"))
+    with running_job(space, name, kfjob, recovery={}):
+        until(lambda: guard.says(f"{name}: supervises launch"))
+        runs = len((tmp_path / "runs").read_text().split())
+        token.write_text(bind_token(space, "second"))
+        script("kubectl", "-n", space.name, "delete", "secret", "first")
+        until(lambda: len((tmp_path / "runs").read_text().split()) > runs)
+        delete_pod(space, f"{name}-worker-0")
+        until(lambda: guard.says(f"{name}: launch "))
+        kfjob("wait", name, "--for", "progress", "--timeout", "120")
+        kfjob("stop", name)
+    assert "Unauthorized" not in guard.log.read_text()
 
 
 def test_guard_killed_in_the_middle_of_a_relaunch_leaves_one_new_launch(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.cluster.facts import ROOT, Space, script, until
-from tests.cluster.shell import Shell
-from tests.role import list_rights, read_role
+from tests.cluster.facts import Space, until
+from tests.cluster.shell import Shell, set_role
+from tests.role import leave_out, list_rights, read_role
 
 ROLE = read_role("submitter")
 RIGHTS = list_rights(ROLE)
@@ -86,33 +84,8 @@ def submitter(space: Space, tmp_path_factory: pytest.TempPathFactory) -> Shell:
 def grant(submitter: Shell) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Return a function that gives the submitter another role for one test."""
 
-    def apply(role: Mapping[str, Any]) -> None:
-        file = submitter.folder / "role.yaml"
-        file.write_text(yaml.safe_dump(role))
-        script("kubectl", "-n", submitter.space.name, "apply", "--server-side", "--force-conflicts", "-f", str(file))
-
-    yield apply
-    apply(ROLE)
-
-
-def without(resource: str, verb: str) -> dict[str, Any]:
-    """Return the role without one right."""
-    kept = [right for right in RIGHTS if (right.full_resource, right.verb) != (resource, verb)]
-    rules = [
-        {
-            "apiGroups": [right.group],
-            "resources": [f"{right.resource}/{right.subresource}".rstrip("/")],
-            "verbs": [right.verb],
-        }
-        for right in kept
-    ]
-    return {**ROLE, "rules": rules}
-
-
-def ask(user: Shell, *argv: str) -> str:
-    """Return the last line that kubectl prints for this user."""
-    command = [str(ROOT / "scripts/cluster"), "kubectl", f"--kubeconfig={user.kubeconfig}", "-n", user.space.name, *argv]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().rpartition("\n")[2]
+    yield lambda role: set_role(submitter.space, role, submitter.folder)
+    set_role(submitter.space, ROLE, submitter.folder)
 
 
 def test_every_right_has_a_command():
@@ -122,10 +95,10 @@ def test_every_right_has_a_command():
 
 @pytest.mark.parametrize(("resource", "verb"), CASES, ids=map(" ".join, CASES))
 def test_command_without_a_right_names_it(submitter: Shell, grant, resource: str, verb: str):
-    grant(without(resource, verb))
+    grant(leave_out(ROLE, resource, verb))
     name, _, subresource = resource.partition("/")
     can_i = ("auth", "can-i", verb, name, *([f"--subresource={subresource}"] if subresource else []))
-    until(lambda: ask(submitter, *can_i) == "no")
+    until(lambda: not submitter.is_allowed(verb, resource))
     error = submitter(*CASES[resource, verb].split(), code=4)
     assert f"not allowed to {verb} {resource.removesuffix('.kubeflow.org')} in namespace" in error
     assert f"`kubectl {' '.join(can_i)} -n {submitter.space.name}`" in error
