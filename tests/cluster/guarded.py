@@ -1,7 +1,7 @@
 """A guard as a process on this machine, and jobs that it guards.
 
-The guard has the rights that `kfjob guard install` gives it: the token of its service account. test_guard_pod runs it in the pod of
-its Deployment.
+The guard has the rights that `kfjob guard install` gives it: the token of its service account. test_guard_pod runs it in the
+pod of its Deployment.
 """
 
 from __future__ import annotations
