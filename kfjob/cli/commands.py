@@ -21,8 +21,6 @@ from kfjob.cli.error_output import print_error, print_usage_error
 from kfjob.cli.output import LostOutput, WaitPrinter, clean_output, wants_colour
 from kfjob.cli.signals import INTERRUPTED, SIGNAL_BASE, end_on_interrupt, find_interrupt, raise_on_interrupt
 
-GC_THRESHOLD = 50_000
-"""New objects between two garbage collections. Python's 700 means 60 useless collections while modules are imported."""
 
 GROUPS = {
     "Start a job": {
@@ -157,7 +155,6 @@ def kfjob() -> None:
 
 def run_and_flush(argv: list[str]) -> int:
     """Run the command line in this process, which then exits, and return the exit code."""
-    gc.set_threshold(GC_THRESHOLD)
     _open_streams()
     code = run(argv)
     end_on_interrupt()

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from kfjob.base.parsing import parse_json
-from kfjob.trainspec.linear_layers import LOWEST_CAPABILITY
+from kfjob.trainspec.hardware import FLOAT8_CAPABILITY
 
 HYPERPOD_PREFIX = "ml."
 
@@ -68,7 +68,7 @@ class Instance:
     @property
     def has_fp8(self) -> bool:
         """Whether the GPU multiplies matrices in fp8; False without a GPU."""
-        return bool(self.capability) and tuple(map(int, self.capability.split("."))) >= LOWEST_CAPABILITY
+        return bool(self.capability) and tuple(map(int, self.capability.split("."))) >= FLOAT8_CAPABILITY
 
 
 @cache

@@ -93,15 +93,15 @@ class JobFields(SpecModel, defer_build=True):
         description="Network variables (FI_*, NCCL) for the image's libfabric: `older` for versions before 1.18, `current` "
         "for others, `none` for no variables",
     )
-    resources: Resources = Field(default=Resources(), validate_default=True)
+    resources: Resources = Field(default=Resources.model_construct(), validate_default=True)
     launcher: Launcher | None = Field(
         default=None,
         description="Program that starts the processes on each node; `command` is then only the program and its arguments. "
         "Default: `command` runs as it is, and `train` runs with torchrun",
     )
-    torchrun: TorchrunOptions = TorchrunOptions()
+    torchrun: TorchrunOptions = TorchrunOptions.model_construct()
     elastic: Elastic | None = None
-    rendezvous: RendezvousField = Rendezvous()
+    rendezvous: RendezvousField = Rendezvous.model_construct()
     env: dict[str, EnvEntry] = Field(
         default_factory=dict,
         description="Environment variables of the training container: texts, or sources such as `{secret: NAME, key: KEY}`",
@@ -117,16 +117,16 @@ class JobFields(SpecModel, defer_build=True):
         description="Size of /dev/shm, or `unlimited`; default: half of the pod's memory; 0: the size that the container "
         "runtime chooses",
     )
-    restarts: RestartsField = Restarts()
-    run: RunPolicy = RunPolicy()
-    watchdog: Watchdog = Watchdog()
+    restarts: RestartsField = Restarts.model_construct()
+    run: RunPolicy = RunPolicy.model_construct()
+    watchdog: Watchdog = Watchdog.model_construct()
     recovery: Recovery | None = Field(
         default=None,
         description="Let the guard relaunch the job after a failure; `recovery: {}` has the defaults",
     )
-    scheduling: Scheduling = Scheduling()
+    scheduling: Scheduling = Scheduling.model_construct()
     service_account: ObjectName | None = Field(default=None, description="Service account of the pods")
-    pod: Pod = Pod()
+    pod: Pod = Pod.model_construct()
     master: MasterField | None = Field(
         default=None,
         description="Create a Master and Workers instead of Workers only, or what the Master has instead of the Workers; "
@@ -143,7 +143,7 @@ class JobFields(SpecModel, defer_build=True):
         description="Parts of a PyTorchJob that are merged into it last; mappings merge deeply, lists of mappings with a "
         "`name` merge by that name (in their order, if they name every item), and other lists are replaced",
     )
-    lint: LintOptions = LintOptions()
+    lint: LintOptions = LintOptions.model_construct()
     command: Command | None = Field(
         default=None,
         description="Command of the container, as a list of words or one line, for example `torchrun train.py`; default: the "

@@ -20,7 +20,8 @@ from torch.distributed.tensor import DTensor
 from kfjob.base.errors import KfjobError
 from kfjob.trainer.checkpoint import ModelState
 from kfjob.trainer.layers import find_linear_layers
-from kfjob.trainspec.linear_layers import LOWEST_CAPABILITY, can_use_float8
+from kfjob.trainspec.hardware import FLOAT8_CAPABILITY
+from kfjob.trainspec.linear_layers import can_use_float8
 from kfjob.trainspec.packages import Package
 from kfjob.trainspec.train_spec import TrainSpec
 
@@ -38,10 +39,10 @@ def check_float8(spec: TrainSpec, device: torch.device) -> None:
     if device.type != "cuda":
         raise KfjobError("`precision: fp8` needs a GPU", location="precision", hint=_HINT)
     capability = torch.cuda.get_device_capability(device)
-    if capability < LOWEST_CAPABILITY:
+    if capability < FLOAT8_CAPABILITY:
         name, version = torch.cuda.get_device_name(device), ".".join(map(str, capability))
         title = f"the GPU {name} cannot compute in fp8"
-        cause = f"it has compute capability {version}, and fp8 needs {'.'.join(map(str, LOWEST_CAPABILITY))}"
+        cause = f"it has compute capability {version}, and fp8 needs {'.'.join(map(str, FLOAT8_CAPABILITY))}"
         raise KfjobError(title, location="precision", cause=cause, hint="use `precision: bf16`, or an L4, L40S, H100 or newer")
 
 

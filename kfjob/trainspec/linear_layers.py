@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from kfjob.trainspec.model_shapes import ModelShape
 from kfjob.trainspec.train_fields import ALL_LINEAR, LoraSpec
 
-LOWEST_CAPABILITY = (8, 9)
-"""CUDA compute capability of the first GPUs with fp8 (Ada: L4, L40S; then Hopper)."""
 FLOAT8_MULTIPLE = 16
 """Every width of a product in fp8 is a multiple of this number (torch 2.15 `_scaled_mm`; torchao 0.18 float8/README.md)."""
 NF4_BLOCK = 64

@@ -161,7 +161,9 @@ def test_limit_stops_a_job_that_nobody_follows(space: Space, name: str, start_gu
     with running_job(space, name, kfjob, recovery={}, watchdog={"deadline": 8}):
         until(lambda: guard.says(f"{name}: stop: it has run for"))
         until(lambda: name not in {job["metadata"]["name"] for job in list_objects(space, "kubeflow.org/v1", "pytorchjobs")})
-        assert list((tmp_path / "guard-state" / "archive" / space.name / name).iterdir())
+    archive = Shell(space, tmp_path, env={"KFJOB_STATE": str(tmp_path / "guard-state")})
+    for command in ("status", "diagnose", "history"):
+        assert "it has run for" in archive(command, name), command
 
 
 def test_command_that_follows_frees_the_survivors_unless_the_spec_keeps_them(space: Space, name: str, tmp_path: Path):
