@@ -33,3 +33,11 @@ def test_loss_of_precision_is_no_loss():
     assert not read(
         [f"[{n}/30] converted shard {n}: 1204 samples, loss of precision 0.00{n}" for n in range(10, 30)]
     ).training.lines
+
+
+def test_block_has_a_loss_whose_name_goes_on_after_an_underscore():
+    lines = [
+        line for n in (100, 200, 300) for line in (f"{n} iterations", f"recon_error: {4 - n / 100}", "perplexity: 37.0", "")
+    ]
+    training = read(lines).training
+    assert (training.step, training.loss) == (300, 1.0)
