@@ -41,3 +41,8 @@ def test_block_has_a_loss_whose_name_goes_on_after_an_underscore():
     ]
     training = read(lines).training
     assert (training.step, training.loss) == (300, 1.0)
+
+
+def test_minutes_in_brackets_count_no_steps():
+    training = read([f"Epoch={n}  train_loss={4 - n / 8:.3f}  dev_ppl=90.1\t[{n + 0.2:.2f}m]" for n in (1, 2, 3)]).training
+    assert (training.step, training.epoch, training.loss) == (None, 3, 3.625)

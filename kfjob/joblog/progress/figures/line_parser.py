@@ -187,7 +187,7 @@ class LineParser:
             self._forget()
             return
         value *= multiplier
-        whole = whole or (multiplier > 1 and value.is_integer())
+        whole = whole or (multiplier > 1 and value.is_integer() and bool(self.words or unit))  # `[3.20m]` may be minutes
         if ends_range:
             self._close_range(-value, unit)
             return
