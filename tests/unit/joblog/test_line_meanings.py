@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.joblog.test_general import read
 
 
@@ -46,3 +48,12 @@ def test_block_has_a_loss_whose_name_goes_on_after_an_underscore():
 def test_minutes_in_brackets_count_no_steps():
     training = read([f"Epoch={n}  train_loss={4 - n / 8:.3f}  dev_ppl=90.1\t[{n + 0.2:.2f}m]" for n in (1, 2, 3)]).training
     assert (training.step, training.epoch, training.loss) == (None, 3, 3.625)
+
+
+@pytest.mark.parametrize("layout", ["loss={loss} mode={phase}", '"loss": {loss}, "split": "{phase}"', "loss {loss} [{phase}]"])
+def test_phase_after_the_loss_separates_evaluation(layout: str):
+    lines = [
+        f"epoch={n} " + layout.format(loss=loss - n / 8, phase=p) for n in (1, 2, 3) for loss, p in ((2, "train"), (3, "val"))
+    ]
+    training = read(lines).training
+    assert (training.epoch, training.loss, training.evaluation_loss) == (3, 1.625, 2.625)

@@ -34,8 +34,10 @@ from kfjob.joblog.lines.vocabulary import (
     ANNOUNCEMENT,
     CLEAR_COUNT,
     COUNT_UNITS,
+    EVALUATION_WORDS,
     LOSS_PART,
     NETWORKS,
+    PHASE_NAMES,
     SPARE_COUNT,
     SUM_OF_LOSSES,
     TIMES,
@@ -62,8 +64,12 @@ _MAX_HEAD = 60
 _HEAD_WORDS = 4
 _MAX_NAME = 80
 """Characters before a number in which its name is searched."""
-_NOT_TRAINING = re.compile(rf"(?i)\b(?:{'|'.join(TRAINING_WORDS)})['\"]?\s*[:=]\s*false\b")
-"""A value that says whether the program trains, as in a table with a column `train`."""
+_TRAINING, _EVALUATION = "|".join(sorted(TRAINING_WORDS)), "|".join(sorted(EVALUATION_WORDS))
+_EVALUATION_VALUE = re.compile(
+    rf"(?i)\b(?:(?:{_TRAINING})['\"]?\s{{0,8}}[:=]\s{{0,8}}false|(?:{'|'.join(PHASE_NAMES)})['\"]?\s{{0,8}}[:=]\s{{0,8}}['\"]?(?:{_EVALUATION}))\b"
+    rf"|[\[(](?:{_EVALUATION})[\])]$"
+)
+"""It matches a value that makes its line one of evaluation: `train: False`, `split=val`, or `[val]` at the end."""
 _NAME_BEFORE = re.compile(r"(?<![\w/.@-])([^\W\d][\w/.@-]*+)[\s\"'|:=>(\[*`]*+$")
 
 
@@ -149,7 +155,7 @@ def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NO
 
 def _find_line_phase(parser: LineParser, text: str) -> Phase:
     """Return the phase that the words before the first value name."""
-    if _NOT_TRAINING.search(text):
+    if _EVALUATION_VALUE.search(text.rstrip()):
         return Phase.EVALUATION
     first = parser.named[0].words if parser.named else ()
     if phase := find_phase(parser.free[: _count_head_words(parser.named)]):
