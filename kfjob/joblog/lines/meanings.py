@@ -216,7 +216,8 @@ def _find_loss_count(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning |
 
 
 def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
-    if any(word in LOSS_EXCLUDED for word in rest) or rest[-2:] == ("loss", "function"):
+    is_lost = words[-3:-1] == ("loss", "of") and words[-1] in METRICS  # `loss of precision`
+    if is_lost or any(word in LOSS_EXCLUDED for word in rest) or rest[-2:] == ("loss", "function"):
         return None
     if any(word in LOSS_WORDS or word.endswith("loss") for word in rest):
         name = " ".join(word for word in words if word not in FILLERS)

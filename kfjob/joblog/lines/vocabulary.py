@@ -14,6 +14,8 @@ EVALUATION_WORDS = frozenset((
     "val", "valid", "validation", "validate", "eval", "evaluation", "evaluate", "evaluating", "test",
     "testing", "dev", "cv", "inference", "evaluator",
 ))  # fmt: skip
+PHASE_NAMES = ("mode", "phase", "split", "stage")
+"""Names whose value is a phase, as in `split=val`."""
 DATA_WORDS = (
     "map", "tokeniz", "download", "split", "filter", "pack", "group", "process", "preprocess", "cach", "convert", "extract",
     "build", "shuffl", "index", "encod", "prepar", "comput", "generat",

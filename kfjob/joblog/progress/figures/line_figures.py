@@ -34,8 +34,10 @@ from kfjob.joblog.lines.vocabulary import (
     ANNOUNCEMENT,
     CLEAR_COUNT,
     COUNT_UNITS,
+    EVALUATION_WORDS,
     LOSS_PART,
     NETWORKS,
+    PHASE_NAMES,
     SPARE_COUNT,
     SUM_OF_LOSSES,
     TIMES,
@@ -62,6 +64,12 @@ _MAX_HEAD = 60
 _HEAD_WORDS = 4
 _MAX_NAME = 80
 """Characters before a number in which its name is searched."""
+_TRAINING, _EVALUATION = "|".join(sorted(TRAINING_WORDS)), "|".join(sorted(EVALUATION_WORDS))
+_EVALUATION_VALUE = re.compile(
+    rf"(?i)\b(?:(?:{_TRAINING})['\"]?\s{{0,8}}[:=]\s{{0,8}}false|(?:{'|'.join(PHASE_NAMES)})['\"]?\s{{0,8}}[:=]\s{{0,8}}['\"]?(?:{_EVALUATION}))\b"
+    rf"|[\[(](?:{_EVALUATION})[\])]$"
+)
+"""It matches a value that makes its line one of evaluation: `train: False`, `split=val`, or `[val]` at the end."""
 _NAME_BEFORE = re.compile(r"(?<![\w/.@-])([^\W\d][\w/.@-]*+)[\s\"'|:=>(\[*`]*+$")
 
 
@@ -147,6 +155,8 @@ def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NO
 
 def _find_line_phase(parser: LineParser, text: str) -> Phase:
     """Return the phase that the words before the first value name."""
+    if _EVALUATION_VALUE.search(text.rstrip()):
+        return Phase.EVALUATION
     first = parser.named[0].words if parser.named else ()
     if phase := find_phase(parser.free[: _count_head_words(parser.named)]):
         return phase
@@ -205,8 +215,11 @@ class _Builder:
         return any(counter.quantity is Quantity.STEP and counter.priority < CLEAR_COUNT for counter in self.counters)
 
     @property
-    def _counts_episodes(self) -> bool:
-        return any(word.startswith("episode") for counter in self.counters for word in counter.name.split())
+    def _shows_training(self) -> bool:
+        """Whether the counters show training, whatever the figures beside them: episodes, or batches within epochs."""
+        if any(word.startswith("episode") for counter in self.counters for word in counter.name.split()):
+            return True
+        return len({counter.quantity for counter in self.counters if counter.total}) > 1
 
     def add(self, figure: NamedFigure) -> None:
         """Add a number with a name or a unit."""
@@ -260,7 +273,7 @@ class _Builder:
             self._add_counter(Quantity.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`
         elif figure.words[:1] and figure.words[0] in TRAINING_WORDS and TIMES & set(figure.words):
             self.values["phase"] = self.phase or Phase.TRAINING  # `train_time: 12.1s`
-        elif (is_metric(figure.words) or self._counts_episodes) and not seconds_in(figure.unit):
+        elif (is_metric(figure.words) or (self._shows_training and not figure.whole)) and not seconds_in(figure.unit):
             self.values.setdefault("metric", figure.value)
             if is_reward(figure.words):
                 self.values["has_reward"] = True

@@ -67,6 +67,7 @@ class LineParser:
     percent: float | None = None
     key: tuple[str, ...] = ()  # the name of the next `value`
     place: int = 0  # of the newest number in the line
+    has_dashed_totals: bool = False  # a dash stands before each total, as in `Epoch [2-20]`
     index: int | None = None  # the number before a colon at the beginning: a counter, or the rank, as srun prints it
 
     def run(self) -> None:
@@ -186,10 +187,9 @@ class LineParser:
             self._forget()
             return
         value *= multiplier
-        whole = whole or (multiplier > 1 and value.is_integer())
+        whole = whole or (multiplier > 1 and value.is_integer() and bool(self.words or unit))  # `[3.20m]` may be minutes
         if ends_range:
-            words = split_name(unit) if is_count(split_name(unit)) else self.named[-1].words  # `51-60batch`
-            self.named[-1] = self.named[-1]._replace(words=words, value=-value, unit="")
+            self._close_range(-value, unit)
             return
         if whole and self.words == [_ORDINAL]:
             self.words, self.ordinal = [], value
@@ -225,6 +225,17 @@ class LineParser:
         position = self.cursor.position
         follows_number = position > 1 and self.cursor.tokens[position - 2].kind == "number"
         return token.text.startswith("-") and follows_number and bool(self.named) and not self.words
+
+    def _close_range(self, end: float, unit: str) -> None:
+        """Read the end of `Batch [51-60]`. An epoch has no range, so the line `Epoch [2-20] Batch [900-5771]` has totals."""
+        before = self.named[-1]
+        meaning = find_meaning(before.words)
+        self.has_dashed_totals |= meaning is not None and meaning.quantity is Quantity.EPOCH
+        if self.has_dashed_totals:
+            self.named[-1] = before._replace(total=end)
+            return
+        words = split_name(unit) if is_count(split_name(unit)) else before.words  # `51-60batch`
+        self.named[-1] = before._replace(words=words, value=end, unit="")
 
     def _add_named(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None, unit: str) -> None:
         parents = tuple(word for parent in self.parents for word in parent if find_phase((word,)) or word in LOSS_WORDS)

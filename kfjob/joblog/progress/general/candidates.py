@@ -59,7 +59,7 @@ One search finds them and `MAIN_MARKERS`, at most 64 literals together.
 """
 FIRST_MARKERS = ("lr:", "lr=", "lr ")
 """A line with a figure of training may begin with one of these."""
-_SEPARATORS = " :=\"'\t|(/]"
+_SEPARATORS = " :=\"'\t|(/]_"
 """What may follow a name."""
 _FIGURES = frozenset({Quantity.STEP, Quantity.EPOCH, Quantity.LOSS, Quantity.LR, Quantity.SPEED})
 _STEM = 4

@@ -179,7 +179,7 @@ def _with_row(reader: ReaderState, figures: Figures, text: str) -> Figures:
 def _read_text(reader: ReaderState, line: Line) -> Transition:
     reader, line = _close_name(reader, line)
     if row := _read_row(reader, line.text):
-        return add_figures(reader, row, line) if row.counters else (reader, ())
+        return _add_row(reader, row, line)
     content = read_content(line.text)
     figures = content.figures
     if content.header and (reader.table is None or not content.header.open_name):
@@ -214,6 +214,12 @@ def _read_row(reader: ReaderState, text: str) -> Figures | None:
         return None
     row = tables.read_row(table, message.text)
     return parse_message(row, rank=message.rank) if row else None
+
+
+def _add_row(reader: ReaderState, row: Figures, line: Line) -> Transition:
+    if row.phase is Phase.EVALUATION:
+        return _add_evaluation(reader, row, line)
+    return add_figures(reader, row, line) if row.counters else (reader, ())
 
 
 def _read_words(reader: ReaderState, content: Content) -> ReaderState:
