@@ -20,7 +20,7 @@ from kfjob.joblog.diagnose.diagnosis import Issue
 from kfjob.joblog.events import JobPhase, JobSnapshot
 from kfjob.joblog.progress.milestones import Checkpoint, Resume
 from kfjob.joblog.progress.training import Training
-from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.job_view import GIVEN_UP, LIMIT_EXCEEDED, JobView
 
 MARK = "@"
 """Between a job and the number or the id of its launch: `train@2`."""
@@ -46,6 +46,12 @@ class Launch:
     def name(self) -> str:
         """The job with the number of the launch, such as `train@2`; the name of saved logs."""
         return f"{self.snapshot.name}{MARK}{self.number}" if self.number else self.snapshot.name
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why kfjob or the guard has stopped it; None if it ended otherwise."""
+        job = self.snapshot.job
+        return job.message if job.phase is JobPhase.STOPPED and job.reason in {LIMIT_EXCEEDED, GIVEN_UP} else None
 
     @property
     def launch(self) -> str:

@@ -21,7 +21,6 @@ from kfjob.cli.error_output import print_error, print_usage_error
 from kfjob.cli.output import LostOutput, WaitPrinter, clean_output, wants_colour
 from kfjob.cli.signals import INTERRUPTED, SIGNAL_BASE, end_on_interrupt, find_interrupt, raise_on_interrupt
 
-
 GROUPS = {
     "Start a job": {
         "run": ("kfjob.cli.run", "Run a command as a job, and follow it."),

@@ -57,12 +57,13 @@ def wait(*, job: str, goal: str, timeout: float | None, settings: Settings) -> i
     """Wait until a job ends, or reaches another state, and print its state.
 
     Exit codes: 0 succeeded or reached, 100 failed, 103 stopped, 124 timed out. The cause of a failure is printed to stderr.
+    After a failure of a job with `recovery` it waits for the next launch, until the guard gives the job up.
     """
     if goal == "gone":
         _wait_until_gone(job, timeout, settings)
         return 0
     reader = open_live_or_archived(job, settings)
-    phase = _wait_for_phase(reader, goal, timeout)
+    reader, phase = _wait_for_phase(reader, goal, timeout)
     click.echo(phase)
     if not phase.ended:
         return 0
@@ -73,15 +74,35 @@ def wait(*, job: str, goal: str, timeout: float | None, settings: Settings) -> i
     return job_exit_code(phase)
 
 
-def _wait_for_phase(reader: LiveReader | ArchiveReader, goal: str, timeout: float | None) -> JobPhase:
-    from kfjob.api.lifecycle.wait import wait_for
+def _wait_for_phase(
+    reader: LiveReader | ArchiveReader, goal: str, timeout: float | None
+) -> tuple[LiveReader | ArchiveReader, JobPhase]:
+    """Return the newest launch and its phase: the guard may relaunch a job that has failed."""
+    from kfjob.api.lifecycle.wait import wait_for, wait_for_relaunch
     from kfjob.api.reader import LiveReader
 
     if not isinstance(reader, LiveReader):
-        return reader.snapshot().job.phase
+        return reader, reader.snapshot().job.phase
+    deadline = None if timeout is None else time.monotonic() + timeout
     awaited = {"ended": "to end", "running": "to run", "progress": "to print progress"}[goal]
     with waiting_for(f"`{reader.ref.name}` {awaited}; Ctrl-C stops the wait, not the job", timeout):
-        return wait_for(reader, goal, timeout=timeout, notify=lambda text: click.echo(f"note: {text}", err=True))
+        while True:
+            phase = wait_for(reader, goal, timeout=_find_remaining(deadline), notify=_note)
+            if phase != "Failed" or not reader.config.recovery:
+                return reader, phase
+            relaunched = wait_for_relaunch(reader, timeout=_find_remaining(deadline))
+            if relaunched is None:
+                return reader, phase
+            _note(f"the guard has relaunched `{reader.ref.name}` (launch {relaunched.ref.launch})")
+            reader = relaunched
+
+
+def _find_remaining(deadline: float | None) -> float | None:
+    return None if deadline is None else round(max(deadline - time.monotonic(), 0), 1)
+
+
+def _note(text: str) -> None:
+    click.echo(f"note: {text}", err=True)
 
 
 def _wait_until_gone(job: str, timeout: float | None, settings: Settings) -> None:

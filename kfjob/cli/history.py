@@ -28,7 +28,8 @@ CAUSE_INDENT = "     "
 def history(*, job: str, last: int, output: str, settings: Settings) -> None:
     """Show the launches of a job: the live one, and those in the archive on this machine.
 
-    A failed launch shows its first cause below. FROM is the checkpoint that it resumed from, as kfjob's trainer reports it.
+    A failed launch shows its first cause below, and one that a limit or the guard has stopped shows why. FROM is the checkpoint
+    that it resumed from, as kfjob's trainer reports it.
     """
     from kfjob.api.launches import find_launches, read_launches
 
@@ -80,9 +81,10 @@ def _format_history(launches: Sequence[Launch]) -> str:
     text = [head]
     for line, launch in zip(lines, launches, strict=True):
         text.append(line)
-        if cause := launch.first_cause:
-            place = f" at {cause.place}" if cause.place else ""
-            text.append(shorten(f"{CAUSE_INDENT}{redact(f'{cause.title}{place}')}", width or 10_000))
+        cause = launch.first_cause
+        reason = f"{cause.title}{f' at {cause.place}' if cause.place else ''}" if cause else launch.stop_reason
+        if reason:
+            text.append(shorten(f"{CAUSE_INDENT}{redact(reason)}", width or 10_000))
     return "\n".join(text)
 
 

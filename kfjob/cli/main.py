@@ -8,7 +8,7 @@ import sys
 from kfjob.cli.signals import end_on_interrupt, limit_cleanup
 
 GC_THRESHOLD = 200_000
-"""New objects between two garbage collections: more than a short command makes. With 700, Python collects for a tenth of its time."""
+"""New objects between two garbage collections: more than a short command makes. Python's 700 costs a tenth of its time."""
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -60,6 +60,13 @@ def repeat_backend(name: str) -> None:
     _repeated += f" --backend {name}"
 
 
+def repeat_namespace(namespace: str) -> None:
+    """Give the commands that messages suggest the namespace of a spec, unless this command was given one."""
+    global _repeated  # noqa: PLW0603 - one command runs in a process
+    if " -n " not in _repeated:
+        _repeated += f" -n {namespace}"
+
+
 def rewrite_messages(rewrite: Callable[[str], str]) -> None:
     """Change every message and table of this command."""
     global _rewrite  # noqa: PLW0603 - one command runs in a process

@@ -23,7 +23,7 @@ from kfjob.cli.options import (
     strict_option,
     target_options,
 )
-from kfjob.cli.output import hide_secrets, print_json, write_data
+from kfjob.cli.output import hide_secrets, print_json, repeat_namespace, write_data
 from kfjob.cli.spec_options import spec_or_template
 
 if TYPE_CHECKING:
@@ -88,9 +88,12 @@ def submit_and_follow(
     """Submit a job, say so, follow it if `should_follow`, and return the exit code."""
     from kfjob.api.lifecycle.submit import submit as submit_source
     from kfjob.api.reader import describe_ref
+    from kfjob.api.target import find_target
     from kfjob.cli.follow import follow
 
     reader, is_new = submit_source(job_source, target, code=code, notify=notify)
+    if reader.ref.namespace != find_target(target.settings).namespace:
+        repeat_namespace(reader.ref.namespace)
     launch = f" (launch {reader.ref.launch})" if reader.ref.launch else ""
     submitted = f"{'submitted' if is_new else 'found'} `{reader.ref.name}`{launch}"
     if output == "json":

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from kfjob.api.reader import read_live
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef
 from kfjob.base.common_types import JsonObject
@@ -50,6 +51,7 @@ class ClusterActions:
 
     def relaunch(self, live: JobSnapshot, *, history: str, avoid: Sequence[str]) -> None:
         """Ask the API server whether it accepts the next launch, then replace the launch, however long that takes."""
+        live = read_live(self._target, live.name, live.uid)  # a person may have changed its spec since it was supervised
         prepared = prepare(self._target, live, history=history, avoid=avoid)
         record = begin(self._target, live, prepared)
         retry(lambda: self._complete(record, live), live.name, self._say)

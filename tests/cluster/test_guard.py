@@ -37,9 +37,13 @@ def test_deleted_pod_is_relaunched_from_the_newest_checkpoint(space: Space, name
     with running_job(space, name, kfjob, recovery={"retries": 2}):
         old = read_job(space, name)["metadata"]
         until(lambda: guard.says(f"{name}: supervises launch"))
+        with (tmp_path / "job.yaml").open("a") as spec:
+            spec.write("watchdog: {deadline: 5000}\n")
+        kfjob("apply", "job.yaml")
         delete_pod(space, f"{name}-worker-0")
         until(lambda: guard.says(f"replaces {old['labels']['kfjob.dev/launch']}"))
         new = read_job(space, name)
+        assert '"deadline":5000' in new["metadata"]["annotations"]["kfjob.dev/spec"]  # changed since it was supervised
         (entry,) = read_relaunches(new)
         assert entry["launch"] == old["labels"]["kfjob.dev/launch"]
         assert entry["progress"] >= 10
@@ -87,6 +91,9 @@ def test_relaunch_is_notified_and_shows_in_the_metrics(space: Space, name: str, 
 def test_same_exception_at_the_same_step_twice_stops_the_job(space: Space, name: str, start_guard: Start, tmp_path: Path):
     kfjob, guard = Shell(space, tmp_path), start_guard()
     with running_job(space, name, kfjob, recovery={}, env={"FAIL_AT": "17"}):
+        message = kfjob("wait", name, code=100)  # through the relaunch
+        assert f"the guard has relaunched `{name}`" in message
+        assert "ValueError: bad batch 17" in message
         until(lambda: guard.says("deleted 1 pod that still ran after the failure"))
         assert guard.says("stop: the same failure ended two launches after step 17")
         until(lambda: "kfjob.dev/guard-decision" in read_job(space, name)["metadata"]["annotations"])

@@ -92,7 +92,8 @@ def _prepare(
     target: Target, record: JobSnapshot, change: SpecChange | None, *, code: CodeLayer | None, notify: Notify
 ) -> PreparedJob:
     if record.spec is not None:
-        return _prepare_spec(target, record, parse_recorded_spec(record, record.spec), change, code=code, notify=notify)
+        recorded = _start_suspended(parse_recorded_spec(record, record.spec))
+        return _prepare_spec(target, record, recorded, change, code=code, notify=notify)
     if change and record.manifest is not None:
         hint = f"`kfjob stop {record.name}`, then `kfjob submit --template FILE`, starts a changed template"
         raise UsageError(f"job `{record.name}` was submitted from a template, so it has no spec to change", hint=hint)
@@ -101,6 +102,13 @@ def _prepare(
         return prepare_launch(source.prepare(target, notify=notify), source, code=code, notify=notify)
     hint = "write a spec and submit it"
     raise UsageError(f"job `{record.name}` has no record of its spec, because kfjob did not submit it", hint=hint)
+
+
+def _start_suspended(recorded: JobSpec) -> JobSpec:
+    """Return the spec with pods: a relaunch starts a job that was suspended."""
+    if not recorded.run.suspend:
+        return recorded
+    return recorded.model_copy(update={"run": recorded.run.model_copy(update={"suspend": False})})
 
 
 def _note_changed_file(target: Target, record: JobSnapshot, notify: Notify) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -13,9 +12,9 @@ from kfjob.api.lifecycle.stop import stop
 from kfjob.api.lifecycle.survivors import free_survivors
 from kfjob.api.logs.event_poller import add_cluster_events
 from kfjob.api.logs.event_stream import stream_events
-from kfjob.api.reader import LiveReader, open_view
+from kfjob.api.reader import LiveReader, open_snapshot, open_view
+from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
-from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LineFilterFactory
 from kfjob.base.common_types import Notify, ignore_notice
 from kfjob.base.errors import JobStopped, JobUnfinished, KfjobError, NotFound, UsageError, WaitTimeout
@@ -29,6 +28,8 @@ from kfjob.joblog.view.watchdog_limits import find_exceeded_limit
 
 GONE_SECONDS = 1.0
 """Time between two looks whether a job is gone."""
+GUARD_SECONDS = 60.0
+"""Time in which a guard decides about a job that has failed, also if it has just started again itself."""
 
 
 def follow_job(
@@ -130,6 +131,32 @@ def _has_reached(goal: str, view: JobView) -> bool:
     return sum(pod.phase is PodPhase.RUNNING for pod in pods) >= count
 
 
+def wait_for_relaunch(reader: LiveReader, *, timeout: float | None = None) -> LiveReader | None:
+    """Return the next launch of a job with `recovery` that has failed; None if its guard gives it up, or none seems to act.
+
+    Raises:
+        WaitTimeout: neither has happened after `timeout` seconds.
+    """
+    start = time.monotonic()
+    limit = start + GUARD_SECONDS
+    while time.monotonic() < limit:
+        try:
+            snapshot = reader.target.get_job(reader.ref.name)
+        except NotFound:  # the guard waits until the pods of the old launch have ended
+            limit = start + STOP_TIMEOUT
+        else:
+            if snapshot.uid != reader.ref.uid:
+                return open_snapshot(reader.target, snapshot)
+            if snapshot.guard_decision:
+                return None
+        if timeout is not None and time.monotonic() - start > timeout:
+            raise WaitTimeout(
+                f"the guard of job `{reader.ref.name}` has not acted after {timeout:g} s", hint="the job has failed"
+            )
+        time.sleep(GONE_SECONDS)
+    return None
+
+
 def wait_until_gone(target: Target, job: str, *, timeout: float | None = None) -> None:
     """Wait until no job has this name, so that another one can be submitted under it.
 
@@ -194,10 +221,8 @@ def stop_with_reason(
     if view.job is None:
         return None
     job = ref.name
-    archived = stop(target, job, uid=ref.uid)
     end = replace(view.job, phase=JobPhase.STOPPED, reason=reason, message=message, ended=view.now, time=view.now)
-    if archived:
-        _record_end(archived, end)
+    archived = stop(target, job, uid=ref.uid, end=end)
     hint = f"its logs are in {archived}; `kfjob diagnose {job}` looks for the cause, `kfjob relaunch {job}` starts it again"
     return LimitStop(end, JobStopped(f"job `{job}` was stopped: {message}", cause=_describe_state(view), hint=hint))
 
@@ -207,10 +232,3 @@ def _describe_state(view: JobView) -> str | None:
     if silence := find_silence(view):
         return describe_silence(silence)
     return view.headline if view.headline != view.phase else None
-
-
-def _record_end(archived: Path, end: JobChanged) -> None:
-    """Write into the archived state why the job was stopped, for `status` and `diagnose`."""
-    snapshot = folder.read_snapshot(archived)
-    job = replace(snapshot.job, phase=end.phase, reason=end.reason, message=end.message)
-    folder.write_snapshot(archived, replace(snapshot, job=job))

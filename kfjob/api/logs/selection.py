@@ -62,7 +62,7 @@ class PodSelection:
             raise NotFound(
                 "the ranks of the pods are not known yet",
                 cause="no agent has printed the result of a rendezvous",
-                hint="select pods with `--pod` or `--node`",
+                hint="select pods with `--pod`",
             )
         names = set()
         for first, last in self.ranks:

@@ -43,6 +43,15 @@ def test_relaunch_with_more_steps_changes_only_them(fake, kfjob):
     assert spec == recorded.model_copy(update={"train": spec.train})
 
 
+def test_relaunch_of_a_suspended_job_starts_it(fake, kfjob):
+    spec = load_spec(RECORDED + "run: {suspend: true}\n").spec.model_dump_json(exclude_defaults=True)
+    fake.play("train", *script.TRAINING, spec=spec)
+    assert kfjob("relaunch", "train") == 0
+    assert read_live_spec(fake).run.suspend is False
+    assert kfjob("relaunch", "train", "--set", "run.suspend=true") == 0
+    assert read_live_spec(fake).run.suspend is True
+
+
 def test_relaunch_with_a_spec_starts_it(fake, kfjob, here):
     play_training(fake)
     text = RECORDED.replace("nodes: 2", "nodes: ${N}").replace("tomato-soup", "leek-soup")

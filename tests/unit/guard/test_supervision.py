@@ -28,6 +28,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
     monkeypatch.setattr(actions, "write_event", lambda *_, **__: None)
     monkeypatch.setattr(supervision.Supervision, "_stop", lambda _, __, decision, **more: calls.append((decision.reason, more)))
+    monkeypatch.setattr(actions, "read_live", lambda *_: JOB)
     monkeypatch.setattr(actions, "begin", lambda *_: calls.append("begin"))
     monkeypatch.setattr("kfjob.guard.relaunch.time.sleep", lambda _: calls.append("pause"))
     return calls
