@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 
 from msgspec import Struct
 
@@ -11,11 +12,16 @@ from kfjob.api.target import Target
 from kfjob.backends.resources import APPS
 from kfjob.base.errors import NotFound
 from kfjob.base.text import plural
+from kfjob.base.units import format_duration
 from kfjob.guard.facts import read_history
 from kfjob.guard.manifests import GuardOptions, make_objects
 from kfjob.guard.records import COMPONENT, LEASES
 from kfjob.guard.run import is_guarded
+from kfjob.objects import api_objects
 from kfjob.objects.api_objects import describe_object
+
+SILENT_SECONDS = 60
+"""Time without a renewal of its Lease after which a guard counts as ended. The clocks of two machines may differ."""
 
 
 def install(target: Target, options: GuardOptions) -> list[str]:
@@ -97,6 +103,17 @@ def _list_jobs(target: Target) -> Iterator[GuardedJob]:
             yield GuardedJob(job.name, job.phase, len(history), note)
 
 
+def _describe_holder(status: GuardStatus) -> str:
+    """Return which guard acts, according to its Lease."""
+    if not status.holder:
+        return "none yet"
+    with suppress(ValueError):
+        age = int(datetime.now(UTC).timestamp() - datetime.fromisoformat(status.renewed).timestamp())
+        if age > SILENT_SECONDS:
+            return f"none: `{status.holder}` has ended, or cannot renew its Lease, for {format_duration(age)}"
+    return status.holder
+
+
 def describe_status(status: GuardStatus, target: Target) -> list[str]:
     """Return the lines that `kfjob guard status` prints."""
     if not target.capabilities.has_api_server:
@@ -105,8 +122,10 @@ def describe_status(status: GuardStatus, target: Target) -> list[str]:
         return [f"no guard in namespace `{target.namespace}`; `kfjob guard install --image IMAGE` installs one"]
     else:
         state = "ready" if status.ready else "not ready" if status.installed else "not installed, but one acts"
-        lines = [f"guard      {state}{f' ({status.image})' if status.image else ''}"]
-        lines.append(f"acts       {status.holder} (renewed {status.renewed})" if status.holder else "acts       none yet")
+        lines = [f"guard      {state}{f' ({status.image})' if status.image else ''}", f"acts       {_describe_holder(status)}"]
+        if status.installed and not status.ready:
+            command = f"kubectl describe pod -l {api_objects.LABEL_APP_NAME}={COMPONENT} -n {target.namespace}"
+            lines.append(f"hint: `{command}` shows why")
     lines += [
         f"{job.name}: {job.state}, {plural(job.relaunches, 'relaunch', 'relaunches')}{f'; {job.note}' if job.note else ''}"
         for job in status.jobs
