@@ -94,6 +94,8 @@ def submit_and_follow(
     reader, is_new = submit_source(job_source, target, code=code, notify=notify)
     if reader.ref.namespace != find_target(target.settings).namespace:
         repeat_namespace(reader.ref.namespace)
+    if reader.config.recovery and target.capabilities.has_api_server:
+        _warn_of_missing_guard(target.change(namespace=reader.ref.namespace))
     launch = f" (launch {reader.ref.launch})" if reader.ref.launch else ""
     submitted = f"{'submitted' if is_new else 'found'} `{reader.ref.name}`{launch}"
     if output == "json":
@@ -106,6 +108,13 @@ def submit_and_follow(
         click.echo(f"{submitted}; `kfjob watch {reader.ref.name}` follows it", err=True)
         return 0
     return follow(reader, "json" if output == "json" else "auto", quiet=quiet)
+
+
+def _warn_of_missing_guard(target: Target) -> None:
+    from kfjob.guard.install import find_missing_guard
+
+    if notice := find_missing_guard(target):
+        notify(f"warning: {notice}")
 
 
 def _dry_run(job_source: JobSource, mode: Any, settings: Settings, code: CodeLayer | None) -> DryRun:

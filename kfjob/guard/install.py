@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kfjob.api.target import Target
 from kfjob.backends.resources import APPS
-from kfjob.base.errors import NotFound
+from kfjob.base.errors import KfjobError, NotFound
 from kfjob.base.text import plural
 from kfjob.base.units import format_duration
 from kfjob.guard.facts import read_history
@@ -95,6 +95,18 @@ def read_status(target: Target) -> GuardStatus:
     )
 
 
+def find_missing_guard(target: Target) -> str | None:
+    """Return a notice if no guard acts in the target's namespace; None if one does, or if the user may not read that."""
+    try:
+        lease = target.cluster.inventory(target.namespace).get_object(LEASES, "leases", COMPONENT) or {}
+    except KfjobError:
+        return None
+    spec = lease.get("spec") or {}
+    if spec.get("holderIdentity") and not _find_silence(spec.get("renewTime") or ""):
+        return None
+    return f"no guard acts in namespace `{target.namespace}`, so nobody relaunches the job; `kfjob guard install` adds one"
+
+
 def _list_jobs(target: Target) -> Iterator[GuardedJob]:
     for job in target.backend.list(namespace=target.namespace):
         history = read_history(job.relaunches)
@@ -107,11 +119,17 @@ def _describe_holder(status: GuardStatus) -> str:
     """Return which guard acts, according to its Lease."""
     if not status.holder:
         return "none yet"
-    with suppress(ValueError):
-        age = int(datetime.now(UTC).timestamp() - datetime.fromisoformat(status.renewed).timestamp())
-        if age > SILENT_SECONDS:
-            return f"none: `{status.holder}` has ended, or cannot renew its Lease, for {format_duration(age)}"
+    if seconds := _find_silence(status.renewed):
+        return f"none: `{status.holder}` has ended, or cannot renew its Lease, for {format_duration(seconds)}"
     return status.holder
+
+
+def _find_silence(renewed: str) -> int:
+    """Return the seconds since a Lease was renewed; 0 if its guard may still act."""
+    with suppress(ValueError):
+        age = int(datetime.now(UTC).timestamp() - datetime.fromisoformat(renewed).timestamp())
+        return age if age > SILENT_SECONDS else 0
+    return 0
 
 
 def describe_status(status: GuardStatus, target: Target) -> list[str]:

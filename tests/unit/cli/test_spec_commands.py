@@ -357,3 +357,13 @@ def test_explain_leaves_to_the_run_what_depends_on_an_unknown_gpu(kfjob, here):
     values = explain(kfjob, "job.yaml", "--backend", "kubernetes")
     assert (values["train.compile"]["value"], values["train.micro_batch_size"]["value"]) == ("true", "auto")
     assert values["train.activation_checkpointing"]["reason"].startswith("because the memory of the GPU is unknown")
+
+
+def test_submit_warns_if_no_guard_acts(cluster, kfjob, spec):
+    warning = "warning: no guard acts in namespace `default`, so nobody relaunches the job; `kfjob guard install` adds one"
+    assert kfjob("submit", spec, "--set", "recovery={}") == 0
+    assert warning in kfjob.err
+    lease = {"metadata": {"name": "kfjob-guard"}, "spec": {"holderIdentity": "guard-1", "renewTime": "2999-01-01T00:00:00.0Z"}}
+    cluster.objects["default", "leases", "kfjob-guard"] = lease
+    assert kfjob("submit", spec, "--set", "recovery={}", "--set", "name=second") == 0
+    assert warning not in kfjob.err
