@@ -13,7 +13,7 @@ import click
 from kfjob.base.concurrency import waiting_for
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_live_or_archived
-from kfjob.cli.options import Settings, output_option, quiet_option, target_options
+from kfjob.cli.options import Settings, notify, output_option, quiet_option, target_options
 from kfjob.cli.output import colour_marks
 from kfjob.cli.parameter_types import DURATION
 from kfjob.cli.signals import INTERRUPTED
@@ -87,13 +87,13 @@ def _wait_for_phase(
     awaited = {"ended": "to end", "running": "to run", "progress": "to print progress"}[goal]
     with waiting_for(f"`{reader.ref.name}` {awaited}; Ctrl-C stops the wait, not the job", timeout):
         while True:
-            phase = wait_for(reader, goal, timeout=_find_remaining(deadline), notify=_note)
+            phase = wait_for(reader, goal, timeout=_find_remaining(deadline), notify=notify)
             if phase != "Failed" or not reader.config.recovery:
                 return reader, phase
             relaunched = wait_for_relaunch(reader, timeout=_find_remaining(deadline))
             if relaunched is None:
                 return reader, phase
-            _note(f"the guard has relaunched `{reader.ref.name}` (launch {relaunched.ref.launch})")
+            notify(f"the guard has relaunched `{reader.ref.name}` (launch {relaunched.ref.launch})")
             reader = relaunched
 
 
@@ -101,14 +101,9 @@ def _find_remaining(deadline: float | None) -> float | None:
     return None if deadline is None else round(max(deadline - time.monotonic(), 0), 1)
 
 
-def _note(text: str) -> None:
-    click.echo(f"note: {text}", err=True)
-
-
 def _wait_until_gone(job: str, timeout: float | None, settings: Settings) -> None:
     from kfjob.api.lifecycle.wait import wait_until_gone
     from kfjob.api.target import find_target
-    from kfjob.cli.options import notify
 
     with waiting_for(f"`{job}` to be gone; Ctrl-C stops the wait, not the job", timeout):
         wait_until_gone(find_target(settings, notify=notify), job, timeout=timeout)
@@ -130,7 +125,7 @@ def _print_untrained(reader: LiveReader | ArchiveReader) -> None:
 
     with suppress(KfjobError):
         if text := untrained_text(read_view(reader)):
-            click.echo(f"note: {text}", err=True)
+            notify(text)
 
 
 def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = False, since: int | None = None) -> int:
@@ -175,7 +170,7 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
         return job_exit_code(None)
     display.finish(view)
     for notice in notices:
-        click.echo(f"note: {notice}", err=True)
+        notify(notice)
     return job_exit_code(view.phase)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 
 from msgspec import Struct
 
@@ -12,13 +12,14 @@ from kfjob.api.target import Target
 from kfjob.backends.resources import APPS
 from kfjob.base.errors import KfjobError, NotFound
 from kfjob.base.text import plural
-from kfjob.base.units import format_duration
+from kfjob.base.units import SECOND, format_duration
 from kfjob.guard.facts import read_history
 from kfjob.guard.manifests import GuardOptions, make_objects
 from kfjob.guard.records import COMPONENT, LEASES
 from kfjob.guard.run import is_guarded
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import describe_object
+from kfjob.objects.reading import Malformed, parse_time
 
 SILENT_SECONDS = 60
 """Time without a renewal of its Lease after which a guard counts as ended. The clocks of two machines may differ."""
@@ -82,27 +83,32 @@ def read_status(target: Target) -> GuardStatus:
         return GuardStatus(installed=False, jobs=jobs)
     cluster = target.cluster.inventory(target.namespace)
     deployment = cluster.get_object(APPS, "deployments", COMPONENT)
-    lease = cluster.get_object(LEASES, "leases", COMPONENT) or {}
-    spec = lease.get("spec") or {}
+    holder, renewed = _read_holder(target)
     containers = deployment["spec"]["template"]["spec"]["containers"] if deployment else []
     return GuardStatus(
         installed=deployment is not None,
         ready=bool(deployment and (deployment.get("status") or {}).get("readyReplicas")),
         image=containers[0].get("image", "") if containers else "",
-        holder=spec.get("holderIdentity") or "",
-        renewed=spec.get("renewTime") or "",
+        holder=holder,
+        renewed=renewed,
         jobs=jobs,
     )
+
+
+def _read_holder(target: Target) -> tuple[str, str]:
+    """Return who holds the Lease of the guard, and when it was renewed last; "" for what it does not say."""
+    lease = target.cluster.inventory(target.namespace).get_object(LEASES, "leases", COMPONENT) or {}
+    spec = lease.get("spec") or {}
+    return spec.get("holderIdentity") or "", spec.get("renewTime") or ""
 
 
 def find_missing_guard(target: Target) -> str | None:
     """Return a notice if no guard acts in the target's namespace; None if one does, or if the user may not read that."""
     try:
-        lease = target.cluster.inventory(target.namespace).get_object(LEASES, "leases", COMPONENT) or {}
+        holder, renewed = _read_holder(target)
     except KfjobError:
         return None
-    spec = lease.get("spec") or {}
-    if spec.get("holderIdentity") and not _find_silence(spec.get("renewTime") or ""):
+    if holder and not _find_silence(renewed):
         return None
     return f"no guard acts in namespace `{target.namespace}`, so nobody relaunches the job; `kfjob guard install` adds one"
 
@@ -126,10 +132,12 @@ def _describe_holder(status: GuardStatus) -> str:
 
 def _find_silence(renewed: str) -> int:
     """Return the seconds since a Lease was renewed; 0 if its guard may still act."""
-    with suppress(ValueError):
-        age = int(datetime.now(UTC).timestamp() - datetime.fromisoformat(renewed).timestamp())
-        return age if age > SILENT_SECONDS else 0
-    return 0
+    try:
+        moment = parse_time(renewed)
+    except Malformed:
+        return 0
+    age = (time.time_ns() - moment) // SECOND if moment else 0
+    return age if age > SILENT_SECONDS else 0
 
 
 def describe_status(status: GuardStatus, target: Target) -> list[str]:

@@ -93,6 +93,7 @@ class JobFields(SpecModel, defer_build=True):
         description="Network variables (FI_*, NCCL) for the image's libfabric: `older` for versions before 1.18, `current` "
         "for others, `none` for no variables",
     )
+    # Defaults are constructed without validation, which would build a validator of each model. A test validates them.
     resources: Resources = Field(default=Resources.model_construct(), validate_default=True)
     launcher: Launcher | None = Field(
         default=None,

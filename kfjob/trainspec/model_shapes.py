@@ -236,7 +236,7 @@ def count_idle_parameters(shape: ModelShape) -> int:
 
 
 def _shape(**fields: Any) -> ModelShape:
-    """Return a shape of this file, which a test validates. Validating all of them takes a third of the time of a command."""
+    """Return a shape without validation, which takes a tenth of the time of `kfjob render`. A test validates them."""
     return ModelShape.model_construct(**fields)
 
 

@@ -35,12 +35,12 @@ class Shell:
         assert result.returncode == code, f"kfjob {' '.join(argv)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result.stdout if code == 0 else result.stderr
 
-    def is_allowed(self, verb: str, resource: str) -> bool:
-        """Return whether the user of the kubeconfig has a right in the namespace; `resource` may be `name/subresource`."""
+    def lacks_right(self, verb: str, resource: str) -> bool:
+        """Return whether the API server denies the user of the kubeconfig a right; `resource` may be `name/subresource`."""
         name, _, subresource = resource.partition("/")
         command = [str(ROOT / "scripts/cluster"), "kubectl", f"--kubeconfig={self.kubeconfig}", "-n", self.space.name]
         command += ["auth", "can-i", verb, name, *([f"--subresource={subresource}"] if subresource else [])]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().endswith("yes")
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().rpartition("\n")[2] == "no"
 
 
 def set_role(space: Space, role: Mapping[str, Any], folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from tests.cluster.shell import Shell, set_role
 from tests.role import MANIFESTS, leave_out, list_rights
 
 ROLE = next(item for item in yaml.safe_load_all((MANIFESTS / "guard/guard.yaml").read_text()) if item["kind"] == "Role")
+Right = tuple[str, str]
+"""Resource with its group, and verb."""
 JOBS, LEASES = "pytorchjobs.kubeflow.org", "leases.coordination.k8s.io"
 START = [(JOBS, "list"), (JOBS, "watch"), (LEASES, "create"), (LEASES, "get"), (LEASES, "list"), (LEASES, "update")]
 RELAUNCH = [
@@ -46,20 +49,33 @@ OTHER_GROUPS = ("trainer.kubeflow.org", "kueue.x-k8s.io")
 """API groups that the cluster has only in the tests of Kubeflow Trainer and of Kueue."""
 
 
+@dataclass(frozen=True)
+class GuardRights:
+    """The rights of the guard of a namespace, and a folder for the test."""
+
+    space: Space
+    guard: Shell
+    folder: Path
+
+    def take(self, right: Right) -> None:
+        resource, verb = right
+        set_role(self.space, leave_out(ROLE, resource, verb), self.folder)
+        until(lambda: self.guard.lacks_right(verb, resource))
+
+    def give_back(self) -> None:
+        set_role(self.space, ROLE, self.folder)
+
+
 @pytest.fixture
-def take_away(space: Space, guard_kubeconfig: Path, tmp_path: Path) -> Iterator[Callable[[str, str], None]]:
-    """Return a function that takes a right from the guard until the end of the test."""
-    user = Shell(space, tmp_path, kubeconfig=str(guard_kubeconfig))
-
-    def take(resource: str, verb: str) -> None:
-        set_role(space, leave_out(ROLE, resource, verb), tmp_path)
-        until(lambda: not user.is_allowed(verb, resource))
-
-    yield take
-    set_role(space, ROLE, tmp_path)
+def rights(space: Space, guard_kubeconfig: Path, tmp_path: Path) -> Iterator[GuardRights]:
+    """Return all rights of the guard, which it has again after the test."""
+    rights = GuardRights(space, Shell(space, tmp_path, kubeconfig=str(guard_kubeconfig)), tmp_path)
+    yield rights
+    rights.give_back()
 
 
-def refusal(resource: str, verb: str) -> str:
+def refusal(right: Right) -> str:
+    resource, verb = right
     return f"not allowed to {verb} {resource.partition('.')[0]} in namespace"
 
 
@@ -68,59 +84,41 @@ def test_every_right_of_the_guard_has_a_case():
     assert rights == {*START, *RELAUNCH, *STOP, *ELSEWHERE}
 
 
-@pytest.mark.parametrize(("resource", "verb"), START, ids=map(" ".join, START))
-def test_guard_ends_without_a_right_that_it_always_needs(
-    space: Space, start_guard: Start, take_away: Callable[[str, str], None], resource: str, verb: str
-):
+@pytest.mark.parametrize("right", START, ids=map(" ".join, START))
+def test_guard_ends_without_a_right_that_it_always_needs(space: Space, start_guard: Start, rights: GuardRights, right: Right):
     script("kubectl", "-n", space.name, "delete", "lease", "kfjob-guard", "--ignore-not-found")
-    take_away(resource, verb)
+    rights.take(right)
     guard = start_guard()
     assert guard.process.wait(60) in {Forbidden.exit_code, LOST_LEASE}
-    assert refusal(resource, verb) in guard.log.read_text()
+    assert refusal(right) in guard.log.read_text()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("resource", "verb"), RELAUNCH, ids=map(" ".join, RELAUNCH))
-def test_guard_relaunches_once_it_has_the_right(
-    space: Space,
-    name: str,
-    *,
-    start_guard: Start,
-    take_away: Callable[[str, str], None],
-    tmp_path: Path,
-    resource: str,
-    verb: str,
-):
-    kfjob = Shell(space, tmp_path, env={"KFJOB_ETCD_IMAGE": space.facts.etcd_image})
+@pytest.mark.parametrize("right", RELAUNCH, ids=map(" ".join, RELAUNCH))
+def test_guard_relaunches_once_it_has_the_right(space: Space, name: str, start_guard: Start, rights: GuardRights, right: Right):
+    kfjob = Shell(space, rights.folder, env={"KFJOB_ETCD_IMAGE": space.facts.etcd_image})
     guard = start_guard(KFJOB_ETCD_IMAGE=space.facts.etcd_image)
     with running_job(space, name, kfjob, recovery={}, rendezvous={"backend": "etcd-v2"}):
         until(lambda: guard.says(f"{name}: supervises launch"))
         old = read_launch_id(space, name)
-        take_away(resource, verb)
+        rights.take(right)
         delete_pod(space, f"{name}-worker-0")
-        until(lambda: guard.says(refusal(resource, verb)))
-        set_role(space, ROLE, tmp_path)
+        until(lambda: guard.says(refusal(right)))
+        rights.give_back()
         until(lambda: guard.says(f"replaces {old}"))
         kfjob("stop", name)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("resource", "verb"), STOP, ids=map(" ".join, STOP))
+@pytest.mark.parametrize("right", STOP, ids=map(" ".join, STOP))
 def test_guard_gives_a_job_up_once_it_has_the_right(
-    space: Space,
-    name: str,
-    *,
-    start_guard: Start,
-    take_away: Callable[[str, str], None],
-    tmp_path: Path,
-    resource: str,
-    verb: str,
+    space: Space, name: str, start_guard: Start, rights: GuardRights, right: Right
 ):
-    kfjob, guard = Shell(space, tmp_path), start_guard()
+    kfjob, guard = Shell(space, rights.folder), start_guard()
     with running_job(space, name, kfjob, recovery={}, env={"FAIL_AT": "17"}):
-        take_away(resource, verb)
-        until(lambda: guard.says(refusal(resource, verb)))
-        set_role(space, ROLE, tmp_path)
+        rights.take(right)
+        until(lambda: guard.says(refusal(right)))
+        rights.give_back()
         until(lambda: "kfjob.dev/guard-decision" in read_job(space, name)["metadata"]["annotations"])
         until(lambda: list_pods(space, name) == [f"{name}-worker-0"])
         kfjob("stop", name)

@@ -98,7 +98,7 @@ def test_command_without_a_right_names_it(submitter: Shell, grant, resource: str
     grant(leave_out(ROLE, resource, verb))
     name, _, subresource = resource.partition("/")
     can_i = ("auth", "can-i", verb, name, *([f"--subresource={subresource}"] if subresource else []))
-    until(lambda: not submitter.is_allowed(verb, resource))
+    until(lambda: submitter.lacks_right(verb, resource))
     error = submitter(*CASES[resource, verb].split(), code=4)
     assert f"not allowed to {verb} {resource.removesuffix('.kubeflow.org')} in namespace" in error
     assert f"`kubectl {' '.join(can_i)} -n {submitter.space.name}`" in error

@@ -92,7 +92,7 @@ def _prepare(
     target: Target, record: JobSnapshot, change: SpecChange | None, *, code: CodeLayer | None, notify: Notify
 ) -> PreparedJob:
     if record.spec is not None:
-        recorded = _start_suspended(parse_recorded_spec(record, record.spec))
+        recorded = _without_suspension(parse_recorded_spec(record, record.spec))
         return _prepare_spec(target, record, recorded, change, code=code, notify=notify)
     if change and record.manifest is not None:
         hint = f"`kfjob stop {record.name}`, then `kfjob submit --template FILE`, starts a changed template"
@@ -104,7 +104,7 @@ def _prepare(
     raise UsageError(f"job `{record.name}` has no record of its spec, because kfjob did not submit it", hint=hint)
 
 
-def _start_suspended(recorded: JobSpec) -> JobSpec:
+def _without_suspension(recorded: JobSpec) -> JobSpec:
     """Return the spec with pods: a relaunch starts a job that was suspended."""
     if not recorded.run.suspend:
         return recorded

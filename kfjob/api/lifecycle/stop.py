@@ -11,7 +11,7 @@ from kfjob.api.lifecycle.archive import archive_job
 from kfjob.api.reader import make_ref, open_snapshot, read_live
 from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
-from kfjob.backends import folder as folders
+from kfjob.backends import folder
 from kfjob.backends.archived_job import find_newest_launch
 from kfjob.backends.base import JobRef
 from kfjob.base.concurrency import waiting_for
@@ -58,26 +58,26 @@ def _stop(
     archive = target.settings.archive_folder
     if target.capabilities.archives_jobs:  # it moves the job's folder to the archive itself
         target.backend.stop(ref, timeout=timeout)
-        folder = find_newest_launch(archive, snapshot.namespace, ref.name)
+        path = find_newest_launch(archive, snapshot.namespace, ref.name)
         if archive_logs:
-            _record_end(folder, end)
-            return folder
-        if folder.name.startswith(ref.launch):  # not a launch that another command has archived in the meantime
-            rmtree(folder)
+            _record_end(path, end)
+            return path
+        if path.name.startswith(ref.launch):  # not a launch that another command has archived in the meantime
+            rmtree(path)
         return None
     if not archive_logs:
         target.cluster.stop(ref, timeout=timeout, force=force)
         return None
-    with archive_job(open_snapshot(target, snapshot), snapshot) as folder:
-        _record_end(folder, end)  # at once: the pods may take minutes to end
+    with archive_job(open_snapshot(target, snapshot), snapshot) as path:
+        _record_end(path, end)  # at once: the pods may take minutes to end
         target.cluster.stop(ref, timeout=timeout, force=force)
-    return folder
+    return path
 
 
-def _record_end(archived: Path, end: JobChanged | None) -> None:
+def _record_end(path: Path, end: JobChanged | None) -> None:
     """Write into the archived state why the job was stopped, for `status` and `diagnose`."""
     if end is None:
         return
-    snapshot = folders.read_snapshot(archived)
+    snapshot = folder.read_snapshot(path)
     job = replace(snapshot.job, phase=end.phase, reason=end.reason, message=end.message)
-    folders.write_snapshot(archived, replace(snapshot, job=job))
+    folder.write_snapshot(path, replace(snapshot, job=job))

@@ -216,7 +216,7 @@ class _Builder:
 
     @property
     def _shows_training(self) -> bool:
-        """Whether the counters show training, whatever the figures beside them: episodes, or batches within epochs."""
+        """Return whether the line counts episodes, or batches within epochs: then it is one of training."""
         if any(word.startswith("episode") for counter in self.counters for word in counter.name.split()):
             return True
         return len({counter.quantity for counter in self.counters if counter.total}) > 1
