@@ -116,7 +116,7 @@ def find_missing_guard(target: Target) -> str | None:
 def _list_jobs(target: Target) -> Iterator[GuardedJob]:
     for job in target.backend.list(namespace=target.namespace):
         history = read_history(job.relaunches)
-        if is_guarded(job) or history or job.guard_decision:
+        if is_guarded(job) or history:
             note = job.guard_decision or (history[-1].reason if history else "")
             yield GuardedJob(job.name, job.phase, len(history), note)
 

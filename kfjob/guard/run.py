@@ -83,7 +83,8 @@ class Guard:
                 self._uploads.add(job)
             if job.uid not in self._supervised and is_guarded(job):
                 self._supervised.add(job.uid)
-                self._say(f"{job.name}: supervises launch {job.launch}")
+                if not job.guard_decision:
+                    self._say(f"{job.name}: supervises launch {job.launch}")
                 threading.Thread(target=self._supervise, args=[job], name=f"kfjob-guard-{job.name}", daemon=True).start()
 
     def _supervise(self, job: JobSnapshot) -> None:
@@ -102,7 +103,5 @@ class Guard:
 
 
 def is_guarded(job: JobSnapshot) -> bool:
-    """Return whether the guard has to act if this job fails."""
-    if job.phase in {JobPhase.SUCCEEDED, JobPhase.STOPPED} or job.guard_decision:
-        return False
-    return read_observe_config(job).recovery is not None
+    """Return whether the guard has to act if this job fails, or has to free its pods if it has failed."""
+    return job.phase not in {JobPhase.SUCCEEDED, JobPhase.STOPPED} and read_observe_config(job).recovery is not None

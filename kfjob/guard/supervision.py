@@ -68,11 +68,16 @@ class Supervision:
     def run(self) -> None:
         """Follow the launch until it has succeeded, is gone, was replaced or was given up.
 
+        Of a launch that was given up, by a guard that could not end its work, only the pods are freed.
+
         Raises:
             KfjobError: the cluster does not answer, or refuses; the caller tries again.
         """
         try:
-            self._follow()
+            if self._reader.snapshot().guard_decision:
+                self._free_survivors()
+            else:
+                self._follow()
         finally:
             self._wake_uploads()
 
@@ -179,13 +184,19 @@ class Supervision:
             self._stop(view, refusal)
 
     def _stop(self, view: JobView, decision: Decision, *, reason: str = GIVEN_UP) -> None:
-        """Give the job up: free its pods, and remember the decision on the job. A job that has not failed is removed."""
+        """Give the job up: remember the decision on the job, and free its pods. A job that has not failed is removed.
+
+        The decision is written first: a guard that is killed, or may not write it, must not take a freed pod for a lost one.
+        """
         if view.phase is not JobPhase.FAILED:
             stopped = stop_with_reason(self._target, self._ref, view, decision.reason, reason=reason)
             if stopped and stopped.error.hint:
                 self._say(f"{self._ref.name}: {stopped.error.hint}")
             return
+        self._actions.remember(self._ref, decision.reason)
+        self._free_survivors()
+        self._complete_archive()
+
+    def _free_survivors(self) -> None:
         if freed := free_survivors(self._reader):
             self._say(f"{self._ref.name}: {freed}")
-        self._complete_archive()
-        self._actions.remember(self._ref, decision.reason)

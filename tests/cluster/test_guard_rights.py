@@ -119,6 +119,26 @@ def test_guard_gives_a_job_up_once_it_has_the_right(
         rights.take(right)
         until(lambda: guard.says(refusal(right)))
         rights.give_back()
-        until(lambda: "kfjob.dev/guard-decision" in read_job(space, name)["metadata"]["annotations"])
+        until(lambda: is_given_up(space, name))
         until(lambda: list_pods(space, name) == [f"{name}-worker-0"])
         kfjob("stop", name)
+
+
+@pytest.mark.long
+def test_next_guard_frees_the_pods_of_a_job_that_was_given_up(space: Space, name: str, start_guard: Start, rights: GuardRights):
+    kfjob, first = Shell(space, rights.folder), start_guard()
+    with running_job(space, name, kfjob, recovery={}, env={"FAIL_AT": "17"}):
+        rights.take(("pods", "delete"))
+        until(lambda: first.says(refusal(("pods", "delete"))) and is_given_up(space, name))
+        first.process.kill()
+        first.process.wait(30)
+        assert len(list_pods(space, name)) > 1
+        rights.give_back()
+        second = start_guard()
+        until(lambda: list_pods(space, name) == [f"{name}-worker-0"])
+        assert not second.says("supervises launch")
+        kfjob("stop", name)
+
+
+def is_given_up(space: Space, name: str) -> bool:
+    return "kfjob.dev/guard-decision" in read_job(space, name)["metadata"]["annotations"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.base.errors import BackendError, Refused
@@ -78,3 +79,25 @@ def test_view_has_the_relaunches_before_the_launch(tmp_path):
     target, job = Target(Settings(state=tmp_path), "kubernetes", "n"), replace(JOB, relaunches='[{"launch": "l0"}]')
     watched = supervision.Supervision(target, job, actions.ClusterActions(target, print), Notifier({}, print), print)
     assert watched.view.relaunches == job.relaunches
+
+
+def test_decision_is_written_before_pods_are_freed(tmp_path, monkeypatch):
+    calls: list[str] = []
+    monkeypatch.setattr(supervision, "free_survivors", lambda _: calls.append("free") or "")
+    monkeypatch.setattr(supervision.Supervision, "_complete_archive", lambda _: calls.append("archive"))
+    monkeypatch.setattr(actions.ClusterActions, "remember", lambda *_: calls.append("remember"))
+    target = Target(Settings(state=tmp_path), "kubernetes", "n")
+    watched = supervision.Supervision(target, JOB, actions.ClusterActions(target, print), Notifier({}, print), print)
+    watched._stop(JobView(job=ENDED), DECISION)
+    assert calls == ["remember", "free", "archive"]
+
+
+def test_launch_that_was_given_up_is_not_decided_again(tmp_path, monkeypatch):
+    calls: list[str] = []
+    monkeypatch.setattr(supervision, "free_survivors", lambda _: calls.append("free") or "")
+    monkeypatch.setattr(supervision.Supervision, "_follow", lambda _: calls.append("follow"))
+    target = Target(Settings(state=tmp_path), "kubernetes", "n")
+    given_up = replace(JOB, guard_decision="the same failure twice")
+    monkeypatch.setattr(LiveReader, "snapshot", lambda _: given_up)
+    supervision.Supervision(target, JOB, actions.ClusterActions(target, print), Notifier({}, print), print).run()
+    assert calls == ["free"]
