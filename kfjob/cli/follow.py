@@ -57,7 +57,7 @@ def wait(*, job: str, goal: str, timeout: float | None, settings: Settings) -> i
     """Wait until a job ends, or reaches another state, and print its state.
 
     Exit codes: 0 succeeded or reached, 100 failed, 103 stopped, 124 timed out. The cause of a failure is printed to stderr.
-    After a failure of a job with `recovery` it waits for the next launch, until the guard gives the job up.
+    Of a job with `recovery` it waits through the guard's relaunches, until the guard gives the job up.
     """
     if goal == "gone":
         _wait_until_gone(job, timeout, settings)
@@ -77,7 +77,7 @@ def wait(*, job: str, goal: str, timeout: float | None, settings: Settings) -> i
 def _wait_for_phase(
     reader: LiveReader | ArchiveReader, goal: str, timeout: float | None
 ) -> tuple[LiveReader | ArchiveReader, JobPhase]:
-    """Return the newest launch and its phase: the guard may relaunch a job that has failed."""
+    """Return the newest launch and its phase: the guard may replace a job that has failed or does not go on."""
     from kfjob.api.lifecycle.wait import wait_for, wait_for_relaunch
     from kfjob.api.reader import LiveReader
 
@@ -88,7 +88,7 @@ def _wait_for_phase(
     with waiting_for(f"`{reader.ref.name}` {awaited}; Ctrl-C stops the wait, not the job", timeout):
         while True:
             phase = wait_for(reader, goal, timeout=_find_remaining(deadline), notify=notify)
-            if phase != "Failed" or not reader.config.recovery:
+            if phase not in {"Failed", "Stopped"} or not reader.config.recovery:
                 return reader, phase
             relaunched = wait_for_relaunch(reader, timeout=_find_remaining(deadline))
             if relaunched is None:

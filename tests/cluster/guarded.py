@@ -34,6 +34,7 @@ for step in range(start + 1, 100_000):
     time.sleep(0.1)
     if rank == 0: print(f"step {step} loss {2 + 1 / step:.4f}")
     if rank == 0 and step >= fail_at: raise ValueError(f"bad batch {step}")
+    if rank == 0 and step == int(os.environ.get("HANG_AT", 0)) and not start: time.sleep(1000)
     if rank == 0 and step % 10 == 0:
         (folder / f"step-{step:08d}").touch()
         say(f"Checkpoint step-{step:08d} in 0.1 s {folder}/step-{step:08d}")

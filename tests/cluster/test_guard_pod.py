@@ -1,34 +1,25 @@
-"""The guard in the pod of its Deployment, as `kfjob guard install` makes it; the packages come from this machine."""
+"""The guard in the pod of its Deployment, as `kfjob guard install` makes it, from the image that the Dockerfile makes."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from tests.cluster.facts import Space, needs_own_cluster, script, until
 from tests.cluster.guarded import delete_pod, list_objects, read_job, read_launch_id, read_relaunches, running_job
 from tests.cluster.shell import Shell
 
-PACKAGES = {"name": "packages", "mountPath": "/opt/host-site-packages", "readOnly": True}
 ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
 def test_guard_in_its_pod_passes_the_restricted_standard_and_relaunches_a_job(space: Space, name: str, tmp_path: Path):
-    needs_own_cluster("mounts a folder of the node")
+    needs_own_cluster("pushes the image into its registry, and mounts a folder of the node")
     kfjob = Shell(space, tmp_path)
     script("kubectl", "label", "namespace", space.name, f"{ENFORCE}=restricted", "--overwrite")
-    kfjob("guard", "install", "--image", space.facts.image)
-    until(lambda: bool(list_objects(space, "v1", "pods", labels="app.kubernetes.io/name=kfjob-guard")))
+    kfjob("guard", "install", "--image", script("guard-image"))
+    until(lambda: kfjob("guard", "status").startswith("guard      ready"))
+    # The job mounts a folder of the node.
     script("kubectl", "label", "namespace", space.name, f"{ENFORCE}=privileged", "--overwrite")
-    env = [{"name": "PYTHONPATH", "value": PACKAGES["mountPath"]}]
-    pod = {
-        "containers": [{"name": "guard", "env": env, "volumeMounts": [PACKAGES]}],
-        "volumes": [{"name": "packages", "hostPath": {"path": "/run/kfjob/site-packages"}}],
-    }
-    patch = json.dumps({"spec": {"template": {"spec": pod}}})
-    script("kubectl", "-n", space.name, "patch", "deployment", "kfjob-guard", "--patch", patch)
     with running_job(space, name, kfjob, recovery={}):
-        until(lambda: kfjob("guard", "status").startswith("guard      ready"))
         assert f"{name}: Running" in kfjob("guard", "status")
         old = read_launch_id(space, name)
         delete_pod(space, f"{name}-worker-0")

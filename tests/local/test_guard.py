@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,17 @@ def test_job_that_prints_nothing_is_relaunched_and_one_past_its_deadline_is_stop
     wait_until(lambda: "job: stop: it has run for" in job.log())
     wait_until(lambda: not machine.run("list", "-o", "name").stdout)
     assert "it has run for" in machine("status", "job")  # of the archive
+
+
+def test_wait_goes_on_through_a_relaunch_until_a_person_stops_the_job(machine: Machine, tmp_path: Path):
+    job = GuardedJob(machine, tmp_path, env={"HANG_AT": "15"}, watchdog={"stall": 3})
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(machine.run, "wait", "job")
+        wait_until(lambda: job.read().get("relaunches"))
+        machine("stop", "job")
+        waited = waiting.result()
+    assert (waited.returncode, waited.stdout) == (103, "Stopped\n")
+    assert "the guard has relaunched `job`" in waited.stderr
 
 
 def test_relaunch_that_is_not_possible_is_no_relaunch(machine: Machine, tmp_path: Path):

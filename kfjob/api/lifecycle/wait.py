@@ -13,9 +13,9 @@ from kfjob.api.lifecycle.survivors import free_survivors
 from kfjob.api.logs.event_poller import add_cluster_events
 from kfjob.api.logs.event_stream import stream_events
 from kfjob.api.reader import LiveReader, open_snapshot, open_view
-from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef, LineFilterFactory
+from kfjob.backends.resources import CORE
 from kfjob.base.common_types import Notify, ignore_notice
 from kfjob.base.errors import JobStopped, JobUnfinished, KfjobError, NotFound, UsageError, WaitTimeout
 from kfjob.base.text import join_names
@@ -25,11 +25,14 @@ from kfjob.joblog.view.job_view import LIMIT_EXCEEDED, JobView
 from kfjob.joblog.view.reduction import reduce
 from kfjob.joblog.view.silence import describe_silence, find_silence
 from kfjob.joblog.view.watchdog_limits import find_exceeded_limit
+from kfjob.kinds.registry import find_kind, identify
 
 GONE_SECONDS = 1.0
 """Time between two looks whether a job is gone."""
 GUARD_SECONDS = 60.0
 """Time in which a guard decides about a job that has failed, also if it has just started again itself."""
+REPLACE_SECONDS = 10.0
+"""Time in which a guard starts the next launch after the pods of a job have ended."""
 
 
 def follow_job(
@@ -132,29 +135,42 @@ def _has_reached(goal: str, view: JobView) -> bool:
 
 
 def wait_for_relaunch(reader: LiveReader, *, timeout: float | None = None) -> LiveReader | None:
-    """Return the next launch of a job with `recovery` that has failed; None if its guard gives it up, or none seems to act.
+    """Return the launch with which the guard replaces a job with `recovery` that has failed or was removed.
+
+    None if the guard gives the job up, a person has removed or replaced it, or no guard seems to act.
 
     Raises:
-        WaitTimeout: neither has happened after `timeout` seconds.
+        WaitTimeout: none of that is known after `timeout` seconds.
     """
     start = time.monotonic()
-    limit = start + GUARD_SECONDS
+    limit, is_gone = start + GUARD_SECONDS, False
     while time.monotonic() < limit:
         try:
             snapshot = reader.target.get_job(reader.ref.name)
-        except NotFound:  # the guard waits until the pods of the old launch have ended
-            limit = start + STOP_TIMEOUT
+        except NotFound:
+            if not is_gone or _has_pods(reader):  # the next launch starts when the pods of this one have ended
+                limit, is_gone = time.monotonic() + REPLACE_SECONDS, True
         else:
             if snapshot.uid != reader.ref.uid:
-                return open_snapshot(reader.target, snapshot)
+                return open_snapshot(reader.target, snapshot) if snapshot.relaunches else None
             if snapshot.guard_decision:
                 return None
         if timeout is not None and time.monotonic() - start > timeout:
             raise WaitTimeout(
-                f"the guard of job `{reader.ref.name}` has not acted after {timeout:g} s", hint="the job has failed"
+                f"the guard of job `{reader.ref.name}` has not acted after {timeout:g} s", hint="the job has ended"
             )
         time.sleep(GONE_SECONDS)
     return None
+
+
+def _has_pods(reader: LiveReader) -> bool:
+    """Return whether pods of a job that was removed still exist."""
+    ref = reader.ref
+    if not ref.capabilities.has_api_server:
+        return False
+    kind = find_kind(ref.job_kind)
+    pods = reader.target.cluster.inventory(ref.namespace).list_objects(CORE, "pods", labels=kind.select_pods(ref.name))
+    return any(kind.find_job_id(pod) == identify(ref) for pod in pods)
 
 
 def wait_until_gone(target: Target, job: str, *, timeout: float | None = None) -> None:
