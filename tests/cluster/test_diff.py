@@ -58,6 +58,13 @@ def test_each_change_shows_whether_apply_can_make_it(space, kfjob, name, tmp_pat
     assert live["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
     kfjob("apply", "job.yaml", *three_nodes)
 
+    limit = ("--set", "watchdog.deadline=600")  # no object shows it
+    assert diff_changes(*three_nodes, *limit) == {"watchdog.deadline": True}
+    kfjob("apply", "job.yaml", *three_nodes, *limit)
+    assert diff_changes(*three_nodes, *limit) == {}
+    assert diff_changes(*three_nodes) == {"watchdog.deadline": True}
+    kfjob("apply", "job.yaml", *three_nodes)
+
     image = ("--set", "image=a:2", "--set", "env.A=1")
     image_changes = diff_changes(*three_nodes, *image)
     container = f"{WORKER}.template.spec.containers[pytorch]"

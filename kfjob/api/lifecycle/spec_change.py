@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from kfjob.base.errors import UsageError
-from kfjob.objects.differences import MISSING, Difference, differences, format_path, get_value
+from kfjob.objects.differences import MISSING, Path, differences, format_path, get_value
 from kfjob.redaction import REDACTED, Redactor, collect_secrets
 from kfjob.source.spec_text import LoadedSpec, draft_fields
 from kfjob.spec.job import JobSpec
@@ -16,6 +17,8 @@ from kfjob.trainspec import name_checkpoint
 
 _MAX_VALUE = 200
 """Characters of a value in the list of changes."""
+_CONTEXT = 20
+"""Characters before the first difference of two long values that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +78,25 @@ def describe_change(old: JobSpec, new: JobSpec) -> Iterator[str]:
 
 
 def list_changes(old: JobSpec, new: JobSpec) -> list[str]:
-    """Return a line for each field that differs, without secrets."""
+    """Return a line for each field that differs, without secrets: `train.max_steps: 1000 -> 2000`."""
+    return [f"{path}: {' -> '.join(_format_sides(*sides))}" for path, *sides in find_changes(old, new)]
+
+
+def find_changes(old: JobSpec, new: JobSpec) -> list[tuple[str, Any, Any]]:
+    """Return path, old and new value of each field that differs, without secrets; None stands for a field that is not set."""
     before, after = _dump(old), _dump(new)
     redactor = Redactor(collect_secrets(before) | collect_secrets(after))
-    sides = (redactor.value(before), redactor.value(after))
-    return [_format_change(change, *sides) for change in differences(before, after)]
+    old_tree, new_tree = redactor.value(before), redactor.value(after)
+    return [
+        (format_path(change.path), _find_side(change.old, old_tree, change.path), _find_side(change.new, new_tree, change.path))
+        for change in differences(before, after)
+    ]
+
+
+def _find_side(value: Any, redacted: Any, path: Path) -> Any:
+    """Return a value as the redacted spec has it; what stands for secrets, if the redaction changed a name on the way to it."""
+    shown = None if value is MISSING else get_value(redacted, path)
+    return REDACTED if shown is MISSING else shown
 
 
 def have_same_fields(old: JobSpec, new: JobSpec) -> bool:
@@ -126,13 +143,6 @@ def _find_resume_warnings(old: JobSpec, new: JobSpec) -> Iterator[str]:
             )
 
 
-def _format_change(change: Difference, before: Any, after: Any) -> str:
-    """Return one line: `train.max_steps: 1000 -> 2000`. The values are those of the redacted specs `before` and `after`."""
-    sides = ((change.old, before), (change.new, after))
-    old, new = (None if value is MISSING else get_value(tree, change.path) for value, tree in sides)
-    return f"{format_path(change.path)}: {_format_value(old)} -> {_format_value(new)}"
-
-
 def _drop_unset(value: Any) -> Any:
     """Return a value without the parts that say nothing, such as the fields of a volume of another kind."""
     if isinstance(value, dict):
@@ -143,10 +153,11 @@ def _drop_unset(value: Any) -> Any:
     return [_drop_unset(item) for item in value] if isinstance(value, list) else value
 
 
-def _format_value(value: object) -> str:
-    if value is None:
-        return "(not set)"
-    if value is MISSING:  # the redaction has changed a name on the way to it
-        return json.dumps(REDACTED)
-    text = json.dumps(_drop_unset(value), ensure_ascii=False)
-    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
+def _format_sides(old: Any, new: Any) -> Iterator[str]:
+    """Yield both values as text; of long ones, the part from the first difference on."""
+    texts = ["(not set)" if value is None else json.dumps(_drop_unset(value), ensure_ascii=False) for value in (old, new)]
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
+    start = same - _CONTEXT if same > _CONTEXT and max(map(len, texts)) > _MAX_VALUE else 0
+    for text in texts:
+        part = text[start : start + _MAX_VALUE]
+        yield f"{'…' if start else ''}{part}{'…' if start + len(part) < len(text) else ''}"

@@ -11,9 +11,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from kfjob.api.lifecycle.recorded_job import parse_recorded_spec
-from kfjob.api.lifecycle.spec_change import continue_run
+from kfjob.api.lifecycle.spec_change import continue_run, find_changes
 from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.reader import LiveReader, open_snapshot
+from kfjob.api.recorded_config import read_observe_config
 from kfjob.api.spec_source import SpecSource
 from kfjob.api.target import Target
 from kfjob.backends.base import FieldChange
@@ -99,7 +100,19 @@ def diff(source: JobSource, target: Target, *, notify: Notify) -> tuple[str, lis
             "`--backend kubernetes` compares with the job of a cluster",
         )
     job = prepare_for_live_job(source, target, notify=notify, shows_findings=False)
-    return job.name, [_hide_secrets(change) for change in job.target.cluster.diff(job.objects)]
+    changes = [_hide_secrets(change) for change in job.target.cluster.diff(job.objects)]
+    return job.name, changes or _find_unseen_changes(job)
+
+
+def _find_unseen_changes(job: PreparedJob) -> list[FieldChange]:
+    """Return the changed fields that only kfjob reads, such as limits: no object of the cluster shows them."""
+    live = job.target.get_job(job.name)
+    if live.spec is None or not job.records_spec or read_observe_config(live) == job.observe_config:
+        return []
+    with suppress(BackendError):  # of a damaged record
+        changes = find_changes(parse_recorded_spec(live, live.spec), job.spec)
+        return [FieldChange(path=path, live=old, desired=new, in_place=True) for path, old, new in changes]
+    return []
 
 
 def _hide_secrets(change: FieldChange) -> FieldChange:

@@ -57,3 +57,14 @@ def test_a_new_value_is_shown_without_the_fields_that_are_not_set():
     )
     assert '{"a": 0}' in change
     assert '"b"' not in change
+
+
+def test_of_long_values_the_part_that_differs_is_shown():
+    script = "echo begin; " * 100
+    before, after = (make_spec(command=["sh", "-c", f"{script} exit {code}; {script}"]) for code in (1, 2))
+    (change,) = list_changes(before, after)
+    old, new = change.removeprefix("command: ").split(" -> ")
+    assert (old[0], old[-1]) == ("…", "…")
+    assert "exit 1" in old
+    assert "exit 2" in new
+    assert len(change) < 500
