@@ -85,7 +85,10 @@ RULES = (
     Rule(
         id="no-node-matches",
         title="no node matches the job's node selector or affinity",
-        cause="no node has these labels (an instance type that the cluster lacks, or another zone)",
+        cause=(
+            "no node has these labels (an instance type that the cluster lacks, or another zone), or the job avoids the nodes "
+            "that have them (`relaunch --avoid-node`, or the guard after two failures of a node)"
+        ),
         remedy="check `instance` and `scheduling.node_selector` against `kubectl get nodes --show-labels`",
         subject=Subject.POD,
         pattern=r"didn't match (?:Pod's node affinity/selector|pod (?:anti-)?affinity|pod topology spread)",
