@@ -25,6 +25,7 @@ from kfjob.joblog.events import (
     LogLine,
     OpenLine,
     PodChanged,
+    ReportedProgress,
     StateEvent,
     WorkloadStatus,
 )
@@ -286,6 +287,14 @@ class ClusterBackend(Backend, Protocol):
         Raises:
             NotFound: the object does not exist.
             Refused: another object has its name.
+        """
+
+    def write_progress(self, ref: JobRef, report: ReportedProgress) -> None:
+        """Write the progress of this launch into the job's status, if its kind has a place for it.
+
+        Raises:
+            NotFound: the job does not exist.
+            Refused: a later job has its name, or it has no status yet.
         """
 
     def annotate(self, ref: JobRef, annotations: JsonMapping) -> None:

@@ -40,6 +40,7 @@ from kfjob.joblog.events import (
     LogGap,
     LogLine,
     PodChanged,
+    ReportedProgress,
     StateEvent,
     WorkloadStatus,
 )
@@ -143,14 +144,18 @@ class KubernetesBackend:
 
     def annotate(self, ref: JobRef, annotations: JsonMapping) -> None:
         """Add annotations to this launch of a job that kfjob submitted, which has annotations already."""
-        kind = find_kind(ref.job_kind)
-        job = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": ref.name, "namespace": ref.namespace}}
         paths = {f"/metadata/annotations/{key.replace('/', '~1')}": value for key, value in annotations.items()}
         operations = [
-            {"op": "test", "path": "/metadata/uid", "value": ref.uid},
+            _expect_uid(ref),
             *({"op": "add", "path": path, "value": value} for path, value in paths.items()),
         ]
-        self._client.change(requests.patch(job, operations))
+        self._client.change(requests.patch(_name_job(ref), operations))
+
+    def write_progress(self, ref: JobRef, report: ReportedProgress) -> None:
+        """Write the progress of this launch into the job's status, if its kind has a place for it."""
+        fields = find_kind(ref.job_kind).format_progress(report)
+        operations = [_expect_uid(ref), *({"op": "add", "path": f"/status/{name}", "value": fields[name]} for name in fields)]
+        self._client.change(requests.patch_status(_name_job(ref), operations))
 
     def watch_jobs(self, namespace: str) -> Iterator[JobSnapshot]:
         """Yield the jobs of a namespace without their pods, then every job that is created or changed."""
@@ -344,6 +349,16 @@ def _ask_for_kinds(ask: Callable[[JobKind], _Answer]) -> list[tuple[JobKind, _An
     if not answers:
         raise errors[0]
     return answers
+
+
+def _name_job(ref: JobRef) -> JsonObject:
+    kind = find_kind(ref.job_kind)
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": ref.name, "namespace": ref.namespace}}
+
+
+def _expect_uid(ref: JobRef) -> JsonObject:
+    """Return the part of a JSON patch that fails for another job of the same name."""
+    return {"op": "test", "path": "/metadata/uid", "value": ref.uid}
 
 
 def _make_ref(kind: JobKind, job: JsonObject) -> JobRef:

@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def _say(text: str) -> None:
-    from kfjob.guard.records import format_time
+    from kfjob.objects.reading import format_time
 
     sys.stdout.write(f"{format_time(time.time())} {text}\n")
     sys.stdout.flush()

@@ -15,7 +15,8 @@ from contextlib import suppress
 from kfjob.backends.base import ClusterBackend
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import AlreadyExists, KfjobError, NotFound, Refused
-from kfjob.guard.records import COMPONENT, LEASES, format_time
+from kfjob.guard.records import COMPONENT, LEASES
+from kfjob.objects.reading import format_time
 
 DURATION_SECONDS = 15
 """Time without a renewal after which another guard takes over."""

@@ -8,7 +8,6 @@ import hashlib
 import json
 import zlib
 from contextlib import suppress
-from datetime import UTC, datetime
 
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef
@@ -19,6 +18,7 @@ from kfjob.base.units import MIB
 from kfjob.guard.decision import Action, Decision
 from kfjob.kinds.registry import find_kind, is_job, is_prerequisite
 from kfjob.objects import api_objects
+from kfjob.objects.reading import format_time
 
 COMPONENT = "kfjob-guard"
 LEASES = "coordination.k8s.io/v1"
@@ -34,12 +34,6 @@ _ETCD_KINDS = frozenset({"Pod", "Service"})
 MAX_OBJECTS = 2 * MIB
 _GZIP = 16 + zlib.MAX_WBITS
 _LABELS = {api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER, "kfjob.dev/record": "relaunch"}
-
-
-def format_time(seconds: float, *, microseconds: bool = False) -> str:
-    """Return a time as the API writes it."""
-    shape = "%Y-%m-%dT%H:%M:%S.%fZ" if microseconds else "%Y-%m-%dT%H:%M:%SZ"
-    return datetime.fromtimestamp(seconds, UTC).strftime(shape)
 
 
 def write_event(target: Target, ref: JobRef, decision: Decision, *, now: float) -> None:

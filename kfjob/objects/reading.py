@@ -1,8 +1,8 @@
-"""Read the fields of the API's objects that every kind of object has: times, labels, annotations, owners. Pure."""
+"""The fields of the API's objects that every kind of object has: times, labels, annotations, owners. Pure."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.errors import BackendError
@@ -12,6 +12,12 @@ from kfjob.objects import api_objects
 
 class Malformed(BackendError):
     """An object of the API server has a field of another type. Asking again does not help."""
+
+
+def format_time(seconds: float, *, microseconds: bool = False) -> str:
+    """Return a time as the API writes it."""
+    shape = "%Y-%m-%dT%H:%M:%S.%fZ" if microseconds else "%Y-%m-%dT%H:%M:%SZ"
+    return datetime.fromtimestamp(seconds, UTC).strftime(shape)
 
 
 def parse_time(text: str | None) -> int | None:
