@@ -2,7 +2,8 @@
 
 The server can select events by one exact name only, and a job has many pods. So kfjob lists the events of the namespace in
 pages, and selects those of the job. Sources: core/v1 Event (an event of events.k8s.io has `eventTime` and `series` instead of
-timestamps and a count), Kueue apis/kueue/{v1beta1,v1beta2}/workload_types.go.
+timestamps and a count), Kueue apis/kueue/{v1beta1,v1beta2}/workload_types.go and
+apis/visibility.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonObject
-from kfjob.base.errors import Forbidden, NotFound, Refused
+from kfjob.base.errors import BackendError, Forbidden, NotFound, Refused, Unreachable
 from kfjob.base.text import join_lines
 from kfjob.cluster import requests
 from kfjob.cluster.client import Client
@@ -23,6 +25,7 @@ from kfjob.joblog.events import KubernetesEvent, WorkloadStatus
 from kfjob.kinds.base import JobKind
 from kfjob.objects import api_objects, names
 from kfjob.objects.reading import parse_time
+from kfjob.objects.shapes.kueue import PendingWorkloadsShape
 
 MAX_EVENT_PAGES = 200
 """Pages of 500 events that one command reads; a cluster keeps its events for an hour."""
@@ -88,8 +91,25 @@ def _read_workloads(client: Client, kind: JobKind, job: JsonObject, queue: str) 
             return [_make_unreadable_status(job, queue)] if kind.is_suspended(job) else []
         except Refused:
             return []
-        return [workload_status(workload) for workload in response.get("items") or ()]
+        statuses = (workload_status(workload) for workload in response.get("items") or ())
+        return [_add_position(client, namespace, one) if one.queue and not one.admitted else one for one in statuses]
     return []
+
+
+def _add_position(client: Client, namespace: str, status: WorkloadStatus) -> WorkloadStatus:
+    """Return the status with its position among all jobs that wait for its quota, if Kueue says it and the user may know."""
+    for api_version in api_objects.KUEUE_VISIBILITY_VERSIONS:
+        request = requests.list_pending_workloads(namespace, status.queue, api_version)
+        try:
+            items = client.call(request, shape=PendingWorkloadsShape).get("items") or ()
+        except NotFound:  # the cluster does not serve this version
+            continue
+        except (Forbidden, Refused, BackendError, Unreachable):
+            return status
+        positions = (one.get("positionInClusterQueue") for one in items if one["metadata"]["name"] == status.name)
+        index = next(positions, None)
+        return status if index is None else replace(status, position=index + 1)
+    return status
 
 
 def _make_unreadable_status(job: JsonObject, queue: str) -> WorkloadStatus:

@@ -22,6 +22,8 @@ from kfjob.objects import api_objects
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+MAX_PENDING = 1000
+"""Waiting Workloads that are read of a queue: the position of one behind them is not shown."""
 WATCH_SECONDS = 240
 """Duration of one watch request; the server then ends it and kfjob resumes it. A dead connection is noticed by then."""
 EVENTS_PER_PAGE = 500
@@ -215,6 +217,13 @@ def list_workloads(namespace: str, job_uid: str, api_version: str) -> Request:
     """Read the Kueue Workload of a job (v0.14 pkg/controller/constants: the label with the job's uid)."""
     query = (("labelSelector", f"{api_objects.LABEL_KUEUE_JOB_UID}={job_uid}"),)
     return _request("GET", "list", api_objects.KUEUE_WORKLOADS, namespace, api_version=api_version, query=query)
+
+
+def list_pending_workloads(namespace: str, queue: str, api_version: str) -> Request:
+    """Read which Workloads wait in a queue, and where, from Kueue's own API server (v0.14 apis/visibility)."""
+    request = _request("GET", "get", api_objects.KUEUE_LOCAL_QUEUES, namespace, name=queue, api_version=api_version)
+    subresource = "pendingworkloads"
+    return replace(request, path=f"{request.path}/{subresource}", subresource=subresource, query=(("limit", str(MAX_PENDING)),))
 
 
 def pod_log(

@@ -56,6 +56,7 @@ KEYS_OF_KFJOB = frozenset(
 
 KUEUE_API_VERSIONS = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 """The versions that kfjob can read, the newest first: Kueue 0.15 to 0.19 serve both, 0.20 does not serve v1beta1."""
+KUEUE_VISIBILITY_VERSIONS = ("visibility.kueue.x-k8s.io/v1beta2", "visibility.kueue.x-k8s.io/v1beta1")
 KUEUE_WORKLOADS = "workloads"
 """The resource that holds the state of one queued job."""
 KUEUE_LOCAL_QUEUES = "localqueues"

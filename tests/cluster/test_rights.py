@@ -45,7 +45,7 @@ ELSEWHERE = {
     ("events", "list"): "a command without this right leaves events out, and says so (test_diagnose)",
 }
 """Rights that other tests cover, or that no command here needs, with the reason."""
-OTHER_GROUPS = ("trainer.kubeflow.org", "kueue.x-k8s.io")
+OTHER_GROUPS = ("trainer.kubeflow.org", "kueue.x-k8s.io", "visibility.kueue.x-k8s.io")
 """API groups that the cluster has only in the tests of Kubeflow Trainer and of Kueue."""
 PRINTS = "i=0; while :; do i=$((i+1)); echo step $i/1000 loss 1.$i; sleep 0.5; done"
 

@@ -68,7 +68,8 @@ def describe_queue_status(status: WorkloadStatus) -> str:
     if status.admitted:
         return f"admitted by `{status.cluster_queue or status.queue}`"
     reason = " ".join(part for part in (status.reason, status.message) if part)
-    return f"waits in queue `{status.queue}`" + (f": {reason}" if reason else "")
+    position = f" at position {status.position}" if status.position else ""
+    return f"waits in queue `{status.queue}`{position}" + (f": {reason}" if reason else "")
 
 
 def add_event(events: Sequence[KubernetesEvent], event: KubernetesEvent) -> tuple[KubernetesEvent, ...]:

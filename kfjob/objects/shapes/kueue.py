@@ -1,4 +1,4 @@
-"""The fields that kfjob reads of a Workload, a LocalQueue and a Topology of Kueue (apis/kueue, v1beta1 and v1beta2)."""
+"""The fields that kfjob reads of a Workload, a LocalQueue and a Topology of Kueue (apis/kueue and apis/visibility)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ class WorkloadShape(TypedDict, total=False):
     metadata: Required[MetadataShape]
     spec: WorkloadSpecShape | None
     status: WorkloadStatusShape | None
+
+
+class PendingWorkloadShape(TypedDict, total=False):
+    metadata: Required[MetadataShape]
+    positionInClusterQueue: int | None
+
+
+class PendingWorkloadsShape(TypedDict, total=False):
+    items: list[PendingWorkloadShape] | None
 
 
 class LocalQueueShape(TypedDict, total=False):

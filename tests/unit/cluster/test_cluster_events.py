@@ -178,6 +178,33 @@ def test_older_kueue_is_read_in_its_own_version():
     assert (status.name, status.queue) == ("w", "q")
 
 
+@pytest.mark.parametrize(
+    ("summary", "position"),
+    [
+        (body({"items": [{"metadata": {"name": "v"}}, {"metadata": {"name": "w"}, "positionInClusterQueue": 2}]}), 3),
+        (body({"items": []}), None),
+        (body({}, 403), None),
+        (body({}, 503), None),
+        (body({}, 404), None),
+    ],
+    ids=["known", "admitted meanwhile", "forbidden", "not served now", "not installed"],
+)
+def test_position_in_the_queue_is_shown_if_it_is_known(summary: FakeStream, position: int | None):
+    workload = {"metadata": {"name": "w", "creationTimestamp": CREATED}, "spec": {"queueName": "q"}}
+
+    def answer(request: Request) -> FakeStream:
+        if request.resource == "events":
+            return body({"items": []})
+        if not request.subresource:
+            return body({"items": [workload]})
+        assert request.path.endswith("/namespaces/team/localqueues/q/pendingworkloads")
+        return summary
+
+    (status,) = read_events(Client(FakeTransport(answer), host="test"), KIND, QUEUED)
+    assert isinstance(status, WorkloadStatus)
+    assert status.position == position
+
+
 def test_submitter_without_the_right_learns_why_the_reason_is_unknown():
     no = {"kind": "Status", "reason": "Forbidden", "message": 'User "x" cannot list resource "workloads"'}
     client, _ = answering(events=body({"items": []}), workloads=body(no, 403))

@@ -57,12 +57,13 @@ def test_an_image_that_cannot_be_pulled_is_news_once():
 
 
 def test_headline_has_the_reason_for_waiting_in_a_queue():
-    waits = WorkloadStatus(name="w", queue="team", reason="Pending", message="insufficient unused quota for nvidia.com/gpu")
+    reason = "insufficient unused quota for nvidia.com/gpu"
+    waits = WorkloadStatus(name="w", queue="team", position=3, reason="Pending", message=reason)
     suspended = JobChanged(phase=JobPhase.SUSPENDED, reason="PyTorchJobSuspended")
-    text = "waits in queue `team`: Pending insufficient unused quota for nvidia.com/gpu"
+    text = "waits in queue `team` at position 3: Pending insufficient unused quota for nvidia.com/gpu"
     assert headline(suspended, waits) == f"Suspended, no pods: {text}"
     view = reduce_all(
-        JobView(), [suspended, waits, replace(waits, time=9), replace(waits, admitted=True, cluster_queue="gpus")]
+        JobView(), [suspended, waits, replace(waits, time=9, position=2), replace(waits, admitted=True, cluster_queue="gpus")]
     )
     assert [news.text for news in view.news] == [text, "admitted by `gpus`"]
     assert view.headline == "Suspended"
