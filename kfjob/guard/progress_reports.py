@@ -18,6 +18,8 @@ from kfjob.kinds.registry import find_kind
 
 PERIOD_SECONDS = 10.0
 """Time between two writes: the API server stores each of them."""
+MAX_SECONDS = 2**31 - 1
+"""The API server accepts no longer time."""
 SOURCE = "source"
 """The metric that says where the progress comes from."""
 
@@ -66,7 +68,7 @@ def make_report(view: JobView) -> ReportedProgress | None:
     figures = {"step": step, "epoch": training.epoch, "loss": training.loss, "lr": training.lr}
     return ReportedProgress(
         percent=int(100 * step / total) if step is not None and total and step <= total else None,
-        remaining_seconds=None if eta is None else round(eta),
+        remaining_seconds=None if eta is None else min(round(eta), MAX_SECONDS),
         metrics={name: f"{value:.6g}" for name, value in figures.items() if value is not None} | {SOURCE: COMPONENT},
         time=training.last_time or time.time_ns(),
     )

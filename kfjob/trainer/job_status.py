@@ -1,6 +1,7 @@
 """The progress of a TrainJob in its status: posted to the address that Kubeflow Trainer puts into the environment of its pods.
 
-Source: Kubeflow Trainer, docs/proposals/2779-trainjob-progress (feature gate TrainJobStatus, v2.2 and newer).
+Sources: Kubeflow Trainer, docs/proposals/2779-trainjob-progress (feature gate TrainJobStatus, v2.2 and newer); for the names of
+the variables, pkg/runtime/framework/plugins/trainjobstatus of v2.3.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from kfjob.base.parsing import read_document
 from kfjob.trainer.metrics import log
 from kfjob.trainer.storage import Checkpoint
 
-URL = "KUBEFLOW_TRAINER_STATUS_URL"
-CA_FILE = "KUBEFLOW_TRAINER_STATUS_CA_CERT"
-TOKEN_FILE = "KUBEFLOW_TRAINER_STATUS_TOKEN"  # noqa: S105 - the name of a variable with a path
+URL = "KUBEFLOW_TRAINER_SERVER_URL"
+CA_FILE = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
+TOKEN_FILE = "KUBEFLOW_TRAINER_SERVER_TOKEN"  # noqa: S105 - the name of a variable with a path
 PERIOD_SECONDS = 5.0
 """Time between two posts: the API server stores each of them."""
 TIMEOUT_SECONDS = 5.0

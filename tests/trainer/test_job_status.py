@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from transformers.integrations.integration_utils import KubeflowCallback
 
 from kfjob.trainer import job_status
 from kfjob.trainer.job_status import JobStatusTracker
@@ -41,6 +42,11 @@ def wait_for_post(server: HostileServer) -> None:
     deadline = time.monotonic() + 30
     while not server.received and time.monotonic() < deadline:
         time.sleep(0.01)
+
+
+def test_variables_are_those_of_the_callback_in_transformers():
+    names = {name for name in vars(KubeflowCallback).values() if isinstance(name, str) and name.startswith("KUBEFLOW_")}
+    assert names == {job_status.URL, job_status.CA_FILE, job_status.TOKEN_FILE}
 
 
 def test_first_and_last_report_arrive(server: HostileServer, environ: dict[str, str]):

@@ -15,6 +15,8 @@ cluster_trainer() {
         node_ctr images import - >/dev/null
       part_manifests jobset config config/default us-central1-docker.pkg.dev/k8s-staging-images/jobset/jobset
       part_manifests trainer manifests manifests/overlays/manager ghcr.io/kubeflow/trainer/trainer-controller-manager
+      printf 'featureGates:\n  TrainJobStatus: true\n' \
+        >>"$STATE/manifests/trainer/manifests/base/manager/controller_manager_config.yaml"
       # JobSet is installed from its own module
       sed -i '\#third-party/jobset#d' "$STATE/manifests/trainer/manifests/overlays/manager/kustomization.yaml"
       kubectl apply --server-side -k "$STATE/manifests/jobset" >/dev/null
