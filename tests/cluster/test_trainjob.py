@@ -5,7 +5,10 @@ Trainer stays installed after these tests: it sees TrainJobs only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,11 @@ from kfjob.cluster import requests
 from kfjob.joblog.events import JobPhase, LogLine
 from kfjob.joblog.master.evidence import Confidence
 from kfjob.kinds.registry import find_kind
-from tests.cluster.facts import IN_POD, ROOT, Space, needs_own_cluster, script, space, until
+from tests.cluster.facts import IN_POD, ROOT, Space, needs_own_cluster, script, until
+from tests.cluster.facts import space as make_space
+from tests.cluster.guarded import PROGRAM as GUARDED
+from tests.cluster.guarded import SHARED, Start
+from tests.cluster.shell import Shell
 from tests.cluster.test_goldens import find_differences
 
 KIND = find_kind("TrainJob")
@@ -42,8 +49,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]  # the first run builds Job
 def own() -> Iterator[Space]:
     needs_own_cluster("installs Kubeflow Trainer")
     script("trainer", "up")
-    with space() as space_:
-        yield space_
+    with make_space() as space:
+        yield space
 
 
 @pytest.fixture
@@ -52,7 +59,7 @@ def settings(own: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set
     return Settings(state=tmp_path, backend="kubernetes", namespace=own.name)
 
 
-def make_spec(own: Space, name: str, command: list[str], **fields: Any) -> dict[str, Any]:
+def make_spec(own: Space, name: str, command: list[str] | None = None, **fields: Any) -> dict[str, Any]:
     volumes = [*map(dict, own.facts.volumes), {"name": "programs", "config_map": "programs", "mount_path": IN_POD}]
     volumes.append({"name": "data", "host_path": "/run/kfjob/shared", "mount_path": "/data"})
     return {
@@ -61,7 +68,7 @@ def make_spec(own: Space, name: str, command: list[str], **fields: Any) -> dict[
         "image": own.facts.image,
         "nodes": 2,
         "processes_per_node": 1,
-        "command": command,
+        **({"command": command} if command else {}),
         "volumes": volumes,
         **fields,
     }
@@ -112,6 +119,92 @@ def test_failure_is_diagnosed(own: Space, settings: Settings):
     assert diagnosis.first_cause is not None
     assert "module_that_nobody_has" in diagnosis.first_cause.title
     run.stop(timeout=60)
+
+
+STEP = re.compile(r"Batch (\d+) Loss: (\S+),")
+TRAINING = {
+    "model": "tiny-llama",
+    "sequence_length": 128,
+    "strategy": "fsdp",
+    "precision": "fp32",
+    "micro_batch_size": 8,
+    "max_steps": 60,
+    "log_every": 1,
+    "checkpoint_every": 20,
+}
+
+
+def test_training_posts_its_progress_and_has_the_losses_of_a_pytorchjob(own: Space, settings: Settings):
+    folder = f"/data/{own.name}"
+
+    def submit(name: str, **fields: Any) -> kfjob.Run:
+        return kfjob.submit(make_spec(own, name, **fields), settings=settings)
+
+    def train(name: str, target: str) -> kfjob.Run:
+        return submit(name, target=target, train={**TRAINING, "data": f"{folder}-text", "checkpoint_dir": f"{folder}-{name}"})
+
+    text = submit("text", command=["python3", "-m", "kfjob.trainer.data.tiny_text", f"{folder}-text"], nodes=1)
+    assert text.wait(timeout=180) is JobPhase.SUCCEEDED
+    whole = train("whole", "pytorchjob")
+    assert whole.wait(timeout=400) is JobPhase.SUCCEEDED
+    whole.stop(timeout=60)
+    run = train("parts", "trainjob")
+    next(event for _, event in run.follow() if isinstance(event, LogLine) and "Batch 30 Loss" in event.text)
+    assert read_status(own, "parts")["trainerStatus"]["progressPercentage"] > 0
+    again = run.relaunch(timeout=90)
+    assert again.wait(timeout=400) is JobPhase.SUCCEEDED
+    status = read_status(own, "parts")["trainerStatus"]
+    assert status["progressPercentage"] == 100
+    assert {"name": "step", "value": "60"} in status["metrics"]
+    resumed = read_losses(again)
+    again.stop(timeout=60)
+
+    archive = settings.state / "archive" / own.name
+    expected = read_archived(archive / "whole")
+    assert list(expected) == list(range(1, 61))
+    assert min(resumed) > 20  # it resumes
+    assert read_archived(archive / "parts") == expected
+
+
+def read_status(own: Space, name: str) -> dict[str, Any]:
+    status: dict[str, Any] = own.client.call(requests.get_job(KIND, own.name, name))["status"]
+    return status
+
+
+def read_losses(run: kfjob.Run) -> dict[int, str]:
+    lines = (line.text for pod in run.snapshot().pods for line in run.logs(pod.pod) if isinstance(line, LogLine))
+    return find_losses(lines)
+
+
+def read_archived(folder: Path) -> dict[int, str]:
+    """Return the loss of each step in the logs of all launches; a step in two launches has the same one in both."""
+    launches = [find_losses(log.read_text().splitlines()) for log in sorted(folder.rglob("pytorch.log"))]
+    losses = {step: loss for one in launches for step, loss in one.items()}
+    assert all(losses[step] == loss for one in launches for step, loss in one.items())
+    return dict(sorted(losses.items()))
+
+
+def find_losses(lines: Iterable[str]) -> dict[int, str]:
+    return {int(found[1]): found[2] for line in lines if (found := STEP.search(line))}
+
+
+def test_guard_shows_the_progress_of_a_program_that_posts_none(
+    own: Space, space: Space, name: str, start_guard: Start, tmp_path: Path
+):
+    spec = make_spec(own, name, ["python3", "-u", "-c", GUARDED], recovery={}, env={"FOLDER": f"{space.name}-{name}"})
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**spec, "volumes": spec["volumes"][-1:]}))
+    shell = Shell(space, tmp_path)
+    start_guard()
+    shell("submit", "job.yaml")
+    until(lambda: "trainerStatus" in read_status(space, name))
+    first = read_status(space, name)["trainerStatus"]
+    metrics = {metric["name"]: metric["value"] for metric in first["metrics"]}
+    assert metrics["source"] == "kfjob-guard"
+    assert float(metrics["loss"]) > 2
+    until(lambda: read_status(space, name)["trainerStatus"]["lastUpdatedTime"] > first["lastUpdatedTime"])
+    assert json.loads(shell("status", name, "-o", "json"))["reported"]["metrics"]["source"] == "kfjob-guard"
+    shell("stop", name)
+    shutil.rmtree(SHARED / f"{space.name}-{name}")
 
 
 GOLDENS = sorted((ROOT / "tests" / "golden" / "trainjobs").glob("*.yaml"))
