@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from kfjob.api.settings import Settings
 from kfjob.base.errors import NotFound
 from kfjob.joblog.events import JobPhase
 from tests.cluster.facts import Space, until
+from tests.cluster.guarded import list_objects
 
 pytestmark = pytest.mark.cluster
 STEPS = "i=0; while :; do i=$((i+1)); echo step $i/1000 loss 1.$i; sleep 0.5; done"
@@ -50,3 +53,43 @@ def test_job_is_scaled_suspended_and_resumed_in_one_launch(space: Space, tmp_pat
     earlier = (archive / "elastic-worker-0" / "pytorch.previous.log").read_text()
     assert "step 1/1000" in earlier
     assert (archive / "elastic-worker-0" / "pytorch.log").exists()
+
+
+@pytest.mark.parametrize("cycles", [4, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+def test_submit_and_stop_at_different_moments_leave_nothing(
+    space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cycles: int
+):
+    monkeypatch.setenv("KUBECONFIG", space.facts.kubeconfig)
+    image = space.facts.etcd_image
+    settings = Settings(state=tmp_path, backend="kubernetes", namespace=space.name, etcd_image=image)
+    moments = itertools.cycle([0, 0.2, 0, 2.5, 1])
+    before = list_all(space)
+    for cycle in range(cycles):
+        spec = {
+            "name": f"short-{cycle % 3}",
+            "image": space.facts.image,
+            "nodes": 2,
+            "rendezvous": {"backend": ("c10d", "etcd-v2")[cycle % 2]},
+            "command": ["sh", "-c", STEPS],
+            "pod": {"grace": 1},
+        }
+        run = kfjob.submit(spec, settings=settings)
+        time.sleep(next(moments))
+        run.stop()
+    assert list_all(space) == before
+    launches = [launch for job in (tmp_path / "archive" / space.name).iterdir() for launch in job.iterdir()]
+    assert len(launches) == cycles
+
+
+def list_all(space: Space) -> dict[str, list[str]]:
+    """Return the names of everything that a job may leave in a namespace."""
+    kinds = {
+        "kubeflow.org/v1": ["pytorchjobs"],
+        "v1": ["pods", "services", "configmaps", "secrets", "persistentvolumeclaims", "endpoints"],
+        "coordination.k8s.io/v1": ["leases"],
+    }
+    return {
+        kind: sorted(item["metadata"]["name"] for item in list_objects(space, version, kind))
+        for version, names in kinds.items()
+        for kind in names
+    }
