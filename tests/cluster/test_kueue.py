@@ -12,19 +12,33 @@ from typing import Any
 
 import pytest
 
+import kfjob
 from kfjob.api.jobs import attach
 from kfjob.api.run import Run
 from kfjob.api.settings import Settings
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.joblog.diagnose.diagnosis import Issue
-from kfjob.joblog.events import JobPhase, WorkloadStatus
+from kfjob.joblog.events import JobPhase, LogLine, WorkloadStatus
 from tests.cluster import facts
 from tests.cluster.facts import Space, needs_own_cluster, script, until
+from tests.cluster.guarded import list_objects
 
 pytestmark = pytest.mark.long  # the first run builds Kueue, in minutes
 
 IDLE = ["python3", "-c", "import time; time.sleep(3600)"]
 QUOTA = 0.5  # CPUs of each queue
+QUEUES = ("open", "held", "adrift", "shared", "racks")
+HOSTNAME = "kubernetes.io/hostname"
+COUNTS_ON = """
+import pathlib, time
+kept = pathlib.Path("/data/FOLDER")
+step = int(kept.read_text()) if kept.exists() else 0
+while True:
+    step += 1
+    kept.write_text(str(step))
+    print(f"step {step} loss {2 + 1 / step:.4f}")
+    time.sleep(0.2)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +61,17 @@ def _objects(space: str) -> list[dict[str, Any]]:
     quota = [{"name": space, "resources": [{"name": "cpu", "nominalQuota": str(QUOTA)}]}]
     groups = [{"coveredResources": ["cpu"], "flavors": quota}]
     everywhere: dict[str, Any] = {"namespaceSelector": {}, "resourceGroups": groups}
+    racks = [{"coveredResources": ["cpu"], "flavors": [{**quota[0], "name": f"{space}-racks"}]}]
     return [
         _object("ResourceFlavor", space, {}),
         _object("ClusterQueue", f"{space}-open", everywhere),
         _object("ClusterQueue", f"{space}-held", {**everywhere, "stopPolicy": "Hold"}),
-        *(_object("LocalQueue", queue, {"clusterQueue": f"{space}-{queue}"}, space) for queue in ("open", "held", "adrift")),
+        _object("ClusterQueue", f"{space}-shared", {**everywhere, "preemption": {"withinClusterQueue": "LowerPriority"}}),
+        {**_object("WorkloadPriorityClass", f"{space}-urgent", {}), "value": 1000},
+        _object("Topology", space, {"levels": [{"nodeLabel": HOSTNAME}]}),
+        _object("ResourceFlavor", f"{space}-racks", {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": space}),
+        _object("ClusterQueue", f"{space}-racks", {**everywhere, "resourceGroups": racks}),
+        *(_object("LocalQueue", queue, {"clusterQueue": f"{space}-{queue}"}, space) for queue in QUEUES),
     ]
 
 
@@ -67,8 +87,8 @@ def submit(
     """Return a function that submits a job with one worker to a queue."""
     monkeypatch.setenv("KUBECONFIG", queues.facts.kubeconfig)
 
-    def job(queue: str, command: list[str] = IDLE, *, cpu: str = str(QUOTA), number: int = 0) -> Run:
-        plan = queues.plan(f"{name}-{number}", command, resources={"cpu": cpu}, scheduling={"queue": queue})
+    def job(queue: str, command: list[str] = IDLE, *, cpu: str = str(QUOTA), number: int = 0, **scheduling: Any) -> Run:
+        plan = queues.plan(f"{name}-{number}", command, resources={"cpu": cpu}, scheduling={"queue": queue, **scheduling})
         facts.submit(backend, plan)
         return attach(plan.name, settings=Settings(state=tmp_path, backend="kubernetes", namespace=queues.name))
 
@@ -110,6 +130,7 @@ def test_job_is_admitted_when_another_job_stops(submit: Callable[..., Run]):
     until(lambda: first.snapshot().job.phase is JobPhase.RUNNING)
     second = submit("open", ["python3", "-c", "print(1)"], number=1)
     until(lambda: (issue := first_issue(second)) is not None and issue.rule == "queue-waits")
+    until(lambda: "waits in queue `open` at position 1" in second.status().headline)
     waits = second.status()
     assert second.snapshot().job.phase is JobPhase.SUSPENDED
     assert "insufficient unused quota" in waits.headline
@@ -119,3 +140,39 @@ def test_job_is_admitted_when_another_job_stops(submit: Callable[..., Run]):
     assert workload.admitted
     assert workload.queue == "open"
     second.stop()
+
+
+def test_trainjob_is_preempted_and_goes_on_in_the_same_launch(queues: Space, submit: Callable[..., Run], tmp_path: Path):
+    script("trainer", "up")
+    spec = {
+        "name": "patient",
+        "target": "trainjob",
+        "image": queues.facts.image,
+        "launcher": "python",
+        "command": ["python3", "-u", "-c", COUNTS_ON.replace("FOLDER", f"{queues.name}-patient")],
+        "resources": {"cpu": str(QUOTA)},
+        "scheduling": {"queue": "shared"},
+        "pod": {"grace": 1},
+        "volumes": [{"name": "data", "host_path": "/run/kfjob/shared", "mount_path": "/data"}],
+    }
+    patient = kfjob.submit(spec, settings=Settings(state=tmp_path, backend="kubernetes", namespace=queues.name))
+    assert patient.wait(goal="progress", timeout=120) is JobPhase.RUNNING
+    urgent = submit("shared", number=1, queue_priority=f"{queues.name}-urgent")
+    until(lambda: patient.snapshot().job.phase is JobPhase.SUSPENDED)
+    until(lambda: "reempted" in patient.status().headline)
+    until(lambda: urgent.snapshot().job.phase is JobPhase.RUNNING)
+    urgent.stop()
+    until(lambda: patient.snapshot().job.phase is JobPhase.RUNNING)
+    line = next(event for _, event in patient.follow() if isinstance(event, LogLine))
+    assert "step 1 " not in line.text
+    assert patient.snapshot().launch == patient.launch
+    patient.stop()
+
+
+def test_pods_are_placed_by_the_topology_of_the_cluster(queues: Space, submit: Callable[..., Run]):
+    run = submit("racks", topology={"required": HOSTNAME})
+    until(lambda: run.snapshot().job.phase is JobPhase.RUNNING)
+    (workload,) = list_objects(queues, "kueue.x-k8s.io/v1beta2", "workloads")
+    (assignment,) = workload["status"]["admission"]["podSetAssignments"]
+    assert assignment["topologyAssignment"]["levels"] == [HOSTNAME]
+    run.stop()

@@ -29,6 +29,8 @@ kueue_manifests() { # copy the manifests from the module of the binary; the node
   mkdir -p "$folder"
   cp -r "$source/config" "$folder/"
   chmod -R u+w "$folder"
+  # Kueue has this integration off by default since v0.19
+  sed -i 's|# - "kubeflow.org/pytorchjob"|- "kubeflow.org/pytorchjob"|' "$folder/config/components/manager/controller_manager_config.yaml"
   cat >"$folder/kustomization.yaml" <<EOF
 resources: [config/default]
 images: [{name: us-central1-docker.pkg.dev/k8s-staging-images/kueue/kueue, newName: ${image%:*}, newTag: ${image##*:}}]
