@@ -1,8 +1,8 @@
 """examples/llama2-eks on the real cluster: the lines of its README, from the Dockerfile to the resumed job.
 
 moto mocks the ECR API, and a real registry holds the image under its ECR name (see test_image.py). The copy of the example has
-the cluster's torch as a volume, and a delay in all pods but worker-1, which so joins the rendezvous first. The example has
-three workers, and the reference eight.
+the cluster's torch as a volume, and a delay in all pods but the second, which so joins the rendezvous first. The example has
+three workers, and the reference eight. It is a PyTorchJob, and one copy of it a TrainJob.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.facts import ROOT, Space, until
+from tests.cluster.facts import ROOT, Space, script, until
 from tests.cluster.storage import shared_claim
 from tests.cluster.test_image import KFJOB, User, base_image, pip_secrets, user  # noqa: F401 - a fixture
 from tests.image.aws import HOST
@@ -25,7 +26,7 @@ from tests.readme_lines import read_lines
 
 LINES = read_lines("llama2-eks")
 BUILD = ("--build-arg", "DEPENDENCIES=none", "--build-arg", "TORCH=none", "--builder", "buildah")
-DELAY = 'case "$HOSTNAME" in *-worker-1) ;; *) sleep {} ;; esac'
+DELAY = 'case "$HOSTNAME" in {}-1) ;; *) sleep {} ;; esac'
 
 
 @pytest.fixture(scope="module")
@@ -34,31 +35,50 @@ def claim(space: Space) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class Case:
+    """The kind of the job, and its number of workers."""
+
+    target: str
+    workers: int
+
+    @property
+    def pods(self) -> str:
+        """Return the beginning of the names of the pods."""
+        return "fsdp-worker" if self.target == "pytorchjob" else "fsdp-node-0"
+
+
 CASES = [
-    pytest.param(3, marks=pytest.mark.timeout(900)),
-    pytest.param(8, marks=[pytest.mark.timeout(2400), pytest.mark.long]),  # on the two processors of a test machine
+    pytest.param(Case("pytorchjob", 3), marks=pytest.mark.timeout(900)),
+    pytest.param(Case("pytorchjob", 8), marks=[pytest.mark.timeout(2400), pytest.mark.long]),  # on two processors
+    pytest.param(Case("trainjob", 3), marks=[pytest.mark.timeout(1800), pytest.mark.long]),  # builds Trainer
 ]
 
 
-@pytest.fixture(params=CASES)
-def workers(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+@pytest.fixture(params=CASES, ids=lambda case: f"{case.target}-{case.workers}")
+def case(request: pytest.FixtureRequest) -> Case:
+    case: Case = request.param
+    if case.target == "trainjob":
+        script("trainer", "up")
+    return case
 
 
 @pytest.fixture
-def folder(space: Space, user: User, claim: None, workers: int) -> Path:  # noqa: F811
+def folder(space: Space, user: User, claim: None, case: Case) -> Path:  # noqa: F811
     """Return a copy of the example for this cluster, with checkpoints of its own."""
-    folder = user.folder / str(workers) / "llama2-eks"
+    own = f"{case.target}-{case.workers}"
+    folder = user.folder / own / "llama2-eks"
     shutil.copytree(ROOT / "examples" / "llama2-eks", folder)
     volumes = "".join(f"  - {json.dumps(dict(volume))}\n" for volume in space.facts.volumes)
     for name in ("job.yaml", "text.yaml"):
         text = (folder / name).read_text().replace("pvc: fsx}\n", f"pvc: fsx}}\n{volumes}")
-        (folder / name).write_text(text.replace("/data/checkpoints", f"/data/{space.name}-{workers}"))
+        (folder / name).write_text(text.replace("/data/checkpoints", f"/data/{space.name}-{own}"))
     values = (folder / "fsdp.env").read_text()
-    (folder / "fsdp.env").write_text(values.replace("NUM_NODES=3", f"NUM_NODES={workers}"))
-    container = {"name": "delay", "image": "${IMAGE_URI}", "command": ["sh", "-c", DELAY.format(3 * workers)]}
+    (folder / "fsdp.env").write_text(values.replace("NUM_NODES=3", f"NUM_NODES={case.workers}"))
+    container = {"name": "delay", "image": "${IMAGE_URI}", "command": ["sh", "-c", DELAY.format(case.pods, 3 * case.workers)]}
     with (folder / "job.yaml").open("a") as file:
         file.write(f"  log_every: 1\npod: {json.dumps({'init_containers': [container]})}\nmake_pull_secret: true\n")
+        file.write(f"target: {case.target}\n")
     with (folder / "text.yaml").open("a") as file:
         file.write("make_pull_secret: true\n")
     return folder
@@ -82,7 +102,7 @@ def read_batches(log: str) -> list[int]:
     return [int(number) for number in re.findall(r"\] Batch (\d+) Loss: ", log)]
 
 
-def test_all_steps_of_the_reference(folder: Path, user: User, workers: int, type_line: Callable[..., str]):  # noqa: F811
+def test_all_steps_of_the_reference(folder: Path, user: User, case: Case, type_line: Callable[..., str]):  # noqa: F811
     lines = iter(LINES)
 
     def type_next(start: str, *options: str) -> str:
@@ -100,13 +120,12 @@ def test_all_steps_of_the_reference(folder: Path, user: User, workers: int, type
 
     type_next("kfjob submit job.yaml")
     table = type_next("kfjob status")
-    assert [line.split()[0] for line in table.splitlines() if line.startswith("fsdp-")] == [
-        "fsdp-etcd",
-        *(f"fsdp-worker-{index}" for index in range(workers)),
-    ]
-    assert "fsdp-worker-1" in type_next("kfjob master").splitlines()[0]
+    names = [line.split()[0] for line in table.splitlines() if line.startswith("fsdp-")]
+    expected = ["fsdp-etcd", *(f"{case.pods}-{index}" for index in range(case.workers))]
+    assert [re.sub(r"(-node-0-\d+)-[a-z0-9]{5}$", r"\1", name) for name in names] == expected
+    assert f"{case.pods}-1" in type_next("kfjob master").splitlines()[0]
     until(lambda: "master_addr=" in user("logs", "fsdp", "--agents").stdout)  # the first to join is known earlier
-    assert "master_addr=fsdp-worker-1" in type_next("kfjob logs fsdp --agents")
+    assert f"master_addr={case.pods}-1" in type_next("kfjob logs fsdp --agents")
 
     follow = next(lines)
     assert follow == "kfjob logs fsdp -f"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,14 @@ def test_view_has_the_relaunches_before_the_launch(tmp_path):
     assert watched.view.relaunches == job.relaunches
 
 
+def note(calls: list[str], _: LiveReader) -> str:
+    calls.append("free")
+    return ""
+
+
 def test_decision_is_written_before_pods_are_freed(tmp_path, monkeypatch):
     calls: list[str] = []
-    monkeypatch.setattr(supervision, "free_survivors", lambda _: calls.append("free") or "")
+    monkeypatch.setattr(supervision, "free_survivors", partial(note, calls))
     monkeypatch.setattr(supervision.Supervision, "_complete_archive", lambda _: calls.append("archive"))
     monkeypatch.setattr(actions.ClusterActions, "remember", lambda *_: calls.append("remember"))
     target = Target(Settings(state=tmp_path), "kubernetes", "n")
@@ -94,7 +100,7 @@ def test_decision_is_written_before_pods_are_freed(tmp_path, monkeypatch):
 
 def test_launch_that_was_given_up_is_not_decided_again(tmp_path, monkeypatch):
     calls: list[str] = []
-    monkeypatch.setattr(supervision, "free_survivors", lambda _: calls.append("free") or "")
+    monkeypatch.setattr(supervision, "free_survivors", partial(note, calls))
     monkeypatch.setattr(supervision.Supervision, "_follow", lambda _: calls.append("follow"))
     target = Target(Settings(state=tmp_path), "kubernetes", "n")
     given_up = replace(JOB, guard_decision="the same failure twice")
