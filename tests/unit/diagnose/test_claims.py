@@ -53,6 +53,12 @@ def test_slurm_is_quoted(text: str, what: str):
     assert what in find_cause(f"slurmstepd: error: {text}").cause
 
 
+def test_last_error_of_nccl_is_told():
+    error = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:9, invalid usage (run with NCCL_DEBUG)"
+    reason = "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\nInvalid blocking attribute"
+    assert find_cause(f"{error}\n{reason}").title == "NCCL reports an error: Invalid blocking attribute"
+
+
 def test_timeout_of_gloo_has_no_advice_for_nccl():
     cause = find_cause("RuntimeError: [unbound_buffer.cc:84] Timed out waiting 1800000ms for recv operation")
     assert "NCCL" not in cause.title + cause.cause + cause.remedy

@@ -38,6 +38,39 @@ def test_note_before_the_failure_is_no_cause(before: str):
     assert first.rule == "library-interface"
 
 
+PROBE = "/usr/bin/ld: cannot find -laio\ncollect2: error: ld returned 1 exit status"
+STEPS = "\n".join(f"loading part {part}" for part in range(5))
+BUILD = f"{TYPE_ERROR.rpartition(chr(10))[0]}\nRuntimeError: Error building extension 'async_io'"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (f"{PROBE}\n{STEPS}\n{TYPE_ERROR}", "library-interface"),
+        (f"{PROBE}\n{STEPS}\n{BUILD}", "linker-library-missing"),
+        (f"{PROBE}\n{TYPE_ERROR}", "linker-library-missing"),
+        (PROBE, "linker-library-missing"),
+    ],
+    ids=["other error", "build", "error at once", "end of the log"],
+)
+def test_message_of_the_linker_is_the_cause_of_a_failed_build(text: str, rule: str):
+    first = read(text).first_cause
+    assert first
+    assert first.rule == rule
+
+
+def test_message_of_the_linker_that_nothing_follows_is_a_warning():
+    diagnosis = read(f"{PROBE}\n{STEPS}")
+    assert diagnosis.healthy
+    assert [issue.rule for issue in diagnosis.warnings] == ["linker-library-missing"]
+
+
+def test_optional_triton_is_no_failure_of_a_running_job():
+    text = "A matching Triton is not available, some optimizations will not be enabled."
+    assert read(text, JobPhase.RUNNING).first_cause is None
+    assert read(text, JobPhase.FAILED).first_cause
+
+
 @pytest.mark.parametrize("library", [
     "libbitsandbytes_cuda124.so: cannot open shared object file: No such file or directory",
     "Could not find the bitsandbytes CUDA binary at PosixPath('/x/libbitsandbytes_cuda124.so')",

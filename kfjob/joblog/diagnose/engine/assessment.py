@@ -26,6 +26,11 @@ ENDS = _ABORTS.union(check_ids("worker-failed", "child-failed", "launcher-failed
 _LATE = frozenset(check_ids("child-failed", "launcher-failed", "traceback-cut"))
 """Rules of `ENDS` after which the output of a process may still arrive."""
 
+_BUILDS = frozenset(check_ids("compile-failed", "extension-build", "op-incompatible"))
+_COMPILERS = ("gcc", "g++", "nvcc", "ninja", "clang")
+MAX_BUILD_LINES = 3
+"""Lines of a compiler and its driver after the message that made them fail."""
+
 TIMEOUTS = frozenset(check_ids("nccl-timeout", "gloo-timeout", "store-wait-timeout"))
 """Rules about ranks that waited for another one, which did not come."""
 _KILLS = frozenset(check_ids("pod-killed", "pod-terminated"))
@@ -100,6 +105,8 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
         severity = Severity.WARNING  # the program goes on after it
     if severity is Severity.ERROR and rule.in_script and job.view.phase is not None and not job.view.phase.ended:
         severity = Severity.WARNING  # the script may go on
+    if severity is Severity.ERROR and rule.probed and not (occurrence.in_exception or _has_consequence(job, occurrence)):
+        severity = Severity.WARNING  # the program may do without it
     recovered = severity is Severity.ERROR and not rule.permanent and has_recovered(job, occurrence, time)
     if severity is Severity.ERROR and rule.harmless_before_join and not occurrence.after_join:
         severity = _assess_before_join(job, occurrence, recovered=recovered)
@@ -125,6 +132,23 @@ def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
         is_explained = any(_explains_end(other, occurrence) for other in pod.symptoms.occurrences())
         return Role.SYMPTOM if is_explained else Role.SUSPECT
     return rule.role
+
+
+def _has_consequence(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether a build failed after the message of a compiler or a library, or nothing else explains a failure."""
+    pod, line = job.history.pods[occurrence.pod], occurrence.line or 0
+    later = [item for item in pod.symptoms.occurrences() if item.order > occurrence.order and not item.rule.probed]
+    errors = [item for item in later if item.rule.severity is Severity.ERROR and not item.in_warning]
+    if causes := [item for item in errors if item.role in {Role.CAUSE, Role.SUSPECT} and item.rule.id not in ENDS]:
+        return any(_is_build_failure(item) or 0 <= item.first_position - line <= MAX_BUILD_LINES for item in causes)
+    phases = {job.view.phase, pod.state.phase if pod.state else None}
+    is_last = pod.lines - line <= MAX_BUILD_LINES and JobPhase.RUNNING not in phases
+    return bool(errors) or is_last or bool(phases & {JobPhase.FAILED, PodPhase.FAILED})
+
+
+def _is_build_failure(occurrence: Occurrence) -> bool:
+    """Return whether the error says that code could not be compiled."""
+    return occurrence.rule.id in _BUILDS or any(name in text for text in occurrence.evidence for name in _COMPILERS)
 
 
 def _has_failed_before(job: JobEvidence, killed: PodChanged) -> bool:

@@ -20,6 +20,7 @@ RULES = (
         pattern=r"CUDA_HOME (?:environment variable is not set|does not exist)|nvcc'?:? (?:command )?not found"
         r"|No such file or directory: "
         r"'[^']*nvcc'|[Uu]nable to find nvcc|No such file or directory.*nvcc",
+        probed=True,
     ),
     Rule(
         id="compiler-missing",
@@ -35,6 +36,7 @@ RULES = (
         r"(?:gcc|g\+\+|cc|c\+\+|clang\+*|x86_64-linux-gnu-gcc)'|(?:^|[ /])(?:gcc|g\+\+|cc|c\+\+|clang): (?:command )?not found"
         r"|unable to execute '(?:gcc|g\+\+|cc|x86_64-linux-gnu-gcc)'"
         r"|make: (?:gcc|g\+\+|cc|c\+\+|clang\+*): (?:No such file|Command not found)",
+        probed=True,
     ),
     Rule(
         id="headers-missing",
@@ -43,6 +45,22 @@ RULES = (
         remedy="install them in the image (python3-dev for Python.h, a -devel image for CUDA's headers)",
         local_remedy="install them (python3-dev for Python.h, the CUDA toolkit for CUDA's headers)",
         pattern=r"fatal error: '?(?P<name>[\w./+-]+\.(?:h|hpp|cuh))'?(?:: No such file| file not found)",
+        probed=True,
+    ),
+    Rule(
+        id="linker-library-missing",
+        title="the linker does not find the library `{name}`",
+        cause=(
+            "code is compiled at run time, and no folder that the linker searches has `lib{name}.so`: its development package "
+            "is not installed, or its folder is not searched"
+        ),
+        remedy=(
+            "install the package that holds it in the image, or add its folder to `LIBRARY_PATH`; libcuda.so comes from the "
+            "node's driver: set `TRITON_LIBCUDA_PATH` to its folder"
+        ),
+        local_remedy="install the package that holds it, or add its folder to `LIBRARY_PATH`",
+        pattern=r"\bld(?:\.\w+)?: cannot find -l(?P<name>[\w.+-]*\w)",
+        probed=True,
     ),
     Rule(
         id="triton-missing",
@@ -52,6 +70,7 @@ RULES = (
         pattern=(
             r"[Cc]annot find a working triton|TritonMissing|No module named 'triton'|[Tt]riton is not (?:available|installed)"
         ),
+        probed=True,
     ),
     Rule(
         id="triton-resources",

@@ -1,6 +1,6 @@
 """Words that many libraries share."""
 
-from kfjob.joblog.diagnose.rule import Role, Rule, Severity
+from kfjob.joblog.diagnose.rule import IncidentKind, Role, Rule, Severity
 
 _UNRESOLVED = (
     r"Name or service not known|(?:Temporary )?failure in name resolution|getaddrinfo failed|nodename nor servname provided"
@@ -8,15 +8,21 @@ _UNRESOLVED = (
 )
 """What the C library says of a name without an address."""
 
+_SHARERS = ("pandarallel/", "joblib/_memmapping_reducer.py")
+"""Code of packages that pass data between processes through /dev/shm."""
+
 RULES = (
     Rule(
         id="shm-semaphores",
-        title="shared memory (/dev/shm) is too small for semaphores and queues",
-        cause="multiprocessing keeps its locks and buffers in /dev/shm, which is full: a container has 64 MiB of it by default",
+        title="shared memory (/dev/shm) is too small for what processes share",
+        cause=(
+            "multiprocessing, joblib and pandarallel keep locks and data in /dev/shm, which is full: a container has 64 MiB "
+            "of it by default"
+        ),
         remedy="set `shared_memory` (kfjob then mounts a memory-backed /dev/shm), or lower the number of loader workers",
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
         pattern=r"\[Errno 28\] No space left on device$",
-        stack=("SemLock", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "shared_memory.py"),
+        stack=("SemLock", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "shared_memory.py", *_SHARERS),
     ),
     Rule(
         id="name-unresolvable",
@@ -79,12 +85,26 @@ RULES = (
         role=Role.SUSPECT,
     ),
     Rule(
+        id="server-unreachable",
+        title="`{host}` cannot be reached",
+        cause="no request gets an answer ({why}): there is no way to the internet, a firewall blocks it, or the server is down",
+        remedy=(
+            "give the pods a way out (NAT, or a proxy in `HTTPS_PROXY`), allow it in the network policies, or put what the "
+            "program downloads on a volume; trackers have an offline mode (`WANDB_MODE=offline`)"
+        ),
+        local_remedy="check the network and `HTTPS_PROXY`; trackers have an offline mode (`WANDB_MODE=offline`)",
+        pattern=r"HTTPS?ConnectionPool\(host='(?P<host>[^']+)'[^\n]*?"
+        r"(?P<why>\[Errno \d+\] [\w ]+|too many \d+ error responses)",
+        kinds=(IncidentKind.EXCEPTION,),
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="nccl-error",
         title="NCCL reports an error: {what}",
         cause="the message of NCCL gives the reason; `NCCL_DEBUG=INFO` shows what it did before",
         remedy="set `NCCL_DEBUG=INFO` in `env` and relaunch; compare the rank that failed first with the others",
-        pattern=r"NCCL error in: [^\n,]*, (?P<what>[^\n,]*)|(?P<what2>nccl(?:Internal|Invalid)\w+)"
-        r"|NCCL error: (?P<what3>[^\n(]*)",
+        pattern=r"(?:NCCL error in: [^\n,]*, (?P<what>[^\n,]*)|(?P<what2>nccl(?:Internal|Invalid)\w+)"
+        r"|NCCL error: (?P<what3>[^\n(]*))(?:[\s\S]*?Last error:\s*\n(?P<what4>[^\n]+))?",
         unless=("remote process exited", "ncclRemoteError"),
         role=Role.SUSPECT,
     ),

@@ -27,7 +27,7 @@ RULES = (
             "parameters; wrap quantised layers with the same quant_storage dtype"
         ),
         pattern=(
-            r"Must flatten tensors with uniform|(?:expects|requires) uniform (?:original parameter )?(?:dtype|requires_grad)"
+            r"Must flatten tensors with uniform|(?:expects|requires) uniform (?:original parameter )?`?(?:dtype|requires_grad)"
         ),
     ),
     Rule(
