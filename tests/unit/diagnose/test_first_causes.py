@@ -47,9 +47,9 @@ BUILD = f"{TYPE_ERROR.rpartition(chr(10))[0]}\nRuntimeError: Error building exte
     ("text", "rule"),
     [
         (f"{PROBE}\n{STEPS}\n{TYPE_ERROR}", "library-interface"),
-        (f"{PROBE}\n{STEPS}\n{BUILD}", "linker-library-missing"),
-        (f"{PROBE}\n{TYPE_ERROR}", "linker-library-missing"),
-        (PROBE, "linker-library-missing"),
+        (f"{PROBE}\n{STEPS}\n{BUILD}", "build-files-missing"),
+        (f"{PROBE}\n{TYPE_ERROR}", "build-files-missing"),
+        (PROBE, "build-files-missing"),
     ],
     ids=["other error", "build", "error at once", "end of the log"],
 )
@@ -62,7 +62,7 @@ def test_message_of_the_linker_is_the_cause_of_a_failed_build(text: str, rule: s
 def test_message_of_the_linker_that_nothing_follows_is_a_warning():
     diagnosis = read(f"{PROBE}\n{STEPS}")
     assert diagnosis.healthy
-    assert [issue.rule for issue in diagnosis.warnings] == ["linker-library-missing"]
+    assert [issue.rule for issue in diagnosis.warnings] == ["build-files-missing"]
 
 
 def test_optional_triton_is_no_failure_of_a_running_job():

@@ -27,7 +27,7 @@ _LATE = frozenset(check_ids("child-failed", "launcher-failed", "traceback-cut"))
 """Rules of `ENDS` after which the output of a process may still arrive."""
 
 _BUILDS = frozenset(check_ids("compile-failed", "extension-build", "op-incompatible"))
-_COMPILERS = ("gcc", "g++", "nvcc", "ninja", "clang")
+"""Rules about code that could not be compiled."""
 MAX_BUILD_LINES = 3
 """Lines of a compiler and its driver after the message that made them fail."""
 
@@ -140,15 +140,10 @@ def _has_consequence(job: JobEvidence, occurrence: Occurrence) -> bool:
     later = [item for item in pod.symptoms.occurrences() if item.order > occurrence.order and not item.rule.probed]
     errors = [item for item in later if item.rule.severity is Severity.ERROR and not item.in_warning]
     if causes := [item for item in errors if item.role in {Role.CAUSE, Role.SUSPECT} and item.rule.id not in ENDS]:
-        return any(_is_build_failure(item) or 0 <= item.first_position - line <= MAX_BUILD_LINES for item in causes)
+        return any(item.rule.id in _BUILDS or 0 <= item.first_position - line <= MAX_BUILD_LINES for item in causes)
     phases = {job.view.phase, pod.state.phase if pod.state else None}
     is_last = pod.lines - line <= MAX_BUILD_LINES and JobPhase.RUNNING not in phases
     return bool(errors) or is_last or bool(phases & {JobPhase.FAILED, PodPhase.FAILED})
-
-
-def _is_build_failure(occurrence: Occurrence) -> bool:
-    """Return whether the error says that code could not be compiled."""
-    return occurrence.rule.id in _BUILDS or any(name in text for text in occurrence.evidence for name in _COMPILERS)
 
 
 def _has_failed_before(job: JobEvidence, killed: PodChanged) -> bool:

@@ -39,27 +39,16 @@ RULES = (
         probed=True,
     ),
     Rule(
-        id="headers-missing",
-        title="header file `{name}` is missing: code cannot be compiled at run time",
-        cause="the compiler needs the development files of Python or a library, which the container does not have",
-        remedy="install them in the image (python3-dev for Python.h, a -devel image for CUDA's headers)",
-        local_remedy="install them (python3-dev for Python.h, the CUDA toolkit for CUDA's headers)",
-        pattern=r"fatal error: '?(?P<name>[\w./+-]+\.(?:h|hpp|cuh))'?(?:: No such file| file not found)",
-        probed=True,
-    ),
-    Rule(
-        id="linker-library-missing",
-        title="the linker does not find the library `{name}`",
-        cause=(
-            "code is compiled at run time, and no folder that the linker searches has `lib{name}.so`: its development package "
-            "is not installed, or its folder is not searched"
-        ),
+        id="build-files-missing",
+        title="`{name}` is missing: code cannot be compiled at run time",
+        cause="the compiler or linker needs a development file of Python or a library, and no folder that it searches has it",
         remedy=(
-            "install the package that holds it in the image, or add its folder to `LIBRARY_PATH`; libcuda.so comes from the "
-            "node's driver: set `TRITON_LIBCUDA_PATH` to its folder"
+            "install it in the image (python3-dev for Python.h, a -devel image for CUDA's files), or add its folder to `CPATH` "
+            "or `LIBRARY_PATH`; -lcuda is the driver's libcuda.so: set `TRITON_LIBCUDA_PATH` to its folder"
         ),
-        local_remedy="install the package that holds it, or add its folder to `LIBRARY_PATH`",
-        pattern=r"\bld(?:\.\w+)?: cannot find -l(?P<name>[\w.+-]*\w)",
+        local_remedy="install it (python3-dev for Python.h, the CUDA toolkit for CUDA's files), or add its folder to `CPATH`",
+        pattern=r"fatal error: '?(?P<name>[\w./+-]+\.(?:h|hpp|cuh))'?(?:: No such file| file not found)"
+        r"|\bld(?:\.\w+)?: cannot find (?P<name2>-l[\w.+-]*\w)",
         probed=True,
     ),
     Rule(
@@ -99,7 +88,8 @@ RULES = (
         ),
         local_remedy="see the first error of the compiler above; install torch's CUDA toolkit and a gcc that it supports",
         pattern=r"Error building extension '(?P<name>\w+)'|ninja: build stopped|\['ninja'[^\n]*returned non-zero"
-        r"|Error compiling objects for extension|nvcc fatal|Unable to pre-compile (?P<name2>\w+)",
+        r"|Error compiling objects for extension|nvcc fatal|Unable to pre-compile (?P<name2>\w+)"
+        r"|Command '\['[^']*(?:gcc|g\+\+|clang|nvcc)'",
     ),
     Rule(
         id="compile-failed",

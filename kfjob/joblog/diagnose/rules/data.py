@@ -30,6 +30,13 @@ RULES = (
         pattern=r"data did not match any variant of untagged enum \w{1,40}Wrapper",
     ),
     Rule(
+        id="tokenizer-model",
+        title="the tokenizer's SentencePiece model cannot be read",
+        cause="tokenizer.model is missing, a git-lfs pointer or a broken download, or the file of another kind of tokenizer",
+        remedy="download tokenizer.model again (`hf download REPO tokenizer.model`), or use tokenizer.json (`use_fast=True`)",
+        pattern=r"ParseFromArray\(serialized\.data|sentencepiece_processor\.cc\([^\n]*No such file",
+    ),
+    Rule(
         id="tokenizer-mismatch",
         title="a token id is not below the model's vocabulary size",
         cause="the data has another tokenizer than the model, or tokens were added without resizing the embedding",
@@ -51,7 +58,7 @@ RULES = (
             r"|Size mismatch between saved .* for (?P<what2>[\w.]+)"
             r"|Error\(s\) in loading state_dict for (?P<what3>\w+)|Missing key in checkpoint state_dict: (?P<what4>[\w.]+)"
             r"|the pretrained `(?P<what5>[^`]*)` has shape|the pretrained weights have no `(?P<what6>[^`]*)`"
-            r"|Global shape mismatch for loaded (?P<what9>[^\n]*)"
+            r"|Global shape mismatch for loaded (?P<what9>[^\n]*)|(?P<what10>\w{1,60} value from checkpoint \([^\n]*)"
         ),
     ),
     Rule(

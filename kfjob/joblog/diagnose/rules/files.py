@@ -101,7 +101,7 @@ RULES = (
         unless=("EOF when reading a line",),  # of `input()`
         pattern=r"EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|UnidentifiedImageError"
         r"|image file is truncated|broken data stream when reading image|broken PNG file"
-        r"|Truncated File Read|DECORDError: "
+        r"|Truncated File Read|DECORDError: |tarfile\.ReadError|av\.error\.InvalidDataError|LibsndfileError"
         r"|UnpicklingError: (?:pickle data was truncated|invalid load key)",
         role=Role.SUSPECT,
     ),

@@ -1,15 +1,12 @@
 """Words that many libraries share."""
 
-from kfjob.joblog.diagnose.rule import IncidentKind, Role, Rule, Severity
+from kfjob.joblog.diagnose.rule import Role, Rule, Severity
 
 _UNRESOLVED = (
     r"Name or service not known|(?:Temporary )?failure in name resolution|getaddrinfo failed|nodename nor servname provided"
     r"|No address associated with hostname"
 )
 """What the C library says of a name without an address."""
-
-_SHARERS = ("pandarallel/", "joblib/_memmapping_reducer.py")
-"""Code of packages that pass data between processes through /dev/shm."""
 
 RULES = (
     Rule(
@@ -22,7 +19,14 @@ RULES = (
         remedy="set `shared_memory` (kfjob then mounts a memory-backed /dev/shm), or lower the number of loader workers",
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
         pattern=r"\[Errno 28\] No space left on device$",
-        stack=("SemLock", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "shared_memory.py", *_SHARERS),
+        stack=(
+            "SemLock",
+            "multiprocessing/heap.py",
+            "multiprocessing/synchronize.py",
+            "shared_memory.py",
+            "pandarallel/",
+            "joblib/_memmapping",
+        ),
     ),
     Rule(
         id="name-unresolvable",
@@ -82,20 +86,6 @@ RULES = (
         cause="nothing listens at the address: the service has not started or has ended, or the address is wrong",
         remedy="check the address in the message, and whether its service runs",
         pattern=r"ConnectionRefusedError|ConnectError: .*Connection refused|NewConnectionError.*Connection refused",
-        role=Role.SUSPECT,
-    ),
-    Rule(
-        id="server-unreachable",
-        title="`{host}` cannot be reached",
-        cause="no request gets an answer ({why}): there is no way to the internet, a firewall blocks it, or the server is down",
-        remedy=(
-            "give the pods a way out (NAT, or a proxy in `HTTPS_PROXY`), allow it in the network policies, or put what the "
-            "program downloads on a volume; trackers have an offline mode (`WANDB_MODE=offline`)"
-        ),
-        local_remedy="check the network and `HTTPS_PROXY`; trackers have an offline mode (`WANDB_MODE=offline`)",
-        pattern=r"HTTPS?ConnectionPool\(host='(?P<host>[^']+)'[^\n]*?"
-        r"(?P<why>\[Errno \d+\] [\w ]+|too many \d+ error responses)",
-        kinds=(IncidentKind.EXCEPTION,),
         role=Role.SUSPECT,
     ),
     Rule(

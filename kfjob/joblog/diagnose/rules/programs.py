@@ -99,6 +99,17 @@ RULES = (
         ),
     ),
     Rule(
+        id="spawn-state",
+        title="a child process cannot be started with the method spawn",
+        cause=(
+            "it imports the program again and gets its objects pickled: lambdas, functions inside functions and open files "
+            "cannot be pickled, and code outside of `if __name__ == '__main__':` runs in the child too"
+        ),
+        remedy="move these to the top level of a module, put the start of the program under that condition, or use no workers",
+        pattern=r"Can't (?:get|pickle) local object|Can't pickle <function|attempt has been made to start a new process before",
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="loader-worker-crashed",
         title="a data loader process crashed ({signal})",
         cause="native code of the data pipeline failed (image or audio decoders, HDF5, tokenizers after a fork)",

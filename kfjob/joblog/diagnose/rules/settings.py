@@ -93,13 +93,19 @@ RULES = (
         unless=("huggingface.co",),
     ),
     Rule(
-        id="service-timeout",
-        title="`{host}` did not answer in time",
-        cause="the answer takes longer than the client waits: the service is overloaded, or the route is blocked",
-        remedy="check the service and the route (`curl -v` in the pod); raise the client's timeout, or retry",
-        local_remedy="check the service and the route (`curl -v`); raise the client's timeout, or retry",
-        pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=\d+\)[^\n]*(?:timed out|TimeoutError)"
-        r"|Connect timeout on endpoint URL: \"https?://(?P<host2>[^/\"]+)",
+        id="service-unreachable",
+        title="`{host}` does not answer",
+        cause=(
+            "the request fails with `{what}`: the pod has no way to the internet, a firewall blocks it, or the service is down "
+            "or overloaded"
+        ),
+        remedy=(
+            "check the route (`curl -v` in the pod), the network policies and `HTTPS_PROXY`; put what the program downloads on "
+            "a volume, and set trackers to their offline mode (`WANDB_MODE=offline`); for a slow service raise the timeout"
+        ),
+        local_remedy="check the route (`curl -v`) and `HTTPS_PROXY`; set trackers to their offline mode; raise the timeout",
+        pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=\d+\)[^\n]*?(?P<what>timed out|TimeoutError"
+        r"|\[Errno (?:101|113)\] [\w ]+)|(?P<what2>Connect timeout) on endpoint URL: \"https?://(?P<host2>[^/\"]+)",
         unless=("huggingface.co", "hf.co"),
         role=Role.SUSPECT,
     ),
