@@ -65,6 +65,18 @@ def test_message_of_the_linker_that_nothing_follows_is_a_warning():
     assert [issue.rule for issue in diagnosis.warnings] == ["build-files-missing"]
 
 
+@pytest.mark.parametrize("text", [
+    "The image extension is not loaded: libdecoder.so.3: cannot open shared object file: No such file or directory",
+    "There was a problem when trying to write in your cache folder (/root/.cache/hub). You should set HF_HOME.",
+    "sh: 1: nvcc: not found",
+])  # fmt: skip
+def test_optional_part_that_is_missing_is_a_warning_of_a_program_that_goes_on(text: str):
+    assert read(text).first_cause
+    diagnosis = read(f"{text}\nstep 10 | loss 4.2\nstep 20 | loss 3.9")
+    assert diagnosis.healthy
+    assert diagnosis.warnings
+
+
 def test_optional_triton_is_no_failure_of_a_running_job():
     text = "A matching Triton is not available, some optimizations will not be enabled."
     assert read(text, JobPhase.RUNNING).first_cause is None

@@ -135,14 +135,15 @@ def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
 
 
 def _has_consequence(job: JobEvidence, occurrence: Occurrence) -> bool:
-    """Return whether a build failed after the message of a compiler or a library, or nothing else explains a failure."""
+    """Return whether a build failed after the message of a compiler or a loader, or nothing else explains a failure."""
     pod, line = job.history.pods[occurrence.pod], occurrence.line or 0
     later = [item for item in pod.symptoms.occurrences() if item.order > occurrence.order and not item.rule.probed]
     errors = [item for item in later if item.rule.severity is Severity.ERROR and not item.in_warning]
     if causes := [item for item in errors if item.role in {Role.CAUSE, Role.SUSPECT} and item.rule.id not in ENDS]:
         return any(item.rule.id in _BUILDS or 0 <= item.first_position - line <= MAX_BUILD_LINES for item in causes)
     phases = {job.view.phase, pod.state.phase if pod.state else None}
-    is_last = pod.lines - line <= MAX_BUILD_LINES and JobPhase.RUNNING not in phases
+    has_progress = occurrence.mark is not None and pod.readings > occurrence.mark.readings
+    is_last = pod.lines - line <= MAX_BUILD_LINES and JobPhase.RUNNING not in phases and not has_progress
     return bool(errors) or is_last or bool(phases & {JobPhase.FAILED, PodPhase.FAILED})
 
 

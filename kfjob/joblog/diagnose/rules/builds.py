@@ -162,6 +162,7 @@ RULES = (
         local_remedy="install the package that holds it, or add its folder to `LD_LIBRARY_PATH`",
         pattern=r"(?P<name>[\w.+-]+\.so[\w.]*): cannot open shared object file|Missing dependency: (?P<name2>lib\S+)",
         unless=("libcuda.so",),
+        probed=True,
     ),
     Rule(
         id="numpy-abi",

@@ -101,11 +101,8 @@ RULES = (
     Rule(
         id="spawn-state",
         title="a child process cannot be started with the method spawn",
-        cause=(
-            "it imports the program again and gets its objects pickled: lambdas, functions inside functions and open files "
-            "cannot be pickled, and code outside of `if __name__ == '__main__':` runs in the child too"
-        ),
-        remedy="move these to the top level of a module, put the start of the program under that condition, or use no workers",
+        cause="it imports the program again and gets its objects pickled: no lambdas, inner functions or open files",
+        remedy="define these at the top of a module, start the program under `if __name__ == '__main__':`, or use no workers",
         pattern=r"Can't (?:get|pickle) local object|Can't pickle <function|attempt has been made to start a new process before",
         role=Role.SUSPECT,
     ),
