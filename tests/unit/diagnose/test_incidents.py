@@ -203,6 +203,7 @@ def test_error_in_a_sample_of_the_data_is_no_cause(text: str):
     "/opt/x.py:46: UserWarning: [Errno 28] No space left on device. It runs in one process",
     "[2026-11-21 06:37:50] [WARNING] [utils.py:3] Too many open files, so shards are read one by one",
     "2026-11-21 06:37:50 ERROR download: Read-only file system: '/x/.cache', retrying in 5 s",
+    "'ReadTimeoutError(\"huggingface.co timed out\")' thrown while requesting GET https://huggingface.co/a",
     "2026-11-21 06:37:50 ERROR skipped sample 131: UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 0",
 ])  # fmt: skip
 def test_error_that_the_program_survives_is_a_warning(text: str):

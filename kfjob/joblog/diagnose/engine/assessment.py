@@ -27,7 +27,6 @@ _LATE = frozenset(check_ids("child-failed", "launcher-failed", "traceback-cut"))
 """Rules of `ENDS` after which the output of a process may still arrive."""
 
 _BUILDS = frozenset(check_ids("compile-failed", "extension-build", "op-incompatible"))
-"""Rules about code that could not be compiled."""
 MAX_BUILD_LINES = 3
 """Lines of a compiler and its driver after the message that made them fail."""
 
@@ -142,9 +141,9 @@ def _has_consequence(job: JobEvidence, occurrence: Occurrence) -> bool:
     if causes := [item for item in errors if item.role in {Role.CAUSE, Role.SUSPECT} and item.rule.id not in ENDS]:
         return any(item.rule.id in _BUILDS or 0 <= item.first_position - line <= MAX_BUILD_LINES for item in causes)
     phases = {job.view.phase, pod.state.phase if pod.state else None}
-    has_progress = occurrence.mark is not None and pod.readings > occurrence.mark.readings
-    is_last = pod.lines - line <= MAX_BUILD_LINES and JobPhase.RUNNING not in phases and not has_progress
-    return bool(errors) or is_last or bool(phases & {JobPhase.FAILED, PodPhase.FAILED})
+    went_on = JobPhase.RUNNING in phases or (occurrence.mark is not None and pod.readings > occurrence.mark.readings)
+    is_last = pod.lines - line <= MAX_BUILD_LINES and not went_on
+    return bool(errors or phases & {JobPhase.FAILED, PodPhase.FAILED}) or is_last
 
 
 def _has_failed_before(job: JobEvidence, killed: PodChanged) -> bool:

@@ -30,13 +30,6 @@ RULES = (
         pattern=r"data did not match any variant of untagged enum \w{1,40}Wrapper",
     ),
     Rule(
-        id="tokenizer-model",
-        title="the tokenizer's SentencePiece model cannot be read",
-        cause="tokenizer.model is missing, a git-lfs pointer or a broken download, or the file of another kind of tokenizer",
-        remedy="download tokenizer.model again (`hf download REPO tokenizer.model`), or use tokenizer.json (`use_fast=True`)",
-        pattern=r"ParseFromArray\(serialized\.data|sentencepiece_processor\.cc\([^\n]*No such file",
-    ),
-    Rule(
         id="tokenizer-mismatch",
         title="a token id is not below the model's vocabulary size",
         cause="the data has another tokenizer than the model, or tokens were added without resizing the embedding",

@@ -12,10 +12,7 @@ RULES = (
     Rule(
         id="shm-semaphores",
         title="shared memory (/dev/shm) is too small for what processes share",
-        cause=(
-            "multiprocessing, joblib and pandarallel keep locks and data in /dev/shm, which is full: a container has 64 MiB "
-            "of it by default"
-        ),
+        cause="multiprocessing and joblib keep locks and data in /dev/shm, which is full: a container has 64 MiB by default",
         remedy="set `shared_memory` (kfjob then mounts a memory-backed /dev/shm), or lower the number of loader workers",
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
         pattern=r"\[Errno 28\] No space left on device$",

@@ -160,6 +160,13 @@ RULES = (
         role=Role.SUSPECT,
     ),
     Rule(
+        id="batch-norm-single",
+        title="a BatchNorm layer got one value per channel, too few for statistics",
+        cause="the batch of this rank has a single sample, usually the last batch of an epoch",
+        remedy="set `drop_last=True` in the DataLoader, use larger batches, or another normalization (GroupNorm, LayerNorm)",
+        pattern=r"Expected more than 1 (?:value per channel|spatial element) when training",
+    ),
+    Rule(
         id="process-group-missing",
         title="the program uses collectives without a process group",
         cause="`init_process_group` was not called in this process, was called twice, or the group was destroyed before",

@@ -95,15 +95,8 @@ RULES = (
     Rule(
         id="service-unreachable",
         title="`{host}` does not answer",
-        cause=(
-            "the request fails with `{what}`: the pod has no way to the internet, a firewall blocks it, or the service is down "
-            "or overloaded"
-        ),
-        remedy=(
-            "check the route (`curl -v` in the pod), the network policies and `HTTPS_PROXY`; put what the program downloads on "
-            "a volume, and set trackers to their offline mode (`WANDB_MODE=offline`); for a slow service raise the timeout"
-        ),
-        local_remedy="check the route (`curl -v`) and `HTTPS_PROXY`; set trackers to their offline mode; raise the timeout",
+        cause="the request fails ({what}): no way to the internet, a firewall that blocks it, or a service that is down",
+        remedy="check the route (`curl -v`), `HTTPS_PROXY` and the timeout; trackers can work offline (`WANDB_MODE=offline`)",
         pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=\d+\)[^\n]*?(?P<what>timed out|TimeoutError"
         r"|\[Errno (?:101|113)\] [\w ]+)|(?P<what2>Connect timeout) on endpoint URL: \"https?://(?P<host2>[^/\"]+)",
         unless=("huggingface.co", "hf.co"),
